@@ -1,0 +1,63 @@
+//! The binary `leasehold`: what people and scripts type.
+
+mod token;
+
+use clap::{Parser, Subcommand};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Leasehold rents authority and fences the zombie.
+///
+/// This binary reads token texts. It cannot serve or hold a lease yet: `serve` comes with the server, the commands that
+/// hold leases come with the client.
+#[derive(Parser)]
+#[command(name = "leasehold", version, arg_required_else_help = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Token(token::Args),
+}
+
+/// What a command leaves: the text for standard output, or the code and text of a failure.
+type Outcome = Result<String, Failure>;
+
+/// Why a command did not do what was asked.
+struct Failure {
+    exit: u8,
+    text: String,
+}
+
+/// The caller wrote something that cannot be meant.
+const EXIT_USAGE: u8 = 2;
+/// Anything that has no code of its own.
+const EXIT_OTHER: u8 = 1;
+
+fn main() -> ExitCode {
+    let outcome = match Args::parse().command {
+        Command::Token(args) => token::run(&args),
+    };
+    match outcome {
+        Ok(text) => print(&text),
+        Err(failure) => {
+            // If standard error is gone too, the exit code still tells.
+            let _ = writeln!(io::stderr(), "{}", failure.text);
+            ExitCode::from(failure.exit)
+        }
+    }
+}
+
+/// A reader that went away has read enough: that is no failure.
+fn print(text: &str) -> ExitCode {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(io::stderr(), "leasehold: cannot write to standard output: {error}");
+            ExitCode::from(EXIT_OTHER)
+        }
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
+    }
+}

@@ -1,0 +1,360 @@
+//! A charter as bytes: a version, then every term in a fixed order, so that one charter has one encoding.
+
+use super::{
+    AfterRevocation, AtExpiry, Charter, Handoff, Mode, OnDeadlock, Payload, Preemption, Renewal, StartsFrom, Style,
+    Target, TokenOnRenewal, Uncommitted,
+};
+use crate::codec::{Malformed, Reader, Write};
+use crate::lease::Rung;
+use crate::limits;
+
+const VERSION: u8 = 1;
+/// The code of an answer that nobody gave; a choice is stored as its own code plus one.
+const UNANSWERED: u8 = 0;
+
+impl Charter {
+    /// The charter as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write(&mut out);
+        out
+    }
+
+    /// The charter that these bytes are, all of them.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut from = Reader::new(bytes);
+        let charter = Self::read(&mut from)?;
+        from.finish()?;
+        Ok(charter)
+    }
+
+    /// Appends the charter's bytes.
+    pub fn write(&self, out: &mut impl Write) {
+        out.u8(VERSION);
+        maybe_choice(out, self.payload.map(Payload::code));
+        maybe_choice(out, self.rung.map(rung_code));
+        maybe_text(out, self.observer.as_deref());
+        maybe_text(out, self.price_of_failure.as_deref());
+        out.num(self.authority.len() as u64);
+        for item in &self.authority {
+            out.text(item);
+        }
+        out.num(self.targets.len() as u64);
+        for target in &self.targets {
+            write_target(target, out);
+        }
+        match self.renewal {
+            None => out.u8(UNANSWERED),
+            Some(Renewal::Pulse) => out.u8(1),
+            Some(Renewal::Progress { window_ms }) => coded(out, 2, window_ms),
+        }
+        out.maybe(self.ttl_min_ms);
+        out.maybe(self.ttl_max_ms);
+        out.maybe(self.max_hold_ms);
+        match self.handoff {
+            None => out.u8(UNANSWERED),
+            Some(Handoff { style, drain_ms }) => coded(out, style.code() + 1, drain_ms),
+        }
+        maybe_choice(out, self.uncommitted.map(Uncommitted::code));
+        match &self.starts_from {
+            None => out.u8(UNANSWERED),
+            Some(StartsFrom::Newest) => out.u8(1),
+            Some(StartsFrom::Nothing) => out.u8(2),
+            Some(StartsFrom::Key(key)) => {
+                out.u8(3);
+                out.text(key);
+            }
+        }
+        match self.at_expiry {
+            AtExpiry::Free => out.u8(0),
+            AtExpiry::Veto { max_ms } => coded(out, 1, max_ms),
+        }
+        out.u8(self.after_revocation.code());
+        out.u8(self.deadlock.code());
+        match self.preemption {
+            Preemption::Never => out.u8(0),
+            Preemption::LowerPriority { grace_ms } => coded(out, 1, grace_ms),
+        }
+        out.u8(self.token_on_renewal.code());
+        out.maybe(self.capacity.map(u64::from));
+    }
+
+    /// Takes a charter off the front of bytes. It bounds what it allocates; whether the terms can be kept is for
+    /// [`Charter::validate`].
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let start = from.position();
+        if from.u8()? != VERSION {
+            return Err(from.wrong("a charter of an unknown version"));
+        }
+        // The order of the fields here is the order of the bytes.
+        let charter = Self {
+            payload: read_maybe_choice(from, Payload::ALL)?,
+            rung: read_maybe_choice(from, &RUNGS)?,
+            observer: read_maybe_text(from)?,
+            price_of_failure: read_maybe_text(from)?,
+            authority: list(from, limits::CHARTER_AUTHORITY, |from| text(from, limits::CHARTER_TEXT_BYTES))?,
+            targets: list(from, limits::CHARTER_TARGETS, read_target)?,
+            renewal: match from.u8()? {
+                UNANSWERED => None,
+                1 => Some(Renewal::Pulse),
+                2 => Some(Renewal::Progress { window_ms: from.num()? }),
+                _ => return Err(from.wrong("no such proof of renewal")),
+            },
+            ttl_min_ms: from.maybe()?,
+            ttl_max_ms: from.maybe()?,
+            max_hold_ms: from.maybe()?,
+            handoff: match read_maybe_choice(from, Style::ALL)? {
+                None => None,
+                Some(style) => Some(Handoff { style, drain_ms: from.num()? }),
+            },
+            uncommitted: read_maybe_choice(from, Uncommitted::ALL)?,
+            starts_from: match from.u8()? {
+                UNANSWERED => None,
+                1 => Some(StartsFrom::Newest),
+                2 => Some(StartsFrom::Nothing),
+                3 => Some(StartsFrom::Key(text(from, limits::STATE_KEY_BYTES)?)),
+                _ => return Err(from.wrong("no such start")),
+            },
+            at_expiry: match from.u8()? {
+                0 => AtExpiry::Free,
+                1 => AtExpiry::Veto { max_ms: from.num()? },
+                _ => return Err(from.wrong("no such expiry")),
+            },
+            after_revocation: read_choice(from, AfterRevocation::ALL)?,
+            deadlock: read_choice(from, OnDeadlock::ALL)?,
+            preemption: match from.u8()? {
+                0 => Preemption::Never,
+                1 => Preemption::LowerPriority { grace_ms: from.num()? },
+                _ => return Err(from.wrong("no such pre-emption")),
+            },
+            token_on_renewal: read_choice(from, TokenOnRenewal::ALL)?,
+            capacity: if from.flag()? { Some(from.num32()?) } else { None },
+        };
+        if from.position() - start > limits::CHARTER_BYTES {
+            return Err(from.wrong("charter too large"));
+        }
+        Ok(charter)
+    }
+}
+
+const RUNGS: [Rung; 3] = [Rung::Session, Rung::Quorum, Rung::Issuer];
+
+const fn rung_code(rung: Rung) -> u8 {
+    match rung {
+        Rung::Session => 0,
+        Rung::Quorum => 1,
+        Rung::Issuer => 2,
+    }
+}
+
+fn write_target(target: &Target, out: &mut impl Write) {
+    out.text(&target.name);
+    out.text(&target.at);
+    match &target.mode {
+        None => out.u8(UNANSWERED),
+        Some(Mode::Forced) => out.u8(1),
+        Some(Mode::Cooperative) => out.u8(2),
+        Some(Mode::Grantor) => out.u8(3),
+        Some(Mode::BoundedPause { assumed_ms, blast_radius }) => {
+            coded(out, 4, *assumed_ms);
+            maybe_text(out, blast_radius.as_deref());
+        }
+        Some(Mode::None { why }) => {
+            out.u8(5);
+            maybe_text(out, why.as_deref());
+        }
+    }
+}
+
+fn read_target(from: &mut Reader<'_>) -> Result<Target, Malformed> {
+    Ok(Target {
+        name: text(from, limits::TARGET_NAME_BYTES)?,
+        at: text(from, limits::CHARTER_TEXT_BYTES)?,
+        mode: match from.u8()? {
+            UNANSWERED => None,
+            1 => Some(Mode::Forced),
+            2 => Some(Mode::Cooperative),
+            3 => Some(Mode::Grantor),
+            4 => Some(Mode::BoundedPause { assumed_ms: from.num()?, blast_radius: read_maybe_text(from)? }),
+            5 => Some(Mode::None { why: read_maybe_text(from)? }),
+            _ => return Err(from.wrong("no such mode")),
+        },
+    })
+}
+
+fn coded(out: &mut impl Write, code: u8, number: u64) {
+    out.u8(code);
+    out.num(number);
+}
+
+fn maybe_choice(out: &mut impl Write, code: Option<u8>) {
+    out.u8(code.map_or(UNANSWERED, |code| code + 1));
+}
+
+fn read_maybe_choice<T: Copy>(from: &mut Reader<'_>, all: &[T]) -> Result<Option<T>, Malformed> {
+    match from.u8()? {
+        UNANSWERED => Ok(None),
+        code => all.get(usize::from(code) - 1).copied().map(Some).ok_or_else(|| from.wrong("no such choice")),
+    }
+}
+
+fn read_choice<T: Copy>(from: &mut Reader<'_>, all: &[T]) -> Result<T, Malformed> {
+    let code = from.u8()?;
+    all.get(usize::from(code)).copied().ok_or_else(|| from.wrong("no such choice"))
+}
+
+fn maybe_text(out: &mut impl Write, text: Option<&str>) {
+    out.flag(text.is_some());
+    if let Some(text) = text {
+        out.text(text);
+    }
+}
+
+fn read_maybe_text(from: &mut Reader<'_>) -> Result<Option<String>, Malformed> {
+    if from.flag()? { text(from, limits::CHARTER_TEXT_BYTES).map(Some) } else { Ok(None) }
+}
+
+fn text(from: &mut Reader<'_>, most: usize) -> Result<String, Malformed> {
+    let text = from.text()?;
+    if text.len() > most { Err(from.wrong("text too long")) } else { Ok(text.to_owned()) }
+}
+
+fn list<T>(
+    from: &mut Reader<'_>,
+    most: usize,
+    mut one: impl FnMut(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Malformed> {
+    let count = from.num()?;
+    if count > most as u64 {
+        return Err(from.wrong("list too long"));
+    }
+    (0..count).map(|_| one(from)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{any_charter, complete, target};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Every kind of target and every term away from its default.
+    fn golden_charter() -> Charter {
+        Charter {
+            targets: vec![
+                target("ledger", Some(Mode::Forced)),
+                target("queue", Some(Mode::Cooperative)),
+                target("checkpoint", Some(Mode::Grantor)),
+                target("mail", Some(Mode::BoundedPause { assumed_ms: 2_000, blast_radius: Some("one mail".into()) })),
+                target("printer", Some(Mode::None { why: Some("paper has no memory".into()) })),
+                target("unknown", None),
+            ],
+            starts_from: Some(StartsFrom::Key("offset".into())),
+            at_expiry: AtExpiry::Veto { max_ms: 1_500 },
+            deadlock: OnDeadlock::Revoke,
+            preemption: Preemption::LowerPriority { grace_ms: 750 },
+            token_on_renewal: TokenOnRenewal::Rotate,
+            capacity: Some(300),
+            ..complete()
+        }
+    }
+
+    fn golden() -> Vec<u8> {
+        let digits: Vec<u8> = include_str!("../../testdata/golden/charter.hex")
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .flat_map(str::bytes)
+            .map(|digit| char::from(digit).to_digit(16).expect("a hex digit") as u8)
+            .collect();
+        digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn the_bytes_of_a_charter_are_the_same_for_ever() {
+        assert_eq!(hex(&golden_charter().encode()), hex(&golden()));
+        assert_eq!(Charter::decode(&golden()), Ok(golden_charter()));
+    }
+
+    #[test]
+    fn a_charter_without_answers_is_twenty_bytes() {
+        let bytes = Charter::default().encode();
+        assert_eq!(hex(&bytes), "0100000000000000000000000000000001000000");
+        assert_eq!(Charter::decode(&bytes), Ok(Charter::default()));
+    }
+
+    #[test]
+    fn a_version_from_the_future_and_trailing_bytes_are_refused() {
+        let mut bytes = complete().encode();
+        bytes.push(0);
+        assert_eq!(Charter::decode(&bytes).expect_err("trailing").why, "bytes after the end");
+        bytes[0] = VERSION + 1;
+        assert_eq!(Charter::decode(&bytes).expect_err("version").why, "a charter of an unknown version");
+        assert_eq!(Charter::decode(&[]).expect_err("empty").why, "cut short");
+    }
+
+    #[test]
+    fn a_charter_cut_anywhere_is_refused() {
+        let bytes = golden();
+        for end in 0..bytes.len() {
+            assert!(Charter::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn what_is_longer_than_its_bound_is_refused() {
+        let refused = |charter: Charter| Charter::decode(&charter.encode()).expect_err("too long").why;
+        let long = "a".repeat(limits::CHARTER_TEXT_BYTES + 1);
+        assert_eq!(refused(Charter { observer: Some(long.clone()), ..Charter::default() }), "text too long");
+        assert_eq!(refused(Charter { authority: vec![long], ..Charter::default() }), "text too long");
+        let many = vec![String::new(); limits::CHARTER_AUTHORITY + 1];
+        assert_eq!(refused(Charter { authority: many, ..Charter::default() }), "list too long");
+        let many = vec![target("t", None); limits::CHARTER_TARGETS + 1];
+        assert_eq!(refused(Charter { targets: many, ..Charter::default() }), "list too long");
+        let heavy = vec!["a".repeat(limits::CHARTER_TEXT_BYTES); 17];
+        assert_eq!(refused(Charter { authority: heavy, ..Charter::default() }), "charter too large");
+    }
+
+    #[test]
+    fn a_claimed_length_allocates_nothing() {
+        let mut bytes = vec![VERSION, 0, 0, 1];
+        bytes.num(u64::MAX);
+        assert_eq!(Charter::decode(&bytes).expect_err("no such bytes").why, "cut short");
+        let mut bytes = vec![VERSION, 0, 0, 0, 0];
+        bytes.num(u64::MAX);
+        assert_eq!(Charter::decode(&bytes).expect_err("no such list").why, "list too long");
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read_back(charter in any_charter()) {
+            prop_assert_eq!(Charter::decode(&charter.encode()), Ok(charter));
+        }
+
+        #[test]
+        fn bytes_that_decode_are_the_only_bytes_of_that_charter(
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut bytes = golden();
+            for (place, value) in flips {
+                let place = place.index(bytes.len());
+                bytes[place] = value;
+            }
+            if let Ok(charter) = Charter::decode(&bytes) {
+                prop_assert_eq!(charter.encode(), bytes);
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(first) = bytes.first_mut() {
+                *first = VERSION;
+            }
+            if let Ok(charter) = Charter::decode(&bytes) {
+                prop_assert_eq!(charter.encode(), bytes);
+            }
+        }
+    }
+}

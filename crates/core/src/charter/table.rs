@@ -1,0 +1,174 @@
+//! Which charter a resource stands under: the one with the longest prefix that covers its name by whole segments.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Charter;
+use crate::limits;
+
+/// All charters of a cluster, in the order of their prefixes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Charters {
+    by_prefix: BTreeMap<Box<str>, Charter>,
+}
+
+/// The table is full; remove a charter first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyCharters;
+
+impl fmt::Display for TooManyCharters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {} charters; remove one, or cover more with a shorter prefix", limits::CHARTERS)
+    }
+}
+
+impl std::error::Error for TooManyCharters {}
+
+impl Charters {
+    /// Puts a charter at a checked prefix and gives back the one it replaced.
+    pub fn set(&mut self, prefix: &str, charter: Charter) -> Result<Option<Charter>, TooManyCharters> {
+        if let Some(there) = self.by_prefix.get_mut(prefix) {
+            return Ok(Some(std::mem::replace(there, charter)));
+        }
+        if self.by_prefix.len() >= limits::CHARTERS {
+            return Err(TooManyCharters);
+        }
+        Ok(self.by_prefix.insert(prefix.into(), charter))
+    }
+
+    /// Takes the charter at exactly this prefix away.
+    pub fn remove(&mut self, prefix: &str) -> Option<Charter> {
+        self.by_prefix.remove(prefix)
+    }
+
+    /// The charter at exactly this prefix.
+    pub fn get(&self, prefix: &str) -> Option<&Charter> {
+        self.by_prefix.get(prefix)
+    }
+
+    /// The charter that a resource stands under, with its prefix.
+    pub fn find(&self, name: &str) -> Option<(&str, &Charter)> {
+        if self.by_prefix.is_empty() {
+            return None;
+        }
+        let mut prefix = name;
+        loop {
+            if let Some((found, charter)) = self.by_prefix.get_key_value(prefix) {
+                return Some((found, charter));
+            }
+            if prefix.is_empty() {
+                return None;
+            }
+            prefix = prefix.rfind('/').map_or("", |end| &prefix[..end]);
+        }
+    }
+
+    /// Every prefix and its charter, in the order of prefixes.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Charter)> {
+        self.by_prefix.iter().map(|(prefix, charter)| (&**prefix, charter))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_prefix.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_prefix.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sized(units: u32) -> Charter {
+        Charter { capacity: Some(units), ..Charter::default() }
+    }
+
+    fn of(prefixes: &[&str]) -> Charters {
+        let mut charters = Charters::default();
+        for prefix in prefixes {
+            assert_eq!(charters.set(prefix, Charter::default()), Ok(None));
+        }
+        charters
+    }
+
+    fn found<'a>(charters: &'a Charters, name: &str) -> Option<&'a str> {
+        charters.find(name).map(|(prefix, _)| prefix)
+    }
+
+    #[test]
+    fn the_longest_covering_prefix_wins() {
+        let charters = of(&["team", "team/a", "team/a/b/c"]);
+        assert_eq!(found(&charters, "team/a/b"), Some("team/a"));
+        assert_eq!(found(&charters, "team/a/b/c"), Some("team/a/b/c"));
+        assert_eq!(found(&charters, "team/a/b/c/d"), Some("team/a/b/c"));
+        assert_eq!(found(&charters, "team/z"), Some("team"));
+        assert_eq!(found(&charters, "other"), None);
+    }
+
+    #[test]
+    fn a_prefix_covers_whole_segments_only() {
+        let charters = of(&["team/a"]);
+        assert_eq!(found(&charters, "team/ab"), None);
+        assert_eq!(found(&charters, "team"), None);
+        assert_eq!(found(&charters, "team/a"), Some("team/a"));
+    }
+
+    #[test]
+    fn the_empty_prefix_covers_what_no_other_does() {
+        let charters = of(&["", "team"]);
+        assert_eq!(found(&charters, "other/x"), Some(""));
+        assert_eq!(found(&charters, "team/x"), Some("team"));
+        assert_eq!(found(&Charters::default(), "team/x"), None);
+    }
+
+    #[test]
+    fn setting_again_replaces_and_removing_uncovers_the_shorter_prefix() {
+        let mut charters = Charters::default();
+        assert_eq!(charters.set("", sized(1)), Ok(None));
+        assert_eq!(charters.set("team", sized(2)), Ok(None));
+        assert_eq!(charters.set("team", sized(3)), Ok(Some(sized(2))));
+        assert_eq!(charters.find("team/x"), Some(("team", &sized(3))));
+        assert_eq!(charters.remove("team"), Some(sized(3)));
+        assert_eq!(charters.remove("team"), None);
+        assert_eq!(charters.find("team/x"), Some(("", &sized(1))));
+        assert_eq!(charters.get("team"), None);
+    }
+
+    #[test]
+    fn a_full_table_refuses_a_new_prefix_and_still_replaces_an_old_one() {
+        let mut charters = Charters::default();
+        for n in 0..limits::CHARTERS {
+            assert_eq!(charters.set(&format!("p{n}"), Charter::default()), Ok(None));
+        }
+        assert_eq!(charters.set("one-more", sized(1)), Err(TooManyCharters));
+        assert_eq!(charters.len(), limits::CHARTERS);
+        assert_eq!(charters.set("p7", sized(1)), Ok(Some(Charter::default())));
+    }
+
+    #[test]
+    fn they_are_listed_by_prefix() {
+        let charters = of(&["b", "a/b", "", "a"]);
+        assert_eq!(charters.iter().map(|(prefix, _)| prefix).collect::<Vec<_>>(), ["", "a", "a/b", "b"]);
+        assert!(!charters.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn find_agrees_with_trying_every_prefix(
+            prefixes in prop::collection::btree_set("([ab]{1,2}(/[ab]{1,2}){0,3})?", 0..12),
+            name in "[ab]{1,2}(/[ab]{1,2}){0,4}",
+        ) {
+            let charters = of(&prefixes.iter().map(String::as_str).collect::<Vec<_>>());
+            let covers = |p: &&String| {
+                p.is_empty() || **p == name || name.strip_prefix(p.as_str()).is_some_and(|rest| rest.starts_with('/'))
+            };
+            let expected = prefixes.iter().filter(covers).max_by_key(|p| p.len());
+            prop_assert_eq!(found(&charters, &name), expected.map(String::as_str));
+        }
+    }
+}

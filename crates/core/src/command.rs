@@ -1,0 +1,532 @@
+//! What may be asked of a grantor, and what it answers. The one place where a caller's rights will be checked: the typed command.
+
+use crate::charter::Charter;
+pub use crate::charter::Style;
+use crate::ids::{LeaseId, SessionId};
+use crate::lease::{Access, Reason, Rung};
+use crate::payload::{cache, delivery, state};
+use crate::refusal::Refusal;
+use crate::time::Millis;
+use crate::token::{Number, Reach, Token};
+
+/// One thing that happens to a grantor.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// Somebody asks for something.
+    Asked(Request, Command<'a>),
+    /// Time has passed. The last input of every turn.
+    Tick,
+}
+
+/// Who asks, as far as answering goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request {
+    /// The driver's own mark; it comes back with every reply.
+    pub tag: u64,
+    /// The id under which a retry is recognised (L11).
+    pub id: Option<RequestId>,
+    /// The highest token the caller has seen; a grantor shown one above its counter was rolled back (T9).
+    pub shown: Option<Token>,
+}
+
+impl Request {
+    /// A request with nothing but the driver's mark.
+    pub const fn tagged(tag: u64) -> Self {
+        Self { tag, id: None, shown: None }
+    }
+}
+
+/// A retryable request: which of a session's, and what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId {
+    /// The session.
+    pub session: SessionId,
+    /// Its own counting, from 1.
+    pub sequence: u64,
+    /// The lowest sequence whose answer the client still waits for.
+    pub lowest: u64,
+    /// A digest of the body, so that another body under the same id is a conflict.
+    pub digest: u64,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Command<'a> {
+    /// Open a session.
+    OpenSession(OpenSession<'a>),
+    /// Come back to a session with its secret (S2).
+    ResumeSession {
+        /// The session.
+        session: SessionId,
+        /// The secret it was opened with.
+        secret: [u8; 32],
+    },
+    /// Extend a session and all that rides on it.
+    RenewSession {
+        /// The session.
+        session: SessionId,
+        /// What the client believes it holds.
+        known: Option<Known>,
+    },
+    /// Say which leases the client knows; an acknowledged grant that is not among them ends (no orphans).
+    Reconcile {
+        /// The session.
+        session: SessionId,
+        /// The leases the client knows, in rising order.
+        leases: &'a [LeaseId],
+    },
+    /// End a session and all that it holds in one step (S1).
+    CloseSession {
+        /// The session.
+        session: SessionId,
+    },
+    /// Take a lease, now or after waiting.
+    Acquire(Acquire<'a>),
+    /// Take several leases at once: all or none.
+    AcquireAll(AcquireAll<'a>),
+    /// Take a wait back (W3).
+    Cancel {
+        /// The waiting request's session.
+        session: SessionId,
+        /// The waiting request's sequence.
+        sequence: u64,
+    },
+    /// Extend a lease: compare and set on holder, token and deadline.
+    Renew(Renew<'a>),
+    /// Give a lease back.
+    Release(Held<'a>),
+    /// Ask whether a lease is current. An optimisation, never safety.
+    Confirm(Held<'a>),
+    /// Give the lease a new, higher token.
+    Rotate(Held<'a>),
+    /// Show evidence of progress (G1).
+    Progress {
+        /// The lease.
+        held: Held<'a>,
+        /// How far the work is; must rise.
+        at: u64,
+    },
+    /// Take leases away.
+    Revoke(Revoke<'a>),
+    /// Free a resource that a revocation left to an operator.
+    Free {
+        /// The resource.
+        resource: &'a str,
+        /// Why.
+        why: &'a str,
+    },
+    /// Begin a planned transfer.
+    HandOff(HandOff<'a>),
+    /// The predecessor of a handoff has stopped and every write of its was answered.
+    Drained(Held<'a>),
+    /// Set a resource's capacity; below use it takes nothing away (C3).
+    SetCapacity {
+        /// The resource.
+        resource: &'a str,
+        /// Units.
+        units: u32,
+    },
+    /// Turn a hold into a commitment (C4).
+    ConfirmHold(Held<'a>),
+    /// Ask for more or fewer units of a hold.
+    ResizeHold {
+        /// The hold.
+        held: Held<'a>,
+        /// Units.
+        units: u32,
+    },
+    /// An obligation in flight keeps the hold over its expiry for a bounded time.
+    Veto {
+        /// The hold.
+        held: Held<'a>,
+        /// For how long from now.
+        for_ms: u64,
+    },
+    /// A reader pins a position; what lies at or above it is not collected.
+    Pin {
+        /// The reader's shared lease.
+        held: Held<'a>,
+        /// The position.
+        at: u64,
+    },
+    /// A collector asks how far it may delete.
+    Collect {
+        /// The resource whose readers pin.
+        resource: &'a str,
+        /// Delete below this, if no live pin is lower.
+        below: u64,
+    },
+    /// Small state under a lease, written only if the lease is current.
+    Put {
+        /// The lease.
+        held: Held<'a>,
+        /// The key.
+        key: &'a str,
+        /// The value; absent deletes.
+        bytes: Option<&'a [u8]>,
+        /// Only if the key stands at this revision.
+        expect: Option<u64>,
+    },
+    /// A message queue.
+    Delivery(delivery::Command<'a>),
+    /// Cached reads.
+    Cache(cache::Command<'a>),
+    /// Set the charter of a prefix.
+    SetCharter {
+        /// The prefix, in whole segments; empty for all.
+        prefix: &'a str,
+        /// The charter.
+        charter: Box<Charter>,
+        /// Why.
+        why: &'a str,
+    },
+    /// Remove the charter of a prefix.
+    RemoveCharter {
+        /// The prefix.
+        prefix: &'a str,
+        /// Why.
+        why: &'a str,
+    },
+    /// End a quarantine before its time, in writing (T5).
+    WaiveQuarantine {
+        /// Why.
+        why: &'a str,
+    },
+    /// Show a token and nothing else.
+    Show,
+}
+
+/// A new session.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenSession<'a> {
+    /// Who it is for people to read. Not an identity: two sessions with one name are two holders (L5).
+    pub holder: &'a str,
+    /// How long a renewal lasts.
+    pub ttl_ms: u64,
+    /// Random bytes drawn by the driver; only their digest is kept.
+    pub secret: [u8; 32],
+    /// Whether it only carries waits: what it is granted then lives by its own ttl and token.
+    pub waits_only: bool,
+}
+
+/// What a client believes it holds, in two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// How many leases.
+    pub count: u32,
+    /// The exclusive or of their token numbers.
+    pub digest: u64,
+}
+
+/// One lease asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Acquire<'a> {
+    /// The resource.
+    pub resource: &'a str,
+    /// Who; in a session the name of an actor, empty for the session's own.
+    pub holder: &'a str,
+    /// The session that carries it.
+    pub session: Option<SessionId>,
+    /// How much.
+    pub access: Access,
+    /// The capacity a slot is asked of, if the resource has none yet.
+    pub slots: Option<u32>,
+    /// How long a renewal lasts; absent in a session: as long as the session.
+    pub ttl_ms: Option<u64>,
+    /// Options that are the same for one and for several.
+    pub terms: Terms<'a>,
+}
+
+impl<'a> Acquire<'a> {
+    /// An exclusive lease without a session, not waited for.
+    pub const fn exclusive(resource: &'a str, holder: &'a str, ttl_ms: u64) -> Self {
+        Self {
+            resource,
+            holder,
+            session: None,
+            access: Access::Exclusive,
+            slots: None,
+            ttl_ms: Some(ttl_ms),
+            terms: Terms::DEFAULT,
+        }
+    }
+}
+
+/// Several leases asked for at once.
+#[derive(Clone, Copy, Debug)]
+pub struct AcquireAll<'a> {
+    /// The resources, each with how much of it.
+    pub wanted: &'a [(&'a str, Access)],
+    /// Who.
+    pub holder: &'a str,
+    /// The session that carries them.
+    pub session: Option<SessionId>,
+    /// How long a renewal lasts; absent in a session: as long as the session.
+    pub ttl_ms: Option<u64>,
+    /// The other options.
+    pub terms: Terms<'a>,
+}
+
+/// How a lease is waited for and held.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// How long to wait; zero tries once. A wait needs a session.
+    pub wait_ms: u64,
+    /// Higher goes first.
+    pub priority: u8,
+    /// Whether a hold that the same actor already has is entered again.
+    pub reentrant: bool,
+    /// The longest it may be held, renewed or not.
+    pub max_hold_ms: Option<u64>,
+    /// Renewal asks for progress at least this often.
+    pub progress_ms: Option<u64>,
+    /// Bytes for people and discovery.
+    pub metadata: &'a [u8],
+}
+
+impl Terms<'_> {
+    /// The priority of those who do not say.
+    pub const PRIORITY: u8 = 100;
+    /// No wait, nothing special.
+    pub const DEFAULT: Self = Self {
+        wait_ms: 0,
+        priority: Self::PRIORITY,
+        reentrant: false,
+        max_hold_ms: None,
+        progress_ms: None,
+        metadata: &[],
+    };
+}
+
+/// A lease as its holder names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    /// Which, by id or by resource.
+    pub lease: Which<'a>,
+    /// The token's number.
+    pub number: Number,
+    /// The session it is carried by, if it is.
+    pub session: Option<SessionId>,
+    /// The holder's name, if it should be compared.
+    pub holder: Option<&'a str>,
+}
+
+impl<'a> Held<'a> {
+    /// By id and token.
+    pub const fn by_id(id: LeaseId, number: Number) -> Self {
+        Self { lease: Which::Id(id), number, session: None, holder: None }
+    }
+
+    /// By resource and token.
+    pub const fn by_name(resource: &'a str, number: Number) -> Self {
+        Self { lease: Which::Resource(resource), number, session: None, holder: None }
+    }
+}
+
+/// A lease by its id, or by the resource it is on.
+#[derive(Clone, Copy, Debug)]
+pub enum Which<'a> {
+    /// The id of the grant.
+    Id(LeaseId),
+    /// The resource; the token tells which of its leases.
+    Resource(&'a str),
+}
+
+/// A renewal.
+#[derive(Clone, Copy, Debug)]
+pub struct Renew<'a> {
+    /// The lease.
+    pub held: Held<'a>,
+    /// A new ttl, if it should change.
+    pub ttl_ms: Option<u64>,
+    /// Evidence of progress, if there is any.
+    pub progress: Option<u64>,
+}
+
+/// A revocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Revoke<'a> {
+    /// All leases on a resource, or one lease.
+    pub which: Which<'a>,
+    /// Why it is revoked: by an operator, or by policy.
+    pub reason: Reason,
+    /// In words.
+    pub why: &'a str,
+    /// Notice first, this long.
+    pub grace_ms: u64,
+}
+
+/// A planned transfer.
+#[derive(Clone, Copy, Debug)]
+pub struct HandOff<'a> {
+    /// The lease; the holder names its token, an operator does not.
+    pub which: Which<'a>,
+    /// The holder's token, if the holder asks.
+    pub number: Option<Number>,
+    /// To whom, by holder name, if not to the first waiter.
+    pub to: Option<&'a str>,
+    /// Gap or overlap, if not as the charter says.
+    pub style: Option<Style>,
+    /// How long the predecessor may drain, if not as the charter says.
+    pub drain_ms: Option<u64>,
+}
+
+/// An answer on its way to whoever asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The driver's mark of the request.
+    pub to: u64,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// What a grantor says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// The session is open.
+    Session(SessionGrant),
+    /// The lease is held.
+    Granted(Grant),
+    /// All leases are held, in the order they were asked for.
+    GrantedAll(Box<[Grant]>),
+    /// The lease is extended, or was found current.
+    Current(Current),
+    /// The wait has begun. The final answer follows under the same mark.
+    Waiting {
+        /// The place in the queue, from 1.
+        position: u32,
+    },
+    /// The collector may delete below this.
+    CollectBelow(u64),
+    /// The value is stored.
+    Stored {
+        /// The key's revision.
+        revision: u64,
+    },
+    /// A queue's answer.
+    Delivery(Box<delivery::Answer>),
+    /// A cache's answer.
+    Cache(Box<cache::Answer>),
+    /// No.
+    Refused(Refusal),
+}
+
+/// A session as granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionGrant {
+    /// Its id.
+    pub session: SessionId,
+    /// How long a renewal lasts.
+    pub ttl_ms: u64,
+    /// How long it lives unless renewed.
+    pub remaining_ms: u64,
+    /// Whether what the client believes it holds differs: reconcile.
+    pub mismatch: bool,
+}
+
+/// A lease as granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Its id.
+    pub lease: LeaseId,
+    /// Its place in the one order of all grants.
+    pub number: Number,
+    /// What its token reaches at a fence.
+    pub reach: Reach,
+    /// How long a renewal lasts.
+    pub ttl_ms: u64,
+    /// How long it lives unless renewed.
+    pub remaining_ms: u64,
+    /// What it stands on.
+    pub rung: Rung,
+    /// The drain period of this resource's handoffs, so that a holder can count it without a live grantor.
+    pub drain_ms: u64,
+    /// The predecessor still drains for this long: claim after it, or when told it has drained.
+    pub overlaps_ms: Option<u64>,
+    /// How often it was entered; 1 for a plain hold.
+    pub depth: u32,
+}
+
+/// A lease that is current, as told to its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Current {
+    /// Its token.
+    pub number: Number,
+    /// How long it lives unless renewed again.
+    pub remaining_ms: u64,
+    /// It is being handed off or pre-empted, and must be given up within this.
+    pub drain_ms: Option<u64>,
+    /// The predecessor of an overlap still drains for this long.
+    pub overlaps_ms: Option<u64>,
+}
+
+/// Something a session should know although it did not ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Who should know; none for those who watch.
+    pub session: Option<SessionId>,
+    /// What.
+    pub event: Event,
+}
+
+/// What happened. Every event follows from a record and leaves when that record is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A lease was granted.
+    Granted {
+        /// The lease.
+        lease: LeaseId,
+        /// Its token.
+        number: Number,
+    },
+    /// A lease is over.
+    Ended {
+        /// The lease.
+        lease: LeaseId,
+        /// Its token.
+        number: Number,
+        /// Why.
+        reason: Reason,
+    },
+    /// A holder must give its lease up by then: ask now.
+    Draining {
+        /// The lease.
+        lease: LeaseId,
+        /// When it ends, in grantor time.
+        until: Millis,
+    },
+    /// The predecessor of an overlap is gone: the successor may claim.
+    Drained {
+        /// The successor's lease.
+        lease: LeaseId,
+    },
+    /// A cached read must be dropped.
+    Invalidate {
+        /// The key.
+        key: String,
+        /// The read lease.
+        lease: Number,
+    },
+    /// Nobody reads a key under a lease any more: its writer may write and commit.
+    Clear {
+        /// The key.
+        key: String,
+        /// The write's intent.
+        intent: Number,
+    },
+    /// A deadlock was found.
+    Deadlock(Box<crate::refusal::Cycle>),
+    /// This grantor's state was rolled back behind its back (T9).
+    RolledBack {
+        /// The token that showed it.
+        shown: Number,
+    },
+}
+
+/// What small state answers.
+pub use state::Stored;

@@ -1,0 +1,233 @@
+//! Deadlocks: looked for when an event could have closed one, walked in bounded steps, reported only when they are real.
+//!
+//! An actor is stuck when none of its waits can come true: every resource of a wait must be freeable by actors that are
+//! not stuck, and nobody stuck may stand before it in the queue. If the queues alone make it stuck, it may pass; if the
+//! holds do, it is a deadlock (D1), and exactly one member pays (D3).
+
+mod graph;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::Grantor;
+use super::table::lease::NONE;
+use crate::charter::OnDeadlock;
+use crate::command::Event;
+use crate::lease::Reason;
+use crate::limits;
+use crate::mutants::{self, Mutant};
+use crate::record::Record;
+use crate::refusal::{Cycle, Member, Refusal};
+use graph::Graph;
+
+/// What is left to look at.
+#[derive(Default)]
+pub(super) struct Cycles {
+    suspects: VecDeque<u32>,
+    queued: BTreeSet<u32>,
+    graph: Graph,
+    /// The actor being looked at, and whether the walk began in an earlier turn.
+    walking: Option<(u32, bool)>,
+    /// Deadlocks that were reported and left standing, by a digest of their waits.
+    reported: BTreeSet<u64>,
+}
+
+/// One member of a cycle: who, and which wait for which resource of the next one.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    party: u32,
+    waiter: u32,
+    resource: u32,
+}
+
+impl Cycles {
+    /// An event touched this actor: it may have become stuck.
+    pub fn suspect(&mut self, party: u32) {
+        if self.queued.insert(party) {
+            self.suspects.push_back(party);
+        }
+    }
+
+    pub fn has_work(&self) -> bool {
+        !self.suspects.is_empty() || self.walking.is_some()
+    }
+}
+
+impl Grantor {
+    /// Every actor that waits and holds, after an opening.
+    pub(super) fn suspect_everybody(&mut self) {
+        let waiting: Vec<u32> = self.table.waiters.iter_live().map(|(_, _, wait)| wait.party).collect();
+        for party in waiting {
+            if self.table.parties[party].held > 0 {
+                self.cycles.suspect(party);
+            }
+        }
+    }
+
+    /// Walks on, as far as one step may. A walk that took several turns is done again in one before anybody is told.
+    pub(super) fn look_for_cycles(&mut self, mut budget: usize) {
+        let mut cycles = std::mem::take(&mut self.cycles);
+        while budget > 0 {
+            let (suspect, before) = match cycles.walking.take() {
+                Some(walk) => walk,
+                None => match cycles.suspects.pop_front() {
+                    None => break,
+                    Some(party) => {
+                        cycles.queued.remove(&party);
+                        if !self.could_be_stuck(party) {
+                            budget -= 1;
+                            continue;
+                        }
+                        cycles.graph.start(party, self.table.parties.places());
+                        (party, false)
+                    }
+                },
+            };
+            if !cycles.graph.explore(self, &mut budget) {
+                cycles.walking = Some((suspect, true));
+                break;
+            }
+            if cycles.graph.is_free(true) {
+                continue;
+            }
+            if before {
+                cycles.graph.start(suspect, self.table.parties.places());
+                cycles.graph.explore(self, &mut usize::MAX.clone());
+                if cycles.graph.is_free(true) {
+                    continue;
+                }
+            }
+            self.resolve(suspect, &mut cycles);
+        }
+        // What resolving raised is looked at like any other event.
+        cycles.suspects.extend(self.cycles.suspects.drain(..).filter(|party| cycles.queued.insert(*party)));
+        self.cycles = cycles;
+    }
+
+    /// Only who waits, and is waited for, can be part of a cycle.
+    fn could_be_stuck(&self, party: u32) -> bool {
+        let actor = &self.table.parties[party];
+        if actor.waits.is_empty() || !self.is_actor(party) || mutants::on(Mutant::CyclesOverlooked) {
+            return false;
+        }
+        let mut slot = actor.leases;
+        for _ in 0..limits::LEASES_GLANCED {
+            if slot == NONE {
+                return actor.waits.iter().any(|waiter| self.somebody_stands_behind(*waiter));
+            }
+            let lease = self.table.lease(slot);
+            if self.table.resources.crowd(lease.resource).is_some_and(|crowd| !crowd.queue.is_empty()) {
+                return true;
+            }
+            slot = lease.next;
+        }
+        true
+    }
+
+    fn somebody_stands_behind(&self, waiter: u32) -> bool {
+        self.table.waiter(waiter).asks.iter().any(|ask| {
+            let crowd = self.table.resources.crowd(ask.resource);
+            crowd.and_then(|crowd| crowd.queue.iter().next_back()).is_some_and(|last| last.waiter != waiter)
+        })
+    }
+
+    /// The walked actor is stuck: by the order of queues alone, or for good.
+    fn resolve(&mut self, suspect: u32, cycles: &mut Cycles) {
+        if cycles.graph.is_free(false) && !mutants::on(Mutant::QueueIsDeadlock) {
+            cycles.graph.is_free(true);
+            for waiter in cycles.graph.stuck_waits(self) {
+                self.let_pass(waiter);
+            }
+            return;
+        }
+        let links = self.cycle_of(suspect, &cycles.graph);
+        let signature = links.iter().fold(0u64, |sum, link| {
+            let order = self.table.waiter(link.waiter).order;
+            sum.wrapping_add(order.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
+        });
+        let victim = *links
+            .iter()
+            .min_by_key(|link| {
+                let wait = self.table.waiter(link.waiter);
+                (wait.effective, std::cmp::Reverse(wait.order))
+            })
+            .expect("a cycle has members");
+        let policy = self
+            .table
+            .charter(self.table.resources.name(victim.resource))
+            .map_or(OnDeadlock::RefuseWait, |charter| charter.deadlock);
+        if cycles.reported.contains(&signature) {
+            return;
+        }
+        let cycle = self.told(&links);
+        let paying =
+            if policy == OnDeadlock::Report { String::new() } else { self.table.holder_name(victim.party).to_owned() };
+        self.record(&Record::Deadlocked { cycle: cycle.clone(), victim: &paying, policy: policy.code() });
+        self.notify(None, Event::Deadlock(Box::new(cycle.clone())));
+        match policy {
+            OnDeadlock::Report => {
+                cycles.reported.insert(signature);
+                while cycles.reported.len() > limits::DEADLOCKS_KEPT {
+                    cycles.reported.pop_first();
+                }
+            }
+            OnDeadlock::RefuseWait if mutants::on(Mutant::EverybodyPays) => {
+                for link in &links {
+                    self.end_wait(link.waiter, Refusal::Deadlock(Box::new(cycle.clone())));
+                }
+            }
+            OnDeadlock::RefuseWait => self.end_wait(victim.waiter, Refusal::Deadlock(Box::new(cycle))),
+            OnDeadlock::Revoke => self.revoke_for_deadlock(&links, victim.party),
+        }
+        self.cycles.suspect(suspect);
+    }
+
+    /// Takes from the victim what the member before it waits for.
+    fn revoke_for_deadlock(&mut self, links: &[Link], victim: u32) {
+        let at = links.iter().position(|link| link.party == victim).expect("the victim is a member");
+        let wanted = links[(at + links.len() - 1) % links.len()].resource;
+        let name = self.table.resources.name(wanted).to_owned();
+        for slot in self.on_resource(&name) {
+            if self.table.lease(slot).party == victim {
+                self.end_lease(slot, Reason::Deadlock, "");
+            }
+        }
+    }
+
+    /// Those before it in the queue wait for it: it may pass them as soon as there is room.
+    fn let_pass(&mut self, waiter: u32) {
+        let wait = self.table.waiters.at_mut(waiter).expect("a live waiter");
+        if std::mem::replace(&mut wait.may_pass, true) {
+            return;
+        }
+        for i in 0..self.table.waiter(waiter).asks.len() {
+            let resource = self.table.waiter(waiter).asks[i].resource;
+            self.table.resources.crowd_mut(resource).expect("a queue has a crowd").passers += 1;
+            self.table.offer_later(resource);
+        }
+    }
+
+    /// Follows stuck holders from the suspect until one comes again: a cycle.
+    fn cycle_of(&self, suspect: u32, graph: &Graph) -> Vec<Link> {
+        let mut path: Vec<Link> = Vec::new();
+        let mut seen = vec![u32::MAX; graph.len()];
+        let mut party = suspect;
+        loop {
+            let node = graph.node(party).expect("a stuck actor was walked");
+            if seen[node] != u32::MAX {
+                return path.split_off(seen[node] as usize);
+            }
+            seen[node] = path.len() as u32;
+            let (waiter, resource, next) = graph.blocked_by(self, party).expect("a stuck actor waits for a stuck one");
+            path.push(Link { party, waiter, resource });
+            party = next;
+        }
+    }
+
+    fn told(&self, links: &[Link]) -> Cycle {
+        let told = links.iter().take(limits::CYCLE_TOLD).map(|link| Member {
+            holder: self.table.holder_name(link.party).to_owned(),
+            waits_for: self.table.resources.name(link.resource).to_owned(),
+        });
+        Cycle { members: told.collect(), length: links.len() as u64 }
+    }
+}

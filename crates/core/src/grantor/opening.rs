@@ -1,0 +1,306 @@
+//! How a grantor comes to serve: recover the state from what is on record, open a tenure, and serve when that is durable.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use super::cycles::Cycles;
+use super::table::Table;
+use super::{Grantor, Output};
+use crate::codec::{Malformed, Reader};
+use crate::lease::Rung;
+use crate::limits;
+use crate::mutants::{self, Mutant};
+use crate::record::{Header, Record};
+use crate::time::{Instant, Millis, Now, Wall};
+use crate::token::{Cluster, Incarnation, Number, lift};
+
+/// A state folded from records, not serving. A standby keeps one and applies what the leader writes.
+pub struct Recovered {
+    table: Table,
+}
+
+/// What a new tenure is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    /// Which cluster this journal must belong to; a new journal becomes its.
+    pub cluster: Cluster,
+    /// The incarnation of a new cluster; an existing one keeps its own.
+    pub incarnation: Incarnation,
+    /// The journal's generation of this writer.
+    pub generation: u64,
+    /// What leases stand on with this journal.
+    pub rung: Rung,
+    /// The longest ttl of a new cluster; an existing one keeps its own.
+    pub max_ttl: u64,
+    /// The state comes from a backup: begin a new incarnation.
+    pub restore: Option<Restoring>,
+}
+
+/// A restore from a backup (T5).
+#[derive(Clone, Copy, Debug)]
+pub struct Restoring {
+    /// The new incarnation, drawn at random by the caller.
+    pub incarnation: Incarnation,
+    /// Every number given out from now on is above this: an operator's word, or what a survey of the targets found.
+    pub floor: Option<Number>,
+}
+
+/// Records or a snapshot that cannot be what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt {
+    /// Where in the batch or snapshot.
+    pub at: usize,
+    /// What is wrong.
+    pub why: &'static str,
+}
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}; restore from a backup, or look at the journal", self.why, self.at)
+    }
+}
+
+impl std::error::Error for Corrupt {}
+
+impl From<Malformed> for Corrupt {
+    fn from(wrong: Malformed) -> Self {
+        Self { at: wrong.at, why: wrong.why }
+    }
+}
+
+/// Why a tenure was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotOpened {
+    /// The journal belongs to another cluster.
+    WrongCluster {
+        /// The one it belongs to.
+        found: Cluster,
+    },
+    /// The longest ttl lies outside of what is possible.
+    MaxTtl {
+        /// What was asked for.
+        asked: u64,
+    },
+    /// There is nothing to restore.
+    NothingToRestore,
+    /// The clock is behind the backup's and no floor is given: numbers could come again.
+    ClockBehind {
+        /// The wall clock of the backup's last batch.
+        backup: Wall,
+    },
+    /// The floor does not lie above what the backup itself has given out.
+    FloorTooLow {
+        /// The highest known number.
+        known: u64,
+    },
+    /// No number is left.
+    TokensExhausted,
+}
+
+impl fmt::Display for NotOpened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WrongCluster { found } => write!(f, "the journal belongs to cluster {found}; point to your own"),
+            Self::MaxTtl { asked } => write!(f, "max_ttl: from 100 ms to 7 days, got {asked} ms"),
+            Self::NothingToRestore => f.write_str("the backup holds no cluster; start a new one instead"),
+            Self::ClockBehind { backup } => {
+                write!(
+                    f,
+                    "the clock is behind the backup's ({} ms since 1970); set it, or give --token-floor",
+                    backup.0
+                )
+            }
+            Self::FloorTooLow { known } => write!(f, "the token floor must be above {known}"),
+            Self::TokensExhausted => f.write_str("no token number is left; start a new cluster"),
+        }
+    }
+}
+
+impl std::error::Error for NotOpened {}
+
+/// Folds a snapshot and the batches after it into a state. `hash_seed` guards the tables against chosen names.
+pub fn recover<'a>(
+    hash_seed: u64,
+    snapshot: Option<&[u8]>,
+    batches: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Recovered, Corrupt> {
+    let mut recovered = match snapshot {
+        Some(bytes) => Recovered::from_snapshot(bytes, hash_seed)?,
+        None => Recovered::empty(hash_seed),
+    };
+    for batch in batches {
+        recovered.apply(batch)?;
+    }
+    Ok(recovered)
+}
+
+impl Recovered {
+    /// Nothing is on record.
+    pub fn empty(hash_seed: u64) -> Self {
+        Self { table: Table::new(hash_seed) }
+    }
+
+    /// The state of a snapshot.
+    pub fn from_snapshot(bytes: &[u8], hash_seed: u64) -> Result<Self, Corrupt> {
+        Ok(Self { table: Table::decode(bytes, hash_seed)? })
+    }
+
+    /// Applies the next batch, which must follow the one before it in the audit chain (A1).
+    pub fn apply(&mut self, batch: &[u8]) -> Result<(), Corrupt> {
+        let mut from = Reader::new(batch);
+        let header = Header::decode(&mut from)?;
+        if header.chain != self.table.chain {
+            return Err(Corrupt { at: 0, why: "the hash chain is broken: not the batch that follows" });
+        }
+        if header.time < self.table.time {
+            return Err(Corrupt { at: 0, why: "grantor time runs backwards" });
+        }
+        self.table.time = header.time;
+        self.table.wall = header.wall;
+        if from.is_empty() {
+            return Err(Corrupt { at: from.position(), why: "a batch without records" });
+        }
+        while !from.is_empty() {
+            let at = from.position();
+            let record = Record::decode(&mut from)?;
+            self.table.apply(&record).map_err(|why| Corrupt { at, why })?;
+        }
+        self.table.chain = Sha256::digest(batch).into();
+        self.table.due.offers.clear();
+        Ok(())
+    }
+
+    /// Which cluster this is, if any batch was applied.
+    pub fn cluster(&self) -> Option<Cluster> {
+        self.table.identity.map(|identity| identity.cluster)
+    }
+
+    /// The digest of the last batch: the head of the audit chain.
+    pub fn chain(&self) -> [u8; 32] {
+        self.table.chain
+    }
+
+    /// The highest number given out.
+    pub fn counter(&self) -> u64 {
+        self.table.counter
+    }
+
+    /// The whole state as bytes.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.table.encode(&mut out);
+        out
+    }
+
+    /// The digest of the whole state (V1).
+    pub fn state_hash(&self) -> [u8; 32] {
+        Sha256::digest(self.snapshot()).into()
+    }
+
+    /// Opens a tenure. The first output is its opening; serve with [`Grantor::serve`] when that is durable, not before.
+    pub fn open(self, now: Now, opening: &Opening) -> Result<Grantor, NotOpened> {
+        self.may_open(now, opening)?;
+        let mut table = self.table;
+        table.due.listening = true;
+        for crowd in table.due.offers.drain(..).collect::<Vec<_>>() {
+            if let Some(crowd) = table.resources.crowd_mut(crowd) {
+                crowd.to_offer = false;
+            }
+        }
+        table.wall = now.wall;
+        let is_new = table.identity.is_none();
+        let mut grantor = Grantor {
+            last_batch: table.time,
+            table,
+            rung: opening.rung,
+            serving: None,
+            turn: None,
+            last_turn: now.instant,
+            out: Output::default(),
+            cycles: Cycles::default(),
+            raises: VecDeque::new(),
+            quarantine_seen: false,
+            scratch: Default::default(),
+            due: Vec::new(),
+        };
+        if is_new {
+            let Opening { cluster, incarnation, max_ttl, .. } = *opening;
+            grantor.record(&Record::Created { cluster, incarnation, max_ttl });
+        }
+        if let Some(restore) = &opening.restore {
+            grantor.restore(restore);
+        }
+        let counter = if mutants::on(Mutant::CounterResets) && !is_new { 0 } else { grantor.opening_counter() };
+        grantor.record(&Record::Opened { generation: opening.generation, counter });
+        grantor.table.due.ended.clear();
+        grantor.suspect_everybody();
+        Ok(grantor)
+    }
+
+    fn may_open(&self, now: Now, opening: &Opening) -> Result<(), NotOpened> {
+        match self.table.identity {
+            Some(identity) if identity.cluster != opening.cluster => {
+                return Err(NotOpened::WrongCluster { found: identity.cluster });
+            }
+            None if !(limits::TTL_MIN..=limits::TTL_MAX_EVER).contains(&opening.max_ttl) => {
+                return Err(NotOpened::MaxTtl { asked: opening.max_ttl });
+            }
+            None if opening.restore.is_some() => return Err(NotOpened::NothingToRestore),
+            _ => {}
+        }
+        if let Some(restore) = &opening.restore {
+            let known = self.table.counter;
+            match restore.floor {
+                Some(floor) if floor.get() <= known => return Err(NotOpened::FloorTooLow { known }),
+                None if now.wall < self.table.wall => {
+                    return Err(NotOpened::ClockBehind { backup: self.table.wall });
+                }
+                _ => {}
+            }
+        }
+        if self.table.counter >= Number::MAX.get() { Err(NotOpened::TokensExhausted) } else { Ok(()) }
+    }
+}
+
+impl Grantor {
+    /// The opening is durable: grantor time runs from here (L2).
+    pub fn serve(&mut self, now: Now) {
+        assert!(self.serving.is_none(), "a tenure begins to serve once");
+        assert!(self.out.batch.is_empty(), "the opening is taken and made durable first");
+        self.serving = Some((now.instant, self.table.time));
+        self.last_turn = now.instant;
+        self.offer_everything();
+    }
+
+    fn restore(&mut self, restore: &Restoring) {
+        let floor = restore.floor.map_or(0, Number::get).max(self.table.counter);
+        let counter = if mutants::on(Mutant::RestoreKeepsCounter) {
+            self.table.counter
+        } else {
+            lift(floor, self.table.wall).map_or(floor, |next| next.get() - 1)
+        };
+        let quarantine = self.table.time.plus(self.table.max_ttl());
+        self.record(&Record::Restored { incarnation: restore.incarnation, counter, quarantine });
+    }
+
+    /// The counter is lifted by the clock at every opening, on record.
+    fn opening_counter(&self) -> u64 {
+        let counter = self.table.counter;
+        if mutants::on(Mutant::NumberNotLifted) {
+            return counter;
+        }
+        lift(counter, self.table.wall).map_or(counter, |next| next.get() - 1).max(counter)
+    }
+
+    /// Grantor time now, as of the last turn.
+    pub fn time(&self) -> Millis {
+        self.table.time
+    }
+
+    /// The driver's clock at the last turn.
+    pub fn last_turn(&self) -> Instant {
+        self.last_turn
+    }
+}

@@ -1,0 +1,178 @@
+//! No inversion: who is waited for is as urgent as the most urgent waiter, and falls back when that one leaves (P2);
+//! where a charter allows it, a lower holder is asked to go, with notice and grace (P1).
+
+use super::Grantor;
+use super::table::Table;
+use super::table::lease::NONE;
+use super::table::resource::Turn;
+use crate::charter::Preemption;
+use crate::lease::Access;
+use crate::mutants::{self, Mutant};
+use crate::record::Cause;
+
+impl Grantor {
+    /// A wait began: those it waits for inherit its priority, and it inherits from those who wait for its actor.
+    pub(super) fn inherit_from(&mut self, waiter: u32) {
+        let wait = self.table.waiter(waiter);
+        let party = wait.party;
+        let asks: Vec<u32> = wait.asks.iter().map(|ask| ask.resource).collect();
+        self.raises.push_back(party);
+        let holders = self.waiting_holders(&asks);
+        self.raises.extend(holders);
+        self.raise_priorities(crate::limits::EDGES_PER_STEP);
+    }
+
+    /// The holders of some resources that themselves wait: only their priorities change where they stand.
+    pub(super) fn waiting_holders(&self, resources: &[u32]) -> Vec<u32> {
+        let mut parties = Vec::new();
+        for resource in resources {
+            for slot in self.table.resources.crowd(*resource).map_or(&[][..], |crowd| &crowd.leases) {
+                let party = self.table.lease(*slot).party;
+                if !self.table.parties[party].waits.is_empty() {
+                    parties.push(party);
+                }
+            }
+        }
+        parties.sort_unstable();
+        parties.dedup();
+        parties
+    }
+
+    /// A wait is gone: who inherited from it is looked at again, and a pre-emption for its sake may be off.
+    pub(super) fn wait_left(&mut self, holders: &[u32], resources: &[u32]) {
+        self.raises.extend(holders);
+        for resource in resources {
+            if self.table.resources.at(*resource).is_none() {
+                continue;
+            }
+            let crowd = self.table.resources.crowd(*resource);
+            let wanted = crowd.and_then(|crowd| crowd.queue.first()).map_or(0, |turn| turn.priority());
+            let leases = crowd.map_or_else(Vec::new, |crowd| crowd.leases.clone());
+            for slot in leases {
+                if self.table.lease(slot).priority() >= wanted {
+                    self.drop_preemption(slot);
+                }
+            }
+        }
+    }
+
+    /// Works off the parties whose inheritance may have changed, as many as one step may.
+    pub(super) fn raise_priorities(&mut self, mut budget: usize) {
+        while budget > 0 {
+            let Some(party) = self.raises.pop_front() else {
+                return;
+            };
+            budget -= 1;
+            if self.table.parties[party].waits.is_empty() || mutants::on(Mutant::NothingInherited) {
+                continue;
+            }
+            let inherited = self.table.inherited(party);
+            self.table.parties[party].inherited = inherited;
+            for i in 0..self.table.parties[party].waits.len() {
+                let waiter = self.table.parties[party].waits[i];
+                let effective = self.table.waiter(waiter).priority.max(inherited);
+                if effective != self.table.waiter(waiter).effective {
+                    let resources = self.table.set_effective(waiter, effective);
+                    budget = budget.saturating_sub(resources.len());
+                    let holders = self.waiting_holders(&resources);
+                    self.raises.extend(holders);
+                }
+            }
+        }
+    }
+
+    /// Asks lower-priority holders to go, as many as the waiter needs, the lowest and youngest first.
+    pub(super) fn preempt_for(&mut self, waiter: u32) {
+        let wait = self.table.waiter(waiter);
+        let priority = wait.effective;
+        for ask in wait.asks.clone() {
+            let name = self.table.resources.name(ask.resource);
+            let rule = self.table.charter(name).map(|charter| charter.preemption);
+            let Some(Preemption::LowerPriority { grace_ms }) = rule else {
+                continue;
+            };
+            for slot in self.victims(ask.resource, ask.access, priority) {
+                let grace = if mutants::on(Mutant::NoGrace) { 0 } else { grace_ms };
+                self.announce(slot, Cause::Priority, grace);
+            }
+        }
+    }
+
+    /// The leases whose end would make room, if enough of them are of lower priority.
+    fn victims(&self, resource: u32, access: Access, priority: u8) -> Vec<u32> {
+        let Some(crowd) = self.table.resources.crowd(resource) else {
+            return Vec::new();
+        };
+        let mut lower: Vec<u32> = crowd
+            .leases
+            .iter()
+            .copied()
+            .filter(|slot| {
+                let lease = self.table.lease(*slot);
+                lease.priority() < priority && self.table.inherited(lease.party) <= priority && !lease.is_apart()
+            })
+            .collect();
+        lower.sort_unstable_by_key(|slot| {
+            let lease = self.table.lease(*slot);
+            (lease.priority(), std::cmp::Reverse(lease.number()))
+        });
+        let units = match access {
+            // All of it, so all of them must go.
+            Access::Exclusive | Access::Shared => {
+                let others = crowd.leases.iter().filter(|slot| !self.table.lease(**slot).is_apart());
+                let in_the_way = others
+                    .filter(|slot| access == Access::Exclusive || self.table.lease(**slot).access() != Access::Shared);
+                let all = in_the_way.count();
+                return if lower.len() >= all { lower } else { Vec::new() };
+            }
+            Access::Slot => 1,
+            Access::Units(units) => units,
+        };
+        let capacity = u64::from(self.table.capacity(resource));
+        let taken = u64::from(crowd.used) + crowd.confirmed;
+        let mut missing = (taken + u64::from(units)).saturating_sub(capacity);
+        let mut victims = Vec::new();
+        for slot in lower {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(match self.table.lease(slot).access() {
+                Access::Units(units) => u64::from(units),
+                Access::Slot => 1,
+                Access::Exclusive | Access::Shared => missing,
+            });
+            victims.push(slot);
+        }
+        if missing == 0 { victims } else { Vec::new() }
+    }
+}
+
+impl Table {
+    /// The highest priority that waits for something a party holds.
+    pub(super) fn inherited(&self, party: u32) -> u8 {
+        let mut highest = 0;
+        let mut slot = self.parties[party].leases;
+        while slot != NONE {
+            let lease = self.lease(slot);
+            let first = self.resources.crowd(lease.resource).and_then(|crowd| crowd.queue.first());
+            highest = highest.max(first.map_or(0, |turn| turn.priority()));
+            slot = lease.next;
+        }
+        highest
+    }
+
+    /// Moves a waiter to where its priority now puts it, in all its queues.
+    fn set_effective(&mut self, waiter: u32, effective: u8) -> Vec<u32> {
+        let wait = self.waiters.at_mut(waiter).expect("a live waiter");
+        let (before, order) = (wait.effective, wait.order);
+        wait.effective = effective;
+        let resources: Vec<u32> = wait.asks.iter().map(|ask| ask.resource).collect();
+        for resource in &resources {
+            let queue = &mut self.resources.crowd_mut(*resource).expect("a queue has a crowd").queue;
+            queue.remove(Turn::new(before, order, waiter));
+            queue.insert(Turn::new(effective, order, waiter));
+            self.offer_later(*resource);
+        }
+        resources
+    }
+}

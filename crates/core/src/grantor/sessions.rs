@@ -1,0 +1,139 @@
+//! Liveness that leases hang on: open, resume by secret, renew with all that rides on it, end in one step.
+
+use sha2::{Digest, Sha256};
+
+use super::Grantor;
+use super::table::lease::NONE;
+use crate::command::{Answer, Known, OpenSession, SessionGrant};
+use crate::ids::{LeaseId, SessionId};
+use crate::lease::Reason;
+use crate::limits;
+use crate::mutants::{self, Mutant};
+use crate::name::HolderName;
+use crate::record::{Outcome, Record};
+use crate::refusal::{Limit, Refusal, What};
+
+impl Grantor {
+    pub(super) fn open_session(&mut self, open: &OpenSession<'_>) -> Result<Answer, Refusal> {
+        let holder = HolderName::parse(open.holder)?.as_str();
+        let ttl = self.check_ttl("", open.ttl_ms)?;
+        if self.table.sessions.count() >= limits::SESSIONS {
+            let max = limits::SESSIONS as u64;
+            return Err(Refusal::Exhausted { limit: Limit::Sessions, max, got: max + 1 });
+        }
+        let (slot, reuse) = self.table.sessions.next_place();
+        let session = SessionId { slot, reuse };
+        let secret = digest(&open.secret);
+        self.record(&Record::SessionOpened { session, holder, ttl, secret, waits_only: open.waits_only });
+        Ok(self.session_grant(session, false))
+    }
+
+    /// S2: by its secret; the same name without it is another session.
+    pub(super) fn resume_session(&mut self, id: SessionId, secret: &[u8; 32]) -> Result<Answer, Refusal> {
+        let slot = self.live_session(id)?;
+        let known = self.table.session(slot).secret;
+        let differs = known.iter().zip(digest(secret)).fold(0, |differs, (a, b)| differs | (a ^ b));
+        if differs != 0 && !mutants::on(Mutant::SecretNotCompared) {
+            return Err(Refusal::Denied("the secret is not this session's; open a session of your own"));
+        }
+        self.extend_session(slot);
+        Ok(self.session_grant(id, false))
+    }
+
+    pub(super) fn renew_session(&mut self, id: SessionId, known: Option<Known>) -> Result<Answer, Refusal> {
+        let slot = self.live_session(id)?;
+        self.extend_session(slot);
+        let session = self.table.session(slot);
+        let actual = Known { count: session.leases, digest: session.digest };
+        Ok(self.session_grant(id, known.is_some_and(|known| known != actual)))
+    }
+
+    /// A lease that its client does not know, although its grant was acknowledged, is an orphan and ends.
+    pub(super) fn reconcile(&mut self, id: SessionId, leases: &[LeaseId]) -> Result<Answer, Refusal> {
+        let slot = self.live_session(id)?;
+        let unacknowledged: std::collections::BTreeSet<LeaseId> = self
+            .table
+            .session(slot)
+            .requests
+            .iter()
+            .filter_map(|request| match &request.outcome {
+                Outcome::Granted(leases) => Some(leases),
+                _ => None,
+            })
+            .flatten()
+            .copied()
+            .collect();
+        for lease in self.table.session_leases(slot) {
+            let known = self.table.lease_id(lease);
+            if !leases.contains(&known) && !unacknowledged.contains(&known) {
+                self.end_lease(lease, Reason::Released, "not known to its client");
+            }
+        }
+        Ok(self.session_grant(id, false))
+    }
+
+    pub(super) fn close_session(&mut self, id: SessionId) -> Result<Answer, Refusal> {
+        let slot = self.live_session(id)?;
+        self.end_session(slot, Reason::Released);
+        Ok(Answer::Done)
+    }
+
+    /// The place of a session that is not over. One found past its deadline ends here, on record.
+    pub(super) fn live_session(&mut self, id: SessionId) -> Result<u32, Refusal> {
+        if self.table.sessions.live(id.slot, id.reuse).is_none() {
+            let told = self.table.sessions.tombstone(id.slot, id.reuse).is_some();
+            return Err(if told { Refusal::Lost(Reason::Session) } else { Refusal::NotFound(What::Session) });
+        }
+        if self.table.session_deadline(id.slot, self.now()) <= self.now() && !self.turn().late {
+            self.end_session(id.slot, Reason::Ttl);
+            return Err(Refusal::Lost(Reason::Session));
+        }
+        Ok(id.slot)
+    }
+
+    fn extend_session(&mut self, slot: u32) {
+        let now = self.now();
+        if self.table.session(slot).term.alive_in_tenure(&self.table.clock) {
+            self.table.sessions.at_mut(slot).expect("live").term.renew(now);
+            return;
+        }
+        self.record(&Record::SessionAlive { session: slot });
+        // Heard for the first time in this tenure: what it waits for may be free already.
+        for waiter in self.table.session_waits(slot) {
+            for i in 0..self.table.waiter(waiter).asks.len() {
+                self.table.offer_later(self.table.waiter(waiter).asks[i].resource);
+            }
+        }
+    }
+
+    /// Ends a session with all that it holds and waits for; whoever listened to a wait of its is told.
+    pub(super) fn end_session(&mut self, slot: u32, reason: Reason) {
+        let mut touched = Vec::new();
+        for waiter in self.table.session_waits(slot) {
+            let wait = self.table.waiter(waiter);
+            touched.extend(wait.asks.iter().map(|ask| ask.resource));
+            if let Some(tag) = wait.tag {
+                self.reply(tag, Answer::Refused(Refusal::Lost(Reason::Session)));
+            }
+        }
+        let holders = self.waiting_holders(&touched);
+        let session = self.session_id(slot);
+        self.record(&Record::SessionEnded { session, reason });
+        self.wait_left(&holders, &touched);
+    }
+
+    fn session_grant(&self, id: SessionId, mismatch: bool) -> Answer {
+        let remaining_ms = self.now().until(self.table.session_deadline(id.slot, self.now()));
+        let ttl_ms = u64::from(self.table.session(id.slot).term.ttl);
+        Answer::Session(SessionGrant { session: id, ttl_ms, remaining_ms, mismatch })
+    }
+
+    /// Whether a party can act at all: those without a session are not nodes of the wait-for graph.
+    pub(super) fn is_actor(&self, party: u32) -> bool {
+        self.table.parties[party].session != NONE
+    }
+}
+
+fn digest(secret: &[u8; 32]) -> [u8; 32] {
+    Sha256::digest(secret).into()
+}

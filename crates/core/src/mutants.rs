@@ -1,0 +1,99 @@
+//! Faults that the tests must catch: each breaks one promise, one is chosen at run time, and none exists in a normal build.
+
+macro_rules! mutants {
+    ($($name:ident breaks $promise:literal,)*) => {
+        /// What is left out or done wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
+        pub enum Mutant {
+            $(
+                #[doc = concat!("Breaks ", $promise, ".")]
+                $name,
+            )*
+        }
+
+        impl Mutant {
+            /// Every fault.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The promise that it breaks.
+            pub const fn promise(self) -> &'static str {
+                match self {
+                    $(Self::$name => $promise,)*
+                }
+            }
+        }
+    };
+}
+
+mutants! {
+    NumberNotLifted breaks "T4",
+    CounterResets breaks "T1",
+    ReentryNewToken breaks "T3",
+    RestoreKeepsCounter breaks "T5",
+    BackupRenewable breaks "T5",
+    NoQuarantine breaks "T5",
+    RollbackIgnored breaks "T9",
+    Oversold breaks "L1",
+    AliveNotRecorded breaks "L2",
+    ExtensionNotRecorded breaks "L2",
+    EndsEarly breaks "L2",
+    TokenNotCompared breaks "L5",
+    DeadWaiterGranted breaks "L8",
+    ZeroIsForever breaks "L10",
+    OldRequestIsNew breaks "L11",
+    AnswerForgotten breaks "L11",
+    CreditUnbounded breaks "L9",
+    CreditNotRecorded breaks "L12",
+    QueueJumped breaks "W1",
+    WaitNeverEnds breaks "W3",
+    ReadersOvertake breaks "W4",
+    QueueIsDeadlock breaks "D1",
+    OneHolderIsAll breaks "D1",
+    CyclesOverlooked breaks "D2",
+    EverybodyPays breaks "D3",
+    NoGrace breaks "P1",
+    NothingInherited breaks "P2",
+    ShrinkTakesAway breaks "C3",
+    ExpiredHoldConfirmed breaks "C4",
+    SessionLeavesLeases breaks "S1",
+    SecretNotCompared breaks "S2",
+    PulseIsProgress breaks "G1",
+    PinBelowFloor breaks "H1",
+    PinIgnored breaks "H1",
+}
+
+/// Whether a fault is the chosen one.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub(crate) const fn on(_: Mutant) -> bool {
+    false
+}
+
+#[cfg(feature = "mutants")]
+pub use chosen::*;
+
+#[cfg(feature = "mutants")]
+mod chosen {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::Mutant;
+
+    const NONE: u32 = u32::MAX;
+
+    static CHOSEN: AtomicU32 = AtomicU32::new(NONE);
+
+    /// Found in a binary, it says that faults are compiled in.
+    #[used]
+    pub static MARKER: [u8; 33] = *b"leasehold-mutants-are-compiled-in";
+
+    /// Chooses a fault, or none.
+    pub fn choose(mutant: Option<Mutant>) {
+        CHOSEN.store(mutant.map_or(NONE, |mutant| mutant as u32), Ordering::SeqCst);
+    }
+
+    /// Whether a fault is the chosen one.
+    pub fn on(mutant: Mutant) -> bool {
+        CHOSEN.load(Ordering::Relaxed) == mutant as u32
+    }
+}

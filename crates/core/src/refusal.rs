@@ -1,0 +1,490 @@
+//! Every way the grantor says no, with a stable code and the next step.
+
+use std::fmt;
+
+use crate::codec::{Malformed, Reader, Write};
+use crate::lease::Reason;
+use crate::name::NameError;
+use crate::token::{Number, TokenError};
+
+/// A refusal is an answer, not an error: the request was understood and the state of the world says no.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A field holds what it may not.
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// What is allowed there.
+        reason: &'static str,
+    },
+    /// A resource or holder name is malformed.
+    Name(NameError),
+    /// A token text is malformed, foreign, or for something else.
+    Token(TokenError),
+    /// A shown number lies further in the future than clocks can explain.
+    Implausible {
+        /// What was shown.
+        shown: Number,
+    },
+    /// There is no such thing.
+    NotFound(What),
+    /// It contradicts what is there.
+    Conflict(What),
+    /// The lease is over.
+    Lost(Reason),
+    /// The lease is not the caller's to use.
+    NotCurrent(NotCurrent),
+    /// A newer authority was here.
+    Stale {
+        /// What the caller showed.
+        presented: u64,
+        /// What is current.
+        mark: u64,
+    },
+    /// Somebody else holds it.
+    Busy {
+        /// The place in the queue that a wait would get, from 1.
+        position: u32,
+    },
+    /// Waiting would never end, or a standing wait was chosen to end a deadlock.
+    Deadlock(Box<Cycle>),
+    /// A bound of `limits.rs` or of a charter is reached.
+    Exhausted {
+        /// Which.
+        limit: Limit,
+        /// The bound.
+        max: u64,
+        /// What was asked for.
+        got: u64,
+    },
+    /// No token number is left (T7).
+    TokensExhausted,
+    /// The wait was over before the resource was free.
+    Timeout,
+    /// The caller took its wait back.
+    Cancelled,
+    /// The request id lies below what its client acknowledged (L11).
+    TooOld {
+        /// The lowest sequence that is still answered.
+        lowest: u64,
+    },
+    /// Nothing is granted until this many milliseconds were served (T5, T9).
+    Quarantined {
+        /// Milliseconds of served time.
+        remaining: u64,
+        /// Whether a holder's token showed that this grantor's state was rolled back.
+        rolled_back: bool,
+    },
+    /// A revocation left the resource to an operator.
+    HeldForOperator,
+    /// The caller may not do this.
+    Denied(&'static str),
+}
+
+/// Why a lease is not the caller's to use, although it did not end under the caller's token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotCurrent {
+    /// No such lease is remembered.
+    Unknown,
+    /// Somebody else's.
+    NotHolder,
+    /// The token is not the lease's.
+    Superseded,
+}
+
+/// What a `NOT_FOUND` or `CONFLICT` is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum What {
+    /// A resource.
+    Resource,
+    /// A lease.
+    Lease,
+    /// A session.
+    Session,
+    /// A wait.
+    Wait,
+    /// A request under an id that already named another body.
+    Request,
+    /// A charter.
+    Charter,
+    /// A message of a queue.
+    Message,
+    /// A key of small state.
+    Key,
+    /// A cached key's write intent.
+    Intent,
+    /// The capacity that a resource already has.
+    Capacity,
+    /// A handoff that is already under way, or none is.
+    Handoff,
+    /// A collector's floor.
+    Floor,
+    /// A reservation in another stage.
+    Hold,
+    /// A quarantine.
+    Quarantine,
+}
+
+impl What {
+    const ALL: [Self; 14] = [
+        Self::Resource,
+        Self::Lease,
+        Self::Session,
+        Self::Wait,
+        Self::Request,
+        Self::Charter,
+        Self::Message,
+        Self::Key,
+        Self::Intent,
+        Self::Capacity,
+        Self::Handoff,
+        Self::Floor,
+        Self::Hold,
+        Self::Quarantine,
+    ];
+
+    /// The stable word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Resource => "resource",
+            Self::Lease => "lease",
+            Self::Session => "session",
+            Self::Wait => "wait",
+            Self::Request => "request",
+            Self::Charter => "charter",
+            Self::Message => "message",
+            Self::Key => "key",
+            Self::Intent => "intent",
+            Self::Capacity => "capacity",
+            Self::Handoff => "handoff",
+            Self::Floor => "floor",
+            Self::Hold => "hold",
+            Self::Quarantine => "quarantine",
+        }
+    }
+}
+
+/// Which bound was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Limit {
+    /// Units of a resource.
+    Units,
+    /// Readers of a resource.
+    Readers,
+    /// Resources of one atomic acquire.
+    Resources,
+    /// Re-entrant depth.
+    Depth,
+    /// Leases of a session.
+    SessionLeases,
+    /// Actors of a session.
+    SessionActors,
+    /// Waits of a session.
+    SessionWaits,
+    /// Unacknowledged requests of a session.
+    SessionRequests,
+    /// Leases of the cluster.
+    Leases,
+    /// Sessions of the cluster.
+    Sessions,
+    /// Waiters of a resource.
+    Waiters,
+    /// Charters of the cluster.
+    Charters,
+    /// Bytes of metadata.
+    Metadata,
+    /// Bytes of a value.
+    Value,
+    /// Keys under a resource.
+    Keys,
+    /// Messages of a queue.
+    Messages,
+    /// Bytes of a message.
+    Message,
+    /// Readers of a cached key.
+    CacheReaders,
+    /// Cached keys.
+    CacheKeys,
+    /// Pins of a resource.
+    Pins,
+}
+
+impl Limit {
+    const ALL: [Self; 20] = [
+        Self::Units,
+        Self::Readers,
+        Self::Resources,
+        Self::Depth,
+        Self::SessionLeases,
+        Self::SessionActors,
+        Self::SessionWaits,
+        Self::SessionRequests,
+        Self::Leases,
+        Self::Sessions,
+        Self::Waiters,
+        Self::Charters,
+        Self::Metadata,
+        Self::Value,
+        Self::Keys,
+        Self::Messages,
+        Self::Message,
+        Self::CacheReaders,
+        Self::CacheKeys,
+        Self::Pins,
+    ];
+
+    /// The stable word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Units => "units",
+            Self::Readers => "readers",
+            Self::Resources => "resources",
+            Self::Depth => "depth",
+            Self::SessionLeases => "session_leases",
+            Self::SessionActors => "session_actors",
+            Self::SessionWaits => "session_waits",
+            Self::SessionRequests => "session_requests",
+            Self::Leases => "leases",
+            Self::Sessions => "sessions",
+            Self::Waiters => "waiters",
+            Self::Charters => "charters",
+            Self::Metadata => "metadata",
+            Self::Value => "value",
+            Self::Keys => "keys",
+            Self::Messages => "messages",
+            Self::Message => "message",
+            Self::CacheReaders => "cache_readers",
+            Self::CacheKeys => "cache_keys",
+            Self::Pins => "pins",
+        }
+    }
+}
+
+/// A deadlock as it is told: who waits for what that the next one holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cycle {
+    /// The first members, in the order of the cycle.
+    pub members: Vec<Member>,
+    /// How many there are in all.
+    pub length: u64,
+}
+
+/// One actor of a cycle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The actor's name.
+    pub holder: String,
+    /// A resource it waits for, held by the next member.
+    pub waits_for: String,
+}
+
+impl Refusal {
+    /// The stable code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "INVALID_ARGUMENT",
+            Self::Name(e) => e.code(),
+            Self::Token(e) => e.code(),
+            Self::Implausible { .. } => "TOKEN_IMPLAUSIBLE",
+            Self::NotFound(_) => "NOT_FOUND",
+            Self::Conflict(_) => "CONFLICT",
+            Self::Lost(_) => "LEASE_LOST",
+            Self::NotCurrent(_) => "NOT_CURRENT",
+            Self::Stale { .. } => "STALE_TOKEN",
+            Self::Busy { .. } => "BUSY",
+            Self::Deadlock(_) => "DEADLOCK",
+            Self::Exhausted { .. } => "RESOURCE_EXHAUSTED",
+            Self::TokensExhausted => "TOKEN_EXHAUSTED",
+            Self::Timeout => "TIMEOUT",
+            Self::Cancelled => "CANCELLED",
+            Self::TooOld { .. } => "REQUEST_TOO_OLD",
+            Self::Quarantined { rolled_back: false, .. } => "QUARANTINED",
+            Self::Quarantined { rolled_back: true, .. } => "ROLLED_BACK",
+            Self::HeldForOperator => "HELD_FOR_OPERATOR",
+            Self::Denied(_) => "PERMISSION_DENIED",
+        }
+    }
+
+    /// Whether the answer depends on the state of the world, so that a retry after a failover must be told it again (L11).
+    /// The others follow from the request alone.
+    pub(crate) const fn depends_on_state(&self) -> bool {
+        !matches!(self, Self::Invalid { .. } | Self::Name(_) | Self::Token(_) | Self::Denied(_) | Self::TooOld { .. })
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Invalid { .. } | Self::Name(_) | Self::Token(_) | Self::Denied(_) | Self::TooOld { .. } => {
+                unreachable!("a refusal that follows from the request alone is not put on record")
+            }
+            Self::Implausible { shown } => {
+                out.u8(1);
+                out.num(shown.get());
+            }
+            Self::NotFound(what) => out.raw(&[2, *what as u8]),
+            Self::Conflict(what) => out.raw(&[3, *what as u8]),
+            Self::Lost(reason) => out.raw(&[4, reason.code()]),
+            Self::NotCurrent(why) => out.raw(&[5, *why as u8]),
+            Self::Stale { presented, mark } => {
+                out.u8(6);
+                out.num(*presented);
+                out.num(*mark);
+            }
+            Self::Busy { position } => {
+                out.u8(7);
+                out.num(u64::from(*position));
+            }
+            Self::Deadlock(cycle) => {
+                out.u8(8);
+                cycle.encode(out);
+            }
+            Self::Exhausted { limit, max, got } => {
+                out.raw(&[9, *limit as u8]);
+                out.num(*max);
+                out.num(*got);
+            }
+            Self::TokensExhausted => out.u8(10),
+            Self::Timeout => out.u8(11),
+            Self::Cancelled => out.u8(12),
+            Self::Quarantined { remaining, rolled_back } => {
+                out.u8(13);
+                out.num(*remaining);
+                out.flag(*rolled_back);
+            }
+            Self::HeldForOperator => out.u8(14),
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match from.u8()? {
+            1 => Self::Implausible { shown: number(from)? },
+            2 => Self::NotFound(pick(from, &What::ALL)?),
+            3 => Self::Conflict(pick(from, &What::ALL)?),
+            4 => {
+                let code = from.u8()?;
+                Self::Lost(Reason::from_code(code).ok_or_else(|| from.wrong("no such reason"))?)
+            }
+            5 => Self::NotCurrent(pick(from, &[NotCurrent::Unknown, NotCurrent::NotHolder, NotCurrent::Superseded])?),
+            6 => Self::Stale { presented: from.num()?, mark: from.num()? },
+            7 => Self::Busy { position: from.num32()? },
+            8 => Self::Deadlock(Box::new(Cycle::decode(from)?)),
+            9 => Self::Exhausted { limit: pick(from, &Limit::ALL)?, max: from.num()?, got: from.num()? },
+            10 => Self::TokensExhausted,
+            11 => Self::Timeout,
+            12 => Self::Cancelled,
+            13 => Self::Quarantined { remaining: from.num()?, rolled_back: from.flag()? },
+            14 => Self::HeldForOperator,
+            _ => return Err(from.wrong("no such refusal")),
+        })
+    }
+}
+
+impl Cycle {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.num(self.length);
+        out.num(self.members.len() as u64);
+        for member in &self.members {
+            out.text(&member.holder);
+            out.text(&member.waits_for);
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let length = from.num()?;
+        let told = from.num()?;
+        if told > crate::limits::CYCLE_TOLD as u64 {
+            return Err(from.wrong("cycle too long"));
+        }
+        let mut members = Vec::new();
+        for _ in 0..told {
+            members.push(Member { holder: from.text()?.to_owned(), waits_for: from.text()?.to_owned() });
+        }
+        Ok(Self { members, length })
+    }
+}
+
+fn pick<T: Copy>(from: &mut Reader<'_>, all: &[T]) -> Result<T, Malformed> {
+    let code = from.u8()?;
+    all.get(usize::from(code)).copied().ok_or_else(|| from.wrong("no such code"))
+}
+
+/// A token number off the wire of records.
+pub(crate) fn number(from: &mut Reader<'_>) -> Result<Number, Malformed> {
+    let raw = from.num()?;
+    Number::new(raw).ok_or_else(|| from.wrong("not a token number"))
+}
+
+impl From<NameError> for Refusal {
+    fn from(e: NameError) -> Self {
+        Self::Name(e)
+    }
+}
+
+impl From<TokenError> for Refusal {
+    fn from(e: TokenError) -> Self {
+        Self::Token(e)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid { field, reason } => write!(f, "{field}: {reason}"),
+            Self::Name(e) => e.fmt(f),
+            Self::Token(e) => e.fmt(f),
+            Self::Implausible { shown } => {
+                write!(f, "token {shown} lies more than a day ahead of the clock; check where it comes from")
+            }
+            Self::NotFound(what) => write!(f, "no such {}; list what is there and try again", what.word()),
+            Self::Conflict(what) => {
+                write!(f, "the {} is already something else; read it before you retry", what.word())
+            }
+            Self::Lost(reason) if reason.may_retry() => {
+                write!(f, "the lease is over ({reason}); stop, then acquire again")
+            }
+            Self::Lost(reason) => {
+                write!(f, "the lease was revoked ({reason}); stop, and ask before you acquire again")
+            }
+            Self::NotCurrent(NotCurrent::Unknown) => {
+                f.write_str("no such lease is remembered; stop, then acquire again")
+            }
+            Self::NotCurrent(NotCurrent::NotHolder) => {
+                f.write_str("the lease belongs to another holder; stop, then acquire your own")
+            }
+            Self::NotCurrent(NotCurrent::Superseded) => {
+                f.write_str("the token is not the lease's current one; stop, and use the newest token you were told")
+            }
+            Self::Stale { presented, mark } => {
+                write!(f, "token {presented} is older than {mark}; stop, this authority is over")
+            }
+            Self::Busy { position } => write!(f, "held by another; wait (place {position} in the queue) or give up"),
+            Self::Deadlock(cycle) if cycle.length <= 1 => {
+                f.write_str("you already hold it; release it first, or ask for a re-entrant hold")
+            }
+            Self::Deadlock(cycle) => {
+                write!(f, "waiting would close a deadlock of {}; release what you hold, then retry", cycle.length)
+            }
+            Self::Exhausted { limit, max, got } => {
+                write!(f, "{}: at most {max}, got {got}; ask for less or release some", limit.word())
+            }
+            Self::TokensExhausted => f.write_str("no token number is left; restore into a new cluster"),
+            Self::Timeout => f.write_str("not granted within the wait; wait longer or give up"),
+            Self::Cancelled => f.write_str("the wait was taken back"),
+            Self::TooOld { lowest } => {
+                write!(f, "request ids below {lowest} were acknowledged and forgotten; use a new one")
+            }
+            Self::Quarantined { remaining, rolled_back: false } => {
+                write!(f, "nothing is granted for another {remaining} ms after a restore; wait, or waive it in writing")
+            }
+            Self::Quarantined { remaining, rolled_back: true } => write!(
+                f,
+                "this cluster's state was rolled back; nothing is granted for another {remaining} ms; find out why, then wait or waive"
+            ),
+            Self::HeldForOperator => f.write_str("held for an operator after a revocation; free it with a reason"),
+            Self::Denied(why) => write!(f, "not allowed: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
