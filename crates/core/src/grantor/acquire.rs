@@ -22,6 +22,16 @@ pub(super) struct Asker<'a> {
     party: Option<u32>,
 }
 
+/// What is asked for, after checking.
+#[derive(Clone, Copy)]
+struct Wish<'a> {
+    asks: &'a [(&'a str, Access)],
+    /// Asked for together, and answered together.
+    several: bool,
+    slots: Option<u32>,
+    ttl: u32,
+}
+
 /// Everything about a lease to be granted but its number and place.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
@@ -47,18 +57,10 @@ impl Grantor {
             if let Some(answer) = self.enter_again(&asker, name, acquire.access, &acquire.terms)? {
                 return Ok(answer);
             }
-            if let Some(units) = self.first_capacity(name, acquire.access, acquire.slots) {
-                self.record(&Record::Capacity { resource: name, units, lasting: false });
-            }
-            let asks = [(name, acquire.access)];
-            self.take_or_wait(request, &asker, &asks, false, ttl, &acquire.terms)
+            let wish = Wish { asks: &[(name, acquire.access)], several: false, slots: acquire.slots, ttl };
+            self.take_or_wait(request, &asker, &wish, &acquire.terms)
         });
         self.scratch.0 = own_name;
-        if result.is_err()
-            && let Some(resource) = self.table.resources.find(name)
-        {
-            self.table.resources.leave_if_empty(resource);
-        }
         result
     }
 
@@ -87,7 +89,8 @@ impl Grantor {
             for (name, access) in acquire.wanted {
                 self.check_not_own(&asker, name, *access)?;
             }
-            self.take_or_wait(request, &asker, acquire.wanted, true, ttl, &acquire.terms)
+            let wish = Wish { asks: acquire.wanted, several: true, slots: None, ttl };
+            self.take_or_wait(request, &asker, &wish, &acquire.terms)
         });
         self.scratch.0 = own_name;
         result
@@ -185,11 +188,18 @@ impl Grantor {
             || self.table.charter(name).is_some_and(|charter| charter.capacity.is_some())
     }
 
-    /// The capacity that the first slot lease gives a resource which has none.
-    fn first_capacity(&self, name: &str, access: Access, slots: Option<u32>) -> Option<u32> {
-        let known = self.table.resources.find(name).is_some_and(|at| self.capacity_is_known(at, name))
-            || self.table.charter(name).is_some_and(|charter| charter.capacity.is_some());
-        if access == Access::Slot && !known { slots } else { None }
+    /// The first slot lease gives a resource its capacity, if it has none.
+    fn give_capacity(&mut self, wish: &Wish<'_>) {
+        let (Some(units), [(name, Access::Slot)]) = (wish.slots, wish.asks) else {
+            return;
+        };
+        let known = match self.table.resources.find(name) {
+            Some(resource) => self.capacity_is_known(resource, name),
+            None => self.table.charter(name).is_some_and(|charter| charter.capacity.is_some()),
+        };
+        if !known {
+            self.record(&Record::Capacity { resource: name, units, lasting: false });
+        }
     }
 
     /// Who asks: a session's own actor, a named one, or a name without a session.
@@ -290,15 +300,13 @@ impl Grantor {
         &mut self,
         request: &Request,
         asker: &Asker<'_>,
-        asks: &[(&str, Access)],
-        several: bool,
-        ttl: u32,
+        wish: &Wish<'_>,
         terms: &Terms<'_>,
     ) -> Result<Answer, Refusal> {
-        self.check_room(asker, asks)?;
-        let free = asks.iter().try_for_each(|(name, access)| self.is_free(name, *access, terms.priority));
+        self.check_room(asker, wish.asks)?;
+        let free = wish.asks.iter().try_for_each(|(name, access)| self.is_free(name, *access, terms.priority));
         let why = match free.and_then(|()| self.check_quarantine()) {
-            Ok(()) => return self.grant_all(asker, asks, several, ttl, terms),
+            Ok(()) => return self.grant_all(asker, wish, terms),
             Err(why) => why,
         };
         if terms.wait_ms == 0 {
@@ -310,7 +318,7 @@ impl Grantor {
                 reason: "a wait belongs to a session; open one, or do not wait",
             });
         }
-        self.wait(request, asker, asks, several, ttl, terms)
+        self.wait(request, asker, wish, terms)
     }
 
     /// Whether so much of a resource can be had at once, past nobody who waits.
@@ -350,33 +358,27 @@ impl Grantor {
         Ok(())
     }
 
-    fn grant_all(
-        &mut self,
-        asker: &Asker<'_>,
-        asks: &[(&str, Access)],
-        several: bool,
-        ttl: u32,
-        terms: &Terms<'_>,
-    ) -> Result<Answer, Refusal> {
+    fn grant_all(&mut self, asker: &Asker<'_>, wish: &Wish<'_>, terms: &Terms<'_>) -> Result<Answer, Refusal> {
         // All or none: the numbers are there, or nothing is recorded.
-        let last = self.next_number()?.get().checked_add(asks.len() as u64 - 1);
+        let last = self.next_number()?.get().checked_add(wish.asks.len() as u64 - 1);
         last.and_then(crate::token::Number::new).ok_or(Refusal::TokensExhausted)?;
+        self.give_capacity(wish);
         let mut grants = Vec::new();
-        for (name, access) in asks {
+        for (name, access) in wish.asks {
             let (max_hold, progress) = self.bounds_of(name, terms.max_hold_ms, terms.progress_ms);
             let wanted = Wanted {
                 resource: name,
                 session: if asker.waits_only { NONE } else { asker.session },
                 holder: asker.holder,
                 access: *access,
-                ttl,
+                ttl: wish.ttl,
                 priority: terms.priority,
                 max_hold,
                 progress,
                 metadata: terms.metadata,
             };
             let slot = self.grant(&wanted, None, None);
-            if !several {
+            if !wish.several {
                 return Ok(Answer::Granted(self.grant_now(slot)));
             }
             grants.push(self.grant_now(slot));
@@ -461,22 +463,21 @@ impl Grantor {
         &mut self,
         request: &Request,
         asker: &Asker<'_>,
-        asks: &[(&str, Access)],
-        several: bool,
-        ttl: u32,
+        wish: &Wish<'_>,
         terms: &Terms<'_>,
     ) -> Result<Answer, Refusal> {
-        self.check_wait_room(asker, asks)?;
+        self.check_wait_room(asker, wish.asks)?;
+        self.give_capacity(wish);
         let (waiter, _) = self.table.waiters.next_place();
         let (max_hold, progress) = (terms.max_hold_ms, terms.progress_ms);
-        let position = asks.iter().map(|(name, _)| self.position(name, terms.priority)).max().unwrap_or(1);
+        let position = wish.asks.iter().map(|(name, _)| self.position(name, terms.priority)).max().unwrap_or(1);
         self.record(&Record::Waiting(Waiting {
             waiter,
             session: asker.session,
             holder: asker.holder,
-            asks: asks.to_vec(),
-            several,
-            ttl,
+            asks: wish.asks.to_vec(),
+            several: wish.several,
+            ttl: wish.ttl,
             priority: terms.priority,
             until: self.now().plus(terms.wait_ms),
             sequence: request.id.map(|id| id.sequence),

@@ -80,7 +80,7 @@ impl Grantor {
     /// The predecessor has stopped, and every write of its was answered.
     pub(super) fn drained(&mut self, held: &Held<'_>) -> Result<Answer, Refusal> {
         let slot = self.current(held)?;
-        if self.announced(slot).is_none() {
+        if self.announced(slot) != Some(Reason::HandedOff) {
             return Err(Refusal::NotFound(What::Handoff));
         }
         self.end_drained(slot);

@@ -188,8 +188,11 @@ impl Grantor {
         let slot = self.current(held)?;
         match self.table.extra(slot).map_or(0, |extra| extra.depth) {
             0 => {
-                let drains = self.table.extra(slot).is_some_and(|extra| extra.drain.is_some());
-                if drains { self.end_drained(slot) } else { self.end_lease(slot, Reason::Released, "") }
+                if self.announced(slot) == Some(Reason::HandedOff) {
+                    self.end_drained(slot);
+                } else {
+                    self.end_lease(slot, Reason::Released, "");
+                }
             }
             depth => self.record(&Record::Depth { lease: slot, depth: depth - 1 }),
         }

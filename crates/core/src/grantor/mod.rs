@@ -263,6 +263,7 @@ impl Grantor {
     }
 
     fn has_more_to_do(&self) -> bool {
-        !self.table.due.offers.is_empty() || self.cycles.has_work() || !self.raises.is_empty()
+        let may_grant = self.check_quarantine().is_ok() && self.next_number().is_ok();
+        (may_grant && !self.table.due.offers.is_empty()) || self.cycles.has_work() || !self.raises.is_empty()
     }
 }

@@ -168,7 +168,7 @@ impl Recovered {
             self.table.apply(&record).map_err(|why| Corrupt { at, why })?;
         }
         self.table.chain = Sha256::digest(batch).into();
-        self.table.due.offers.clear();
+        self.table.forget_offers();
         Ok(())
     }
 
@@ -204,11 +204,6 @@ impl Recovered {
         self.may_open(now, opening)?;
         let mut table = self.table;
         table.due.listening = true;
-        for crowd in table.due.offers.drain(..).collect::<Vec<_>>() {
-            if let Some(crowd) = table.resources.crowd_mut(crowd) {
-                crowd.to_offer = false;
-            }
-        }
         table.wall = now.wall;
         let is_new = table.identity.is_none();
         let mut grantor = Grantor {

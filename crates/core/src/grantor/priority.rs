@@ -13,17 +13,25 @@ use crate::record::Cause;
 impl Grantor {
     /// A wait began: those it waits for inherit its priority, and it inherits from those who wait for its actor.
     pub(super) fn inherit_from(&mut self, waiter: u32) {
-        let wait = self.table.waiter(waiter);
-        let party = wait.party;
-        let asks: Vec<u32> = wait.asks.iter().map(|ask| ask.resource).collect();
-        self.raises.push_back(party);
-        let holders = self.waiting_holders(&asks);
+        self.raises.push_back(self.table.waiter(waiter).party);
+        let holders = self.heirs_of(waiter);
         self.raises.extend(holders);
         self.raise_priorities(crate::limits::EDGES_PER_STEP);
     }
 
+    /// Who inherits from a waiter: the waiting holders of what it asks for, where nobody else is as urgent as it.
+    pub(super) fn heirs_of(&self, waiter: u32) -> Vec<u32> {
+        let wait = self.table.waiter(waiter);
+        let asks = wait.asks.iter().map(|ask| ask.resource).filter(|resource| {
+            let queue = self.table.resources.crowd(*resource).map(|crowd| &crowd.queue);
+            let mut first = queue.into_iter().flat_map(|queue| queue.iter().take(2));
+            !first.any(|turn| turn.waiter != waiter && turn.priority() >= wait.effective)
+        });
+        self.waiting_holders(&asks.collect::<Vec<_>>())
+    }
+
     /// The holders of some resources that themselves wait: only their priorities change where they stand.
-    pub(super) fn waiting_holders(&self, resources: &[u32]) -> Vec<u32> {
+    fn waiting_holders(&self, resources: &[u32]) -> Vec<u32> {
         let mut parties = Vec::new();
         for resource in resources {
             for slot in self.table.resources.crowd(*resource).map_or(&[][..], |crowd| &crowd.leases) {
@@ -43,6 +51,10 @@ impl Grantor {
         self.raises.extend(holders);
         for resource in resources {
             if self.table.resources.at(*resource).is_none() {
+                continue;
+            }
+            let rule = self.table.charter(self.table.resources.name(*resource)).map(|charter| charter.preemption);
+            if !matches!(rule, Some(Preemption::LowerPriority { .. })) {
                 continue;
             }
             let crowd = self.table.resources.crowd(*resource);

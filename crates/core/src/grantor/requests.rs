@@ -62,7 +62,7 @@ impl Grantor {
                 };
                 // Whoever asks again listens from now on.
                 self.table.waiters.at_mut(waiter).expect("found").tag = Some(request.tag);
-                Ok(Answer::Waiting { position: 1 })
+                Ok(Answer::Waiting { position: self.place_of(waiter) })
             }
             Outcome::Granted(leases) => self.granted_again(&leases, matches!(command, Command::AcquireAll(_))),
             Outcome::Values(values) => Ok(self.values_again(&values)),

@@ -51,6 +51,9 @@ impl Grantor {
     /// A lease that its client does not know, although its grant was acknowledged, is an orphan and ends.
     pub(super) fn reconcile(&mut self, id: SessionId, leases: &[LeaseId]) -> Result<Answer, Refusal> {
         let slot = self.live_session(id)?;
+        if !leases.is_sorted() {
+            return Err(Refusal::Invalid { field: "leases", reason: "in rising order" });
+        }
         let unacknowledged: std::collections::BTreeSet<LeaseId> = self
             .table
             .session(slot)
@@ -65,7 +68,7 @@ impl Grantor {
             .collect();
         for lease in self.table.session_leases(slot) {
             let known = self.table.lease_id(lease);
-            if !leases.contains(&known) && !unacknowledged.contains(&known) {
+            if leases.binary_search(&known).is_err() && !unacknowledged.contains(&known) {
                 self.end_lease(lease, Reason::Released, "not known to its client");
             }
         }
@@ -108,15 +111,15 @@ impl Grantor {
 
     /// Ends a session with all that it holds and waits for; whoever listened to a wait of its is told.
     pub(super) fn end_session(&mut self, slot: u32, reason: Reason) {
-        let mut touched = Vec::new();
+        let (mut touched, mut holders) = (Vec::new(), Vec::new());
         for waiter in self.table.session_waits(slot) {
+            holders.extend(self.heirs_of(waiter));
             let wait = self.table.waiter(waiter);
             touched.extend(wait.asks.iter().map(|ask| ask.resource));
             if let Some(tag) = wait.tag {
                 self.reply(tag, Answer::Refused(Refusal::Lost(Reason::Session)));
             }
         }
-        let holders = self.waiting_holders(&touched);
         let session = self.session_id(slot);
         self.record(&Record::SessionEnded { session, reason });
         self.wait_left(&holders, &touched);

@@ -11,6 +11,9 @@ use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::time::Millis;
 
+/// Timers looked at in one go.
+const PORTION: usize = 256;
+
 impl Grantor {
     pub(super) fn tick(&mut self) {
         let mut timers = limits::TICK_TIMERS;
@@ -68,24 +71,28 @@ impl Grantor {
     /// L7: an expiry is a recorded fact, guarded by the lease's token; L9: it comes.
     fn expire_leases(&mut self, timers: &mut usize) {
         let now = self.now();
-        let mut due = std::mem::take(&mut self.due);
-        due.clear();
-        let (wheel, leases) = (&mut self.table.due.leases, &self.table.leases);
-        let (clock, extras) = (&self.table.clock, &self.table.extras);
         let early = if mutants::on(Mutant::EndsEarly) { 60 } else { 0 };
-        let deadline = |slot| match leases.at(slot) {
-            Some((_, lease)) => lease_deadline(clock, extras, lease, slot, now).0,
-            None => Millis(0),
-        };
-        wheel.advance(now.plus(early), timers, deadline, &mut due);
-        for slot in due.drain(..) {
-            let (_, reason) = self.table.lease_deadline(slot, now);
-            if !self.has_room() {
-                self.table.due.leases.arm(slot, now);
-            } else if reason == Reason::HandedOff {
-                self.end_drained(slot);
-            } else {
-                self.end_lease(slot, reason, "");
+        let mut due = std::mem::take(&mut self.due);
+        // In small portions, so that a turn stops where its room ends and the wheel goes on there.
+        while *timers > 0 && self.has_room() {
+            due.clear();
+            let (wheel, leases) = (&mut self.table.due.leases, &self.table.leases);
+            let (clock, extras) = (&self.table.clock, &self.table.extras);
+            let deadline = |slot| match leases.at(slot) {
+                Some((_, lease)) => lease_deadline(clock, extras, lease, slot, now).0,
+                None => Millis(0),
+            };
+            let mut portion = PORTION.min(*timers);
+            *timers -= portion;
+            wheel.advance(now.plus(early), &mut portion, deadline, &mut due);
+            for slot in due.drain(..) {
+                match self.table.lease_deadline(slot, now) {
+                    (_, Reason::HandedOff) => self.end_drained(slot),
+                    (_, reason) => self.end_lease(slot, reason, ""),
+                }
+            }
+            if portion > 0 {
+                break;
             }
         }
         self.due = due;

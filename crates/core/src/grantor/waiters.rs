@@ -44,13 +44,24 @@ impl Grantor {
         waits.find(|waiter| self.table.waiter(*waiter).sequence == Some(sequence))
     }
 
+    /// Where a waiter stands, in the longest of its queues.
+    pub(super) fn place_of(&self, waiter: u32) -> u32 {
+        let wait = self.table.waiter(waiter);
+        let mine = Turn::new(wait.effective, wait.order, waiter);
+        let ahead = wait.asks.iter().map(|ask| {
+            let crowd = self.table.resources.crowd(ask.resource);
+            crowd.map_or(0, |crowd| crowd.queue.iter().take_while(|turn| *turn < mine).count())
+        });
+        1 + ahead.max().unwrap_or(0) as u32
+    }
+
     /// Ends a wait without a grant and tells whoever listens.
     pub(super) fn end_wait(&mut self, waiter: u32, why: Refusal) {
         let wait = self.table.waiter(waiter);
         let (tag, party) = (wait.tag, wait.party);
         let asks: Vec<u32> = wait.asks.iter().map(|ask| ask.resource).collect();
         let remains = self.table.parties[party].waits.len() > 1;
-        let holders = self.waiting_holders(&asks);
+        let holders = self.heirs_of(waiter);
         self.record(&Record::WaitEnded { waiter, why: why.clone() });
         if let Some(tag) = tag {
             self.reply(tag, Answer::Refused(why));
@@ -68,7 +79,13 @@ impl Grantor {
             return false;
         };
         let newcomer = Turn::new(priority, u64::MAX, NONE);
-        crowd.queue.iter().take_while(|turn| *turn < newcomer).any(|turn| self.may_be_granted(turn.waiter))
+        crowd.queue.iter().take_while(|turn| *turn < newcomer).any(|turn| self.is_heard(turn.waiter))
+    }
+
+    /// Whether a waiter's session was heard in this tenure. Until then the waiter keeps its place and holds nobody up.
+    fn is_heard(&self, waiter: u32) -> bool {
+        let session = self.table.parties[self.table.waiter(waiter).party].session;
+        self.table.session(session).term.alive_in_tenure(&self.table.clock)
     }
 
     /// L8: only a waiter whose session was heard in this tenure and is alive at this very step.
@@ -77,9 +94,7 @@ impl Grantor {
             return true;
         }
         let session = self.table.parties[self.table.waiter(waiter).party].session;
-        let term = &self.table.session(session).term;
-        term.alive_in_tenure(&self.table.clock)
-            && (term.deadline(self.now(), &self.table.clock) > self.now() || self.turn().late)
+        self.is_heard(waiter) && self.table.session_deadline(session, self.now()) > self.now()
     }
 
     /// Offers freed resources to those who wait, as many as one turn may; the rest follows.
@@ -167,7 +182,7 @@ impl Grantor {
         let waits_only = self.table.session(session).waits_only;
         let waits_elsewhere = party.waits.len() > 1;
         let asks: Vec<u32> = wait.asks.iter().map(|ask| ask.resource).collect();
-        let holders = self.waiting_holders(&asks);
+        let holders = self.heirs_of(waiter);
         let (mut name, mut holder) = std::mem::take(&mut self.scratch);
         holder.clear();
         holder.push_str(self.table.holder_name(wait.party));
@@ -201,6 +216,7 @@ impl Grantor {
         self.wait_left(&holders, &asks);
         if waits_elsewhere {
             // It now holds something and still waits for something else.
+            self.raises.push_back(wait.party);
             self.cycles.suspect(wait.party);
         }
         Ok(())

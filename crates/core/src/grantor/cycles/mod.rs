@@ -58,6 +58,7 @@ impl Grantor {
         let waiting: Vec<u32> = self.table.waiters.iter_live().map(|(_, _, wait)| wait.party).collect();
         for party in waiting {
             if self.table.parties[party].held > 0 {
+                self.raises.push_back(party);
                 self.cycles.suspect(party);
             }
         }

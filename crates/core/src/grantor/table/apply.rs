@@ -345,9 +345,6 @@ impl Table {
         if let Some(predecessor) = granted.overlaps {
             self.stand_apart(predecessor, granted.resource)?;
         }
-        if let Some(waiter) = granted.waiter {
-            self.answer_waiter(waiter, granted.lease)?;
-        }
         let resource = self.resources.enter(granted.resource);
         let capacity = self.capacity(resource);
         let fits = match self.resources.crowd(resource) {
@@ -384,7 +381,8 @@ impl Table {
             self.change_extra(predecessor, |extra| extra.successor = Some(slot));
         }
         self.arm_lease(slot);
-        Ok(())
+        // Last: a waiter that leaves takes a resource with it that nothing else stands at.
+        granted.waiter.map_or(Ok(()), |waiter| self.answer_waiter(waiter, granted.lease))
     }
 
     /// An overlap handoff: the predecessor drains and is counted apart from now on (L1, H2).

@@ -220,6 +220,15 @@ impl Table {
         }
     }
 
+    /// Forgets what was to be offered: replay does not decide.
+    pub fn forget_offers(&mut self) {
+        while let Some(resource) = self.due.offers.pop_front() {
+            if let Some(crowd) = self.resources.crowd_mut(resource) {
+                crowd.to_offer = false;
+            }
+        }
+    }
+
     fn remember_end(&mut self, lease: &Lease, reason: Reason) {
         let holder = self.parties[lease.party].holder;
         let held_ms = self.time.since(lease.granted());
