@@ -12,6 +12,7 @@
 //!
 //! There is no trait for fences: their targets differ too much, and a common `check()` would invite check-then-act.
 
+use crate::mutants::{self, Mutant};
 use crate::token::Number;
 
 /// The highest token a fence has seen for what it guards.
@@ -46,9 +47,12 @@ pub enum Verdict {
 }
 
 /// May a write that shows this token be applied? Equal passes: it is the same hold, retrying or going on (F1).
-pub const fn admit(mark: Mark, presented: Number) -> Verdict {
+pub fn admit(mark: Mark, presented: Number) -> Verdict {
     match mark {
-        Mark::Armed(mark) if presented.get() < mark.get() => Verdict::Stale { presented, mark },
+        Mark::Armed(mark) if presented.get() < mark.get() && !mutants::on(Mutant::LowerAdmitted) => {
+            Verdict::Stale { presented, mark }
+        }
+        Mark::Lost if mutants::on(Mutant::LostMarkIsFresh) => Verdict::Admitted { mark: presented },
         Mark::Armed(_) | Mark::Fresh => Verdict::Admitted { mark: presented },
         Mark::Lost => Verdict::Lost,
     }
@@ -85,7 +89,7 @@ pub enum Sequenced {
 ///
 /// The holder numbers its writes upwards and has each one answered before it sends the next: only then does a sequence
 /// at or below `last` mean "applied" and not "overtaken". Numbers may be left out.
-pub const fn admit_sequenced(mark: Mark, last: Option<u64>, presented: Number, sequence: u64) -> Sequenced {
+pub fn admit_sequenced(mark: Mark, last: Option<u64>, presented: Number, sequence: u64) -> Sequenced {
     match (admit(mark, presented), mark, last) {
         (Verdict::Stale { presented, mark }, _, _) => Sequenced::Stale { presented, mark },
         (Verdict::Lost, _, _) => Sequenced::Lost,

@@ -6,6 +6,7 @@ use crate::charter::Handoff;
 use crate::command::{Answer, HandOff, Held, Style};
 use crate::lease::{Access, Reason};
 use crate::limits;
+use crate::mutants::{self, Mutant};
 use crate::record::{Cause, Record};
 use crate::refusal::{Refusal, What};
 
@@ -27,6 +28,7 @@ impl Grantor {
             return Err(Refusal::Invalid { field: "drain", reason: "from 100 ms to 10 minutes" });
         }
         let to = handoff.to.unwrap_or_default();
+        let style = if mutants::on(Mutant::GapOverlaps) { Style::Overlap } else { style };
         if style == Style::Gap {
             self.announce(slot, Cause::HandOff { style, to }, drain_ms);
             return Ok(Answer::Current(self.current_now(slot)));

@@ -73,7 +73,11 @@ impl Grantor {
             Some(id) => id.slot == session && self.table.sessions.live(id.slot, id.reuse).is_some(),
         };
         let right_name = held.holder.is_none_or(|name| name == self.table.holder_name(party));
-        if right_session && right_name { Ok(()) } else { Err(Refusal::NotCurrent(NotCurrent::NotHolder)) }
+        if (right_session && right_name) || mutants::on(Mutant::HolderNotCompared) {
+            Ok(())
+        } else {
+            Err(Refusal::NotCurrent(NotCurrent::NotHolder))
+        }
     }
 
     /// Ends a lease whose time is over and tells why. In a late turn the grantor's own standing still is not held against
@@ -84,8 +88,11 @@ impl Grantor {
         let lease = self.table.lease(slot);
         let (rides, session) = (lease.rides(), self.table.parties[lease.party].session);
         let (deadline, reason) = self.table.lease_deadline(slot, now);
+        let late = late && !mutants::on(Mutant::LateRenewalRefused);
         if deadline <= now && !(late && reason == Reason::Ttl) {
-            self.end_lease(slot, reason, "");
+            if !mutants::on(Mutant::RefusalNotRecorded) {
+                self.end_lease(slot, reason, "");
+            }
             return Err(Refusal::Lost(reason));
         }
         if rides && self.table.session_deadline(session, now) <= now && !late {

@@ -228,7 +228,10 @@ impl Grantor {
             let header = Header { chain: self.table.chain, time: self.table.time, wall: self.table.wall };
             header.encode(&mut self.out.batch);
         }
-        record.encode(&mut self.out.batch);
+        let kept_back = mutants::on(Mutant::GrantNotRecorded) && matches!(record, Record::Granted(_));
+        if !kept_back {
+            record.encode(&mut self.out.batch);
+        }
     }
 
     fn reply(&mut self, to: u64, answer: Answer) {
@@ -251,6 +254,10 @@ impl Grantor {
     fn next_number(&self) -> Result<Number, Refusal> {
         let next = if mutants::on(Mutant::NumberNotLifted) {
             self.table.counter.checked_add(1).and_then(Number::new)
+        } else if mutants::on(Mutant::CounterIgnored) {
+            lift(0, self.table.wall)
+        } else if mutants::on(Mutant::ExhaustionIgnored) {
+            Some(lift(self.table.counter, self.table.wall).unwrap_or(Number::MAX))
         } else {
             lift(self.table.counter, self.table.wall)
         };

@@ -6,6 +6,7 @@ use crate::charter::Charter;
 use crate::command::{Answer, Event, Revoke, Which};
 use crate::lease::{Reason, State};
 use crate::limits;
+use crate::mutants::{self, Mutant};
 use crate::name::{Name, Prefix};
 use crate::record::{Cause, Record};
 use crate::refusal::{Limit, NotCurrent, Refusal, What};
@@ -20,6 +21,9 @@ impl Grantor {
             return Err(Refusal::Invalid { field: "grace", reason: "at most 10 minutes" });
         }
         let leases = self.leases_of(&revoke.which)?;
+        if mutants::on(Mutant::RevokeForgotten) {
+            return Ok(Answer::Done);
+        }
         for slot in leases {
             if revoke.grace_ms == 0 {
                 self.end_lease(slot, revoke.reason, revoke.why);

@@ -21,7 +21,8 @@ impl Grantor {
         }
         // The clock may be ahead of what was shown; the next number must be above both.
         let lifted = lift(token.number.get(), self.table.wall).map_or(token.number.get(), |next| next.get() - 1);
-        let quarantine = self.now().plus(self.table.max_ttl());
+        let length = if mutants::on(Mutant::RollbackNotQuarantined) { 0 } else { self.table.max_ttl() };
+        let quarantine = self.now().plus(length);
         self.record(&Record::RolledBack { shown: token.number, counter: lifted, quarantine });
         self.quarantine_seen = false;
         self.notify(None, Event::RolledBack { shown: token.number });

@@ -29,6 +29,7 @@ impl Grantor {
     pub(super) fn cancel(&mut self, session: SessionId, sequence: u64) -> Result<Answer, Refusal> {
         let slot = self.live_session(session)?;
         match self.waiter_of(slot, sequence) {
+            Some(_) if mutants::on(Mutant::CancelForgotten) => Ok(Answer::Done),
             Some(waiter) => {
                 self.end_wait(waiter, Refusal::Cancelled);
                 Ok(Answer::Done)

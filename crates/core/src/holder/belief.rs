@@ -2,6 +2,7 @@
 
 use super::{Granted, Loss, RateError, Renewed, Timing};
 use crate::limits::TURN_EVERY;
+use crate::mutants::{self, Mutant};
 use crate::time::Instant;
 use crate::token::Number;
 
@@ -206,7 +207,7 @@ impl Succession {
 
     /// Leave to claim, or the same successor who must wait on.
     pub fn claim(self, now: Instant) -> Result<Claim, Self> {
-        if now >= self.from { Ok(Claim(())) } else { Err(self) }
+        if now >= self.from || mutants::on(Mutant::ClaimAtOnce) { Ok(Claim(())) } else { Err(self) }
     }
 }
 

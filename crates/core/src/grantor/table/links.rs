@@ -7,6 +7,7 @@ use super::{EndedNow, Table, lease_deadline};
 use crate::ids::LeaseId;
 use crate::lease::{Access, Reason};
 use crate::limits;
+use crate::mutants::{self, Mutant};
 use crate::time::Millis;
 
 impl Table {
@@ -214,6 +215,7 @@ impl Table {
         if let Some(crowd) = self.resources.crowd_mut(resource)
             && !crowd.queue.is_empty()
             && !crowd.to_offer
+            && !mutants::on(Mutant::WakeLost)
         {
             crowd.to_offer = true;
             self.due.offers.push_back(resource);

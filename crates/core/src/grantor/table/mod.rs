@@ -19,6 +19,7 @@ use crate::charter::{Charter, Charters, TokenOnRenewal};
 use crate::ids::LeaseId;
 use crate::lease::Reason;
 use crate::limits;
+use crate::mutants::{self, Mutant};
 use crate::payload::{cache::Cache, delivery::Queues, state::Small};
 use crate::refusal::Cycle;
 use crate::store::index::NameHash;
@@ -247,10 +248,14 @@ pub(crate) fn lease_deadline(
     if let Some(progress) = &extra.progress {
         earlier(progress.term.deadline(now, clock), Reason::Stalled);
     }
-    if let Some(max_hold) = extra.max_hold {
+    if let Some(max_hold) = extra.max_hold
+        && !mutants::on(Mutant::MaxHoldIgnored)
+    {
         earlier(lease.granted().plus(max_hold), Reason::MaxHold);
     }
-    if let Some(drain) = &extra.drain {
+    if let Some(drain) = &extra.drain
+        && !mutants::on(Mutant::DrainNeverEnds)
+    {
         earlier(drain.until, drain.cause.reason());
     }
     end

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lease::NONE;
 use crate::lease::Access;
 use crate::limits;
+use crate::mutants::{self, Mutant};
 use crate::store::index::{Index, NameHash};
 use crate::store::pages::Pages;
 use crate::store::texts::{TextAt, Texts};
@@ -228,16 +229,17 @@ impl Crowd {
 
     /// Whether so much can be taken now, with this capacity (L1, C1).
     pub fn fits(&self, access: Access, capacity: u32) -> bool {
+        let oversold = u64::from(mutants::on(Mutant::Oversold));
         let free = |units: u32| {
             self.exclusive == 0
                 && self.readers == 0
-                && u64::from(self.used) + self.confirmed + u64::from(units) <= u64::from(capacity)
+                && u64::from(self.used) + self.confirmed + u64::from(units) <= u64::from(capacity) + oversold
         };
         match access {
             _ if self.for_operator => false,
             Access::Exclusive => self.exclusive == 0 && self.readers == 0 && self.used == 0,
             Access::Shared => self.exclusive == 0 && self.used == 0 && self.readers < limits::READERS,
-            Access::Slot => free(1) && self.free_slot() < capacity,
+            Access::Slot => free(1) && u64::from(self.free_slot()) < u64::from(capacity) + oversold,
             Access::Units(units) => free(units),
         }
     }

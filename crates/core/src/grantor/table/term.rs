@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::codec::{Malformed, Reader, Write};
 use crate::limits;
+use crate::mutants::{self, Mutant};
 use crate::time::Millis;
 
 /// The renewable part of a lease, a session or a progress window.
@@ -45,8 +46,7 @@ impl Term {
         let ttl = u64::from(self.ttl);
         let left = ttl - u64::from(self.credit).min(ttl);
         let credit = clock.stalled_since(renewed);
-        let credit =
-            if crate::mutants::on(crate::mutants::Mutant::CreditUnbounded) { credit } else { credit.min(left) };
+        let credit = if mutants::on(Mutant::CreditUnbounded) { credit } else { credit.min(left) };
         renewed.plus(ttl + credit)
     }
 
@@ -57,7 +57,7 @@ impl Term {
 
     /// A tenure begins at `at`: what was alive in the one before gets a full ttl, and keeps its used credit (L2, L9).
     pub fn carried_over(&mut self, before: &Clock, at: Millis) {
-        if self.alive_in_tenure(before) {
+        if self.alive_in_tenure(before) || mutants::on(Mutant::EveryOpeningExtends) {
             let used = before.stall_total - before.stalled_by(self.alive);
             self.renewed = at.0 as u32;
             self.credit = used.min(u64::from(self.ttl)) as u32;
@@ -68,7 +68,7 @@ impl Term {
         out.num(u64::from(self.ttl));
         out.num(u64::from(self.alive));
         // What was renewed in this tenure has moved in memory; the next tenure sets it anew, so it is not part of the state.
-        if !self.alive_in_tenure(clock) {
+        if !self.alive_in_tenure(clock) || mutants::on(Mutant::RenewalInState) {
             out.num(self.renewed(now).0);
             out.num(u64::from(self.credit));
         }
@@ -78,7 +78,7 @@ impl Term {
         let ttl = from.num32()?;
         let alive = from.num32()?;
         let mut term = Self { ttl, renewed: now.0 as u32, alive, credit: 0 };
-        if !term.alive_in_tenure(clock) {
+        if !term.alive_in_tenure(clock) || mutants::on(Mutant::RenewalInState) {
             let renewed = from.num()?;
             if renewed > now.0 {
                 return Err(from.wrong("renewed after its own time"));

@@ -21,6 +21,7 @@ use super::{Decision, Moment, Notice, Past, Refused, Span, not_current};
 use crate::ids::SessionId;
 use crate::lease::Reason;
 use crate::limits::{CACHE_KEYS, CACHE_READERS};
+use crate::mutants::{self, Mutant};
 use crate::refusal::{Limit, NotCurrent, Refusal, What};
 use crate::time::Millis;
 use crate::token::Number;
@@ -216,7 +217,7 @@ impl Cache {
 
     fn commit(&self, at: &Moment<'_>, key: &str, intent: Number) -> Decided {
         self.sole(at, key, Some(Kind::Intent), intent)?;
-        let left = self.readers(at, key).count();
+        let left = if mutants::on(Mutant::WriteDoesNotWait) { 0 } else { self.readers(at, key).count() };
         if left > 0 {
             return Err(Refusal::Busy { position: u32::try_from(left).unwrap_or(u32::MAX) }.into());
         }
@@ -368,7 +369,9 @@ impl Entry {
 
 fn no_intent(seen: &Seen<'_>) -> Result<(), Refusal> {
     match seen.sole {
-        Some(sole) if sole.kind == Kind::Intent => Err(Refusal::Conflict(What::Intent)),
+        Some(sole) if sole.kind == Kind::Intent && !mutants::on(Mutant::ReadDuringIntent) => {
+            Err(Refusal::Conflict(What::Intent))
+        }
         _ => Ok(()),
     }
 }

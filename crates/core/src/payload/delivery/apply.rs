@@ -6,6 +6,7 @@ use super::fact::last;
 use super::{Fact, Item, Queues, Stage};
 use crate::ids::SessionId;
 use crate::lease::Reason;
+use crate::mutants::{self, Mutant};
 use crate::payload::{Past, Span};
 use crate::time::Millis;
 use crate::token::Number;
@@ -49,6 +50,9 @@ impl Queues {
             }
             Fact::Expired { item, receipt } => {
                 self.held(*item, *receipt)?;
+                if mutants::on(Mutant::ExpiryDrops) {
+                    return self.remove(*item);
+                }
                 self.put_back(*item, Reason::Ttl, at, at)
             }
             Fact::Redriven { item } => {
@@ -114,9 +118,13 @@ impl Queues {
         if past.is_some_and(|past| past.number >= receipt) {
             return Err("a receipt that does not rise");
         }
-        item.attempts = item.attempts.checked_add(1).ok_or("attempts beyond counting")?;
+        if !mutants::on(Mutant::AttemptsNotCounted) {
+            item.attempts = item.attempts.checked_add(1).ok_or("attempts beyond counting")?;
+        }
         item.stage = Stage::Live { receipt, span, session, holder: holder.into() };
-        self.queues.get_mut(&item.queue).ok_or("no such queue")?.ready.remove(&(from, id));
+        if !mutants::on(Mutant::HandedOutTwice) {
+            self.queues.get_mut(&item.queue).ok_or("no such queue")?.ready.remove(&(from, id));
+        }
         self.live.begin(id, span, session);
         Ok(())
     }
@@ -124,7 +132,7 @@ impl Queues {
     fn held(&mut self, id: u64, shown: Number) -> Result<&mut Item, &'static str> {
         let item = self.items.get_mut(&id).ok_or("no such message")?;
         match item.stage {
-            Stage::Live { receipt, .. } if receipt == shown => Ok(item),
+            Stage::Live { receipt, .. } if receipt == shown || mutants::on(Mutant::AckById) => Ok(item),
             _ => Err("a receipt that is not the live one"),
         }
     }

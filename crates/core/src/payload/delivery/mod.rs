@@ -21,6 +21,7 @@ use crate::limits::{
     ATTEMPTS_DEFAULT, ATTEMPTS_MAX, DELAY_MAX, ITEM_BYTES, QUEUE_ITEMS, QUEUE_ITEMS_TOTAL, QUEUE_TOTAL, RECEIVE_BYTES,
     RECEIVE_MOST,
 };
+use crate::mutants::{self, Mutant};
 use crate::refusal::{Limit, Refusal, What};
 use crate::time::Millis;
 use crate::token::Number;
@@ -193,6 +194,7 @@ impl Queues {
                 }
                 Ok(item)
             }
+            Stage::Live { .. } if mutants::on(Mutant::AckById) => Ok(item),
             Stage::Live { receipt, .. } => Err(not_current(shown, receipt).into()),
             Stage::Ready { past, .. } => Err(Past::refusal(past, shown).into()),
             Stage::Dead { past, .. } => Err(Past::refusal(Some(past), shown).into()),
@@ -260,8 +262,8 @@ impl Queues {
 }
 
 impl Item {
-    const fn is_last_attempt(&self) -> bool {
-        self.attempts >= self.max_attempts
+    fn is_last_attempt(&self) -> bool {
+        self.attempts >= self.max_attempts && !mutants::on(Mutant::NeverDead)
     }
 }
 

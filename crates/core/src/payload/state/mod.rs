@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::{Decision, Moment, Refused};
 use crate::limits::{STATE_BYTES, STATE_KEY_BYTES, STATE_KEYS, STATE_TOTAL};
+use crate::mutants::{self, Mutant};
 use crate::refusal::{Limit, Refusal, What};
 use crate::token::Number;
 
@@ -147,6 +148,7 @@ impl Small {
         let shelf = self.resources.get(resource);
         if let Some(shelf) = shelf
             && token < shelf.mark
+            && !mutants::on(Mutant::LowerCheckpointAccepted)
         {
             return Err(Refusal::Stale { presented: token.get(), mark: shelf.mark.get() });
         }

@@ -1,0 +1,104 @@
+//! Coming back with a million leases: from a snapshot, from records, and into the next tenure.
+
+mod world;
+
+use divan::Bencher;
+use divan::counter::{BytesCount, ItemsCount};
+use leasehold_core::command::{Acquire, Command};
+use leasehold_core::grantor::{Recovered, recover};
+use leasehold_core::ids::LeaseId;
+use leasehold_core::lease::Access;
+use leasehold_core::record::{Granted, Record};
+use leasehold_core::token::Number;
+use world::{MILLION, TURN, World, at, names, opening};
+
+const SEED: u64 = 7;
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench(sample_count = 7, sample_size = 1)]
+fn from_a_snapshot(bencher: Bencher<'_, '_>) {
+    let snapshot = World::holding(MILLION).0.grantor.snapshot();
+    bencher
+        .counter(ItemsCount::new(MILLION))
+        .counter(BytesCount::new(snapshot.len()))
+        .bench_local(|| recover(SEED, Some(&snapshot), []).expect("its own snapshot"));
+}
+
+/// A million grants in batches of 256, the journal of a cluster that never took a snapshot.
+fn batches() -> Vec<Vec<u8>> {
+    let mut grantor = Recovered::empty(SEED).open(at(0), &opening(1)).expect("a fresh cluster opens");
+    let mut out = Default::default();
+    grantor.take_output(&mut out);
+    let mut batches = vec![out.batch.clone()];
+    grantor.serve(at(0));
+    let names = names(0..MILLION);
+    for names in names.chunks(TURN) {
+        for name in names {
+            let acquire = Command::Acquire(Acquire::exclusive(name, "worker-1", world::TTL));
+            grantor.step(
+                at(0),
+                &leasehold_core::command::Input::Asked(leasehold_core::command::Request::tagged(0), acquire),
+            );
+        }
+        grantor.step(at(0), &leasehold_core::command::Input::Tick);
+        grantor.take_output(&mut out);
+        batches.push(out.batch.clone());
+    }
+    batches
+}
+
+#[divan::bench(sample_count = 7, sample_size = 1)]
+fn from_records(bencher: Bencher<'_, '_>) {
+    let batches = batches();
+    bencher
+        .counter(ItemsCount::new(MILLION))
+        .counter(BytesCount::new(batches.iter().map(Vec::len).sum::<usize>()))
+        .bench_local(|| recover(SEED, None, batches.iter().map(Vec::as_slice)).expect("its own records"));
+}
+
+#[divan::bench(sample_count = 7, sample_size = 1)]
+fn take_a_snapshot(bencher: Bencher<'_, '_>) {
+    let (world, _) = World::holding(MILLION);
+    bencher.counter(ItemsCount::new(MILLION)).bench_local(|| world.grantor.snapshot());
+}
+
+/// A takeover: every lease alive in the tenure before gets a full ttl.
+#[divan::bench(sample_count = 7, sample_size = 1)]
+fn open_the_next_tenure(bencher: Bencher<'_, '_>) {
+    let snapshot = World::holding(MILLION).0.grantor.snapshot();
+    bencher
+        .counter(ItemsCount::new(MILLION))
+        .with_inputs(|| recover(SEED, Some(&snapshot), []).expect("its own snapshot"))
+        .bench_local_values(|recovered| recovered.open(at(0), &opening(2)).expect("the same cluster"));
+}
+
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn encode_grants(bencher: Bencher<'_, '_>) {
+    let names = names(0..MILLION);
+    let mut batch = Vec::with_capacity(128 << 20);
+    bencher.counter(ItemsCount::new(MILLION)).bench_local(|| {
+        batch.clear();
+        for (slot, name) in names.iter().enumerate() {
+            let record = Record::Granted(Granted {
+                lease: LeaseId { slot: slot as u32, reuse: 0 },
+                number: Number::new(1 << 60 | slot as u64).expect("a number"),
+                resource: name,
+                session: None,
+                holder: "worker-1",
+                access: Access::Exclusive,
+                slot: 0,
+                ttl: 10_000,
+                priority: 100,
+                waiter: None,
+                overlaps: None,
+                max_hold: None,
+                progress: None,
+                metadata: &[],
+            });
+            record.encode(divan::black_box(&mut batch));
+        }
+    });
+}

@@ -1,0 +1,161 @@
+//! A grantor that a bench drives: turns without a journal, names of 28 bytes, a clock that the bench moves.
+
+#![allow(dead_code, reason = "each bench takes what it needs")]
+
+use leasehold_core::command::{Acquire, Answer, Command, Held, Input, OpenSession, Renew, Request, Terms};
+use leasehold_core::grantor::{Grantor, Opening, Output, Recovered};
+use leasehold_core::ids::{LeaseId, SessionId};
+use leasehold_core::lease::{Access, Rung};
+use leasehold_core::time::{Instant, Now, Wall};
+use leasehold_core::token::{Cluster, Incarnation, Number};
+
+pub const MILLION: u32 = 1_000_000;
+/// How long leases last, unless the bench is about their end.
+pub const TTL: u64 = 600_000;
+/// Commands of one turn.
+pub const TURN: usize = 256;
+
+/// A grantor with its driver.
+pub struct World {
+    pub grantor: Grantor,
+    pub out: Output,
+    ms: u64,
+}
+
+/// A lease as its holder names it.
+#[derive(Clone, Copy)]
+pub struct Lease {
+    pub id: LeaseId,
+    pub number: Number,
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::opened(Recovered::empty(7))
+    }
+
+    /// The next tenure of a recovered state, serving.
+    pub fn opened(recovered: Recovered) -> Self {
+        let mut grantor = recovered.open(at(0), &opening(1)).expect("a fresh cluster opens");
+        let mut out = Output::default();
+        grantor.take_output(&mut out);
+        grantor.serve(at(0));
+        Self { grantor, out, ms: 0 }
+    }
+
+    /// A world in which so many leases are held, and those leases.
+    pub fn holding(count: u32) -> (Self, Vec<Lease>) {
+        let mut world = Self::new();
+        let names = names(0..count);
+        let mut leases = Vec::with_capacity(names.len());
+        for names in names.chunks(TURN) {
+            world.acquire_turn(names, &mut leases);
+        }
+        (world, leases)
+    }
+
+    pub fn later(&mut self, ms: u64) {
+        self.ms += ms;
+    }
+
+    pub fn ask(&mut self, tag: u64, command: Command<'_>) {
+        self.grantor.step(at(self.ms), &Input::Asked(Request::tagged(tag), command));
+    }
+
+    pub fn tick(&mut self) {
+        self.grantor.step(at(self.ms), &Input::Tick);
+    }
+
+    pub fn take(&mut self) {
+        self.grantor.take_output(&mut self.out);
+    }
+
+    pub fn turn(&mut self) {
+        self.tick();
+        self.take();
+    }
+
+    /// Acquires all of these in one turn and adds the leases.
+    pub fn acquire_turn(&mut self, names: &[String], leases: &mut Vec<Lease>) {
+        for (i, name) in names.iter().enumerate() {
+            self.ask(i as u64, Command::Acquire(Acquire::exclusive(name, holder_of(i), TTL)));
+        }
+        self.turn();
+        leases.extend(self.out.replies.iter().map(|reply| granted(&reply.answer)));
+    }
+
+    pub fn release_turn(&mut self, leases: &[Lease]) {
+        for lease in leases {
+            self.ask(0, Command::Release(Held::by_id(lease.id, lease.number)));
+        }
+        self.turn();
+    }
+
+    pub fn renew(&mut self, lease: &Lease) {
+        let held = Held::by_id(lease.id, lease.number);
+        self.ask(0, Command::Renew(Renew { held, ttl_ms: None, progress: None }));
+    }
+
+    pub fn open_session(&mut self, holder: &str) -> SessionId {
+        let open = OpenSession { holder, ttl_ms: TTL, secret: [7; 32], waits_only: false };
+        self.ask(0, Command::OpenSession(open));
+        self.turn();
+        match self.out.replies[..] {
+            [ref reply] => match reply.answer {
+                Answer::Session(grant) => grant.session,
+                ref other => panic!("a session, not {other:?}"),
+            },
+            ref others => panic!("one reply, not {others:?}"),
+        }
+    }
+
+    /// Asks for a resource in a session, and waits for it if it must.
+    pub fn ask_in(&mut self, tag: u64, session: SessionId, holder: &str, resource: &str, access: Access) {
+        let terms = Terms { wait_ms: TTL, ..Terms::DEFAULT };
+        let session = Some(session);
+        let acquire = Acquire { resource, holder, session, access, slots: None, ttl_ms: None, terms };
+        self.ask(tag, Command::Acquire(acquire));
+    }
+}
+
+pub fn granted(answer: &Answer) -> Lease {
+    match answer {
+        Answer::Granted(grant) => Lease { id: grant.lease, number: grant.number },
+        other => panic!("a grant, not {other:?}"),
+    }
+}
+
+pub fn at(ms: u64) -> Now {
+    Now { instant: Instant::from_millis(ms), wall: Wall::after_era(1_000 + ms) }
+}
+
+pub fn opening(generation: u64) -> Opening {
+    Opening {
+        cluster: Cluster(*b"measured"),
+        incarnation: Incarnation(1),
+        generation,
+        rung: Rung::Session,
+        max_ttl: TTL,
+        restore: None,
+    }
+}
+
+/// Names of 28 bytes.
+pub fn names(numbers: std::ops::Range<u32>) -> Vec<String> {
+    numbers.map(|number| format!("orders/eu-west/shard-{number:07}")).collect()
+}
+
+/// A few holders take turns.
+fn holder_of(i: usize) -> &'static str {
+    ["worker-1", "worker-2", "worker-3", "worker-4"][i % 4]
+}
+
+/// The same order of numbers in every run, with no order in it.
+pub fn shuffled<T>(mut items: Vec<T>) -> Vec<T> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for i in (1..items.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        items.swap(i, (state >> 33) as usize % (i + 1));
+    }
+    items
+}

@@ -1,0 +1,58 @@
+//! Charters as stories write them: a few terms behind `with`, one after the other.
+
+use leasehold_core::charter::{
+    AfterRevocation, AtExpiry, Charter, Handoff, OnDeadlock, Preemption, Renewal, Style, TokenOnRenewal,
+};
+
+use super::words::Words;
+
+pub fn charter(words: &mut Words<'_>) -> Result<Charter, String> {
+    let mut charter = Charter::default();
+    loop {
+        term(&mut charter, words)?;
+        if !words.take(",") {
+            return Ok(charter);
+        }
+    }
+}
+
+fn term(charter: &mut Charter, words: &mut Words<'_>) -> Result<(), String> {
+    match words.word("a term")? {
+        "capacity" => charter.capacity = Some(words.number("a capacity")?),
+        "handoff" => {
+            let style = words.word("gap or overlap")?;
+            let style = Style::from_word(style).ok_or_else(|| format!("{style} is no way to hand off"))?;
+            charter.handoff = Some(Handoff { style, drain_ms: words.millis("a drain period")? });
+        }
+        "preempt" => {
+            words.must("after")?;
+            charter.preemption = Preemption::LowerPriority { grace_ms: words.millis("a grace")? };
+        }
+        "deadlock" => {
+            let word = words.word("what is done about a deadlock")?;
+            charter.deadlock = OnDeadlock::from_word(word).ok_or_else(|| format!("{word} is no way with deadlocks"))?;
+        }
+        "hold" => {
+            words.must("for operator")?;
+            charter.after_revocation = AfterRevocation::HoldForOperator;
+        }
+        "rotate" => {
+            words.must("on renewal")?;
+            charter.token_on_renewal = TokenOnRenewal::Rotate;
+        }
+        "max" => {
+            words.must("hold")?;
+            charter.max_hold_ms = Some(words.millis("a maximum hold")?);
+        }
+        "progress" => charter.renewal = Some(Renewal::Progress { window_ms: words.millis("a progress window")? }),
+        "ttl" => {
+            charter.ttl_min_ms = Some(words.millis("the shortest ttl")?);
+            words.must("to")?;
+            charter.ttl_max_ms = Some(words.millis("the longest ttl")?);
+        }
+        "veto" => charter.at_expiry = AtExpiry::Veto { max_ms: words.millis("the longest veto")? },
+        "nothing" => {}
+        other => return Err(format!("{other} is no term of a charter")),
+    }
+    Ok(())
+}

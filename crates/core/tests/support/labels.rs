@@ -1,0 +1,130 @@
+//! The names that a story gives to what it was granted.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::ids::{LeaseId, SessionId};
+use leasehold_core::token::{Incarnation, Number, Reach};
+
+use super::words;
+
+/// What a label stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Thing {
+    Session { id: SessionId, secret: [u8; 32] },
+    Lease(Lease),
+    Receipt { queue: String, item: u64, receipt: Number },
+    Message { queue: String, item: u64 },
+    Cached { key: String, number: Number },
+}
+
+/// A hold as its holder knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    pub id: LeaseId,
+    pub number: Number,
+    pub resource: String,
+    pub reach: Reach,
+    pub incarnation: Incarnation,
+}
+
+impl Thing {
+    pub fn number(&self) -> Option<Number> {
+        match self {
+            Self::Lease(lease) => Some(lease.number),
+            Self::Receipt { receipt, .. } => Some(*receipt),
+            Self::Cached { number, .. } => Some(*number),
+            Self::Session { .. } | Self::Message { .. } => None,
+        }
+    }
+
+    /// How it is written where answers are compared.
+    pub fn sign(&self) -> String {
+        match self {
+            Self::Session { id, .. } => format!("@{id}"),
+            Self::Message { item, .. } => format!("item:{item}"),
+            _ => format!("#{}", self.number().expect("everything else has a number")),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Labels {
+    things: BTreeMap<String, Thing>,
+}
+
+impl Labels {
+    pub fn get(&self, label: &str) -> Result<&Thing, String> {
+        self.things.get(label).ok_or_else(|| format!("nothing is called {label} yet"))
+    }
+
+    /// Gives a thing its label, or compares it with what already has that label.
+    pub fn bind(&mut self, label: &str, thing: &Thing) -> Result<(), String> {
+        match self.things.get(label) {
+            None => {
+                self.things.insert(label.to_owned(), thing.clone());
+                Ok(())
+            }
+            Some(known) if known.sign() == thing.sign() => Ok(()),
+            Some(known) => Err(format!("{label} is {}, this is {}", known.sign(), thing.sign())),
+        }
+    }
+
+    pub fn lease(&self, label: &str) -> Result<&Lease, String> {
+        match self.get(label)? {
+            Thing::Lease(lease) => Ok(lease),
+            other => Err(format!("{label} is no lease: {other:?}")),
+        }
+    }
+
+    pub fn session(&self, label: &str) -> Result<(SessionId, [u8; 32]), String> {
+        match self.get(label)? {
+            Thing::Session { id, secret } => Ok((*id, *secret)),
+            other => Err(format!("{label} is no session: {other:?}")),
+        }
+    }
+
+    pub fn receipt(&self, label: &str) -> Result<(&str, u64, Number), String> {
+        match self.get(label)? {
+            Thing::Receipt { queue, item, receipt } => Ok((queue, *item, *receipt)),
+            other => Err(format!("{label} is no receipt: {other:?}")),
+        }
+    }
+
+    pub fn message(&self, label: &str) -> Result<(&str, u64), String> {
+        match self.get(label)? {
+            Thing::Message { queue, item } => Ok((queue, *item)),
+            other => Err(format!("{label} is no message: {other:?}")),
+        }
+    }
+
+    pub fn cached(&self, label: &str) -> Result<(&str, Number), String> {
+        match self.get(label)? {
+            Thing::Cached { key, number } => Ok((key, *number)),
+            other => Err(format!("{label} is nothing cached: {other:?}")),
+        }
+    }
+
+    pub fn number(&self, label: &str) -> Result<Number, String> {
+        self.get(label)?.number().ok_or_else(|| format!("{label} has no number"))
+    }
+
+    /// The sign of a lease that is only known by its id.
+    pub fn sign_of(&self, id: LeaseId) -> String {
+        let known = self.things.values().rev().find(|thing| matches!(thing, Thing::Lease(lease) if lease.id == id));
+        known.map_or_else(|| format!("lease:{id}"), Thing::sign)
+    }
+
+    /// Words with labels and spans in the one way in which answers are compared.
+    pub fn normal(&self, text: &str) -> String {
+        let sign = |word: String| match self.things.get(&word) {
+            Some(thing) => thing.sign(),
+            None => words::millis(&word).map_or(word, words::span),
+        };
+        words::split(text).into_iter().map(sign).collect::<Vec<_>>().join(" ").replace(" ,", ",")
+    }
+}
+
+/// Labels begin with a capital and are not written in capitals throughout, which codes are.
+pub fn is_label(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_uppercase()) && !word.contains('_') && word.len() <= 12
+}
