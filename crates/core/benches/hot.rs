@@ -36,7 +36,7 @@ fn acquire_and_release(bencher: Bencher<'_, '_>, held: u32) {
 fn renew_a_million(bencher: Bencher<'_, '_>, order: &str) {
     let (mut world, leases) = World::holding(MILLION);
     let leases = if order == "in order" { leases } else { shuffled(leases) };
-    let mut renew_all = |world: &mut World| {
+    let renew_all = |world: &mut World| {
         for leases in leases.chunks(1_024) {
             leases.iter().for_each(|lease| world.renew(lease));
             world.turn();

@@ -1,0 +1,104 @@
+//! What a refusal is about: things that are missing or in the way, and bounds that are reached.
+
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($(#[$item:meta])* $variant:ident => $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$item])* $variant,)*
+        }
+
+        impl $name {
+            /// All of them, in the order of their codes.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The stable word.
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+    };
+}
+
+named! {
+    /// What a `NOT_FOUND` or `CONFLICT` is about.
+    What {
+        /// A resource.
+        Resource => "resource",
+        /// A lease.
+        Lease => "lease",
+        /// A session.
+        Session => "session",
+        /// A wait.
+        Wait => "wait",
+        /// A request under an id that already named another body.
+        Request => "request",
+        /// A charter.
+        Charter => "charter",
+        /// A message of a queue.
+        Message => "message",
+        /// A key of small state.
+        Key => "key",
+        /// A cached key's write intent.
+        Intent => "intent",
+        /// The capacity that a resource already has.
+        Capacity => "capacity",
+        /// A handoff that is already under way, or none is.
+        Handoff => "handoff",
+        /// A collector's floor.
+        Floor => "floor",
+        /// A reservation in another stage.
+        Hold => "hold",
+        /// A quarantine.
+        Quarantine => "quarantine",
+    }
+}
+
+named! {
+    /// Which bound was reached.
+    Limit {
+        /// Units of a resource.
+        Units => "units",
+        /// Readers of a resource.
+        Readers => "readers",
+        /// Resources of one atomic acquire.
+        Resources => "resources",
+        /// Re-entrant depth.
+        Depth => "depth",
+        /// Leases of a session.
+        SessionLeases => "session_leases",
+        /// Actors of a session.
+        SessionActors => "session_actors",
+        /// Waits of a session.
+        SessionWaits => "session_waits",
+        /// Unacknowledged requests of a session.
+        SessionRequests => "session_requests",
+        /// Leases of the cluster.
+        Leases => "leases",
+        /// Sessions of the cluster.
+        Sessions => "sessions",
+        /// Waiters of a resource.
+        Waiters => "waiters",
+        /// Charters of the cluster.
+        Charters => "charters",
+        /// Bytes of metadata.
+        Metadata => "metadata",
+        /// Bytes of a value.
+        Value => "value",
+        /// Keys under a resource.
+        Keys => "keys",
+        /// Messages of a queue.
+        Messages => "messages",
+        /// Bytes of a message.
+        Message => "message",
+        /// Readers of a cached key.
+        CacheReaders => "cache_readers",
+        /// Cached keys.
+        CacheKeys => "cache_keys",
+        /// Pins of a resource.
+        Pins => "pins",
+    }
+}
