@@ -2,48 +2,34 @@
 
 use super::Grantor;
 use super::table::lease::NONE;
-use crate::command::{Acquire, AcquireAll, Answer, Event, Grant, Request, Terms};
-use crate::ids::{LeaseId, SessionId};
-use crate::lease::{Access, Reason};
+use crate::command::{Acquire, AcquireAll, Answer, Request, Terms};
+use crate::ids::SessionId;
+use crate::lease::Access;
 use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::name::{HolderName, Name};
-use crate::record::{Granted, Record, Waiting};
+use crate::record::{Record, Waiting};
 use crate::refusal::{Cycle, Limit, Member, Refusal, What};
 
 /// Who asks, after checking.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     /// The session that carries the wait and, unless it only carries waits, the lease.
-    session: u32,
-    waits_only: bool,
-    holder: &'a str,
+    pub session: u32,
+    pub waits_only: bool,
+    pub holder: &'a str,
     /// The actor, if it is already known.
     party: Option<u32>,
 }
 
 /// What is asked for, after checking.
 #[derive(Clone, Copy)]
-struct Wish<'a> {
-    asks: &'a [(&'a str, Access)],
+pub(super) struct Wish<'a> {
+    pub asks: &'a [(&'a str, Access)],
     /// Asked for together, and answered together.
-    several: bool,
-    slots: Option<u32>,
-    ttl: u32,
-}
-
-/// Everything about a lease to be granted but its number and place.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
-    pub resource: &'a str,
-    pub session: u32,
-    pub holder: &'a str,
-    pub access: Access,
+    pub several: bool,
+    pub slots: Option<u32>,
     pub ttl: u32,
-    pub priority: u8,
-    pub max_hold: Option<u64>,
-    pub progress: Option<u64>,
-    pub metadata: &'a [u8],
 }
 
 impl Grantor {
@@ -189,7 +175,7 @@ impl Grantor {
     }
 
     /// The first slot lease gives a resource its capacity, if it has none.
-    fn give_capacity(&mut self, wish: &Wish<'_>) {
+    pub(super) fn give_capacity(&mut self, wish: &Wish<'_>) {
         let (Some(units), [(name, Access::Slot)]) = (wish.slots, wish.asks) else {
             return;
         };
@@ -358,107 +344,6 @@ impl Grantor {
         Ok(())
     }
 
-    fn grant_all(&mut self, asker: &Asker<'_>, wish: &Wish<'_>, terms: &Terms<'_>) -> Result<Answer, Refusal> {
-        // All or none: the numbers are there, or nothing is recorded.
-        let last = self.next_number()?.get().checked_add(wish.asks.len() as u64 - 1);
-        last.and_then(crate::token::Number::new).ok_or(Refusal::TokensExhausted)?;
-        self.give_capacity(wish);
-        let mut grants = Vec::new();
-        for (name, access) in wish.asks {
-            let (max_hold, progress) = self.bounds_of(name, terms.max_hold_ms, terms.progress_ms);
-            let wanted = Wanted {
-                resource: name,
-                session: if asker.waits_only { NONE } else { asker.session },
-                holder: asker.holder,
-                access: *access,
-                ttl: wish.ttl,
-                priority: terms.priority,
-                max_hold,
-                progress,
-                metadata: terms.metadata,
-            };
-            let slot = self.grant(&wanted, None, None);
-            if !wish.several {
-                return Ok(Answer::Granted(self.grant_now(slot)));
-            }
-            grants.push(self.grant_now(slot));
-        }
-        Ok(Answer::GrantedAll(grants.into()))
-    }
-
-    /// The tighter of what is asked for and what the charter says.
-    pub(super) fn bounds_of(
-        &self,
-        name: &str,
-        max_hold: Option<u64>,
-        progress: Option<u64>,
-    ) -> (Option<u64>, Option<u64>) {
-        let Some(charter) = self.table.charter(name) else {
-            return (max_hold, progress);
-        };
-        let tighter = |asked: Option<u64>, rule: Option<u64>| match (asked, rule) {
-            (Some(asked), Some(rule)) => Some(asked.min(rule)),
-            (asked, rule) => asked.or(rule),
-        };
-        (tighter(max_hold, charter.max_hold_ms), tighter(progress, charter.progress_window()))
-    }
-
-    /// Puts a grant on record and tells those who watch. The caller has made sure that it fits.
-    pub(super) fn grant(&mut self, wanted: &Wanted<'_>, waiter: Option<u32>, overlaps: Option<u32>) -> u32 {
-        let number = self.next_number().expect("the caller asked for the last number needed");
-        let (slot, reuse) = self.table.leases.next_place();
-        let lease = LeaseId { slot, reuse };
-        let own_slot = match (wanted.access, overlaps) {
-            (_, Some(predecessor)) => self.table.lease(predecessor).slot(),
-            (Access::Slot, None) => {
-                let resource = self.table.resources.find(wanted.resource);
-                resource.and_then(|at| self.table.resources.crowd(at)).map_or(0, |crowd| crowd.free_slot())
-            }
-            _ => 0,
-        };
-        self.record(&Record::Granted(Granted {
-            lease,
-            number,
-            resource: wanted.resource,
-            session: (wanted.session != NONE).then_some(wanted.session),
-            holder: wanted.holder,
-            access: wanted.access,
-            slot: own_slot,
-            ttl: wanted.ttl,
-            priority: wanted.priority,
-            waiter,
-            overlaps,
-            max_hold: wanted.max_hold,
-            progress: wanted.progress,
-            metadata: wanted.metadata,
-        }));
-        self.notify(None, Event::Granted { lease, number });
-        slot
-    }
-
-    /// A grant as its holder is told.
-    pub(super) fn grant_now(&self, slot: u32) -> Grant {
-        let lease = self.table.lease(slot);
-        let current = self.current_now(slot);
-        let ttl_ms = if lease.rides() {
-            let session = self.table.parties[lease.party].session;
-            u64::from(self.table.session(session).term.ttl)
-        } else {
-            u64::from(lease.term.ttl)
-        };
-        Grant {
-            lease: self.table.lease_id(slot),
-            number: lease.number(),
-            reach: lease.reach(),
-            ttl_ms,
-            remaining_ms: current.remaining_ms,
-            rung: self.rung,
-            drain_ms: self.drain_period(self.table.resources.name(lease.resource)),
-            overlaps_ms: current.overlaps_ms,
-            depth: 1 + self.table.extra(slot).map_or(0, |extra| extra.depth),
-        }
-    }
-
     fn wait(
         &mut self,
         request: &Request,
@@ -511,25 +396,5 @@ impl Grantor {
             }
         }
         Ok(())
-    }
-
-    /// A quarantine stops grants and nothing else.
-    pub(super) fn check_quarantine(&self) -> Result<(), Refusal> {
-        match self.table.quarantine {
-            Some(quarantine) if quarantine.until > self.now() && !mutants::on(Mutant::NoQuarantine) => {
-                let remaining = self.now().until(quarantine.until);
-                Err(Refusal::Quarantined { remaining, rolled_back: quarantine.rolled_back })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a revoked resource is left to an operator: for revocations by authority, if the charter says so.
-    pub(super) fn held_for_operator(&self, slot: u32, reason: Reason) -> bool {
-        matches!(reason, Reason::Operator | Reason::Policy) && {
-            let name = self.table.resources.name(self.table.lease(slot).resource);
-            let rule = self.table.charter(name).map(|charter| charter.after_revocation);
-            rule == Some(crate::charter::AfterRevocation::HoldForOperator)
-        }
     }
 }

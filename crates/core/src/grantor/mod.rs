@@ -4,6 +4,7 @@ mod acquire;
 mod answers;
 mod capacity;
 mod cycles;
+mod grant;
 mod handoff;
 mod held;
 mod opening;

@@ -1,7 +1,7 @@
 //! Who is queued, and who is granted next: first come within a priority, one grant for one place that is free.
 
 use super::Grantor;
-use super::acquire::Wanted;
+use super::grant::Wanted;
 use super::table::lease::NONE;
 use super::table::resource::Turn;
 use crate::command::{Answer, Event};
