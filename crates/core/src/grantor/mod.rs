@@ -47,7 +47,6 @@ pub struct Grantor {
     serving: Option<(Instant, Millis)>,
     turn: Option<Turn>,
     last_turn: Instant,
-    last_batch: Millis,
     out: Output,
     cycles: Cycles,
     /// Parties whose inherited priority must be looked at again.
@@ -108,7 +107,7 @@ impl Grantor {
         std::mem::swap(&mut self.out, into);
         if !into.batch.is_empty() {
             self.table.chain = Sha256::digest(&into.batch).into();
-            self.last_batch = self.table.time;
+            self.table.recorded = (self.table.time, self.table.wall);
         }
     }
 
@@ -118,7 +117,7 @@ impl Grantor {
         if self.has_more_to_do() {
             return Some(self.last_turn);
         }
-        let idle = self.last_batch.plus(limits::IDLE_RECORD_EVERY);
+        let idle = self.table.recorded.0.plus(limits::IDLE_RECORD_EVERY);
         let due = [self.table.due.leases.next(), self.table.due.sessions.next(), self.table.due.waiters.next()];
         let due = due.into_iter().chain([self.payload_deadline(), self.quarantine_deadline()]).flatten();
         let next = due.fold(idle, Millis::min);

@@ -168,6 +168,7 @@ impl Recovered {
             self.table.apply(&record).map_err(|why| Corrupt { at, why })?;
         }
         self.table.chain = Sha256::digest(batch).into();
+        self.table.recorded = (header.time, header.wall);
         self.table.forget_offers();
         Ok(())
     }
@@ -207,7 +208,6 @@ impl Recovered {
         table.wall = now.wall;
         let is_new = table.identity.is_none();
         let mut grantor = Grantor {
-            last_batch: table.time,
             table,
             rung: opening.rung,
             serving: None,
@@ -249,8 +249,8 @@ impl Recovered {
             let known = self.table.counter;
             match restore.floor {
                 Some(floor) if floor.get() <= known => return Err(NotOpened::FloorTooLow { known }),
-                None if now.wall < self.table.wall => {
-                    return Err(NotOpened::ClockBehind { backup: self.table.wall });
+                None if now.wall < self.table.recorded.1 => {
+                    return Err(NotOpened::ClockBehind { backup: self.table.recorded.1 });
                 }
                 _ => {}
             }

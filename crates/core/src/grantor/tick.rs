@@ -26,7 +26,7 @@ impl Grantor {
         self.make_offers(limits::TICK_OFFERS);
         self.look_for_cycles(limits::EDGES_PER_STEP);
         self.tell_ends();
-        let idle = self.now().since(self.last_batch) >= limits::IDLE_RECORD_EVERY;
+        let idle = self.now().since(self.table.recorded.0) >= limits::IDLE_RECORD_EVERY;
         if self.out.batch.is_empty() && idle {
             self.record(&Record::Idle);
         }

@@ -38,9 +38,11 @@ use term::Clock;
 pub(crate) struct Table {
     pub identity: Option<Identity>,
     pub generation: u64,
-    /// Grantor time of the last batch, and of the turn while it is made.
+    /// Grantor time and wall clock of the turn.
     pub time: Millis,
     pub wall: Wall,
+    /// The same of the last batch: what replay knows.
+    pub recorded: (Millis, Wall),
     /// The digest of the last batch.
     pub chain: [u8; 32],
     /// The highest number ever given out, or lifted to.
@@ -130,6 +132,7 @@ impl Table {
             generation: 0,
             time: Millis(0),
             wall: Wall(0),
+            recorded: (Millis(0), Wall(0)),
             chain: [0; 32],
             counter: 0,
             clock: Clock::default(),

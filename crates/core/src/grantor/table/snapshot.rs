@@ -26,7 +26,7 @@ impl Table {
             out.num(u64::from(identity.incarnation.0));
             out.num(identity.max_ttl);
         }
-        for value in [self.generation, self.time.0, self.wall.0, self.counter, self.next_order] {
+        for value in [self.generation, self.recorded.0.0, self.recorded.1.0, self.counter, self.next_order] {
             out.num(value);
         }
         out.raw(&self.chain);
@@ -57,6 +57,7 @@ impl Table {
         table.generation = from.num()?;
         table.time = Millis(from.num()?);
         table.wall = Wall(from.num()?);
+        table.recorded = (table.time, table.wall);
         table.counter = from.num()?;
         table.next_order = from.num()?;
         table.chain = from.array()?;

@@ -1,0 +1,371 @@
+//! The bytes of records and snapshots, as they were first written: read for ever.
+//!
+//! A new record gets a new line. A line that changes is a format that changed: then the old one must still be read.
+//! `LEASEHOLD_BLESS=1 cargo test -p leasehold-core --test golden` writes the files anew.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use leasehold_core::codec::Reader;
+use leasehold_core::command::{Acquire, Command, Held, Input, OpenSession, Request, RequestId, Style, Terms};
+use leasehold_core::grantor::{Opening, Output, Recovered, recover};
+use leasehold_core::ids::{LeaseId, SessionId};
+use leasehold_core::lease::{Access, Reason, Rung};
+use leasehold_core::payload::{cache, delivery, state};
+use leasehold_core::record::{Cause, Granted, Outcome, Record, Waiting};
+use leasehold_core::refusal::{Cycle, Limit, Member, NotCurrent, Refusal, What};
+use leasehold_core::time::{Instant, Millis, Now, Wall};
+use leasehold_core::token::{Cluster, Incarnation, Number};
+
+fn number(n: u64) -> Number {
+    Number::new(n).unwrap()
+}
+
+fn cycle() -> Cycle {
+    let member = |holder: &str, waits_for: &str| Member { holder: holder.into(), waits_for: waits_for.into() };
+    Cycle { members: vec![member("alice", "a"), member("bob", "b")], length: 2 }
+}
+
+/// One of every record, with every field away from zero where it can be.
+fn records() -> Vec<Record<'static>> {
+    let session = SessionId { slot: 3, reuse: 2 };
+    let granted = Granted {
+        lease: LeaseId { slot: 7, reuse: 1 },
+        number: number(258_755_447_193_600_007),
+        resource: "jobs/settle",
+        session: None,
+        holder: "worker-1",
+        access: Access::Exclusive,
+        slot: 0,
+        ttl: 10_000,
+        priority: 100,
+        waiter: None,
+        overlaps: None,
+        max_hold: None,
+        progress: None,
+        metadata: b"",
+    };
+    let mut all = vec![
+        Record::Created { cluster: Cluster(*b"examples"), incarnation: Incarnation(9), max_ttl: 600_000 },
+        Record::Opened { generation: 4, counter: 77 },
+        Record::Idle,
+        Record::Stalled { ms: 1_234 },
+        Record::Restored { incarnation: Incarnation(10), counter: 88, quarantine: Millis(600_500) },
+        Record::RolledBack { shown: number(99), counter: 100, quarantine: Millis(700_000) },
+        Record::QuarantineWaived { why: "all targets surveyed" },
+        Record::SessionOpened { session, holder: "worker-1", ttl: 5_000, secret: [0xa5; 32], waits_only: true },
+        Record::SessionAlive { session: 3 },
+        Record::SessionEnded { session, reason: Reason::Ttl },
+        Record::Granted(granted),
+        Record::Granted(Granted {
+            session: Some(3),
+            access: Access::Units(4),
+            ttl: 0,
+            waiter: Some(5),
+            overlaps: Some(6),
+            max_hold: Some(60_000),
+            progress: Some(3_000),
+            metadata: b"rack 12",
+            ..granted
+        }),
+        Record::Depth { lease: 7, depth: 2 },
+        Record::Alive { lease: 7 },
+        Record::Retimed { lease: 7, ttl: 20_000 },
+        Record::Ended { lease: 7, number: number(12), reason: Reason::Operator, hold: true, why: "on fire" },
+        Record::Rotated { lease: 7, number: number(13) },
+        Record::Progressed { lease: 7, at: 4_096 },
+        Record::Waiting(Waiting {
+            waiter: 5,
+            session: 3,
+            holder: "worker-1",
+            asks: vec![("a", Access::Shared), ("b", Access::Slot)],
+            several: true,
+            ttl: 0,
+            priority: 200,
+            until: Millis(9_999),
+            sequence: Some(17),
+            max_hold: Some(60_000),
+            progress: None,
+            metadata: b"m",
+        }),
+        Record::Draining {
+            lease: 7,
+            cause: Cause::HandOff { style: Style::Overlap, to: "worker-2" },
+            until: Millis(5_000),
+        },
+        Record::Draining { lease: 7, cause: Cause::HandOff { style: Style::Gap, to: "" }, until: Millis(5_000) },
+        Record::Draining { lease: 7, cause: Cause::Priority, until: Millis(5_000) },
+        Record::Draining {
+            lease: 7,
+            cause: Cause::Revoked { reason: Reason::Policy, why: "quota" },
+            until: Millis(5_000),
+        },
+        Record::DrainDropped { lease: 7 },
+        Record::Capacity { resource: "gpu", units: 8, lasting: true },
+        Record::HoldConfirmed { lease: 7, number: number(14) },
+        Record::HoldResized { lease: 7, units: 3 },
+        Record::Vetoed { lease: 7, until: Millis(8_000) },
+        Record::Pinned { lease: 7, at: 1_000 },
+        Record::Floor { resource: "table", at: 900 },
+        Record::Freed { resource: "jobs/settle", why: "looked at" },
+        Record::CharterSet { prefix: "jobs", charter: b"\x01\x02", why: "new" },
+        Record::CharterRemoved { prefix: "jobs", why: "old" },
+        Record::Deadlocked { cycle: cycle(), victim: "bob", policy: 1 },
+        Record::State(state::Fact::Put {
+            resource: "shard/1".into(),
+            token: number(15),
+            key: "checkpoint".into(),
+            bytes: Arc::from(&b"offset 42"[..]),
+        }),
+        Record::State(state::Fact::Deleted { resource: "shard/1".into(), token: number(15), key: "checkpoint".into() }),
+    ];
+    let outcomes = [
+        Outcome::Done,
+        Outcome::Waiting,
+        Outcome::Granted(vec![LeaseId { slot: 7, reuse: 1 }]),
+        Outcome::Values(vec![1, 2, 300]),
+    ];
+    let refusals = [
+        Refusal::Implausible { shown: number(99) },
+        Refusal::NotFound(What::Lease),
+        Refusal::Conflict(What::Capacity),
+        Refusal::Lost(Reason::MaxHold),
+        Refusal::NotCurrent(NotCurrent::Superseded),
+        Refusal::Stale { presented: 4, mark: 5 },
+        Refusal::Busy { position: 3 },
+        Refusal::Deadlock(Box::new(cycle())),
+        Refusal::Exhausted { limit: Limit::Units, max: 8, got: 9 },
+        Refusal::TokensExhausted,
+        Refusal::Timeout,
+        Refusal::Cancelled,
+        Refusal::Quarantined { remaining: 400, rolled_back: true },
+        Refusal::HeldForOperator,
+    ];
+    all.extend(refusals.iter().map(|why| Record::WaitEnded { waiter: 5, why: why.clone() }));
+    let outcomes = outcomes.into_iter().chain(refusals.into_iter().map(Outcome::Refused));
+    all.extend(outcomes.map(|outcome| Record::Answered {
+        session: 3,
+        sequence: 17,
+        lowest: 16,
+        digest: 0x0123_4567_89ab_cdef,
+        outcome,
+    }));
+    all.extend(delivery_facts(session).into_iter().map(Record::Delivery));
+    all.extend(cache_facts(session).into_iter().map(Record::Cache));
+    all
+}
+
+fn delivery_facts(session: SessionId) -> Vec<delivery::Fact> {
+    use delivery::Fact;
+    vec![
+        Fact::Enqueued {
+            queue: "mail".into(),
+            item: 1,
+            body: Arc::from(&b"hello"[..]),
+            delay_ms: 250,
+            max_attempts: 5,
+        },
+        Fact::Delivered {
+            first: number(20),
+            items: vec![1, 2],
+            session: Some(session),
+            holder: "worker-1".into(),
+            visibility_ms: 30_000,
+        },
+        Fact::Extended { item: 1, receipt: number(20), visibility_ms: 30_000 },
+        Fact::Acked { item: 1, receipt: number(20) },
+        Fact::Returned { item: 2, receipt: number(21), delay_ms: 100 },
+        Fact::Expired { item: 2, receipt: number(21) },
+        Fact::Redriven { item: 2 },
+        Fact::Dropped { item: 2 },
+    ]
+}
+
+fn cache_facts(session: SessionId) -> Vec<cache::Fact> {
+    use cache::{Fact, Kind};
+    let began = |kind| Fact::Began {
+        key: "user/1".into(),
+        kind,
+        number: number(31),
+        session: Some(session),
+        holder: "writer".into(),
+        ttl_ms: 5_000,
+    };
+    vec![
+        Fact::Forgotten { key: "user/0".into() },
+        Fact::Read {
+            key: "user/1".into(),
+            lease: number(30),
+            session: Some(session),
+            reader: "reader".into(),
+            ttl_ms: 5_000,
+        },
+        Fact::Renewed { lease: number(30) },
+        began(Kind::Intent),
+        began(Kind::Fill),
+        Fact::Done { number: number(31) },
+        Fact::Ended { number: number(31), reason: Reason::Ttl },
+    ]
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/golden").join(name)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+/// The committed text, after writing it anew where that was asked for.
+fn golden(name: &str, now: &str) -> String {
+    if std::env::var_os("LEASEHOLD_BLESS").is_some() {
+        std::fs::write(path(name), now).unwrap();
+    }
+    std::fs::read_to_string(path(name)).unwrap()
+}
+
+#[test]
+fn every_record_has_the_bytes_it_always_had_and_is_read_back() {
+    let mut now = String::from("# One of every record: its bytes, then its fields.\n");
+    for record in records() {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        now.push_str(&format!("{} {record:?}\n", hex(&bytes)));
+    }
+    let known = golden("records.txt", &now);
+    assert_eq!(now, known, "the bytes of a record changed: journals that exist could not be read");
+    for (line, record) in known.lines().filter(|line| !line.starts_with('#')).zip(records()) {
+        let bytes = unhex(line.split(' ').next().unwrap());
+        let mut from = Reader::new(&bytes);
+        assert_eq!(Record::decode(&mut from).unwrap(), record);
+        assert!(from.is_empty(), "bytes are left of {record:?}");
+    }
+}
+
+#[test]
+fn every_tag_of_a_record_is_in_the_golden_file() {
+    let tags: std::collections::BTreeSet<u8> = records()
+        .iter()
+        .map(|record| {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            bytes[0]
+        })
+        .collect();
+    let known = (0..=u8::MAX).filter(|tag| {
+        let wrong = Record::decode(&mut Reader::new(&[*tag])).err();
+        wrong.is_none_or(|wrong| wrong.why != "no such record")
+    });
+    assert_eq!(tags, known.collect());
+}
+
+/// A small cluster with something of everything, and the batches that made it.
+fn cluster() -> (Vec<Vec<u8>>, Vec<u8>) {
+    let now = |ms: u64| Now { instant: Instant::from_millis(ms), wall: Wall::after_era(61_000_000_000 + ms) };
+    let opening = Opening {
+        cluster: Cluster(*b"examples"),
+        incarnation: Incarnation(9),
+        generation: 1,
+        rung: Rung::Session,
+        max_ttl: 600_000,
+        restore: None,
+    };
+    let mut grantor = Recovered::empty(1).open(now(0), &opening).unwrap();
+    let (mut out, mut batches) = (Output::default(), Vec::new());
+    grantor.take_output(&mut out);
+    batches.push(out.batch.clone());
+    grantor.serve(now(0));
+    let session = SessionId { slot: 0, reuse: 0 };
+    let id = |sequence| RequestId { session, sequence, lowest: 1, digest: sequence };
+    let in_session = |resource, access, terms| {
+        Command::Acquire(Acquire {
+            resource,
+            holder: "",
+            session: Some(session),
+            access,
+            slots: None,
+            ttl_ms: None,
+            terms,
+        })
+    };
+    let waits = Terms { wait_ms: 60_000, ..Terms::DEFAULT };
+    let full =
+        Terms { max_hold_ms: Some(500_000), progress_ms: Some(9_000), metadata: b"at 10.0.0.1", ..Terms::DEFAULT };
+    let commands: Vec<(Option<u64>, Command<'_>)> = vec![
+        (None, Command::OpenSession(OpenSession { holder: "app", ttl_ms: 20_000, secret: [1; 32], waits_only: false })),
+        (None, Command::Acquire(Acquire::exclusive("jobs/settle", "worker-1", 10_000))),
+        (Some(1), in_session("db/primary", Access::Exclusive, full)),
+        (Some(2), in_session("jobs/settle", Access::Exclusive, waits)),
+        (Some(3), in_session("config", Access::Shared, Terms::DEFAULT)),
+        (None, Command::SetCapacity { resource: "gpu", units: 8 }),
+        (Some(4), in_session("gpu", Access::Units(3), Terms::DEFAULT)),
+        (None, Command::Acquire(Acquire::exclusive("short", "worker-2", 100))),
+        (None, Command::Collect { resource: "log", below: 50 }),
+        (
+            None,
+            Command::Delivery(delivery::Command::Enqueue {
+                queue: "mail",
+                body: b"hello",
+                delay_ms: 0,
+                max_attempts: None,
+            }),
+        ),
+        (
+            None,
+            Command::Cache(cache::Command::Read { key: "user/1", session: Some(session), reader: "r", ttl_ms: 5_000 }),
+        ),
+    ];
+    for (at, (sequence, command)) in commands.into_iter().enumerate() {
+        let now = now(20 * (at as u64 + 1));
+        let request = Request { tag: at as u64, id: sequence.map(id), shown: None };
+        grantor.step(now, &Input::Asked(request, command));
+        grantor.step(now, &Input::Tick);
+        grantor.take_output(&mut out);
+        batches.push(out.batch.clone());
+    }
+    let held = grantor.held_by("app");
+    let primary = held.iter().find(|lease| lease.resource == "db/primary").unwrap();
+    let put = Command::Put {
+        held: Held::by_id(primary.lease, primary.number),
+        key: "checkpoint",
+        bytes: Some(b"42"),
+        expect: None,
+    };
+    for (at, input) in [(300, Input::Asked(Request::tagged(99), put)), (400, Input::Tick)] {
+        grantor.step(now(at), &input);
+        grantor.step(now(at), &Input::Tick);
+        grantor.take_output(&mut out);
+        if !out.batch.is_empty() {
+            batches.push(out.batch.clone());
+        }
+    }
+    (batches, grantor.snapshot())
+}
+
+#[test]
+fn a_snapshot_has_the_bytes_it_always_had_and_is_read_back() {
+    let (batches, snapshot) = cluster();
+    let wrapped: Vec<String> =
+        hex(&snapshot).as_bytes().chunks(120).map(|l| String::from_utf8_lossy(l).into()).collect();
+    let known = golden("snapshot.hex", &(wrapped.join("\n") + "\n"));
+    assert!(snapshot == unhex(&known), "the bytes of a snapshot changed: those that exist could not be read");
+    let recovered = recover(5, Some(&unhex(&known)), []).unwrap();
+    assert!(recovered.snapshot() == snapshot, "what is read is not what was written");
+    let replayed = recover(6, None, batches.iter().map(Vec::as_slice)).unwrap();
+    assert!(replayed.snapshot() == snapshot, "replayed records and the snapshot tell the same state");
+}
+
+#[test]
+fn a_journal_that_was_written_before_is_replayed_for_ever() {
+    let (batches, snapshot) = cluster();
+    let now: String = batches.iter().map(|batch| hex(batch) + "\n").collect();
+    let known = golden("journal.hex", &now);
+    let old: Vec<Vec<u8>> = known.lines().map(unhex).collect();
+    let replayed = recover(7, None, old.iter().map(Vec::as_slice)).unwrap();
+    assert!(replayed.snapshot() == snapshot, "an old journal leads to another state");
+}
