@@ -199,6 +199,25 @@ pub enum Command<'a> {
     Show,
 }
 
+impl Command<'_> {
+    /// Whether it only ends something, so that it is done even when a full journal takes nothing new.
+    pub(crate) const fn only_ends(&self) -> bool {
+        matches!(
+            self,
+            Self::ResumeSession { .. }
+                | Self::Reconcile { .. }
+                | Self::CloseSession { .. }
+                | Self::Cancel { .. }
+                | Self::Release(_)
+                | Self::Progress { .. }
+                | Self::Revoke(_)
+                | Self::Drained(_)
+                | Self::Delivery(delivery::Command::Ack { .. } | delivery::Command::Extend { .. })
+                | Self::Cache(cache::Command::Invalidated { .. } | cache::Command::Abort { .. })
+        )
+    }
+}
+
 /// A new session.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenSession<'a> {

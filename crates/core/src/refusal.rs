@@ -82,6 +82,8 @@ pub enum Refusal {
     },
     /// A revocation left the resource to an operator.
     HeldForOperator,
+    /// The journal has room only for endings: nothing new is begun until there is more (V4).
+    StorageFull,
     /// The caller may not do this.
     Denied(&'static str),
 }
@@ -138,14 +140,23 @@ impl Refusal {
             Self::Quarantined { rolled_back: false, .. } => "QUARANTINED",
             Self::Quarantined { rolled_back: true, .. } => "ROLLED_BACK",
             Self::HeldForOperator => "HELD_FOR_OPERATOR",
+            Self::StorageFull => "STORAGE_FULL",
             Self::Denied(_) => "PERMISSION_DENIED",
         }
     }
 
     /// Whether the answer depends on the state of the world, so that a retry after a failover must be told it again (L11).
-    /// The others follow from the request alone.
+    /// The others follow from the request alone, or say that nothing can be kept.
     pub(crate) const fn depends_on_state(&self) -> bool {
-        !matches!(self, Self::Invalid { .. } | Self::Name(_) | Self::Token(_) | Self::Denied(_) | Self::TooOld { .. })
+        !matches!(
+            self,
+            Self::Invalid { .. }
+                | Self::Name(_)
+                | Self::Token(_)
+                | Self::Denied(_)
+                | Self::TooOld { .. }
+                | Self::StorageFull
+        )
     }
 }
 
@@ -216,6 +227,9 @@ impl fmt::Display for Refusal {
                 "this cluster's state was rolled back; nothing is granted for another {remaining} ms; find out why, then wait or waive"
             ),
             Self::HeldForOperator => f.write_str("held for an operator after a revocation; free it with a reason"),
+            Self::StorageFull => {
+                f.write_str("the journal has no room for anything new; free space on its disk, then retry")
+            }
             Self::Denied(why) => write!(f, "not allowed: {why}"),
         }
     }

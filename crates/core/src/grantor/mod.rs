@@ -51,6 +51,8 @@ pub struct Grantor {
     cycles: Cycles,
     /// Parties whose inherited priority must be looked at again.
     raises: std::collections::VecDeque<u32>,
+    /// The journal has room for endings only (V4).
+    only_endings: bool,
     /// Whether waiters were told that a quarantine is over.
     quarantine_seen: bool,
     /// Room for names that are read from the table while it changes.
@@ -184,8 +186,17 @@ impl Grantor {
         answer
     }
 
+    /// Tells the grantor that its journal has room for endings only, or has enough again: what is held is renewed and ends
+    /// as ever, and nothing new is begun (V4).
+    pub fn keep_to_endings(&mut self, yes: bool) {
+        self.only_endings = yes;
+    }
+
     /// The typed command, once: here a caller's rights will be asked for.
     fn perform(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
+        if self.only_endings && !command.only_ends() {
+            return Err(Refusal::StorageFull);
+        }
         match command {
             Command::OpenSession(open) => self.open_session(open),
             Command::ResumeSession { session, secret } => self.resume_session(*session, secret),
@@ -270,7 +281,7 @@ impl Grantor {
     }
 
     fn has_more_to_do(&self) -> bool {
-        let may_grant = self.check_quarantine().is_ok() && self.next_number().is_ok();
+        let may_grant = !self.only_endings && self.check_quarantine().is_ok() && self.next_number().is_ok();
         (may_grant && !self.table.due.offers.is_empty()) || self.cycles.has_work() || !self.raises.is_empty()
     }
 }

@@ -216,6 +216,7 @@ impl Recovered {
             out: Output::default(),
             cycles: Cycles::default(),
             raises: VecDeque::new(),
+            only_endings: false,
             quarantine_seen: false,
             scratch: Default::default(),
             due: Vec::new(),

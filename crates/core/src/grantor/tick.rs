@@ -14,6 +14,11 @@ use crate::time::Millis;
 /// Timers looked at in one go.
 const PORTION: usize = 256;
 
+/// Sessions taken off the wheel at once; each may end as many leases as it carries.
+const SESSIONS_AT_ONCE: usize = 64;
+/// The longest record of a lease's end by time.
+const END_BYTES: usize = 24;
+
 impl Grantor {
     pub(super) fn tick(&mut self) {
         let mut timers = limits::TICK_TIMERS;
@@ -50,19 +55,30 @@ impl Grantor {
         self.due = due;
     }
 
-    /// A session's end is one record, whatever hangs on it (S1).
+    /// A session's end is one record, whatever hangs on it (S1); what hangs on it counts as looked at.
     fn expire_sessions(&mut self, timers: &mut usize) {
         let now = self.now();
         let mut due = std::mem::take(&mut self.due);
-        due.clear();
-        let (wheel, sessions, clock) = (&mut self.table.due.sessions, &self.table.sessions, &self.table.clock);
-        let deadline = |slot| sessions.at(slot).map_or(Millis(0), |(_, session)| session.term.deadline(now, clock));
-        wheel.advance(now, timers, deadline, &mut due);
-        for slot in due.drain(..) {
-            if self.has_room() {
-                self.end_session(slot, Reason::Ttl);
-            } else {
-                self.table.due.sessions.arm(slot, now);
+        let mut more = true;
+        while more && *timers > 0 && self.has_room() {
+            due.clear();
+            let mut looks = SESSIONS_AT_ONCE.min(*timers);
+            *timers -= looks;
+            let (wheel, sessions, clock) = (&mut self.table.due.sessions, &self.table.sessions, &self.table.clock);
+            let deadline = |slot| sessions.at(slot).map_or(Millis(0), |(_, session)| session.term.deadline(now, clock));
+            wheel.advance(now, &mut looks, deadline, &mut due);
+            *timers += looks;
+            more = looks == 0;
+            for slot in due.drain(..) {
+                if *timers > 0 && self.has_room() {
+                    let session = self.table.session(slot);
+                    *timers = timers.saturating_sub((session.leases + session.waits) as usize);
+                    self.end_session(slot, Reason::Ttl);
+                } else {
+                    let deadline = self.table.session_deadline(slot, now);
+                    self.table.due.sessions.arm(slot, deadline);
+                    more = false;
+                }
             }
         }
         self.due = due;
@@ -71,28 +87,33 @@ impl Grantor {
     /// L7: an expiry is a recorded fact, guarded by the lease's token; L9: it comes.
     fn expire_leases(&mut self, timers: &mut usize) {
         let now = self.now();
-        let early = if mutants::on(Mutant::EndsEarly) { 60 } else { 0 };
         let mut due = std::mem::take(&mut self.due);
-        // In small portions, so that a turn stops where its room ends and the wheel goes on there.
-        while *timers > 0 && self.has_room() {
+        let early = if mutants::on(Mutant::EndsEarly) { 60 } else { 0 };
+        let mut more = true;
+        while more && *timers > 0 && self.has_room() {
             due.clear();
+            // No more than there is room for: the rest stays in the wheel, in its order.
+            let room = limits::TICK_BYTES - self.out.batch.len();
+            let mut looks = room.div_ceil(END_BYTES).min(*timers);
+            *timers -= looks;
             let (wheel, leases) = (&mut self.table.due.leases, &self.table.leases);
             let (clock, extras) = (&self.table.clock, &self.table.extras);
             let deadline = |slot| match leases.at(slot) {
                 Some((_, lease)) => lease_deadline(clock, extras, lease, slot, now).0,
                 None => Millis(0),
             };
-            let mut portion = PORTION.min(*timers);
-            *timers -= portion;
-            wheel.advance(now.plus(early), &mut portion, deadline, &mut due);
+            wheel.advance(now.plus(early), &mut looks, deadline, &mut due);
+            *timers += looks;
+            more = looks == 0;
             for slot in due.drain(..) {
-                match self.table.lease_deadline(slot, now) {
-                    (_, Reason::HandedOff) => self.end_drained(slot),
-                    (_, reason) => self.end_lease(slot, reason, ""),
+                let (deadline, reason) = self.table.lease_deadline(slot, now);
+                if !self.has_room() {
+                    self.table.due.leases.arm(slot, deadline);
+                } else if reason == Reason::HandedOff {
+                    self.end_drained(slot);
+                } else {
+                    self.end_lease(slot, reason, "");
                 }
-            }
-            if portion > 0 {
-                break;
             }
         }
         self.due = due;

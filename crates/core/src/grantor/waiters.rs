@@ -100,7 +100,7 @@ impl Grantor {
 
     /// Offers freed resources to those who wait, as many as one turn may; the rest follows.
     pub(super) fn make_offers(&mut self, mut budget: usize) {
-        if self.check_quarantine().is_err() {
+        if self.only_endings || self.check_quarantine().is_err() {
             return;
         }
         // What is pushed while offering is looked at next turn at the latest; a queue is never forgotten (W2).

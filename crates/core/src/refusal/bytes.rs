@@ -8,8 +8,13 @@ use crate::token::Number;
 impl Refusal {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Invalid { .. } | Self::Name(_) | Self::Token(_) | Self::Denied(_) | Self::TooOld { .. } => {
-                unreachable!("a refusal that follows from the request alone is not put on record")
+            Self::Invalid { .. }
+            | Self::Name(_)
+            | Self::Token(_)
+            | Self::Denied(_)
+            | Self::TooOld { .. }
+            | Self::StorageFull => {
+                unreachable!("a refusal that does not depend on the state is not put on record")
             }
             Self::Implausible { shown } => {
                 out.u8(1);
