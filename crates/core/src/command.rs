@@ -13,6 +13,7 @@ use crate::token::{Number, Token};
 
 /// One thing that happens to a grantor.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a tick is rare, and boxing would cost every request")]
 pub enum Input<'a> {
     /// Somebody asks for something.
     Asked(Request, Command<'a>),

@@ -47,6 +47,7 @@ mutants! {
     TokenNotCompared breaks "L5",
     HolderNotCompared breaks "L5",
     RevokeForgotten breaks "L6",
+    EndNotGuarded breaks "L7",
     DeadWaiterGranted breaks "L8",
     CreditUnbounded breaks "L9",
     EveryOpeningExtends breaks "L9",
@@ -92,6 +93,7 @@ mutants! {
     PinBelowFloor breaks "B1",
     PinIgnored breaks "B1",
     RenewalInState breaks "V1",
+    FullStillGrants breaks "V4",
     ChainNotChecked breaks "A1",
     RequestsUnbounded breaks "X2",
 }

@@ -185,6 +185,7 @@ impl Grantor {
         };
         if !known {
             self.record(&Record::Capacity { resource: name, units, lasting: false });
+            self.suspect_waiters(name);
         }
     }
 

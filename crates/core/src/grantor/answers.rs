@@ -1,6 +1,7 @@
 //! An answer as a few numbers and back, so that a retry is told the very same.
 
-use crate::command::{Answer, Current};
+use crate::command::{Answer, Current, SessionGrant};
+use crate::ids::SessionId;
 use crate::payload::{cache, delivery};
 use crate::time::Millis;
 use crate::token::Number;
@@ -14,6 +15,10 @@ pub(super) fn to_values(answer: &Answer) -> Option<Vec<u64>> {
         }
         Answer::CollectBelow(below) => vec![2, *below],
         Answer::Stored { revision } => vec![3, *revision],
+        Answer::Session(grant) => {
+            let SessionId { slot, reuse } = grant.session;
+            vec![4, u64::from(slot), u64::from(reuse), grant.ttl_ms, grant.remaining_ms, u64::from(grant.mismatch)]
+        }
         Answer::Delivery(answer) => match &**answer {
             delivery::Answer::Enqueued { item } => vec![10, *item],
             delivery::Answer::Received(items) => {
@@ -59,6 +64,12 @@ pub(super) fn from_values(values: &[u64]) -> Option<Answer> {
         })),
         [2, below] => Some(Answer::CollectBelow(below)),
         [3, revision] => Some(Answer::Stored { revision }),
+        [4, slot, reuse, ttl_ms, remaining_ms, mismatch] => Some(Answer::Session(SessionGrant {
+            session: SessionId { slot: u32::try_from(slot).ok()?, reuse: u32::try_from(reuse).ok()? },
+            ttl_ms,
+            remaining_ms,
+            mismatch: mismatch == 1,
+        })),
         [10, item] => delivery(delivery::Answer::Enqueued { item }),
         [12, remaining_ms] => delivery(delivery::Answer::Extended { remaining_ms }),
         [13] => delivery(delivery::Answer::Acked),

@@ -60,6 +60,9 @@ impl Grantor {
             return Err(Refusal::Exhausted { limit: Limit::Units, max: capacity, got });
         }
         self.record(&Record::HoldResized { lease: slot, units });
+        if units > before {
+            self.hold_grew(self.table.lease(slot).party);
+        }
         Ok(Answer::Current(self.current_now(slot)))
     }
 
@@ -138,8 +141,8 @@ impl Grantor {
         Ok(Answer::CollectBelow(below))
     }
 
-    /// Fewer units can come free than before: look at everybody who waits for them.
-    fn suspect_waiters(&mut self, name: &str) {
+    /// Fewer units can come free than before, or more: look at everybody who waits for them.
+    pub(super) fn suspect_waiters(&mut self, name: &str) {
         let Some(crowd) = self.table.resources.find(name).and_then(|at| self.table.resources.crowd(at)) else {
             return;
         };

@@ -7,6 +7,7 @@ use crate::charter::AfterRevocation;
 use crate::command::{Answer, Event, Grant, Terms};
 use crate::ids::LeaseId;
 use crate::lease::{Access, Reason};
+use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::record::{Granted, Record};
 use crate::refusal::Refusal;
@@ -52,12 +53,22 @@ impl Grantor {
                 metadata: terms.metadata,
             };
             let slot = self.grant(&wanted, None, None);
+            self.hold_grew(self.table.lease(slot).party);
             if !wish.several {
                 return Ok(Answer::Granted(self.grant_now(slot)));
             }
             grants.push(self.grant_now(slot));
         }
         Ok(Answer::GrantedAll(grants.into()))
+    }
+
+    /// Who holds more while it waits may inherit more, and may have closed a cycle.
+    pub(super) fn hold_grew(&mut self, party: u32) {
+        if !self.table.parties[party].waits.is_empty() {
+            self.raises.push_back(party);
+            self.settle_priorities(limits::EDGES_PER_STEP);
+            self.cycles.suspect(party);
+        }
     }
 
     /// The tighter of what is asked for and what the charter says.

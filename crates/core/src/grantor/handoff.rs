@@ -8,7 +8,7 @@ use crate::lease::{Access, Reason};
 use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::record::{Cause, Record};
-use crate::refusal::{Refusal, What};
+use crate::refusal::{Limit, Refusal, What};
 
 impl Grantor {
     pub(super) fn hand_off(&mut self, handoff: &HandOff<'_>) -> Result<Answer, Refusal> {
@@ -37,6 +37,7 @@ impl Grantor {
         self.check_quarantine()?;
         let successor =
             self.successor(resource, to, self.table.lease(slot).access()).ok_or(Refusal::NotFound(What::Wait))?;
+        self.check_fits_instead(slot)?;
         self.next_number()?;
         self.announce(slot, Cause::HandOff { style, to }, drain_ms);
         self.grant_waiter(successor, Some(slot))?;
@@ -52,6 +53,24 @@ impl Grantor {
                 _ => Err(Refusal::Invalid { field: "lease", reason: "the resource has several; name one by its id" }),
             },
         }
+    }
+
+    /// Whether a successor fits where its predecessor stands: nothing is left to an operator, and a shrunk capacity still
+    /// has this slot.
+    fn check_fits_instead(&self, slot: u32) -> Result<(), Refusal> {
+        let lease = self.table.lease(slot);
+        let Some(crowd) = self.table.resources.crowd(lease.resource) else {
+            return Ok(());
+        };
+        if crowd.for_operator {
+            return Err(Refusal::HeldForOperator);
+        }
+        let max = u64::from(self.table.capacity(lease.resource));
+        let got = u64::from(crowd.used) + crowd.confirmed;
+        if lease.access() == Access::Slot && (got > max || u64::from(lease.slot()) >= max) {
+            return Err(Refusal::Exhausted { limit: Limit::Units, max, got });
+        }
+        Ok(())
     }
 
     fn handoff_rule(&self, name: &str) -> Handoff {

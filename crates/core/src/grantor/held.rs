@@ -9,7 +9,7 @@ use crate::lease::Reason;
 use crate::mutants::{self, Mutant};
 use crate::name::Name;
 use crate::record::Record;
-use crate::refusal::{NotCurrent, Refusal};
+use crate::refusal::{NotCurrent, Refusal, What};
 
 impl Grantor {
     /// The place of a lease that the caller names rightly and that is not over. A lease found past its deadline ends here,
@@ -119,8 +119,10 @@ impl Grantor {
             self.extend(slot);
         }
         if self.table.due.rotating > 0 {
-            let name = self.table.resources.name(self.table.lease(slot).resource);
-            if self.table.charter(name).is_some_and(|charter| charter.token_on_renewal == TokenOnRenewal::Rotate) {
+            let lease = self.table.lease(slot);
+            let charter = self.table.charter(self.table.resources.name(lease.resource));
+            let rotates = charter.is_some_and(|charter| charter.token_on_renewal == TokenOnRenewal::Rotate);
+            if rotates && !lease.is_apart() && self.check_quarantine().is_ok() {
                 self.rotate_number(slot)?;
             }
         }
@@ -206,8 +208,14 @@ impl Grantor {
         Ok(Answer::Done)
     }
 
+    /// The predecessor of an overlap keeps its token: a new one would stand above its successor's (H2). And a quarantine
+    /// gives out no number, whoever asks (T9).
     pub(super) fn rotate(&mut self, held: &Held<'_>) -> Result<Answer, Refusal> {
         let slot = self.current(held)?;
+        if self.table.lease(slot).is_apart() {
+            return Err(Refusal::Conflict(What::Handoff));
+        }
+        self.check_quarantine()?;
         self.rotate_number(slot)?;
         Ok(Answer::Current(self.current_now(slot)))
     }

@@ -49,7 +49,8 @@ pub struct Grantor {
     last_turn: Instant,
     out: Output,
     cycles: Cycles,
-    /// Parties whose inherited priority must be looked at again.
+    /// Parties that may have lost what they inherited, and those whose inherited priority must be looked at again.
+    falls: std::collections::VecDeque<u32>,
     raises: std::collections::VecDeque<u32>,
     /// The journal has room for endings only (V4).
     only_endings: bool,
@@ -159,6 +160,7 @@ impl Grantor {
     }
 
     fn ask(&mut self, request: &Request, command: &Command<'_>) {
+        self.settle_priorities(limits::EDGES_PER_STEP);
         let answer = self.decide(request, command).unwrap_or_else(Answer::Refused);
         self.reply(request.tag, answer);
     }
@@ -194,7 +196,7 @@ impl Grantor {
 
     /// The typed command, once: here a caller's rights will be asked for.
     fn perform(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
-        if self.only_endings && !command.only_ends() {
+        if self.only_endings && !command.only_ends() && !mutants::on(Mutant::FullStillGrants) {
             return Err(Refusal::StorageFull);
         }
         match command {
@@ -282,6 +284,6 @@ impl Grantor {
 
     fn has_more_to_do(&self) -> bool {
         let may_grant = !self.only_endings && self.check_quarantine().is_ok() && self.next_number().is_ok();
-        (may_grant && !self.table.due.offers.is_empty()) || self.cycles.has_work() || !self.raises.is_empty()
+        (may_grant && !self.table.due.offers.is_empty()) || self.cycles.has_work() || self.has_priorities_to_settle()
     }
 }

@@ -215,6 +215,7 @@ impl Recovered {
             last_turn: now.instant,
             out: Output::default(),
             cycles: Cycles::default(),
+            falls: VecDeque::new(),
             raises: VecDeque::new(),
             only_endings: false,
             quarantine_seen: false,
@@ -267,6 +268,7 @@ impl Grantor {
         assert!(self.out.batch.is_empty(), "the opening is taken and made durable first");
         self.serving = Some((now.instant, self.table.time));
         self.last_turn = now.instant;
+        self.settle_priorities(limits::EDGES_PER_STEP);
         self.offer_everything();
     }
 

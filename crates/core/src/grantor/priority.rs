@@ -4,9 +4,11 @@
 use super::Grantor;
 use super::table::Table;
 use super::table::lease::NONE;
+use super::table::party::Waiter;
 use super::table::resource::Turn;
 use crate::charter::Preemption;
 use crate::lease::Access;
+use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::record::Cause;
 
@@ -14,18 +16,23 @@ impl Grantor {
     /// A wait began: those it waits for inherit its priority, and it inherits from those who wait for its actor.
     pub(super) fn inherit_from(&mut self, waiter: u32) {
         self.raises.push_back(self.table.waiter(waiter).party);
-        let holders = self.heirs_of(waiter);
+        let holders = self.heirs_of(waiter, |_| false);
         self.raises.extend(holders);
-        self.raise_priorities(crate::limits::EDGES_PER_STEP);
+        self.settle_priorities(limits::EDGES_PER_STEP);
     }
 
-    /// Who inherits from a waiter: the waiting holders of what it asks for, where nobody else is as urgent as it.
-    pub(super) fn heirs_of(&self, waiter: u32) -> Vec<u32> {
+    /// Who inherits from a waiter: the waiting holders of what it asks for, where nobody else is as urgent by itself.
+    /// Those who leave with it do not count.
+    pub(super) fn heirs_of(&self, waiter: u32, leaves: impl Fn(&Waiter) -> bool) -> Vec<u32> {
         let wait = self.table.waiter(waiter);
         let asks = wait.asks.iter().map(|ask| ask.resource).filter(|resource| {
             let queue = self.table.resources.crowd(*resource).map(|crowd| &crowd.queue);
-            let mut first = queue.into_iter().flat_map(|queue| queue.iter().take(2));
-            !first.any(|turn| turn.waiter != waiter && turn.priority() >= wait.effective)
+            let turns = queue.into_iter().flat_map(|queue| queue.iter());
+            let mut as_urgent = turns.take_while(|turn| turn.priority() >= wait.effective);
+            !as_urgent.any(|turn| {
+                let other = self.table.waiter(turn.waiter);
+                turn.waiter != waiter && other.priority >= wait.effective && !leaves(other)
+            })
         });
         self.waiting_holders(&asks.collect::<Vec<_>>())
     }
@@ -48,7 +55,8 @@ impl Grantor {
 
     /// A wait is gone: who inherited from it is looked at again, and a pre-emption for its sake may be off.
     pub(super) fn wait_left(&mut self, holders: &[u32], resources: &[u32]) {
-        self.raises.extend(holders);
+        self.falls.extend(holders);
+        self.settle_priorities(limits::EDGES_PER_STEP);
         for resource in resources {
             if self.table.resources.at(*resource).is_none() {
                 continue;
@@ -68,8 +76,18 @@ impl Grantor {
         }
     }
 
-    /// Works off the parties whose inheritance may have changed, as many as one step may.
-    pub(super) fn raise_priorities(&mut self, mut budget: usize) {
+    pub(super) fn has_priorities_to_settle(&self) -> bool {
+        !self.falls.is_empty() || !self.raises.is_empty() || !self.table.due.let_go.is_empty()
+    }
+
+    /// Works off the parties whose inheritance may have changed, as many as one step may. First all that was inherited
+    /// goes, then what is still there to inherit comes back: so nobody stays urgent only because those who wait for each
+    /// other were.
+    pub(super) fn settle_priorities(&mut self, mut budget: usize) {
+        self.falls.extend(self.table.due.let_go.drain(..));
+        while budget > 0 && !self.falls.is_empty() {
+            budget = budget.saturating_sub(1 + self.fall_back());
+        }
         while budget > 0 {
             let Some(party) = self.raises.pop_front() else {
                 return;
@@ -84,6 +102,8 @@ impl Grantor {
                 let waiter = self.table.parties[party].waits[i];
                 let effective = self.table.waiter(waiter).priority.max(inherited);
                 if effective != self.table.waiter(waiter).effective {
+                    // It passes others, or others pass it.
+                    self.cycles.suspect(party);
                     let resources = self.table.set_effective(waiter, effective);
                     budget = budget.saturating_sub(resources.len());
                     let holders = self.waiting_holders(&resources);
@@ -91,6 +111,29 @@ impl Grantor {
                 }
             }
         }
+    }
+
+    /// Takes from one party what it inherited, and from those who inherited that from it. Returns how many waits moved.
+    fn fall_back(&mut self) -> usize {
+        let Some(party) = self.falls.pop_front() else {
+            return 0;
+        };
+        self.raises.push_back(party);
+        if std::mem::take(&mut self.table.parties[party].inherited) == 0 {
+            return 0;
+        }
+        let mut moved = 0;
+        for i in 0..self.table.parties[party].waits.len() {
+            let waiter = self.table.parties[party].waits[i];
+            let own = self.table.waiter(waiter).priority;
+            if self.table.waiter(waiter).effective > own {
+                let heirs = self.heirs_of(waiter, |_| false);
+                self.falls.extend(heirs);
+                moved += self.table.set_effective(waiter, own).len();
+                self.cycles.suspect(party);
+            }
+        }
+        moved
     }
 
     /// Asks lower-priority holders to go, as many as the waiter needs, the lowest and youngest first.
@@ -110,52 +153,48 @@ impl Grantor {
         }
     }
 
-    /// The leases whose end would make room, if enough of them are of lower priority.
+    /// The leases whose end would make room, if all that are needed are of lower priority.
     fn victims(&self, resource: u32, access: Access, priority: u8) -> Vec<u32> {
         let Some(crowd) = self.table.resources.crowd(resource) else {
             return Vec::new();
         };
-        let mut lower: Vec<u32> = crowd
-            .leases
-            .iter()
-            .copied()
-            .filter(|slot| {
-                let lease = self.table.lease(*slot);
-                lease.priority() < priority && self.table.inherited(lease.party) <= priority && !lease.is_apart()
-            })
-            .collect();
-        lower.sort_unstable_by_key(|slot| {
+        let asked = units_of(access);
+        let counted = crowd.leases.iter().copied().filter(|slot| !self.table.lease(*slot).is_apart());
+        // One that takes all of it stands in everybody's way, and everybody in its; only readers do not mind each other.
+        let (mut victims, mut counting): (Vec<u32>, Vec<u32>) = counted
+            .filter(|slot| !(access == Access::Shared && self.table.lease(*slot).access() == Access::Shared))
+            .partition(|slot| asked == 0 || units_of(self.table.lease(*slot).access()) == 0);
+        let is_lower = |slot: &u32| {
+            let lease = self.table.lease(*slot);
+            lease.priority() < priority && self.table.inherited(lease.party) <= priority
+        };
+        if !victims.iter().all(is_lower) {
+            return Vec::new();
+        }
+        counting.retain(is_lower);
+        counting.sort_unstable_by_key(|slot| {
             let lease = self.table.lease(*slot);
             (lease.priority(), std::cmp::Reverse(lease.number()))
         });
-        let units = match access {
-            // All of it, so all of them must go.
-            Access::Exclusive | Access::Shared => {
-                let others = crowd.leases.iter().filter(|slot| !self.table.lease(**slot).is_apart());
-                let in_the_way = others
-                    .filter(|slot| access == Access::Exclusive || self.table.lease(**slot).access() != Access::Shared);
-                let all = in_the_way.count();
-                return if lower.len() >= all { lower } else { Vec::new() };
-            }
-            Access::Slot => 1,
-            Access::Units(units) => units,
-        };
-        let capacity = u64::from(self.table.capacity(resource));
-        let taken = u64::from(crowd.used) + crowd.confirmed;
-        let mut missing = (taken + u64::from(units)).saturating_sub(capacity);
-        let mut victims = Vec::new();
-        for slot in lower {
+        let taken = u64::from(crowd.used) + crowd.confirmed + asked;
+        let mut missing = if asked == 0 { 0 } else { taken.saturating_sub(self.table.capacity(resource).into()) };
+        for slot in counting {
             if missing == 0 {
                 break;
             }
-            missing = missing.saturating_sub(match self.table.lease(slot).access() {
-                Access::Units(units) => u64::from(units),
-                Access::Slot => 1,
-                Access::Exclusive | Access::Shared => missing,
-            });
+            missing = missing.saturating_sub(units_of(self.table.lease(slot).access()));
             victims.push(slot);
         }
         if missing == 0 { victims } else { Vec::new() }
+    }
+}
+
+/// Units that an access counts in; none for one that takes all, or reads.
+const fn units_of(access: Access) -> u64 {
+    match access {
+        Access::Exclusive | Access::Shared => 0,
+        Access::Slot => 1,
+        Access::Units(units) => units as u64,
     }
 }
 

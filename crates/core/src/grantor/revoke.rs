@@ -1,10 +1,10 @@
 //! Authority taken away, at once or with notice; what is left to an operator; and the rules that charters set.
 
 use super::Grantor;
-use super::table::lease::NONE;
+use super::table::lease::{DrainCause, NONE};
 use crate::charter::Charter;
 use crate::command::{Answer, Event, Revoke, Which};
-use crate::lease::{Reason, State};
+use crate::lease::Reason;
 use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::name::{Name, Prefix};
@@ -13,7 +13,7 @@ use crate::refusal::{Limit, NotCurrent, Refusal, What};
 
 impl Grantor {
     pub(super) fn revoke(&mut self, revoke: &Revoke<'_>) -> Result<Answer, Refusal> {
-        if revoke.reason.state() != State::Revoked {
+        if !matches!(revoke.reason, Reason::Operator | Reason::Policy) {
             return Err(Refusal::Invalid { field: "reason", reason: "operator or policy" });
         }
         check_words("why", revoke.why)?;
@@ -63,14 +63,17 @@ impl Grantor {
         leases
     }
 
-    /// Notice and grace: the holder is told, and the end comes by its deadline. An earlier announced end stands.
+    /// Notice and grace: the holder is told, and the end comes by its deadline. An earlier announced end stands. A
+    /// pre-emption may be off again, so it takes no other's place and leaves its own to any other (L6, H3).
     pub(super) fn announce(&mut self, slot: u32, cause: Cause<'_>, grace_ms: u64) {
         let until = self.now().plus(grace_ms);
-        let sooner =
-            self.table.extra(slot).and_then(|extra| extra.drain.as_ref()).is_some_and(|drain| drain.until <= until);
-        if sooner {
-            return;
-        }
+        let pending = self.table.extra(slot).and_then(|extra| extra.drain.as_ref());
+        let until = match pending.map(|drain| (drain.until, drain.cause == DrainCause::Priority)) {
+            Some((sooner, true)) if cause != Cause::Priority => until.min(sooner),
+            Some((_, false)) if cause == Cause::Priority => return,
+            Some((sooner, _)) if sooner <= until => return,
+            _ => until,
+        };
         self.record(&Record::Draining { lease: slot, cause, until });
         let session = self.table.parties[self.table.lease(slot).party].session;
         let to = (session != NONE).then(|| self.session_id(session));
@@ -106,7 +109,7 @@ impl Grantor {
             return Err(Refusal::Exhausted { limit: Limit::Charters, max, got: max + 1 });
         }
         self.record(&Record::CharterSet { prefix, charter: &charter.encode(), why });
-        self.offer_everything();
+        self.charters_changed();
         Ok(Answer::Done)
     }
 
@@ -117,8 +120,14 @@ impl Grantor {
             return Err(Refusal::NotFound(What::Charter));
         }
         self.record(&Record::CharterRemoved { prefix, why });
-        self.offer_everything();
+        self.charters_changed();
         Ok(Answer::Done)
+    }
+
+    /// There may be more units than before, or fewer.
+    fn charters_changed(&mut self) {
+        self.offer_everything();
+        self.suspect_everybody();
     }
 
     /// Ends a quarantine before its time: in writing, or not at all (T5).

@@ -4,6 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::Grantor;
 use super::table::lease::NONE;
+use super::table::party::Waiter;
 use crate::command::{Answer, Known, OpenSession, SessionGrant};
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::Reason;
@@ -103,6 +104,8 @@ impl Grantor {
         self.record(&Record::SessionAlive { session: slot });
         // Heard for the first time in this tenure: what it waits for may be free already.
         for waiter in self.table.session_waits(slot) {
+            // And from now on it stands before others.
+            self.cycles.suspect(self.table.waiter(waiter).party);
             for i in 0..self.table.waiter(waiter).asks.len() {
                 self.table.offer_later(self.table.waiter(waiter).asks[i].resource);
             }
@@ -113,7 +116,9 @@ impl Grantor {
     pub(super) fn end_session(&mut self, slot: u32, reason: Reason) {
         let (mut touched, mut holders) = (Vec::new(), Vec::new());
         for waiter in self.table.session_waits(slot) {
-            holders.extend(self.heirs_of(waiter));
+            self.suspect_followers(waiter);
+            let leaves = |other: &Waiter| self.table.parties[other.party].session == slot;
+            holders.extend(self.heirs_of(waiter, leaves));
             let wait = self.table.waiter(waiter);
             touched.extend(wait.asks.iter().map(|ask| ask.resource));
             if let Some(tag) = wait.tag {

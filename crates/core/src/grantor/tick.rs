@@ -14,11 +14,6 @@ use crate::time::Millis;
 /// Timers looked at in one go.
 const PORTION: usize = 256;
 
-/// Sessions taken off the wheel at once; each may end as many leases as it carries.
-const SESSIONS_AT_ONCE: usize = 64;
-/// The longest record of a lease's end by time.
-const END_BYTES: usize = 24;
-
 impl Grantor {
     pub(super) fn tick(&mut self) {
         let mut timers = limits::TICK_TIMERS;
@@ -27,7 +22,7 @@ impl Grantor {
         self.expire_leases(&mut timers);
         self.payloads_due();
         self.quarantine_over();
-        self.raise_priorities(limits::EDGES_PER_STEP);
+        self.settle_priorities(limits::EDGES_PER_STEP);
         self.make_offers(limits::TICK_OFFERS);
         self.look_for_cycles(limits::EDGES_PER_STEP);
         self.tell_ends();
@@ -59,26 +54,25 @@ impl Grantor {
     fn expire_sessions(&mut self, timers: &mut usize) {
         let now = self.now();
         let mut due = std::mem::take(&mut self.due);
-        let mut more = true;
-        while more && *timers > 0 && self.has_room() {
+        while *timers > 0 && self.has_room() {
             due.clear();
-            let mut looks = SESSIONS_AT_ONCE.min(*timers);
-            *timers -= looks;
             let (wheel, sessions, clock) = (&mut self.table.due.sessions, &self.table.sessions, &self.table.clock);
             let deadline = |slot| sessions.at(slot).map_or(Millis(0), |(_, session)| session.term.deadline(now, clock));
-            wheel.advance(now, &mut looks, deadline, &mut due);
-            *timers += looks;
-            more = looks == 0;
+            let mut portion = PORTION.min(*timers);
+            *timers -= portion;
+            wheel.advance(now, &mut portion, deadline, &mut due);
             for slot in due.drain(..) {
-                if *timers > 0 && self.has_room() {
+                if *timers > 0 {
                     let session = self.table.session(slot);
                     *timers = timers.saturating_sub((session.leases + session.waits) as usize);
                     self.end_session(slot, Reason::Ttl);
                 } else {
                     let deadline = self.table.session_deadline(slot, now);
                     self.table.due.sessions.arm(slot, deadline);
-                    more = false;
                 }
+            }
+            if portion > 0 {
+                break;
             }
         }
         self.due = due;
@@ -87,33 +81,30 @@ impl Grantor {
     /// L7: an expiry is a recorded fact, guarded by the lease's token; L9: it comes.
     fn expire_leases(&mut self, timers: &mut usize) {
         let now = self.now();
-        let mut due = std::mem::take(&mut self.due);
         let early = if mutants::on(Mutant::EndsEarly) { 60 } else { 0 };
-        let mut more = true;
-        while more && *timers > 0 && self.has_room() {
+        let mut due = std::mem::take(&mut self.due);
+        // In small portions, so that a turn stops where its room ends and the wheel goes on there.
+        while *timers > 0 && self.has_room() {
             due.clear();
-            // No more than there is room for: the rest stays in the wheel, in its order.
-            let room = limits::TICK_BYTES - self.out.batch.len();
-            let mut looks = room.div_ceil(END_BYTES).min(*timers);
-            *timers -= looks;
             let (wheel, leases) = (&mut self.table.due.leases, &self.table.leases);
             let (clock, extras) = (&self.table.clock, &self.table.extras);
             let deadline = |slot| match leases.at(slot) {
                 Some((_, lease)) => lease_deadline(clock, extras, lease, slot, now).0,
                 None => Millis(0),
             };
-            wheel.advance(now.plus(early), &mut looks, deadline, &mut due);
-            *timers += looks;
-            more = looks == 0;
+            let mut portion = PORTION.min(*timers);
+            *timers -= portion;
+            wheel.advance(now.plus(early), &mut portion, deadline, &mut due);
             for slot in due.drain(..) {
-                let (deadline, reason) = self.table.lease_deadline(slot, now);
-                if !self.has_room() {
-                    self.table.due.leases.arm(slot, deadline);
-                } else if reason == Reason::HandedOff {
-                    self.end_drained(slot);
-                } else {
-                    self.end_lease(slot, reason, "");
+                match self.table.lease_deadline(slot, now) {
+                    // An end before it in this turn has moved it, and has armed it anew.
+                    (at, _) if at > now.plus(early) => {}
+                    (_, Reason::HandedOff) => self.end_drained(slot),
+                    (_, reason) => self.end_lease(slot, reason, ""),
                 }
+            }
+            if portion > 0 {
+                break;
             }
         }
         self.due = due;

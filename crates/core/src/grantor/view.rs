@@ -246,6 +246,11 @@ impl Grantor {
         self.table.ends.of_resource(name).take(most).collect()
     }
 
+    /// The last ended leases of all resources, in the order of their ends, at most so many.
+    pub fn last_ended(&self, most: usize) -> Vec<Ended> {
+        self.table.ends.last(most)
+    }
+
     /// What a holder used, by end reason.
     pub fn usage(&self, holder: &str) -> Option<Usage> {
         let holder = self.table.parties.find_holder(holder, &self.table.resources.names)?;

@@ -62,7 +62,8 @@ impl Grantor {
         let (tag, party) = (wait.tag, wait.party);
         let asks: Vec<u32> = wait.asks.iter().map(|ask| ask.resource).collect();
         let remains = self.table.parties[party].waits.len() > 1;
-        let holders = self.heirs_of(waiter);
+        self.suspect_followers(waiter);
+        let holders = self.heirs_of(waiter, |_| false);
         self.record(&Record::WaitEnded { waiter, why: why.clone() });
         if let Some(tag) = tag {
             self.reply(tag, Answer::Refused(why));
@@ -72,6 +73,25 @@ impl Grantor {
             // It had another way out and has lost it.
             self.cycles.suspect(party);
         }
+    }
+
+    /// A wait is about to leave its queues. If its actor had another way out, those behind it may have counted on that,
+    /// and now stand behind somebody else.
+    pub(super) fn suspect_followers(&mut self, waiter: u32) {
+        let wait = self.table.waiter(waiter);
+        if self.table.parties[wait.party].waits.len() < 2 {
+            return;
+        }
+        let mine = Turn::new(wait.effective, wait.order, waiter);
+        let followers: Vec<u32> = wait
+            .asks
+            .iter()
+            .filter_map(|ask| {
+                let mut behind = self.table.resources.crowd(ask.resource)?.queue.behind(mine);
+                behind.find(|turn| self.is_heard(turn.waiter)).map(|turn| self.table.waiter(turn.waiter).party)
+            })
+            .collect();
+        followers.into_iter().for_each(|party| self.cycles.suspect(party));
     }
 
     /// Whether somebody who could be granted stands before a newcomer of this priority.
@@ -182,8 +202,9 @@ impl Grantor {
         let id = self.session_id(session);
         let waits_only = self.table.session(session).waits_only;
         let waits_elsewhere = party.waits.len() > 1;
+        self.suspect_followers(waiter);
         let asks: Vec<u32> = wait.asks.iter().map(|ask| ask.resource).collect();
-        let holders = self.heirs_of(waiter);
+        let holders = self.heirs_of(waiter, |_| false);
         let (mut name, mut holder) = std::mem::take(&mut self.scratch);
         holder.clear();
         holder.push_str(self.table.holder_name(wait.party));
@@ -217,8 +238,7 @@ impl Grantor {
         self.wait_left(&holders, &asks);
         if waits_elsewhere {
             // It now holds something and still waits for something else.
-            self.raises.push_back(wait.party);
-            self.cycles.suspect(wait.party);
+            self.hold_grew(wait.party);
         }
         Ok(())
     }

@@ -140,7 +140,7 @@ impl<'a> Record<'a> {
                 Self::SessionOpened {
                     session,
                     ttl,
-                    holder: from.text()?,
+                    holder: holder(from)?,
                     secret: from.array()?,
                     waits_only: from.flag()?,
                 }
@@ -170,7 +170,7 @@ impl<'a> Record<'a> {
             21 => Self::DrainDropped { lease: from.num32()? },
             22 => {
                 let (units, lasting) = (from.num32()?, from.flag()?);
-                Self::Capacity { resource: from.text()?, units, lasting }
+                Self::Capacity { resource: name(from)?, units, lasting }
             }
             23 => Self::HoldConfirmed { lease: from.num32()?, number: number(from)? },
             24 => Self::HoldResized { lease: from.num32()?, units: from.num32()? },
@@ -178,9 +178,9 @@ impl<'a> Record<'a> {
             26 => Self::Pinned { lease: from.num32()?, at: from.num()? },
             27 => {
                 let at = from.num()?;
-                Self::Floor { resource: from.text()?, at }
+                Self::Floor { resource: name(from)?, at }
             }
-            28 => Self::Freed { resource: from.text()?, why: from.text()? },
+            28 => Self::Freed { resource: name(from)?, why: from.text()? },
             29 => Self::CharterSet { prefix: from.text()?, why: from.text()?, charter: from.bytes()? },
             30 => Self::CharterRemoved { prefix: from.text()?, why: from.text()? },
             31 => Self::Answered {
@@ -200,6 +200,21 @@ impl<'a> Record<'a> {
             _ => return Err(from.wrong("no such record")),
         })
     }
+}
+
+/// A resource's name, of a length that one may have.
+fn name<'a>(from: &mut Reader<'a>) -> Result<&'a str, Malformed> {
+    short(from, limits::NAME_BYTES, "a resource name of a wrong length")
+}
+
+/// A holder's name, of a length that one may have.
+fn holder<'a>(from: &mut Reader<'a>) -> Result<&'a str, Malformed> {
+    short(from, limits::HOLDER_BYTES, "a holder name of a wrong length")
+}
+
+fn short<'a>(from: &mut Reader<'a>, most: usize, wrong: &'static str) -> Result<&'a str, Malformed> {
+    let text = from.text()?;
+    if text.is_empty() || text.len() > most { Err(from.wrong(wrong)) } else { Ok(text) }
 }
 
 impl<'a> Granted<'a> {
@@ -242,7 +257,7 @@ impl<'a> Granted<'a> {
         let lease = LeaseId { slot: from.num32()?, reuse: from.num32()? };
         let number = number(from)?;
         let (slot, ttl) = (from.num32()?, from.num32()?);
-        let (resource, holder) = (from.text()?, from.text()?);
+        let (resource, holder) = (name(from)?, holder(from)?);
         let has = |bit: u8| present & (1 << bit) != 0;
         Ok(Self {
             lease,
@@ -287,7 +302,7 @@ impl<'a> Waiting<'a> {
         let (waiter, session, ttl) = (from.num32()?, from.num32()?, from.num32()?);
         let (priority, several) = (from.u8()?, from.flag()?);
         let until = Millis(from.num()?);
-        let holder = from.text()?;
+        let holder = holder(from)?;
         let (sequence, max_hold, progress) = (from.maybe()?, from.maybe()?, from.maybe()?);
         let metadata = from.bytes()?;
         let count = from.num()?;
@@ -296,7 +311,7 @@ impl<'a> Waiting<'a> {
         }
         let mut asks = Vec::new();
         for _ in 0..count {
-            asks.push((from.text()?, decode_access(from)?));
+            asks.push((name(from)?, decode_access(from)?));
         }
         Ok(Self {
             waiter,

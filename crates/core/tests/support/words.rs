@@ -23,7 +23,8 @@ impl<'a> Words<'a> {
 
     /// The next word, whatever it is.
     pub fn word(&mut self, what: &str) -> Result<&'a str, String> {
-        let (first, rest) = self.rest.split_first().ok_or_else(|| format!("the line ends where {what} should stand"))?;
+        let (first, rest) =
+            self.rest.split_first().ok_or_else(|| format!("the line ends where {what} should stand"))?;
         self.rest = rest;
         Ok(first)
     }
@@ -61,7 +62,11 @@ impl<'a> Words<'a> {
     }
 
     pub fn end(&self) -> Result<(), String> {
-        if self.rest.is_empty() { Ok(()) } else { Err(format!("nobody knows what {:?} means here", self.rest.join(" "))) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("nobody knows what {:?} means here", self.rest.join(" ")))
+        }
     }
 }
 
@@ -105,9 +110,9 @@ pub fn millis(word: &str) -> Option<u64> {
 pub fn span(ms: u64) -> String {
     match ms {
         0 => "0s".to_owned(),
-        _ if ms % 3_600_000 == 0 => format!("{}h", ms / 3_600_000),
-        _ if ms % 60_000 == 0 => format!("{}m", ms / 60_000),
-        _ if ms % 1_000 == 0 => format!("{}s", ms / 1_000),
+        _ if ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
+        _ if ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
+        _ if ms.is_multiple_of(1_000) => format!("{}s", ms / 1_000),
         _ => format!("{ms}ms"),
     }
 }

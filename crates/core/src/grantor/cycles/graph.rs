@@ -272,6 +272,13 @@ impl Graph {
         }
     }
 
+    /// A stuck actor: this one, or else the first.
+    pub fn stuck_actor(&self, preferred: u32) -> Option<u32> {
+        let stuck = |node: &usize| !self.live[*node];
+        let node = self.node(preferred).filter(stuck).or_else(|| (0..self.nodes.len()).find(stuck))?;
+        Some(self.nodes[node].party)
+    }
+
     /// The waits of all stuck actors.
     pub fn stuck_waits(&self, grantor: &Grantor) -> Vec<u32> {
         let stuck = self.nodes.iter().zip(&self.live).filter(|(_, live)| !**live);

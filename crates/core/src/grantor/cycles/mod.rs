@@ -133,14 +133,17 @@ impl Grantor {
 
     /// The walked actor is stuck: by the order of queues alone, or for good.
     fn resolve(&mut self, suspect: u32, cycles: &mut Cycles) {
-        if cycles.graph.is_free(false) && !mutants::on(Mutant::QueueIsDeadlock) {
+        cycles.graph.is_free(false);
+        // It may stand behind others that are stuck for good: then those are the deadlock, and it keeps its place.
+        let stuck = cycles.graph.stuck_actor(suspect);
+        if stuck.is_none() && !mutants::on(Mutant::QueueIsDeadlock) {
             cycles.graph.is_free(true);
             for waiter in cycles.graph.stuck_waits(self) {
                 self.let_pass(waiter);
             }
             return;
         }
-        let links = self.cycle_of(suspect, &cycles.graph);
+        let links = self.cycle_of(stuck.unwrap_or(suspect), &cycles.graph);
         let signature = links.iter().fold(0u64, |sum, link| {
             let order = self.table.waiter(link.waiter).order;
             sum.wrapping_add(order.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
@@ -149,7 +152,7 @@ impl Grantor {
             .iter()
             .min_by_key(|link| {
                 let wait = self.table.waiter(link.waiter);
-                (wait.effective, std::cmp::Reverse(wait.order))
+                (wait.priority, std::cmp::Reverse(wait.order))
             })
             .expect("a cycle has members");
         let policy = self
@@ -157,6 +160,10 @@ impl Grantor {
             .charter(self.table.resources.name(victim.resource))
             .map_or(OnDeadlock::RefuseWait, |charter| charter.deadlock);
         if cycles.reported.contains(&signature) {
+            if stuck != Some(suspect) {
+                // Those before it will stay there: it need not stay behind them.
+                self.table.parties[suspect].waits.clone().into_iter().for_each(|waiter| self.let_pass(waiter));
+            }
             return;
         }
         let cycle = self.told(&links);

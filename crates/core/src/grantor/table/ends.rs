@@ -79,6 +79,12 @@ impl Ends {
             .filter(move |ended| ended.resource == name)
     }
 
+    /// The latest, in the order of their ends.
+    pub fn last(&self, most: usize) -> Vec<Ended> {
+        let from = self.ring.len().saturating_sub(most);
+        self.ring.range(from..).map(|entry| self.read(entry)).collect()
+    }
+
     fn read(&self, entry: &Entry) -> Ended {
         let from = (entry.at - self.start) as usize;
         let name = from + usize::from(entry.name);

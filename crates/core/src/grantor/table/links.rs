@@ -92,6 +92,9 @@ impl Table {
             party.leases = lease.next;
         }
         party.held -= 1;
+        if self.due.listening && !party.waits.is_empty() {
+            self.due.let_go.push(lease.party);
+        }
         if party.session != NONE {
             let session = self.sessions.at_mut(party.session).expect("a party's session");
             session.leases -= 1;

@@ -80,7 +80,9 @@ pub(crate) struct Due {
     pub offers: VecDeque<u32>,
     /// Leases that ended since this was last taken.
     pub ended: Vec<EndedNow>,
-    /// Whether `ended` is wanted; replay does not listen.
+    /// Waiting parties that let a lease go since this was last taken: they may have lost what they inherited.
+    pub let_go: Vec<u32>,
+    /// Whether `ended` and `let_go` are wanted; replay does not listen.
     pub listening: bool,
     /// How many charters raise the token on renewal.
     pub rotating: usize,
@@ -160,6 +162,7 @@ impl Table {
                 waiters: Wheel::new(Millis(0)),
                 offers: VecDeque::new(),
                 ended: Vec::new(),
+                let_go: Vec::new(),
                 listening: false,
                 rotating: 0,
             },

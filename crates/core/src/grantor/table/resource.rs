@@ -1,6 +1,7 @@
 //! What is leased: most resources are one name and one lease; the others have a crowd.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use super::lease::NONE;
 use crate::lease::Access;
@@ -356,5 +357,10 @@ impl Queue {
     /// Who stands right before this one.
     pub fn before(&self, turn: Turn) -> Option<Turn> {
         self.places.range(..turn).next_back().copied()
+    }
+
+    /// Who stands behind this one, the nearest first.
+    pub fn behind(&self, turn: Turn) -> impl Iterator<Item = Turn> + '_ {
+        self.places.range((Bound::Excluded(turn), Bound::Unbounded)).copied()
     }
 }

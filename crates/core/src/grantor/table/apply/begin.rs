@@ -164,6 +164,10 @@ impl Table {
         if !self.sessions.is_live(waiting.session) {
             return Err("a wait of a session that is over");
         }
+        let names: std::collections::BTreeSet<&str> = waiting.asks.iter().map(|(name, _)| *name).collect();
+        if names.len() != waiting.asks.len() {
+            return Err("a wait for the same resource twice");
+        }
         let party = self.enter_party(waiting.session, waiting.holder);
         let asks =
             waiting.asks.iter().map(|(name, access)| Ask { resource: self.resources.enter(name), access: *access });

@@ -1,0 +1,632 @@
+//! One lease, its renewals, and who may end it: over tenures, zombies, crashes and stalls (L2, L4, L7, L9, L12).
+//!
+//! Bounds: one lease, granted in the first tenure; its holder renews whenever it likes and never stops by itself. One
+//! leader and one that was deposed, each with one request before it and one append or confirmation in flight; an append
+//! that a crash leaves behind may still land. A tick is 100 ms, the longest normal interval between turns. How many
+//! ticks, tenures and renewals there are stands in [`check`].
+
+use leasehold_core::command::{Acquire, Answer, Command, Held, Renew, Request};
+use leasehold_core::grantor::Grantor;
+use leasehold_core::ids::LeaseId;
+use leasehold_core::token::Number;
+use stateright::{Model, Property};
+
+use super::{Batch, Bounds, Journal, Live, Moment, Summary};
+
+const TICK: u32 = 100;
+
+/// A world of one lease.
+#[derive(Clone, Copy, Debug)]
+pub struct World {
+    ttl: u32,
+    ticks: u32,
+    tenures: u8,
+    renewals: u8,
+    /// Whether a leader is deposed while it lives, and not only after a crash.
+    zombie: bool,
+    /// Whether a leader takes its turns on time, so that it never stalls.
+    on_time: bool,
+    fault: Option<Fault>,
+}
+
+/// What a driver or a journal can do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// An answer without a record leaves unconfirmed.
+    NotConfirmed,
+    /// A confirmation from before the request arrived counts.
+    ConfirmedBefore,
+    /// The clock is read after the confirmation.
+    DecidedAfter,
+    /// An answer leaves before its record is durable.
+    ToldBeforeDurable,
+    /// The journal takes a batch of a deposed writer.
+    NotFenced,
+    /// Grantor time runs from the sending of the opening.
+    ServedFromOpening,
+}
+
+impl Fault {
+    /// Every fault.
+    pub const ALL: [Self; 6] = [
+        Self::NotConfirmed,
+        Self::ConfirmedBefore,
+        Self::DecidedAfter,
+        Self::ToldBeforeDurable,
+        Self::NotFenced,
+        Self::ServedFromOpening,
+    ];
+}
+
+/// Searches the worlds of one lease.
+pub fn check(bounds: Bounds) -> Result<Summary, String> {
+    let world = World { ttl: 200, ticks: 6, tenures: 2, renewals: 2, zombie: true, on_time: false, fault: None };
+    let mut summary = Summary::default();
+    let (safe, silent, stalls) = match bounds {
+        Bounds::Quick => ((5, 2, 2), (8, 3, 1), (7, 2, 1)),
+        Bounds::Full => ((6, 3, 2), (10, 5, 2), (9, 3, 1)),
+        Bounds::Deep => ((8, 4, 3), (14, 7, 3), (11, 4, 2)),
+    };
+    for ttl in [200, 250] {
+        let sized = |(ticks, tenures, renewals), world| World { ttl, ticks, tenures, renewals, ..world };
+        summary.search(&format!("zombies and stalls, ttl {ttl}"), sized(safe, world))?;
+        summary.search(
+            &format!("failovers on time, ttl {ttl}"),
+            sized(silent, World { zombie: false, on_time: true, ..world }),
+        )?;
+        summary.search(&format!("stalls and failovers, ttl {ttl}"), sized(stalls, World { zombie: false, ..world }))?;
+    }
+    Ok(summary)
+}
+
+/// Searches a world with a fault in its driver or journal; it should be found.
+pub fn check_fault(fault: Fault) -> Result<Summary, String> {
+    let world = World { ttl: 200, ticks: 6, tenures: 3, renewals: 2, zombie: true, on_time: false, fault: Some(fault) };
+    let mut summary = Summary::default();
+    summary.search("a fault in the driver", world)?;
+    Ok(summary)
+}
+
+/// What a turn wants on record, and what the world notes about it.
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct Append {
+    batch: Batch,
+    decided: u32,
+    served: u32,
+    /// The durable batch before it in its tenure.
+    since: u32,
+    /// How long the lease lives by it; nothing if it is over.
+    remaining: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Flight {
+    Flying,
+    Landed,
+    Refused,
+}
+
+#[derive(Clone, Debug, PartialEq, Hash)]
+enum Phase {
+    Opening(Flight, Append),
+    Idle,
+    Appending(Flight, Append),
+    Confirming(Option<bool>),
+}
+
+/// A renewal before a leader, with what was true when it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Arrived {
+    deposed: bool,
+    ended: bool,
+    told: bool,
+    in_time: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Reply {
+    renewed: bool,
+    decided: u32,
+    served: u32,
+    arrived: Arrived,
+}
+
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct Leader {
+    generation: u8,
+    live: Live,
+    inbox: Option<Arrived>,
+    phase: Phase,
+    reply: Option<Reply>,
+    /// When the lease ends as this leader sees it.
+    until: Option<u32>,
+    /// The last durable batch of its tenure, or when it began to serve.
+    since: u32,
+    /// A confirmation taken too early.
+    confirmed: Option<bool>,
+}
+
+/// A world at one moment. What stands behind `journal` and the leaders is only watched, never acted upon.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub struct State {
+    now: u32,
+    generation: u8,
+    asked: u8,
+    number: Number,
+    journal: Journal,
+    leaders: [Option<Leader>; 2],
+    orphan: Option<(u8, Append)>,
+    /// When the end was decided that is on record: in real and in served time.
+    ended: Option<(u32, u32)>,
+    /// When the last acked renewal was decided.
+    acked: (u32, u32),
+    told: bool,
+    served: u32,
+    /// Served and recorded time since the holder was heard, and when that was.
+    silent: u32,
+    heard: u32,
+    /// On record: how long in served time the lease lives.
+    promised: u32,
+    failed_over: bool,
+    stalled: bool,
+    /// What the last event was, for what must be seen.
+    orphan_landed: bool,
+    refused: bool,
+    broken: Option<&'static str>,
+    fault: Option<String>,
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// 100 ms pass.
+    Tick,
+    /// A renewal arrives at a leader.
+    Arrive(usize),
+    /// A leader takes a turn.
+    Turn(usize),
+    /// An append reaches the journal.
+    Land(usize),
+    /// The journal's answer reaches the leader.
+    Answer(usize),
+    /// The journal is asked who leads.
+    Confirm(usize),
+    /// The same, by a driver that does it too early.
+    ConfirmEarly(usize),
+    /// The leader is gone.
+    Crash,
+    /// Somebody else takes the journal over.
+    TakeOver,
+    /// What a crashed leader had sent reaches the journal.
+    LandOrphan,
+}
+
+const LEASE: LeaseId = LeaseId { slot: 0, reuse: 0 };
+
+/// Numbers are not what this is about, so the wall stands still.
+fn at(now: u32) -> Moment {
+    Moment { at: now, wall: 1_000 }
+}
+
+fn remaining(grantor: &Grantor) -> Option<u32> {
+    grantor.lease(LEASE).map(|lease| lease.remaining_ms as u32)
+}
+
+fn renewal(number: Number) -> Command<'static> {
+    Command::Renew(Renew { held: Held::by_id(LEASE, number), ttl_ms: None, progress: None })
+}
+
+impl World {
+    /// A grant of the first tenure is durable and told at time zero.
+    fn begin(&self) -> Result<State, String> {
+        let start = at(0);
+        let opened = Live::open(&Journal::empty(), start, 1, None, |_| ())?;
+        let journal = Journal::empty().land(&opened.batch.expect("an opening"))?;
+        let acquire = Command::Acquire(Acquire::exclusive("jobs/settle", "worker", u64::from(self.ttl)));
+        let granted = opened.live.serve(start).turn(start, vec![(Request::tagged(1), acquire)], remaining)?;
+        let journal = journal.land(&granted.batch.expect("a grant"))?;
+        let Answer::Granted(grant) = granted.out.replies[0].answer else { return Err("not granted".to_owned()) };
+        let leader = Leader {
+            generation: 1,
+            live: granted.live,
+            inbox: None,
+            phase: Phase::Idle,
+            reply: None,
+            until: granted.seen,
+            since: 0,
+            confirmed: None,
+        };
+        Ok(State {
+            now: 0,
+            generation: 1,
+            asked: 0,
+            number: grant.number,
+            journal,
+            leaders: [Some(leader), None],
+            orphan: None,
+            ended: None,
+            acked: (0, 0),
+            told: false,
+            served: 0,
+            silent: 0,
+            heard: 0,
+            promised: self.ttl,
+            failed_over: false,
+            stalled: false,
+            orphan_landed: false,
+            refused: false,
+            broken: None,
+            fault: None,
+        })
+    }
+
+    fn turn(&self, state: &mut State, i: usize) -> Result<(), String> {
+        let now = state.now;
+        let mut leader = state.leaders[i].take().expect("a leader takes a turn");
+        let legitimate = leader.generation == state.generation;
+        let late = now - leader.live.last_turn() > TICK;
+        let early = leader.confirmed.take();
+        let arrived = leader.inbox.take();
+        let asked = arrived.map(|_| (Request::tagged(1), renewal(state.number)));
+        let turned = leader.live.turn(at(now), asked.into_iter().collect(), remaining)?;
+        let renewed = turned.out.replies.iter().any(|reply| matches!(reply.answer, Answer::Current(_)));
+        if legitimate {
+            state.stalled |= late;
+            if let Some(arrived) = arrived
+                && !renewed
+                && late
+                && arrived.in_time
+                && leader.until.is_some()
+            {
+                state.broken = Some("L12: a renewal that waited at a stalled grantor is refused");
+            }
+            if renewed {
+                (state.silent, state.heard, state.failed_over, state.stalled) = (0, now, false, false);
+            }
+            let silent = state.silent + now.saturating_sub(leader.since.max(state.heard));
+            let tenures = if state.failed_over { 2 * self.ttl } else { self.ttl };
+            let credit = if state.stalled { self.ttl } else { 0 };
+            if turned.seen.is_some() && silent >= tenures + credit {
+                state.broken = Some("L9: the lease of a silent holder does not end");
+            }
+        }
+        leader.reply = arrived.map(|arrived| Reply { renewed, decided: now, served: state.served, arrived });
+        leader.until = turned.seen.map(|remaining| now + remaining);
+        leader.live = turned.live;
+        let at_once = match turned.batch {
+            Some(batch) => {
+                let (served, since, remaining) = (state.served, leader.since, turned.seen);
+                let append = Append { batch, decided: now, served, since, remaining };
+                leader.phase = Phase::Appending(Flight::Flying, append);
+                self.fault == Some(Fault::ToldBeforeDurable) && legitimate
+            }
+            None if leader.reply.is_none() => false,
+            None => match (self.fault, early) {
+                (Some(Fault::NotConfirmed), _) => true,
+                (Some(Fault::ConfirmedBefore | Fault::DecidedAfter), Some(confirmed)) => {
+                    leader.reply = leader.reply.take().filter(|_| confirmed);
+                    true
+                }
+                _ => {
+                    leader.phase = Phase::Confirming(None);
+                    false
+                }
+            },
+        };
+        let reply = if at_once { leader.reply.take() } else { None };
+        state.leaders[i] = Some(leader);
+        if let Some(reply) = reply {
+            self.tell(state, reply);
+        }
+        self.refuse_deposed(state, i);
+        Ok(())
+    }
+
+    /// What a deposed leader has sent and still waits for is refused, and then it stops: that is all that can follow.
+    fn refuse_deposed(&self, state: &mut State, i: usize) {
+        let waits = state.leaders[i].as_ref().is_some_and(|leader| {
+            let flying = matches!(
+                leader.phase,
+                Phase::Opening(Flight::Flying, _) | Phase::Appending(Flight::Flying, _) | Phase::Confirming(None)
+            );
+            flying && leader.generation != state.generation
+        });
+        if waits && self.fault != Some(Fault::NotFenced) {
+            state.refused = true;
+            state.leaders[i] = None;
+        }
+    }
+
+    fn tell(&self, state: &mut State, reply: Reply) {
+        if reply.arrived.deposed {
+            state.broken = Some("L7: a deposed grantor answers");
+        }
+        if !reply.renewed {
+            state.told = true;
+        } else if reply.arrived.ended {
+            state.broken = Some("L4: renewed after the end was on record");
+        } else if reply.arrived.told {
+            state.broken = Some("L4: renewed after the end was told");
+        } else if reply.decided >= state.acked.0 {
+            state.acked = (reply.decided, reply.served);
+        }
+        self.watch_end(state);
+    }
+
+    fn watch_end(&self, state: &mut State) {
+        if let Some((real, served)) = state.ended {
+            if real < state.acked.0 + self.ttl {
+                state.broken = Some("L2: ended before the last acked renewal and its ttl, in real time");
+            }
+            if served < state.acked.1 + self.ttl {
+                state.broken = Some("L2: ended before the last acked renewal and its ttl, in served time");
+            }
+        }
+    }
+
+    /// A batch is durable.
+    fn land(&self, state: &mut State, append: &Append) -> Result<(), String> {
+        state.journal = state.journal.land(&append.batch)?;
+        state.silent += append.decided.saturating_sub(append.since.max(state.heard));
+        match append.remaining {
+            Some(remaining) => state.promised = state.promised.max(append.served + remaining),
+            None if state.ended.is_none() => {
+                state.ended = Some((append.decided, append.served));
+                if append.served < state.promised {
+                    state.broken = Some("L12: what was credited on record is taken back");
+                }
+            }
+            None => {}
+        }
+        self.watch_end(state);
+        Ok(())
+    }
+
+    /// Whether the journal takes a batch of this writer.
+    fn takes(&self, writer: u8, generation: u8) -> bool {
+        writer == generation || self.fault == Some(Fault::NotFenced)
+    }
+
+    fn answer(&self, state: &mut State, i: usize) -> Result<(), String> {
+        let mut leader = state.leaders[i].take().expect("a leader is answered");
+        let phase = std::mem::replace(&mut leader.phase, Phase::Idle);
+        match phase {
+            Phase::Opening(Flight::Landed, append) => {
+                let from = if self.fault == Some(Fault::ServedFromOpening) { append.decided } else { state.now };
+                leader.live = leader.live.serve(at(from));
+                leader.until = append.remaining.map(|remaining| state.now + remaining);
+                leader.since = state.now;
+            }
+            Phase::Appending(Flight::Landed, _) | Phase::Confirming(Some(true)) => {
+                if let Some(reply) = leader.reply.take() {
+                    self.tell(state, reply);
+                }
+            }
+            // Deposed: it stops, and says nothing.
+            _ => return Ok(()),
+        }
+        state.leaders[i] = Some(leader);
+        Ok(())
+    }
+
+    fn take_over(&self, state: &mut State) -> Result<(), String> {
+        state.generation += 1;
+        state.failed_over = true;
+        if let Some(deposed) = state.leaders[0].take() {
+            state.leaders[1] = Some(deposed);
+            self.refuse_deposed(state, 1);
+        }
+        if self.fault != Some(Fault::NotFenced) {
+            state.orphan = None;
+        }
+        let now = state.now;
+        let opened = Live::open(&state.journal, at(now), u64::from(state.generation), None, remaining)?;
+        let batch = opened.batch.expect("an opening is put on record");
+        let append = Append { batch, decided: now, served: state.served, since: now, remaining: opened.seen };
+        state.leaders[0] = Some(Leader {
+            generation: state.generation,
+            live: opened.live,
+            inbox: None,
+            phase: Phase::Opening(Flight::Flying, append),
+            reply: None,
+            until: None,
+            since: now,
+            confirmed: None,
+        });
+        Ok(())
+    }
+
+    fn happen(&self, state: &mut State, event: Event) -> Result<(), String> {
+        match event {
+            Event::Tick => {
+                state.now += TICK;
+                if state.leaders[0].as_ref().is_some_and(Leader::serves) {
+                    state.served += TICK;
+                }
+            }
+            Event::Arrive(i) => {
+                state.asked += 1;
+                let (deposed, ended, told) = (state.generation, state.ended.is_some(), state.told);
+                let leader = state.leaders[i].as_mut().expect("a leader is asked");
+                let in_time = leader.until.is_some_and(|until| state.now < until);
+                leader.inbox = Some(Arrived { deposed: deposed > leader.generation, ended, told, in_time });
+            }
+            Event::Turn(i) => self.turn(state, i)?,
+            Event::Land(i) => {
+                let leader = state.leaders[i].as_mut().expect("a leader appends");
+                let (Phase::Opening(flight, append) | Phase::Appending(flight, append)) = &mut leader.phase else {
+                    unreachable!("only an append lands")
+                };
+                let append = append.clone();
+                let taken = self.takes(leader.generation, state.generation);
+                *flight = if taken { Flight::Landed } else { Flight::Refused };
+                state.refused |= !taken;
+                if taken {
+                    leader.since = append.decided;
+                    self.land(state, &append)?;
+                }
+            }
+            Event::Answer(i) => self.answer(state, i)?,
+            Event::Confirm(i) => {
+                let leader = state.leaders[i].as_mut().expect("a leader confirms");
+                leader.phase = Phase::Confirming(Some(leader.generation == state.generation));
+            }
+            Event::ConfirmEarly(i) => {
+                let leader = state.leaders[i].as_mut().expect("a leader confirms");
+                leader.confirmed = Some(leader.generation == state.generation);
+            }
+            Event::Crash => {
+                let leader = state.leaders[0].take().expect("a leader crashes");
+                state.failed_over = true;
+                state.orphan = match leader.phase {
+                    Phase::Opening(Flight::Flying, append) | Phase::Appending(Flight::Flying, append) => {
+                        Some((leader.generation, append))
+                    }
+                    _ => None,
+                };
+            }
+            Event::TakeOver => self.take_over(state)?,
+            Event::LandOrphan => {
+                let (generation, append) = state.orphan.take().expect("an orphan lands");
+                if self.takes(generation, state.generation) {
+                    state.orphan_landed = true;
+                    self.land(state, &append)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Leader {
+    fn serves(&self) -> bool {
+        !matches!(self.phase, Phase::Opening(..))
+    }
+
+    fn events(&self, i: usize, world: &World, state: &State, events: &mut Vec<Event>) {
+        if self.serves() && self.inbox.is_none() && state.asked < world.renewals {
+            events.push(Event::Arrive(i));
+        }
+        match &self.phase {
+            Phase::Idle => {
+                let leads = self.generation == state.generation && self.until.is_some() && state.ended.is_none();
+                if self.inbox.is_some() || (leads && self.live.last_turn() < state.now) {
+                    events.push(Event::Turn(i));
+                }
+                let early = match world.fault {
+                    Some(Fault::ConfirmedBefore) => self.inbox.is_none(),
+                    Some(Fault::DecidedAfter) => self.inbox.is_some(),
+                    _ => false,
+                };
+                if early && self.confirmed.is_none() {
+                    events.push(Event::ConfirmEarly(i));
+                }
+            }
+            Phase::Opening(Flight::Flying, _) | Phase::Appending(Flight::Flying, _) => events.push(Event::Land(i)),
+            Phase::Opening(..) | Phase::Appending(..) | Phase::Confirming(Some(_)) => events.push(Event::Answer(i)),
+            Phase::Confirming(None) => events.push(Event::Confirm(i)),
+        }
+    }
+
+    /// A leader on time has taken its turn and finished it before time goes on.
+    fn is_behind(&self, now: u32) -> bool {
+        self.serves() && (self.phase != Phase::Idle || (self.live.last_turn() < now && self.until.is_some()))
+    }
+}
+
+impl Model for World {
+    type State = State;
+    type Action = Event;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.begin().expect("the first tenure opens and grants")]
+    }
+
+    fn actions(&self, state: &State, events: &mut Vec<Event>) {
+        if state.broken.is_some() || state.fault.is_some() {
+            return;
+        }
+        let behind = self.on_time && state.leaders[0].as_ref().is_some_and(|leader| leader.is_behind(state.now));
+        let over = state.ended.is_some() || (state.leaders[0].is_none() && state.generation == self.tenures);
+        if state.now < self.ticks * TICK && !behind && !over {
+            events.push(Event::Tick);
+        }
+        for (i, leader) in state.leaders.iter().enumerate() {
+            if let Some(leader) = leader {
+                leader.events(i, self, state, events);
+            }
+        }
+        if state.leaders[0].is_some() {
+            events.push(Event::Crash);
+        }
+        if state.generation < self.tenures && (state.leaders[0].is_none() || self.zombie) {
+            events.push(Event::TakeOver);
+        }
+        if state.orphan.is_some() {
+            events.push(Event::LandOrphan);
+        }
+    }
+
+    fn next_state(&self, state: &State, event: Event) -> Option<State> {
+        let mut next = State { orphan_landed: false, refused: false, ..state.clone() };
+        match self.happen(&mut next, event) {
+            Ok(()) => next.forget(),
+            Err(fault) => next.fault = Some(fault),
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always("L2, L4, L7, L9, L12", |_, state: &State| state.broken.is_none()),
+            Property::always("V1 and the core's own checks", |_, state: &State| state.fault.is_none()),
+            Property::sometimes("the lease has ended", |_, state: &State| state.ended.is_some()),
+            Property::sometimes("the end was told", |_, state: &State| state.told),
+            Property::sometimes("renewed in a later tenure", |_, state: &State| state.is_telling_in(2)),
+            Property::sometimes("what a crash left behind has landed", |_, state: &State| state.orphan_landed),
+        ];
+        if self.zombie {
+            let refused = |_: &Self, state: &State| state.refused;
+            properties.push(Property::sometimes("a deposed leader is refused", refused));
+        }
+        if !self.on_time {
+            properties.push(Property::sometimes("a stall is credited on record", |world: &Self, state: &State| {
+                state.stalled && state.promised > state.acked.1 + world.ttl
+            }));
+        }
+        properties
+    }
+}
+
+impl State {
+    /// Sets to one value what can no longer make a difference, so that more states are one.
+    fn forget(&mut self) {
+        if self.ended.is_some() {
+            (self.acked, self.silent, self.heard, self.promised) = ((0, 0), 0, 0, 0);
+            (self.failed_over, self.stalled) = (false, false);
+            return;
+        }
+        let flying = self.leaders.iter().flatten().filter_map(|leader| match &leader.phase {
+            Phase::Opening(_, append) | Phase::Appending(_, append) => Some(append),
+            _ => None,
+        });
+        let flying: Vec<&Append> = flying.chain(self.orphan.iter().map(|(_, append)| append)).collect();
+        let since =
+            flying.iter().map(|append| append.since).chain(self.leaders.iter().flatten().map(|l| l.since)).min();
+        let served = flying.iter().map(|append| append.served).fold(self.served, u32::min);
+        if since.unwrap_or(self.now) >= self.heard {
+            self.heard = 0;
+        }
+        if self.promised <= served {
+            self.promised = 0;
+        }
+    }
+
+    /// Whether a renewal of this tenure or a later one is about to be told.
+    fn is_telling_in(&self, generation: u8) -> bool {
+        self.leaders.iter().flatten().any(|leader| {
+            let sure = matches!(leader.phase, Phase::Appending(Flight::Landed, _) | Phase::Confirming(Some(true)));
+            sure && leader.reply.is_some_and(|reply| reply.renewed) && leader.generation >= generation
+        })
+    }
+}

@@ -1,0 +1,470 @@
+//! The numbers of all grants: over crashes, a machine rolled back behind our back, restores, and a clock that is wrong
+//! (T1 to T5, T9).
+//!
+//! Bounds: one grantor at a time, two clients that take leases of 300 ms, which is the longest ttl and so the length of a
+//! quarantine; one turn in flight, which takes no time; one copy kept at a time, of the disk or of the machine with its memory. A tick is as
+//! long, and a rollback or a restore takes one. How many of each there are stands in [`check`].
+
+use leasehold_core::command::{Acquire, Answer, Command, Held, Renew, Request};
+use leasehold_core::grantor::Restoring;
+use leasehold_core::ids::LeaseId;
+use leasehold_core::lease::Access;
+use leasehold_core::name::resource_hash;
+use leasehold_core::token::{Incarnation, Number, Token};
+use stateright::{Model, Property};
+
+use super::{Batch, Bounds, CLUSTER, Journal, Live, MAX_TTL, Moment, Summary};
+
+const TICK: u32 = MAX_TTL as u32;
+const POOL: &str = "jobs/pool";
+const CLIENTS: [&str; 2] = ["first", "second"];
+
+/// A world of grants.
+#[derive(Clone, Copy, Debug)]
+pub struct World {
+    ticks: u32,
+    grants: u8,
+    crashes: u8,
+    /// How often a copy is kept, and how often the world goes back to it.
+    copies: u8,
+    rollbacks: u8,
+    restores: u8,
+    /// Whether a rollback brings the memory back with the disk.
+    memory: bool,
+    /// How often the wall clock is set back.
+    set_back: u8,
+    /// How often a client shows its token.
+    shows: u8,
+    fault: Option<Fault>,
+}
+
+/// What breaks a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A grant is told before it is durable.
+    ToldBeforeDurable,
+    /// A rollback takes no time at all.
+    RolledBackAtOnce,
+    /// The clock is behind after a rollback, and nobody shows a token.
+    ClockBehind,
+}
+
+impl Fault {
+    /// Every fault.
+    pub const ALL: [Self; 3] = [Self::ToldBeforeDurable, Self::RolledBackAtOnce, Self::ClockBehind];
+}
+
+const WORLD: World = World {
+    ticks: 3,
+    grants: 2,
+    crashes: 1,
+    copies: 1,
+    rollbacks: 0,
+    restores: 0,
+    memory: false,
+    set_back: 0,
+    shows: 0,
+    fault: None,
+};
+
+/// Searches the worlds of grants.
+pub fn check(bounds: Bounds) -> Result<Summary, String> {
+    let mut summary = Summary::default();
+    let (ticks, grants, crashes, twice) = match bounds {
+        Bounds::Quick => (2, 2, 1, 1),
+        Bounds::Full => (3, 3, 1, 2),
+        Bounds::Deep => (4, 3, 2, 2),
+    };
+    let world = World { ticks, grants, crashes, copies: twice, ..WORLD };
+    summary.search("a disk rolled back", World { rollbacks: twice, ..world })?;
+    summary.search("a machine rolled back", World { rollbacks: twice, memory: true, ..world })?;
+    summary.search("restored again", World { ticks: ticks + 1, grants: 2, copies: 1, restores: twice, ..world })?;
+    summary.search("a clock set back", World { copies: 0, crashes: crashes + 1, set_back: 2, ..world })?;
+    let shown = World { grants: 2, rollbacks: 1, set_back: 1, shows: twice, copies: 1, ..world };
+    summary.search("a clock set back, a disk rolled back, and a token shown", shown)?;
+    summary.search("a clock set back, a machine rolled back, and a token shown", World { memory: true, ..shown })?;
+    summary.search(
+        "a clock set back, and restored with a floor",
+        World { copies: 1, restores: 1, set_back: 1, ..world },
+    )?;
+    Ok(summary)
+}
+
+/// Searches a world in which a promise cannot hold.
+pub fn check_fault(fault: Fault) -> Result<Summary, String> {
+    let world = World { copies: 1, rollbacks: 1, fault: Some(fault), ..WORLD };
+    let mut summary = Summary::default();
+    let set_back = u8::from(fault == Fault::ClockBehind) * 3;
+    summary.search("a world in which numbers come again", World { set_back, ..world })?;
+    Ok(summary)
+}
+
+/// What a client knows of its last grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Grant {
+    lease: LeaseId,
+    token: Token,
+    /// Until when the client thinks it holds.
+    until: u32,
+}
+
+/// What leaves when the turn in flight is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Reply {
+    Serving,
+    Granted(usize, Grant),
+    Renewed(usize),
+    /// A token was seen, and when if it was from the future.
+    Shown {
+        number: u64,
+        ahead: Option<u32>,
+    },
+    Nothing,
+}
+
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct Turn {
+    /// Absent when it has landed, or when there was nothing to put on record.
+    batch: Option<Batch>,
+    reply: Reply,
+}
+
+/// A world at one moment. What stands behind the clients is only watched.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub struct State {
+    at: u32,
+    behind: u32,
+    incarnation: u32,
+    generation: u8,
+    grants: u8,
+    crashes: u8,
+    copies: u8,
+    rollbacks: u8,
+    restores: u8,
+    set_back: u8,
+    shows: u8,
+    /// Whether a lease of an earlier incarnation was tried since the last restore.
+    renewed: bool,
+    journal: Journal,
+    live: Option<Live>,
+    turn: Option<Turn>,
+    copy: Option<(Journal, Option<Live>, u32)>,
+    /// The disk is the copy's: it opens as a restore, or not at all.
+    backup: bool,
+    clients: [Option<Grant>; 2],
+    highest: u64,
+    /// The highest token shown since the last rollback.
+    shown: u64,
+    /// When the last restore, or the first sight of a token from the future, was on record.
+    quarantined: Option<u32>,
+    granted: bool,
+    broken: Option<&'static str>,
+    fault: Option<String>,
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// 300 ms pass.
+    Tick,
+    /// The wall clock is set back by as much.
+    SetBack,
+    /// The grantor is gone, with what it had not made durable.
+    Crash,
+    /// A tenure is opened on what is on the disk.
+    Open,
+    /// What is in flight is durable.
+    Land,
+    /// And is told.
+    Tell,
+    /// A client asks for a lease.
+    Acquire(usize),
+    /// A client renews its last lease.
+    Renew(usize),
+    /// A client shows its last token.
+    Show(usize),
+    /// A copy is kept.
+    Keep,
+    /// Disk, or disk and memory, are as they were when the copy was kept.
+    RollBack,
+    /// A new incarnation begins from the copy.
+    Restore,
+}
+
+impl World {
+    fn moment(state: &State) -> Moment {
+        Moment { at: state.at, wall: 1_000 + state.at - state.behind }
+    }
+
+    /// Whether numbers must rise although the world went back: the clock is right, or nothing went back.
+    fn must_rise(&self) -> bool {
+        self.set_back == 0 || self.rollbacks == 0 || self.fault == Some(Fault::ClockBehind)
+    }
+
+    fn open(&self, state: &mut State) -> Result<(), String> {
+        state.generation += 1;
+        let floor = state.highest.max(state.journal.counter()) + 1;
+        let floor = if self.set_back > 0 { Number::new(floor) } else { None };
+        let incarnation = Incarnation(1 + u32::from(state.restores));
+        let restore = state.backup.then_some(Restoring { incarnation, floor });
+        let opened = Live::open(&state.journal, Self::moment(state), u64::from(state.generation), restore, |_| ())?;
+        state.turn = Some(Turn { batch: opened.batch, reply: Reply::Serving });
+        state.live = Some(opened.live);
+        Ok(())
+    }
+
+    /// A turn with one request.
+    fn ask(
+        &self,
+        state: &mut State,
+        client: usize,
+        shown: Option<Token>,
+        command: Command<'static>,
+    ) -> Result<(), String> {
+        let live = state.live.as_ref().expect("somebody to ask");
+        let before = live.look(|grantor| grantor.status().counter)?;
+        let request = Request { shown, ..Request::tagged(1) };
+        let turned =
+            live.turn(Self::moment(state), vec![(request, command)], |grantor| grantor.status().incarnation)?;
+        let ours = shown.filter(|shown| shown.incarnation == turned.seen).map(|shown| shown.number.get());
+        let reply = match turned.out.replies.iter().find(|reply| reply.to == 1).map(|reply| &reply.answer) {
+            Some(Answer::Granted(grant)) => {
+                let resource = resource_hash(POOL);
+                let (reach, number, incarnation) = (grant.reach, grant.number, turned.seen);
+                let token = Token { cluster: CLUSTER, incarnation, resource, reach, number };
+                Reply::Granted(client, Grant { lease: grant.lease, token, until: state.at + grant.ttl_ms as u32 })
+            }
+            Some(Answer::Current(_)) => Reply::Renewed(client),
+            Some(Answer::Done) if let Some(number) = ours => {
+                Reply::Shown { number, ahead: (number > before).then_some(state.at) }
+            }
+            _ => Reply::Nothing,
+        };
+        state.turn = Some(Turn { batch: turned.batch, reply });
+        state.live = Some(turned.live);
+        if self.fault == Some(Fault::ToldBeforeDurable) {
+            self.told(state, reply);
+        }
+        Ok(())
+    }
+
+    fn told(&self, state: &mut State, reply: Reply) {
+        match reply {
+            Reply::Serving => state.live = state.live.take().map(|live| live.serve(Self::moment(state))),
+            Reply::Granted(client, grant) => {
+                let number = grant.token.number.get();
+                if number <= state.highest && self.must_rise() {
+                    state.broken = Some("T1 to T5: a number is not above every one told before");
+                }
+                if number <= state.shown {
+                    state.broken = Some("T9: a number is not above one that was shown");
+                }
+                let lives = |known: &Grant| known.until > state.at && known.token.number >= grant.token.number;
+                if state.quarantined.is_some() && state.clients.iter().flatten().any(lives) {
+                    state.broken = Some("T9: a number is not above one that a client still holds");
+                }
+                if state.quarantined.is_some_and(|since| state.at < since + MAX_TTL as u32) {
+                    state.broken = Some("T5, T9: granted in a quarantine");
+                }
+                state.highest = state.highest.max(number);
+                state.clients[client] = Some(grant);
+                state.granted = true;
+            }
+            Reply::Renewed(client) => {
+                let grant = state.clients[client].as_mut().expect("it renews what it was granted");
+                grant.until = state.at + MAX_TTL as u32;
+                if grant.token.incarnation.0 != state.incarnation {
+                    state.broken = Some("T5: a lease of a backup was renewed");
+                }
+            }
+            Reply::Shown { number, ahead } => {
+                state.shown = state.shown.max(number);
+                state.quarantined = state.quarantined.max(ahead);
+            }
+            Reply::Nothing => {}
+        }
+    }
+
+    fn happen(&self, state: &mut State, event: Event) -> Result<(), String> {
+        match event {
+            Event::Tick => state.at += TICK,
+            Event::SetBack => {
+                state.behind += TICK;
+                state.set_back += 1;
+            }
+            Event::Crash => {
+                state.crashes += 1;
+                (state.live, state.turn) = (None, None);
+            }
+            Event::Open => self.open(state)?,
+            Event::Land => {
+                let turn = state.turn.as_mut().expect("a turn is in flight");
+                let batch = turn.batch.take().expect("it has something to land");
+                state.journal = state.journal.land(&batch)?;
+                if std::mem::take(&mut state.backup) {
+                    state.incarnation = 1 + u32::from(state.restores);
+                    state.quarantined = Some(state.at);
+                }
+            }
+            Event::Tell => {
+                let reply = state.turn.take().expect("a turn is in flight").reply;
+                if reply == Reply::Serving || self.fault != Some(Fault::ToldBeforeDurable) {
+                    self.told(state, reply);
+                }
+            }
+            Event::Acquire(client) => {
+                state.grants += 1;
+                let acquire = Acquire::exclusive(POOL, CLIENTS[client], MAX_TTL);
+                self.ask(state, client, None, Command::Acquire(Acquire { access: Access::Shared, ..acquire }))?;
+            }
+            Event::Renew(client) => {
+                state.renewed = true;
+                let grant = state.clients[client].expect("it renews what it was granted");
+                let held = Held::by_id(grant.lease, grant.token.number);
+                let renew = Command::Renew(Renew { held, ttl_ms: None, progress: None });
+                self.ask(state, client, None, renew)?;
+            }
+            Event::Show(client) => {
+                state.shows += 1;
+                let token = state.clients[client].map(|grant| grant.token);
+                self.ask(state, client, token, Command::Show)?;
+            }
+            Event::Keep => {
+                state.copies += 1;
+                let live = if self.memory { state.live.clone() } else { None };
+                state.copy = Some((state.journal.clone(), live, state.incarnation));
+            }
+            Event::RollBack => {
+                state.rollbacks += 1;
+                state.at += if self.fault == Some(Fault::RolledBackAtOnce) { 0 } else { TICK };
+                let (journal, live, incarnation) = state.copy.clone().expect("a copy was kept");
+                (state.journal, state.live, state.incarnation) = (journal, live, incarnation);
+                (state.turn, state.shown, state.quarantined, state.backup) = (None, 0, None, false);
+            }
+            Event::Restore => {
+                state.restores += 1;
+                state.at += TICK;
+                let (journal, _, incarnation) = state.copy.clone().expect("a copy was kept");
+                (state.journal, state.incarnation, state.backup) = (journal, incarnation, true);
+                state.renewed = false;
+                (state.live, state.turn, state.shown, state.quarantined) = (None, None, 0, None);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Model for World {
+    type State = State;
+    type Action = Event;
+
+    fn init_states(&self) -> Vec<State> {
+        let mut state = State {
+            at: 0,
+            behind: 0,
+            incarnation: 1,
+            generation: 0,
+            grants: 0,
+            crashes: 0,
+            copies: 0,
+            rollbacks: 0,
+            restores: 0,
+            set_back: 0,
+            shows: 0,
+            renewed: false,
+            journal: Journal::empty(),
+            live: None,
+            turn: None,
+            copy: None,
+            backup: false,
+            clients: [None; 2],
+            highest: 0,
+            shown: 0,
+            quarantined: None,
+            granted: false,
+            broken: None,
+            fault: None,
+        };
+        for event in [Event::Open, Event::Land, Event::Tell] {
+            self.happen(&mut state, event).expect("the first tenure opens");
+        }
+        vec![state]
+    }
+
+    fn actions(&self, state: &State, events: &mut Vec<Event>) {
+        if state.broken.is_some() || state.fault.is_some() {
+            return;
+        }
+        match &state.turn {
+            Some(turn) => events.push(if turn.batch.is_some() { Event::Land } else { Event::Tell }),
+            None if state.live.is_none() => events.push(Event::Open),
+            None => {
+                for client in 0..CLIENTS.len() {
+                    // The two are alike, so the first begins.
+                    if state.grants < self.grants && (client == 0 || state.clients[0].is_some()) {
+                        events.push(Event::Acquire(client));
+                    }
+                    let Some(grant) = state.clients[client] else { continue };
+                    if state.shows < self.shows {
+                        events.push(Event::Show(client));
+                    }
+                    if grant.token.incarnation.0 != state.incarnation && !state.renewed {
+                        events.push(Event::Renew(client));
+                    }
+                }
+            }
+        }
+        if state.at < self.ticks * TICK {
+            if state.turn.is_none() {
+                events.push(Event::Tick);
+            }
+            if state.copy.is_some() && state.rollbacks < self.rollbacks {
+                events.push(Event::RollBack);
+            }
+            if state.copy.is_some() && state.restores < self.restores {
+                events.push(Event::Restore);
+            }
+        }
+        if state.behind < state.at && state.set_back < self.set_back {
+            events.push(Event::SetBack);
+        }
+        if state.live.is_some() && state.crashes < self.crashes {
+            events.push(Event::Crash);
+        }
+        if state.copies < self.copies && state.turn.is_none() && !state.backup {
+            events.push(Event::Keep);
+        }
+    }
+
+    fn next_state(&self, state: &State, event: Event) -> Option<State> {
+        let mut next = State { granted: false, ..state.clone() };
+        if let Err(fault) = self.happen(&mut next, event) {
+            next.fault = Some(fault);
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always("T1, T2, T3, T4, T5, T9", |_, state: &State| state.broken.is_none()),
+            Property::always("V1 and the core's own checks", |_, state: &State| state.fault.is_none()),
+            Property::sometimes("granted after a crash", |_, state: &State| state.granted && state.crashes > 0),
+        ];
+        if self.rollbacks > 0 {
+            properties.push(Property::sometimes("granted after the last rollback", |world: &Self, state: &State| {
+                state.granted && state.rollbacks == world.rollbacks
+            }));
+        }
+        if self.restores > 0 {
+            properties.push(Property::sometimes("granted after the last restore", |world: &Self, state: &State| {
+                state.granted && state.restores == world.restores
+            }));
+        }
+        if self.shows > 0 {
+            properties.push(Property::sometimes("granted after a token showed a rollback", |_, state: &State| {
+                state.granted && state.quarantined.is_some()
+            }));
+        }
+        properties
+    }
+}

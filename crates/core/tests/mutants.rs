@@ -1,0 +1,262 @@
+//! Every fault of the core is caught, and every promise has one: each is switched on, and the checks must go red.
+//!
+//! The fault is chosen for the whole process, so this program plays one after the other and reports like the others do.
+//! `LEASEHOLD_BLESS=1` writes `docs/mutants.md` anew.
+
+mod model;
+mod spec;
+mod support;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use leasehold_core::command::{Acquire, Answer, Command, Input, Request};
+use leasehold_core::fence::{Mark, Verdict, admit};
+use leasehold_core::grantor::{Grantor, Opening, Output, Recovered, recover};
+use leasehold_core::ids::LeaseId;
+use leasehold_core::lease::{Reason, Rung};
+use leasehold_core::mutants::{MARKER, Mutant, choose};
+use leasehold_core::name::Name;
+use leasehold_core::record::{Header, Record};
+use leasehold_core::refusal::Refusal;
+use leasehold_core::time::{Instant, Millis, Now, Wall};
+use leasehold_core::token::{Cluster, Guarded, Incarnation, Number, Reach, Token, TokenError, plausible};
+use model::{Bounds, Which};
+
+/// How many random runs against the specification a fault may survive.
+const SEEDS: u64 = 400;
+
+/// A check: its name, and whether it passes.
+type Check = (String, Box<dyn Fn() -> Result<(), String>>);
+
+fn main() -> ExitCode {
+    assert!(MARKER.starts_with(b"leasehold"), "the marker is compiled in");
+    // The checks panic where they find a fault; that is what is wanted here, and not worth a page each.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut report = Report::default();
+    choose(None);
+    let checks = checks();
+    for (name, check) in &checks {
+        if let Err(why) = passes(check) {
+            report.add(&format!("without a fault, {name}"), Err(why));
+        }
+    }
+    report.add("without a fault every check passes", Ok(()).and(report.clean()));
+    let mut rows = Vec::new();
+    for mutant in Mutant::ALL {
+        choose(Some(*mutant));
+        let killer = checks.iter().find(|(_, check)| passes(check).is_err()).map(|(name, _)| name.clone());
+        choose(None);
+        let result = killer.as_ref().map(|_| ()).ok_or("no check notices it".to_owned());
+        report.add(&format!("{mutant:?} breaks {} and is caught", mutant.promise()), result);
+        rows.push((mutant.promise(), format!("{mutant:?}"), killer.unwrap_or_default()));
+    }
+    report.add("every promise has a fault, or says who owes it", promises_are_covered());
+    report.add("docs/mutants.md tells these faults and who catches them", table_is_told(&rows));
+    report.finish()
+}
+
+/// Stories first, for they name what they guard; then the rules that need no grantor, random runs, and the models.
+fn checks() -> Vec<Check> {
+    let mut checks: Vec<Check> = Vec::new();
+    for (title, text) in support::all() {
+        checks.push((format!("story: {title}"), Box::new(move || support::run(&text))));
+    }
+    checks.push(("rule: fences".into(), Box::new(fences_hold)));
+    checks.push(("rule: a full journal".into(), Box::new(a_full_journal_begins_nothing)));
+    checks.push(("rule: ends are guarded".into(), Box::new(ends_are_guarded)));
+    for (name, which) in [
+        ("model: overlap", Which::Overlap),
+        ("model: tokens", Which::Tokens),
+        ("model: target", Which::Target),
+        ("model: renewal", Which::Renewal),
+    ] {
+        checks.push((name.into(), Box::new(move || model::check(which, Bounds::Quick).map(drop))));
+    }
+    checks.push(("random runs".into(), Box::new(|| (0..SEEDS).try_for_each(spec::run_seed))));
+    checks
+}
+
+fn passes(check: &dyn Fn() -> Result<(), String>) -> Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(check)) {
+        Ok(result) => result,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            Err(text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned())
+        }
+    }
+}
+
+/// The rules that every fence shares, as one truth table.
+fn fences_hold() -> Result<(), String> {
+    let number = |n| Number::new(n).expect("a number");
+    let name = Name::parse("ledger").map_err(|e| e.to_string())?;
+    let guarded = Guarded::new(Cluster(*b"cluster1"), name, 0);
+    let token = Token {
+        cluster: guarded.cluster,
+        incarnation: Incarnation(1),
+        resource: guarded.resource,
+        reach: Reach::Slot(0),
+        number: number(7),
+    };
+    let foreign = Token { cluster: Cluster(*b"cluster2"), ..token };
+    let other = Token { resource: [9; 8], ..token };
+    let rules = [
+        ("F1 lower is stale", matches!(admit(Mark::Armed(number(8)), number(7)), Verdict::Stale { .. })),
+        ("F1 equal passes", matches!(admit(Mark::Armed(number(7)), number(7)), Verdict::Admitted { .. })),
+        ("F7 a lost mark refuses", admit(Mark::Lost, number(7)) == Verdict::Lost),
+        ("T6 another cluster is refused", foreign.for_target(&guarded) == Err(TokenError::WrongCluster)),
+        ("F4 another resource is refused", other.for_target(&guarded) == Err(TokenError::Resource)),
+        ("F5 the far future is implausible", !plausible(Number::MAX, Wall::after_era(1_000))),
+        ("the right token passes", token.for_target(&guarded) == Ok(number(7))),
+    ];
+    match rules.iter().find(|(_, holds)| !holds) {
+        Some((rule, _)) => Err((*rule).to_owned()),
+        None => Ok(()),
+    }
+}
+
+/// A grantor that has served one grant, with the batches that made it.
+fn one_grant() -> (Grantor, Vec<Vec<u8>>, LeaseId) {
+    let opening = Opening {
+        cluster: Cluster(*b"cluster1"),
+        incarnation: Incarnation(1),
+        generation: 1,
+        rung: Rung::Session,
+        max_ttl: 60_000,
+        restore: None,
+    };
+    let mut grantor = Recovered::empty(1).open(AT, &opening).expect("a new cluster opens");
+    let mut out = Output::default();
+    grantor.take_output(&mut out);
+    let mut batches = vec![out.batch.clone()];
+    grantor.serve(AT);
+    let acquire = Command::Acquire(Acquire::exclusive("ledger", "worker", 10_000));
+    grantor.step(AT, &Input::Asked(Request::tagged(1), acquire));
+    grantor.take_output(&mut out);
+    batches.push(out.batch.clone());
+    let lease = grantor.held_by("worker").first().map(|held| held.lease).expect("it was granted");
+    (grantor, batches, lease)
+}
+
+const AT: Now = Now { instant: Instant(0), wall: Wall::after_era(1_000) };
+
+/// V4: with room for endings only, nothing is granted and everything held is renewed and ends.
+fn a_full_journal_begins_nothing() -> Result<(), String> {
+    let (mut grantor, _, _) = one_grant();
+    grantor.keep_to_endings(true);
+    let acquire = Command::Acquire(Acquire::exclusive("other", "worker", 10_000));
+    grantor.step(AT, &Input::Asked(Request::tagged(2), acquire));
+    let mut out = Output::default();
+    grantor.take_output(&mut out);
+    match &out.replies[0].answer {
+        Answer::Refused(Refusal::StorageFull) => Ok(()),
+        other => Err(format!("a full journal answered {other:?}")),
+    }
+}
+
+/// L7: an end on record that does not show the lease's token is damage, not an end.
+fn ends_are_guarded() -> Result<(), String> {
+    let (_, batches, lease) = one_grant();
+    let mut recovered = recover(1, None, batches.iter().map(Vec::as_slice)).map_err(|e| e.to_string())?;
+    let mut forged = Vec::new();
+    Header { chain: recovered.chain(), time: Millis(0), wall: AT.wall }.encode(&mut forged);
+    let end = Record::Ended { lease: lease.slot, number: Number::FIRST, reason: Reason::Ttl, hold: false, why: "" };
+    end.encode(&mut forged);
+    match recovered.apply(&forged) {
+        Err(_) => Ok(()),
+        Ok(()) => Err("an end under another token was taken".to_owned()),
+    }
+}
+
+/// Reads the promises and who keeps them: a promise that the core keeps has a fault here, another names who owes it.
+fn promises_are_covered() -> Result<(), String> {
+    let text = std::fs::read_to_string(docs("guarantees.md")).map_err(|e| e.to_string())?;
+    let mut known = 0;
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix("| **") else {
+            continue;
+        };
+        let (id, rest) = rest.split_once("** |").ok_or_else(|| format!("no promise in: {line}"))?;
+        let kept_by = rest.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default().trim();
+        known += 1;
+        let core = kept_by.split(';').any(|part| part.trim_start().starts_with("core"));
+        let has_fault = Mutant::ALL.iter().any(|mutant| mutant.promise() == id);
+        if core && !has_fault {
+            return Err(format!("{id} is kept by the core, and no fault breaks it"));
+        }
+        if !core && !kept_by.contains("owed: ") {
+            return Err(format!("{id} has neither a fault nor somebody who owes it"));
+        }
+        if has_fault && !core {
+            return Err(format!(
+                "{id} has a fault in the core, and docs/guarantees.md does not say that the core keeps it"
+            ));
+        }
+    }
+    if known < 60 { Err(format!("only {known} promises were found in docs/guarantees.md")) } else { Ok(()) }
+}
+
+fn table_is_told(rows: &[(&str, String, String)]) -> Result<(), String> {
+    let mut by_promise: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (promise, mutant, killer) in rows {
+        by_promise.entry(promise).or_default().push(format!("| {promise} | `{mutant}` | {killer} |\n"));
+    }
+    let mut text = String::from(
+        "# The faults, and who catches them\n\n\
+         Each promise that the core keeps has at least one fault that breaks it. `./test` switches on one after the other \
+         and fails\nif nothing notices. The last column is the first check that does. Generated; `CONTRIBUTING.md` says \
+         how.\n\n| promise | fault | first caught by |\n|---|---|---|\n",
+    );
+    by_promise.values().flatten().for_each(|row| text.push_str(row));
+    if std::env::var_os("LEASEHOLD_BLESS").is_some() {
+        std::fs::write(docs("mutants.md"), &text).map_err(|e| e.to_string())?;
+    }
+    let told = std::fs::read_to_string(docs("mutants.md")).map_err(|e| e.to_string())?;
+    if told == text { Ok(()) } else { Err("the page differs; write it anew with LEASEHOLD_BLESS=1".to_owned()) }
+}
+
+fn docs(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
+}
+
+/// Reports like the test harness, so that whoever counts tests counts these.
+#[derive(Default)]
+struct Report {
+    passed: usize,
+    failed: Vec<(String, String)>,
+}
+
+impl Report {
+    fn add(&mut self, name: &str, result: Result<(), String>) {
+        let name = name.replace(char::is_whitespace, "_");
+        match result {
+            Ok(()) => {
+                self.passed += 1;
+                println!("test {name} ... ok");
+            }
+            Err(why) => {
+                println!("test {name} ... FAILED");
+                self.failed.push((name, why));
+            }
+        }
+    }
+
+    fn clean(&self) -> Result<(), String> {
+        if self.failed.is_empty() { Ok(()) } else { Err("some do not".to_owned()) }
+    }
+
+    fn finish(self) -> ExitCode {
+        for (name, why) in &self.failed {
+            println!("\n---- {name} ----\n{why}");
+        }
+        let (word, failed) = if self.failed.is_empty() { ("ok", 0) } else { ("FAILED", self.failed.len()) };
+        println!(
+            "\ntest result: {word}. {} passed; {failed} failed; 0 ignored; 0 measured; 0 filtered out",
+            self.passed
+        );
+        if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}

@@ -1,0 +1,50 @@
+//! The names of a run and what is agreed about them, so that every rule of a charter has a resource to show it on.
+
+use leasehold_core::charter::{
+    AfterRevocation, AtExpiry, Charter, Handoff, OnDeadlock, Payload, Preemption, Renewal, Style, TokenOnRenewal,
+};
+
+use super::model::Name;
+
+/// Every resource that a run may touch; the first ones have no charter.
+pub const RESOURCES: [Name; 12] = [
+    "plain/a",
+    "plain/b",
+    "plain/c",
+    "pool/x",
+    "held/x",
+    "urgent/x",
+    "rotate/x",
+    "report/x",
+    "revoke/x",
+    "overlap/x",
+    "work/x",
+    "seats/x",
+];
+
+/// Holders and actors; few, so that two sessions often go by one name.
+pub const HOLDERS: [Name; 4] = ["ann", "bob", "cat", "dan"];
+
+/// Every prefix with a charter.
+pub const PREFIXES: [Name; 8] = ["held", "urgent", "rotate", "report", "revoke", "overlap", "work", "seats"];
+
+/// The charter that covers a resource or prefix, if one does.
+pub fn of(resource: &str) -> Option<Charter> {
+    let plain = Charter::default;
+    Some(match resource.split('/').next()? {
+        "held" => Charter { after_revocation: AfterRevocation::HoldForOperator, ..plain() },
+        "urgent" => Charter { preemption: Preemption::LowerPriority { grace_ms: 250 }, capacity: Some(2), ..plain() },
+        "rotate" => Charter { token_on_renewal: TokenOnRenewal::Rotate, max_hold_ms: Some(4_000), ..plain() },
+        "report" => Charter { deadlock: OnDeadlock::Report, ..plain() },
+        "revoke" => Charter { deadlock: OnDeadlock::Revoke, ..plain() },
+        "overlap" => Charter { handoff: Some(Handoff { style: Style::Overlap, drain_ms: 350 }), ..plain() },
+        "work" => Charter { renewal: Some(Renewal::Progress { window_ms: 700 }), ..plain() },
+        "seats" => Charter {
+            payload: Some(Payload::Capacity),
+            capacity: Some(4),
+            at_expiry: AtExpiry::Veto { max_ms: 400 },
+            ..plain()
+        },
+        _ => return None,
+    })
+}

@@ -1,0 +1,164 @@
+//! Whether the core says and shows what the spec says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold_core::command::{Answer, Event};
+use leasehold_core::grantor::{Grantor, LeaseView, Output, WaiterView};
+use leasehold_core::refusal::Refusal;
+
+use super::charters::RESOURCES;
+use super::model::{Spec, Wait, lease_id, number, reach, session_id};
+
+/// The same answers to the same requests, each in its order.
+pub fn replies(out: &Output, spec: &Spec) -> Result<(), String> {
+    let mut told: BTreeMap<u64, Vec<&Answer>> = BTreeMap::new();
+    for reply in &out.replies {
+        told.entry(reply.to).or_default().push(&reply.answer);
+    }
+    for tag in told.keys().chain(spec.turn.told.keys()).collect::<BTreeSet<_>>() {
+        let core = told.get(tag).cloned().unwrap_or_default();
+        let ours: Vec<&Answer> = spec.turn.told.get(tag).into_iter().flatten().collect();
+        if core.len() != ours.len() || !core.iter().zip(&ours).all(|(a, b)| alike(a, b)) {
+            return Err(format!("request #{tag} was answered {core:?}, the spec says {ours:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Words for people may differ; everything else may not.
+fn alike(core: &Answer, ours: &Answer) -> bool {
+    match (core, ours) {
+        (Answer::Refused(Refusal::Invalid { field: a, .. }), Answer::Refused(Refusal::Invalid { field: b, .. })) => {
+            a == b
+        }
+        (a, b) => a == b,
+    }
+}
+
+/// Every end and every notice to go is told, once.
+pub fn notices(out: &Output, spec: &Spec) -> Result<(), String> {
+    let (mut ended, mut draining) = (BTreeSet::new(), BTreeSet::new());
+    for notice in &out.notices {
+        let new = match &notice.event {
+            Event::Ended { lease, number, reason } => ended.insert((lease.slot, number.get(), reason.code())),
+            Event::Draining { lease, until } => {
+                draining.insert((lease.slot, until.0));
+                true
+            }
+            _ => true,
+        };
+        if !new {
+            return Err(format!("told twice: {notice:?}"));
+        }
+    }
+    if ended != spec.turn.ended || draining != spec.turn.draining {
+        return Err(format!(
+            "told ends {ended:?} and notices {draining:?}, the spec says {:?} and {:?}",
+            spec.turn.ended, spec.turn.draining
+        ));
+    }
+    Ok(())
+}
+
+/// The same holders, waiters and figures.
+pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
+    let status = core.status();
+    let figures = (status.time.0, status.counter, status.held, status.waiters, status.deadlocks, status.quarantine);
+    let quarantine = match spec.quarantined() {
+        Err(Refusal::Quarantined { remaining, rolled_back }) => Some((remaining, rolled_back)),
+        _ => None,
+    };
+    let ours = (spec.now, spec.counter, spec.live().len(), spec.waits.len(), spec.deadlocks, quarantine);
+    same("time, counter, held, waiting, deadlocks, quarantine", &figures, &ours)?;
+    let sessions = spec.sessions.iter().filter(|session| !session.over).count();
+    same("sessions", &status.sessions, &sessions)?;
+    same("stalled", &status.stalled_ms, &spec.stalls.iter().map(|(_, ms)| ms).sum())?;
+    for (slot, session) in spec.sessions.iter().enumerate().filter(|(_, session)| !session.over) {
+        let view = core.session(session_id(slot as u32)).ok_or("a session is gone")?;
+        let remaining = spec.deadline(&session.term).saturating_sub(spec.now);
+        let carried = spec.carried_by(slot as u32).len() as u32;
+        let waits = spec.waits.iter().filter(|wait| wait.actor.session == Some(slot as u32)).count() as u32;
+        same("session", &(view.remaining_ms, view.leases, view.waits), &(remaining, carried, waits))?;
+    }
+    RESOURCES
+        .iter()
+        .try_for_each(|resource| resource_view(core, spec, resource).map_err(|e| format!("{resource}: {e}")))
+}
+
+fn resource_view(core: &Grantor, spec: &Spec, resource: &str) -> Result<(), String> {
+    let view = core.show(resource);
+    same("known", &view.is_some(), &spec.is_known(resource))?;
+    let waiters: Vec<WaiterView> = spec.queue(resource).iter().map(|wait| waiter_view(spec, wait, resource)).collect();
+    same("waiters", &core.waiters(resource), &waiters)?;
+    let Some(view) = view else {
+        return Ok(());
+    };
+    let place = spec.place(resource);
+    let (figures, ours) = (
+        (view.capacity, u64::from(view.used), view.confirmed, view.held_for_operator, view.floor),
+        (spec.capacity(resource), spec.used(resource), place.confirmed, place.for_operator, place.floor),
+    );
+    same("capacity, used, confirmed, for an operator, floor", &figures, &ours)?;
+    let mut leases: Vec<LeaseView> = spec.live_on(resource).iter().map(|i| lease_view(spec, *i)).collect();
+    leases.sort_by_key(|lease| lease.number);
+    let metadata_aside: Vec<LeaseView> =
+        view.leases.into_iter().map(|lease| LeaseView { metadata: Vec::new(), ..lease }).collect();
+    same("leases", &metadata_aside, &leases)?;
+    alone_or_shared(&metadata_aside)
+}
+
+/// L1 by itself: who has all of it has it alone, and a slot has one holder.
+fn alone_or_shared(leases: &[LeaseView]) -> Result<(), String> {
+    use leasehold_core::lease::Access;
+    let counted: Vec<&LeaseView> = leases.iter().filter(|lease| !lease.apart).collect();
+    let alone = counted.iter().any(|lease| lease.access == Access::Exclusive);
+    let readers = counted.iter().filter(|lease| lease.access == Access::Shared).count();
+    let slots: Vec<_> = counted.iter().filter(|lease| lease.access == Access::Slot).map(|lease| lease.reach).collect();
+    let twice = slots.iter().enumerate().any(|(i, slot)| slots[..i].contains(slot));
+    if alone && counted.len() > 1 || readers > 0 && readers < counted.len() || twice {
+        return Err(format!("held by more than may hold it (L1): {counted:?}"));
+    }
+    Ok(())
+}
+
+fn lease_view(spec: &Spec, i: usize) -> LeaseView {
+    let lease = &spec.leases[i];
+    let effective = spec.effective();
+    let asked = spec.wanted_at(lease.resource, &effective).max(spec.inherited(lease.actor, &effective));
+    LeaseView {
+        lease: lease_id(i),
+        resource: lease.resource.to_owned(),
+        holder: lease.actor.holder.to_owned(),
+        session: lease.actor.session.map(session_id),
+        number: number(lease.number),
+        access: lease.access,
+        reach: reach(lease),
+        ttl_ms: (!lease.rides).then_some(lease.term.ttl),
+        remaining_ms: spec.remaining(lease),
+        granted: leasehold_core::time::Millis(lease.granted),
+        rung: leasehold_core::lease::Rung::Session,
+        state: leasehold_core::lease::State::Held,
+        priority: lease.priority.max(asked),
+        draining: lease.drain.map(|drain| (drain.cause.reason(), drain.until.saturating_sub(spec.now))),
+        apart: lease.apart,
+        progress: lease.progress.map(|progress| progress.seen),
+        metadata: Vec::new(),
+    }
+}
+
+fn waiter_view(spec: &Spec, wait: &Wait, resource: &str) -> WaiterView {
+    let session = wait.actor.session.expect("a wait belongs to a session");
+    WaiterView {
+        holder: wait.actor.holder.to_owned(),
+        session: session_id(session),
+        access: wait.asks_for(resource).expect("it stands in this queue"),
+        priority: wait.priority,
+        effective: spec.effective()[&wait.order],
+        remaining_ms: wait.until.saturating_sub(spec.now),
+        heard: spec.sessions[session as usize].term.tenure == spec.tenure,
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, core: &T, ours: &T) -> Result<(), String> {
+    if core == ours { Ok(()) } else { Err(format!("{what}: the core shows {core:?}, the spec {ours:?}")) }
+}

@@ -1,0 +1,325 @@
+//! Who waits, how urgent it is, and who may be granted: first come within a priority, nobody passed who could be served.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::charter::Preemption;
+use leasehold_core::command::{Answer, Style};
+use leasehold_core::lease::{Access, Reason};
+use leasehold_core::refusal::Refusal;
+
+use super::model::{Actor, Cause, Drain, Lease, Memory, Name, Progress, Session, Spec, Wait, units};
+
+/// Everything about a lease to be granted but its number and place.
+pub struct Wanted {
+    pub resource: Name,
+    pub actor: Actor,
+    pub access: Access,
+    pub ttl: u64,
+    pub priority: u8,
+    pub max_hold: Option<u64>,
+    pub progress: Option<u64>,
+}
+
+impl Spec {
+    pub fn wait(&self, order: u64) -> &Wait {
+        self.waits.iter().find(|wait| wait.order == order).expect("a live wait")
+    }
+
+    /// The priority that every wait runs at: its own, or the highest that waits for something its actor holds (P2). The
+    /// least that satisfies this, so that nobody is urgent for its own sake.
+    pub fn effective(&self) -> BTreeMap<u64, u8> {
+        let mut all: BTreeMap<u64, u8> = self.waits.iter().map(|wait| (wait.order, wait.priority)).collect();
+        loop {
+            let before = all.clone();
+            for wait in &self.waits {
+                let inherited = self.inherited(wait.actor, &before);
+                let level = all.get_mut(&wait.order).expect("put above");
+                *level = (*level).max(inherited);
+            }
+            if all == before {
+                return all;
+            }
+        }
+    }
+
+    /// The highest priority that waits for something an actor holds.
+    pub fn inherited(&self, actor: Actor, effective: &BTreeMap<u64, u8>) -> u8 {
+        let held = self.live().into_iter().filter(|i| self.leases[*i].actor == actor);
+        held.map(|i| self.wanted_at(self.leases[i].resource, effective)).max().unwrap_or(0)
+    }
+
+    /// The highest priority that waits for a resource.
+    pub fn wanted_at(&self, resource: &str, effective: &BTreeMap<u64, u8>) -> u8 {
+        let waits = self.waits.iter().filter(|wait| wait.asks_for(resource).is_some());
+        waits.map(|wait| effective[&wait.order]).max().unwrap_or(0)
+    }
+
+    /// Who waits for a resource, in the order in which they are served (W1).
+    pub fn queue(&self, resource: &str) -> Vec<&Wait> {
+        let effective = self.effective();
+        let mut queue: Vec<&Wait> = self.waits.iter().filter(|wait| wait.asks_for(resource).is_some()).collect();
+        queue.sort_by_key(|wait| (std::cmp::Reverse(effective[&wait.order]), wait.order));
+        queue
+    }
+
+    /// Those who stand before a wait in one queue and could be granted.
+    pub fn before(&self, wait: &Wait, resource: &str) -> Vec<&Wait> {
+        let queue = self.queue(resource);
+        queue
+            .into_iter()
+            .take_while(|other| other.order != wait.order)
+            .filter(|other| self.may_be_granted(other))
+            .collect()
+    }
+
+    /// The place that a newcomer would get.
+    pub fn position(&self, resource: &str, priority: u8) -> u32 {
+        let effective = self.effective();
+        1 + self.queue(resource).iter().filter(|wait| effective[&wait.order] >= priority).count() as u32
+    }
+
+    /// Whether its session was heard in this tenure. Until then it keeps its place and holds nobody up.
+    pub fn is_heard(&self, wait: &Wait) -> bool {
+        self.session_of(wait).term.tenure == self.tenure
+    }
+
+    /// L8: heard in this tenure, and alive at this very step.
+    pub fn may_be_granted(&self, wait: &Wait) -> bool {
+        self.is_heard(wait) && self.deadline(&self.session_of(wait).term) > self.now
+    }
+
+    fn session_of(&self, wait: &Wait) -> &Session {
+        &self.sessions[wait.actor.session.expect("a wait belongs to a session") as usize]
+    }
+
+    /// Whether there is room for all that a wait asks for.
+    pub fn has_room(&self, wait: &Wait) -> bool {
+        wait.asks.iter().all(|(resource, access)| self.fits(resource, *access))
+    }
+
+    /// Whether a wait may be granted now: there is room, and it is first, or may pass.
+    pub fn may_have(&self, wait: &Wait) -> bool {
+        let first = || wait.asks.iter().all(|(resource, _)| self.before(wait, resource).is_empty());
+        self.quarantined().is_ok() && self.may_be_granted(wait) && self.has_room(wait) && (wait.passes || first())
+    }
+
+    /// Whether so much can be had at once, past nobody who waits.
+    pub fn is_free(&self, resource: Name, access: Access, priority: u8) -> Result<(), Refusal> {
+        if self.place(resource).for_operator {
+            return Err(Refusal::HeldForOperator);
+        }
+        let effective = self.effective();
+        let passed = self.queue(resource).iter().any(|wait| effective[&wait.order] >= priority && self.is_heard(wait));
+        if self.fits(resource, access) && !passed {
+            Ok(())
+        } else {
+            Err(Refusal::Busy { position: self.position(resource, priority) })
+        }
+    }
+
+    /// The next token, and the lease under it. The caller made sure that it fits.
+    pub fn grant(&mut self, wanted: &Wanted, overlaps: Option<usize>) -> usize {
+        let slot = match (wanted.access, overlaps) {
+            (_, Some(before)) => self.leases[before].slot,
+            (Access::Slot, None) => self.free_slot(wanted.resource),
+            _ => 0,
+        };
+        if let Some(before) = overlaps {
+            self.leases[before].apart = true;
+        }
+        let charter = self.charter(wanted.resource);
+        let tighter = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        let progress = tighter(wanted.progress, charter.progress_window());
+        self.counter = self.next_number();
+        self.turn.granted.push(self.counter);
+        self.units.reserved += if let Access::Units(units) = wanted.access { u64::from(units) } else { 0 };
+        self.leases.push(Lease {
+            resource: wanted.resource,
+            actor: wanted.actor,
+            number: self.counter,
+            access: wanted.access,
+            slot,
+            rides: wanted.ttl == 0,
+            term: self.term(wanted.ttl),
+            granted: self.now,
+            priority: wanted.priority,
+            depth: 0,
+            max_hold: tighter(wanted.max_hold, charter.max_hold_ms),
+            progress: progress.map(|window| Progress { term: self.term(window), on_record: 0, seen: 0 }),
+            veto: None,
+            pinned: None,
+            drain: None,
+            predecessor: overlaps,
+            apart: false,
+            end: None,
+        });
+        self.leases.len() - 1
+    }
+
+    /// Grants all that a wait asks for, and answers it.
+    pub fn grant_wait(&mut self, order: u64, overlaps: Option<usize>) {
+        let wait = self.wait(order).clone();
+        self.waits.retain(|other| other.order != order);
+        let session = wait.actor.session.expect("a wait belongs to a session") as usize;
+        let waits_only = self.sessions[session].waits_only;
+        let actor = Actor { session: if waits_only { None } else { wait.actor.session }, ..wait.actor };
+        let mut leases = Vec::new();
+        for (resource, access) in &wait.asks {
+            let wanted = Wanted {
+                resource,
+                actor,
+                access: *access,
+                ttl: wait.ttl,
+                priority: wait.priority,
+                max_hold: wait.max_hold,
+                progress: wait.progress,
+            };
+            leases.push(self.grant(&wanted, overlaps));
+        }
+        if let Some((_, memory)) = wait.sequence.and_then(|sequence| self.sessions[session].memory.get_mut(&sequence)) {
+            *memory = Memory::Granted(leases.clone());
+        }
+        if let Some(tag) = wait.tag {
+            self.tell(tag, self.granted_answer(&leases, wait.several));
+        }
+        self.wait_left(&wait);
+    }
+
+    pub fn granted_answer(&self, leases: &[usize], several: bool) -> Answer {
+        let grants: Vec<_> = leases.iter().map(|i| self.grant_now(*i)).collect();
+        if several { Answer::GrantedAll(grants.into()) } else { Answer::Granted(grants[0]) }
+    }
+
+    /// Ends a wait without a grant.
+    pub fn end_wait(&mut self, order: u64, why: &Refusal) {
+        let wait = self.wait(order).clone();
+        self.waits.retain(|other| other.order != order);
+        let session = &mut self.sessions[wait.actor.session.expect("a wait belongs to a session") as usize];
+        if let Some((_, memory)) = wait.sequence.and_then(|sequence| session.memory.get_mut(&sequence)) {
+            *memory = Memory::Said(Err(why.clone()));
+        }
+        if let Some(tag) = wait.tag {
+            self.tell(tag, Answer::Refused(why.clone()));
+        }
+        self.wait_left(&wait);
+    }
+
+    /// Without the wait, an announced pre-emption may be needless.
+    pub fn wait_left(&mut self, wait: &Wait) {
+        let effective = self.effective();
+        for (resource, _) in &wait.asks {
+            let wanted = self.wanted_at(resource, &effective);
+            for i in self.live_on(resource) {
+                let lease = &mut self.leases[i];
+                let pending = lease.drain.is_some_and(|drain| drain.cause == Cause::Priority);
+                if pending && lease.priority >= wanted {
+                    lease.drain = None;
+                }
+            }
+        }
+        self.tidy();
+    }
+
+    /// Where a charter allows it, holders in the way are asked to go, if all that are needed are less urgent (P1).
+    pub fn preempt_for(&mut self, order: u64) {
+        let level = self.effective()[&order];
+        for (resource, access) in self.wait(order).asks.clone() {
+            if let Preemption::LowerPriority { grace_ms } = self.charter(resource).preemption {
+                for i in self.in_the_way(resource, access, level) {
+                    self.announce(i, Cause::Priority, grace_ms);
+                }
+            }
+        }
+    }
+
+    fn in_the_way(&self, resource: Name, access: Access, level: u8) -> Vec<usize> {
+        let effective = self.effective();
+        let counted = self.live_on(resource).into_iter().filter(|i| !self.leases[*i].apart);
+        // A reader is not in a reader's way, nor units in that of units, as long as there are enough.
+        let (mut whole, mut some): (Vec<usize>, Vec<usize>) = counted
+            .filter(|i| !(access == Access::Shared && self.leases[*i].access == Access::Shared))
+            .partition(|i| units(access) == 0 || units(self.leases[*i].access) == 0);
+        let lower = |i: &usize| {
+            let lease = &self.leases[*i];
+            lease.priority < level && self.inherited(lease.actor, &effective) <= level
+        };
+        if !whole.iter().all(lower) {
+            return Vec::new();
+        }
+        let taken = self.used(resource) + self.place(resource).confirmed + units(access);
+        let mut missing = taken.saturating_sub(u64::from(self.capacity(resource)));
+        some.retain(lower);
+        some.sort_by_key(|i| (self.leases[*i].priority, std::cmp::Reverse(self.leases[*i].number)));
+        for i in some {
+            if missing == 0 || units(access) == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(units(self.leases[i].access));
+            whole.push(i);
+        }
+        if units(access) > 0 && missing > 0 { Vec::new() } else { whole }
+    }
+
+    /// The holder is told, and the end comes by its deadline. An earlier announced end stands. A pre-emption may be off
+    /// again, so it takes no other's place and leaves its own to any other.
+    pub fn announce(&mut self, i: usize, cause: Cause, grace: u64) {
+        let until = self.now + grace;
+        let until = match self.leases[i].drain {
+            Some(drain) if drain.cause == Cause::Priority && cause != Cause::Priority => until.min(drain.until),
+            Some(drain) if drain.cause != Cause::Priority && cause == Cause::Priority => return,
+            Some(drain) if drain.until <= until => return,
+            _ => until,
+        };
+        self.leases[i].drain = Some(Drain { until, cause });
+        self.turn.draining.insert((i as u32, until));
+    }
+
+    /// Who follows in a handoff: the named one, or the first that could.
+    pub fn successor(&self, resource: &str, to: &str, access: Access) -> Option<u64> {
+        let fit = |wait: &&&Wait| {
+            let named = to.is_empty() || wait.actor.holder == to;
+            named && wait.asks == [(wait.asks[0].0, access)] && self.may_be_granted(wait)
+        };
+        self.queue(resource).iter().find(fit).map(|wait| wait.order)
+    }
+
+    /// Ends a lease that was told to go. The named successor of a gap handoff comes before anybody else.
+    pub fn end_drained(&mut self, i: usize) {
+        let (resource, access) = (self.leases[i].resource, self.leases[i].access);
+        let cause = self.leases[i].drain.expect("it drains").cause;
+        self.end_lease(i, cause.reason());
+        if let Cause::HandOff(Style::Gap, to) = cause
+            && !to.is_empty()
+            && self.quarantined().is_ok()
+            && let Some(order) = self.successor(resource, to, access)
+            && self.fits(resource, access)
+        {
+            self.grant_wait(order, None);
+        }
+    }
+
+    /// A session is over with all it held and waited for (S1).
+    pub fn end_session(&mut self, slot: u32) {
+        let (gone, rest): (Vec<Wait>, Vec<Wait>) =
+            std::mem::take(&mut self.waits).into_iter().partition(|wait| wait.actor.session == Some(slot));
+        self.waits = rest;
+        self.sessions[slot as usize].over = true;
+        for wait in &gone {
+            if let Some(tag) = wait.tag {
+                self.tell(tag, Answer::Refused(Refusal::Lost(Reason::Session)));
+            }
+        }
+        for i in self.carried_by(slot) {
+            self.end_plainly(i, Reason::Session);
+        }
+        for wait in &gone {
+            self.wait_left(wait);
+        }
+    }
+}
+
+impl Wait {
+    pub fn asks_for(&self, resource: &str) -> Option<Access> {
+        self.asks.iter().find(|(name, _)| *name == resource).map(|(_, access)| *access)
+    }
+}

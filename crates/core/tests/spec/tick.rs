@@ -1,0 +1,190 @@
+//! What time brings. Where the grantor may choose (which resource it offers first, which cycle it tells), the spec takes
+//! its choice from the journal and says whether it was allowed; at rest it says whether anything was left undone.
+
+use leasehold_core::charter::OnDeadlock;
+use leasehold_core::lease::Reason;
+use leasehold_core::record::Record;
+use leasehold_core::refusal::Refusal;
+
+use super::model::{Cause, Spec, Wait};
+use super::stuck::Queues;
+
+impl Spec {
+    /// Gives the waits that began in this turn the names that the journal has for them.
+    pub fn name_waits(&mut self, records: &[Record<'_>]) -> Result<(), String> {
+        let places: Vec<u32> = records
+            .iter()
+            .filter_map(|record| match record {
+                Record::Waiting(waiting) => Some(waiting.waiter),
+                _ => None,
+            })
+            .collect();
+        if places.len() != self.turn.began.len() {
+            return Err(format!("{} waits began, {} are on record", self.turn.began.len(), places.len()));
+        }
+        for (order, place) in self.turn.began.clone().into_iter().zip(places) {
+            if let Some(wait) = self.waits.iter_mut().find(|wait| wait.order == order) {
+                wait.place = Some(place);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn tick(&mut self, records: &[Record<'_>]) -> Result<(), String> {
+        let decided = self.turn.granted.len();
+        let chosen: Vec<u32> = records
+            .iter()
+            .filter_map(|record| match record {
+                Record::Granted(granted) if granted.number.get() > self.counter => Some(granted.waiter),
+                _ => None,
+            })
+            .collect::<Option<_>>()
+            .ok_or("a Tick granted something that nobody waited for")?;
+        while let Some(order) = self.waits.iter().find(|wait| wait.until <= self.now).map(|wait| wait.order) {
+            self.end_wait(order, &Refusal::Timeout);
+        }
+        let over = |spec: &Self, slot: &usize| {
+            let session = &spec.sessions[*slot];
+            !session.over && spec.deadline(&session.term) <= spec.now
+        };
+        while let Some(slot) = (0..self.sessions.len()).find(|slot| over(self, slot)) {
+            self.end_session(slot as u32);
+        }
+        self.end_leases(&chosen);
+        let mut granted = self.turn.granted.len() - decided;
+        while granted < chosen.len() {
+            let Some(wait) = self.by_place(chosen[granted]).cloned() else {
+                return Err(format!("a wait that is over was granted (W3): place {}", chosen[granted]));
+            };
+            if !self.may_have(&wait) {
+                return Err(format!("a wait was granted out of turn: {wait:?}"));
+            }
+            granted += wait.asks.len();
+            self.grant_wait(wait.order, None);
+        }
+        self.deadlocks(records)?;
+        for actor in self.stuck(Queues::CountForAll).difference(&self.stuck(Queues::Ignored)) {
+            self.waits.iter_mut().filter(|wait| wait.actor == *actor).for_each(|wait| wait.passes = true);
+        }
+        Ok(())
+    }
+
+    fn by_place(&self, place: u32) -> Option<&Wait> {
+        self.waits.iter().find(|wait| wait.place == Some(place))
+    }
+
+    /// Ends leases in order of their deadlines. Of several at the same time, those whose named successors were granted
+    /// first come first: that order is the grantor's to choose.
+    fn end_leases(&mut self, chosen: &[u32]) {
+        loop {
+            let due = self.live().into_iter().filter(|i| self.lease_deadline(&self.leases[*i]).0 <= self.now);
+            let next = due.min_by_key(|i| {
+                let lease = &self.leases[*i];
+                let successor = match lease.drain.map(|drain| drain.cause) {
+                    Some(Cause::HandOff(_, to)) => self.successor(lease.resource, to, lease.access),
+                    _ => None,
+                };
+                let place = successor.and_then(|order| self.wait(order).place);
+                let granted = place.and_then(|place| chosen.iter().position(|other| *other == place));
+                (self.lease_deadline(lease).0, granted.unwrap_or(usize::MAX), *i)
+            });
+            let Some(i) = next else {
+                return;
+            };
+            match self.lease_deadline(&self.leases[i]).1 {
+                Reason::HandedOff => self.end_drained(i),
+                reason => self.end_lease(i, reason),
+            }
+        }
+    }
+
+    /// D1 and D3 of every deadlock that the turn put on record.
+    fn deadlocks(&mut self, records: &[Record<'_>]) -> Result<(), String> {
+        let mut rest = records.iter();
+        while let Some(record) = rest.next() {
+            let Record::Deadlocked { cycle, policy, .. } = record else {
+                continue;
+            };
+            self.deadlocks += 1;
+            if *policy == OnDeadlock::Report.code() {
+                self.is_cycle(cycle, None)?;
+                continue;
+            }
+            if *policy == OnDeadlock::Revoke.code() {
+                self.is_cycle(cycle, None)?;
+                let ended = rest.clone().take_while(|record| matches!(record, Record::Ended { .. }));
+                let mut holders = std::collections::BTreeSet::new();
+                for record in ended {
+                    if let Record::Ended { lease, reason: Reason::Deadlock, .. } = record {
+                        holders.insert(self.leases[*lease as usize].actor);
+                        self.end_lease(*lease as usize, Reason::Deadlock);
+                    }
+                }
+                if holders.len() != 1 {
+                    return Err(format!("{} paid for one deadlock (D3)", holders.len()));
+                }
+                continue;
+            }
+            let Some(Record::WaitEnded { waiter, why: Refusal::Deadlock(told) }) = rest.next() else {
+                return Err("nobody paid for a deadlock (D3)".to_owned());
+            };
+            let order = self.by_place(*waiter).ok_or("a wait that was over paid for a deadlock")?.order;
+            if **told != *cycle {
+                return Err("the victim was told another cycle (D3)".to_owned());
+            }
+            self.is_cycle(cycle, Some(order))?;
+            self.end_wait(order, &Refusal::Deadlock(told.clone()));
+        }
+        let refused =
+            records.iter().filter(|record| matches!(record, Record::WaitEnded { why: Refusal::Deadlock(_), .. }));
+        let found = records.iter().filter(|record| match record {
+            Record::Deadlocked { policy, .. } => *policy == OnDeadlock::RefuseWait.code(),
+            _ => false,
+        });
+        if refused.count() != found.count() {
+            return Err("more waits were refused than deadlocks found (D3)".to_owned());
+        }
+        Ok(())
+    }
+
+    /// At rest: nobody who could be granted is left waiting (W2), and no deadlock stands unless it is only reported (D2).
+    pub fn is_settled(&mut self) -> Result<(), String> {
+        if let Some(wait) = self.waits.iter().find(|wait| self.may_have(&Wait { passes: false, ..(*wait).clone() })) {
+            return Err(format!("a wait that could be granted was not (W2): {wait:?}"));
+        }
+        let stuck = self.stuck(Queues::Ignored);
+        // Behind a deadlock that is only reported places count, and who waits for several things may have another way out.
+        let alone = |wait: &&Wait| self.waits.iter().filter(|other| other.actor == wait.actor).count() == 1;
+        let passing = self.waits.iter().filter(|wait| stuck.is_empty() && wait.passes && self.may_have(wait));
+        for wait in passing.filter(alone) {
+            let mut without = self.clone();
+            without.waits.iter_mut().filter(|other| other.actor == wait.actor).for_each(|other| other.passes = false);
+            if without.stuck(Queues::Count).contains(&wait.actor) {
+                return Err(format!("only the order of queues holds a wait, and it was not let pass (W2): {wait:?}"));
+            }
+        }
+        let reports =
+            |wait: &&Wait| wait.asks.iter().any(|(name, _)| self.charter(name).deadlock == OnDeadlock::Report);
+        // While a deadlock that is only reported stands, it hides others of the same actors.
+        let excused = self.waits.iter().filter(|wait| stuck.contains(&wait.actor)).any(|wait| reports(&wait));
+        if excused && self.deadlocks > 0 {
+            self.hidden.extend(&stuck);
+        }
+        self.hidden.retain(|actor| stuck.contains(actor));
+        if !stuck.is_subset(&self.hidden) {
+            return Err(format!("a deadlock stands and nobody was told (D2): {stuck:?}"));
+        }
+        let live: u64 = self
+            .live()
+            .iter()
+            .map(|i| match self.leases[*i].access {
+                leasehold_core::lease::Access::Units(units) => u64::from(units),
+                _ => 0,
+            })
+            .sum();
+        if self.units.reserved != self.units.confirmed + self.units.given_back + live {
+            return Err("the spec itself lost units (C2)".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,614 @@
+//! The real core and the spec side by side, fed the same, with a journal that crashes may cut.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::codec::Reader;
+use leasehold_core::command::{Answer, Command, Input, Known, Request, RequestId};
+use leasehold_core::grantor::{Grantor, Opening, Output, Recovered, Restoring, recover};
+use leasehold_core::ids::{LeaseId, SessionId};
+use leasehold_core::lease::{Access, Reason, Rung};
+use leasehold_core::record::{Header, Record};
+use leasehold_core::time::{Instant, Now, Wall};
+use leasehold_core::token::Number;
+
+use super::acts::{self, Act, Flavour};
+use super::charters;
+use super::identity;
+use super::model::{Name, Spec, Wait, number};
+
+/// Turns that a grantor may need, at one time, to work off what one turn left over.
+const AT_REST_AFTER: usize = 100;
+/// The longest ttl of the cluster.
+const MAX_TTL: u64 = 3_000;
+
+pub struct World {
+    core: Grantor,
+    standby: Recovered,
+    pub spec: Spec,
+    pub flavour: Flavour,
+    /// What is durable, each batch with the spec after it.
+    journal: Vec<(Vec<u8>, Spec)>,
+    snapshot: Option<(usize, Vec<u8>)>,
+    generation: u64,
+    clock: u64,
+    wall: u64,
+    asked: Vec<(Request, Command<'static>)>,
+    tags: u64,
+    /// What the clients were told.
+    pub grants: Vec<KnownGrant>,
+    pub sessions: Vec<(SessionId, [u8; 32])>,
+    pub sent: Vec<(RequestId, Command<'static>)>,
+    opening: BTreeMap<u64, [u8; 32]>,
+    taking: BTreeMap<u64, Vec<Name>>,
+    /// The highest number that was ever durable, and what every later one must be above.
+    pub highest: u64,
+    pub seen: BTreeMap<&'static str, u64>,
+    /// What happened, for people; kept only if somebody wants to read it.
+    pub trace: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct KnownGrant {
+    pub lease: LeaseId,
+    pub number: Number,
+    pub resource: Name,
+    pub session: Option<SessionId>,
+}
+
+impl World {
+    pub fn new(flavour: Flavour, trace: bool) -> Result<Self, String> {
+        let (clock, wall) = (1_000, 50_000_000);
+        let now = at(clock, wall);
+        let mut core = Recovered::empty(7).open(now, &opening(1, None)).map_err(|e| e.to_string())?;
+        let mut out = Output::default();
+        core.take_output(&mut out);
+        let mut standby = Recovered::empty(99);
+        standby.apply(&out.batch).map_err(|e| e.to_string())?;
+        let mut spec = Spec::new(MAX_TTL);
+        spec.open(wall, None);
+        spec.serve(clock);
+        core.serve(now);
+        let mut world = Self {
+            core,
+            standby,
+            journal: vec![(out.batch, spec.clone())],
+            spec,
+            flavour,
+            snapshot: None,
+            generation: 1,
+            clock,
+            wall,
+            asked: Vec::new(),
+            tags: 0,
+            grants: Vec::new(),
+            sessions: Vec::new(),
+            sent: Vec::new(),
+            opening: BTreeMap::new(),
+            taking: BTreeMap::new(),
+            highest: 0,
+            seen: BTreeMap::new(),
+            trace: trace.then(Vec::new),
+        };
+        world.set_charters()?;
+        Ok(world)
+    }
+
+    fn set_charters(&mut self) -> Result<(), String> {
+        let now = at(self.clock, self.wall);
+        for prefix in charters::PREFIXES {
+            let charter = Box::new(charters::of(prefix).expect("a prefix with a charter"));
+            let set = Command::SetCharter { prefix, charter, why: "agreed" };
+            self.core.step(now, &Input::Asked(Request::tagged(0), set));
+        }
+        self.core.step(now, &Input::Tick);
+        let mut out = Output::default();
+        self.core.take_output(&mut out);
+        if out.replies.iter().any(|reply| reply.answer != Answer::Done) {
+            return Err(format!("a charter was refused: {:?}", out.replies));
+        }
+        self.spec.begin_turn(self.clock, self.wall);
+        self.append(out.batch)
+    }
+
+    pub fn act(&mut self, act: Act) -> Result<(), String> {
+        match act {
+            Act::Ask(seed) => {
+                if let Some((request, command)) = acts::ask(self, seed) {
+                    self.ask(request, command);
+                }
+                Ok(())
+            }
+            Act::RenewSessions => {
+                for (session, _) in self.sessions.clone() {
+                    if !self.spec.sessions.get(session.slot as usize).is_none_or(|session| session.over) {
+                        self.ask(Request::default(), Command::RenewSession { session, known: None });
+                    }
+                }
+                Ok(())
+            }
+            Act::RenewLeases => {
+                for grant in self.grants.clone() {
+                    let held = leasehold_core::command::Held::by_id(grant.lease, grant.number);
+                    if self.spec.leases.get(grant.lease.slot as usize).is_some_and(|lease| lease.end.is_none()) {
+                        let renew = leasehold_core::command::Renew { held, ttl_ms: None, progress: None };
+                        self.ask(Request::default(), Command::Renew(renew));
+                    }
+                }
+                Ok(())
+            }
+            Act::Turn(ms) => {
+                self.pass(ms);
+                self.turn(true)?;
+                self.rest()
+            }
+            Act::Serve(ms) => {
+                let end = self.clock + ms;
+                while self.clock < end {
+                    self.pass(90.min(end - self.clock));
+                    self.turn(true)?;
+                    self.rest()?;
+                }
+                Ok(())
+            }
+            Act::Crash { landed, unserved, outage } => self.crash(landed, unserved, outage),
+            Act::Snapshot => self.keep_snapshot(),
+            Act::RollBack { batches, outage } => self.roll_back(batches, outage),
+            Act::Restore { batches, outage, floor } => self.restore(batches, outage, floor),
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.clock += ms;
+        self.wall += ms;
+    }
+
+    pub fn see(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
+    fn note(&mut self, words: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(words());
+        }
+    }
+
+    fn ask(&mut self, mut request: Request, command: Command<'static>) {
+        self.tags += 1;
+        request.tag = self.tags;
+        if let Some(id) = request.id {
+            if self.sent.iter().any(|(other, _)| (other.session, other.sequence) == (id.session, id.sequence)) {
+                self.see("a request came again");
+            } else {
+                self.sent.push((id, command.clone()));
+            }
+        }
+        match &command {
+            Command::OpenSession(open) => {
+                self.opening.insert(request.tag, open.secret);
+            }
+            Command::Acquire(acquire) => {
+                self.taking.insert(request.tag, vec![acquire.resource]);
+            }
+            Command::AcquireAll(all) => {
+                self.taking.insert(request.tag, all.wanted.iter().map(|(name, _)| *name).collect());
+            }
+            _ => {}
+        }
+        self.note(|| format!("    #{} {}{}", request.tag, brief(&command), with_id(&request)));
+        self.asked.push((request, command));
+    }
+
+    /// One turn of both. `told`: whether the batch becomes durable and the clients hear the answers.
+    fn turn(&mut self, told: bool) -> Result<Vec<u8>, String> {
+        let now = at(self.clock, self.wall);
+        self.spec.begin_turn(self.clock, self.wall);
+        let (time, late) = (self.spec.now, self.spec.late);
+        self.note(|| format!("turn at {time}{}", if late { ", late" } else { "" }));
+        for (request, command) in std::mem::take(&mut self.asked) {
+            self.core.step(now, &Input::Asked(request, command.clone()));
+            let over: Vec<usize> = self.spec.live().into_iter().filter(|i| self.is_past(*i)).collect();
+            self.spec.ask(&request, &command);
+            if late && over.iter().any(|i| self.spec.leases[*i].end.is_none() && !self.is_past(*i)) {
+                self.see("a late renewal was accepted");
+            }
+        }
+        if late && self.spec.live().into_iter().any(|i| self.is_past(i)) {
+            self.see("a lease ended in the turn that was late for it");
+        }
+        self.core.step(now, &Input::Tick);
+        let mut out = Output::default();
+        self.core.take_output(&mut out);
+        if self.trace.is_some() {
+            for reply in &out.replies {
+                self.note(|| format!("    -> #{} {}", reply.to, brief(&reply.answer)));
+            }
+        }
+        let records = read(&out.batch)?;
+        self.look_at(&records);
+        self.spec.name_waits(&records)?;
+        self.spec.tick(&records)?;
+        super::compare::replies(&out, &self.spec)?;
+        super::compare::notices(&out, &self.spec)?;
+        if self.is_at_rest()? {
+            super::compare::views(&self.core, &self.spec)?;
+        }
+        self.numbers_rise(&records, told)?;
+        if told {
+            for reply in &out.replies {
+                self.learn(reply.to, &reply.answer);
+            }
+            self.append(out.batch)?;
+            return Ok(Vec::new());
+        }
+        Ok(out.batch)
+    }
+
+    fn is_past(&self, i: usize) -> bool {
+        let lease = &self.spec.leases[i];
+        !lease.rides && self.spec.lease_deadline(lease).0 <= self.spec.now
+    }
+
+    /// A batch is durable: a standby applies it and has the same state (V1).
+    fn append(&mut self, batch: Vec<u8>) -> Result<(), String> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.standby.apply(&batch).map_err(|e| format!("a batch does not replay: {e}"))?;
+        if self.standby.state_hash() != self.core.state_hash() {
+            return Err("what is replayed is not what is served (V1)".to_owned());
+        }
+        self.journal.push((batch, self.spec.clone()));
+        Ok(())
+    }
+
+    /// What one turn left over is worked off in a bounded number of turns, and then nothing is left undone.
+    fn rest(&mut self) -> Result<(), String> {
+        for _ in 0..AT_REST_AFTER {
+            if self.is_at_rest()? {
+                return self.spec.is_settled();
+            }
+            self.turn(true)?;
+        }
+        Err("the grantor does not come to rest".to_owned())
+    }
+
+    /// Whether the last turn left nothing over.
+    fn is_at_rest(&self) -> Result<bool, String> {
+        let next = self.core.next_deadline().ok_or("a serving grantor has a next deadline")?;
+        Ok(next > self.core.last_turn())
+    }
+
+    /// T1 to T3: every number is given once and is above all before it.
+    fn numbers_rise(&mut self, records: &[Record<'_>], durable: bool) -> Result<(), String> {
+        let mut highest = self.highest;
+        for record in records {
+            let new = match record {
+                Record::Granted(granted) => granted.number.get(),
+                Record::Rotated { number, .. } => number.get(),
+                _ => continue,
+            };
+            if new <= highest {
+                return Err(format!("number {new} is not above {highest} (T1)"));
+            }
+            highest = new;
+        }
+        if durable {
+            self.highest = highest;
+        }
+        Ok(())
+    }
+
+    /// A client hears an answer.
+    fn learn(&mut self, tag: u64, answer: &Answer) {
+        match answer {
+            Answer::Session(grant) => {
+                if let Some(secret) = self.opening.remove(&tag) {
+                    self.sessions.push((grant.session, secret));
+                }
+            }
+            Answer::Granted(grant) => self.learn_grants(tag, &[*grant]),
+            Answer::GrantedAll(grants) => self.learn_grants(tag, grants),
+            Answer::Current(current) => {
+                // A rotated token: whoever held the old one has the new one.
+                let found = self.spec.leases.iter().position(|lease| lease.number == current.number.get());
+                if let Some(i) = found
+                    && let Some(grant) = self.grants.iter_mut().find(|grant| grant.lease.slot as usize == i)
+                {
+                    grant.number = current.number;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_grants(&mut self, tag: u64, grants: &[leasehold_core::command::Grant]) {
+        let resources = self.taking.get(&tag).cloned().unwrap_or_default();
+        for (grant, resource) in grants.iter().zip(resources) {
+            let session = self.spec.leases[grant.lease.slot as usize].actor.session;
+            let session = session.map(super::model::session_id);
+            self.grants.retain(|known| known.lease != grant.lease);
+            self.grants.push(KnownGrant { lease: grant.lease, number: grant.number, resource, session });
+        }
+    }
+
+    /// What is durable: the batches, and the state after the last of them.
+    pub fn kept(&self) -> (Vec<Vec<u8>>, Vec<u8>) {
+        (self.journal.iter().map(|(batch, _)| batch.clone()).collect(), self.standby.snapshot())
+    }
+
+    pub fn known_secret(&self, session: SessionId) -> [u8; 32] {
+        self.sessions.iter().find(|(id, _)| *id == session).map_or([0; 32], |(_, secret)| *secret)
+    }
+
+    /// What a client that heard everything would believe that a session holds.
+    pub fn known_by(&self, session: SessionId) -> Known {
+        let carried = self.spec.carried_by(session.slot);
+        let digest = carried.iter().fold(0, |digest, i| digest ^ self.spec.leases[*i].number);
+        Known { count: carried.len() as u32, digest }
+    }
+
+    pub fn next_sequence(&self, session: SessionId) -> u64 {
+        let used = self.sent.iter().filter(|(id, _)| id.session == session).map(|(id, _)| id.sequence);
+        1 + used.max().unwrap_or(0)
+    }
+
+    fn crash(&mut self, landed: bool, unserved: bool, outage: u64) -> Result<(), String> {
+        let batch = self.turn(false)?;
+        self.note(|| format!("crash; the batch {}; out for {outage}", if landed { "landed" } else { "is lost" }));
+        if landed && !batch.is_empty() {
+            self.see("a batch landed and nobody heard");
+            let records = read(&batch)?;
+            self.numbers_rise(&records, true)?;
+            self.append(batch)?;
+        } else if !batch.is_empty() {
+            self.see("a batch was lost");
+        }
+        self.pass(outage);
+        self.reopen(unserved, None)
+    }
+
+    /// Opens a new tenure from what is durable; from a snapshot and from records it is the same.
+    fn reopen(&mut self, unserved: bool, restore: Option<Restoring>) -> Result<(), String> {
+        let batches = || self.journal.iter().map(|(batch, _)| &batch[..]);
+        let all = recover(self.clock, None, batches()).map_err(|e| format!("the journal does not replay: {e}"))?;
+        let mut from = all;
+        if let Some((at, bytes)) = self.snapshot.clone().filter(|(at, _)| *at <= self.journal.len()) {
+            let short = recover(self.clock ^ 5, Some(&bytes), batches().skip(at)).map_err(|e| e.to_string())?;
+            if short.state_hash() != from.state_hash() {
+                return Err("a snapshot and its batches give another state than all batches".to_owned());
+            }
+            self.see("an opening from a snapshot");
+            if self.clock.is_multiple_of(2) {
+                from = short;
+            }
+        }
+        self.generation += 1;
+        let now = at(self.clock, self.wall);
+        let mut core = from.open(now, &opening(self.generation, restore)).map_err(|e| e.to_string())?;
+        let mut out = Output::default();
+        core.take_output(&mut out);
+        let mut spec = self.journal.last().expect("a journal begins with its creation").1.clone();
+        let how = restore.map(|restore| (restore.incarnation.0, restore.floor.map(Number::get)));
+        spec.open(self.wall, how);
+        self.spec = spec;
+        self.core = core;
+        self.standby = recover(3, None, self.journal.iter().map(|(batch, _)| &batch[..])).map_err(|e| e.to_string())?;
+        self.append(out.batch)?;
+        if unserved {
+            self.see("an opening that never served");
+            self.pass(7);
+            return self.reopen(false, None);
+        }
+        self.pass(3);
+        self.core.serve(at(self.clock, self.wall));
+        self.spec.serve(self.clock);
+        let tenure = self.spec.tenure;
+        self.note(|| format!("tenure {tenure} serves"));
+        self.asked.clear();
+        super::compare::views(&self.core, &self.spec)
+    }
+
+    fn keep_snapshot(&mut self) -> Result<(), String> {
+        // At a turn's end that put something on record: there the journal and the state are at one position.
+        if self.standby.state_hash() != self.core.state_hash() {
+            return Ok(());
+        }
+        let bytes = self.core.snapshot();
+        let again = Recovered::from_snapshot(&bytes, 1).map_err(|e| format!("a snapshot cannot be read: {e}"))?;
+        if again.state_hash() != self.core.state_hash() || again.snapshot() != bytes {
+            return Err("a snapshot gives another state than it was taken of".to_owned());
+        }
+        self.see("a snapshot");
+        self.snapshot = Some((self.journal.len(), bytes));
+        Ok(())
+    }
+
+    /// The newest batches are gone, and nobody says so. The clock is right, so no number comes again (T4).
+    fn roll_back(&mut self, batches: u64, outage: u64) -> Result<(), String> {
+        let batch = self.turn(false)?;
+        drop(batch);
+        let keep = self.journal.len().saturating_sub(batches as usize).max(2);
+        let lost = self.journal.len() - keep;
+        self.note(|| format!("crash; {lost} durable batches are rolled back; out for {outage}"));
+        self.journal.truncate(keep);
+        self.snapshot = None;
+        if lost > 0 {
+            self.see("a rollback");
+        }
+        self.pass(outage);
+        self.forget_what_is_lost();
+        self.reopen(false, None)
+    }
+
+    fn restore(&mut self, batches: u64, outage: u64, floor: bool) -> Result<(), String> {
+        let batch = self.turn(false)?;
+        drop(batch);
+        let keep = self.journal.len().saturating_sub(batches as usize).max(2);
+        self.note(|| format!("crash; a backup of {batches} batches ago is restored; out for {outage}"));
+        self.journal.truncate(keep);
+        self.snapshot = None;
+        self.pass(outage);
+        let ahead = self.ahead_of_the_clock();
+        let floor = (floor || ahead).then(|| number(self.highest.max(self.counter()) + 5));
+        let incarnation = identity::incarnation(self.spec.incarnation + 1);
+        self.see("a restore");
+        let last = &self.journal.last().expect("the creation is kept").1;
+        if !last.live().is_empty() {
+            self.see(Reason::Restored.word());
+        }
+        self.forget_what_is_lost();
+        self.reopen(false, Some(Restoring { incarnation, floor }))
+    }
+
+    fn counter(&self) -> u64 {
+        self.journal.iter().map(|(_, spec)| spec.counter).max().unwrap_or(0)
+    }
+
+    /// A lift above the clock was rolled back: the one case in which numbers may come again, and the documents say so.
+    fn ahead_of_the_clock(&self) -> bool {
+        self.highest >= self.wall << 22
+    }
+
+    /// Ids may be given out again after a rollback; a client that knows the old ones would name other leases.
+    fn forget_what_is_lost(&mut self) {
+        let spec = &self.journal.last().expect("the creation is kept").1;
+        let known = |id: &SessionId| spec.sessions.len() > id.slot as usize;
+        self.sessions.retain(|(id, _)| known(id));
+        self.sent.retain(|(id, _)| known(&id.session));
+        self.grants.retain(|grant| spec.leases.len() > grant.lease.slot as usize);
+        if self.ahead_of_the_clock() {
+            self.highest = spec.counter.min(self.highest);
+        }
+    }
+
+    /// Counts what a turn brought, so that a run can show what it met.
+    fn look_at(&mut self, records: &[Record<'_>]) {
+        for record in records {
+            let what = match record {
+                Record::Stalled { .. } => "a stall",
+                Record::RolledBack { .. } => "a shown token proved a rollback",
+                Record::SessionEnded { reason: Reason::Ttl, .. } => "a session ran out",
+                Record::SessionEnded { .. } => Reason::Session.word(),
+                Record::SessionAlive { .. } => "a session was heard again",
+                Record::Alive { .. } => "a first renewal of a tenure",
+                Record::Retimed { .. } => "a new ttl",
+                Record::Granted(granted) if granted.overlaps.is_some() => "an overlap",
+                Record::Granted(granted) if granted.waiter.is_some() => "a grant after a wait",
+                Record::Depth { .. } => "a hold entered again",
+                Record::Ended { hold: true, .. } => "a hold for an operator",
+                Record::Ended { reason, .. } => reason.word(),
+                Record::Rotated { .. } => "a rotated token",
+                Record::Progressed { .. } => "progress on record",
+                Record::WaitEnded { why, .. } => why.code(),
+                Record::Draining { .. } => "a notice to go",
+                Record::DrainDropped { .. } => "a pre-emption taken back",
+                Record::HoldConfirmed { .. } => "a confirmed hold",
+                Record::HoldResized { .. } => "a resized hold",
+                Record::Vetoed { .. } => "a veto",
+                Record::Pinned { .. } => "a pin",
+                Record::Floor { .. } => "a collection",
+                Record::Freed { .. } => "a hold freed",
+                Record::QuarantineWaived { .. } => "a quarantine waived",
+                Record::Deadlocked { policy, .. } => {
+                    ["a deadlock reported", "a deadlock refused", "a deadlock revoked"][usize::from(*policy).min(2)]
+                }
+                _ => continue,
+            };
+            self.see(what);
+        }
+        if self.spec.waits.iter().any(|wait| wait.passes) {
+            self.see("a wait may pass");
+        }
+        if self.spec.waits.iter().any(|wait| wait.several) {
+            self.see("a wait for several resources");
+        }
+        if self.spec.waits.iter().any(|wait| !self.spec.is_heard(wait)) {
+            self.see("a wait that was not heard yet");
+        }
+        let mut waits = self.spec.waits.iter();
+        if waits.any(|wait| {
+            let theirs = |other: &&Wait| other.actor.session == wait.actor.session && other.actor != wait.actor;
+            self.spec.waits.iter().any(|other| theirs(&other))
+        }) {
+            self.see("a wait by several actors of one session");
+        }
+        for i in self.spec.live() {
+            let lease = &self.spec.leases[i];
+            let what = match lease.access {
+                Access::Exclusive => "exclusive",
+                Access::Shared => "shared",
+                Access::Slot => "slot",
+                Access::Units(_) => "units",
+            };
+            let over = self.spec.used(lease.resource) > u64::from(self.spec.capacity(lease.resource));
+            self.see(what);
+            if over && what != "exclusive" && what != "shared" {
+                self.see("more units used than there are");
+            }
+        }
+        let effective = self.spec.effective();
+        if self.spec.waits.iter().any(|wait| effective[&wait.order] > wait.priority) {
+            self.see("an inherited priority");
+        }
+    }
+}
+
+fn at(clock: u64, wall: u64) -> Now {
+    Now { instant: Instant::from_millis(clock), wall: Wall::after_era(wall) }
+}
+
+fn opening(generation: u64, restore: Option<Restoring>) -> Opening {
+    Opening {
+        cluster: identity::CLUSTER,
+        incarnation: identity::incarnation(1),
+        generation,
+        rung: Rung::Session,
+        max_ttl: MAX_TTL,
+        restore,
+    }
+}
+
+/// The records of a batch.
+pub fn read(batch: &[u8]) -> Result<Vec<Record<'_>>, String> {
+    if batch.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut from = Reader::new(batch);
+    Header::decode(&mut from).map_err(|e| e.to_string())?;
+    let mut records = Vec::new();
+    while !from.is_empty() {
+        records.push(Record::decode(&mut from).map_err(|e| e.to_string())?);
+    }
+    Ok(records)
+}
+
+fn with_id(request: &Request) -> String {
+    let id = request.id.map(|id| format!(" as request {} of {}", id.sequence, id.session));
+    let shown = request.shown.map(|token| format!(" showing {}", token.number));
+    id.unwrap_or_default() + &shown.unwrap_or_default()
+}
+
+/// What a value says, without what goes without saying.
+fn brief(value: &impl std::fmt::Debug) -> String {
+    let mut words = format!("{value:?}");
+    if let Some((before, after)) = words.split_once("secret: [") {
+        let after = after.split_once("], ").map_or("", |(_, after)| after);
+        words = format!("{before}{after}");
+    }
+    let plain = [
+        "SessionId ",
+        "LeaseId ",
+        ", reuse: 0",
+        "slots: None, ",
+        "reentrant: false, ",
+        "max_hold_ms: None, ",
+        "progress_ms: None, ",
+        "metadata: []",
+        "rung: Session, ",
+        "drain_ms: 10000, ",
+        "overlaps_ms: None, ",
+        "depth: 1 ",
+        "Some",
+    ];
+    plain.iter().fold(words, |words, part| words.replace(part, ""))
+}

@@ -1,0 +1,115 @@
+//! A target with a fence whose mark is durable, and beside it the same target without one.
+
+use leasehold_core::fence::{Mark, Sequenced, Verdict, admit, admit_sequenced};
+use leasehold_core::name::Name;
+use leasehold_core::time::Wall;
+use leasehold_core::token::{Guarded, Number, Token, TokenError, plausible};
+
+use super::ask::CLUSTER;
+
+/// What is mutated under a lease.
+pub struct Target {
+    guarded: Guarded,
+    mark: Mark,
+    last: Option<u64>,
+    holds: String,
+    unfenced_holds: String,
+    applied: Vec<Number>,
+}
+
+impl Target {
+    pub fn new(resource: &str, slot: u32) -> Result<Self, String> {
+        let name = Name::parse(resource).map_err(|error| error.to_string())?;
+        let guarded = Guarded::new(CLUSTER, name, slot);
+        let (holds, unfenced_holds) = (String::new(), String::new());
+        Ok(Self { guarded, mark: Mark::Fresh, last: None, holds, unfenced_holds, applied: Vec::new() })
+    }
+
+    /// A write that shows a token, or none. The twin without a fence takes it in any case.
+    pub fn write(&mut self, token: Option<&Token>, value: &str, sequence: Option<u64>, wall: Wall) -> String {
+        value.clone_into(&mut self.unfenced_holds);
+        let number = match self.shown(token, wall) {
+            Ok(number) => number,
+            Err(refusal) => return refusal,
+        };
+        let said = match sequence {
+            Some(sequence) => match admit_sequenced(self.mark, self.last, number, sequence) {
+                Sequenced::Admitted { mark, last } => {
+                    (self.mark, self.last) = (Mark::Armed(mark), Some(last));
+                    "admitted"
+                }
+                Sequenced::AlreadyApplied { .. } => return "already applied".to_owned(),
+                Sequenced::Stale { .. } => return "stale".to_owned(),
+                Sequenced::Lost => return "mark lost".to_owned(),
+            },
+            None => match self.admit(number) {
+                "admitted" => "admitted",
+                refusal => return refusal.to_owned(),
+            },
+        };
+        value.clone_into(&mut self.holds);
+        self.applied.push(number);
+        said.to_owned()
+    }
+
+    /// A new holder's first act: show the token before reading.
+    pub fn claim(&mut self, token: &Token, wall: Wall) -> String {
+        match self.shown(Some(token), wall) {
+            Ok(number) => self.admit(number).to_owned(),
+            Err(refusal) => refusal,
+        }
+    }
+
+    fn admit(&mut self, number: Number) -> &'static str {
+        match admit(self.mark, number) {
+            Verdict::Admitted { mark } => {
+                if self.mark != Mark::Armed(mark) {
+                    self.last = None;
+                }
+                self.mark = Mark::Armed(mark);
+                "admitted"
+            }
+            Verdict::Stale { .. } => "stale",
+            Verdict::Lost => "mark lost",
+        }
+    }
+
+    fn shown(&self, token: Option<&Token>, wall: Wall) -> Result<Number, String> {
+        let refusal = |error: TokenError| format!("{} {}", error.code(), error.why());
+        let token = token.ok_or_else(|| refusal(TokenError::Absent))?;
+        let number = token.for_target(&self.guarded).map_err(refusal)?;
+        if plausible(number, wall) { Ok(number) } else { Err(refusal(TokenError::Implausible)) }
+    }
+
+    /// The mark is part of what the target keeps: a restart changes nothing.
+    pub fn restart(&mut self) -> Result<(), String> {
+        let kept = self.applied.last().copied();
+        match (self.mark, kept) {
+            (Mark::Armed(mark), Some(written)) if mark < written => Err("the mark was not kept".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn lose_mark(&mut self) {
+        self.mark = Mark::Lost;
+    }
+
+    /// Armed again from the grantor's floor.
+    pub fn arm(&mut self, floor: Number) {
+        self.mark = Mark::Armed(floor);
+        self.last = None;
+    }
+
+    pub fn holds(&self) -> &str {
+        &self.holds
+    }
+
+    pub fn unfenced_holds(&self) -> &str {
+        &self.unfenced_holds
+    }
+
+    /// F1: the tokens of applied writes never fall.
+    pub fn check(&self) -> Result<(), String> {
+        if self.applied.is_sorted() { Ok(()) } else { Err(format!("F1: tokens fell at a target: {:?}", self.applied)) }
+    }
+}

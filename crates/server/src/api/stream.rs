@@ -1,0 +1,181 @@
+//! The session stream: batches both ways, one for each process that holds.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::Stream;
+use leasehold_core::command::{Answer, Request, RequestId};
+use leasehold_core::ids::{LeaseId, SessionId};
+use leasehold_core::refusal::Refusal;
+use leasehold_core::token::Token;
+use leasehold_wire::{Caller, answer, arrival, event, problem, read_shown, status, v1, welcome};
+use tonic::{Status, Streaming};
+
+use super::{Api, too_many};
+use crate::desk::{Item, Outbox, To, Told};
+use crate::inbox::{Ask, Body, Renewals};
+use crate::secret;
+
+/// What a stream sends.
+pub type Sending = Pin<Box<dyn Stream<Item = Result<v1::ServerBatch, Status>> + Send>>;
+
+/// Opens or resumes a session by the first message, then serves it until the connection ends. The session outlives the
+/// connection: whoever comes back with the secret goes on.
+pub async fn serve(api: Api, mut from: Streaming<v1::ClientBatch>) -> Result<Sending, Status> {
+    let Some(first) = from.message().await? else {
+        return Err(Status::cancelled("the stream ended before its hello"));
+    };
+    let outbox = Arc::new(Outbox::default());
+    let hello = first.hello.as_ref().ok_or_else(|| absent_hello())?;
+    let (welcome, session) = greet(&api, hello, &outbox).await.map_err(status)?;
+    let caller = Caller { session: Some(session), issuer: api.issuer };
+    let reading = Reading { api: api.clone(), caller, outbox: outbox.clone() };
+    if let Err(refused) = reading.take(first) {
+        return Err(status(refused));
+    }
+    tokio::spawn(reading.read_on(from));
+    Ok(Box::pin(sending(api, outbox, welcome)))
+}
+
+async fn greet(
+    api: &Api,
+    hello: &v1::Hello,
+    outbox: &Arc<Outbox>,
+) -> Result<(v1::Welcome, SessionId), v1::Problem> {
+    use v1::hello::How;
+    let drawn = secret::draw();
+    let arrival = arrival(hello, drawn, &api.issuer)?;
+    let request = Request { tag: 0, id: None, shown: arrival.seen };
+    let (body, told_secret) = match hello.how.clone() {
+        Some(How::Open(open)) => (Body::Open(open, drawn), Some(drawn)),
+        Some(How::Resume(resume)) => (Body::Resume(resume), None),
+        None => return Err(problem(&Refusal::Invalid { field: "how", reason: "open or resume" })),
+    };
+    if let Some(wall_ms) = arrival.wall_ms {
+        api.meter.holder_clock(wall_ms);
+    }
+    let ask = Ask { request, body, caller: api.caller(), to: To::Stream(outbox.clone(), 0) };
+    api.inbox.ask(ask).map_err(|_| too_many())?;
+    let Some(items) = outbox.take().await else {
+        return Err(super::stopping());
+    };
+    for item in items {
+        if let Item::Answer(_, told) = item {
+            return match told.answer {
+                Answer::Session(grant) => {
+                    let status = api.look(|grantor| grantor.status()).await?;
+                    Ok((welcome(&grant, told_secret, &status), grant.session))
+                }
+                Answer::Refused(refusal) => Err(problem(&refusal)),
+                _ => Err(super::stopping()),
+            };
+        }
+    }
+    Err(super::stopping())
+}
+
+fn absent_hello() -> Status {
+    let refusal = Refusal::Invalid { field: "hello", reason: "the first message carries it" };
+    status(problem(&refusal))
+}
+
+/// The reading half of a stream.
+struct Reading {
+    api: Api,
+    caller: Caller,
+    outbox: Arc<Outbox>,
+}
+
+impl Reading {
+    async fn read_on(self, mut from: Streaming<v1::ClientBatch>) {
+        // A connection that ends or speaks nonsense is closed; the session lives on until its deadline.
+        while let Ok(Some(batch)) = from.message().await {
+            if self.take(batch).is_err() {
+                break;
+            }
+        }
+        self.outbox.close();
+    }
+
+    /// Puts everything a batch asks into the lanes.
+    fn take(&self, batch: v1::ClientBatch) -> Result<(), v1::Problem> {
+        let seen = read_shown(&batch.shown, &self.api.issuer).map_err(|refusal| problem(&refusal))?;
+        for renewals in batch.renewals {
+            self.renew(renewals)?;
+        }
+        if batch.requests.is_empty() {
+            return Ok(());
+        }
+        let mut asks = Vec::with_capacity(batch.requests.len());
+        for request in batch.requests {
+            asks.push(self.ask(request, batch.lowest, seen));
+        }
+        self.api.inbox.ask_all(&mut asks).map_err(|_| too_many())
+    }
+
+    fn ask(&self, from: v1::Request, lowest: u64, seen: Option<Token>) -> Ask {
+        let sequence = from.sequence;
+        let ask = from.ask.unwrap_or(v1::request::Ask::ShowToken(v1::ShowToken::default()));
+        let session = self.caller.session.expect("a stream has a session");
+        let id = RequestId { session, sequence, lowest: lowest.max(1), digest: 0 };
+        let request = leasehold_wire::request(0, &ask, Some(id), seen, &self.api.issuer);
+        let to = To::Stream(self.outbox.clone(), sequence);
+        Ask { request, body: Body::Ask(Box::new(ask)), caller: self.caller, to }
+    }
+
+    fn renew(&self, from: v1::RenewBatch) -> Result<(), v1::Problem> {
+        if from.leases.len() != from.numbers.len() || from.leases.len() > leasehold_wire::RENEWALS {
+            let reason = "one number for each lease, at most 32768 of them";
+            return Err(problem(&Refusal::Invalid { field: "renewals", reason }));
+        }
+        let leases: Vec<(LeaseId, u64)> =
+            from.leases.iter().map(|bits| leasehold_wire::lease_id(*bits)).zip(from.numbers).collect();
+        if !leases.is_empty() {
+            self.api.inbox.renew(Renewals { to: self.outbox.clone(), number: from.sequence, leases });
+        }
+        Ok(())
+    }
+}
+
+/// The sending half: the welcome, then whatever the driver told.
+fn sending(
+    api: Api,
+    outbox: Arc<Outbox>,
+    welcome: v1::Welcome,
+) -> impl Stream<Item = Result<v1::ServerBatch, Status>> + Send {
+    let first = v1::ServerBatch { welcome: Some(welcome), ..Default::default() };
+    let rest = futures::stream::unfold((api, outbox), |(api, outbox)| async move {
+        let items = outbox.take().await?;
+        let batch = spell(items, &api);
+        Some((Ok(batch), (api, outbox)))
+    });
+    futures::StreamExt::chain(futures::stream::iter([Ok(first)]), rest)
+}
+
+fn spell(items: Vec<Item>, api: &Api) -> v1::ServerBatch {
+    let mut batch = v1::ServerBatch::default();
+    for item in items {
+        match item {
+            Item::Answer(sequence, told) => {
+                let answer = Some(spell_answer(&told, api));
+                batch.responses.push(v1::Response { sequence, answer });
+            }
+            Item::Renewed(renewed) => batch.renewed.push(renewed),
+            Item::Event(happened) => batch.events.push(event(&happened, 0, "", "")),
+        }
+    }
+    batch
+}
+
+/// An answer with its tokens spelled out.
+pub fn spell_answer(told: &Told, api: &Api) -> v1::response::Answer {
+    let order: Vec<LeaseId> = match &told.answer {
+        Answer::GrantedAll(all) => all.iter().map(|grant| grant.lease).collect(),
+        _ => Vec::new(),
+    };
+    let resource = |lease: LeaseId| {
+        let index = order.iter().position(|other| *other == lease).unwrap_or(0);
+        told.body.resource(index)
+    };
+    answer(&told.answer, &api.issuer, resource)
+}

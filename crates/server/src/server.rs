@@ -1,0 +1,220 @@
+//! From a journal to a served port: open, recover, begin a tenure, drive, listen, and stop cleanly.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use leasehold_core::grantor::{Corrupt, Grantor, NotOpened, Opening, Output, Recovered, Restoring};
+use leasehold_core::lease::Rung;
+use leasehold_core::token::{Cluster, Incarnation};
+use leasehold_wire::Issuer;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use crate::api::Api;
+use crate::driver::{Driver, Stopped};
+use crate::inbox::Inbox;
+use crate::journal::{Fault, Journal, Kept, OpenError, Place, Replay};
+use crate::meter::Meter;
+use crate::watch::Watchers;
+use crate::{clock, door, secret};
+
+/// How a server is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Listen beyond this machine without TLS. Spelled out, or refused.
+    pub insecure_listen: bool,
+    /// The longest ttl of a new cluster; an existing one keeps its own.
+    pub max_ttl_ms: u64,
+    /// What leases stand on with this journal.
+    pub rung: Rung,
+    /// The state comes from a backup.
+    pub restore: Option<Restoring>,
+    /// Connections that are open at the same time.
+    pub connections: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7421)),
+            insecure_listen: false,
+            max_ttl_ms: leasehold_core::limits::TTL_MAX_DEFAULT,
+            rung: Rung::Session,
+            restore: None,
+            connections: 10_000,
+        }
+    }
+}
+
+/// Why a server did not start, or did not go on.
+#[derive(Debug)]
+pub enum Failed {
+    /// The journal was not opened.
+    Journal(OpenError),
+    /// The tenure was not opened.
+    NotOpened(NotOpened),
+    /// The opening could not be kept.
+    Keep(Fault),
+    /// Another writer has the journal.
+    Fenced,
+    /// The address could not be had.
+    Listen {
+        /// Which.
+        at: SocketAddr,
+        /// Why not.
+        why: std::io::Error,
+    },
+    /// An address beyond this machine without TLS.
+    Insecure {
+        /// Which.
+        at: SocketAddr,
+    },
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Journal(why) => why.fmt(f),
+            Self::NotOpened(why) => why.fmt(f),
+            Self::Keep(why) => why.fmt(f),
+            Self::Fenced => f.write_str("another server has taken the journal; this one stops"),
+            Self::Listen { at, why } => write!(f, "cannot listen on {at}: {why}; choose another with --listen"),
+            Self::Insecure { at } => write!(
+                f,
+                "{at} is reachable from other machines, and there is no TLS; listen on 127.0.0.1, or spell out --insecure-listen"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// A server that listens. It serves until [`Running::stop`] or until its journal is lost.
+pub struct Running {
+    /// Where it listens; the port that was had if none was asked for.
+    pub address: SocketAddr,
+    /// The cluster.
+    pub issuer: Issuer,
+    /// What an operator should read about the journal, one line each.
+    pub warnings: Vec<String>,
+    api: Api,
+    stopped: oneshot::Receiver<Stopped>,
+    doors: tokio::task::JoinHandle<()>,
+    closing: tokio::sync::watch::Sender<bool>,
+}
+
+/// Opens the journal, begins a tenure and listens.
+pub async fn start<P>(place: P, settings: Settings) -> Result<Running, Failed>
+where
+    P: Place,
+    P::Journal: 'static,
+{
+    if !settings.listen.ip().is_loopback() && !settings.insecure_listen {
+        return Err(Failed::Insecure { at: settings.listen });
+    }
+    let listening = |why| Failed::Listen { at: settings.listen, why };
+    let listener = TcpListener::bind(settings.listen).await.map_err(listening)?;
+    let address = listener.local_addr().map_err(listening)?;
+    let hash_seed = u64::from_ne_bytes(secret::draw());
+    let mut fold = Fold { recovered: Recovered::empty(hash_seed), hash_seed };
+    let opened = place.open(&mut fold).await.map_err(Failed::Journal)?;
+    let mut journal = opened.journal;
+    let grantor = open_tenure(fold.recovered, &mut journal, &settings).await?;
+    let status = grantor.status();
+    let issuer = Issuer { cluster: status.cluster, incarnation: status.incarnation };
+    let inbox = Arc::new(Inbox::default());
+    let (watchers, meter) = (Arc::new(Watchers::default()), Arc::new(Meter::default()));
+    let api = Api { inbox: inbox.clone(), issuer, watchers: watchers.clone(), meter: meter.clone() };
+    let stopped = drive(Driver::new(grantor, journal, inbox, watchers, meter));
+    let (closing, closed) = tokio::sync::watch::channel(false);
+    let doors = tokio::spawn(door::serve(listener, api.clone(), settings.connections, closed));
+    Ok(Running { address, issuer, warnings: opened.warnings, api, stopped, doors, closing })
+}
+
+/// The first batch of a tenure is its opening; nothing is served before it is durable.
+async fn open_tenure<J: Journal>(
+    recovered: Recovered,
+    journal: &mut J,
+    settings: &Settings,
+) -> Result<Grantor, Failed> {
+    let cluster = recovered.cluster().unwrap_or_else(|| Cluster(secret::draw()));
+    let opening = Opening {
+        cluster,
+        incarnation: Incarnation(u32::from_ne_bytes(secret::draw())),
+        generation: journal.generation(),
+        rung: settings.rung,
+        max_ttl: settings.max_ttl_ms,
+        restore: settings.restore,
+    };
+    let mut grantor = recovered.open(clock::now(), &opening).map_err(Failed::NotOpened)?;
+    let mut output = Output::default();
+    grantor.take_output(&mut output);
+    match journal.append(journal.next(), &output.batch).await {
+        Ok(Kept::Durable) => {
+            grantor.serve(clock::now());
+            Ok(grantor)
+        }
+        Ok(Kept::Fenced) => Err(Failed::Fenced),
+        Err(fault) => Err(Failed::Keep(fault)),
+    }
+}
+
+/// The turns have a thread of their own: a journal may block it, and nothing else waits there.
+fn drive<J: Journal + 'static>(driver: Driver<J>) -> oneshot::Receiver<Stopped> {
+    let (tell, stopped) = oneshot::channel();
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a thread can have a runtime");
+        let why = runtime.block_on(driver.run());
+        // Nobody listens if the server is gone already.
+        let _ = tell.send(why);
+    };
+    std::thread::Builder::new().name("turns".into()).spawn(work).expect("a process can have a thread");
+    stopped
+}
+
+impl Running {
+    /// The doors' view of the server, for those who serve more beside it.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Serves until asked to stop, or until the journal is lost. Requests that wait are answered before it returns.
+    pub async fn until(mut self, asked: impl Future<Output = ()>) -> Stopped {
+        tokio::select! {
+            () = asked => {}
+            why = &mut self.stopped => return why.unwrap_or(Stopped::Fenced),
+        }
+        self.stop().await
+    }
+
+    /// Stops: no new connections, the last turn taken, everything told.
+    pub async fn stop(self) -> Stopped {
+        let _ = self.closing.send(true);
+        self.api.inbox.stop();
+        let why = self.stopped.await.unwrap_or(Stopped::Asked);
+        self.doors.abort();
+        why
+    }
+}
+
+/// Folds what is on record into a state.
+struct Fold {
+    recovered: Recovered,
+    hash_seed: u64,
+}
+
+impl Replay for Fold {
+    fn snapshot(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
+        self.recovered = Recovered::from_snapshot(bytes, self.hash_seed)?;
+        Ok(())
+    }
+
+    fn batch(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
+        self.recovered.apply(bytes)
+    }
+}

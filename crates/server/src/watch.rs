@@ -1,0 +1,72 @@
+//! Those who watch: every event with its resource, told when it is durable.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use leasehold_core::command::{Event, Notice};
+use leasehold_core::grantor::Grantor;
+use tokio::sync::broadcast;
+
+/// Events that one watcher may leave unread; then it is told how many it missed.
+const UNREAD: usize = 1 << 14;
+
+/// Something that happened, and where.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The resource, where there is one.
+    pub resource: String,
+    /// The holder, where there is one.
+    pub holder: String,
+    /// What.
+    pub event: Event,
+}
+
+/// Everybody who watches.
+pub struct Watchers {
+    events: broadcast::Sender<Seen>,
+    missed: AtomicUsize,
+}
+
+impl Default for Watchers {
+    fn default() -> Self {
+        Self { events: broadcast::Sender::new(UNREAD), missed: AtomicUsize::new(0) }
+    }
+}
+
+impl Watchers {
+    /// Watches from now on.
+    pub fn watch(&self) -> broadcast::Receiver<Seen> {
+        self.events.subscribe()
+    }
+
+    /// Counts events that a watcher read too slowly for.
+    pub fn missed(&self, events: u64) {
+        self.missed.fetch_add(events as usize, Ordering::Relaxed);
+    }
+
+    /// Tells what a turn brought. Names are looked up only if somebody watches.
+    pub fn tell(&self, notices: &[Notice], grantor: &Grantor) {
+        if notices.is_empty() || self.events.receiver_count() == 0 {
+            return;
+        }
+        let ends = notices.iter().filter(|notice| matches!(notice.event, Event::Ended { .. })).count();
+        let mut ended = grantor.last_ended(ends).into_iter();
+        for notice in notices {
+            let (resource, holder) = match &notice.event {
+                // A session hears of its grant too; those who watch hear it once.
+                Event::Granted { .. } if notice.session.is_some() => continue,
+                Event::Granted { lease, .. } | Event::Draining { lease, .. } | Event::Drained { lease } => {
+                    match grantor.lease(*lease) {
+                        Some(view) => (view.resource, view.holder),
+                        None => continue,
+                    }
+                }
+                Event::Ended { .. } => match ended.next() {
+                    Some(ended) => (ended.resource, ended.holder),
+                    None => continue,
+                },
+                _ => (String::new(), String::new()),
+            };
+            let _ = self.events.send(Seen { resource, holder, event: notice.event.clone() });
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Every journal on trial, and the trial on trial: a journal with a fault must not pass.
+
+mod journal_support;
+
+use std::cell::Cell;
+use std::future::Future;
+
+use journal_support::{append, now, power::Power, small};
+use leasehold_server::journal::conformance::{self, Fencing};
+use leasehold_server::journal::file::{Directory, FileJournal, Options};
+use leasehold_server::journal::memory::{Memory, MemoryJournal, MemoryShelf};
+use leasehold_server::journal::{
+    Confirmed, Fault, Journal, Kept, Listener, NotTold, OpenError, Opened, Place, Replay, Room, Shelf,
+};
+
+#[test]
+fn the_journal_in_memory_meets_every_obligation() {
+    let held = now(conformance::run(Memory::new, Fencing::Ends)).expect("memory conforms");
+    assert_eq!(held.len(), 12, "{held:?}");
+}
+
+#[test]
+fn the_file_journal_meets_every_obligation() {
+    let above = tempfile::tempdir().expect("a directory");
+    let beside = Options { segment_bytes: 256 << 10, background: true, ..Options::default() };
+    for options in [small(), beside] {
+        let count = Cell::new(0);
+        let new = || {
+            count.set(count.get() + 1);
+            let path = above.path().join(format!("{}-{}", options.segment_bytes, count.get()));
+            std::fs::remove_dir_all(&path).ok();
+            Directory { path, options: options.clone() }
+        };
+        let held = now(conformance::run(new, Fencing::Refused)).expect("the file journal conforms");
+        assert_eq!(held.len(), 11, "all but what a fenced writer does: {held:?}");
+    }
+}
+
+/// The simulated disk has no lock; whoever opens it again has let go of the first.
+struct Simulated(Power);
+
+impl Place for Simulated {
+    type Journal = FileJournal<Power>;
+
+    async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<Opened<Self::Journal>, OpenError> {
+        FileJournal::open_on(self.0.lock()?, &small(), replay)
+    }
+}
+
+#[test]
+fn the_file_journal_meets_every_obligation_on_the_simulated_disk() {
+    let held = now(conformance::run(|| Simulated(Power::new()), Fencing::Refused)).expect("it conforms");
+    assert_eq!(held.len(), 11, "{held:?}");
+}
+
+#[test]
+fn a_journal_that_is_full_takes_the_same_batch_when_there_is_room() {
+    let memory = Memory::new();
+    let mut journal = now(memory.open(&mut conformance::Told::default())).expect("opened").journal;
+    append(&mut journal, b"one").expect("room");
+    memory.set_room(Room::None);
+    assert_eq!(now(journal.append(2, b"two")), Err(Fault::Full));
+    assert_eq!(journal.room(), Ok(Room::None));
+    memory.set_room(Room::ReserveOnly);
+    assert_eq!(now(journal.append(2, b"two")), Ok(Kept::Durable));
+    assert_eq!(journal.room(), Ok(Room::ReserveOnly));
+}
+
+#[test]
+fn a_journal_that_failed_fails_until_it_is_opened_anew() {
+    let memory = Memory::new();
+    let mut journal = now(memory.open(&mut conformance::Told::default())).expect("opened").journal;
+    memory.fail();
+    assert!(matches!(now(journal.append(1, b"one")), Err(Fault::Failed { .. })));
+    assert!(matches!(now(journal.confirm()), Err(Fault::Failed { .. })));
+    assert!(matches!(now(journal.shelf().trim(1)), Err(Fault::Failed { .. })));
+    assert!(journal.room().is_err());
+    let mut journal = now(memory.open(&mut conformance::Told::default())).expect("opened").journal;
+    append(&mut journal, b"one").expect("another process");
+}
+
+/// One way in which a journal can break its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    OldWriterAppends,
+    GenerationStands,
+    LosesEveryTenth,
+    ResendTwice,
+    OtherBytesPass,
+    OldWriterConfirms,
+    OldWriterTrims,
+    SnapshotForgotten,
+    TrimTakesAll,
+    TailStartsLate,
+}
+
+#[derive(Clone)]
+struct Faulty {
+    memory: Memory,
+    fault: Lie,
+}
+
+struct FaultyJournal {
+    inner: MemoryJournal,
+    place: Faulty,
+    generation: u64,
+    shift: u64,
+    given: u64,
+}
+
+#[derive(Clone)]
+struct FaultyShelf {
+    inner: MemoryShelf,
+    place: Faulty,
+}
+
+impl Place for Faulty {
+    type Journal = FaultyJournal;
+
+    fn open(
+        &self,
+        replay: &mut (dyn Replay + Send),
+    ) -> impl Future<Output = Result<Opened<FaultyJournal>, OpenError>> + Send {
+        let opened = now(self.memory.open(replay)).map(|Opened { journal, warnings }| {
+            let generation = if self.fault == Lie::GenerationStands { 1 } else { journal.generation() };
+            let given = journal.next();
+            Opened {
+                journal: FaultyJournal { inner: journal, place: self.clone(), generation, shift: 0, given },
+                warnings,
+            }
+        });
+        std::future::ready(opened)
+    }
+}
+
+impl Journal for FaultyJournal {
+    type Shelf = FaultyShelf;
+
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn next(&self) -> u64 {
+        self.inner.next() + self.shift
+    }
+
+    async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<Kept, Fault> {
+        let fault = self.place.fault;
+        let resend = sequence < self.given;
+        self.given = self.given.max(sequence + 1);
+        if fault == Lie::LosesEveryTenth && sequence.is_multiple_of(10) && !resend {
+            self.shift += 1;
+            return Ok(Kept::Durable);
+        }
+        if fault == Lie::ResendTwice && resend {
+            return self.inner.append(self.inner.next(), batch).await;
+        }
+        match self.inner.append(sequence - self.shift, batch).await? {
+            Kept::Fenced if fault == Lie::OldWriterAppends => Ok(Kept::Durable),
+            Kept::Fenced if fault == Lie::OtherBytesPass && resend => Ok(Kept::Durable),
+            kept => Ok(kept),
+        }
+    }
+
+    async fn confirm(&mut self) -> Result<Confirmed, Fault> {
+        match self.inner.confirm().await? {
+            Confirmed::Fenced if self.place.fault == Lie::OldWriterConfirms => Ok(Confirmed::StillMine),
+            confirmed => Ok(confirmed),
+        }
+    }
+
+    fn room(&mut self) -> Result<Room, Fault> {
+        self.inner.room()
+    }
+
+    fn shelf(&self) -> FaultyShelf {
+        FaultyShelf { inner: self.inner.shelf(), place: self.place.clone() }
+    }
+}
+
+impl Shelf for FaultyShelf {
+    async fn save(&self, sequence: u64, snapshot: &[u8]) -> Result<Kept, Fault> {
+        if self.place.fault == Lie::SnapshotForgotten {
+            return Ok(Kept::Durable);
+        }
+        self.inner.save(sequence, snapshot).await
+    }
+
+    async fn trim(&self, up_to: u64) -> Result<Kept, Fault> {
+        match self.inner.trim(up_to).await? {
+            Kept::Fenced if self.place.fault == Lie::OldWriterTrims => Ok(Kept::Durable),
+            kept => Ok(kept),
+        }
+    }
+
+    async fn newest(&self) -> Result<Option<(u64, Vec<u8>)>, NotTold> {
+        self.inner.newest().await
+    }
+
+    async fn tail(&self, from: u64, each: Listener<'_>) -> Result<u64, NotTold> {
+        match self.place.fault {
+            Lie::TrimTakesAll if from < 30 => Err(NotTold::Trimmed { first: 31 }),
+            Lie::TailStartsLate => self.inner.tail(from + 1, each).await,
+            _ => self.inner.tail(from, each).await,
+        }
+    }
+}
+
+#[test]
+fn the_trial_finds_each_fault_at_its_obligation() {
+    for (fault, check) in [
+        (Lie::OldWriterAppends, "1 opening fences"),
+        (Lie::GenerationStands, "2 generations rise"),
+        (Lie::LosesEveryTenth, "3 replay is whole and in order"),
+        (Lie::ResendTwice, "6 a resend is harmless"),
+        (Lie::OtherBytesPass, "6 a resend is harmless"),
+        (Lie::OldWriterConfirms, "7 a fenced writer changes nothing"),
+        (Lie::OldWriterTrims, "7 a fenced writer changes nothing"),
+        (Lie::SnapshotForgotten, "7 a fenced writer changes nothing"),
+        (Lie::TrimTakesAll, "10 trim takes only what is covered"),
+        (Lie::TailStartsLate, "10 trim takes only what is covered"),
+    ] {
+        let new = || Faulty { memory: Memory::new(), fault };
+        let broken = now(conformance::run(new, Fencing::Ends)).expect_err("a fault was built in");
+        assert_eq!(broken.check, check, "{fault:?}: {broken}");
+    }
+}

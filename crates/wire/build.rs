@@ -1,0 +1,22 @@
+//! Messages and service from their descriptions, without protoc.
+
+use std::error::Error;
+use std::path::Path;
+
+const ROOT: &str = "proto";
+const SERVICE: &str = "proto/leasehold/v1/leasehold.proto";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed={ROOT}");
+    let files = protox::compile([Path::new(SERVICE)], [Path::new(ROOT)])?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .codec_path("crate::codec::Bounded")
+        // The rare and large are boxed, so that a batch of the frequent and small stays small.
+        .boxed(".leasehold.v1.Request.ask.set_charter")
+        .boxed(".leasehold.v1.Response.answer.refused")
+        // They carry a session's secret, which must not reach a log.
+        .skip_debug([".leasehold.v1.Welcome", ".leasehold.v1.ResumeSession"])
+        .compile_fds(files)?;
+    Ok(())
+}

@@ -1,0 +1,383 @@
+//! A charter as people write it, in a file or a body, in the words that its checks use.
+
+use leasehold_core::charter::{
+    AfterRevocation, AtExpiry, Charter, Handoff, Mode, OnDeadlock, Payload, Preemption, Renewal, StartsFrom, Style,
+    Target, TokenOnRenewal, Uncommitted,
+};
+use leasehold_core::lease::Rung;
+use leasehold_core::refusal::Refusal;
+use serde::{Deserialize, Serialize};
+
+/// The terms of every lease under one prefix. What nobody answered is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct CharterBody {
+    /// What the lease is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// What its validity must rest on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rung: Option<String>,
+    /// Who watches that rung.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer: Option<String>,
+    /// What is lost when two act at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_of_failure: Option<String>,
+    /// What the holder may touch, item by item.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub authority: Vec<String>,
+    /// Shortest ttl.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_min_ms: Option<u64>,
+    /// Longest ttl.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_max_ms: Option<u64>,
+    /// Longest hold over all renewals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_hold_ms: Option<u64>,
+    /// What becomes of unrecorded work: `reaped`, `replayed` or `lost`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uncommitted: Option<String>,
+    /// What happens after a revocation: `free` or `hold_for_operator`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_revocation: Option<String>,
+    /// What is done about a deadlock: `report`, `refuse_wait` or `revoke`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadlock: Option<String>,
+    /// Which token a renewal leaves: `keep` or `rotate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_on_renewal: Option<String>,
+    /// Units of each resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u32>,
+    /// What a renewal proves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<RenewalBody>,
+    /// How it changes hands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handoff: Option<HandoffTermsBody>,
+    /// Where a successor goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starts_from: Option<StartsFromBody>,
+    /// What happens when it runs out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_expiry: Option<AtExpiryBody>,
+    /// Whether a waiter may take it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<PreemptionBody>,
+    /// Where the holder's writes go.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetBody>,
+}
+
+/// What a renewal proves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RenewalBody {
+    /// `pulse` or `progress`.
+    pub proves: String,
+    /// The window in which work must move, with `progress`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_ms: Option<u64>,
+}
+
+/// How a lease changes hands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct HandoffTermsBody {
+    /// `gap` or `overlap`.
+    pub style: String,
+    /// How long the predecessor may drain.
+    pub drain_ms: u64,
+}
+
+/// Where a successor goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct StartsFromBody {
+    /// `newest`, `none` or `key`.
+    pub at: String,
+    /// The key of small state, with `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// What happens when a lease runs out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AtExpiryBody {
+    /// `free` or `veto`.
+    pub then: String,
+    /// At most so long, with `veto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_ms: Option<u64>,
+}
+
+/// Whether a waiter may take a lease from its holder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct PreemptionBody {
+    /// `never` or `lower_priority`.
+    pub rule: String,
+    /// The grace, with `lower_priority`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+}
+
+/// One place that the holder can change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TargetBody {
+    /// What people call it.
+    pub name: String,
+    /// Where it is, without a password.
+    pub at: String,
+    /// `forced`, `cooperative`, `grantor`, `bounded_pause` or `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The longest pause assumed, with `bounded_pause`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed_ms: Option<u64>,
+    /// What is damaged when a pause is longer, with `bounded_pause`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blast_radius: Option<String>,
+    /// Why nothing checks, with `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// `PUT /v1/charters/{prefix}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SetCharterBody {
+    /// Why, in words.
+    pub reason: String,
+    /// The charter.
+    pub charter: CharterBody,
+}
+
+/// A charter and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CharterEntryBody {
+    /// The prefix, in whole segments; empty for all.
+    pub prefix: String,
+    /// The charter.
+    pub charter: CharterBody,
+}
+
+impl CharterBody {
+    /// The charter. Whether it can be kept is for the grantor to say.
+    pub fn read(&self) -> Result<Charter, Refusal> {
+        Ok(Charter {
+            payload: choice(self.payload.as_deref(), Payload::from_word, "payload", PAYLOADS)?,
+            rung: choice(self.rung.as_deref(), rung, "rung", "session, quorum or issuer")?,
+            observer: self.observer.clone(),
+            price_of_failure: self.price_of_failure.clone(),
+            authority: self.authority.clone(),
+            targets: self.targets.iter().map(TargetBody::read).collect::<Result<_, _>>()?,
+            renewal: self.renewal.as_ref().map(RenewalBody::read).transpose()?,
+            ttl_min_ms: self.ttl_min_ms,
+            ttl_max_ms: self.ttl_max_ms,
+            max_hold_ms: self.max_hold_ms,
+            handoff: self.handoff.as_ref().map(HandoffTermsBody::read).transpose()?,
+            uncommitted: choice(
+                self.uncommitted.as_deref(),
+                Uncommitted::from_word,
+                "uncommitted",
+                "reaped, replayed or lost",
+            )?,
+            starts_from: self.starts_from.as_ref().map(StartsFromBody::read).transpose()?,
+            at_expiry: self.at_expiry.as_ref().map_or(Ok(AtExpiry::Free), AtExpiryBody::read)?,
+            after_revocation: choice(
+                self.after_revocation.as_deref(),
+                AfterRevocation::from_word,
+                "after_revocation",
+                "free or hold_for_operator",
+            )?
+            .unwrap_or_default(),
+            deadlock: choice(
+                self.deadlock.as_deref(),
+                OnDeadlock::from_word,
+                "deadlock",
+                "report, refuse_wait or revoke",
+            )?
+            .unwrap_or_default(),
+            preemption: self.preemption.as_ref().map_or(Ok(Preemption::Never), PreemptionBody::read)?,
+            token_on_renewal: choice(
+                self.token_on_renewal.as_deref(),
+                TokenOnRenewal::from_word,
+                "token_on_renewal",
+                "keep or rotate",
+            )?
+            .unwrap_or_default(),
+            capacity: self.capacity,
+        })
+    }
+}
+
+const PAYLOADS: &str = "exclusion, coordination, work_item, shard, liveness, capacity, read_validity or permission";
+
+fn choice<T>(
+    word: Option<&str>,
+    from_word: impl Fn(&str) -> Option<T>,
+    field: &'static str,
+    reason: &'static str,
+) -> Result<Option<T>, Refusal> {
+    word.map(|word| from_word(word).ok_or(Refusal::Invalid { field, reason })).transpose()
+}
+
+fn rung(word: &str) -> Option<Rung> {
+    [Rung::Session, Rung::Quorum, Rung::Issuer].into_iter().find(|rung| rung.word() == word)
+}
+
+impl RenewalBody {
+    fn read(&self) -> Result<Renewal, Refusal> {
+        match (self.proves.as_str(), self.window_ms) {
+            ("pulse", None) => Ok(Renewal::Pulse),
+            ("progress", Some(window_ms)) => Ok(Renewal::Progress { window_ms }),
+            _ => Err(Refusal::Invalid { field: "renewal", reason: "pulse, or progress with window_ms" }),
+        }
+    }
+}
+
+impl HandoffTermsBody {
+    fn read(&self) -> Result<Handoff, Refusal> {
+        let style = Style::from_word(&self.style);
+        let style = style.ok_or(Refusal::Invalid { field: "handoff.style", reason: "gap or overlap" })?;
+        Ok(Handoff { style, drain_ms: self.drain_ms })
+    }
+}
+
+impl StartsFromBody {
+    fn read(&self) -> Result<StartsFrom, Refusal> {
+        match (self.at.as_str(), &self.key) {
+            ("newest", None) => Ok(StartsFrom::Newest),
+            ("none", None) => Ok(StartsFrom::Nothing),
+            ("key", Some(key)) => Ok(StartsFrom::Key(key.clone())),
+            _ => Err(Refusal::Invalid { field: "starts_from", reason: "newest, none, or key with the key" }),
+        }
+    }
+}
+
+impl AtExpiryBody {
+    fn read(&self) -> Result<AtExpiry, Refusal> {
+        match (self.then.as_str(), self.max_ms) {
+            ("free", None) => Ok(AtExpiry::Free),
+            ("veto", Some(max_ms)) => Ok(AtExpiry::Veto { max_ms }),
+            _ => Err(Refusal::Invalid { field: "at_expiry", reason: "free, or veto with max_ms" }),
+        }
+    }
+}
+
+impl PreemptionBody {
+    fn read(&self) -> Result<Preemption, Refusal> {
+        match (self.rule.as_str(), self.grace_ms) {
+            ("never", None) => Ok(Preemption::Never),
+            ("lower_priority", Some(grace_ms)) => Ok(Preemption::LowerPriority { grace_ms }),
+            _ => Err(Refusal::Invalid { field: "preemption", reason: "never, or lower_priority with grace_ms" }),
+        }
+    }
+}
+
+impl TargetBody {
+    fn read(&self) -> Result<Target, Refusal> {
+        let extra = (self.assumed_ms, &self.blast_radius, &self.why);
+        let mode = match (self.mode.as_deref(), extra) {
+            (None, (None, None, None)) => None,
+            (Some("forced"), (None, None, None)) => Some(Mode::Forced),
+            (Some("cooperative"), (None, None, None)) => Some(Mode::Cooperative),
+            (Some("grantor"), (None, None, None)) => Some(Mode::Grantor),
+            (Some("bounded_pause"), (Some(assumed_ms), blast_radius, None)) => {
+                Some(Mode::BoundedPause { assumed_ms, blast_radius: blast_radius.clone() })
+            }
+            (Some("none"), (None, None, why)) => Some(Mode::None { why: why.clone() }),
+            _ => {
+                return Err(Refusal::Invalid {
+                    field: "targets.mode",
+                    reason: "forced, cooperative, grantor, bounded_pause with assumed_ms and blast_radius, or none with why",
+                });
+            }
+        };
+        Ok(Target { name: self.name.clone(), at: self.at.clone(), mode })
+    }
+}
+
+impl From<&Charter> for CharterBody {
+    fn from(from: &Charter) -> Self {
+        Self {
+            payload: from.payload.map(|word| word.word().into()),
+            rung: from.rung.map(|word| word.word().into()),
+            observer: from.observer.clone(),
+            price_of_failure: from.price_of_failure.clone(),
+            authority: from.authority.clone(),
+            ttl_min_ms: from.ttl_min_ms,
+            ttl_max_ms: from.ttl_max_ms,
+            max_hold_ms: from.max_hold_ms,
+            uncommitted: from.uncommitted.map(|word| word.word().into()),
+            after_revocation: Some(from.after_revocation.word().into()),
+            deadlock: Some(from.deadlock.word().into()),
+            token_on_renewal: Some(from.token_on_renewal.word().into()),
+            capacity: from.capacity,
+            renewal: from.renewal.map(renewal_body),
+            handoff: from
+                .handoff
+                .map(|terms| HandoffTermsBody { style: terms.style.word().into(), drain_ms: terms.drain_ms }),
+            starts_from: from.starts_from.as_ref().map(starts_from_body),
+            at_expiry: Some(at_expiry_body(from.at_expiry)),
+            preemption: Some(preemption_body(from.preemption)),
+            targets: from.targets.iter().map(target_body).collect(),
+        }
+    }
+}
+
+fn renewal_body(from: Renewal) -> RenewalBody {
+    match from {
+        Renewal::Pulse => RenewalBody { proves: "pulse".into(), window_ms: None },
+        Renewal::Progress { window_ms } => RenewalBody { proves: "progress".into(), window_ms: Some(window_ms) },
+    }
+}
+
+fn starts_from_body(from: &StartsFrom) -> StartsFromBody {
+    match from {
+        StartsFrom::Newest => StartsFromBody { at: "newest".into(), key: None },
+        StartsFrom::Nothing => StartsFromBody { at: "none".into(), key: None },
+        StartsFrom::Key(key) => StartsFromBody { at: "key".into(), key: Some(key.clone()) },
+    }
+}
+
+fn at_expiry_body(from: AtExpiry) -> AtExpiryBody {
+    match from {
+        AtExpiry::Free => AtExpiryBody { then: "free".into(), max_ms: None },
+        AtExpiry::Veto { max_ms } => AtExpiryBody { then: "veto".into(), max_ms: Some(max_ms) },
+    }
+}
+
+fn preemption_body(from: Preemption) -> PreemptionBody {
+    match from {
+        Preemption::Never => PreemptionBody { rule: "never".into(), grace_ms: None },
+        Preemption::LowerPriority { grace_ms } => {
+            PreemptionBody { rule: "lower_priority".into(), grace_ms: Some(grace_ms) }
+        }
+    }
+}
+
+fn target_body(from: &Target) -> TargetBody {
+    let (assumed_ms, blast_radius, why) = match &from.mode {
+        Some(Mode::BoundedPause { assumed_ms, blast_radius }) => (Some(*assumed_ms), blast_radius.clone(), None),
+        Some(Mode::None { why }) => (None, None, why.clone()),
+        Some(Mode::Forced | Mode::Cooperative | Mode::Grantor) | None => (None, None, None),
+    };
+    let mode = from.mode.as_ref().map(|mode| mode.word().into());
+    TargetBody { name: from.name.clone(), at: from.at.clone(), mode, assumed_ms, blast_radius, why }
+}

@@ -1,0 +1,177 @@
+//! The page of all errors is the table of all codes, and every refusal of the core has its row.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use leasehold_core::lease::Reason;
+use leasehold_core::name::{Name, NameError, NameProblem};
+use leasehold_core::refusal::{Cycle, Limit, Member, NotCurrent, Refusal, What};
+use leasehold_core::token::{Number, TokenError};
+use leasehold_wire::json::ProblemBody;
+use leasehold_wire::{Code, codes, from_status, problem, status, v1};
+
+#[test]
+fn the_page_is_the_table() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md");
+    if std::env::var_os("LEASEHOLD_WRITE").is_some() {
+        std::fs::write(&page, codes::page()).expect("the page can be written");
+    }
+    let written = std::fs::read_to_string(&page).expect("the page is there");
+    assert!(
+        written == codes::page(),
+        "docs/errors.md is not what the table says; run this test with LEASEHOLD_WRITE=1 and look at the difference"
+    );
+}
+
+#[test]
+fn every_code_has_one_word_and_a_next_step() {
+    let words: BTreeSet<_> = Code::ALL.iter().map(|code| code.word()).collect();
+    assert_eq!(words.len(), Code::ALL.len());
+    for code in Code::ALL {
+        assert_eq!(Code::from_word(code.word()), Some(*code));
+        assert!(code.word().bytes().all(|b| b.is_ascii_uppercase() || b == b'_'), "{}", code.word());
+        assert!((400..600).contains(&code.http()), "{}", code.word());
+        assert!(code.exit() != 0 && code.grpc() != tonic::Code::Ok, "{}", code.word());
+        assert!(code.means().ends_with('.') && code.next_step().ends_with('.'), "{}", code.word());
+    }
+    assert_eq!(Code::from_word("busy"), None);
+}
+
+#[test]
+fn the_vocabulary_is_complete() {
+    let vocabulary = "INVALID_ARGUMENT UNAUTHENTICATED PERMISSION_DENIED NOT_FOUND CONFLICT LEASE_LOST STALE_TOKEN \
+         TOKEN_INVALID TOKEN_IMPLAUSIBLE TOKEN_EXHAUSTED WRONG_CLUSTER BUSY DEADLOCK RESOURCE_EXHAUSTED TIMEOUT \
+         INDETERMINATE NOT_LEADER UNAVAILABLE UNSUPPORTED_VERSION FRAME_ERROR STORAGE_FULL STORAGE_FAILED CORRUPT \
+         CONFIG REQUEST_TOO_OLD ROLLED_BACK QUARANTINED HELD_FOR_OPERATOR NOT_ADOPTED NOT_CURRENT CANCELLED";
+    let wanted: BTreeSet<_> = vocabulary.split_whitespace().collect();
+    assert_eq!(Code::ALL.iter().map(|code| code.word()).collect::<BTreeSet<_>>(), wanted);
+}
+
+/// One refusal of each kind.
+fn refusals() -> Vec<Refusal> {
+    let cycle = Cycle { members: vec![Member { holder: "a".into(), waits_for: "x".into() }], length: 3 };
+    let mut all = vec![
+        Refusal::Invalid { field: "ttl", reason: "at least 100 ms" },
+        Refusal::Name(Name::parse("").unwrap_err()),
+        Refusal::Name(Name::parse("_sys/a").unwrap_err()),
+        Refusal::Name(NameError { field: "resource", problem: NameProblem::TooLong { bytes: 513, max: 512 } }),
+        Refusal::Implausible { shown: Number::MAX },
+        Refusal::NotFound(What::Session),
+        Refusal::Conflict(What::Request),
+        Refusal::Stale { presented: 3, mark: 9 },
+        Refusal::Busy { position: 4 },
+        Refusal::Deadlock(Box::new(cycle)),
+        Refusal::Deadlock(Box::default()),
+        Refusal::Exhausted { limit: Limit::Metadata, max: 4_096, got: 4_097 },
+        Refusal::TokensExhausted,
+        Refusal::Timeout,
+        Refusal::Cancelled,
+        Refusal::TooOld { lowest: 17 },
+        Refusal::Quarantined { remaining: 500, rolled_back: false },
+        Refusal::Quarantined { remaining: 500, rolled_back: true },
+        Refusal::HeldForOperator,
+        Refusal::Denied("not yours"),
+        Refusal::StorageFull,
+    ];
+    all.extend(Reason::ALL.map(Refusal::Lost));
+    all.extend([NotCurrent::Unknown, NotCurrent::NotHolder, NotCurrent::Superseded].map(Refusal::NotCurrent));
+    let tokens = [
+        TokenError::Absent,
+        TokenError::Version { have: 2 },
+        TokenError::Shape,
+        TokenError::Checksum,
+        TokenError::Zero,
+        TokenError::TooLarge,
+        TokenError::Implausible,
+        TokenError::WrongCluster,
+        TokenError::Resource,
+        TokenError::Shared,
+        TokenError::Slot,
+    ];
+    all.extend(tokens.map(Refusal::Token));
+    all
+}
+
+#[test]
+fn every_refusal_of_the_core_has_a_row_and_keeps_its_words() {
+    for refusal in refusals() {
+        let told = problem(&refusal);
+        assert_eq!(told.known_code().map(Code::word), Some(refusal.code()), "{refusal:?}");
+        assert_eq!(told.message, refusal.to_string());
+        assert!(!told.next_step.is_empty(), "{refusal:?}");
+    }
+}
+
+#[test]
+fn what_a_code_carries_is_in_its_problem() {
+    let told = |refusal: Refusal| problem(&refusal);
+    let invalid = told(Refusal::Invalid { field: "ttl", reason: "at least 100 ms" });
+    assert_eq!((invalid.field.as_str(), invalid.reason.as_str()), ("ttl", "at least 100 ms"));
+    let long = told(Refusal::Name(Name::parse(&"a".repeat(513)).unwrap_err()));
+    assert_eq!((long.field.as_str(), long.max, long.got), ("resource", Some(512), Some(513)));
+    let stale = told(Refusal::Stale { presented: 3, mark: 9 });
+    assert_eq!((stale.presented, stale.mark), (Some(3), Some(9)));
+    let full = told(Refusal::Exhausted { limit: Limit::Units, max: 4, got: 5 });
+    assert_eq!((full.limit.as_str(), full.max, full.got), ("units", Some(4), Some(5)));
+    assert_eq!(told(Refusal::Busy { position: 4 }).queue_position, Some(4));
+    assert_eq!(told(Refusal::TooOld { lowest: 17 }).lowest, Some(17));
+    assert_eq!(told(Refusal::NotFound(What::Session)).about, "session");
+    assert_eq!(told(Refusal::Quarantined { remaining: 500, rolled_back: true }).retry_after_ms, Some(500));
+    assert_eq!(told(Refusal::Token(TokenError::Shared)).reason, "shared");
+    let version = told(Refusal::Token(TokenError::Version { have: 2 }));
+    assert_eq!((version.have, version.want), (Some(2), Some(1)));
+    assert_eq!(told(Refusal::NotCurrent(NotCurrent::NotHolder)).reason, "not_holder");
+}
+
+#[test]
+fn a_lost_lease_tells_state_and_reason_and_a_revoked_one_another_next_step() {
+    for reason in Reason::ALL {
+        let told = problem(&Refusal::Lost(reason));
+        assert_eq!(told.lost(), Some(reason));
+        assert_eq!(told.state(), v1::State::from(reason.state()));
+        assert_eq!(told.next_step.contains("ask before"), !reason.may_retry(), "{reason}");
+    }
+    assert_eq!(problem(&Refusal::Timeout).lost(), None);
+}
+
+#[test]
+fn a_status_carries_the_whole_problem_and_its_code() {
+    for refusal in refusals() {
+        let told = problem(&refusal);
+        let carried = status(told.clone());
+        assert_eq!(carried.code(), told.known_code().expect("known").grpc());
+        assert_eq!(carried.message(), told.message);
+        let code = carried.metadata().get(leasehold_wire::METADATA_CODE).expect("it is there");
+        assert_eq!(code.to_str().expect("plain text"), told.code);
+        assert_eq!(from_status(&carried), told);
+    }
+}
+
+#[test]
+fn a_status_from_elsewhere_is_never_taken_for_a_no() {
+    let told = |code, words: &str| from_status(&tonic::Status::new(code, words)).known_code();
+    let unknown =
+        [tonic::Code::Unknown, tonic::Code::Internal, tonic::Code::DeadlineExceeded, tonic::Code::Unavailable];
+    for unknown in unknown {
+        assert_eq!(told(unknown, "broken pipe"), Some(Code::Indeterminate), "{unknown:?}");
+    }
+    let garbage = tonic::Status::with_details(tonic::Code::NotFound, "no", vec![0xff; 40].into());
+    assert_eq!(from_status(&garbage).known_code(), Some(Code::NotFound));
+}
+
+#[test]
+fn in_json_a_problem_has_its_status_and_its_numbers_as_texts() {
+    for refusal in refusals() {
+        let told = problem(&refusal);
+        let code = told.known_code().expect("known");
+        let body = ProblemBody::from(told);
+        assert_eq!((body.status, body.code.as_str()), (code.http(), code.word()));
+        assert_eq!(body.kind, format!("urn:leasehold:error:{}", code.word()));
+        let text = serde_json::to_string(&body).expect("a body is JSON");
+        assert_eq!(serde_json::from_str::<ProblemBody>(&text).expect("just written"), body);
+    }
+    let stale = ProblemBody::from(problem(&Refusal::Stale { presented: (1 << 53) + 1, mark: u64::MAX }));
+    let json = serde_json::to_value(&stale).expect("a body is JSON");
+    assert_eq!((&json["presented"], &json["mark"]), (&"9007199254740993".into(), &"18446744073709551615".into()));
+    assert!(json.get("limit").is_none(), "what the code does not carry is absent");
+}
