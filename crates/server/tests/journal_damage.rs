@@ -3,11 +3,11 @@
 mod journal_support;
 
 use journal_support::power::Power;
-use journal_support::{append, open_on, save, small};
+use journal_support::{append, now, open_on, save, small};
 use leasehold_core::grantor::Corrupt;
 use leasehold_server::journal::conformance::Told;
 use leasehold_server::journal::file::{Disk, FileJournal};
-use leasehold_server::journal::{Journal, OpenError, Replay};
+use leasehold_server::journal::{Journal, Kept, OpenError, Replay, Shelf};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -338,6 +338,19 @@ fn a_damaged_snapshot_is_passed_over_only_if_the_log_covers_the_gap() {
         power.take_away(&segment(1));
         refused_at(&power, &snapshot(12), 0, "too late");
     }
+}
+
+#[test]
+fn trimming_leaves_enough_to_do_without_the_newest_snapshot() {
+    let power = with_snapshots(&[9, 16]);
+    let (opened, _) = open_on(power.clone(), &small()).expect("nothing is wrong");
+    assert_eq!(now(opened.journal.shelf().trim(u64::MAX)), Ok(Kept::Durable));
+    drop(opened);
+    assert!(!power.contents().contains_key(&segment(1)), "what both snapshots cover is gone");
+    power.tamper(&snapshot(16), |bytes| bytes[70] ^= 1);
+    let (seen, _) = told(&power).expect("the one before will do");
+    assert_eq!(seen.snapshot, Some((9, vec![9; 900])));
+    assert_eq!(numbers(&seen), (10..=ALL).collect::<Vec<_>>());
 }
 
 #[test]

@@ -207,19 +207,6 @@ fn snapshots_trims_and_reads_go_on_beside_appends() {
     assert_eq!(told.batches, []);
 }
 
-#[test]
-fn a_disk_too_small_to_begin_is_refused_and_left_as_it_was() {
-    let above = tempfile::tempdir().expect("a directory");
-    let stat = rustix::fs::statvfs(above.path()).expect("a filesystem");
-    let mut place = small_in(above.path().join("data"));
-    place.options.segment_bytes = (stat.f_blocks * stat.f_frsize).next_multiple_of(8) + (1 << 30);
-    let error = open(&place).expect_err("no disk has that much");
-    assert_eq!(error.code(), "STORAGE_FULL", "{error}");
-    assert!(!place.path.join("spare.tmp").exists() && !place.path.join("spare").exists());
-    place.options.segment_bytes = 4_096;
-    open(&place).expect("and now it fits");
-}
-
 /// Set for the copy of this test that runs with mounts of its own.
 const SMALL_DISK: &str = "LEASEHOLD_SMALL_DISK";
 
@@ -244,6 +231,14 @@ fn a_full_disk_ends_what_is_held_and_recovers_when_space_comes_back() {
 fn fill_a_small_disk(above: &Path) {
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=400k", "tmpfs"]).arg(above).status();
     assert!(mounted.expect("mount runs").success());
+    let mut place = small_in(above.join("data"));
+    place.options.segment_bytes = 1 << 20;
+    let error = open(&place).expect_err("more than there is");
+    assert_eq!(error.code(), "STORAGE_FULL", "{error}");
+    assert!(!place.path.join("spare.tmp").exists() && !place.path.join("spare").exists());
+    place.options.segment_bytes = 4_096;
+    drop(open(&place).expect("and now it fits"));
+    fs::remove_dir_all(&place.path).expect("removed");
     for background in [false, true] {
         let path = above.join(format!("data-{background}"));
         let options = Options { segment_bytes: 64 << 10, background, ..Options::default() };

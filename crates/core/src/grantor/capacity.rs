@@ -28,6 +28,7 @@ impl Grantor {
                 self.end_lease(slot, crate::lease::Reason::Policy, "");
             }
         }
+        self.refuse_hopeless(name);
         self.suspect_waiters(name);
         Ok(Answer::Done)
     }
@@ -42,6 +43,7 @@ impl Grantor {
         name.push_str(self.table.resources.name(self.table.lease(slot).resource));
         self.record(&Record::HoldConfirmed { lease: slot, number });
         // What is committed is never freed: those who wait for it may now wait for nothing.
+        self.refuse_hopeless(&name);
         self.suspect_waiters(&name);
         self.scratch = (name, other);
         Ok(Answer::Done)
@@ -139,6 +141,31 @@ impl Grantor {
             self.record(&Record::Floor { resource: name, at: below });
         }
         Ok(Answer::CollectBelow(below))
+    }
+
+    /// What can never be had is told at once: a wait for more units than are left beside the commitments would hold up
+    /// everybody behind it.
+    fn refuse_hopeless(&mut self, name: &str) {
+        let Some(resource) = self.table.resources.find(name) else {
+            return;
+        };
+        let Some(crowd) = self.table.resources.crowd(resource) else {
+            return;
+        };
+        let max = u64::from(self.table.capacity(resource)).saturating_sub(crowd.confirmed);
+        let asked = |waiter: u32| {
+            let asks = &self.table.waiter(waiter).asks;
+            asks.iter().find(|ask| ask.resource == resource).map_or(0, |ask| match ask.access {
+                Access::Units(units) => u64::from(units),
+                Access::Slot => 1,
+                Access::Exclusive | Access::Shared => 0,
+            })
+        };
+        let waits = crowd.queue.iter().map(|turn| (turn.waiter, asked(turn.waiter)));
+        let hopeless: Vec<(u32, u64)> = waits.filter(|(_, got)| *got > max).collect();
+        for (waiter, got) in hopeless {
+            self.end_wait(waiter, Refusal::Exhausted { limit: Limit::Units, max, got });
+        }
     }
 
     /// Fewer units can come free than before, or more: look at everybody who waits for them.

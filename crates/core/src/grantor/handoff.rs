@@ -124,6 +124,7 @@ impl Grantor {
         if to.is_empty() || self.check_quarantine().is_err() || self.table.resources.at(resource).is_none() {
             return;
         }
+        self.settle_priorities(limits::EDGES_PER_STEP);
         if let Some(waiter) = self.successor(resource, &to, access) {
             let fits = self
                 .table

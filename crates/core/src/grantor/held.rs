@@ -15,12 +15,17 @@ impl Grantor {
     /// The place of a lease that the caller names rightly and that is not over. A lease found past its deadline ends here,
     /// on record, before anybody is told (L4).
     pub(super) fn current(&mut self, held: &Held<'_>) -> Result<u32, Refusal> {
+        let slot = self.find_held(held)?;
+        self.end_if_over(slot, false)?;
+        Ok(slot)
+    }
+
+    fn find_held(&self, held: &Held<'_>) -> Result<u32, Refusal> {
         let slot = match held.lease {
             Which::Id(id) => self.by_id(id, held)?,
             Which::Resource(name) => self.by_name(name, held)?,
         };
         self.check_holder(slot, held)?;
-        self.end_if_over(slot)?;
         Ok(slot)
     }
 
@@ -81,15 +86,17 @@ impl Grantor {
     }
 
     /// Ends a lease whose time is over and tells why. In a late turn the grantor's own standing still is not held against
-    /// a renewal that waited at its door (L12); a maximum hold and an announced end get no such grace.
-    fn end_if_over(&mut self, slot: u32) -> Result<(), Refusal> {
+    /// a renewal that waited at its door, nor against the progress that it brings (L12); a maximum hold and an announced
+    /// end get no such grace.
+    fn end_if_over(&mut self, slot: u32, brings_progress: bool) -> Result<(), Refusal> {
         let now = self.now();
         let late = self.turn().late;
         let lease = self.table.lease(slot);
         let (rides, session) = (lease.rides(), self.table.parties[lease.party].session);
         let (deadline, reason) = self.table.lease_deadline(slot, now);
         let late = late && !mutants::on(Mutant::LateRenewalRefused);
-        if deadline <= now && !(late && reason == Reason::Ttl) {
+        let excused = reason == Reason::Ttl || (reason == Reason::Stalled && brings_progress);
+        if deadline <= now && !(late && excused) {
             if !mutants::on(Mutant::RefusalNotRecorded) {
                 self.end_lease(slot, reason, "");
             }
@@ -109,9 +116,12 @@ impl Grantor {
     }
 
     pub(super) fn renew(&mut self, renew: &Renew<'_>) -> Result<Answer, Refusal> {
-        let slot = self.current(&renew.held)?;
+        let slot = self.find_held(&renew.held)?;
+        self.end_if_over(slot, renew.progress.is_some())?;
         if let Some(at) = renew.progress {
-            self.make_progress(slot, at)?;
+            self.make_progress(slot, at);
+            // What it brought may have been no progress.
+            self.end_if_over(slot, false)?;
         }
         if let Some(ttl) = renew.ttl_ms {
             self.retime(slot, ttl)?;
@@ -197,10 +207,11 @@ impl Grantor {
         let slot = self.current(held)?;
         match self.table.extra(slot).map_or(0, |extra| extra.depth) {
             0 => {
-                if self.announced(slot) == Some(Reason::HandedOff) {
-                    self.end_drained(slot);
-                } else {
-                    self.end_lease(slot, Reason::Released, "");
+                match self.announced(slot) {
+                    Some(Reason::HandedOff) => self.end_drained(slot),
+                    // Authority has taken it; that the holder went before its grace was over changes nothing (L6).
+                    Some(reason @ (Reason::Operator | Reason::Policy)) => self.end_lease(slot, reason, ""),
+                    _ => self.end_lease(slot, Reason::Released, ""),
                 }
             }
             depth => self.record(&Record::Depth { lease: slot, depth: depth - 1 }),
@@ -227,21 +238,23 @@ impl Grantor {
     }
 
     pub(super) fn progress(&mut self, held: &Held<'_>, at: u64) -> Result<Answer, Refusal> {
-        let slot = self.current(held)?;
-        self.make_progress(slot, at)?;
+        let slot = self.find_held(held)?;
+        self.end_if_over(slot, true)?;
+        self.make_progress(slot, at);
+        self.end_if_over(slot, false)?;
         Ok(Answer::Current(self.current_now(slot)))
     }
 
     /// Evidence of progress renews the progress window; the same position twice is no progress (G1).
-    fn make_progress(&mut self, slot: u32, at: u64) -> Result<(), Refusal> {
+    fn make_progress(&mut self, slot: u32, at: u64) {
         let now = self.now();
         let clock = &self.table.clock;
         let progress = self.table.extras.get_mut(&slot).and_then(|extra| extra.progress.as_mut());
         let Some(progress) = progress else {
-            return Ok(());
+            return;
         };
         if at <= progress.seen && !mutants::on(Mutant::PulseIsProgress) {
-            return Ok(());
+            return;
         }
         if progress.term.alive_in_tenure(clock) {
             progress.seen = at;
@@ -249,6 +262,5 @@ impl Grantor {
         } else {
             self.record(&Record::Progressed { lease: slot, at });
         }
-        Ok(())
     }
 }

@@ -171,7 +171,7 @@ impl Grantor {
         }
         // Extending what is held is the hot path. It changes nothing on which a retry could act twice.
         match command {
-            Command::Renew(renew) => return self.renew(renew),
+            Command::Renew(renew) if request.id.is_none() || self.table.due.rotating == 0 => return self.renew(renew),
             Command::RenewSession { session, known } => return self.renew_session(*session, *known),
             Command::Confirm(held) => return self.confirm(held),
             Command::Show => return Ok(Answer::Done),
@@ -226,7 +226,9 @@ impl Grantor {
             Command::SetCharter { prefix, charter, why } => self.set_charter(prefix, charter, why),
             Command::RemoveCharter { prefix, why } => self.remove_charter(prefix, why),
             Command::WaiveQuarantine { why } => self.waive_quarantine(why),
-            Command::Renew(_) | Command::RenewSession { .. } | Command::Confirm(_) | Command::Show => {
+            // Where a charter raises the token on renewal, a renewal changes something: its retry is told the same.
+            Command::Renew(renew) => self.renew(renew),
+            Command::RenewSession { .. } | Command::Confirm(_) | Command::Show => {
                 unreachable!("answered before")
             }
         }

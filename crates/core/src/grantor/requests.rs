@@ -88,7 +88,7 @@ impl Grantor {
     fn values_again(&self, values: &[u64]) -> Answer {
         match values {
             [RECEIVED, pairs @ ..] => Answer::Delivery(Box::new(self.received_again(pairs))),
-            _ => from_values(values).unwrap_or(Answer::Done),
+            _ => from_values(values, self.now()).unwrap_or(Answer::Done),
         }
     }
 
@@ -98,7 +98,7 @@ impl Grantor {
             Ok(Answer::Granted(grant)) => Outcome::Granted(vec![grant.lease]),
             Ok(Answer::GrantedAll(grants)) => Outcome::Granted(grants.iter().map(|grant| grant.lease).collect()),
             Ok(Answer::Waiting { .. }) => Outcome::Waiting,
-            Ok(other) => to_values(other).map_or(Outcome::Done, Outcome::Values),
+            Ok(other) => to_values(other, self.now()).map_or(Outcome::Done, Outcome::Values),
             Err(refusal) if refusal.depends_on_state() => Outcome::Refused(refusal.clone()),
             Err(_) => return,
         };

@@ -95,6 +95,7 @@ impl Grantor {
             let mut portion = PORTION.min(*timers);
             *timers -= portion;
             wheel.advance(now.plus(early), &mut portion, deadline, &mut due);
+            self.table.resources.leave_together();
             for slot in due.drain(..) {
                 match self.table.lease_deadline(slot, now) {
                     // An end before it in this turn has moved it, and has armed it anew.
@@ -103,6 +104,7 @@ impl Grantor {
                     (_, reason) => self.end_lease(slot, reason, ""),
                 }
             }
+            self.table.resources.leave();
             if portion > 0 {
                 break;
             }

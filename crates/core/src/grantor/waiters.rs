@@ -22,7 +22,10 @@ impl Grantor {
         }
         self.inherit_from(waiter);
         self.preempt_for(waiter);
-        self.cycles.suspect(party);
+        // Who comes to wait for it later is an event of its own.
+        if self.could_be_stuck(party) {
+            self.cycles.suspect(party);
+        }
     }
 
     /// Takes a wait back. A grant that raced the cancel is given back by its own answer: the wait is then unknown (W3).

@@ -36,6 +36,15 @@ impl Index {
         self.len += 1;
     }
 
+    /// Takes numbers out that must be there. All are looked for first, so that they are waited for together.
+    pub fn remove_all(&mut self, entries: &[(u64, u32)]) {
+        let there = entries.iter().filter(|(hash, id)| self.find(*hash, |other| other == *id).is_some()).count();
+        assert!(there == entries.len(), "what is taken out was indexed");
+        for (hash, id) in entries {
+            self.remove(*hash, *id);
+        }
+    }
+
     /// Takes a number out; false if it was not there.
     pub fn remove(&mut self, hash: u64, id: u32) -> bool {
         match self.shards[shard(hash)].find_entry(hash, |&other| other == id) {

@@ -24,7 +24,7 @@ pub struct World {
     renewals: u8,
     /// Whether a leader is deposed while it lives, and not only after a crash.
     zombie: bool,
-    /// Whether a leader takes its turns on time, so that it never stalls.
+    /// Whether a leader takes its turns on time, so that it never stalls, and puts something on record in each.
     on_time: bool,
     fault: Option<Fault>,
 }
@@ -60,28 +60,36 @@ impl Fault {
 
 /// Searches the worlds of one lease.
 pub fn check(bounds: Bounds) -> Result<Summary, String> {
-    let world = World { ttl: 200, ticks: 6, tenures: 2, renewals: 2, zombie: true, on_time: false, fault: None };
-    let mut summary = Summary::default();
-    let (safe, silent, stalls) = match bounds {
-        Bounds::Quick => ((5, 2, 2), (8, 3, 1), (7, 2, 1)),
-        Bounds::Full => ((6, 3, 2), (10, 5, 2), (9, 3, 1)),
-        Bounds::Deep => ((8, 4, 3), (14, 7, 3), (11, 4, 2)),
+    // The ttl, and how many ticks, tenures and renewals.
+    let (zombies, on_time, stalls): (&[Size], &[Size], &[Size]) = match bounds {
+        Bounds::Quick => (&[(200, 4, 3, 1)], &[(200, 5, 4, 1)], &[(250, 6, 2, 1)]),
+        Bounds::Full => (&[(200, 5, 2, 2), (250, 5, 3, 1)], &[(200, 8, 5, 1)], &[(200, 8, 2, 1), (250, 7, 3, 1)]),
+        Bounds::Deep => {
+            (&[(200, 6, 3, 2), (250, 6, 3, 2)], &[(200, 10, 6, 1), (250, 9, 4, 2)], &[(200, 9, 3, 2), (250, 9, 3, 1)])
+        }
     };
-    for ttl in [200, 250] {
-        let sized = |(ticks, tenures, renewals), world| World { ttl, ticks, tenures, renewals, ..world };
-        summary.search(&format!("zombies and stalls, ttl {ttl}"), sized(safe, world))?;
-        summary.search(
-            &format!("failovers on time, ttl {ttl}"),
-            sized(silent, World { zombie: false, on_time: true, ..world }),
-        )?;
-        summary.search(&format!("stalls and failovers, ttl {ttl}"), sized(stalls, World { zombie: false, ..world }))?;
+    let mut summary = Summary::default();
+    for size in zombies {
+        summary.search(&format!("zombies and stalls {size:?}"), World { zombie: true, ..sized(*size) })?;
+    }
+    for size in on_time {
+        summary.search(&format!("failovers on time {size:?}"), World { on_time: true, ..sized(*size) })?;
+    }
+    for size in stalls {
+        summary.search(&format!("stalls and failovers {size:?}"), sized(*size))?;
     }
     Ok(summary)
 }
 
+type Size = (u32, u32, u8, u8);
+
+fn sized((ttl, ticks, tenures, renewals): Size) -> World {
+    World { ttl, ticks, tenures, renewals, zombie: false, on_time: false, fault: None }
+}
+
 /// Searches a world with a fault in its driver or journal; it should be found.
 pub fn check_fault(fault: Fault) -> Result<Summary, String> {
-    let world = World { ttl: 200, ticks: 6, tenures: 3, renewals: 2, zombie: true, on_time: false, fault: Some(fault) };
+    let world = World { zombie: true, fault: Some(fault), ..sized((200, 6, 3, 2)) };
     let mut summary = Summary::default();
     summary.search("a fault in the driver", world)?;
     Ok(summary)
@@ -268,7 +276,9 @@ impl World {
         let early = leader.confirmed.take();
         let arrived = leader.inbox.take();
         let asked = arrived.map(|_| (Request::tagged(1), renewal(state.number)));
-        let turned = leader.live.turn(at(now), asked.into_iter().collect(), remaining)?;
+        let busy =
+            self.on_time.then_some((Request::tagged(2), Command::SetCapacity { resource: "jobs/rest", units: 1 }));
+        let turned = leader.live.turn(at(now), asked.into_iter().chain(busy).collect(), remaining)?;
         let renewed = turned.out.replies.iter().any(|reply| matches!(reply.answer, Answer::Current(_)));
         if legitimate {
             state.stalled |= late;

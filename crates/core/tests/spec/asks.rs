@@ -18,6 +18,14 @@ use super::{charters, identity};
 
 type Said = Result<Answer, Refusal>;
 
+/// What is asked for, after checking.
+struct Wish<'a> {
+    asks: &'a [(Name, Access)],
+    slots: Option<u32>,
+    several: bool,
+    ttl: u64,
+}
+
 fn invalid(field: &'static str) -> Refusal {
     Refusal::Invalid { field, reason: "" }
 }
@@ -91,8 +99,10 @@ impl Spec {
                 Ok(Answer::Current(self.current_now(i)))
             }
             Command::Progress { held, at } => {
-                let i = self.current(held)?;
+                let i = self.find_held(held)?;
+                self.end_if_over(i, true)?;
                 self.progress(i, *at);
+                self.end_if_over(i, false)?;
                 Ok(Answer::Current(self.current_now(i)))
             }
             Command::Revoke(revoke) => self.revoke(revoke),
@@ -119,6 +129,7 @@ impl Spec {
                 }
                 let place = self.places.entry(resource).or_default();
                 (place.capacity, place.lasting) = (Some(*units), true);
+                self.refuse_hopeless(resource);
                 Ok(Answer::Done)
             }
             Command::ConfirmHold(held) => {
@@ -127,6 +138,7 @@ impl Spec {
                 self.end_plainly(i, Reason::Released);
                 self.units.given_back -= u64::from(units);
                 self.units.confirmed += u64::from(units);
+                self.refuse_hopeless(self.leases[i].resource);
                 Ok(Answer::Done)
             }
             Command::ResizeHold { held, units } => self.resize(held, *units),
@@ -257,7 +269,8 @@ impl Spec {
             return Ok(Answer::Granted(self.grant_now(own)));
         }
         self.check_not_own(actor, resource, access)?;
-        self.take_or_wait(request, actor, &[(resource, access)], acquire.slots, false, ttl, &acquire.terms)
+        let wish = Wish { asks: &[(resource, access)], slots: acquire.slots, several: false, ttl };
+        self.take_or_wait(request, actor, &wish, &acquire.terms)
     }
 
     /// The first slot sizes a resource that has no size, if it is had or waited for.
@@ -281,7 +294,8 @@ impl Spec {
         for (resource, access) in acquire.wanted {
             self.check_not_own(actor, resource, *access)?;
         }
-        self.take_or_wait(request, actor, acquire.wanted, None, true, ttl, &acquire.terms)
+        let wish = Wish { asks: acquire.wanted, slots: None, several: true, ttl };
+        self.take_or_wait(request, actor, &wish, &acquire.terms)
     }
 
     fn check_terms(&self, terms: &Terms<'static>) -> Result<(), Refusal> {
@@ -362,16 +376,8 @@ impl Spec {
         Ok(())
     }
 
-    fn take_or_wait(
-        &mut self,
-        request: &Request,
-        actor: Actor,
-        asks: &[(Name, Access)],
-        slots: Option<u32>,
-        several: bool,
-        ttl: u64,
-        terms: &Terms<'static>,
-    ) -> Said {
+    fn take_or_wait(&mut self, request: &Request, actor: Actor, wish: &Wish<'_>, terms: &Terms<'static>) -> Said {
+        let Wish { asks, slots, several, ttl } = *wish;
         let free = asks.iter().try_for_each(|(resource, access)| self.is_free(resource, *access, terms.priority));
         let Err(why) = free.and_then(|()| self.quarantined()) else {
             self.size(asks[0].0, slots);
@@ -423,6 +429,12 @@ impl Spec {
 
     /// The lease that the caller names rightly and that is not over (L4, L5).
     fn current(&mut self, held: &Held<'static>) -> Result<usize, Refusal> {
+        let i = self.find_held(held)?;
+        self.end_if_over(i, false)?;
+        Ok(i)
+    }
+
+    fn find_held(&self, held: &Held<'static>) -> Result<usize, Refusal> {
         let i = match held.lease {
             Which::Id(id) => self.by_id(id, held)?,
             Which::Resource(resource) => {
@@ -436,7 +448,6 @@ impl Spec {
         if !right_session || held.holder.is_some_and(|holder| holder != actor.holder) {
             return Err(Refusal::NotCurrent(NotCurrent::NotHolder));
         }
-        self.end_if_over(i)?;
         Ok(i)
     }
 
@@ -455,9 +466,10 @@ impl Spec {
     }
 
     /// A late turn does not hold the grantor's own standing still against a holder; no other end has such grace (L12).
-    fn end_if_over(&mut self, i: usize) -> Result<(), Refusal> {
+    fn end_if_over(&mut self, i: usize, brings_progress: bool) -> Result<(), Refusal> {
         let (deadline, reason) = self.lease_deadline(&self.leases[i]);
-        if deadline <= self.now && !(self.late && reason == Reason::Ttl) {
+        let excused = reason == Reason::Ttl || (reason == Reason::Stalled && brings_progress);
+        if deadline <= self.now && !(self.late && excused) {
             self.end_lease(i, reason);
             return Err(Refusal::Lost(reason));
         }
@@ -472,9 +484,11 @@ impl Spec {
     }
 
     fn renew(&mut self, renew: &Renew<'static>) -> Said {
-        let i = self.current(&renew.held)?;
+        let i = self.find_held(&renew.held)?;
+        self.end_if_over(i, renew.progress.is_some())?;
         if let Some(at) = renew.progress {
             self.progress(i, at);
+            self.end_if_over(i, false)?;
         }
         if let Some(ttl) = renew.ttl_ms {
             if self.leases[i].rides || !(limits::TTL_MIN..=self.max_ttl).contains(&ttl) {
@@ -517,7 +531,10 @@ impl Spec {
         let i = self.current(held)?;
         match self.leases[i].depth {
             0 if self.is_handed_off(i) => self.end_drained(i),
-            0 => self.end_lease(i, Reason::Released),
+            0 => match self.leases[i].drain.map(|drain| drain.cause.reason()) {
+                Some(reason @ (Reason::Operator | Reason::Policy)) => self.end_lease(i, reason),
+                _ => self.end_lease(i, Reason::Released),
+            },
             depth => self.leases[i].depth = depth - 1,
         }
         Ok(Answer::Done)
@@ -667,7 +684,7 @@ impl Spec {
         }
         let several = matches!(command, Command::AcquireAll(_));
         Ok(Some(match memory {
-            Memory::Said(said) => said,
+            Memory::Said(said, then) => less(said, self.now - then),
             Memory::Granted(leases) => match leases.iter().find_map(|i| self.leases[*i].end) {
                 Some(reason) => Err(Refusal::Lost(reason)),
                 None => Ok(self.granted_answer(&leases, several)),
@@ -683,6 +700,22 @@ impl Spec {
                 Ok(Answer::Waiting { position: self.stands_at(&wait) })
             }
         }))
+    }
+
+    /// A wait that can never come true is told so at once.
+    fn refuse_hopeless(&mut self, resource: &str) {
+        let left = u64::from(self.capacity(resource)).saturating_sub(self.place(resource).confirmed);
+        let hopeless = self.queue(resource).into_iter().filter_map(|wait| {
+            let got = match wait.asks_for(resource)? {
+                Access::Units(units) => u64::from(units),
+                Access::Slot => 1,
+                Access::Exclusive | Access::Shared => 0,
+            };
+            (got > left).then_some((wait.order, got))
+        });
+        for (order, got) in hopeless.collect::<Vec<_>>() {
+            self.end_wait(order, &Refusal::Exhausted { limit: Limit::Units, max: left, got });
+        }
     }
 
     /// A wait's place now, in the queue where it stands furthest back.
@@ -704,7 +737,7 @@ impl Spec {
                 | Refusal::Denied(_)
                 | Refusal::TooOld { .. },
             ) => return,
-            said => Memory::Said(said.clone()),
+            said => Memory::Said(said.clone(), self.now),
         };
         let session = &mut self.sessions[id.session.slot as usize];
         if !session.over {
@@ -713,6 +746,23 @@ impl Spec {
             session.memory.retain(|sequence, _| *sequence >= session.lowest);
         }
     }
+}
+
+/// An answer told again: what was left of a time is less by now.
+fn less(said: Said, by: u64) -> Said {
+    said.map(|answer| match answer {
+        Answer::Current(current) => Answer::Current(leasehold_core::command::Current {
+            remaining_ms: current.remaining_ms.saturating_sub(by),
+            drain_ms: current.drain_ms.map(|ms| ms.saturating_sub(by)),
+            overlaps_ms: current.overlaps_ms.map(|ms| ms.saturating_sub(by)),
+            ..current
+        }),
+        Answer::Session(grant) => Answer::Session(leasehold_core::command::SessionGrant {
+            remaining_ms: grant.remaining_ms.saturating_sub(by),
+            ..grant
+        }),
+        other => other,
+    })
 }
 
 /// The token that a run shows, as this cluster would print it.

@@ -7,13 +7,16 @@
 
 mod acts;
 mod asks;
+mod breaks;
 mod chance;
 mod charters;
 mod compare;
 mod model;
 mod queue;
+mod sightings;
 mod stuck;
 mod tick;
+mod wishes;
 pub mod world;
 
 use std::cell::Cell;

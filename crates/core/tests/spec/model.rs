@@ -48,7 +48,8 @@ pub struct Session {
 /// How a request was answered.
 #[derive(Clone, Debug)]
 pub enum Memory {
-    Said(Result<Answer, Refusal>),
+    /// What was said, and when.
+    Said(Result<Answer, Refusal>, u64),
     Granted(Vec<usize>),
     Waiting,
 }

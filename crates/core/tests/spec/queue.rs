@@ -196,7 +196,7 @@ impl Spec {
         self.waits.retain(|other| other.order != order);
         let session = &mut self.sessions[wait.actor.session.expect("a wait belongs to a session") as usize];
         if let Some((_, memory)) = wait.sequence.and_then(|sequence| session.memory.get_mut(&sequence)) {
-            *memory = Memory::Said(Err(why.clone()));
+            *memory = Memory::Said(Err(why.clone()), self.now);
         }
         if let Some(tag) = wait.tag {
             self.tell(tag, Answer::Refused(why.clone()));

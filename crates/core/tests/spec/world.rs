@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use leasehold_core::codec::Reader;
 use leasehold_core::command::{Answer, Command, Input, Known, Request, RequestId};
-use leasehold_core::grantor::{Grantor, Opening, Output, Recovered, Restoring, recover};
+use leasehold_core::grantor::{Grantor, Opening, Output, Recovered, Restoring};
 use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_core::lease::{Access, Reason, Rung};
+use leasehold_core::lease::Rung;
 use leasehold_core::record::{Header, Record};
 use leasehold_core::time::{Instant, Now, Wall};
 use leasehold_core::token::Number;
 
-use super::acts::{self, Act, Flavour};
+use super::acts::{Act, Flavour};
 use super::charters;
 use super::identity;
-use super::model::{Name, Spec, Wait, number};
+use super::model::{Name, Spec};
+use super::wishes;
 
 /// Turns that a grantor may need, at one time, to work off what one turn left over.
 const AT_REST_AFTER: usize = 100;
@@ -22,17 +23,17 @@ const AT_REST_AFTER: usize = 100;
 const MAX_TTL: u64 = 3_000;
 
 pub struct World {
-    core: Grantor,
-    standby: Recovered,
+    pub core: Grantor,
+    pub standby: Recovered,
     pub spec: Spec,
     pub flavour: Flavour,
     /// What is durable, each batch with the spec after it.
-    journal: Vec<(Vec<u8>, Spec)>,
-    snapshot: Option<(usize, Vec<u8>)>,
-    generation: u64,
-    clock: u64,
-    wall: u64,
-    asked: Vec<(Request, Command<'static>)>,
+    pub journal: Vec<(Vec<u8>, Spec)>,
+    pub snapshot: Option<(usize, Vec<u8>)>,
+    pub generation: u64,
+    pub clock: u64,
+    pub wall: u64,
+    pub asked: Vec<(Request, Command<'static>)>,
     tags: u64,
     /// What the clients were told.
     pub grants: Vec<KnownGrant>,
@@ -113,7 +114,7 @@ impl World {
     pub fn act(&mut self, act: Act) -> Result<(), String> {
         match act {
             Act::Ask(seed) => {
-                if let Some((request, command)) = acts::ask(self, seed) {
+                if let Some((request, command)) = wishes::ask(self, seed) {
                     self.ask(request, command);
                 }
                 Ok(())
@@ -157,7 +158,7 @@ impl World {
         }
     }
 
-    fn pass(&mut self, ms: u64) {
+    pub fn pass(&mut self, ms: u64) {
         self.clock += ms;
         self.wall += ms;
     }
@@ -166,7 +167,7 @@ impl World {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    fn note(&mut self, words: impl FnOnce() -> String) {
+    pub fn note(&mut self, words: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             trace.push(words());
         }
@@ -199,7 +200,7 @@ impl World {
     }
 
     /// One turn of both. `told`: whether the batch becomes durable and the clients hear the answers.
-    fn turn(&mut self, told: bool) -> Result<Vec<u8>, String> {
+    pub fn turn(&mut self, told: bool) -> Result<Vec<u8>, String> {
         let now = at(self.clock, self.wall);
         self.spec.begin_turn(self.clock, self.wall);
         let (time, late) = (self.spec.now, self.spec.late);
@@ -249,7 +250,7 @@ impl World {
     }
 
     /// A batch is durable: a standby applies it and has the same state (V1).
-    fn append(&mut self, batch: Vec<u8>) -> Result<(), String> {
+    pub fn append(&mut self, batch: Vec<u8>) -> Result<(), String> {
         if batch.is_empty() {
             return Ok(());
         }
@@ -279,7 +280,7 @@ impl World {
     }
 
     /// T1 to T3: every number is given once and is above all before it.
-    fn numbers_rise(&mut self, records: &[Record<'_>], durable: bool) -> Result<(), String> {
+    pub fn numbers_rise(&mut self, records: &[Record<'_>], durable: bool) -> Result<(), String> {
         let mut highest = self.highest;
         for record in records {
             let new = match record {
@@ -351,213 +352,13 @@ impl World {
         let used = self.sent.iter().filter(|(id, _)| id.session == session).map(|(id, _)| id.sequence);
         1 + used.max().unwrap_or(0)
     }
-
-    fn crash(&mut self, landed: bool, unserved: bool, outage: u64) -> Result<(), String> {
-        let batch = self.turn(false)?;
-        self.note(|| format!("crash; the batch {}; out for {outage}", if landed { "landed" } else { "is lost" }));
-        if landed && !batch.is_empty() {
-            self.see("a batch landed and nobody heard");
-            let records = read(&batch)?;
-            self.numbers_rise(&records, true)?;
-            self.append(batch)?;
-        } else if !batch.is_empty() {
-            self.see("a batch was lost");
-        }
-        self.pass(outage);
-        self.reopen(unserved, None)
-    }
-
-    /// Opens a new tenure from what is durable; from a snapshot and from records it is the same.
-    fn reopen(&mut self, unserved: bool, restore: Option<Restoring>) -> Result<(), String> {
-        let batches = || self.journal.iter().map(|(batch, _)| &batch[..]);
-        let all = recover(self.clock, None, batches()).map_err(|e| format!("the journal does not replay: {e}"))?;
-        let mut from = all;
-        if let Some((at, bytes)) = self.snapshot.clone().filter(|(at, _)| *at <= self.journal.len()) {
-            let short = recover(self.clock ^ 5, Some(&bytes), batches().skip(at)).map_err(|e| e.to_string())?;
-            if short.state_hash() != from.state_hash() {
-                return Err("a snapshot and its batches give another state than all batches".to_owned());
-            }
-            self.see("an opening from a snapshot");
-            if self.clock.is_multiple_of(2) {
-                from = short;
-            }
-        }
-        self.generation += 1;
-        let now = at(self.clock, self.wall);
-        let mut core = from.open(now, &opening(self.generation, restore)).map_err(|e| e.to_string())?;
-        let mut out = Output::default();
-        core.take_output(&mut out);
-        let mut spec = self.journal.last().expect("a journal begins with its creation").1.clone();
-        let how = restore.map(|restore| (restore.incarnation.0, restore.floor.map(Number::get)));
-        spec.open(self.wall, how);
-        self.spec = spec;
-        self.core = core;
-        self.standby = recover(3, None, self.journal.iter().map(|(batch, _)| &batch[..])).map_err(|e| e.to_string())?;
-        self.append(out.batch)?;
-        if unserved {
-            self.see("an opening that never served");
-            self.pass(7);
-            return self.reopen(false, None);
-        }
-        self.pass(3);
-        self.core.serve(at(self.clock, self.wall));
-        self.spec.serve(self.clock);
-        let tenure = self.spec.tenure;
-        self.note(|| format!("tenure {tenure} serves"));
-        self.asked.clear();
-        super::compare::views(&self.core, &self.spec)
-    }
-
-    fn keep_snapshot(&mut self) -> Result<(), String> {
-        // At a turn's end that put something on record: there the journal and the state are at one position.
-        if self.standby.state_hash() != self.core.state_hash() {
-            return Ok(());
-        }
-        let bytes = self.core.snapshot();
-        let again = Recovered::from_snapshot(&bytes, 1).map_err(|e| format!("a snapshot cannot be read: {e}"))?;
-        if again.state_hash() != self.core.state_hash() || again.snapshot() != bytes {
-            return Err("a snapshot gives another state than it was taken of".to_owned());
-        }
-        self.see("a snapshot");
-        self.snapshot = Some((self.journal.len(), bytes));
-        Ok(())
-    }
-
-    /// The newest batches are gone, and nobody says so. The clock is right, so no number comes again (T4).
-    fn roll_back(&mut self, batches: u64, outage: u64) -> Result<(), String> {
-        let batch = self.turn(false)?;
-        drop(batch);
-        let keep = self.journal.len().saturating_sub(batches as usize).max(2);
-        let lost = self.journal.len() - keep;
-        self.note(|| format!("crash; {lost} durable batches are rolled back; out for {outage}"));
-        self.journal.truncate(keep);
-        self.snapshot = None;
-        if lost > 0 {
-            self.see("a rollback");
-        }
-        self.pass(outage);
-        self.forget_what_is_lost();
-        self.reopen(false, None)
-    }
-
-    fn restore(&mut self, batches: u64, outage: u64, floor: bool) -> Result<(), String> {
-        let batch = self.turn(false)?;
-        drop(batch);
-        let keep = self.journal.len().saturating_sub(batches as usize).max(2);
-        self.note(|| format!("crash; a backup of {batches} batches ago is restored; out for {outage}"));
-        self.journal.truncate(keep);
-        self.snapshot = None;
-        self.pass(outage);
-        let ahead = self.ahead_of_the_clock();
-        let floor = (floor || ahead).then(|| number(self.highest.max(self.counter()) + 5));
-        let incarnation = identity::incarnation(self.spec.incarnation + 1);
-        self.see("a restore");
-        let last = &self.journal.last().expect("the creation is kept").1;
-        if !last.live().is_empty() {
-            self.see(Reason::Restored.word());
-        }
-        self.forget_what_is_lost();
-        self.reopen(false, Some(Restoring { incarnation, floor }))
-    }
-
-    fn counter(&self) -> u64 {
-        self.journal.iter().map(|(_, spec)| spec.counter).max().unwrap_or(0)
-    }
-
-    /// A lift above the clock was rolled back: the one case in which numbers may come again, and the documents say so.
-    fn ahead_of_the_clock(&self) -> bool {
-        self.highest >= self.wall << 22
-    }
-
-    /// Ids may be given out again after a rollback; a client that knows the old ones would name other leases.
-    fn forget_what_is_lost(&mut self) {
-        let spec = &self.journal.last().expect("the creation is kept").1;
-        let known = |id: &SessionId| spec.sessions.len() > id.slot as usize;
-        self.sessions.retain(|(id, _)| known(id));
-        self.sent.retain(|(id, _)| known(&id.session));
-        self.grants.retain(|grant| spec.leases.len() > grant.lease.slot as usize);
-        if self.ahead_of_the_clock() {
-            self.highest = spec.counter.min(self.highest);
-        }
-    }
-
-    /// Counts what a turn brought, so that a run can show what it met.
-    fn look_at(&mut self, records: &[Record<'_>]) {
-        for record in records {
-            let what = match record {
-                Record::Stalled { .. } => "a stall",
-                Record::RolledBack { .. } => "a shown token proved a rollback",
-                Record::SessionEnded { reason: Reason::Ttl, .. } => "a session ran out",
-                Record::SessionEnded { .. } => Reason::Session.word(),
-                Record::SessionAlive { .. } => "a session was heard again",
-                Record::Alive { .. } => "a first renewal of a tenure",
-                Record::Retimed { .. } => "a new ttl",
-                Record::Granted(granted) if granted.overlaps.is_some() => "an overlap",
-                Record::Granted(granted) if granted.waiter.is_some() => "a grant after a wait",
-                Record::Depth { .. } => "a hold entered again",
-                Record::Ended { hold: true, .. } => "a hold for an operator",
-                Record::Ended { reason, .. } => reason.word(),
-                Record::Rotated { .. } => "a rotated token",
-                Record::Progressed { .. } => "progress on record",
-                Record::WaitEnded { why, .. } => why.code(),
-                Record::Draining { .. } => "a notice to go",
-                Record::DrainDropped { .. } => "a pre-emption taken back",
-                Record::HoldConfirmed { .. } => "a confirmed hold",
-                Record::HoldResized { .. } => "a resized hold",
-                Record::Vetoed { .. } => "a veto",
-                Record::Pinned { .. } => "a pin",
-                Record::Floor { .. } => "a collection",
-                Record::Freed { .. } => "a hold freed",
-                Record::QuarantineWaived { .. } => "a quarantine waived",
-                Record::Deadlocked { policy, .. } => {
-                    ["a deadlock reported", "a deadlock refused", "a deadlock revoked"][usize::from(*policy).min(2)]
-                }
-                _ => continue,
-            };
-            self.see(what);
-        }
-        if self.spec.waits.iter().any(|wait| wait.passes) {
-            self.see("a wait may pass");
-        }
-        if self.spec.waits.iter().any(|wait| wait.several) {
-            self.see("a wait for several resources");
-        }
-        if self.spec.waits.iter().any(|wait| !self.spec.is_heard(wait)) {
-            self.see("a wait that was not heard yet");
-        }
-        let mut waits = self.spec.waits.iter();
-        if waits.any(|wait| {
-            let theirs = |other: &&Wait| other.actor.session == wait.actor.session && other.actor != wait.actor;
-            self.spec.waits.iter().any(|other| theirs(&other))
-        }) {
-            self.see("a wait by several actors of one session");
-        }
-        for i in self.spec.live() {
-            let lease = &self.spec.leases[i];
-            let what = match lease.access {
-                Access::Exclusive => "exclusive",
-                Access::Shared => "shared",
-                Access::Slot => "slot",
-                Access::Units(_) => "units",
-            };
-            let over = self.spec.used(lease.resource) > u64::from(self.spec.capacity(lease.resource));
-            self.see(what);
-            if over && what != "exclusive" && what != "shared" {
-                self.see("more units used than there are");
-            }
-        }
-        let effective = self.spec.effective();
-        if self.spec.waits.iter().any(|wait| effective[&wait.order] > wait.priority) {
-            self.see("an inherited priority");
-        }
-    }
 }
 
-fn at(clock: u64, wall: u64) -> Now {
+pub fn at(clock: u64, wall: u64) -> Now {
     Now { instant: Instant::from_millis(clock), wall: Wall::after_era(wall) }
 }
 
-fn opening(generation: u64, restore: Option<Restoring>) -> Opening {
+pub fn opening(generation: u64, restore: Option<Restoring>) -> Opening {
     Opening {
         cluster: identity::CLUSTER,
         incarnation: identity::incarnation(1),

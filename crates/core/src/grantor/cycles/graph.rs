@@ -18,13 +18,14 @@ pub(super) struct Graph {
     waits: Vec<Wait>,
     edges: Vec<Edge>,
     live: Vec<bool>,
-    left: Vec<Asked>,
     unmet: Vec<u32>,
     ready: Vec<u32>,
 }
 
 struct Node {
     party: u32,
+    /// The first of its waits, and how many.
+    first: u32,
     waits: u32,
     /// The first edge that gets free with it.
     edges: u32,
@@ -32,15 +33,31 @@ struct Node {
 
 struct Wait {
     node: u32,
+    waiter: u32,
+    order: u64,
+    priority: u8,
+    /// The first of its asks, and how many are in the way.
+    first: u32,
     asks: u32,
 }
 
-/// What stands between one wait and one resource.
-#[derive(Clone, Copy)]
+/// Why an actor is stuck: its wait for a resource, and a stuck holder of it.
+pub(super) struct Blocked {
+    pub waiter: u32,
+    pub order: u64,
+    pub priority: u8,
+    pub resource: u32,
+    pub holder: u32,
+}
+
+/// What stands between one wait and one resource: counted anew for each reduction.
 struct Asked {
     wait: u32,
+    resource: u32,
+    /// The first of the edges that it waits for.
+    edges: u32,
     access: Access,
-    capacity: u64,
+    capacity: u32,
     confirmed: u64,
     exclusive: u32,
     readers: u32,
@@ -51,6 +68,7 @@ struct Asked {
 
 struct Edge {
     ask: u32,
+    node: u32,
     frees: Frees,
     next: u32,
 }
@@ -68,7 +86,8 @@ impl Asked {
         let units = |units: u64| {
             // What commitments took nobody here can give back: that is for an operator, and no deadlock.
             let enough = self.used == 0
-                || self.used + self.confirmed + units <= self.capacity && !mutants::on(Mutant::OneHolderIsAll);
+                || self.used + self.confirmed + units <= u64::from(self.capacity)
+                    && !mutants::on(Mutant::OneHolderIsAll);
             self.exclusive == 0 && self.readers == 0 && enough
         };
         let free = match self.access {
@@ -80,12 +99,13 @@ impl Asked {
         free && !(queues && self.behind)
     }
 
-    fn add(&mut self, access: Access) {
-        match access {
-            Access::Exclusive => self.exclusive += 1,
-            Access::Shared => self.readers += 1,
-            Access::Slot => self.used += 1,
-            Access::Units(n) => self.used += u64::from(n),
+    fn add(&mut self, frees: Frees) {
+        match frees {
+            Frees::Place => self.behind = true,
+            Frees::Lease(Access::Exclusive) => self.exclusive += 1,
+            Frees::Lease(Access::Shared) => self.readers += 1,
+            Frees::Lease(Access::Slot) => self.used += 1,
+            Frees::Lease(Access::Units(n)) => self.used += u64::from(n),
         }
     }
 
@@ -141,7 +161,7 @@ impl Graph {
         let node = self.nodes.len() as u32;
         self.grow(party as usize + 1);
         self.marks[party as usize] = (self.stamp, node);
-        self.nodes.push(Node { party, waits: 0, edges: NONE });
+        self.nodes.push(Node { party, first: 0, waits: 0, edges: NONE });
         node
     }
 
@@ -162,44 +182,51 @@ impl Graph {
     fn look_at(&mut self, grantor: &Grantor, node: u32) {
         let party = self.nodes[node as usize].party;
         let table = &grantor.table;
+        self.nodes[node as usize].first = self.waits.len() as u32;
         for waiter in &table.parties[party].waits {
             let wait = self.waits.len() as u32;
             let waiting = table.waiter(*waiter);
-            self.waits.push(Wait { node, asks: waiting.asks.len() as u32 });
+            self.waits.push(Wait {
+                node,
+                waiter: *waiter,
+                order: waiting.order,
+                priority: waiting.priority,
+                first: self.asks.len() as u32,
+                asks: waiting.asks.len() as u32,
+            });
             self.nodes[node as usize].waits += 1;
             for ask in &waiting.asks {
                 let Some(crowd) = table.resources.crowd(ask.resource) else {
                     continue;
                 };
                 let number = self.asks.len() as u32;
-                let mut asked = Asked {
+                self.asks.push(Asked {
                     wait,
+                    resource: ask.resource,
+                    edges: self.edges.len() as u32,
                     access: ask.access,
-                    capacity: u64::from(table.capacity(ask.resource)),
+                    capacity: table.capacity(ask.resource),
                     confirmed: crowd.confirmed,
                     exclusive: 0,
                     readers: 0,
                     used: 0,
                     behind: false,
-                };
+                });
                 for slot in &crowd.leases {
                     let lease = table.lease(*slot);
                     // Whoever holds without a session is no actor here; it may let go at any time.
                     if lease.is_apart() || !grantor.is_actor(lease.party) {
                         continue;
                     }
-                    asked.add(lease.access());
                     self.connect(lease.party, number, Frees::Lease(lease.access()));
                 }
                 if !waiting.may_pass {
                     let mine = Turn::new(waiting.effective, waiting.order, *waiter);
                     let before = self.stands_before(grantor, ask.resource, mine, party);
                     if let Some(before) = before {
-                        asked.behind = true;
                         self.connect(before, number, Frees::Place);
                     }
                 }
-                self.asks.push(asked);
             }
         }
     }
@@ -207,6 +234,9 @@ impl Graph {
     /// The nearest one before it in the queue that could be granted: it stands for all before it.
     fn stands_before(&self, grantor: &Grantor, resource: u32, mine: Turn, party: u32) -> Option<u32> {
         let queue = &grantor.table.resources.crowd(resource)?.queue;
+        if queue.len() == 1 {
+            return None;
+        }
         let mut turn = mine;
         loop {
             turn = queue.before(turn)?;
@@ -218,18 +248,22 @@ impl Graph {
     }
 
     fn connect(&mut self, party: u32, ask: u32, frees: Frees) {
-        let node = self.enter(party) as usize;
-        let next = self.nodes[node].edges;
-        self.nodes[node].edges = self.edges.len() as u32;
-        self.edges.push(Edge { ask, frees, next });
+        let node = self.enter(party);
+        let first = &mut self.nodes[node as usize].edges;
+        let next = std::mem::replace(first, self.edges.len() as u32);
+        self.edges.push(Edge { ask, node, frees, next });
     }
 
     /// Whether the first node can get free: graph reduction over what was walked.
     pub fn is_free(&mut self, queues: bool) -> bool {
         self.live.clear();
         self.live.resize(self.nodes.len(), false);
-        self.left.clear();
-        self.left.extend_from_slice(&self.asks);
+        for asked in &mut self.asks {
+            (asked.exclusive, asked.readers, asked.used, asked.behind) = (0, 0, 0, false);
+        }
+        for edge in &self.edges {
+            self.asks[edge.ask as usize].add(edge.frees);
+        }
         self.unmet.clear();
         self.unmet.extend(self.waits.iter().map(|wait| wait.asks));
         self.ready.clear();
@@ -239,16 +273,16 @@ impl Graph {
                 self.ready.push(i as u32);
             }
         }
-        for i in 0..self.left.len() {
-            if self.left[i].is_met(queues) {
-                self.met(self.left[i].wait);
+        for i in 0..self.asks.len() {
+            if self.asks[i].is_met(queues) {
+                self.met(self.asks[i].wait);
             }
         }
         while let Some(node) = self.ready.pop() {
             let mut at = self.nodes[node as usize].edges;
             while at != NONE {
-                let Edge { ask, frees, next } = self.edges[at as usize];
-                let asked = &mut self.left[ask as usize];
+                let Edge { ask, frees, next, .. } = self.edges[at as usize];
+                let asked = &mut self.asks[ask as usize];
                 let before = asked.is_met(queues);
                 asked.remove(frees);
                 if !before && asked.is_met(queues) {
@@ -272,6 +306,16 @@ impl Graph {
         }
     }
 
+    /// Whether an actor was reached and can get free.
+    pub fn is_free_actor(&self, party: u32) -> bool {
+        self.node(party).is_some_and(|node| self.live[node])
+    }
+
+    /// All actors that were reached and can get free.
+    pub fn free_actors(&self) -> impl Iterator<Item = u32> {
+        self.nodes.iter().zip(&self.live).filter(|(_, live)| **live).map(|(node, _)| node.party)
+    }
+
     /// A stuck actor: this one, or else the first.
     pub fn stuck_actor(&self, preferred: u32) -> Option<u32> {
         let stuck = |node: &usize| !self.live[*node];
@@ -285,34 +329,19 @@ impl Graph {
         stuck.flat_map(|(node, _)| grantor.table.parties[node.party].waits.iter().copied()).collect()
     }
 
-    /// A stuck actor's wait, the resource that cannot be had, and a stuck holder of it.
-    pub fn blocked_by(&self, grantor: &Grantor, party: u32) -> Option<(u32, u32, u32)> {
-        let table = &grantor.table;
-        for waiter in &table.parties[party].waits {
-            for ask in &table.waiter(*waiter).asks {
-                let Some(crowd) = table.resources.crowd(ask.resource) else {
-                    continue;
-                };
-                let holders = crowd.leases.iter().map(|slot| table.lease(*slot));
-                let mut stuck = Asked {
-                    wait: 0,
-                    access: ask.access,
-                    capacity: u64::from(table.capacity(ask.resource)),
-                    confirmed: crowd.confirmed,
-                    exclusive: 0,
-                    readers: 0,
-                    used: 0,
-                    behind: false,
-                };
-                let mut first = None;
-                for lease in holders.filter(|lease| !lease.is_apart()) {
-                    if self.node(lease.party).is_some_and(|node| !self.live[node]) {
-                        stuck.add(lease.access());
-                        first = first.or(Some(lease.party));
-                    }
-                }
-                if let (false, Some(holder)) = (stuck.is_met(false), first) {
-                    return Some((*waiter, ask.resource, holder));
+    /// What keeps a stuck actor stuck, by what is left after the reduction.
+    pub fn blocked_by(&self, party: u32) -> Option<Blocked> {
+        let node = &self.nodes[self.node(party)?];
+        for wait in node.first..node.first + node.waits {
+            let Wait { waiter, order, priority, first, .. } = self.waits[wait as usize];
+            let asks = (first..).zip(&self.asks[first as usize..]).take_while(|(_, asked)| asked.wait == wait);
+            for (ask, asked) in asks.filter(|(_, asked)| !asked.is_met(false)) {
+                let mut edges = self.edges[asked.edges as usize..].iter().take_while(|edge| edge.ask == ask);
+                let is_stuck = |edge: &&Edge| !self.live[edge.node as usize];
+                let stuck = edges.find(|edge| matches!(edge.frees, Frees::Lease(_)) && is_stuck(edge));
+                if let Some(edge) = stuck {
+                    let holder = self.nodes[edge.node as usize].party;
+                    return Some(Blocked { waiter, order, priority, resource: asked.resource, holder });
                 }
             }
         }

@@ -6,7 +6,7 @@
 
 mod graph;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Grantor;
 use super::table::lease::NONE;
@@ -17,18 +17,29 @@ use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::record::Record;
 use crate::refusal::{Cycle, Member, Refusal};
-use graph::Graph;
+use graph::{Blocked, Graph};
 
 /// What is left to look at.
 #[derive(Default)]
 pub(super) struct Cycles {
     suspects: VecDeque<u32>,
-    queued: BTreeSet<u32>,
+    /// Who is still among the suspects, and when it was last touched, counted in events.
+    queued: BTreeMap<u32, u64>,
+    events: u64,
     graph: Graph,
-    /// The actor being looked at, and whether the walk began in an earlier turn.
-    walking: Option<(u32, bool)>,
+    walking: Option<Walk>,
     /// Deadlocks that were reported and left standing, by a digest of their waits.
     reported: BTreeSet<u64>,
+}
+
+/// A walk that has begun.
+#[derive(Clone, Copy)]
+struct Walk {
+    suspect: u32,
+    /// The events before it.
+    since: u64,
+    /// The records before it.
+    applied: u64,
 }
 
 /// One member of a cycle: who, and which wait for which resource of the next one.
@@ -37,13 +48,30 @@ struct Link {
     party: u32,
     waiter: u32,
     resource: u32,
+    priority: u8,
+    order: u64,
 }
 
 impl Cycles {
     /// An event touched this actor: it may have become stuck.
     pub fn suspect(&mut self, party: u32) {
-        if self.queued.insert(party) {
+        self.events += 1;
+        if self.queued.insert(party, self.events).is_none() {
             self.suspects.push_back(party);
+        }
+    }
+
+    /// The walk told of all that it reached whether they are free. Who was not touched since it began is no suspect.
+    fn clear(&mut self, since: u64) {
+        let Self { queued, graph, .. } = self;
+        if graph.len() < queued.len() {
+            for party in graph.free_actors() {
+                if queued.get(&party).is_some_and(|touched| *touched <= since) {
+                    queued.remove(&party);
+                }
+            }
+        } else {
+            queued.retain(|party, touched| *touched > since || !graph.is_free_actor(*party));
         }
     }
 
@@ -64,48 +92,47 @@ impl Grantor {
         }
     }
 
-    /// Walks on, as far as one step may. A walk that took several turns is done again in one before anybody is told.
+    /// Walks on, as far as one step may. A walk during which something was put on record is done again in one step before
+    /// anybody is told.
     pub(super) fn look_for_cycles(&mut self, mut budget: usize) {
         let mut cycles = std::mem::take(&mut self.cycles);
         while budget > 0 {
-            let (suspect, before) = match cycles.walking.take() {
+            let walk = match cycles.walking.take() {
                 Some(walk) => walk,
                 None => match cycles.suspects.pop_front() {
                     None => break,
-                    Some(party) => {
-                        cycles.queued.remove(&party);
-                        if !self.could_be_stuck(party) {
+                    Some(suspect) => {
+                        if cycles.queued.remove(&suspect).is_none() || !self.could_be_stuck(suspect) {
                             budget -= 1;
                             continue;
                         }
-                        cycles.graph.start(party, self.table.parties.places());
-                        (party, false)
+                        cycles.graph.start(suspect, self.table.parties.places());
+                        Walk { suspect, since: cycles.events, applied: self.table.due.applied }
                     }
                 },
             };
             if !cycles.graph.explore(self, &mut budget) {
-                cycles.walking = Some((suspect, true));
+                cycles.walking = Some(walk);
                 break;
             }
-            if cycles.graph.is_free(true) {
-                continue;
-            }
-            if before {
-                cycles.graph.start(suspect, self.table.parties.places());
+            let mut free = cycles.graph.is_free(true);
+            cycles.clear(walk.since);
+            if !free && walk.applied != self.table.due.applied {
+                cycles.graph.start(walk.suspect, self.table.parties.places());
                 cycles.graph.explore(self, &mut usize::MAX.clone());
-                if cycles.graph.is_free(true) {
-                    continue;
-                }
+                free = cycles.graph.is_free(true);
             }
-            self.resolve(suspect, &mut cycles);
+            if !free {
+                self.resolve(walk.suspect, &mut cycles);
+            }
         }
         // What resolving raised is looked at like any other event.
-        cycles.suspects.extend(self.cycles.suspects.drain(..).filter(|party| cycles.queued.insert(*party)));
+        self.cycles.suspects.drain(..).for_each(|party| cycles.suspect(party));
         self.cycles = cycles;
     }
 
     /// Only who waits, and is waited for, can be part of a cycle.
-    fn could_be_stuck(&self, party: u32) -> bool {
+    pub(super) fn could_be_stuck(&self, party: u32) -> bool {
         let actor = &self.table.parties[party];
         if actor.waits.is_empty() || !self.is_actor(party) || mutants::on(Mutant::CyclesOverlooked) {
             return false;
@@ -144,16 +171,12 @@ impl Grantor {
             return;
         }
         let links = self.cycle_of(stuck.unwrap_or(suspect), &cycles.graph);
-        let signature = links.iter().fold(0u64, |sum, link| {
-            let order = self.table.waiter(link.waiter).order;
-            sum.wrapping_add(order.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
-        });
+        let signature = links
+            .iter()
+            .fold(0u64, |sum, link| sum.wrapping_add(link.order.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)));
         let victim = *links
             .iter()
-            .min_by_key(|link| {
-                let wait = self.table.waiter(link.waiter);
-                (wait.priority, std::cmp::Reverse(wait.order))
-            })
+            .min_by_key(|link| (link.priority, std::cmp::Reverse(link.order)))
             .expect("a cycle has members");
         let policy = self
             .table
@@ -199,6 +222,7 @@ impl Grantor {
                 self.end_lease(slot, Reason::Deadlock, "");
             }
         }
+        self.settle_priorities(limits::EDGES_PER_STEP);
     }
 
     /// Those before it in the queue wait for it: it may pass them as soon as there is room.
@@ -225,9 +249,10 @@ impl Grantor {
                 return path.split_off(seen[node] as usize);
             }
             seen[node] = path.len() as u32;
-            let (waiter, resource, next) = graph.blocked_by(self, party).expect("a stuck actor waits for a stuck one");
-            path.push(Link { party, waiter, resource });
-            party = next;
+            let blocked = graph.blocked_by(party).expect("a stuck actor waits for a stuck one");
+            let Blocked { waiter, order, priority, resource, holder } = blocked;
+            path.push(Link { party, waiter, resource, priority, order });
+            party = holder;
         }
     }
 

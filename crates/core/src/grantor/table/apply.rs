@@ -19,6 +19,7 @@ pub(crate) type Misfit = &'static str;
 impl Table {
     /// Changes the state by one fact, at the time of its batch.
     pub fn apply(&mut self, record: &Record<'_>) -> Result<(), Misfit> {
+        self.due.applied += 1;
         match record {
             Record::Created { cluster, incarnation, max_ttl } => {
                 if self.identity.is_some() {

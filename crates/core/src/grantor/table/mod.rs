@@ -86,6 +86,8 @@ pub(crate) struct Due {
     pub listening: bool,
     /// How many charters raise the token on renewal.
     pub rotating: usize,
+    /// How many records were applied: while it stands still, nobody began to hold or to wait, or stopped.
+    pub applied: u64,
 }
 
 /// A lease that has just ended.
@@ -165,6 +167,7 @@ impl Table {
                 let_go: Vec::new(),
                 listening: false,
                 rotating: 0,
+                applied: 0,
             },
         }
     }
@@ -184,10 +187,15 @@ impl Table {
         if self.charters.is_empty() { None } else { self.charters.find(name).map(|(_, charter)| charter) }
     }
 
+    /// The same by place; without charters no name is read.
+    pub fn charter_of(&self, resource: u32) -> Option<&Charter> {
+        if self.charters.is_empty() { None } else { self.charter(self.resources.name(resource)) }
+    }
+
     /// Units of a resource: as set, as its charter says, or one.
     pub fn capacity(&self, resource: u32) -> u32 {
         let set = self.resources.crowd(resource).and_then(|crowd| crowd.capacity);
-        set.or_else(|| self.charter(self.resources.name(resource)).and_then(|charter| charter.capacity)).unwrap_or(1)
+        set.or_else(|| self.charter_of(resource).and_then(|charter| charter.capacity)).unwrap_or(1)
     }
 
     pub fn lease(&self, slot: u32) -> &Lease {

@@ -11,6 +11,9 @@ use crate::store::index::{Index, NameHash};
 use crate::store::pages::Pages;
 use crate::store::texts::{TextAt, Texts};
 
+/// Names forgotten together, at most.
+const TOGETHER: usize = 256;
+
 /// A name with somebody or something behind it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resource {
@@ -29,6 +32,9 @@ pub(crate) struct Resources {
     index: Index,
     pub names: Texts,
     pub hash: NameHash,
+    /// Names that nothing stands behind any more, while they are to be forgotten together.
+    leaving: Vec<(u64, u32)>,
+    together: bool,
 }
 
 impl Resources {
@@ -41,6 +47,8 @@ impl Resources {
             index: Index::new(),
             names: Texts::new(),
             hash,
+            leaving: Vec::new(),
+            together: false,
         }
     }
 
@@ -59,6 +67,7 @@ impl Resources {
 
     /// The resource's place; a new one if the name is new.
     pub fn enter(&mut self, name: &str) -> u32 {
+        self.leave();
         let hash = self.hash.hash(name.as_bytes());
         if let Some(place) = self.find_hashed(hash, name) {
             return place;
@@ -88,13 +97,28 @@ impl Resources {
             }
             self.crowds[resource.crowd] = None;
             self.vacant_crowds.push(resource.crowd);
+            self.places[place].crowd = NONE;
         }
-        let hash = self.hash.hash(self.names.bytes(resource.name));
-        let known = self.index.remove(hash, place);
-        assert!(known, "a resource is indexed under its name");
-        self.names.free(resource.name);
-        self.places[place] = Resource { crowd: NONE, ..resource };
-        self.vacant.push(place);
+        self.leaving.push((self.hash.hash(self.names.bytes(resource.name)), place));
+        if !self.together || self.leaving.len() == TOGETHER {
+            self.leave();
+        }
+    }
+
+    /// From here on names are forgotten together: the index is looked at for many of them at once, and they need not
+    /// wait for memory one after another. Ends with [`leave`](Self::leave).
+    pub fn leave_together(&mut self) {
+        self.together = true;
+    }
+
+    /// Forgets the names that were to be forgotten together.
+    pub fn leave(&mut self) {
+        self.together = false;
+        self.index.remove_all(&self.leaving);
+        for (_, place) in self.leaving.drain(..) {
+            self.names.free(self.places[place].name);
+            self.vacant.push(place);
+        }
     }
 
     pub fn name(&self, place: u32) -> &str {

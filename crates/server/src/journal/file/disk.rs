@@ -54,7 +54,7 @@ pub struct Whereabouts {
     pub device: u64,
     /// Its number there.
     pub inode: u64,
-    /// The machine, in at most [`MACHINE_BYTES`] bytes; empty if the machine does not say.
+    /// The machine, in at most 64 bytes; empty if the machine does not say.
     pub machine: String,
 }
 

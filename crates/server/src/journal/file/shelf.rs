@@ -66,13 +66,16 @@ impl<D: Disk> FileShelf<D> {
         let file = shared.disk.create(draft).map_err(told)?;
         let header = header::Snapshot::encode(shared.journal, sequence, snapshot);
         shared.disk.write(&file, 0, &header).map_err(told)?;
+        let sync = || shared.disk.sync(&file).map_err(|error| shared.fail(draft, &error));
         let mut at = header.len() as u64;
-        for some in snapshot.chunks(PACE) {
+        for (number, some) in snapshot.chunks(PACE).enumerate() {
+            if number > 0 {
+                sync()?;
+            }
             shared.disk.write(&file, at, some).map_err(told)?;
-            shared.disk.sync(&file).map_err(|error| shared.fail(draft, &error))?;
             at += some.len() as u64;
         }
-        shared.disk.sync(&file).map_err(|error| shared.fail(draft, &error))
+        sync()
     }
 
     /// Keeps the log since the older of two snapshots, so that the newer one may be damaged.
