@@ -105,6 +105,7 @@ impl Flavour {
                     (2, Kind::Cancel),
                     (1, Kind::HandOff),
                     (1, Kind::Units),
+                    (style, Kind::Pins),
                     (2, Kind::Retry),
                 ],
                 waits: vec![20_000],

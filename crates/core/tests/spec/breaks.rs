@@ -107,7 +107,9 @@ impl World {
         self.snapshot = None;
         self.pass(outage);
         let ahead = self.ahead_of_the_clock();
-        let floor = (floor || ahead).then(|| number(self.highest.max(self.counter()) + 5));
+        // An operator's floor may lie above what the clock alone would give.
+        let above = self.highest.max(self.counter()).max((self.wall + 60_000) << 22);
+        let floor = (floor || ahead).then(|| number(above + 5));
         let incarnation = identity::incarnation(self.spec.incarnation + 1);
         self.see("a restore");
         let last = &self.journal.last().expect("the creation is kept").1;

@@ -173,8 +173,6 @@ pub struct Spec {
     pub waits_ever: u64,
     pub places: BTreeMap<Name, Place>,
     pub deadlocks: u64,
-    /// Actors of deadlocks that are only reported.
-    pub hidden: BTreeSet<Actor>,
     pub units: Units,
     /// The driver's clock when this tenure began to serve, and the grantor time then; and at the last turn.
     pub anchor: (u64, u64),
@@ -200,7 +198,6 @@ impl Spec {
             waits_ever: 0,
             places: BTreeMap::new(),
             deadlocks: 0,
-            hidden: BTreeSet::new(),
             units: Units::default(),
             anchor: (0, 0),
             last_turn: 0,

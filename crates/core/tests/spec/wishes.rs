@@ -113,7 +113,7 @@ pub fn ask(world: &World, seed: u64) -> Option<(Request, Command<'static>)> {
             _ => Command::Veto { held: hold(world, &mut chance)?, for_ms: chance.pick(&[0, 200, 200, 900]) },
         },
         Kind::Pins => match chance.below(2) {
-            0 => Command::Pin { held: held(world, &mut chance)?, at: chance.below(20) },
+            0 => Command::Pin { held: reader(world, &mut chance)?, at: chance.below(20) },
             _ => Command::Collect { resource: resource(world, &mut chance), below: chance.below(20) },
         },
         Kind::Operator => match chance.below(2) {
@@ -232,15 +232,24 @@ fn held(world: &World, chance: &mut Chance) -> Option<Held<'static>> {
 
 /// Mostly a lease that counts in units.
 fn hold(world: &World, chance: &mut Chance) -> Option<Held<'static>> {
-    let is_hold = |grant: &&KnownGrant| {
+    with_access(world, chance, |access| matches!(access, Access::Units(_)))
+}
+
+/// Mostly a reader's lease.
+fn reader(world: &World, chance: &mut Chance) -> Option<Held<'static>> {
+    with_access(world, chance, |access| access == Access::Shared)
+}
+
+fn with_access(world: &World, chance: &mut Chance, right: impl Fn(Access) -> bool) -> Option<Held<'static>> {
+    let is_right = |grant: &&KnownGrant| {
         let lease = world.spec.leases.get(grant.lease.slot as usize);
-        lease.is_some_and(|lease| lease.end.is_none() && matches!(lease.access, Access::Units(_)))
+        lease.is_some_and(|lease| lease.end.is_none() && right(lease.access))
     };
-    let holds: Vec<&KnownGrant> = world.grants.iter().filter(is_hold).collect();
-    if holds.is_empty() || chance.one_in(8) {
+    let some: Vec<&KnownGrant> = world.grants.iter().filter(is_right).collect();
+    if some.is_empty() || chance.one_in(8) {
         return held(world, chance);
     }
-    let grant = chance.pick(&holds);
+    let grant = chance.pick(&some);
     Some(Held::by_id(grant.lease, grant.number))
 }
 

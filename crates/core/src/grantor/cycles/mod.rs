@@ -30,6 +30,9 @@ pub(super) struct Cycles {
     walking: Option<Walk>,
     /// Deadlocks that were reported and left standing, by a digest of their waits.
     reported: BTreeSet<u64>,
+    /// Who was found stuck in or behind one of them, and the records before that: with any other it may be stuck otherwise.
+    standing: BTreeSet<u32>,
+    stood: u64,
 }
 
 /// A walk that has begun.
@@ -96,6 +99,10 @@ impl Grantor {
     /// anybody is told.
     pub(super) fn look_for_cycles(&mut self, mut budget: usize) {
         let mut cycles = std::mem::take(&mut self.cycles);
+        if cycles.stood != self.table.due.applied {
+            cycles.stood = self.table.due.applied;
+            std::mem::take(&mut cycles.standing).into_iter().for_each(|party| cycles.suspect(party));
+        }
         while budget > 0 {
             let walk = match cycles.walking.take() {
                 Some(walk) => walk,
@@ -183,6 +190,7 @@ impl Grantor {
             .charter(self.table.resources.name(victim.resource))
             .map_or(OnDeadlock::RefuseWait, |charter| charter.deadlock);
         if cycles.reported.contains(&signature) {
+            cycles.standing.insert(suspect);
             if stuck != Some(suspect) {
                 // Those before it will stay there: it need not stay behind them.
                 self.table.parties[suspect].waits.clone().into_iter().for_each(|waiter| self.let_pass(waiter));
