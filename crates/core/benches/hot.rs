@@ -53,13 +53,8 @@ fn expire_a_million(bencher: Bencher<'_, '_>) {
     bencher
         .counter(ItemsCount::new(MILLION))
         .with_inputs(|| {
-            let (mut world, _) = World::holding(MILLION);
-            // Quiet turns up to the last millisecond, so that nothing is a stall.
-            (0..world::TTL / 50 - 1).for_each(|_| {
-                world.later(50);
-                world.turn();
-            });
-            world.later(50);
+            let (mut world, _) = World::holding_for(MILLION, 10_000);
+            world.pass_until_end(10_000);
             world
         })
         .bench_local_refs(|world| {

@@ -42,12 +42,6 @@ fn queue_up(access: Access) -> (World, Lease) {
     (world, holder)
 }
 
-fn settle(world: &mut World) {
-    while world.grantor.next_deadline() == Some(world.grantor.last_turn()) {
-        world.turn();
-    }
-}
-
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn enqueue(bencher: Bencher<'_, '_>) {
     bencher.counter(ItemsCount::new(CROWD)).bench_local(|| queue_up(Access::Exclusive));
@@ -60,7 +54,7 @@ fn grant_one_by_one(bencher: Bencher<'_, '_>) {
         .counter(ItemsCount::new(CROWD))
         .with_inputs(|| {
             let (mut world, holder) = queue_up(Access::Exclusive);
-            settle(&mut world);
+            world.settle();
             (world, holder)
         })
         .bench_local_refs(|(world, holder)| {
@@ -79,7 +73,7 @@ fn grant_all_readers(bencher: Bencher<'_, '_>) {
         .counter(ItemsCount::new(CROWD))
         .with_inputs(|| {
             let (mut world, holder) = queue_up(Access::Shared);
-            settle(&mut world);
+            world.settle();
             (world, holder)
         })
         .bench_local_refs(|(world, holder)| {
@@ -90,53 +84,52 @@ fn grant_all_readers(bencher: Bencher<'_, '_>) {
         });
 }
 
-/// Each of so many actors holds one resource and waits for the next one's; only the last wait is missing.
-fn chain(length: usize, backwards: bool) -> (World, Vec<SessionId>, Vec<String>) {
-    let mut world = World::new();
-    let sessions = sessions(&mut world);
-    let actors = actors();
-    let names = names(0..length as u32);
-    for (n, name) in names.iter().enumerate() {
-        world.ask_in(0, sessions[n % 100], &actors[n / 100], name, Access::Exclusive);
-        if n % TURN == 0 {
-            world.turn();
-        }
-    }
-    world.turn();
-    for n in 0..length - 1 {
-        let n = if backwards { length - 2 - n } else { n };
-        world.ask_in(0, sessions[n % 100], &actors[n / 100], &names[n + 1], Access::Exclusive);
-        if n % TURN == 0 {
-            world.turn();
-        }
-    }
-    settle(&mut world);
-    (world, sessions, actors)
-}
-
 /// From the wait that closes the cycle to the turn that reports it.
 #[divan::bench(args = [1_000, 10_000, 50_000, 100_000], sample_count = 5, sample_size = 1)]
-fn close_a_cycle(bencher: Bencher<'_, '_>, length: usize) {
-    bencher.counter(ItemsCount::new(length)).with_inputs(|| chain(length, false)).bench_local_refs(
-        |(world, sessions, actors)| {
-            let last = length - 1;
-            let first = &names(0..1)[0];
-            world.ask_in(0, sessions[last % 100], &actors[last / 100], first, Access::Exclusive);
+fn close_a_cycle(bencher: Bencher<'_, '_>, length: u32) {
+    bencher.counter(ItemsCount::new(length)).with_inputs(|| World::ring(length)).bench_local_refs(|(world, last)| {
+        last.ask(world);
+        world.turn();
+        while !world.out.notices.iter().any(|notice| matches!(notice.event, Event::Deadlock(_))) {
+            assert!(world.has_more_to_do(), "a cycle is found");
             world.turn();
-            while !world.out.notices.iter().any(|notice| matches!(notice.event, Event::Deadlock(_))) {
-                assert!(world.grantor.next_deadline() == Some(world.grantor.last_turn()), "a cycle is found");
+        }
+    });
+}
+
+/// Each waits for the one that comes next, begun at the head or at the tail.
+#[divan::bench(args = [1_000, 10_000, 50_000, 100_000], sample_count = 3, sample_size = 1)]
+fn build_a_chain_from_its_head(bencher: Bencher<'_, '_>, length: u32) {
+    bencher
+        .counter(ItemsCount::new(length))
+        .with_inputs(World::new)
+        .bench_local_refs(|world| world.chain(length, false));
+}
+
+#[divan::bench(args = [1_000, 10_000, 50_000, 100_000], sample_count = 3, sample_size = 1)]
+fn build_a_chain_from_its_tail(bencher: Bencher<'_, '_>, length: u32) {
+    bencher
+        .counter(ItemsCount::new(length))
+        .with_inputs(World::new)
+        .bench_local_refs(|world| world.chain(length, true));
+}
+
+/// A session ends with all it carries, in one step; the turn tells the ends.
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn end_a_session_with_100_000_leases(bencher: Bencher<'_, '_>) {
+    bencher
+        .counter(ItemsCount::new(CROWD))
+        .with_inputs(|| {
+            let mut world = World::new();
+            let session = world.open_session("one");
+            for names in names(0..CROWD).chunks(TURN) {
+                names.iter().for_each(|name| world.ask_in(0, session, "", name, Access::Exclusive));
                 world.turn();
             }
-        },
-    );
-}
-
-#[divan::bench(args = [1_000, 10_000, 50_000, 100_000], sample_count = 3, sample_size = 1)]
-fn build_a_chain_from_its_head(bencher: Bencher<'_, '_>, length: usize) {
-    bencher.counter(ItemsCount::new(length)).bench_local(|| chain(length, false));
-}
-
-#[divan::bench(args = [1_000, 10_000, 50_000, 100_000], sample_count = 3, sample_size = 1)]
-fn build_a_chain_from_its_tail(bencher: Bencher<'_, '_>, length: usize) {
-    bencher.counter(ItemsCount::new(length)).bench_local(|| chain(length, true));
+            (world, session)
+        })
+        .bench_local_refs(|(world, session)| {
+            world.ask(0, Command::CloseSession { session: *session });
+            world.turn();
+        });
 }

@@ -12,11 +12,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use leasehold_core::command::{Acquire, Answer, Command, Input, Request};
+use leasehold_core::command::{Acquire, Answer, Command, Input, OpenSession, Request, RequestId};
 use leasehold_core::fence::{Mark, Verdict, admit};
 use leasehold_core::grantor::{Grantor, Opening, Output, Recovered, recover};
-use leasehold_core::ids::LeaseId;
+use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Reason, Rung};
+use leasehold_core::limits;
 use leasehold_core::mutants::{MARKER, Mutant, choose};
 use leasehold_core::name::Name;
 use leasehold_core::record::{Header, Record};
@@ -67,6 +68,8 @@ fn checks() -> Vec<Check> {
     checks.push(("rule: fences".into(), Box::new(fences_hold)));
     checks.push(("rule: a full journal".into(), Box::new(a_full_journal_begins_nothing)));
     checks.push(("rule: ends are guarded".into(), Box::new(ends_are_guarded)));
+    checks.push(("rule: batches are chained".into(), Box::new(batches_are_chained)));
+    checks.push(("rule: requests are bounded".into(), Box::new(requests_are_bounded)));
     for (name, which) in [
         ("model: overlap", Which::Overlap),
         ("model: tokens", Which::Tokens),
@@ -168,6 +171,38 @@ fn ends_are_guarded() -> Result<(), String> {
     match recovered.apply(&forged) {
         Err(_) => Ok(()),
         Ok(()) => Err("an end under another token was taken".to_owned()),
+    }
+}
+
+/// A1: a batch that does not follow the one before it is damage.
+fn batches_are_chained() -> Result<(), String> {
+    let (_, batches, _) = one_grant();
+    let mut recovered = recover(1, None, batches.iter().map(Vec::as_slice)).map_err(|e| e.to_string())?;
+    let mut stray = Vec::new();
+    Header { chain: [7; 32], time: Millis(0), wall: AT.wall }.encode(&mut stray);
+    Record::Idle.encode(&mut stray);
+    match recovered.apply(&stray) {
+        Err(_) => Ok(()),
+        Ok(()) => Err("a batch that follows nothing was taken".to_owned()),
+    }
+}
+
+/// X2: a client that acknowledges nothing is refused before it fills the memory.
+fn requests_are_bounded() -> Result<(), String> {
+    let (mut grantor, _, _) = one_grant();
+    let open = OpenSession { holder: "app", ttl_ms: 60_000, secret: [1; 32], waits_only: false };
+    grantor.step(AT, &Input::Asked(Request::tagged(2), Command::OpenSession(open)));
+    let session = SessionId { slot: 0, reuse: 0 };
+    for sequence in 1..=limits::REQUESTS_PER_SESSION as u64 + 1 {
+        let id = Some(RequestId { session, sequence, lowest: 1, digest: 0 });
+        let request = Request { tag: sequence, id, shown: None };
+        grantor.step(AT, &Input::Asked(request, Command::Collect { resource: "log", below: sequence }));
+    }
+    let mut out = Output::default();
+    grantor.take_output(&mut out);
+    match out.replies.last().map(|reply| &reply.answer) {
+        Some(Answer::Refused(Refusal::Exhausted { .. })) => Ok(()),
+        other => Err(format!("one request too many was answered {other:?}")),
     }
 }
 

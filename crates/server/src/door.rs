@@ -25,9 +25,7 @@ pub async fn serve(listener: TcpListener, api: Api, connections: usize, mut clos
         let _ = closed.wait_for(|closed| *closed).await;
     };
     let served = axum::serve(listener, router(api)).with_graceful_shutdown(closing).await;
-    served.unwrap_or_else(|never| match never {
-        error => unreachable!("serving ends only by closing: {error}"),
-    });
+    served.expect("serving ends only by closing");
 }
 
 /// Everything that is served.

@@ -1,6 +1,18 @@
 //! The process around a grantor: it drains, steps, appends, and only then tells.
 //!
-//! Nothing is served yet. The turn (`driver.rs`), the journals, the API and the metrics come with the server; the journal
-//! on etcd and the standbys come when one machine is not enough. What they will drive is there: [`leasehold_core`].
+//! The journals, the turn ([`driver`]), the doors ([`door`], [`api`]) and the figures ([`meter`]) are here. Still owed:
+//! snapshots taken while serving, backup and restore, the configuration file, and the journal on etcd.
 
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod clock;
+pub mod desk;
+pub mod door;
+pub mod driver;
+pub mod inbox;
 pub mod journal;
+pub mod meter;
+pub mod secret;
+pub mod server;
+pub mod watch;

@@ -92,7 +92,11 @@ impl Default for Meter {
         registry.register("sessions", "Sessions alive", meter.sessions.clone());
         registry.register("waiters", "Waiters", meter.waiters.clone());
         registry.register("deadlocks", "Deadlocks found", meter.deadlocks.clone());
-        registry.register("stalled_milliseconds", "Served time in which the grantor stood still", meter.stalled_ms.clone());
+        registry.register(
+            "stalled_milliseconds",
+            "Served time in which the grantor stood still",
+            meter.stalled_ms.clone(),
+        );
         registry.register("expiry_lag_milliseconds", "How late the last turn was", meter.expiry_lag_ms.clone());
         registry.register("journal_full", "Appends refused for want of room", meter.full.clone());
         registry.register(
@@ -129,10 +133,12 @@ impl Meter {
             if let Answer::Refused(refusal) = &reply.answer {
                 self.answers.get_or_create(&CodeLabel { code: refusal.code() }).inc();
                 match refusal {
-                    Refusal::Stale { .. } => drop(self.stale_token.inc()),
-                    Refusal::Lost(reason) => drop(self.rejected(reason.word())),
-                    Refusal::NotCurrent(NotCurrent::Unknown) => drop(self.rejected("unknown")),
-                    Refusal::NotCurrent(NotCurrent::NotHolder) => drop(self.rejected("not_holder")),
+                    Refusal::Stale { .. } => {
+                        self.stale_token.inc();
+                    }
+                    Refusal::Lost(reason) => self.rejected(reason.word()),
+                    Refusal::NotCurrent(NotCurrent::Unknown) => self.rejected("unknown"),
+                    Refusal::NotCurrent(NotCurrent::NotHolder) => self.rejected("not_holder"),
                     Refusal::NotCurrent(NotCurrent::Superseded) => {
                         self.stale_token.inc();
                         self.rejected("superseded");

@@ -20,6 +20,7 @@ pub struct World {
     pub grantor: Grantor,
     pub out: Output,
     ms: u64,
+    ttl: u64,
 }
 
 /// A lease as its holder names it.
@@ -40,18 +41,77 @@ impl World {
         let mut out = Output::default();
         grantor.take_output(&mut out);
         grantor.serve(at(0));
-        Self { grantor, out, ms: 0 }
+        Self { grantor, out, ms: 0, ttl: TTL }
     }
 
     /// A world in which so many leases are held, and those leases.
     pub fn holding(count: u32) -> (Self, Vec<Lease>) {
+        Self::holding_for(count, TTL)
+    }
+
+    /// The same, for a ttl of its own.
+    pub fn holding_for(count: u32, ttl: u64) -> (Self, Vec<Lease>) {
         let mut world = Self::new();
+        world.ttl = ttl;
         let names = names(0..count);
         let mut leases = Vec::with_capacity(names.len());
         for names in names.chunks(TURN) {
             world.acquire_turn(names, &mut leases);
         }
         (world, leases)
+    }
+
+    /// Each of so many actors holds one resource and waits for the next one's. Only the last wait is missing.
+    pub fn ring(length: u32) -> (Self, LastWait) {
+        let mut world = Self::new();
+        let last = world.chain(length, false);
+        (world, last)
+    }
+
+    /// The same in this world, the waits begun from the first to the last or the other way round.
+    pub fn chain(&mut self, length: u32, backwards: bool) -> LastWait {
+        let sessions: Vec<SessionId> = (0..100).map(|n| self.open_session(&format!("session-{n}"))).collect();
+        let actors: Vec<String> = (0..length.div_ceil(100)).map(|n| format!("actor-{n}")).collect();
+        let names = names(0..length);
+        let who = |n: usize| (sessions[n % 100], actors[n / 100].as_str());
+        let length = length as usize;
+        for (n, name) in names.iter().enumerate() {
+            self.ask_in(0, who(n).0, who(n).1, name, Access::Exclusive);
+            if n % TURN == 0 {
+                self.turn();
+            }
+        }
+        self.turn();
+        for n in 0..length - 1 {
+            let n = if backwards { length - 2 - n } else { n };
+            self.ask_in(0, who(n).0, who(n).1, &names[n + 1], Access::Exclusive);
+            if n % TURN == 0 {
+                self.turn();
+            }
+        }
+        self.settle();
+        let (session, actor) = who(length - 1);
+        LastWait { session, actor: actor.to_owned(), resource: names[0].clone() }
+    }
+
+    pub fn has_more_to_do(&self) -> bool {
+        self.grantor.next_deadline() == Some(self.grantor.last_turn())
+    }
+
+    /// Turns until nothing is left to do.
+    pub fn settle(&mut self) {
+        while self.has_more_to_do() {
+            self.turn();
+        }
+    }
+
+    /// Quiet turns up to the moment at which what began at zero ends, so that nothing is a stall.
+    pub fn pass_until_end(&mut self, ttl: u64) {
+        while self.ms + 50 < ttl {
+            self.ms += 50;
+            self.turn();
+        }
+        self.ms = ttl;
     }
 
     pub fn later(&mut self, ms: u64) {
@@ -78,7 +138,7 @@ impl World {
     /// Acquires all of these in one turn and adds the leases.
     pub fn acquire_turn(&mut self, names: &[String], leases: &mut Vec<Lease>) {
         for (i, name) in names.iter().enumerate() {
-            self.ask(i as u64, Command::Acquire(Acquire::exclusive(name, holder_of(i), TTL)));
+            self.ask(i as u64, Command::Acquire(Acquire::exclusive(name, holder_of(i), self.ttl)));
         }
         self.turn();
         leases.extend(self.out.replies.iter().map(|reply| granted(&reply.answer)));
@@ -97,7 +157,10 @@ impl World {
     }
 
     pub fn open_session(&mut self, holder: &str) -> SessionId {
-        let open = OpenSession { holder, ttl_ms: TTL, secret: [7; 32], waits_only: false };
+        self.opened_session(OpenSession { holder, ttl_ms: TTL, secret: [7; 32], waits_only: false })
+    }
+
+    pub fn opened_session(&mut self, open: OpenSession<'_>) -> SessionId {
         self.ask(0, Command::OpenSession(open));
         self.turn();
         match self.out.replies[..] {
@@ -115,6 +178,19 @@ impl World {
         let session = Some(session);
         let acquire = Acquire { resource, holder, session, access, slots: None, ttl_ms: None, terms };
         self.ask(tag, Command::Acquire(acquire));
+    }
+}
+
+/// The wait that closes a ring.
+pub struct LastWait {
+    session: SessionId,
+    actor: String,
+    resource: String,
+}
+
+impl LastWait {
+    pub fn ask(&self, world: &mut World) {
+        world.ask_in(0, self.session, &self.actor, &self.resource, Access::Exclusive);
     }
 }
 

@@ -91,8 +91,6 @@ impl Grantor {
     fn end_if_over(&mut self, slot: u32, brings_progress: bool) -> Result<(), Refusal> {
         let now = self.now();
         let late = self.turn().late;
-        let lease = self.table.lease(slot);
-        let (rides, session) = (lease.rides(), self.table.parties[lease.party].session);
         let (deadline, reason) = self.table.lease_deadline(slot, now);
         let late = late && !mutants::on(Mutant::LateRenewalRefused);
         let excused = reason == Reason::Ttl || (reason == Reason::Stalled && brings_progress);
@@ -102,9 +100,13 @@ impl Grantor {
             }
             return Err(Refusal::Lost(reason));
         }
-        if rides && self.table.session_deadline(session, now) <= now && !late {
-            self.end_session(session, Reason::Ttl);
-            return Err(Refusal::Lost(Reason::Session));
+        let lease = self.table.lease(slot);
+        if lease.rides() && !late {
+            let session = self.table.parties[lease.party].session;
+            if self.table.session_deadline(session, now) <= now {
+                self.end_session(session, Reason::Ttl);
+                return Err(Refusal::Lost(Reason::Session));
+            }
         }
         Ok(())
     }

@@ -84,6 +84,9 @@ impl Grantor {
     /// goes, then what is still there to inherit comes back: so nobody stays urgent only because those who wait for each
     /// other were.
     pub(super) fn settle_priorities(&mut self, mut budget: usize) {
+        if !self.has_priorities_to_settle() {
+            return;
+        }
         self.falls.extend(self.table.due.let_go.drain(..));
         while budget > 0 && !self.falls.is_empty() {
             budget = budget.saturating_sub(1 + self.fall_back());

@@ -47,9 +47,10 @@ impl Texts {
         let len = u16::try_from(text.len()).expect("a text has at most 65,535 bytes");
         let size = block_size(text.len());
         let at = self.fit(class(size)).unwrap_or_else(|| self.grow());
-        self.unlink(at);
-        let rest = self.free_size(at) - size;
-        self.mark(at, size + rest, false);
+        let free = self.free_size(at);
+        self.unlink(at, free);
+        self.mark(at, free, false);
+        let rest = free - size;
         if rest > 0 {
             self.link(at + size, rest);
         }
@@ -63,9 +64,8 @@ impl Texts {
     /// The bytes of a text, for comparing and hashing.
     pub fn bytes(&self, at: TextAt) -> &[u8] {
         let (chunk, from) = place(at.0.get());
-        let bytes = &self.chunks[chunk].bytes[from..];
-        let len = usize::from(u16::from_le_bytes([bytes[0], bytes[1]]));
-        &bytes[HEAD..HEAD + len]
+        let (len, bytes) = self.chunks[chunk].bytes[from..].split_first_chunk().expect("a text has a length");
+        &bytes[..usize::from(u16::from_le_bytes(*len))]
     }
 
     /// The text, for showing.
@@ -75,22 +75,29 @@ impl Texts {
 
     /// Forgets a text; its place may serve another from now on.
     pub fn free(&mut self, at: TextAt) {
-        assert!(!self.begins_free(at.0.get()), "a text is freed once");
         let mut size = block_size(self.bytes(at).len());
         let mut at = at.0.get();
+        assert!(!self.begins_free(at), "a text is freed once");
         // It wraps to zero, a chunk's start, behind the last granule of the last chunk.
         let after = at.wrapping_add(size);
         if !after.is_multiple_of(CHUNK) && self.begins_free(after) {
-            size += self.free_size(after);
-            self.unlink(after);
-            self.mark(after, self.free_size(after), false);
+            let free = self.free_size(after);
+            self.unlink(after, free);
+            self.mark(after, free, false);
+            size += free;
         }
         if !at.is_multiple_of(CHUNK) && self.ends_free(at - 1) {
-            let before = if self.begins_free(at - 1) { 1 } else { self.word(at - 1, 0) };
-            at -= before;
-            size += before;
-            self.unlink(at);
-            self.mark(at, before, false);
+            let free = if self.begins_free(at - 1) { 1 } else { self.word(at - 1, 0) };
+            at -= free;
+            self.mark(at, free, false);
+            // Names that come together often go together: most of the time the block before just grows.
+            if class(free) == class(free + size) {
+                self.mark(at, free + size, true);
+                self.set_size(at, free + size);
+                return;
+            }
+            self.unlink(at, free);
+            size += free;
         }
         self.link(at, size);
     }
@@ -131,15 +138,20 @@ impl Texts {
         if next != NONE {
             self.set_word(next, 1, at);
         }
+        self.set_size(at, size);
+        self.mark(at, size, true);
+    }
+
+    /// Notes the size of a free block; that of a single granule is told by its bits.
+    fn set_size(&mut self, at: u32, size: u32) {
         if size > 1 {
             self.set_word(at + 1, 0, size);
             self.set_word(at + (size - 1), 0, size);
         }
-        self.mark(at, size, true);
     }
 
-    /// Takes a free block out of its list.
-    fn unlink(&mut self, at: u32) {
+    /// Takes a free block of this size out of its list.
+    fn unlink(&mut self, at: u32, size: u32) {
         let (next, previous) = (self.word(at, 0), self.word(at, 1));
         if next != NONE {
             self.set_word(next, 1, previous);
@@ -148,7 +160,7 @@ impl Texts {
             self.set_word(previous, 0, next);
             return;
         }
-        let class = class(self.free_size(at));
+        let class = class(size);
         self.heads[class] = next;
         if next == NONE {
             self.filled[class / 64] &= !(1 << (class % 64));

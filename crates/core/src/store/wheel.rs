@@ -127,8 +127,7 @@ impl Wheel {
                 if !spend(budget) {
                     return;
                 }
-                let id = self.lists[list].first;
-                self.unlink(id);
+                let id = self.pop(list);
                 let deadline = deadline_of(id).0;
                 if front.level == 0 {
                     self.settle(id, front.start, deadline, due);
@@ -183,6 +182,19 @@ impl Wheel {
             self.links[last].next = id;
             self.links[id] = Link { previous: last, next: LIST | list as u32 };
         }
+    }
+
+    /// Takes the first id out of a list. Its own link is left as it was.
+    fn pop(&mut self, list: usize) -> u32 {
+        let id = self.lists[list].first;
+        let next = self.links[id].next;
+        if next & LIST == 0 {
+            self.lists[list].first = next;
+            self.links[next].previous = LIST | list as u32;
+        } else {
+            self.filled[list / SLOTS][list % SLOTS / 64] &= !(1 << (list % 64));
+        }
+        id
     }
 
     /// Takes an id out of its list. Its own link is left as it was.

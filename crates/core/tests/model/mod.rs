@@ -1,7 +1,7 @@
 //! Small worlds around the real grantor, searched to the end: every order of events within the bounds that each file states.
 //!
-//! A grantor is not copied from state to state but made again: from the snapshot it opened from, and the turns it took
-//! since. Two states are one if what is on record, what is only in memory and what the world remembers are the same.
+//! A grantor is not copied from state to state but made again: from what was on record when it opened, and the turns it
+//! took since; every second tenure is recovered from a snapshot, the others from all batches. Two states are one if what is on record, what is only in memory and what the world remembers are the same.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -10,13 +10,15 @@ pub mod renewal;
 pub mod target;
 pub mod tokens;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use leasehold_core::command::{Answer, Command, Input, Request, Which as Lease};
-use leasehold_core::grantor::{Grantor, Opening, Output, Recovered, Restoring};
+use leasehold_core::command::{Answer, Command, Input, Reply, Request, Which as Lease};
+use leasehold_core::grantor::{Grantor, Opening, Output, Recovered, Restoring, recover};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::Rung;
 use leasehold_core::time::{Instant, Now, Wall};
@@ -83,6 +85,7 @@ impl Summary {
         M::State: Hash + fmt::Debug + Send + Sync + Clone + PartialEq + 'static,
         M::Action: fmt::Debug + Send + Sync + Clone + PartialEq + 'static,
     {
+        KNOWN.with_borrow_mut(BTreeMap::clear);
         let checker = world.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
         let mut found = checker.discoveries();
         for property in checker.model().properties() {
@@ -155,11 +158,14 @@ impl PartialEq for Batch {
     }
 }
 
-/// What is on record, as the snapshot that its records fold to.
+/// What is on record: the batches, and the snapshot that they fold to.
 #[derive(Clone, Debug)]
 pub struct Journal {
+    batches: Vec<Arc<[u8]>>,
     snapshot: Arc<[u8]>,
     digest: u64,
+    /// The way that led here.
+    way: u64,
 }
 
 impl Hash for Journal {
@@ -175,29 +181,44 @@ impl PartialEq for Journal {
 }
 
 impl Journal {
-    /// The highest number on record.
-    pub fn counter(&self) -> u64 {
-        Recovered::from_snapshot(&self.snapshot, SEED).expect("it was folded before").counter()
-    }
-
     /// Nothing is on record.
     pub fn empty() -> Self {
-        Self { snapshot: Recovered::empty(SEED).snapshot().into(), digest: 0 }
+        Self { batches: Vec::new(), snapshot: Recovered::empty(SEED).snapshot().into(), digest: 0, way: 0 }
+    }
+
+    /// The highest number on record.
+    pub fn counter(&self) -> u64 {
+        self.recover(true).expect("it was folded before").counter()
     }
 
     /// The batch is durable. What it folds to must be what its grantor saw (V1).
     pub fn land(&self, batch: &Batch) -> Result<Self, String> {
-        caught(|| {
-            let mut folded = Recovered::from_snapshot(&self.snapshot, SEED).map_err(|wrong| wrong.to_string())?;
+        let way = hashed(&(self.way, &batch.bytes));
+        let folded = known(way, || {
+            let mut folded = self.recover(true)?;
             folded.apply(&batch.bytes).map_err(|wrong| wrong.to_string())?;
             let snapshot = folded.snapshot();
             let digest = digest(&snapshot, &folded.chain());
-            if digest == batch.after {
-                Ok(Self { snapshot: snapshot.into(), digest })
-            } else {
-                Err("V1: a replayed batch leads to another state".to_owned())
+            if digest != batch.after {
+                return Err("V1: a replayed batch leads to another state".to_owned());
             }
-        })
+            let batches = self.batches.iter().chain([&batch.bytes]).cloned().collect();
+            Ok(Known::Landed(Self { batches, snapshot: snapshot.into(), digest, way }))
+        });
+        match &*folded? {
+            Known::Landed(journal) => Ok(journal.clone()),
+            Known::Turned(_) => unreachable!("a way leads to one thing"),
+        }
+    }
+
+    /// The state on record, from the snapshot or from all batches: one must be as good as the other.
+    fn recover(&self, from_snapshot: bool) -> Result<Recovered, String> {
+        let recovered = if from_snapshot {
+            Recovered::from_snapshot(&self.snapshot, SEED)
+        } else {
+            recover(SEED, None, self.batches.iter().map(|batch| &batch[..]))
+        };
+        recovered.map_err(|wrong| wrong.to_string())
     }
 }
 
@@ -213,8 +234,10 @@ pub struct Live {
     /// When leases and sessions were last renewed in memory.
     heard: Vec<(Renewed, u32)>,
     last_batch: u32,
-    time: u64,
+    seen: Seen,
     digest: u64,
+    /// The way that led here.
+    way: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -226,7 +249,7 @@ enum Renewed {
 impl Hash for Live {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.digest.hash(state);
-        self.time.hash(state);
+        self.seen.time.hash(state);
         self.served.is_some().hash(state);
         self.heard.hash(state);
         self.last_batch.hash(state);
@@ -241,36 +264,63 @@ impl Hash for Live {
 
 impl PartialEq for Live {
     fn eq(&self, other: &Self) -> bool {
-        let hashed = |live: &Self| {
-            let mut hasher = DefaultHasher::new();
-            live.hash(&mut hasher);
-            hasher.finish()
-        };
         hashed(self) == hashed(other)
     }
 }
 
 /// What a turn led to.
-pub struct Turned<T> {
+#[derive(Clone, Debug)]
+pub struct Turned {
     /// The grantor after it.
     pub live: Live,
     /// What it wants on record, if anything.
     pub batch: Option<Batch>,
     /// What it may tell then.
-    pub out: Output,
-    /// What was seen of it.
-    pub seen: T,
+    pub replies: Vec<Reply>,
+}
+
+impl Turned {
+    /// The answer to a request.
+    pub fn answer(&self, tag: u64) -> Option<&Answer> {
+        self.replies.iter().rev().find(|reply| reply.to == tag).map(|reply| &reply.answer)
+    }
+}
+
+/// A grantor as its views show it.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Grantor time.
+    pub time: u64,
+    /// The highest number given out.
+    pub counter: u64,
+    /// Which life of the cluster.
+    pub incarnation: u32,
+    /// Every lease, with how long it lives.
+    pub leases: Vec<(LeaseId, u32)>,
+}
+
+impl Seen {
+    fn of(grantor: &Grantor) -> Self {
+        let status = grantor.status();
+        let (resources, _) = grantor.list("", 0, usize::MAX, u32::MAX);
+        let leases = resources.iter().flat_map(|resource| &resource.leases);
+        Self {
+            time: grantor.time().0,
+            counter: status.counter,
+            incarnation: status.incarnation.0,
+            leases: leases.map(|lease| (lease.lease, lease.remaining_ms as u32)).collect(),
+        }
+    }
+
+    /// How long a lease lives, if it is not over.
+    pub fn remaining(&self, lease: LeaseId) -> Option<u32> {
+        self.leases.iter().find(|(id, _)| *id == lease).map(|(_, remaining)| *remaining)
+    }
 }
 
 impl Live {
     /// Opens a tenure on what is on record; its opening is to be made durable.
-    pub fn open<T>(
-        base: &Journal,
-        opened: Moment,
-        generation: u64,
-        restore: Option<Restoring>,
-        look: impl FnOnce(&Grantor) -> T,
-    ) -> Result<Turned<T>, String> {
+    pub fn open(base: &Journal, opened: Moment, generation: u64, restore: Option<Restoring>) -> Result<Turned, String> {
         let opening = Opening {
             cluster: CLUSTER,
             incarnation: Incarnation(1),
@@ -279,7 +329,8 @@ impl Live {
             max_ttl: MAX_TTL,
             restore,
         };
-        let mut live = Self {
+        let way = hashed(&(base.way, opened, format!("{opening:?}")));
+        let live = Self {
             base: base.clone(),
             opening,
             opened,
@@ -288,19 +339,24 @@ impl Live {
             chain: [0; 32],
             heard: Vec::new(),
             last_batch: opened.at,
-            time: 0,
+            seen: Seen::default(),
             digest: 0,
+            way,
         };
-        caught(|| {
+        turned(way, || {
             let (grantor, out) = live.again()?;
-            let batch = live.emitted(&grantor, &out, opened).ok_or("an opening is put on record")?;
-            Ok(Turned { seen: look(&grantor), batch: Some(batch), out, live })
+            Ok(live.clone().after(&grantor, out, opened))
         })
     }
 
     /// The opening is durable.
     pub fn serve(&self, at: Moment) -> Self {
-        Self { served: Some(at), ..self.clone() }
+        Self { served: Some(at), way: hashed(&(self.way, at)), ..self.clone() }
+    }
+
+    /// What can be seen of it.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     /// The driver's clock at the last turn.
@@ -310,32 +366,22 @@ impl Live {
     }
 
     /// One turn.
-    pub fn turn<T>(
-        &self,
-        at: Moment,
-        asked: Vec<Asked>,
-        look: impl FnOnce(&Grantor) -> T,
-    ) -> Result<Turned<T>, String> {
-        caught(|| {
+    pub fn turn(&self, at: Moment, asked: Vec<Asked>) -> Result<Turned, String> {
+        let way = hashed(&(self.way, at, format!("{asked:?}")));
+        turned(way, || {
             let (mut grantor, mut out) = self.again()?;
-            let mut live = self.clone();
+            let mut live = Self { way, ..self.clone() };
             let turn = (at, asked);
             taken(&mut grantor, &turn, &mut out);
             live.remember(&grantor, &turn, &out);
             live.turns.push(Arc::new(turn));
-            let batch = live.emitted(&grantor, &out, at);
-            Ok(Turned { seen: look(&grantor), batch, out, live })
+            Ok(live.after(&grantor, out, at))
         })
-    }
-
-    /// What can be seen of it between turns.
-    pub fn look<T>(&self, look: impl FnOnce(&Grantor) -> T) -> Result<T, String> {
-        caught(|| self.again().map(|(grantor, _)| look(&grantor)))
     }
 
     /// Makes the grantor again.
     fn again(&self) -> Result<(Grantor, Output), String> {
-        let recovered = Recovered::from_snapshot(&self.base.snapshot, SEED).map_err(|wrong| wrong.to_string())?;
+        let recovered = self.base.recover(self.opening.generation % 2 == 1)?;
         let mut grantor = recovered.open(self.opened.now(), &self.opening).map_err(|wrong| wrong.to_string())?;
         let mut out = Output::default();
         grantor.take_output(&mut out);
@@ -348,14 +394,15 @@ impl Live {
         Ok((grantor, out))
     }
 
-    fn emitted(&mut self, grantor: &Grantor, out: &Output, at: Moment) -> Option<Batch> {
+    fn after(mut self, grantor: &Grantor, out: Output, at: Moment) -> Turned {
         if !out.batch.is_empty() {
             self.chain = Sha256::digest(&out.batch).into();
             self.last_batch = at.at;
         }
-        self.time = grantor.time().0;
+        self.seen = Seen::of(grantor);
         self.digest = digest(&grantor.snapshot(), &self.chain);
-        (!out.batch.is_empty()).then(|| Batch { bytes: out.batch.as_slice().into(), after: self.digest })
+        let batch = (!out.batch.is_empty()).then(|| Batch { bytes: out.batch.into(), after: self.digest });
+        Turned { live: self, batch, replies: out.replies }
     }
 
     fn remember(&mut self, grantor: &Grantor, (at, asked): &(Moment, Vec<Asked>), out: &Output) {
@@ -392,16 +439,49 @@ fn taken(grantor: &mut Grantor, (at, asked): &(Moment, Vec<Asked>), out: &mut Ou
 /// The digest of a state, whatever way led to it: the audit chain tells the way, and is left out.
 fn digest(snapshot: &[u8], chain: &[u8; 32]) -> u64 {
     let at = snapshot.windows(32).position(|bytes| bytes == chain).expect("a snapshot tells the head of the chain");
+    hashed(&(&snapshot[..at], &snapshot[at + 32..]))
+}
+
+fn hashed(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    snapshot[..at].hash(&mut hasher);
-    snapshot[at + 32..].hash(&mut hasher);
+    value.hash(&mut hasher);
     hasher.finish()
 }
 
+/// What was worked out before, by the way that led there: much happens in a world that its grantor does not notice.
+enum Known {
+    Turned(Turned),
+    Landed(Journal),
+}
+
+const KNOWN_MOST: usize = 50_000;
+
+thread_local! {
+    static KNOWN: RefCell<BTreeMap<u64, Arc<Known>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+fn turned(way: u64, work: impl FnOnce() -> Result<Turned, String>) -> Result<Turned, String> {
+    match &*known(way, || work().map(Known::Turned))? {
+        Known::Turned(turned) => Ok(turned.clone()),
+        Known::Landed(_) => unreachable!("a way leads to one thing"),
+    }
+}
+
 /// A grantor that panics has broken a promise of its own, and a search goes on to tell which way led there.
-fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+fn known(way: u64, work: impl FnOnce() -> Result<Known, String>) -> Result<Arc<Known>, String> {
+    if let Some(known) = KNOWN.with_borrow(|known| known.get(&way).cloned()) {
+        return Ok(known);
+    }
+    let fresh = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("the core panicked").to_owned())
-    })
+    })?;
+    let fresh = Arc::new(fresh);
+    KNOWN.with_borrow_mut(|known| {
+        if known.len() >= KNOWN_MOST {
+            known.clear();
+        }
+        known.insert(way, fresh.clone());
+    });
+    Ok(fresh)
 }

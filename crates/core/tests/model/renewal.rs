@@ -6,7 +6,6 @@
 //! ticks, tenures and renewals there are stands in [`check`].
 
 use leasehold_core::command::{Acquire, Answer, Command, Held, Renew, Request};
-use leasehold_core::grantor::Grantor;
 use leasehold_core::ids::LeaseId;
 use leasehold_core::token::Number;
 use stateright::{Model, Property};
@@ -216,10 +215,6 @@ fn at(now: u32) -> Moment {
     Moment { at: now, wall: 1_000 }
 }
 
-fn remaining(grantor: &Grantor) -> Option<u32> {
-    grantor.lease(LEASE).map(|lease| lease.remaining_ms as u32)
-}
-
 fn renewal(number: Number) -> Command<'static> {
     Command::Renew(Renew { held: Held::by_id(LEASE, number), ttl_ms: None, progress: None })
 }
@@ -228,19 +223,20 @@ impl World {
     /// A grant of the first tenure is durable and told at time zero.
     fn begin(&self) -> Result<State, String> {
         let start = at(0);
-        let opened = Live::open(&Journal::empty(), start, 1, None, |_| ())?;
+        let opened = Live::open(&Journal::empty(), start, 1, None)?;
         let journal = Journal::empty().land(&opened.batch.expect("an opening"))?;
         let acquire = Command::Acquire(Acquire::exclusive("jobs/settle", "worker", u64::from(self.ttl)));
-        let granted = opened.live.serve(start).turn(start, vec![(Request::tagged(1), acquire)], remaining)?;
+        let granted = opened.live.serve(start).turn(start, vec![(Request::tagged(1), acquire)])?;
+        let until = granted.live.seen().remaining(LEASE);
+        let Some(&Answer::Granted(grant)) = granted.answer(1) else { return Err("not granted".to_owned()) };
         let journal = journal.land(&granted.batch.expect("a grant"))?;
-        let Answer::Granted(grant) = granted.out.replies[0].answer else { return Err("not granted".to_owned()) };
         let leader = Leader {
             generation: 1,
             live: granted.live,
             inbox: None,
             phase: Phase::Idle,
             reply: None,
-            until: granted.seen,
+            until,
             since: 0,
             confirmed: None,
         };
@@ -278,8 +274,9 @@ impl World {
         let asked = arrived.map(|_| (Request::tagged(1), renewal(state.number)));
         let busy =
             self.on_time.then_some((Request::tagged(2), Command::SetCapacity { resource: "jobs/rest", units: 1 }));
-        let turned = leader.live.turn(at(now), asked.into_iter().chain(busy).collect(), remaining)?;
-        let renewed = turned.out.replies.iter().any(|reply| matches!(reply.answer, Answer::Current(_)));
+        let turned = leader.live.turn(at(now), asked.into_iter().chain(busy).collect())?;
+        let renewed = matches!(turned.answer(1), Some(Answer::Current(_)));
+        let remaining = turned.live.seen().remaining(LEASE);
         if legitimate {
             state.stalled |= late;
             if let Some(arrived) = arrived
@@ -296,16 +293,16 @@ impl World {
             let silent = state.silent + now.saturating_sub(leader.since.max(state.heard));
             let tenures = if state.failed_over { 2 * self.ttl } else { self.ttl };
             let credit = if state.stalled { self.ttl } else { 0 };
-            if turned.seen.is_some() && silent >= tenures + credit {
+            if remaining.is_some() && silent >= tenures + credit {
                 state.broken = Some("L9: the lease of a silent holder does not end");
             }
         }
         leader.reply = arrived.map(|arrived| Reply { renewed, decided: now, served: state.served, arrived });
-        leader.until = turned.seen.map(|remaining| now + remaining);
+        leader.until = remaining.map(|remaining| now + remaining);
         leader.live = turned.live;
         let at_once = match turned.batch {
             Some(batch) => {
-                let (served, since, remaining) = (state.served, leader.since, turned.seen);
+                let (served, since) = (state.served, leader.since);
                 let append = Append { batch, decided: now, served, since, remaining };
                 leader.phase = Phase::Appending(Flight::Flying, append);
                 self.fault == Some(Fault::ToldBeforeDurable) && legitimate
@@ -430,9 +427,10 @@ impl World {
             state.orphan = None;
         }
         let now = state.now;
-        let opened = Live::open(&state.journal, at(now), u64::from(state.generation), None, remaining)?;
+        let opened = Live::open(&state.journal, at(now), u64::from(state.generation), None)?;
         let batch = opened.batch.expect("an opening is put on record");
-        let append = Append { batch, decided: now, served: state.served, since: now, remaining: opened.seen };
+        let remaining = opened.live.seen().remaining(LEASE);
+        let append = Append { batch, decided: now, served: state.served, since: now, remaining };
         state.leaders[0] = Some(Leader {
             generation: state.generation,
             live: opened.live,

@@ -216,7 +216,7 @@ impl World {
     fn open(&self, state: &mut State, restore: Option<Restoring>) -> Result<(), String> {
         state.generation += 1;
         let at = Moment::new(state.at);
-        let opened = Live::open(&state.journal, at, u64::from(state.generation), restore, |_| ())?;
+        let opened = Live::open(&state.journal, at, u64::from(state.generation), restore)?;
         state.journal = state.journal.land(&opened.batch.expect("an opening is put on record"))?;
         state.live = Some(opened.live.serve(at));
         Ok(())
@@ -226,12 +226,13 @@ impl World {
     fn turn(&self, state: &mut State, asked: Option<Command<'static>>) -> Result<Option<Answer>, String> {
         let live = state.live.as_ref().expect("a grantor that lives");
         let asked = asked.into_iter().map(|command| (Request::tagged(1), command)).collect();
-        let mut turned = live.turn(Moment::new(state.at), asked, |_| ())?;
+        let turned = live.turn(Moment::new(state.at), asked)?;
+        let answer = turned.answer(1).cloned();
         if let Some(batch) = &turned.batch {
             state.journal = state.journal.land(batch)?;
         }
         state.live = Some(turned.live);
-        Ok(turned.out.replies.pop().map(|reply| reply.answer))
+        Ok(answer)
     }
 
     fn acquire(
@@ -393,7 +394,7 @@ impl World {
             }
             Event::Arm => {
                 // What was applied under the last token is forgotten, so that one does not pass any more either.
-                let counter = state.live.as_ref().expect("a grantor").look(|grantor| grantor.status().counter)?;
+                let counter = state.live.as_ref().expect("a grantor").seen().counter;
                 let mark = Mark::Armed(Number::new(counter + 1).ok_or("no number is left")?);
                 (state.object.mark, state.object.durable) = (mark, mark);
             }

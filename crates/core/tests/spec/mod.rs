@@ -5,15 +5,21 @@
 
 #![allow(dead_code, reason = "each test that includes the spec uses its own part of it")]
 
+mod acquire;
 mod acts;
 mod asks;
+mod authority;
 mod breaks;
 mod chance;
 mod charters;
+mod clock;
 mod compare;
+mod held;
 mod model;
 mod queue;
+mod sessions;
 mod sightings;
+mod state;
 mod stuck;
 mod tick;
 mod wishes;

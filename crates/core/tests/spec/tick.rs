@@ -167,7 +167,8 @@ impl Spec {
             |wait: &&Wait| wait.asks.iter().any(|(name, _)| self.charter(name).deadlock == OnDeadlock::Report);
         // While a deadlock that is only reported stands, it may hide others of the same actors.
         let reported = self.waits.iter().filter(|wait| stuck.contains(&wait.actor)).any(|wait| reports(&wait));
-        if !stuck.is_empty() && !(reported && self.deadlocks > 0) {
+        let told = reported && self.deadlocks > 0;
+        if !stuck.is_empty() && !told {
             return Err(format!("a deadlock stands and nobody was told (D2): {stuck:?}"));
         }
         let live: u64 = self

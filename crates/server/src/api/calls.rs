@@ -8,8 +8,8 @@ use leasehold_wire::v1::leasehold_server::Leasehold;
 use leasehold_wire::v1::request::Ask;
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{
-    charter, deadlock_view, ended, event, lease_view, problem, read_shown, resource_view, status,
-    status_view, usage, usage_list, v1, waiter_view, welcome,
+    charter, deadlock_view, ended, event, lease_view, problem, read_shown, resource_view, status, status_view, usage,
+    usage_list, v1, waiter_view, welcome,
 };
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
@@ -66,7 +66,9 @@ fn marks(metadata: &MetadataMap, api: &Api) -> Result<Marks, Status> {
     };
     let key = match text(IDEMPOTENCY_KEY)? {
         None => None,
-        Some(key) => Some(Key::parse(key).map_err(|_| invalid(IDEMPOTENCY_KEY, "<session>:<sequence>, as in 17.0:42"))?),
+        Some(key) => {
+            Some(Key::parse(key).map_err(|_| invalid(IDEMPOTENCY_KEY, "<session>:<sequence>, as in 17.0:42"))?)
+        }
     };
     let seen = read_shown(text(TOKEN_SEEN)?.unwrap_or_default(), &api.issuer);
     Ok(Marks { key, seen: seen.map_err(|refusal| status(problem(&refusal)))? })

@@ -26,22 +26,18 @@ pub async fn serve(api: Api, mut from: Streaming<v1::ClientBatch>) -> Result<Sen
         return Err(Status::cancelled("the stream ended before its hello"));
     };
     let outbox = Arc::new(Outbox::default());
-    let hello = first.hello.as_ref().ok_or_else(|| absent_hello())?;
+    let hello = first.hello.as_ref().ok_or_else(absent_hello)?;
     let (welcome, session) = greet(&api, hello, &outbox).await.map_err(status)?;
     let caller = Caller { session: Some(session), issuer: api.issuer };
     let reading = Reading { api: api.clone(), caller, outbox: outbox.clone() };
     if let Err(refused) = reading.take(first) {
-        return Err(status(refused));
+        return Err(status(*refused));
     }
     tokio::spawn(reading.read_on(from));
     Ok(Box::pin(sending(api, outbox, welcome)))
 }
 
-async fn greet(
-    api: &Api,
-    hello: &v1::Hello,
-    outbox: &Arc<Outbox>,
-) -> Result<(v1::Welcome, SessionId), v1::Problem> {
+async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1::Welcome, SessionId), v1::Problem> {
     use v1::hello::How;
     let drawn = secret::draw();
     let arrival = arrival(hello, drawn, &api.issuer)?;
@@ -98,7 +94,7 @@ impl Reading {
     }
 
     /// Puts everything a batch asks into the lanes.
-    fn take(&self, batch: v1::ClientBatch) -> Result<(), v1::Problem> {
+    fn take(&self, batch: v1::ClientBatch) -> Result<(), Box<v1::Problem>> {
         let seen = read_shown(&batch.shown, &self.api.issuer).map_err(|refusal| problem(&refusal))?;
         for renewals in batch.renewals {
             self.renew(renewals)?;
@@ -110,7 +106,7 @@ impl Reading {
         for request in batch.requests {
             asks.push(self.ask(request, batch.lowest, seen));
         }
-        self.api.inbox.ask_all(&mut asks).map_err(|_| too_many())
+        self.api.inbox.ask_all(&mut asks).map_err(|_| too_many().into())
     }
 
     fn ask(&self, from: v1::Request, lowest: u64, seen: Option<Token>) -> Ask {
@@ -123,10 +119,10 @@ impl Reading {
         Ask { request, body: Body::Ask(Box::new(ask)), caller: self.caller, to }
     }
 
-    fn renew(&self, from: v1::RenewBatch) -> Result<(), v1::Problem> {
+    fn renew(&self, from: v1::RenewBatch) -> Result<(), Box<v1::Problem>> {
         if from.leases.len() != from.numbers.len() || from.leases.len() > leasehold_wire::RENEWALS {
             let reason = "one number for each lease, at most 32768 of them";
-            return Err(problem(&Refusal::Invalid { field: "renewals", reason }));
+            return Err(problem(&Refusal::Invalid { field: "renewals", reason }).into());
         }
         let leases: Vec<(LeaseId, u64)> =
             from.leases.iter().map(|bits| leasehold_wire::lease_id(*bits)).zip(from.numbers).collect();

@@ -178,9 +178,7 @@ impl Grantor {
             return;
         }
         let links = self.cycle_of(stuck.unwrap_or(suspect), &cycles.graph);
-        let signature = links
-            .iter()
-            .fold(0u64, |sum, link| sum.wrapping_add(link.order.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)));
+        let signature = links.iter().fold(0u64, |sum, link| sum.wrapping_add(scattered(link.order)));
         let victim = *links
             .iter()
             .min_by_key(|link| (link.priority, std::cmp::Reverse(link.order)))
@@ -271,4 +269,12 @@ impl Grantor {
         });
         Cycle { members: told.collect(), length: links.len() as u64 }
     }
+}
+
+/// A number whose sums do not meet by chance: those of plain multiples would (splitmix64).
+const fn scattered(order: u64) -> u64 {
+    let mut z = order.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }

@@ -1,7 +1,7 @@
 //! How leases, resources, parties and sessions hang together: the few moves that `apply` is made of.
 
 use super::lease::{Extra, Lease, NONE};
-use super::party::Waiter;
+use super::party::{Party, Waiter};
 use super::resource::Turn;
 use super::{EndedNow, Table, lease_deadline};
 use crate::ids::LeaseId;
@@ -43,8 +43,7 @@ impl Table {
 
     /// Ends a lease: out of its resource, its party and the timers; its place tells why from now on.
     pub(super) fn unlink_lease(&mut self, slot: u32, reason: Reason, hold: bool) {
-        let lease = *self.lease(slot);
-        let id = self.lease_id(slot);
+        let (reuse, lease) = self.leases.at(slot).map(|(reuse, lease)| (reuse, *lease)).expect("a live lease");
         let successor = if lease.has_extra() { self.drop_extra(slot, &lease) } else { None };
         self.remember_end(&lease, reason);
         if self.due.listening {
@@ -52,6 +51,7 @@ impl Table {
                 NONE => None,
                 session => Some((session, self.sessions.at(session).expect("a party's session").0)),
             };
+            let id = LeaseId { slot, reuse };
             self.due.ended.push(EndedNow { lease: id, number: lease.number(), reason, session, successor });
         }
         self.unlink_resource(slot, &lease, hold);
@@ -63,6 +63,11 @@ impl Table {
     fn unlink_resource(&mut self, slot: u32, lease: &Lease, hold: bool) {
         if self.resources.sole(lease.resource) == slot {
             self.resources.set_sole(lease.resource, NONE);
+            if !hold {
+                // Who stands alone has nobody waiting for it.
+                self.resources.leave_if_empty(lease.resource);
+                return;
+            }
         } else {
             let crowd = self.resources.crowd_mut(lease.resource).expect("a lease that is not alone is in a crowd");
             if !lease.is_apart() {
@@ -163,10 +168,10 @@ impl Table {
     }
 
     pub(super) fn leave_party_if_idle(&mut self, at: u32) {
-        if self.parties[at].held > 0 || !self.parties[at].waits.is_empty() {
+        let Party { session, held, ref waits, .. } = self.parties[at];
+        if held > 0 || !waits.is_empty() {
             return;
         }
-        let session = self.parties[at].session;
         let (in_session, holder) = self.parties.leave(at);
         if session != NONE {
             let list = &mut self.sessions.at_mut(session).expect("a party's session").parties;
@@ -238,16 +243,17 @@ impl Table {
         let holder = self.parties[lease.party].holder;
         let held_ms = self.time.since(lease.granted());
         self.totals.count(reason, held_ms);
-        match &mut self.parties.holder_mut(holder).usage {
+        let holder = self.parties.holder_mut(holder);
+        match &mut holder.usage {
             Some(usage) => usage.count(reason, held_ms),
             None if self.counted_holders < limits::USAGE_HOLDERS => {
                 self.counted_holders += 1;
-                self.parties.holder_mut(holder).usage.insert(Box::default()).count(reason, held_ms);
+                holder.usage.insert(Box::default()).count(reason, held_ms);
             }
             None => self.others.count(reason, held_ms),
         }
         let name = self.resources.name_bytes(lease.resource);
-        let holder = self.resources.names.bytes(self.parties.holder(holder).name);
+        let holder = self.resources.names.bytes(holder.name);
         self.ends.push(name, holder, lease.number().get(), lease.granted(), self.time, reason);
     }
 

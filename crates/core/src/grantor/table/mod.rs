@@ -198,6 +198,7 @@ impl Table {
         set.or_else(|| self.charter_of(resource).and_then(|charter| charter.capacity)).unwrap_or(1)
     }
 
+    #[inline]
     pub fn lease(&self, slot: u32) -> &Lease {
         self.leases.at(slot).expect("a live lease").1
     }
@@ -207,6 +208,7 @@ impl Table {
         LeaseId { slot, reuse }
     }
 
+    #[inline]
     pub fn extra(&self, slot: u32) -> Option<&Extra> {
         if self.lease(slot).has_extra() { self.extras.get(&slot).map(|extra| &**extra) } else { None }
     }
@@ -229,12 +231,14 @@ impl Table {
     }
 
     /// When a lease ends unless something moves it, and why it would.
+    #[inline]
     pub fn lease_deadline(&self, slot: u32, now: Millis) -> (Millis, Reason) {
         lease_deadline(&self.clock, &self.extras, self.lease(slot), slot, now)
     }
 }
 
 /// When a lease ends by itself, and why. One that rides on a session ends with it, not here.
+#[inline]
 pub(crate) fn lease_deadline(
     clock: &Clock,
     extras: &BTreeMap<u32, Box<Extra>>,
@@ -242,15 +246,21 @@ pub(crate) fn lease_deadline(
     slot: u32,
     now: Millis,
 ) -> (Millis, Reason) {
-    let mut end = if lease.rides() {
+    let end = if lease.rides() {
         (Millis(u64::MAX), Reason::Session)
     } else {
         (lease.term.deadline(now, clock), Reason::Ttl)
     };
-    if !lease.has_extra() {
-        return end;
+    if lease.has_extra() {
+        let extra = extras.get(&slot).expect("a lease that says it has extras");
+        earliest(end, clock, lease, extra, now)
+    } else {
+        end
     }
-    let extra = extras.get(&slot).expect("a lease that says it has extras");
+}
+
+/// The end by its ttl, or an earlier one by what stands beside the lease.
+fn earliest(mut end: (Millis, Reason), clock: &Clock, lease: &Lease, extra: &Extra, now: Millis) -> (Millis, Reason) {
     if let Some(veto) = extra.veto {
         end.0 = end.0.max(veto);
     }

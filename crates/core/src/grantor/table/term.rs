@@ -30,6 +30,7 @@ impl Term {
     }
 
     /// The last renewal. A live term was renewed less than 2^32 ms ago (`limits.rs` asserts it), so half a stamp tells.
+    #[inline]
     pub fn renewed(&self, now: Millis) -> Millis {
         Millis(now.0.saturating_sub(u64::from((now.0 as u32).wrapping_sub(self.renewed))))
     }
@@ -41,6 +42,7 @@ impl Term {
     }
 
     /// When it ends unless renewed (L2, L12).
+    #[inline]
     pub fn deadline(&self, now: Millis, clock: &Clock) -> Millis {
         let renewed = self.renewed(now);
         let ttl = u64::from(self.ttl);
@@ -102,6 +104,8 @@ pub(crate) struct Clock {
     /// Milliseconds stalled, ever.
     pub stall_total: u64,
     stalls: VecDeque<Stall>,
+    /// When the last stall was noticed.
+    stalled_at: Millis,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +126,7 @@ impl Clock {
     pub fn stalled(&mut self, at: Millis, ms: u64) {
         self.epoch += 1;
         self.stall_total = self.stall_total.saturating_add(ms);
+        self.stalled_at = at;
         self.stalls.push_back(Stall { epoch: self.epoch, at, total: self.stall_total });
         if self.stalls.len() > limits::STALLS_KEPT {
             self.stalls.pop_front();
@@ -129,18 +134,18 @@ impl Clock {
     }
 
     /// Milliseconds stalled after a time. What is no longer remembered is not credited.
+    #[inline]
     pub fn stalled_since(&self, since: Millis) -> u64 {
-        match self.stalls.back() {
-            Some(last) if last.at > since => {
-                let first = self.stalls.partition_point(|stall| stall.at <= since);
-                let before = match first.checked_sub(1) {
-                    Some(i) => self.stalls[i].total,
-                    None => self.forgotten(),
-                };
-                self.stall_total - before
-            }
-            _ => 0,
-        }
+        if self.stalled_at <= since { 0 } else { self.credited_since(since) }
+    }
+
+    fn credited_since(&self, since: Millis) -> u64 {
+        let first = self.stalls.partition_point(|stall| stall.at <= since);
+        let before = match first.checked_sub(1) {
+            Some(i) => self.stalls[i].total,
+            None => self.forgotten(),
+        };
+        self.stall_total - before
     }
 
     /// Everything stalled up to an epoch; for one that is no longer remembered nothing, so that all later ones count as used.
@@ -181,6 +186,7 @@ impl Clock {
             tenure: from.num32()?,
             stall_total: from.num()?,
             stalls: VecDeque::new(),
+            stalled_at: Millis(0),
         };
         let count = from.num()?;
         if count > limits::STALLS_KEPT as u64 {
@@ -192,6 +198,7 @@ impl Clock {
             if !rises || stall.total > clock.stall_total {
                 return Err(from.wrong("stalls out of order"));
             }
+            clock.stalled_at = stall.at;
             clock.stalls.push_back(stall);
         }
         Ok(clock)

@@ -9,8 +9,8 @@ use leasehold_core::command::{Answer as Decided, Request};
 use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
-    AcquireBody, CapacityBody, CheckBody, CurrentBody, FreeBody, GrantBody, HandoffBody, OpenBody, ReleaseBody, RenewBody,
-    RevokeBody, SessionBody, SetCharterBody, WaiveBody,
+    AcquireBody, CapacityBody, CheckBody, CurrentBody, FreeBody, GrantBody, HandoffBody, OpenBody, ReleaseBody,
+    RenewBody, RevokeBody, SessionBody, SetCharterBody, WaiveBody,
 };
 use leasehold_wire::v1::request::Ask;
 use leasehold_wire::v1::response::Answer;
@@ -57,7 +57,7 @@ pub async fn lease(
     match api.call(marks, ask).await? {
         Answer::Granted(grant) => Ok(Json(GrantBody { holder, ..GrantBody::from(grant) }).into_response()),
         Answer::Current(current) => Ok(Json(CurrentBody::new(name, current)).into_response()),
-        Answer::Refused(problem) => Err(Problem(*problem)),
+        Answer::Refused(problem) => Err(Problem(problem)),
         _ => Ok(done()),
     }
 }
@@ -72,8 +72,9 @@ fn holder_of(ask: &Ask) -> String {
 fn unknown_verb(verb: &str) -> Problem {
     let verbs = "acquire, renew, release, check, handoff, revoke, free or capacity";
     let shown: String = verb.chars().filter(|c| !c.is_control()).take(32).collect();
-    let told = v1::Problem::of(Code::NotFound, format!("no such verb {shown:?}; POST to /v1/leases/NAME:VERB with {verbs}"));
-    Problem(v1::Problem { about: "verb".into(), ..told })
+    let told =
+        v1::Problem::of(Code::NotFound, format!("no such verb {shown:?}; POST to /v1/leases/NAME:VERB with {verbs}"));
+    v1::Problem { about: "verb".into(), ..told }.into()
 }
 
 fn done() -> Response {
@@ -81,7 +82,11 @@ fn done() -> Response {
 }
 
 /// `POST /v1/sessions`.
-pub async fn open_session(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result<Json<SessionBody>, Problem> {
+pub async fn open_session(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Json<SessionBody>, Problem> {
     let open = read::<OpenBody>(&body)?.open();
     let drawn = secret::draw();
     let request = Request { tag: 0, id: None, shown: marks(&headers, &api.issuer)?.seen };
@@ -90,13 +95,17 @@ pub async fn open_session(State(api): State<Api>, headers: HeaderMap, body: Byte
             let welcome = api.look(move |grantor| welcome(&grant, Some(drawn), &grantor.status())).await?;
             Ok(Json(welcome.into()))
         }
-        Decided::Refused(refusal) => Err(Problem(problem(&refusal))),
-        _ => Err(Problem(stopping())),
+        Decided::Refused(refusal) => Err(problem(&refusal).into()),
+        _ => Err(stopping().into()),
     }
 }
 
 /// `POST /v1/sessions/{id}:renew` and `:close`.
-pub async fn session(State(api): State<Api>, Path(path): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+pub async fn session(
+    State(api): State<Api>,
+    Path(path): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let (id, verb) = path.rsplit_once(':').unwrap_or((&path, ""));
     let id: SessionId = id.parse().map_err(|_| Refusal::Invalid { field: "session", reason: "it looks like 17.0" })?;
     let session = Some(session_bits(id));
@@ -105,7 +114,7 @@ pub async fn session(State(api): State<Api>, Path(path): Path<String>, headers: 
         "close" => Ask::CloseSession(v1::CloseSession { session }),
         _ => {
             let told = v1::Problem::of(Code::NotFound, "POST to /v1/sessions/ID:renew or /v1/sessions/ID:close");
-            return Err(Problem(v1::Problem { about: "verb".into(), ..told }));
+            return Err(v1::Problem { about: "verb".into(), ..told }.into());
         }
     };
     match api.call(marks(&headers, &api.issuer)?, ask).await? {
@@ -115,7 +124,7 @@ pub async fn session(State(api): State<Api>, Path(path): Path<String>, headers: 
             "remaining_ms": state.remaining_ms,
         }))
         .into_response()),
-        Answer::Refused(problem) => Err(Problem(*problem)),
+        Answer::Refused(problem) => Err(Problem(problem)),
         _ => Ok(done()),
     }
 }
@@ -161,7 +170,7 @@ pub async fn waive(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> R
 
 async fn plain(api: &Api, headers: &HeaderMap, ask: Ask) -> Result<Response, Problem> {
     match api.call(marks(headers, &api.issuer)?, ask).await? {
-        Answer::Refused(problem) => Err(Problem(*problem)),
+        Answer::Refused(problem) => Err(Problem(problem)),
         _ => Ok(done()),
     }
 }

@@ -7,10 +7,12 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, StreamExt};
 use leasehold_core::refusal::{Refusal, What};
 use leasehold_wire::json::{
-    CharterEntryBody, DeadlockBody, EndedBody, EventBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,
-    WaiterBody,
+    CharterEntryBody, DeadlockBody, EndedBody, EventBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody,
+    UsageBody, WaiterBody,
 };
-use leasehold_wire::{deadlock_view, ended, event, lease_view, resource_view, status_view, usage_list, v1, waiter_view};
+use leasehold_wire::{
+    deadlock_view, ended, event, lease_view, resource_view, status_view, usage_list, v1, waiter_view,
+};
 use serde::Deserialize;
 
 use super::told::{Problem, Told, json};
@@ -124,4 +126,3 @@ pub async fn events(
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
-

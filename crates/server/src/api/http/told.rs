@@ -14,24 +14,24 @@ use serde::de::DeserializeOwned;
 use crate::api::Marks;
 
 /// A refusal on its way out.
-pub struct Problem(pub v1::Problem);
+pub struct Problem(pub Box<v1::Problem>);
 
 impl From<v1::Problem> for Problem {
     fn from(problem: v1::Problem) -> Self {
-        Self(problem)
+        Self(Box::new(problem))
     }
 }
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        Self(problem(&refusal))
+        problem(&refusal).into()
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let retry_after = self.0.retry_after_ms.map(|ms| ms.div_ceil(1_000).max(1).to_string());
-        let body = ProblemBody::from(self.0);
+        let body = ProblemBody::from(*self.0);
         let status = StatusCode::from_u16(body.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_TYPE)], Json(body)).into_response();
         // Json sets its own type; a problem has another.
@@ -53,7 +53,7 @@ pub fn json<T: Serialize>(body: T) -> Told<T> {
 
 /// Reads a body, strictly.
 pub fn read<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
-    leasehold_wire::json::read(bytes).map_err(|problem| Problem(*problem))
+    leasehold_wire::json::read(bytes).map_err(Problem)
 }
 
 /// What stands in the headers of a request.
@@ -75,7 +75,9 @@ pub fn token(headers: &HeaderMap, body: &mut String) -> Result<(), Problem> {
         return Ok(());
     };
     if !body.is_empty() && body != header {
-        return Err(Refusal::Invalid { field: LEASE_TOKEN, reason: "differs from the token in the body; send one" }.into());
+        return Err(
+            Refusal::Invalid { field: LEASE_TOKEN, reason: "differs from the token in the body; send one" }.into()
+        );
     }
     *body = header.to_owned();
     Ok(())

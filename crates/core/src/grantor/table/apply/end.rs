@@ -36,9 +36,11 @@ impl Table {
             self.dequeue(slot);
         }
         if !mutants::on(Mutant::SessionLeavesLeases) {
+            self.resources.leave_together();
             for slot in self.session_leases(id.slot) {
                 self.unlink_lease(slot, reason, false);
             }
+            self.resources.leave();
         }
         self.queues.session_ended(id, self.time);
         self.cache.session_ended(id, self.time);

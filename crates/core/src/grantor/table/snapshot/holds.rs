@@ -96,7 +96,7 @@ impl Table {
     }
 
     pub(super) fn decode_leases(&mut self, from: &mut Reader<'_>) -> Result<(), Malformed> {
-        // Leases are put in their places first and hung on their resources and parties after, in order of places.
+        // Leases are put in their places first and hung on their resources and parties after.
         let (time, clock) = (self.time, self.clock.clone());
         let mut hang = Vec::new();
         let mut slot = 0u32;
@@ -128,6 +128,8 @@ impl Table {
             slot += 1;
             Ok(lease)
         })?;
+        // Predecessors of overlaps first: the slot that one gave back is its successor's.
+        hang.sort_by_key(|(slot, ..)| (!self.lease(*slot).is_apart(), *slot));
         for (slot, resource, holder, session) in hang {
             if session != NONE && !self.sessions.is_live(session) {
                 return Err(from.wrong("a lease of a session that is not there"));
@@ -159,6 +161,9 @@ impl Table {
                 return Err(from.wrong("extras of a lease that is not there"));
             }
             let extra = decode_extra(&clock, time, from)?;
+            if extra.successor.into_iter().chain(extra.predecessor).any(|other| !self.leases.is_live(other)) {
+                return Err(from.wrong("an overlap with a lease that is not there"));
+            }
             if let Some(at) = extra.pinned {
                 let resource = self.lease(slot).resource;
                 self.resources.gather(resource).pins.insert((at, slot));

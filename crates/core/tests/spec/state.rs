@@ -1,0 +1,175 @@
+//! What is held, what is free, and how a lease ends: all of it counted anew from the lists.
+
+use leasehold_core::charter::{AfterRevocation, Charter};
+use leasehold_core::command::{Answer, Current, Grant};
+use leasehold_core::lease::{Access, Reason, Rung};
+use leasehold_core::refusal::{Cycle, Member, Refusal};
+
+use super::charters;
+use super::model::{Actor, Drain, Lease, Name, Place, Spec, lease_id, number, reach, units};
+
+impl Spec {
+    /// The places of all held leases.
+    pub fn live(&self) -> Vec<usize> {
+        (0..self.leases.len()).filter(|i| self.leases[*i].end.is_none()).collect()
+    }
+
+    pub fn live_on(&self, resource: &str) -> Vec<usize> {
+        self.live().into_iter().filter(|i| self.leases[*i].resource == resource).collect()
+    }
+
+    /// Those that count: without the draining predecessors of overlaps.
+    pub fn counted_on(&self, resource: &str) -> Vec<&Lease> {
+        self.live_on(resource).into_iter().map(|i| &self.leases[i]).filter(|lease| !lease.apart).collect()
+    }
+
+    pub fn carried_by(&self, session: u32) -> Vec<usize> {
+        self.live().into_iter().filter(|i| self.leases[*i].actor.session == Some(session)).collect()
+    }
+
+    pub fn place(&self, resource: &str) -> Place {
+        self.places.get(resource).cloned().unwrap_or_default()
+    }
+
+    pub fn charter(&self, resource: &str) -> Charter {
+        charters::of(resource).unwrap_or_default()
+    }
+
+    pub fn capacity_known(&self, resource: &str) -> Option<u32> {
+        self.place(resource).capacity.or(self.charter(resource).capacity)
+    }
+
+    pub fn capacity(&self, resource: &str) -> u32 {
+        self.capacity_known(resource).unwrap_or(1)
+    }
+
+    /// Units that slots and holds take.
+    pub fn used(&self, resource: &str) -> u64 {
+        self.counted_on(resource).into_iter().map(|lease| units(lease.access)).sum()
+    }
+
+    /// Whether so much can be taken now (L1, C1).
+    pub fn fits(&self, resource: &str, access: Access) -> bool {
+        let leases = self.counted_on(resource);
+        let all = |kinds: &[Access]| leases.iter().all(|lease| kinds.contains(&lease.access));
+        let place = self.place(resource);
+        if place.for_operator {
+            return false;
+        }
+        let capacity = u64::from(self.capacity(resource));
+        match access {
+            Access::Exclusive => leases.is_empty(),
+            Access::Shared => all(&[Access::Shared]),
+            Access::Slot | Access::Units(_) => {
+                let whole = leases.iter().any(|lease| units(lease.access) == 0);
+                let slot_left = access != Access::Slot || u64::from(self.free_slot(resource)) < capacity;
+                !whole && slot_left && self.used(resource) + place.confirmed + units(access) <= capacity
+            }
+        }
+    }
+
+    pub fn free_slot(&self, resource: &str) -> u32 {
+        let leases = self.counted_on(resource);
+        let taken = |slot| leases.iter().any(|lease| lease.access == Access::Slot && lease.slot == slot);
+        (0..).find(|slot| !taken(*slot)).expect("some slot is free")
+    }
+
+    /// Whether anything is known about a name.
+    pub fn is_known(&self, resource: &str) -> bool {
+        !self.live_on(resource).is_empty() || self.is_waited_for(resource) || self.places.contains_key(resource)
+    }
+
+    pub fn is_waited_for(&self, resource: &str) -> bool {
+        self.waits.iter().any(|wait| wait.asks.iter().any(|(name, _)| *name == resource))
+    }
+
+    /// Forgets what nobody set on purpose once nobody is there.
+    pub fn tidy(&mut self) {
+        let gone: Vec<Name> = self
+            .places
+            .iter()
+            .filter(|(name, place)| !place.has_settings() && self.live_on(name).is_empty() && !self.is_waited_for(name))
+            .map(|(name, _)| *name)
+            .collect();
+        for name in gone {
+            self.places.remove(name);
+        }
+    }
+
+    pub fn quarantined(&self) -> Result<(), Refusal> {
+        match self.quarantine {
+            Some((until, rolled_back)) if until > self.now => {
+                Err(Refusal::Quarantined { remaining: until - self.now, rolled_back })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub fn tell(&mut self, tag: u64, answer: Answer) {
+        self.turn.told.entry(tag).or_default().push(answer);
+    }
+
+    /// A lease is over. After a revocation by authority the resource may be left to an operator.
+    pub fn end_lease(&mut self, i: usize, reason: Reason) {
+        let resource = self.leases[i].resource;
+        let authority = matches!(reason, Reason::Operator | Reason::Policy);
+        if authority && self.charter(resource).after_revocation == AfterRevocation::HoldForOperator {
+            self.places.entry(resource).or_default().for_operator = true;
+        }
+        self.end_plainly(i, reason);
+    }
+
+    /// An end by which nothing is left to an operator.
+    pub fn end_plainly(&mut self, i: usize, reason: Reason) {
+        let lease = &mut self.leases[i];
+        lease.end = Some(reason);
+        self.turn.ended.insert((i as u32, lease.number, reason.code()));
+        if let Access::Units(units) = lease.access {
+            self.units.given_back += u64::from(units);
+        }
+        for other in &mut self.leases {
+            if other.predecessor == Some(i) {
+                other.predecessor = None;
+            }
+        }
+        self.tidy();
+    }
+
+    /// What a holder is told about its lease.
+    pub fn current_now(&self, i: usize) -> Current {
+        let lease = &self.leases[i];
+        let left = |drain: Option<Drain>| drain.map(|drain| drain.until.saturating_sub(self.now));
+        Current {
+            number: number(lease.number),
+            remaining_ms: self.remaining(lease),
+            drain_ms: left(lease.drain),
+            overlaps_ms: lease.predecessor.map(|before| left(self.leases[before].drain).unwrap_or(0)),
+        }
+    }
+
+    pub fn grant_now(&self, i: usize) -> Grant {
+        let lease = &self.leases[i];
+        let current = self.current_now(i);
+        let ttl_ms = match lease.actor.session {
+            Some(session) if lease.rides => self.sessions[session as usize].term.ttl,
+            _ => lease.term.ttl,
+        };
+        Grant {
+            lease: lease_id(i),
+            number: current.number,
+            reach: reach(lease),
+            ttl_ms,
+            remaining_ms: current.remaining_ms,
+            rung: Rung::Session,
+            drain_ms: self.charter(lease.resource).handoff.unwrap_or_default().drain_ms,
+            overlaps_ms: current.overlaps_ms,
+            depth: 1 + lease.depth,
+        }
+    }
+
+    /// A cycle of one: who asks for what only it could give.
+    pub fn waits_for_itself(&self, actor: Actor, resource: Name) -> Refusal {
+        let member = Member { holder: actor.holder.to_owned(), waits_for: resource.to_owned() };
+        Refusal::Deadlock(Box::new(Cycle { members: vec![member], length: 1 }))
+    }
+}
