@@ -102,9 +102,6 @@ impl Summary {
             }
         }
         self.worlds.push((name.to_owned(), checker.unique_state_count()));
-        if std::env::var("PROGRESS").is_ok() {
-            eprintln!("{name} {} depth {}", checker.unique_state_count(), checker.max_depth());
-        }
         Ok(())
     }
 }
@@ -449,6 +446,7 @@ fn hashed(value: &impl Hash) -> u64 {
 }
 
 /// What was worked out before, by the way that led there: much happens in a world that its grantor does not notice.
+#[allow(clippy::large_enum_variant, reason = "a cache of many turns and few landings; a box would cost each of them")]
 enum Known {
     Turned(Turned),
     Landed(Journal),
