@@ -72,6 +72,7 @@ impl<J: Journal> Driver<J> {
         self.inbox.drain(self.patience(), &mut self.drained);
         let room = self.journal.room().map_err(Stopped::Failed)?;
         self.grantor.keep_to_endings(room != Room::Plenty);
+        self.grantor.watched(self.watchers.any());
         let now = clock::now();
         let late = Meter::lateness(&self.grantor, now.instant);
         let began = self.meter.turn_began(self.drained.asks.len() + self.drained.renewals.len());

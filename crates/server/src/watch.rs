@@ -38,6 +38,11 @@ impl Watchers {
         self.events.subscribe()
     }
 
+    /// Whether anybody watches.
+    pub fn any(&self) -> bool {
+        self.events.receiver_count() > 0
+    }
+
     /// Counts events that a watcher read too slowly for.
     pub fn missed(&self, events: u64) {
         self.missed.fetch_add(events as usize, Ordering::Relaxed);

@@ -41,6 +41,8 @@ impl World {
         let mut out = Output::default();
         grantor.take_output(&mut out);
         grantor.serve(at(0));
+        // Nobody watches, as in a server that nobody asked to.
+        grantor.watched(false);
         Self { grantor, out, ms: 0, ttl: TTL }
     }
 

@@ -117,7 +117,9 @@ impl Grantor {
             progress: wanted.progress,
             metadata: wanted.metadata,
         }));
-        self.notify(None, Event::Granted { lease, number });
+        if self.watched {
+            self.notify(None, Event::Granted { lease, number });
+        }
         slot
     }
 

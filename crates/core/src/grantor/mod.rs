@@ -54,6 +54,8 @@ pub struct Grantor {
     raises: std::collections::VecDeque<u32>,
     /// The journal has room for endings only (V4).
     only_endings: bool,
+    /// Somebody wants to hear of everything.
+    watched: bool,
     /// Whether waiters were told that a quarantine is over.
     quarantine_seen: bool,
     /// Room for names that are read from the table while it changes.
@@ -186,6 +188,11 @@ impl Grantor {
         let answer = self.perform(request, command);
         self.remember_answer(id, &answer);
         answer
+    }
+
+    /// Tells the grantor whether anybody watches. Sessions hear what concerns them either way.
+    pub fn watched(&mut self, yes: bool) {
+        self.watched = yes;
     }
 
     /// Tells the grantor that its journal has room for endings only, or has enough again: what is held is renewed and ends

@@ -218,6 +218,7 @@ impl Recovered {
             falls: VecDeque::new(),
             raises: VecDeque::new(),
             only_endings: false,
+            watched: true,
             quarantine_seen: false,
             scratch: Default::default(),
             due: Vec::new(),

@@ -143,8 +143,10 @@ impl Grantor {
     fn tell_ends(&mut self) {
         let mut ended = std::mem::take(&mut self.table.due.ended);
         for end in ended.drain(..) {
-            let event = Event::Ended { lease: end.lease, number: end.number, reason: end.reason };
-            self.notify(end.session.map(|(slot, reuse)| SessionId { slot, reuse }), event);
+            if end.session.is_some() || self.watched {
+                let event = Event::Ended { lease: end.lease, number: end.number, reason: end.reason };
+                self.notify(end.session.map(|(slot, reuse)| SessionId { slot, reuse }), event);
+            }
             if let Some(successor) = end.successor
                 && let Some((reuse, lease)) = self.table.leases.at(successor)
             {

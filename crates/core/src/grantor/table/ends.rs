@@ -14,7 +14,12 @@ pub(crate) struct Ends {
     texts: VecDeque<u8>,
     /// Where the first byte of `texts` lies in the endless stream of them.
     start: u64,
+    /// Bytes at the front that no entry names any more.
+    unread: usize,
 }
+
+/// How many bytes that nobody names any more are kept before they go.
+const UNREAD: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -58,9 +63,13 @@ impl Ends {
 
     fn drop_oldest(&mut self) {
         if let Some(entry) = self.ring.pop_front() {
-            let bytes = usize::from(entry.name) + usize::from(entry.holder);
-            self.texts.drain(..bytes);
-            self.start += bytes as u64;
+            self.unread += usize::from(entry.name) + usize::from(entry.holder);
+            // Bytes leave in bulk: one by one they cost more than they take.
+            if self.unread >= UNREAD {
+                self.texts.drain(..self.unread);
+                self.start += self.unread as u64;
+                self.unread = 0;
+            }
         }
     }
 
