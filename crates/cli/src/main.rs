@@ -1,5 +1,6 @@
 //! The binary `leasehold`: what people and scripts type.
 
+mod serve;
 mod token;
 
 use clap::{Parser, Subcommand};
@@ -8,8 +9,8 @@ use std::process::ExitCode;
 
 /// Leasehold rents authority and fences the zombie.
 ///
-/// This binary reads token texts. It cannot serve or hold a lease yet: `serve` comes with the server, the commands that
-/// hold leases come with the client.
+/// Today it serves leases over gRPC and HTTP (try curl), and reads token texts. The commands that hold leases come with the
+/// client.
 #[derive(Parser)]
 #[command(name = "leasehold", version, arg_required_else_help = true)]
 struct Args {
@@ -19,6 +20,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Serve(serve::Args),
     Token(token::Args),
 }
 
@@ -38,6 +40,7 @@ const EXIT_OTHER: u8 = 1;
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
+        Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
     };
     match outcome {
