@@ -59,13 +59,16 @@ impl Fault {
 
 /// Searches the worlds of one lease.
 pub fn check(bounds: Bounds) -> Result<Summary, String> {
-    // The ttl, and how many ticks, tenures and renewals.
     let (zombies, on_time, stalls): (&[Size], &[Size], &[Size]) = match bounds {
         Bounds::Quick => (&[(200, 4, 3, 1)], &[(200, 5, 4, 1)], &[(250, 6, 2, 1)]),
-        Bounds::Full => (&[(200, 5, 2, 2), (250, 5, 3, 1)], &[(200, 8, 5, 1)], &[(200, 8, 2, 1), (250, 7, 3, 1)]),
-        Bounds::Deep => {
-            (&[(200, 6, 3, 2), (250, 6, 3, 2)], &[(200, 10, 6, 1), (250, 9, 4, 2)], &[(200, 9, 3, 2), (250, 9, 3, 1)])
+        Bounds::Full => {
+            (&[(200, 6, 3, 2), (250, 5, 3, 1)], &[(200, 8, 5, 1), (250, 8, 4, 1)], &[(200, 8, 3, 1), (250, 7, 3, 1)])
         }
+        Bounds::Deep => (
+            &[(200, 7, 3, 2), (200, 6, 4, 2), (250, 6, 3, 2)],
+            &[(200, 10, 6, 1), (250, 9, 4, 2)],
+            &[(200, 9, 3, 2), (250, 9, 4, 1)],
+        ),
     };
     let mut summary = Summary::default();
     for size in zombies {
@@ -80,6 +83,7 @@ pub fn check(bounds: Bounds) -> Result<Summary, String> {
     Ok(summary)
 }
 
+/// The ttl, and how many ticks, tenures and renewals.
 type Size = (u32, u32, u8, u8);
 
 fn sized((ttl, ticks, tenures, renewals): Size) -> World {

@@ -62,11 +62,17 @@ impl Spec {
             granted += wait.asks.len();
             self.grant_wait(wait.order, None);
         }
+        self.let_pass();
         self.deadlocks(records)?;
+        self.let_pass();
+        Ok(())
+    }
+
+    /// Whom only the order of queues holds may pass.
+    fn let_pass(&mut self) {
         for actor in self.stuck(Queues::CountForAll).difference(&self.stuck(Queues::Ignored)) {
             self.waits.iter_mut().filter(|wait| wait.actor == *actor).for_each(|wait| wait.passes = true);
         }
-        Ok(())
     }
 
     fn by_place(&self, place: u32) -> Option<&Wait> {
