@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use leasehold::{Code, Error};
 use leasehold_server::driver::Stopped;
 use leasehold_server::journal::Place;
 use leasehold_server::journal::file::Directory;
@@ -10,12 +11,13 @@ use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::{Failed, Settings, start};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{EXIT_OTHER, Failure, Outcome};
+use crate::told::{Failure, Outcome};
 
 /// Serve leases over gRPC and HTTP
 ///
 /// Everything that is told is durable first. Stop it with SIGTERM or Ctrl-C; it answers what it has taken in, then ends.
 #[derive(clap::Args)]
+#[command(after_help = "Example:\n  leasehold serve --listen 127.0.0.1:7421 --data /var/lib/leasehold")]
 pub struct Args {
     /// Where to listen
     #[arg(long, default_value = "127.0.0.1:7421", value_name = "ADDRESS")]
@@ -31,15 +33,10 @@ pub struct Args {
     insecure_listen: bool,
 }
 
-/// The configuration, or what stands in the data directory, stops the server from starting.
-const EXIT_CONFIG: u8 = 78;
-/// What is stored is damaged.
-const EXIT_CORRUPT: u8 = 65;
-
 pub fn run(args: &Args) -> Outcome {
     let settings = Settings { listen: args.listen, insecure_listen: args.insecure_listen, ..Settings::default() };
-    let runtime = tokio::runtime::Runtime::new()
-        .map_err(|error| Failure { exit: EXIT_OTHER, text: format!("leasehold: cannot start: {error}") })?;
+    let runtime = tokio::runtime::Runtime::new();
+    let runtime = runtime.map_err(|error| Failure::Other(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         if args.ephemeral {
             serve(Memory::new(), settings, "in memory").await
@@ -54,28 +51,33 @@ where
     P: Place,
     P::Journal: 'static,
 {
-    let running = start(place, settings).await.map_err(not_started)?;
+    let running = start(place, settings).await.map_err(|why| not_started(&why))?;
     for warning in &running.warnings {
         eprintln!("leasehold: {warning}");
     }
     eprintln!("leasehold: serving on {}, journal {kept}, cluster {}", running.address, running.issuer.cluster);
     match running.until(asked_to_stop()).await {
-        Stopped::Asked => Ok("stopped".to_owned()),
-        Stopped::Fenced => Err(Failure {
-            exit: EXIT_OTHER,
-            text: "leasehold: another server has taken the journal; this one stopped".to_owned(),
-        }),
-        Stopped::Failed(fault) => Err(Failure { exit: EXIT_OTHER, text: format!("leasehold: {fault}") }),
+        Stopped::Asked => Ok("stopped".to_owned().into()),
+        Stopped::Fenced => Err(Failure::Other("another server has taken the journal; this one stopped".to_owned())),
+        Stopped::Failed(fault) => Err(coded(fault.code(), &fault)),
     }
 }
 
-fn not_started(why: Failed) -> Failure {
-    let exit = match &why {
-        Failed::Journal(error) if error.code() == "CORRUPT" => EXIT_CORRUPT,
-        Failed::Journal(_) | Failed::NotOpened(_) | Failed::Listen { .. } | Failed::Insecure { .. } => EXIT_CONFIG,
-        Failed::Keep(_) | Failed::Fenced => EXIT_OTHER,
-    };
-    Failure { exit, text: format!("leasehold: {why}") }
+fn not_started(why: &Failed) -> Failure {
+    match why {
+        Failed::Journal(error) => coded(error.code(), error),
+        Failed::NotOpened(_) | Failed::Listen { .. } | Failed::Insecure { .. } => coded("CONFIG", why),
+        Failed::Keep(fault) => coded(fault.code(), fault),
+        Failed::Fenced => Failure::Other(why.to_string()),
+    }
+}
+
+/// A failure with its stable code; what it says ends with the next step already.
+fn coded(word: &str, why: &dyn std::fmt::Display) -> Failure {
+    match Code::from_word(word) {
+        Some(code) => Error::new(code, why.to_string()).into(),
+        None => Failure::Other(why.to_string()),
+    }
 }
 
 /// Ctrl-C, or a polite request by whoever started it.
