@@ -222,6 +222,7 @@ impl Recovered {
             quarantine_seen: false,
             scratch: Default::default(),
             due: Vec::new(),
+            expiring: Default::default(),
         };
         if is_new {
             let Opening { cluster, incarnation, max_ttl, .. } = *opening;
