@@ -136,6 +136,11 @@ impl Code {
         self.row().exit
     }
 
+    /// The names of the fields that it carries, as a problem's JSON spells them.
+    pub fn carries(self) -> impl Iterator<Item = &'static str> {
+        self.row().carries.split(", ").filter(|field| !field.is_empty())
+    }
+
     /// What it means, in one sentence.
     pub const fn means(self) -> &'static str {
         self.row().means
@@ -162,8 +167,7 @@ pub fn page() -> String {
     let mut page = String::from(HEAD);
     for code in Code::ALL {
         let row = code.row();
-        let carries: Vec<_> = row.carries.split(", ").filter(|field| !field.is_empty()).collect();
-        let carries = carries.iter().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", ");
+        let carries = code.carries().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", ");
         let grpc = grpc_word(row.grpc);
         writeln!(
             page,

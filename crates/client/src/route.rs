@@ -1,0 +1,196 @@
+//! How a request finds the server that decides: the one that answered last, then the others, then whom they point at.
+
+use std::collections::VecDeque;
+use std::error::Error as _;
+use std::future::Future;
+use std::time::Duration;
+
+use leasehold_wire::headers::{IDEMPOTENCY_KEY, TOKEN_SEEN};
+use leasehold_wire::v1::leasehold_client::LeaseholdClient;
+use leasehold_wire::{ANSWER_BYTES, Code, from_status};
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{ConnectError, Request, Response, Status};
+
+use crate::{Address, Client, Error};
+
+/// How often a request follows a hint to the leader.
+const HINTS: u32 = 3;
+/// Servers beyond the endpoints, known by hints, whose connections are kept.
+const HINTED: usize = 16;
+/// A connection on which a request waits shows that it lives this often.
+const PULSE: Duration = Duration::from_secs(10);
+
+/// What sending a request a second time would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nature {
+    /// It changes nothing.
+    Look,
+    /// It changes something, and no harm comes of asking again.
+    Again,
+    /// It changes something, perhaps twice.
+    Change,
+}
+
+/// What came of one attempt.
+enum Attempt<A> {
+    Told(Result<A, Error>),
+    /// Another server decides.
+    Elsewhere(Error),
+    /// The request never left.
+    Unreached(String),
+    /// The request may have been heard.
+    Broken(String),
+}
+
+impl Client {
+    /// Sends a message until a server that decides has answered. `wait` is what the request itself asks to wait.
+    pub(crate) async fn call<M, A, S, W>(&self, nature: Nature, wait: Duration, message: M, send: S) -> Result<A, Error>
+    where
+        M: Clone,
+        S: Fn(LeaseholdClient<Channel>, Request<M>) -> W,
+        W: Future<Output = Result<Response<A>, Status>>,
+    {
+        let nature = if self.key.is_some() && nature == Nature::Change { Nature::Again } else { nature };
+        let mut queue = self.order();
+        let mut hints = HINTS;
+        let mut broken_before = false;
+        let mut elsewhere = None;
+        let mut missed = Vec::new();
+        while let Some(at) = queue.pop_front() {
+            let sent = send(self.service(&at)?, self.marked(message.clone()));
+            match self.attempt(nature, wait, sent).await {
+                Attempt::Told(answer) => {
+                    self.state().answered = Some(at);
+                    return answer;
+                }
+                Attempt::Elsewhere(error) => {
+                    let hint = error.leader().and_then(|leader| Address::parse(leader).ok());
+                    if let Some(leader) = hint.filter(|_| hints > 0) {
+                        hints -= 1;
+                        queue.push_front(leader);
+                    }
+                    elsewhere = Some(error);
+                }
+                Attempt::Unreached(why) => missed.push(format!("{at}: {why}")),
+                Attempt::Broken(why) => {
+                    if nature == Nature::Change {
+                        return Err(self.unknown(&format!("{at}: {why}")));
+                    }
+                    missed.push(format!("{at}: {why}"));
+                    // Once more where nobody else can be asked: the server may just have been started again.
+                    if !broken_before && queue.is_empty() {
+                        queue.push_back(at);
+                    }
+                    broken_before = true;
+                }
+            }
+        }
+        let missed = missed.join(", ");
+        Err(match elsewhere {
+            _ if broken_before && nature == Nature::Again => self.unknown(&missed),
+            Some(error) => error,
+            None => Error::unavailable(format!("no server answers ({missed})")),
+        })
+    }
+
+    /// The server that answered last, then every other once.
+    fn order(&self) -> VecDeque<Address> {
+        let answered = self.state().answered.clone();
+        let others = self.shared.endpoints.all().iter().filter(|address| Some(*address) != answered.as_ref());
+        answered.iter().chain(others).cloned().collect()
+    }
+
+    async fn attempt<A>(
+        &self,
+        nature: Nature,
+        wait: Duration,
+        sent: impl Future<Output = Result<Response<A>, Status>>,
+    ) -> Attempt<A> {
+        let patience = self.shared.options.connect + self.shared.options.request + wait;
+        let Ok(answered) = tokio::time::timeout(patience, sent).await else {
+            return Attempt::Broken(format!("no answer within {} ms", patience.as_millis()));
+        };
+        let status = match answered {
+            Ok(response) => return Attempt::Told(Ok(response.into_inner())),
+            Err(status) => status,
+        };
+        if let Some(why) = unconnected(&status) {
+            return Attempt::Unreached(why);
+        }
+        let error = Error::from(from_status(&status));
+        match error.code() {
+            Some(Code::NotLeader) => Attempt::Elsewhere(error),
+            // A server that stops tells it so; a connection that broke tells nothing.
+            Some(Code::Indeterminate) if nature != Nature::Change || status.details().is_empty() => {
+                Attempt::Broken(cause(&status))
+            }
+            _ => Attempt::Told(Err(error)),
+        }
+    }
+
+    fn unknown(&self, why: &str) -> Error {
+        let message = format!("the answer did not come, and it may have happened ({why})");
+        Error::indeterminate(message, self.key.map(|key| key.to_string()))
+    }
+
+    fn marked<M>(&self, message: M) -> Request<M> {
+        let mut request = Request::new(message);
+        let mut mark = |name: &'static str, text: String| {
+            if let Ok(value) = MetadataValue::try_from(text) {
+                request.metadata_mut().insert(name, value);
+            }
+        };
+        if let Some(key) = self.key {
+            mark(IDEMPOTENCY_KEY, key.to_string());
+        }
+        if let Some(seen) = self.seen() {
+            mark(TOKEN_SEEN, seen.to_string());
+        }
+        request
+    }
+
+    /// The service at an address; its connection is made when it is first used, and again when it broke.
+    pub(crate) fn service(&self, at: &Address) -> Result<LeaseholdClient<Channel>, Error> {
+        let mut state = self.state();
+        if !state.channels.contains_key(at) {
+            let endpoint = Endpoint::from_shared(format!("http://{at}"))
+                .map_err(|error| Error::config("addr", format!("addr: {at}: {error}; name another")))?
+                .connect_timeout(self.shared.options.connect)
+                .http2_keep_alive_interval(PULSE)
+                .keep_alive_timeout(PULSE);
+            let known = self.shared.endpoints.all();
+            if state.channels.len() >= known.len() + HINTED {
+                state.channels.retain(|address, _| known.contains(address));
+            }
+            state.channels.insert(at.clone(), endpoint.connect_lazy());
+        }
+        let channel = state.channels.get(at).expect("just made").clone();
+        Ok(LeaseholdClient::new(channel).max_decoding_message_size(ANSWER_BYTES))
+    }
+}
+
+/// Why no connection was made, if that is what happened: nothing was sent then.
+fn unconnected(status: &Status) -> Option<String> {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if error.is::<ConnectError>() {
+            return Some(deepest(error));
+        }
+        source = error.source();
+    }
+    None
+}
+
+fn cause(status: &Status) -> String {
+    status.source().map_or_else(|| status.message().to_owned(), deepest)
+}
+
+/// The last link of a chain of causes: the one that says something.
+fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    last.to_string()
+}
