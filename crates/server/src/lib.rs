@@ -12,6 +12,7 @@ pub mod door;
 pub mod driver;
 pub mod inbox;
 pub mod journal;
+pub mod keep;
 pub mod meter;
 pub mod secret;
 pub mod server;
