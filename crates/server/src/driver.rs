@@ -45,7 +45,7 @@ pub enum Stopped {
 
 impl<J: Journal> Driver<J> {
     /// A driver for a grantor that serves already.
-    pub fn new(grantor: Grantor, journal: J, api: &Api, keeping: Arc<Keeping>) -> Self {
+    pub fn new(grantor: Grantor, journal: J, api: &Api) -> Self {
         Self {
             grantor,
             journal,
@@ -53,7 +53,7 @@ impl<J: Journal> Driver<J> {
             desk: Desk::default(),
             watchers: api.watchers.clone(),
             meter: api.meter.clone(),
-            keeping,
+            keeping: api.keeping.clone(),
             drained: Drained::default(),
             output: Output::default(),
             told: Vec::new(),

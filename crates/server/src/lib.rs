@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod backup;
 pub mod clock;
 pub mod desk;
 pub mod door;

@@ -135,8 +135,8 @@ where
     let (inbox, watchers, meter) =
         (Arc::new(Inbox::default()), Arc::new(Watchers::default()), Arc::new(Meter::default()));
     let keeper = keep::start(journal.shelf(), settings.keep, behind, meter.keep());
-    let api = Api { inbox, issuer, watchers, meter };
-    let stopped = drive(Driver::new(grantor, journal, &api, keeper.keeping().clone()));
+    let api = Api { inbox, issuer, watchers, meter, keeping: keeper.keeping().clone() };
+    let stopped = drive(Driver::new(grantor, journal, &api));
     let (closing, closed) = tokio::sync::watch::channel(false);
     let doors = tokio::spawn(door::serve(listener, api.clone(), settings.connections, closed));
     Ok(Running { address, issuer, warnings: opened.warnings, api, stopped, doors, closing, keeper })

@@ -17,6 +17,8 @@ pub struct Taken {
     pub snapshot: Vec<u8>,
     /// What the state says about itself.
     pub about: About,
+    /// How many entries the audit trail had, and the hash of the last.
+    pub trail: (u64, [u8; 32]),
 }
 
 /// A state that is being folded.
@@ -70,6 +72,6 @@ impl Fold {
         let sequence = self.next - 1;
         let nobody = || NotKept::Corrupt { sequence, why: "no cluster was ever created".to_owned() };
         let about = self.recovered.about().ok_or_else(nobody)?;
-        Ok(Taken { sequence, about, snapshot: self.recovered.snapshot() })
+        Ok(Taken { sequence, about, trail: (0, [0; 32]), snapshot: self.recovered.snapshot() })
     }
 }

@@ -9,13 +9,16 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::journal::{Fault, NotTold, Shelf};
 use crate::meter::KeepMeter;
 
 pub use fold::Taken;
 pub use keeper::Keeper;
+
+/// Backups that are sent at the same time.
+const SENDING: usize = 2;
 
 /// How much is kept, and how often it is gathered.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +104,8 @@ pub struct Keeping {
     most_batches: u64,
     rung: AtomicBool,
     meter: KeepMeter,
+    /// States that may be in memory at the same time because they are being sent.
+    sending: Arc<Semaphore>,
 }
 
 /// What an open found behind the newest snapshot.
@@ -157,6 +162,7 @@ impl Keeping {
             most_batches: settings.log_batches,
             rung: AtomicBool::new(false),
             meter,
+            sending: Arc::new(Semaphore::new(SENDING)),
         };
         keeping.meter.behind(keeping.behind());
         (Arc::new(keeping), asked)
@@ -175,6 +181,11 @@ impl Keeping {
         let (to, taken) = oneshot::channel();
         self.tasks.send(Task::Take(to)).map_err(|_| NotKept::Stopping)?;
         taken.await.map_err(|_| NotKept::Stopping)?
+    }
+
+    /// A place among those who are sent a state; none if there are too many.
+    pub fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.sending.clone().try_acquire_owned().ok()
     }
 
     /// The bytes of the log behind the newest snapshot.
