@@ -1,5 +1,6 @@
 //! The binary `leasehold`: what people and scripts type.
 
+mod restore;
 mod serve;
 mod token;
 
@@ -20,6 +21,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Restore(restore::Args),
     Serve(serve::Args),
     Token(token::Args),
 }
@@ -40,6 +42,7 @@ const EXIT_OTHER: u8 = 1;
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
+        Command::Restore(args) => restore::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
     };

@@ -19,7 +19,7 @@ mod tick;
 mod view;
 mod waiters;
 
-pub use opening::{Corrupt, NotOpened, Opening, Recovered, Restoring, recover};
+pub use opening::{About, Corrupt, NotOpened, Opening, Recovered, Restoring, recover};
 pub use table::Deadlock;
 pub use table::ends::{Ended, Usage};
 pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
