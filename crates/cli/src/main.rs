@@ -1,6 +1,7 @@
 //! The binary `leasehold`: what people and scripts type.
 
 mod acquire;
+mod backup;
 mod charter;
 mod completions;
 mod connection;
@@ -11,6 +12,7 @@ mod operate;
 #[cfg(test)]
 mod page;
 mod past;
+mod restore;
 mod serve;
 mod status;
 mod table;
@@ -62,6 +64,8 @@ enum Command {
     Usage(past::Usage),
     Status(status::Args),
     Charter(charter::Args),
+    Backup(backup::Args),
+    Restore(restore::Args),
     Token(token::Args),
     Completions(completions::Args),
 }
@@ -92,6 +96,8 @@ fn main() -> ExitCode {
         Command::Usage(args) => past::usage(args, ask),
         Command::Status(_) => status::run(ask),
         Command::Charter(args) => charter::run(args, ask),
+        Command::Backup(args) => backup::run(args, ask),
+        Command::Restore(args) => restore::run(args, ask),
         Command::Token(args) => token::run(args, json),
         Command::Completions(args) => completions::run(args),
     };

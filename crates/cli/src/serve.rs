@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use leasehold::{Code, Error};
 use leasehold_server::driver::Stopped;
 use leasehold_server::journal::Place;
 use leasehold_server::journal::file::Directory;
@@ -11,7 +10,7 @@ use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::{Failed, Settings, start};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::told::{Failure, Outcome};
+use crate::told::{Failure, Outcome, coded};
 
 /// Serve leases over gRPC and HTTP
 ///
@@ -69,14 +68,6 @@ fn not_started(why: &Failed) -> Failure {
         Failed::NotOpened(_) | Failed::Listen { .. } | Failed::Insecure { .. } => coded("CONFIG", why),
         Failed::Keep(fault) => coded(fault.code(), fault),
         Failed::Fenced => Failure::Other(why.to_string()),
-    }
-}
-
-/// A failure with its stable code; what it says ends with the next step already.
-fn coded(word: &str, why: &dyn std::fmt::Display) -> Failure {
-    match Code::from_word(word) {
-        Some(code) => Error::new(code, why.to_string()).into(),
-        None => Failure::Other(why.to_string()),
     }
 }
 

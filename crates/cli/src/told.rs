@@ -54,6 +54,14 @@ impl From<Error> for Failure {
     }
 }
 
+/// A failure with its stable code; what it says ends with the next step already.
+pub fn coded(word: &str, why: &dyn std::fmt::Display) -> Failure {
+    match Code::from_word(word) {
+        Some(code) => Error::new(code, why.to_string()).into(),
+        None => Failure::Other(why.to_string()),
+    }
+}
+
 /// Anything that has no code of its own.
 const EXIT_OTHER: u8 = 1;
 

@@ -89,6 +89,11 @@ impl<'a> Reader<'a> {
         self.at
     }
 
+    /// How many bytes are left.
+    pub const fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
     /// Whether everything was read.
     pub const fn is_empty(&self) -> bool {
         self.at >= self.bytes.len()

@@ -1,8 +1,10 @@
 //! What is put on record: the facts that a grantor's state is the fold of.
 
 mod bytes;
+mod expired;
 
 pub(crate) use bytes::{decode_access, encode_access};
+pub use expired::Expired;
 
 use crate::codec::{Malformed, Reader, Write};
 use crate::command::Style;
@@ -47,6 +49,8 @@ pub enum Record<'a> {
     Retimed { lease: u32, ttl: u32 },
     /// A lease is over.
     Ended { lease: u32, number: Number, reason: Reason, hold: bool, why: &'a str },
+    /// Leases are over by their ttl.
+    Expired(Expired),
     /// A lease has a new token.
     Rotated { lease: u32, number: Number },
     /// The first progress in this tenure, or progress after an earlier record's deadline was kept.

@@ -12,7 +12,7 @@ use leasehold_core::grantor::{Opening, Output, Recovered, recover};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Access, Reason, Rung};
 use leasehold_core::payload::{cache, delivery, state};
-use leasehold_core::record::{Cause, Granted, Outcome, Record, Waiting};
+use leasehold_core::record::{Cause, Expired, Granted, Outcome, Record, Waiting};
 use leasehold_core::refusal::{Cycle, Limit, Member, NotCurrent, Refusal, What};
 use leasehold_core::time::{Instant, Millis, Now, Wall};
 use leasehold_core::token::{Cluster, Incarnation, Number};
@@ -152,6 +152,7 @@ fn records() -> Vec<Record<'static>> {
     }));
     all.extend(delivery_facts(session).into_iter().map(Record::Delivery));
     all.extend(cache_facts(session).into_iter().map(Record::Cache));
+    all.push(Record::Expired(Expired(vec![(7, number(1 << 60)), (8, number((1 << 60) + 1)), (2, number(12))])));
     all
 }
 

@@ -9,10 +9,12 @@ use leasehold_core::time::Now;
 use leasehold_core::token::Number;
 use leasehold_wire::Asked;
 
+use crate::api::Api;
 use crate::clock;
 use crate::desk::Desk;
 use crate::inbox::{Ask, Body, Drained, Inbox, Look, Renewals};
 use crate::journal::{Confirmed, Fault, Journal, Kept, Room};
+use crate::keep::Keeping;
 use crate::meter::Meter;
 use crate::watch::Watchers;
 
@@ -24,6 +26,7 @@ pub struct Driver<J> {
     desk: Desk,
     watchers: Arc<Watchers>,
     meter: Arc<Meter>,
+    keeping: Arc<Keeping>,
     drained: Drained,
     output: Output,
     told: Vec<Box<dyn FnOnce() + Send>>,
@@ -42,14 +45,15 @@ pub enum Stopped {
 
 impl<J: Journal> Driver<J> {
     /// A driver for a grantor that serves already.
-    pub fn new(grantor: Grantor, journal: J, inbox: Arc<Inbox>, watchers: Arc<Watchers>, meter: Arc<Meter>) -> Self {
+    pub fn new(grantor: Grantor, journal: J, api: &Api) -> Self {
         Self {
             grantor,
             journal,
-            inbox,
+            inbox: api.inbox.clone(),
             desk: Desk::default(),
-            watchers,
-            meter,
+            watchers: api.watchers.clone(),
+            meter: api.meter.clone(),
+            keeping: api.keeping.clone(),
             drained: Drained::default(),
             output: Output::default(),
             told: Vec::new(),
@@ -160,6 +164,7 @@ impl<J: Journal> Driver<J> {
             match self.journal.append(sequence, &self.output.batch).await {
                 Ok(Kept::Durable) => {
                     self.meter.synced(self.output.batch.len(), started.elapsed());
+                    self.keeping.appended(self.output.batch.len());
                     return Ok(());
                 }
                 Ok(Kept::Fenced) => return Err(Stopped::Fenced),

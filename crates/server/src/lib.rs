@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod backup;
 pub mod clock;
 pub mod desk;
 pub mod door;
 pub mod driver;
 pub mod inbox;
 pub mod journal;
+pub mod keep;
 pub mod meter;
 pub mod secret;
 pub mod server;

@@ -1,4 +1,6 @@
-//! What is measured, in Prometheus' words. Every name is told in docs/metrics.md.
+//! What is measured, in Prometheus' words.
+
+mod keep;
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
@@ -14,6 +16,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+pub use keep::KeepMeter;
 
 /// All figures of one server.
 pub struct Meter {
@@ -36,6 +40,7 @@ pub struct Meter {
     full: Counter,
     skew_ms: Gauge<i64, AtomicI64>,
     token: Gauge<u64, AtomicU64>,
+    keep: KeepMeter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -77,6 +82,7 @@ impl Default for Meter {
             full: Counter::default(),
             skew_ms: Gauge::default(),
             token: Gauge::default(),
+            keep: KeepMeter::new(&mut registry),
             registry: Registry::default(),
         };
         registry.register("turns", "Turns taken", meter.turns.clone());
@@ -114,6 +120,11 @@ impl Default for Meter {
 pub struct Began(Instant);
 
 impl Meter {
+    /// What the keeper measures.
+    pub fn keep(&self) -> KeepMeter {
+        self.keep.clone()
+    }
+
     /// A turn has drained so many requests.
     pub fn turn_began(&self, requests: usize) -> Began {
         self.turns.inc();

@@ -16,6 +16,7 @@ use crate::api::Api;
 use crate::driver::{Driver, Stopped};
 use crate::inbox::Inbox;
 use crate::journal::{Fault, Journal, Kept, OpenError, Place, Replay};
+use crate::keep::{self, Behind, Keep};
 use crate::meter::Meter;
 use crate::watch::Watchers;
 use crate::{clock, door, secret};
@@ -35,6 +36,8 @@ pub struct Settings {
     pub restore: Option<Restoring>,
     /// Connections that are open at the same time.
     pub connections: usize,
+    /// How much is kept, and how often it is gathered.
+    pub keep: Keep,
 }
 
 impl Default for Settings {
@@ -46,6 +49,7 @@ impl Default for Settings {
             rung: Rung::Session,
             restore: None,
             connections: 10_000,
+            keep: Keep::default(),
         }
     }
 }
@@ -105,6 +109,7 @@ pub struct Running {
     stopped: oneshot::Receiver<Stopped>,
     doors: tokio::task::JoinHandle<()>,
     closing: tokio::sync::watch::Sender<bool>,
+    keeper: keep::Running,
 }
 
 /// Opens the journal, begins a tenure and listens.
@@ -120,19 +125,21 @@ where
     let listener = TcpListener::bind(settings.listen).await.map_err(listening)?;
     let address = listener.local_addr().map_err(listening)?;
     let hash_seed = u64::from_ne_bytes(secret::draw());
-    let mut fold = Fold { recovered: Recovered::empty(hash_seed), hash_seed };
+    let mut fold = Fold { recovered: Recovered::empty(hash_seed), hash_seed, behind: Behind::default() };
     let opened = place.open(&mut fold).await.map_err(Failed::Journal)?;
     let mut journal = opened.journal;
+    let behind = fold.behind;
     let grantor = open_tenure(fold.recovered, &mut journal, &settings).await?;
     let status = grantor.status();
     let issuer = Issuer { cluster: status.cluster, incarnation: status.incarnation };
-    let inbox = Arc::new(Inbox::default());
-    let (watchers, meter) = (Arc::new(Watchers::default()), Arc::new(Meter::default()));
-    let api = Api { inbox: inbox.clone(), issuer, watchers: watchers.clone(), meter: meter.clone() };
-    let stopped = drive(Driver::new(grantor, journal, inbox, watchers, meter));
+    let (inbox, watchers, meter) =
+        (Arc::new(Inbox::default()), Arc::new(Watchers::default()), Arc::new(Meter::default()));
+    let keeper = keep::start(journal.shelf(), settings.keep, behind, meter.keep());
+    let api = Api { inbox, issuer, watchers, meter, keeping: keeper.keeping().clone() };
+    let stopped = drive(Driver::new(grantor, journal, &api));
     let (closing, closed) = tokio::sync::watch::channel(false);
     let doors = tokio::spawn(door::serve(listener, api.clone(), settings.connections, closed));
-    Ok(Running { address, issuer, warnings: opened.warnings, api, stopped, doors, closing })
+    Ok(Running { address, issuer, warnings: opened.warnings, api, stopped, doors, closing, keeper })
 }
 
 /// The first batch of a tenure is its opening; nothing is served before it is durable.
@@ -187,18 +194,29 @@ impl Running {
     pub async fn until(mut self, asked: impl Future<Output = ()>) -> Stopped {
         tokio::select! {
             () = asked => {}
-            why = &mut self.stopped => return why.unwrap_or(Stopped::Fenced),
+            why = &mut self.stopped => {
+                let _ = self.closing.send(true);
+                self.close().await;
+                return why.unwrap_or(Stopped::Fenced);
+            }
         }
         self.stop().await
     }
 
     /// Stops: no new connections, the last turn taken, everything told.
-    pub async fn stop(self) -> Stopped {
+    pub async fn stop(mut self) -> Stopped {
         let _ = self.closing.send(true);
         self.api.inbox.stop();
-        let why = self.stopped.await.unwrap_or(Stopped::Asked);
-        self.doors.abort();
+        let why = (&mut self.stopped).await.unwrap_or(Stopped::Asked);
+        self.close().await;
         why
+    }
+
+    /// When this returns nothing holds the journal any more.
+    async fn close(self) {
+        self.doors.abort();
+        let keeper = self.keeper;
+        tokio::task::spawn_blocking(move || keeper.stop()).await.expect("stopping a thread does not panic");
     }
 }
 
@@ -206,15 +224,19 @@ impl Running {
 struct Fold {
     recovered: Recovered,
     hash_seed: u64,
+    behind: Behind,
 }
 
 impl Replay for Fold {
     fn snapshot(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
         self.recovered = Recovered::from_snapshot(bytes, self.hash_seed)?;
+        self.behind.snapshot = bytes.len() as u64;
         Ok(())
     }
 
     fn batch(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
+        self.behind.bytes += bytes.len() as u64;
+        self.behind.batches += 1;
         self.recovered.apply(bytes)
     }
 }

@@ -30,12 +30,12 @@ macro_rules! bounds {
 bounds! { ASK_BYTES, ASK_FIELDS:
     ClientBatch Request OpenSession RenewSession CloseSession Acquire AcquireAll Renew Held Revoke HandOff Free SetCapacity
     WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest UsageRequest
-    StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter
+    StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter BackupRequest
 }
 
 bounds! { ANSWER_BYTES, ANSWER_FIELDS:
     ServerBatch Welcome SessionState Done Grant Grants Current ResourceView ResourceList LeaseList WaiterList DeadlockList
-    EndedList UsageList Status Event Charters
+    EndedList UsageList Status Event Charters BackupPiece
 }
 
 /// The codec of the service, on both sides.

@@ -19,7 +19,7 @@ mod tick;
 mod view;
 mod waiters;
 
-pub use opening::{Corrupt, NotOpened, Opening, Recovered, Restoring, recover};
+pub use opening::{About, Corrupt, NotOpened, Opening, Recovered, Restoring, recover};
 pub use table::Deadlock;
 pub use table::ends::{Ended, Usage};
 pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
@@ -31,7 +31,7 @@ use crate::ids::SessionId;
 use crate::lease::Rung;
 use crate::limits;
 use crate::mutants::{self, Mutant};
-use crate::record::{Header, Record};
+use crate::record::{Expired, Header, Record};
 use crate::refusal::Refusal;
 use crate::time::{Instant, Millis, Now};
 use crate::token::{Number, lift};
@@ -61,6 +61,8 @@ pub struct Grantor {
     /// Room for names that are read from the table while it changes.
     scratch: (String, String),
     due: Vec<u32>,
+    /// Plain ends of a Tick that go on record together.
+    expiring: Expired,
 }
 
 /// What all steps of one turn share.

@@ -47,6 +47,23 @@ pub struct Restoring {
     pub floor: Option<Number>,
 }
 
+/// What a state says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct About {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// The generation of the last tenure.
+    pub generation: u64,
+    /// The highest number given out.
+    pub counter: u64,
+    /// Grantor time of the last batch.
+    pub time: Millis,
+    /// The wall clock of the last batch.
+    pub wall: Wall,
+}
+
 /// Records or a snapshot that cannot be what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt {
@@ -178,6 +195,19 @@ impl Recovered {
         self.table.identity.map(|identity| identity.cluster)
     }
 
+    /// What the state says about itself, if any batch was applied.
+    pub fn about(&self) -> Option<About> {
+        let (time, wall) = self.table.recorded;
+        self.table.identity.map(|identity| About {
+            cluster: identity.cluster,
+            incarnation: identity.incarnation,
+            generation: self.table.generation,
+            counter: self.table.counter,
+            time,
+            wall,
+        })
+    }
+
     /// The digest of the last batch: the head of the audit chain.
     pub fn chain(&self) -> [u8; 32] {
         self.table.chain
@@ -222,6 +252,7 @@ impl Recovered {
             quarantine_seen: false,
             scratch: Default::default(),
             due: Vec::new(),
+            expiring: Default::default(),
         };
         if is_new {
             let Opening { cluster, incarnation, max_ttl, .. } = *opening;

@@ -95,8 +95,14 @@ impl Grantor {
             let mut portion = PORTION.min(*timers);
             *timers -= portion;
             wheel.advance(now.plus(early), &mut portion, deadline, &mut due);
-            self.table.resources.leave_together();
             for slot in due.drain(..) {
+                let lease = self.table.lease(slot);
+                if !lease.has_extra() {
+                    // Nothing but its own renewal moves it, and the wheel has just asked.
+                    self.expiring.0.push((slot, lease.number()));
+                    continue;
+                }
+                self.end_expired();
                 match self.table.lease_deadline(slot, now) {
                     // An end before it in this turn has moved it, and has armed it anew.
                     (at, _) if at > now.plus(early) => {}
@@ -104,12 +110,28 @@ impl Grantor {
                     (_, reason) => self.end_lease(slot, reason, ""),
                 }
             }
-            self.table.resources.leave();
+            self.end_expired();
             if portion > 0 {
                 break;
             }
         }
         self.due = due;
+    }
+
+    /// Puts on record what has gathered.
+    fn end_expired(&mut self) {
+        match self.expiring.0[..] {
+            [] => {}
+            [(lease, _)] => self.end_lease(lease, Reason::Ttl, ""),
+            _ => {
+                let mut record = Record::Expired(std::mem::take(&mut self.expiring));
+                self.record(&record);
+                if let Record::Expired(ends) = &mut record {
+                    self.expiring = std::mem::take(ends);
+                }
+            }
+        }
+        self.expiring.0.clear();
     }
 
     fn quarantine_over(&mut self) {

@@ -1,6 +1,6 @@
 //! The bytes of records: a tag, then numbers and texts in the order they are written here, for ever.
 
-use super::{Cause, Granted, Outcome, Record, Waiting};
+use super::{Cause, Expired, Granted, Outcome, Record, Waiting};
 use crate::codec::{Malformed, Reader, Write};
 use crate::command::Style;
 use crate::ids::{LeaseId, SessionId};
@@ -113,6 +113,10 @@ impl<'a> Record<'a> {
                 out.u8(35);
                 fact.encode(out);
             }
+            Self::Expired(ends) => {
+                out.u8(36);
+                ends.encode(out);
+            }
         }
     }
 
@@ -197,6 +201,7 @@ impl<'a> Record<'a> {
             33 => Self::State(state::Fact::decode(from)?),
             34 => Self::Delivery(delivery::Fact::decode(from)?),
             35 => Self::Cache(cache::Fact::decode(from)?),
+            36 => Self::Expired(Expired::decode(from)?),
             _ => return Err(from.wrong("no such record")),
         })
     }

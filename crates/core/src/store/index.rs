@@ -6,7 +6,7 @@ use foldhash::quality::FixedState;
 use hashbrown::HashTable;
 
 /// One growing shard moves at most one entry in this many.
-const SHARDS: usize = 256;
+pub const SHARDS: usize = 256;
 
 /// Numbers found by hash. What is equal, only the caller knows; it keeps the names.
 pub struct Index {
@@ -36,13 +36,12 @@ impl Index {
         self.len += 1;
     }
 
-    /// Takes numbers out that must be there. All are looked for first, so that they are waited for together.
-    pub fn remove_all(&mut self, entries: &[(u64, u32)]) {
-        let there = entries.iter().filter(|(hash, id)| self.find(*hash, |other| other == *id).is_some()).count();
-        assert!(there == entries.len(), "what is taken out was indexed");
-        for (hash, id) in entries {
-            self.remove(*hash, *id);
-        }
+    /// Keeps of one shard what is to be kept.
+    pub fn retain(&mut self, shard: usize, mut keep: impl FnMut(u32) -> bool) {
+        let table = &mut self.shards[shard];
+        let before = table.len();
+        table.retain(|id| keep(*id));
+        self.len -= before - table.len();
     }
 
     /// Takes a number out; false if it was not there.

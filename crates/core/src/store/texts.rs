@@ -89,13 +89,12 @@ impl Texts {
         if !at.is_multiple_of(CHUNK) && self.ends_free(at - 1) {
             let free = if self.begins_free(at - 1) { 1 } else { self.word(at - 1, 0) };
             at -= free;
-            self.mark(at, free, false);
             // Names that come together often go together: most of the time the block before just grows.
             if class(free) == class(free + size) {
-                self.mark(at, free + size, true);
-                self.set_size(at, free + size);
+                self.grow_block(at, free, size);
                 return;
             }
+            self.mark(at, free, false);
             self.unlink(at, free);
             size += free;
         }
@@ -148,6 +147,14 @@ impl Texts {
             self.set_word(at + 1, 0, size);
             self.set_word(at + (size - 1), 0, size);
         }
+    }
+
+    /// Lengthens a free block within its class.
+    fn grow_block(&mut self, at: u32, size: u32, more: u32) {
+        let chunk = &mut self.chunks[place(at).0];
+        set_bit(&mut chunk.ends, at + (size - 1), false);
+        set_bit(&mut chunk.ends, at + (size + more - 1), true);
+        self.set_size(at, size + more);
     }
 
     /// Takes a free block of this size out of its list.

@@ -23,6 +23,9 @@ use crate::secret;
 const PAGE: usize = 1_000;
 const LOOKED_AT: u32 = 1 << 16;
 
+/// What is told piece by piece.
+type Told<T> = std::pin::Pin<Box<dyn futures::Stream<Item = Result<T, Status>> + Send>>;
+
 /// The gRPC service.
 #[derive(Clone)]
 pub struct Calls(pub Api);
@@ -85,7 +88,8 @@ fn unexpected() -> Status {
 #[tonic::async_trait]
 impl Leasehold for Calls {
     type SessionStream = Sending;
-    type WatchStream = std::pin::Pin<Box<dyn futures::Stream<Item = Result<v1::Event, Status>> + Send>>;
+    type WatchStream = Told<v1::Event>;
+    type BackupStream = Told<v1::BackupPiece>;
 
     async fn session(&self, from: Request<Streaming<v1::ClientBatch>>) -> Result<Response<Sending>, Status> {
         stream::serve(self.0.clone(), from.into_inner()).await.map(Response::new)
@@ -275,5 +279,10 @@ impl Leasehold for Calls {
     async fn remove_charter(&self, from: Request<v1::RemoveCharter>) -> Result<Response<v1::Done>, Status> {
         let (metadata, _, ask) = from.into_parts();
         self.done(&metadata, Ask::RemoveCharter(ask)).await
+    }
+
+    async fn backup(&self, _: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
+        let (_, pieces) = self.0.backup().await.map_err(status)?;
+        Ok(Response::new(Box::pin(pieces.map(|bytes| Ok(v1::BackupPiece { bytes })))))
     }
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod http;
+mod past;
 mod stream;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::desk::{To, Told};
 use crate::inbox::{Ask, Body, Full, Inbox};
+use crate::keep::Keeping;
 use crate::meter::Meter;
 use crate::secret;
 use crate::watch::{Seen, Watchers};
@@ -35,6 +37,8 @@ pub struct Api {
     pub watchers: Arc<Watchers>,
     /// What is measured.
     pub meter: Arc<Meter>,
+    /// What is kept behind the turns.
+    pub keeping: Arc<Keeping>,
 }
 
 impl Api {

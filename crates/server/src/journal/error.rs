@@ -87,6 +87,8 @@ pub enum OpenError {
     InUse { path: PathBuf, pid: Option<u32> },
     /// It was written in another place: two copies would give out the same tokens.
     Copied { path: PathBuf, what: &'static str },
+    /// A restore into it was broken off.
+    Unfinished { path: PathBuf },
     /// Damage that no crash explains (V2).
     Corrupt { file: PathBuf, offset: u64, reason: String },
     /// The file of another journal.
@@ -111,6 +113,7 @@ impl OpenError {
             | Self::OwnedByOther { .. }
             | Self::NetworkFilesystem { .. }
             | Self::InUse { .. }
+            | Self::Unfinished { .. }
             | Self::Copied { .. } => "CONFIG",
             Self::Corrupt { .. } => "CORRUPT",
             Self::Foreign { .. } => "WRONG_CLUSTER",
@@ -171,6 +174,9 @@ impl fmt::Display for OpenError {
                 "{}: a copy, its {what} is another; if the original will never run again, accept the copy",
                 path.display()
             ),
+            Self::Unfinished { path } => {
+                write!(f, "{}: a restore into it was broken off; empty it and restore again", path.display())
+            }
             Self::Corrupt { file, offset, reason } => {
                 write!(f, "{} at byte {offset}: {reason}; restore from a backup", file.display())
             }

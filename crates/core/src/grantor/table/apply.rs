@@ -76,11 +76,10 @@ impl Table {
                 self.alive(*lease, Some(*ttl));
             }
             Record::Ended { lease, number, reason, hold, why: _ } => {
-                if self.known(*lease)?.number() != *number && !mutants::on(Mutant::EndNotGuarded) {
-                    return Err("an end is guarded by the lease's token");
-                }
+                self.guard_end(*lease, *number)?;
                 self.unlink_lease(*lease, *reason, *hold);
             }
+            Record::Expired(ends) => self.expire(&ends.0)?,
             Record::Rotated { lease, number } => {
                 self.raise(*number)?;
                 let old = self.known(*lease)?.number().get();

@@ -7,25 +7,27 @@ use crate::lease::{Reason, State};
 use crate::limits;
 use crate::time::Millis;
 
-/// The last ended leases, oldest first, bounded; texts lie back to back in one ring of bytes.
+/// The last ended leases, oldest first, bounded; their texts lie back to back in chunks that leave as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     ring: VecDeque<Entry>,
-    texts: VecDeque<u8>,
-    /// Where the first byte of `texts` lies in the endless stream of them.
-    start: u64,
-    /// Bytes at the front that no entry names any more.
-    unread: usize,
+    chunks: VecDeque<Vec<u8>>,
+    /// The first of `chunks` in the endless row of them.
+    first: u64,
+    /// A chunk that nobody names any more, to be filled again.
+    spare: Vec<u8>,
 }
 
-/// How many bytes that nobody names any more are kept before they go.
-const UNREAD: usize = 1 << 16;
+/// Bytes of a chunk: the longest pair of texts fits many times.
+const CHUNK: usize = 1 << 16;
+const _: () = assert!(limits::NAME_BYTES + limits::HOLDER_BYTES <= CHUNK);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     number: u64,
     granted: Millis,
     ended: Millis,
+    /// The chunk and the place in it.
     at: u64,
     name: u16,
     holder: u16,
@@ -54,22 +56,30 @@ impl Ends {
         if self.ring.len() >= limits::ENDS_KEPT {
             self.drop_oldest();
         }
-        let at = self.start + self.texts.len() as u64;
-        self.texts.extend(name);
-        self.texts.extend(holder);
+        let size = name.len() + holder.len();
+        if self.chunks.back().is_none_or(|chunk| chunk.len() + size > CHUNK) {
+            let mut chunk = std::mem::take(&mut self.spare);
+            chunk.reserve_exact(CHUNK);
+            self.chunks.push_back(chunk);
+        }
+        let last = self.first + self.chunks.len() as u64 - 1;
+        let chunk = self.chunks.back_mut().expect("just made sure of");
+        let at = last * CHUNK as u64 + chunk.len() as u64;
+        chunk.extend_from_slice(name);
+        chunk.extend_from_slice(holder);
         let (name, holder) = (name.len() as u16, holder.len() as u16);
         self.ring.push_back(Entry { number, granted, ended, at, name, holder, reason });
     }
 
     fn drop_oldest(&mut self) {
-        if let Some(entry) = self.ring.pop_front() {
-            self.unread += usize::from(entry.name) + usize::from(entry.holder);
-            // Bytes leave in bulk: one by one they cost more than they take.
-            if self.unread >= UNREAD {
-                self.texts.drain(..self.unread);
-                self.start += self.unread as u64;
-                self.unread = 0;
-            }
+        self.ring.pop_front();
+        let named = self.ring.front().map_or(self.first + 1, |entry| entry.at / CHUNK as u64);
+        if named > self.first
+            && let Some(mut chunk) = self.chunks.pop_front()
+        {
+            self.first += 1;
+            chunk.clear();
+            self.spare = chunk;
         }
     }
 
@@ -95,12 +105,10 @@ impl Ends {
     }
 
     fn read(&self, entry: &Entry) -> Ended {
-        let from = (entry.at - self.start) as usize;
+        let chunk = &self.chunks[(entry.at / CHUNK as u64 - self.first) as usize];
+        let from = entry.at as usize % CHUNK;
         let name = from + usize::from(entry.name);
-        let text = |range: std::ops::Range<usize>| {
-            let bytes = self.texts.range(range).copied().collect();
-            String::from_utf8(bytes).expect("put as text")
-        };
+        let text = |range: std::ops::Range<usize>| std::str::from_utf8(&chunk[range]).expect("put as text").to_owned();
         Ended {
             resource: text(from..name),
             holder: text(name..name + usize::from(entry.holder)),

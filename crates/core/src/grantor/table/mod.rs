@@ -4,6 +4,7 @@
 //! depends on reads it.
 
 pub(crate) mod ends;
+pub(crate) mod husks;
 pub(crate) mod lease;
 pub(crate) mod party;
 pub(crate) mod resource;

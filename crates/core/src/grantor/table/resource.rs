@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use super::husks::{Husks, Sweep};
 use super::lease::NONE;
 use crate::lease::Access;
 use crate::limits;
@@ -10,9 +11,6 @@ use crate::mutants::{self, Mutant};
 use crate::store::index::{Index, NameHash};
 use crate::store::pages::Pages;
 use crate::store::texts::{TextAt, Texts};
-
-/// Names forgotten together, at most.
-const TOGETHER: usize = 256;
 
 /// A name with somebody or something behind it.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +30,11 @@ pub(crate) struct Resources {
     index: Index,
     pub names: Texts,
     pub hash: NameHash,
-    /// Names that nothing stands behind any more, while they are to be forgotten together.
-    leaving: Vec<(u64, u32)>,
-    together: bool,
+    husks: Husks,
+    /// How many names have something behind them.
+    count: usize,
+    /// Places whose names are being forgotten.
+    leaving: Vec<u32>,
 }
 
 impl Resources {
@@ -47,18 +47,19 @@ impl Resources {
             index: Index::new(),
             names: Texts::new(),
             hash,
+            husks: Husks::default(),
+            count: 0,
             leaving: Vec::new(),
-            together: false,
         }
     }
 
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.count
     }
 
     pub fn find(&self, name: &str) -> Option<u32> {
         let hash = self.hash.hash(name.as_bytes());
-        self.find_hashed(hash, name)
+        self.find_hashed(hash, name).filter(|place| !self.husks.contains(*place))
     }
 
     fn find_hashed(&self, hash: u64, name: &str) -> Option<u32> {
@@ -67,11 +68,12 @@ impl Resources {
 
     /// The resource's place; a new one if the name is new.
     pub fn enter(&mut self, name: &str) -> u32 {
-        self.leave();
         let hash = self.hash.hash(name.as_bytes());
         if let Some(place) = self.find_hashed(hash, name) {
+            self.count += usize::from(self.husks.revive(place));
             return place;
         }
+        self.sweep();
         let resource = Resource { name: self.names.put(name), lease: NONE, crowd: NONE };
         let place = match self.vacant.pop() {
             Some(place) => {
@@ -82,10 +84,11 @@ impl Resources {
         };
         let (places, names, hasher) = (&self.places, &self.names, &self.hash);
         self.index.insert(hash, place, |other| hasher.hash(names.bytes(places[other].name)));
+        self.count += 1;
         place
     }
 
-    /// Forgets a name that nothing stands behind any more.
+    /// Lets a name go that nothing stands behind any more.
     pub fn leave_if_empty(&mut self, place: u32) {
         let resource = self.places[place];
         if resource.lease != NONE {
@@ -99,25 +102,22 @@ impl Resources {
             self.vacant_crowds.push(resource.crowd);
             self.places[place].crowd = NONE;
         }
-        self.leaving.push((self.hash.hash(self.names.bytes(resource.name)), place));
-        if !self.together || self.leaving.len() == TOGETHER {
-            self.leave();
-        }
+        self.husks.add(place);
+        self.count -= 1;
     }
 
-    /// From here on names are forgotten together: the index is looked at for many of them at once, and they need not
-    /// wait for memory one after another. Ends with [`leave`](Self::leave).
-    pub fn leave_together(&mut self) {
-        self.together = true;
-    }
-
-    /// Forgets the names that were to be forgotten together.
-    pub fn leave(&mut self) {
-        self.together = false;
-        self.index.remove_all(&self.leaving);
-        for (_, place) in self.leaving.drain(..) {
-            self.names.free(self.places[place].name);
-            self.vacant.push(place);
+    /// A little of what is left to forget: whoever brings a new name sweeps, so that room never grows by old ones.
+    fn sweep(&mut self) {
+        match self.husks.sweep(self.index.len()) {
+            Sweep::Rests => {}
+            Sweep::Shard(shard) => self.index.retain(shard, |place| !self.husks.drops(place)),
+            Sweep::Names => {
+                self.husks.forget(&mut self.leaving);
+                for place in self.leaving.drain(..) {
+                    self.names.free(self.places[place].name);
+                    self.vacant.push(place);
+                }
+            }
         }
     }
 
@@ -388,3 +388,6 @@ impl Queue {
         self.places.range((Bound::Excluded(turn), Bound::Unbounded)).copied()
     }
 }
+
+#[cfg(test)]
+mod tests;

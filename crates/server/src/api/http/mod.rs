@@ -2,6 +2,7 @@
 
 mod asks;
 mod looks;
+mod past;
 mod told;
 
 use axum::Router;
@@ -27,5 +28,6 @@ pub fn routes() -> Router<Api> {
         .route("/v1/charters", get(looks::charters))
         .route("/v1/charters/{*prefix}", axum::routing::put(asks::set_charter).delete(asks::remove_charter))
         .route("/v1/quarantine:waive", post(asks::waive))
+        .route("/v1/backup", get(past::backup))
         .layer(DefaultBodyLimit::max(leasehold_wire::MESSAGE_BYTES))
 }

@@ -5,6 +5,7 @@
 //! - `segment-N`: batches, one after the other, in a file that was full of zeros before;
 //! - `spare`: the next segment, already full of zeros;
 //! - `snapshot-N`: the state after batch N; the newest two are kept, and the log since the older of them;
+//! - `restoring`, while a backup is being restored into it; nobody opens it then;
 //! - `pid`: who writes, for people. The lock is the kernel's, on the directory itself.
 //!
 //! Unsynced sectors reach the disk in any order, so a batch that is not whole is either the last one, never answered,
@@ -27,6 +28,7 @@ mod header;
 mod identity;
 mod local;
 mod names;
+mod plant;
 mod recover;
 mod shelf;
 mod spare;
@@ -39,6 +41,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub use disk::{Disk, Whereabouts};
 pub use header::JournalId;
 pub use local::LocalDisk;
+pub use plant::{Planted, plant};
 pub use shelf::FileShelf;
 
 use super::error::is_full;

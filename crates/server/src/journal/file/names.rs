@@ -7,6 +7,9 @@ pub const PID: &str = "pid";
 /// The next segment, full of zeros.
 pub const SPARE: &str = "spare";
 
+/// A restore into this directory has begun and not ended.
+pub const RESTORING: &str = "restoring";
+
 const SEGMENT: &str = "segment-";
 const SNAPSHOT: &str = "snapshot-";
 const DRAFT: &str = ".tmp";
@@ -23,6 +26,8 @@ pub enum Kind {
     Identity,
     /// The next segment.
     Spare,
+    /// The mark of a restore.
+    Restoring,
     /// Left half-written.
     Draft,
     /// It has the beginning of one of ours, and not its form.
@@ -68,6 +73,7 @@ pub fn kind(name: &str) -> Kind {
     match name {
         IDENTITY => Kind::Identity,
         SPARE => Kind::Spare,
+        RESTORING => Kind::Restoring,
         _ => Kind::Other,
     }
 }

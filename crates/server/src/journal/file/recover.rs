@@ -126,6 +126,7 @@ struct Listing {
     drafts: Vec<String>,
     identity: bool,
     spare: bool,
+    restoring: bool,
 }
 
 impl Listing {
@@ -138,6 +139,7 @@ impl Listing {
                 Kind::Draft => listing.drafts.push(name),
                 Kind::Identity => listing.identity = true,
                 Kind::Spare => listing.spare = true,
+                Kind::Restoring => listing.restoring = true,
                 Kind::Misnamed => return Err(corrupt(disk, &name, 0, "no segment or snapshot has such a name")),
                 Kind::Other => {}
             }
@@ -152,6 +154,9 @@ impl Listing {
 /// Begins a journal. The identity comes last: until it is there, nothing was ever appended.
 fn begin<D: Disk>(disk: &D, listing: &Listing, segment_bytes: u64) -> Result<Recovered<D::File>, OpenError> {
     let number = 1;
+    if listing.restoring {
+        return Err(OpenError::Unfinished { path: disk.path("") });
+    }
     let mut bytes = Vec::new();
     for &left in &listing.segments {
         let name = names::segment(left);

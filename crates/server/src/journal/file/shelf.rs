@@ -9,7 +9,7 @@ use super::disk::Disk;
 use super::recover::read_all;
 use super::spare::{PACE, remove_if_there};
 use super::{Shared, frame, header, names};
-use crate::journal::{Fault, Kept, Listener, NotTold, Shelf};
+use crate::journal::{FIRST, Fault, Kept, Listener, NotTold, Shelf};
 
 /// How many snapshots are kept: if the newest is damaged, the log since the one before tells the same.
 const SNAPSHOTS: usize = 2;
@@ -102,10 +102,27 @@ impl<D: Disk> FileShelf<D> {
         }
     }
 
+    /// The newest snapshot that can be read. One that was damaged since it was saved is given up if the log tells the same.
     fn newest_now(&self) -> Result<Option<(u64, Vec<u8>)>, NotTold> {
+        let log_begins = self.shared.segments.lock().expect("no panic under this lock")[0].1;
+        let mut snapshots = self.shared.snapshots.lock().expect("no panic under this lock");
+        while let Some(&sequence) = snapshots.last() {
+            match self.read_snapshot(sequence) {
+                Ok(bytes) => return Ok(Some((sequence, bytes))),
+                Err(why) => {
+                    let before = snapshots.len().checked_sub(2).map_or(FIRST - 1, |at| snapshots[at]);
+                    if log_begins > before + 1 {
+                        return Err(why);
+                    }
+                    snapshots.pop();
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_snapshot(&self, sequence: u64) -> Result<Vec<u8>, NotTold> {
         let shared = &*self.shared;
-        let snapshots = shared.snapshots.lock().expect("no panic under this lock");
-        let Some(&sequence) = snapshots.last() else { return Ok(None) };
         let name = names::snapshot(sequence);
         let file = shared.disk.open(&name).map_err(|error| self.unreadable(&name, &error))?;
         let mut bytes = Vec::new();
@@ -114,7 +131,7 @@ impl<D: Disk> FileShelf<D> {
             return Err(self.unreadable(&name, &io::Error::other("the snapshot is damaged")));
         }
         bytes.drain(..header::BYTES);
-        Ok(Some((sequence, bytes)))
+        Ok(bytes)
     }
 
     fn tail_now(&self, from: u64, each: Listener<'_>) -> Result<u64, NotTold> {

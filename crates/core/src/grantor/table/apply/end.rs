@@ -25,6 +25,23 @@ impl Table {
         self.cache.restored(self.time);
     }
 
+    /// Many ends at once, each as if it were alone.
+    pub(super) fn expire(&mut self, ends: &[(u32, Number)]) -> Result<(), Misfit> {
+        for (lease, number) in ends {
+            self.guard_end(*lease, *number)?;
+            self.unlink_lease(*lease, Reason::Ttl, false);
+        }
+        Ok(())
+    }
+
+    /// L7: an end is guarded by the lease's token.
+    pub(super) fn guard_end(&self, lease: u32, number: Number) -> Result<(), Misfit> {
+        if self.known(lease)?.number() != number && !mutants::on(Mutant::EndNotGuarded) {
+            return Err("an end is guarded by the lease's token");
+        }
+        Ok(())
+    }
+
     /// S1: a session's end ends all that it holds and waits for, in one step.
     pub(super) fn end_session(&mut self, id: SessionId) -> Result<(), Misfit> {
         self.end_session_as(id, Reason::Session)
@@ -36,11 +53,9 @@ impl Table {
             self.dequeue(slot);
         }
         if !mutants::on(Mutant::SessionLeavesLeases) {
-            self.resources.leave_together();
             for slot in self.session_leases(id.slot) {
                 self.unlink_lease(slot, reason, false);
             }
-            self.resources.leave();
         }
         self.queues.session_ended(id, self.time);
         self.cache.session_ended(id, self.time);

@@ -1,0 +1,114 @@
+//! `leasehold restore` as a process: a backup of a running server becomes a directory that serves.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(data: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary was built for this test");
+        let told = child.stderr.take().expect("it is piped");
+        let line = BufReader::new(told).lines().map_while(Result::ok).find(|line| line.contains("serving on "));
+        let line = line.expect("a server that starts says where");
+        let address = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next()).expect("an address");
+        Self { address: address.to_owned(), child }
+    }
+
+    /// Status line and body of one request.
+    fn ask(&self, method: &str, path: &str, body: &str) -> (String, Vec<u8>) {
+        let mut stream = TcpStream::connect(&self.address).expect("the server listens");
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .expect("the server reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("the server answers");
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("headers have an end");
+        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+        (head.lines().next().unwrap_or_default().to_owned(), answer.split_off(end + 4))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn restore(args: &[&Path]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.args(["restore", "--json"]).arg(args[0]).arg("--data").arg(args[1]);
+    command.output().expect("the binary was built for this test")
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("leasehold-{name}-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a temporary directory");
+    folder
+}
+
+#[test]
+fn a_backup_of_a_running_server_is_restored_once_and_serves_in_quarantine() {
+    let folder = folder("restore");
+    let server = Server::start(&folder.join("data"));
+    let (status, _) = server.ask("POST", "/v1/leases/jobs/settle:acquire", r#"{"holder":"w1","ttl":"60s"}"#);
+    assert!(status.contains("200"), "{status}");
+    let (status, bytes) = server.ask("GET", "/v1/backup", "");
+    assert!(status.contains("200"), "{status}");
+    let file = folder.join("a.backup");
+    std::fs::write(&file, &bytes).expect("a temporary file");
+
+    let told = restore(&[&file, &folder.join("restored")]);
+    assert!(told.status.success(), "{told:?}");
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one JSON document");
+    assert_eq!(told["quarantine_ms"], 600_000);
+    assert_ne!(told["incarnation"], told["incarnation_before"]);
+
+    let again = restore(&[&file, &folder.join("restored")]);
+    assert_eq!(again.status.code(), Some(78));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("not empty"), "{again:?}");
+
+    let cut = folder.join("cut.backup");
+    std::fs::write(&cut, &bytes[..bytes.len() - 1]).expect("a temporary file");
+    let refused = restore(&[&cut, &folder.join("other")]);
+    assert_eq!(refused.status.code(), Some(65));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cut.backup"), "{refused:?}");
+    assert!(!folder.join("other").exists(), "nothing was touched");
+
+    let second = Server::start(&folder.join("restored"));
+    let (status, body) = second.ask("POST", "/v1/leases/jobs/settle:acquire", r#"{"holder":"w1","ttl":"60s"}"#);
+    assert!(status.contains("503"), "{status} {}", String::from_utf8_lossy(&body));
+    drop((server, second));
+    std::fs::remove_dir_all(&folder).expect("the directory was made");
+}
+
+#[test]
+fn what_cannot_be_meant_or_found_is_refused_with_its_own_code() {
+    let folder = folder("refuse");
+    let missing = restore(&[&folder.join("none.backup"), &folder.join("data")]);
+    assert_eq!(missing.status.code(), Some(78));
+    let told: serde_json::Value = serde_json::from_slice(&missing.stderr).expect("one JSON document");
+    assert_eq!(told["code"], "CONFIG");
+    let zero = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .args(["restore", "none.backup", "--token-floor", "0"])
+        .output()
+        .expect("the binary was built for this test");
+    assert_eq!(zero.status.code(), Some(2));
+    std::fs::remove_dir_all(&folder).expect("the directory was made");
+}

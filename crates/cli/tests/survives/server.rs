@@ -1,0 +1,135 @@
+//! A really started `leasehold serve`: a process of its own on a free port, killed or stopped by its own id.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Nothing that goes well takes as long.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server process. It is killed when it is dropped.
+pub struct Server {
+    /// Where it listens.
+    pub address: String,
+    child: Child,
+    lines: Receiver<String>,
+    said: Vec<String>,
+}
+
+/// How a server is started.
+#[derive(Default)]
+pub struct Start {
+    /// What the binary is run under: a program and its arguments. It must leave the process its id.
+    pub under: &'static str,
+}
+
+impl Server {
+    /// Starts a server that comes to serve.
+    pub fn start(data: &Path) -> Self {
+        Start::default().at(data).unwrap_or_else(|said| panic!("not started: {said}"))
+    }
+
+    /// Starts a server and kills it a moment later, wherever it is by then.
+    pub fn start_and_kill(data: &Path, after: Duration) {
+        let mut child = Start::default().spawn(data, Stdio::null());
+        std::thread::sleep(after);
+        child.kill().expect("a child can be killed, dead or alive");
+        child.wait().expect("it ended");
+    }
+
+    /// kill −9.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("a child can be killed, dead or alive");
+        self.child.wait().expect("it ended");
+    }
+
+    /// Sends a signal by name.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success(), "the server is there");
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub fn stop(mut self) {
+        self.signal("TERM");
+        let status = self.wait();
+        assert!(status.success(), "{status}: {:?}", self.said());
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return status;
+            }
+            assert!(Instant::now() < until, "the server does not end: {:?}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Everything it has said on standard error.
+    pub fn said(&mut self) -> String {
+        self.said.extend(self.lines.try_iter());
+        self.said.join("\n")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A failing test must leave nothing behind; one that is dead already is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Start {
+    /// Starts it on a directory; the words of a server that did not come to serve.
+    pub fn at(&self, data: &Path) -> Result<Server, String> {
+        let mut child = self.spawn(data, Stdio::piped());
+        let told = child.stderr.take().expect("it is piped");
+        let (tell, lines) = channel();
+        // Ends with the pipe; nobody needs to wait for it.
+        std::thread::spawn(move || {
+            BufReader::new(told).lines().map_while(Result::ok).all(|line| tell.send(line).is_ok())
+        });
+        let mut said = Vec::new();
+        loop {
+            match lines.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    let address = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next());
+                    let address = address.map(str::to_owned);
+                    said.push(line);
+                    if let Some(address) = address {
+                        return Ok(Server { address, child, lines, said });
+                    }
+                }
+                Err(why) => {
+                    let _ = child.kill();
+                    let status = child.wait().expect("it ended");
+                    let slow = if why == RecvTimeoutError::Timeout { "too slow, " } else { "" };
+                    return Err(format!("{slow}{status}: {}", said.join("\n")));
+                }
+            }
+        }
+    }
+
+    fn spawn(&self, data: &Path, stderr: Stdio) -> Child {
+        let binary = env!("CARGO_BIN_EXE_leasehold");
+        let mut words = self.under.split_whitespace().chain([binary]);
+        let mut command = Command::new(words.next().expect("the binary at least"));
+        command.args(words).args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().expect("it can be started")
+    }
+}
+
+/// How hard to try: one of three numbers, by `LEASEHOLD_DEPTH`.
+pub fn depth(quick: usize, full: usize, deep: usize) -> usize {
+    match std::env::var("LEASEHOLD_DEPTH").as_deref() {
+        Ok("quick") => quick,
+        Ok("deep") => deep,
+        _ => full,
+    }
+}
