@@ -4,6 +4,7 @@ mod acquire;
 mod backup;
 mod charter;
 mod completions;
+mod config;
 mod connection;
 mod file;
 mod hold;
@@ -66,6 +67,7 @@ enum Command {
     Charter(charter::Args),
     Backup(backup::Args),
     Restore(restore::Args),
+    Config(config::Args),
     Token(token::Args),
     Completions(completions::Args),
 }
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Command::Charter(args) => charter::run(args, ask),
         Command::Backup(args) => backup::run(args, ask),
         Command::Restore(args) => restore::run(args, ask),
+        Command::Config(args) => config::run(args, ask),
         Command::Token(args) => token::run(args, json),
         Command::Completions(args) => completions::run(args),
     };

@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory};
 const HEAD: &str = "\
 # The command line
 
-One binary, `leasehold`: `serve` runs a server, the other commands ask one. This page is what `--help` says, and a test
+One binary, `leasehold`: `serve` runs a server ([how it is set up](configuration.md)), the other commands ask one. This page is what `--help` says, and a test
 compares the two.
 
 - `--addr HOST:PORT[,HOST:PORT...]` or `LEASEHOLD_ADDR` names the servers. The next one is asked when one cannot be
@@ -85,4 +85,19 @@ fn every_command_shows_an_example_and_every_option_says_what_it_does() {
     let mut seen = 0;
     look(&crate::Args::command(), &mut seen);
     assert!(seen > 20, "only {seen} commands were looked at");
+}
+
+#[test]
+fn every_setting_of_a_server_stands_on_its_page() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let written = std::fs::read_to_string(&path).expect("the page is there");
+    let rows: Vec<_> = written.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let told = crate::serve::settings::Chosen::from(&Default::default(), None).expect("nothing is given").told();
+    assert_eq!(rows, told.iter().map(|(key, _)| *key).collect::<Vec<_>>());
+    let root = crate::Args::command();
+    let serve = root.find_subcommand("serve").expect("it is a command");
+    for key in rows {
+        let flag = key.replace('_', "-");
+        assert!(serve.get_arguments().any(|arg| arg.get_long() == Some(&flag)), "--{flag} is no flag");
+    }
 }

@@ -2,8 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -16,6 +20,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn leasehold(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.args(args).env_remove("LEASEHOLD_ADDR").env_remove("LEASEHOLD_TOKEN").env_remove("NOTIFY_SOCKET");
+    command.env_remove("LEASEHOLD_LOG_LEVEL");
     command
 }
 
@@ -83,6 +88,10 @@ pub struct Server {
     child: Child,
     pub address: String,
     pub data: TempDir,
+    /// What it said until it served.
+    pub said: Vec<String>,
+    /// What it says since.
+    says: Mutex<Receiver<String>>,
 }
 
 impl Server {
@@ -99,17 +108,80 @@ impl Server {
     }
 
     fn on(listen: &str, data: TempDir) -> Self {
-        let journal = data.path().join("journal");
         let mut command = leasehold(&["serve", "--listen", listen, "--data"]);
-        let command = command.arg(journal).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary was built for this test");
+        command.arg(data.path().join("journal"));
+        Self::spawn(&mut command, data)
+    }
+
+    /// A server with these flags and no others.
+    pub fn with(flags: &[&str]) -> Self {
+        let mut command = leasehold(&["serve"]);
+        Self::spawn(command.args(flags), tempfile::tempdir().expect("a directory"))
+    }
+
+    /// A server that tells a service manager behind this socket.
+    pub fn managed(flags: &[&str], socket: &Path) -> Self {
+        let mut command = leasehold(&["serve"]);
+        command.args(flags).env("NOTIFY_SOCKET", socket);
+        Self::spawn(&mut command, tempfile::tempdir().expect("a directory"))
+    }
+
+    fn spawn(command: &mut Command, data: TempDir) -> Self {
+        let piped = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("the binary was built for this test");
         let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
-        let line = lines.find(|line| line.contains("serving on ")).expect("a server that starts says where");
-        let address = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next()).expect("an address");
-        let address = address.to_owned();
+        let mut said = Vec::new();
+        let address = loop {
+            let line = lines.next().unwrap_or_else(|| panic!("a server that starts says where: {said:?}"));
+            let served = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next()).map(str::to_owned);
+            said.push(line);
+            if let Some(address) = served {
+                break address;
+            }
+        };
         // What it says later is read too, so that it can go on saying it.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { address, child, data }
+        let (tell, says) = channel();
+        std::thread::spawn(move || lines.try_for_each(|line| tell.send(line)));
+        Self { address, child, data, said, says: Mutex::new(says) }
+    }
+
+    /// Waits until it says this.
+    #[track_caller]
+    pub fn await_log(&self, holds: &str) -> String {
+        let says = self.says.lock().expect("one test, one thread");
+        loop {
+            let line = says.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it never said {holds:?}"));
+            if line.contains(holds) {
+                return line;
+            }
+        }
+    }
+
+    /// Every line of a server that has ended.
+    pub fn everything_said(&self) -> Vec<String> {
+        let says = self.says.lock().expect("one test, one thread");
+        self.said.iter().cloned().chain(says.iter()).collect()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill is there");
+        assert!(sent.success());
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
+    }
+
+    /// One request over HTTP, with more headers.
+    pub fn http(&self, method: &str, path: &str, headers: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("the server listens");
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}");
+        write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).expect("the server reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the server answers");
+        answer
     }
 
     /// A command for this server.
