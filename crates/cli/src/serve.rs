@@ -13,7 +13,7 @@ use leasehold_server::journal::file::{Directory, Options};
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::keep::Keep;
 use leasehold_server::server::{Failed, Running, Settings, start};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::table::lasting;
 use crate::told::{Answer, Failure, Outcome, coded};
@@ -65,11 +65,13 @@ where
     P: Place,
     P::Journal: 'static,
 {
+    // Before anybody is told that it serves: a signal that nobody listens to ends a process.
+    let signals = Signals::listen();
     let running = start(place, settings(&chosen)).await.map_err(|why| not_started(&why))?;
     tell(&running, &chosen);
     let reload = Reload { flags, config, chosen, level, room: running.room.clone() };
     notify::ready(&format!("serving on {}", running.address));
-    let stopped = running.until(asked_to_stop(reload)).await;
+    let stopped = running.until(signals.asked_to_stop(reload)).await;
     match stopped {
         Stopped::Asked => {
             tracing::info!("stopped");
@@ -124,18 +126,33 @@ fn not_started(why: &Failed) -> Failure {
     }
 }
 
-/// Ctrl-C, or a polite request by whoever started it. Until then, SIGHUP reads the settings again.
-async fn asked_to_stop(mut reload: Reload) {
-    let mut term = signal(SignalKind::terminate()).expect("a process can listen to SIGTERM");
-    let mut interrupt = signal(SignalKind::interrupt()).expect("a process can listen to SIGINT");
-    let mut hang_up = signal(SignalKind::hangup()).expect("a process can listen to SIGHUP");
-    loop {
-        tokio::select! {
-            _ = term.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = hang_up.recv() => reload.now(),
+/// What reaches a process from outside.
+struct Signals {
+    term: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn listen() -> Self {
+        let of = |kind| signal(kind).expect("a process can listen to its signals");
+        Self {
+            term: of(SignalKind::terminate()),
+            interrupt: of(SignalKind::interrupt()),
+            hang_up: of(SignalKind::hangup()),
         }
     }
-    tracing::info!("stopping: what was taken in is answered first");
-    notify::stopping();
+
+    /// Ctrl-C, or a polite request by whoever started it. Until then, SIGHUP reads the settings again.
+    async fn asked_to_stop(mut self, mut reload: Reload) {
+        loop {
+            tokio::select! {
+                _ = self.term.recv() => break,
+                _ = self.interrupt.recv() => break,
+                _ = self.hang_up.recv() => reload.now(),
+            }
+        }
+        tracing::info!("stopping: what was taken in is answered first");
+        notify::stopping();
+    }
 }
