@@ -1,5 +1,6 @@
 //! The binary `leasehold`: what people and scripts type.
 
+mod bench;
 mod restore;
 mod serve;
 mod token;
@@ -21,6 +22,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(bench::Args),
     Restore(restore::Args),
     Serve(serve::Args),
     Token(token::Args),
@@ -35,6 +37,12 @@ struct Failure {
     text: String,
 }
 
+impl From<leasehold::Error> for Failure {
+    fn from(error: leasehold::Error) -> Self {
+        Self { exit: error.exit(), text: format!("leasehold: {error}") }
+    }
+}
+
 /// The caller wrote something that cannot be meant.
 const EXIT_USAGE: u8 = 2;
 /// Anything that has no code of its own.
@@ -42,6 +50,7 @@ const EXIT_OTHER: u8 = 1;
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
+        Command::Bench(args) => bench::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),

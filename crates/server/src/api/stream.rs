@@ -9,6 +9,7 @@ use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::Token;
 use leasehold_wire::{Caller, answer, arrival, event, problem, read_shown, status, v1, welcome};
+use prost::Message;
 use tonic::{Status, Streaming};
 
 use super::{Api, too_many};
@@ -140,28 +141,52 @@ fn sending(
     welcome: v1::Welcome,
 ) -> impl Stream<Item = Result<v1::ServerBatch, Status>> + Send {
     let first = v1::ServerBatch { welcome: Some(welcome), ..Default::default() };
-    let rest = futures::stream::unfold((api, outbox), |(api, outbox)| async move {
-        let items = outbox.take().await?;
-        let batch = spell(items, &api);
-        Some((Ok(batch), (api, outbox)))
+    let rest = futures::stream::unfold((api, outbox, Vec::new().into_iter()), |(api, outbox, mut items)| async move {
+        if items.len() == 0 {
+            items = outbox.take().await?.into_iter();
+        }
+        let batch = spell(&mut items, &api);
+        Some((Ok(batch), (api, outbox, items)))
     });
     futures::StreamExt::chain(futures::stream::iter([Ok(first)]), rest)
 }
 
-fn spell(items: Vec<Item>, api: &Api) -> v1::ServerBatch {
+/// As much as one message takes; a client that reads is never sent more than it accepts.
+fn spell(items: &mut std::vec::IntoIter<Item>, api: &Api) -> v1::ServerBatch {
     let mut batch = v1::ServerBatch::default();
-    for item in items {
+    let mut room = SENT_BYTES;
+    for item in items.by_ref().take(SENT_ITEMS) {
         match item {
             Item::Answer(sequence, told) => {
-                let answer = Some(spell_answer(&told, api));
-                batch.responses.push(v1::Response { sequence, answer });
+                let answer = spell_answer(&told, api);
+                if let v1::response::Answer::Delivery(delivery) = &answer {
+                    room = room.saturating_sub(delivery.encoded_len());
+                }
+                batch.responses.push(v1::Response { sequence, answer: Some(answer) });
             }
-            Item::Renewed(renewed) => batch.renewed.push(renewed),
+            Item::Renewed(renewed) => {
+                room = room.saturating_sub(8 * renewed.remaining_ms.len() + 128 * renewed.others.len());
+                batch.renewed.push(renewed);
+            }
             Item::Event(happened) => batch.events.push(event(&happened, 0, "", "")),
+        }
+        if room == 0 {
+            break;
         }
     }
     batch
 }
+
+/// Answers and events of one message.
+const SENT_ITEMS: usize = 1 << 12;
+/// About how many bytes of large answers go into one message before it leaves.
+const SENT_BYTES: usize = 1 << 20;
+
+const _: () = {
+    use leasehold_core::limits::{ITEM_BYTES, RECEIVE_BYTES};
+    assert!(SENT_ITEMS < leasehold_wire::ANSWER_FIELDS, "a client takes what is sent together");
+    assert!(SENT_BYTES + RECEIVE_BYTES + ITEM_BYTES + SENT_ITEMS * 384 <= leasehold_wire::ANSWER_BYTES);
+};
 
 /// An answer with its tokens spelled out.
 pub fn spell_answer(told: &Told, api: &Api) -> v1::response::Answer {
