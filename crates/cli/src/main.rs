@@ -1,78 +1,111 @@
 //! The binary `leasehold`: what people and scripts type.
 
+mod acquire;
+mod backup;
 mod bench;
+mod charter;
+mod completions;
+mod config;
+mod connection;
+mod file;
+mod hold;
+mod look;
+mod operate;
+#[cfg(test)]
+mod page;
+mod past;
 mod restore;
 mod serve;
+mod status;
+mod table;
 mod token;
+mod told;
+mod waits;
+mod watch;
 
 use clap::{Parser, Subcommand};
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Leasehold rents authority and fences the zombie.
 ///
-/// Today it serves leases over gRPC and HTTP (try curl), and reads token texts. The commands that hold leases come with the
-/// client.
+/// `serve` runs a server; the other commands ask one. Exit codes: 0 done, 1 another error, 2 wrong usage, 3 lost or stale,
+/// 4 busy or timed out, 5 unavailable or outcome unknown, 6 not allowed, 7 a limit, 8 a hole found, 65 damaged data,
+/// 78 wrong configuration.
 #[derive(Parser)]
-#[command(name = "leasehold", version, arg_required_else_help = true)]
+#[command(name = "leasehold", version, arg_required_else_help = true, after_help = EXAMPLE)]
 struct Args {
+    #[command(flatten)]
+    everywhere: connection::Everywhere,
     #[command(subcommand)]
     command: Command,
 }
 
+const EXAMPLE: &str = "Example:
+  leasehold serve &
+  leasehold acquire jobs/settle --holder worker-1 --ttl 30s
+  leasehold ls";
+
 #[derive(Subcommand)]
 enum Command {
-    Bench(bench::Args),
-    Restore(restore::Args),
     Serve(serve::Args),
+    Acquire(acquire::Args),
+    Renew(hold::Renew),
+    Release(hold::Release),
+    Check(hold::Check),
+    Handoff(operate::Handoff),
+    Revoke(operate::Revoke),
+    Free(operate::Free),
+    Quarantine(operate::Quarantine),
+    Ls(look::Ls),
+    Show(look::Show),
+    HeldBy(look::HeldBy),
+    Waiters(waits::Waiters),
+    Deadlocks(waits::Deadlocks),
+    Watch(watch::Args),
+    History(past::History),
+    Usage(past::Usage),
+    Status(status::Args),
+    Charter(charter::Args),
+    Backup(backup::Args),
+    Restore(restore::Args),
+    Bench(bench::Args),
+    Config(config::Args),
     Token(token::Args),
+    Completions(completions::Args),
 }
-
-/// What a command leaves: the text for standard output, or the code and text of a failure.
-type Outcome = Result<String, Failure>;
-
-/// Why a command did not do what was asked.
-struct Failure {
-    exit: u8,
-    text: String,
-}
-
-impl From<leasehold::Error> for Failure {
-    fn from(error: leasehold::Error) -> Self {
-        Self { exit: error.exit(), text: format!("leasehold: {error}") }
-    }
-}
-
-/// The caller wrote something that cannot be meant.
-const EXIT_USAGE: u8 = 2;
-/// Anything that has no code of its own.
-const EXIT_OTHER: u8 = 1;
 
 fn main() -> ExitCode {
-    let outcome = match Args::parse().command {
-        Command::Bench(args) => bench::run(&args),
-        Command::Restore(args) => restore::run(&args),
-        Command::Serve(args) => serve::run(&args),
-        Command::Token(args) => token::run(&args),
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return told::misused(&error),
     };
-    match outcome {
-        Ok(text) => print(&text),
-        Err(failure) => {
-            // If standard error is gone too, the exit code still tells.
-            let _ = writeln!(io::stderr(), "{}", failure.text);
-            ExitCode::from(failure.exit)
-        }
-    }
-}
-
-/// A reader that went away has read enough: that is no failure.
-fn print(text: &str) -> ExitCode {
-    let mut out = io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            let _ = writeln!(io::stderr(), "leasehold: cannot write to standard output: {error}");
-            ExitCode::from(EXIT_OTHER)
-        }
-        Ok(()) | Err(_) => ExitCode::SUCCESS,
-    }
+    let (ask, json) = (&args.everywhere, args.everywhere.json);
+    let outcome = match &args.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Acquire(args) => acquire::run(args, ask),
+        Command::Renew(args) => hold::renew(args, ask),
+        Command::Release(args) => hold::release(args, ask),
+        Command::Check(args) => hold::check(args, ask),
+        Command::Handoff(args) => operate::handoff(args, ask),
+        Command::Revoke(args) => operate::revoke(args, ask),
+        Command::Free(args) => operate::free(args, ask),
+        Command::Quarantine(args) => operate::quarantine(args, ask),
+        Command::Ls(args) => look::ls(args, ask),
+        Command::Show(args) => look::show(args, ask),
+        Command::HeldBy(args) => look::held_by(args, ask),
+        Command::Waiters(args) => waits::waiters(args, ask),
+        Command::Deadlocks(_) => waits::deadlocks(ask),
+        Command::Watch(args) => watch::run(args, ask),
+        Command::History(args) => past::history(args, ask),
+        Command::Usage(args) => past::usage(args, ask),
+        Command::Status(_) => status::run(ask),
+        Command::Charter(args) => charter::run(args, ask),
+        Command::Backup(args) => backup::run(args, ask),
+        Command::Restore(args) => restore::run(args, ask),
+        Command::Bench(args) => bench::run(args, ask),
+        Command::Config(args) => config::run(args, ask),
+        Command::Token(args) => token::run(args, json),
+        Command::Completions(args) => completions::run(args),
+    };
+    told::finish(outcome, json)
 }

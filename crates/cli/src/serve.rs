@@ -1,89 +1,141 @@
 //! `leasehold serve`: a grantor on this machine, durable in a directory.
 
-use std::net::SocketAddr;
+mod log;
+mod notify;
+mod reload;
+pub mod settings;
+
 use std::path::PathBuf;
 
 use leasehold_server::driver::Stopped;
 use leasehold_server::journal::Place;
-use leasehold_server::journal::file::Directory;
+use leasehold_server::journal::file::{Directory, Options};
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::server::{Failed, Settings, start};
+use leasehold_server::keep::Keep;
+use leasehold_server::server::{Failed, Running, Settings, start};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{EXIT_OTHER, Failure, Outcome};
+use crate::table::lasting;
+use crate::told::{Answer, Failure, Outcome, coded};
+use log::Level;
+use reload::Reload;
+use settings::{Chosen, Given, Journal, Kept};
 
 /// Serve leases over gRPC and HTTP
 ///
 /// Everything that is told is durable first. Stop it with SIGTERM or Ctrl-C; it answers what it has taken in, then ends.
+/// Every option can stand in a file (--config), under its name with `_` for `-`; what is given here goes before the file.
+/// SIGHUP reads the file again.
 #[derive(clap::Args)]
+#[command(after_help = "Example:\n  leasehold serve --listen 127.0.0.1:7421 --data /var/lib/leasehold")]
 pub struct Args {
-    /// Where to listen
-    #[arg(long, default_value = "127.0.0.1:7421", value_name = "ADDRESS")]
-    listen: SocketAddr,
-    /// Where the journal is kept; created if its parent is there
-    #[arg(long, default_value = "./leasehold-data", value_name = "DIRECTORY")]
-    data: PathBuf,
-    /// Keep nothing: the journal lives in memory and ends with the process
-    #[arg(long, conflicts_with = "data")]
+    /// A file with settings, in TOML
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Keep nothing: the same as --journal memory
+    #[arg(long, conflicts_with_all = ["data", "journal"])]
     ephemeral: bool,
-    /// Listen beyond this machine although there is no TLS
-    #[arg(long)]
-    insecure_listen: bool,
+    #[command(flatten)]
+    given: Given,
 }
 
-/// The configuration, or what stands in the data directory, stops the server from starting.
-const EXIT_CONFIG: u8 = 78;
-/// What is stored is damaged.
-const EXIT_CORRUPT: u8 = 65;
-
 pub fn run(args: &Args) -> Outcome {
-    let settings = Settings { listen: args.listen, insecure_listen: args.insecure_listen, ..Settings::default() };
-    let runtime = tokio::runtime::Runtime::new()
-        .map_err(|error| Failure { exit: EXIT_OTHER, text: format!("leasehold: cannot start: {error}") })?;
+    let mut flags = args.given.clone();
+    if args.ephemeral {
+        flags.journal = Some(Journal::Here(Kept::Memory));
+    }
+    let chosen = Chosen::from(&flags, args.config.as_deref())?;
+    let level = log::begin(chosen.log, chosen.log_level).map_err(Failure::Other)?;
+    let runtime = tokio::runtime::Runtime::new();
+    let runtime = runtime.map_err(|error| Failure::Other(format!("cannot start: {error}")))?;
     runtime.block_on(async {
-        if args.ephemeral {
-            serve(Memory::new(), settings, "in memory").await
-        } else {
-            serve(Directory::new(&args.data), settings, &args.data.display().to_string()).await
+        match chosen.journal {
+            Kept::File => {
+                let options = Options { accept_copy: chosen.accept_copy, ..Options::default() };
+                let place = Directory { path: chosen.data.clone(), options };
+                serve(place, flags, args.config.clone(), chosen, level).await
+            }
+            Kept::Memory => serve(Memory::new(), flags, args.config.clone(), chosen, level).await,
         }
     })
 }
 
-async fn serve<P>(place: P, settings: Settings, kept: &str) -> Outcome
+async fn serve<P>(place: P, flags: Given, config: Option<PathBuf>, chosen: Chosen, level: Level) -> Outcome
 where
     P: Place,
     P::Journal: 'static,
 {
-    let running = start(place, settings).await.map_err(not_started)?;
+    let running = start(place, settings(&chosen)).await.map_err(|why| not_started(&why))?;
+    tell(&running, &chosen);
+    let reload = Reload { flags, config, chosen, level, room: running.room.clone() };
+    notify::ready(&format!("serving on {}", running.address));
+    let stopped = running.until(asked_to_stop(reload)).await;
+    match stopped {
+        Stopped::Asked => {
+            tracing::info!("stopped");
+            Ok(Answer::WRITTEN)
+        }
+        Stopped::Fenced => Err(Failure::Other("another server has taken the journal; this one stopped".to_owned())),
+        Stopped::Failed(fault) => Err(coded(fault.code(), &fault)),
+    }
+}
+
+fn settings(chosen: &Chosen) -> Settings {
+    Settings {
+        listen: chosen.listen,
+        insecure_listen: chosen.insecure_listen,
+        max_ttl_ms: chosen.max_ttl.millis(),
+        connections: chosen.connections as usize,
+        keep: Keep { note: |line| tracing::warn!("{line}"), ..Keep::default() },
+        ..Settings::default()
+    }
+}
+
+/// What an operator should know about a start.
+fn tell(running: &Running, chosen: &Chosen) {
     for warning in &running.warnings {
-        eprintln!("leasehold: {warning}");
+        tracing::warn!("{warning}");
     }
-    eprintln!("leasehold: serving on {}, journal {kept}, cluster {}", running.address, running.issuer.cluster);
-    match running.until(asked_to_stop()).await {
-        Stopped::Asked => Ok("stopped".to_owned()),
-        Stopped::Fenced => Err(Failure {
-            exit: EXIT_OTHER,
-            text: "leasehold: another server has taken the journal; this one stopped".to_owned(),
-        }),
-        Stopped::Failed(fault) => Err(Failure { exit: EXIT_OTHER, text: format!("leasehold: {fault}") }),
+    // Every lease was granted under the longest ttl of the first start, so a later one cannot change it. To stop here
+    // would make an outage of a line in a file.
+    if chosen.max_ttl_given && running.max_ttl_ms != chosen.max_ttl.millis() {
+        tracing::warn!(
+            "max_ttl stays {}: it is fixed at a cluster's first start; take it out of the settings, or begin a new cluster",
+            lasting(running.max_ttl_ms)
+        );
     }
-}
-
-fn not_started(why: Failed) -> Failure {
-    let exit = match &why {
-        Failed::Journal(error) if error.code() == "CORRUPT" => EXIT_CORRUPT,
-        Failed::Journal(_) | Failed::NotOpened(_) | Failed::Listen { .. } | Failed::Insecure { .. } => EXIT_CONFIG,
-        Failed::Keep(_) | Failed::Fenced => EXIT_OTHER,
+    if chosen.insecure_listen && !chosen.listen.ip().is_loopback() {
+        tracing::warn!("reachable from other machines without TLS");
+    }
+    let kept = match chosen.journal {
+        Kept::File => chosen.data.display().to_string(),
+        Kept::Memory => "in memory".to_owned(),
     };
-    Failure { exit, text: format!("leasehold: {why}") }
+    let reached = chosen.advertise.as_ref().map(|address| format!(", advertised as {address}")).unwrap_or_default();
+    tracing::info!("serving on {}, journal {kept}, cluster {}{reached}", running.address, running.issuer.cluster);
 }
 
-/// Ctrl-C, or a polite request by whoever started it.
-async fn asked_to_stop() {
+fn not_started(why: &Failed) -> Failure {
+    match why {
+        Failed::Journal(error) => coded(error.code(), error),
+        Failed::NotOpened(_) | Failed::Listen { .. } | Failed::Insecure { .. } => coded("CONFIG", why),
+        Failed::Keep(fault) => coded(fault.code(), fault),
+        Failed::Fenced => Failure::Other(why.to_string()),
+    }
+}
+
+/// Ctrl-C, or a polite request by whoever started it. Until then, SIGHUP reads the settings again.
+async fn asked_to_stop(mut reload: Reload) {
     let mut term = signal(SignalKind::terminate()).expect("a process can listen to SIGTERM");
     let mut interrupt = signal(SignalKind::interrupt()).expect("a process can listen to SIGINT");
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = interrupt.recv() => {}
+    let mut hang_up = signal(SignalKind::hangup()).expect("a process can listen to SIGHUP");
+    loop {
+        tokio::select! {
+            _ = term.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hang_up.recv() => reload.now(),
+        }
     }
+    tracing::info!("stopping: what was taken in is answered first");
+    notify::stopping();
 }

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod backup;
 mod charter;
 mod client;
 mod error;
@@ -34,6 +35,7 @@ pub mod stream;
 mod watch;
 
 pub use address::{Address, Endpoints};
+pub use backup::Copying;
 pub use client::{Client, Options};
 pub use error::Error;
 pub use lease::{Granted, Held, Renewed};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold_core::name::{HolderName, Name, NameError, Prefix};
+use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
     DeadlockBody, EndedBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody, WaiterBody,
 };
@@ -28,6 +30,7 @@ impl Listing {
         let Some(from) = self.from else {
             return Ok(None);
         };
+        checked(Prefix::parse(&self.prefix))?;
         let ask = v1::ListRequest { prefix: self.prefix.clone(), from, most: most.clamp(1, PAGE), min_position: 0 };
         let send = |mut to: To, ask| async move { to.list(ask).await };
         let told = self.client.call(Nature::Look, Duration::ZERO, ask, send).await?;
@@ -41,9 +44,15 @@ impl Listing {
     }
 }
 
+/// A name that cannot be is refused before anybody is asked: a look would only find nothing there.
+pub(crate) fn checked<T>(name: Result<T, NameError>) -> Result<T, Error> {
+    name.map_err(|error| Error::from(&Refusal::Name(error)))
+}
+
 impl Client {
     /// A resource with all that stands at it.
     pub async fn show(&self, resource: &str) -> Result<ResourceBody, Error> {
+        checked(Name::parse(resource))?;
         let ask = v1::ShowRequest { resource: resource.into(), min_position: 0 };
         let send = |mut to: To, ask| async move { to.show(ask).await };
         self.call(Nature::Look, Duration::ZERO, ask, send).await.map(Into::into)
@@ -56,6 +65,7 @@ impl Client {
 
     /// Everything that holders of this name hold, in order of the token numbers.
     pub async fn held_by(&self, holder: &str) -> Result<Vec<LeaseBody>, Error> {
+        checked(HolderName::parse(holder))?;
         let mut all: Vec<v1::LeaseView> = Vec::new();
         loop {
             let after = all.last().map_or(0, |lease| lease.token_number);
@@ -73,6 +83,7 @@ impl Client {
 
     /// Who waits for a resource, in the order in which they are served. A page that is not full is the last.
     pub async fn waiters(&self, resource: &str) -> Result<Vec<WaiterBody>, Error> {
+        checked(Name::parse(resource))?;
         let mut all: Vec<WaiterBody> = Vec::new();
         loop {
             let ask = v1::WaitersRequest { resource: resource.into(), from: all.len() as u32, most: PAGE };
@@ -95,6 +106,7 @@ impl Client {
 
     /// The remembered ends of a resource, latest first.
     pub async fn history(&self, resource: &str, most: u32) -> Result<Vec<EndedBody>, Error> {
+        checked(Name::parse(resource))?;
         let ask = v1::HistoryRequest { resource: resource.into(), most };
         let send = |mut to: To, ask| async move { to.history(ask).await };
         let told = self.call(Nature::Look, Duration::ZERO, ask, send).await?;
@@ -103,6 +115,7 @@ impl Client {
 
     /// What one holder used, or all of them; those without a name of their own come last, together.
     pub async fn usage(&self, holder: Option<&str>) -> Result<Vec<UsageBody>, Error> {
+        holder.map(HolderName::parse).map(checked).transpose()?;
         let mut all: Vec<UsageBody> = Vec::new();
         let mut rest: Option<UsageBody> = None;
         loop {

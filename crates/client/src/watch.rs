@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use leasehold_core::command::Event;
+use leasehold_core::name::Prefix;
 use leasehold_wire::json::EventBody;
 use leasehold_wire::{read_event, v1};
 use tokio::time::Instant;
 use tonic::Streaming;
 
 use crate::lease::To;
+use crate::look::checked;
 use crate::route::Nature;
 use crate::{Client, Error};
 
@@ -101,6 +103,7 @@ impl Watch {
 impl Client {
     /// Watches everything under a prefix of whole segments, from now on; the empty prefix covers all.
     pub async fn watch(&self, prefix: &str) -> Result<Watch, Error> {
+        checked(Prefix::parse(prefix))?;
         let feed = self.feed(prefix).await?;
         Ok(Watch { client: self.clone(), prefix: prefix.into(), feed })
     }

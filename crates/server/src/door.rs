@@ -13,13 +13,14 @@ use axum::routing::get;
 use axum::serve::Listener;
 use leasehold_wire::v1::leasehold_server::LeaseholdServer;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::api::{Api, Calls};
+use crate::room::{Place, Room};
 
 /// Serves until told to close.
-pub async fn serve(listener: TcpListener, api: Api, connections: usize, mut closed: watch::Receiver<bool>) {
-    let listener = Bounded { listener, room: Arc::new(Semaphore::new(connections)) };
+pub async fn serve(listener: TcpListener, api: Api, room: Arc<Room>, mut closed: watch::Receiver<bool>) {
+    let listener = Bounded { listener, room };
     let closing = async move {
         // The sender goes away with the server; that closes the doors too.
         let _ = closed.wait_for(|closed| *closed).await;
@@ -64,13 +65,13 @@ async fn metrics(State(api): State<Api>) -> Response {
 /// A listener that takes no more connections than it has room for; the others wait at the kernel's door.
 struct Bounded {
     listener: TcpListener,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
 }
 
 /// A connection and its place.
 pub struct Placed {
     stream: TcpStream,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Listener for Bounded {
@@ -78,7 +79,8 @@ impl Listener for Bounded {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Placed, SocketAddr) {
-        let place = self.room.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let place = self.room.enter().await;
+        let mut told = false;
         loop {
             match self.listener.accept().await {
                 Ok((stream, from)) => {
@@ -87,7 +89,12 @@ impl Listener for Bounded {
                     return (Placed { stream, _place: place }, from);
                 }
                 // A connection that broke while it was made, or no file handle left: the next one may do.
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(error) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!("cannot take a connection: {error}");
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
             }
         }
     }

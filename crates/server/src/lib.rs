@@ -1,7 +1,7 @@
 //! The process around a grantor: it drains, steps, appends, and only then tells.
 //!
-//! The journals, the turn ([`driver`]), the doors ([`door`], [`api`]) and the figures ([`meter`]) are here. Still owed:
-//! snapshots taken while serving, backup and restore, the configuration file, and the journal on etcd.
+//! The journals, the turn ([`driver`]), the doors ([`door`], [`api`]), what keeps the past ([`keep`], [`backup`]) and the
+//! figures ([`meter`]) are here. Still owed: the journal on etcd.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod inbox;
 pub mod journal;
 pub mod keep;
 pub mod meter;
+pub mod room;
 pub mod secret;
 pub mod server;
 pub mod watch;

@@ -18,6 +18,7 @@ use crate::inbox::Inbox;
 use crate::journal::{Fault, Journal, Kept, OpenError, Place, Replay};
 use crate::keep::{self, Behind, Keep};
 use crate::meter::Meter;
+use crate::room::Room;
 use crate::watch::Watchers;
 use crate::{clock, door, secret};
 
@@ -103,8 +104,12 @@ pub struct Running {
     pub address: SocketAddr,
     /// The cluster.
     pub issuer: Issuer,
+    /// The longest ttl of the cluster: that of its first start.
+    pub max_ttl_ms: u64,
     /// What an operator should read about the journal, one line each.
     pub warnings: Vec<String>,
+    /// Where connections have their places; it can be resized while serving.
+    pub room: Arc<Room>,
     api: Api,
     stopped: oneshot::Receiver<Stopped>,
     doors: tokio::task::JoinHandle<()>,
@@ -132,14 +137,24 @@ where
     let grantor = open_tenure(fold.recovered, &mut journal, &settings).await?;
     let status = grantor.status();
     let issuer = Issuer { cluster: status.cluster, incarnation: status.incarnation };
+    tracing::info!(
+        cluster = %status.cluster, incarnation = %status.incarnation, generation = status.generation,
+        tenure = status.tenure, held = status.held, "the journal is open"
+    );
+    if let Some((ms, rolled_back)) = status.quarantine {
+        let why = if rolled_back { "a rollback" } else { "a restore" };
+        tracing::warn!(remaining_ms = ms, "in quarantine after {why}: nothing is granted until it is over or waived");
+    }
     let (inbox, watchers, meter) =
         (Arc::new(Inbox::default()), Arc::new(Watchers::default()), Arc::new(Meter::default()));
     let keeper = keep::start(journal.shelf(), settings.keep, behind, meter.keep());
     let api = Api { inbox, issuer, watchers, meter, keeping: keeper.keeping().clone() };
     let stopped = drive(Driver::new(grantor, journal, &api));
     let (closing, closed) = tokio::sync::watch::channel(false);
-    let doors = tokio::spawn(door::serve(listener, api.clone(), settings.connections, closed));
-    Ok(Running { address, issuer, warnings: opened.warnings, api, stopped, doors, closing, keeper })
+    let room = Room::new(settings.connections);
+    let doors = tokio::spawn(door::serve(listener, api.clone(), room.clone(), closed));
+    let warnings = opened.warnings;
+    Ok(Running { address, issuer, max_ttl_ms: status.max_ttl_ms, warnings, room, api, stopped, doors, closing, keeper })
 }
 
 /// The first batch of a tenure is its opening; nothing is served before it is durable.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Failure;
+use crate::told::Failure;
 
 use super::line::{Line, Stretch};
 use super::report::Row;

@@ -14,23 +14,22 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leasehold::{Client, Endpoints};
 use serde_json::json;
 
-use crate::{Failure, Outcome};
+use crate::connection::Everywhere;
+use crate::told::{Failure, Outcome};
 use line::{Line, Stretch};
 use own::Own;
 use report::{Row, table};
 
-/// Measure a server: its own on a fresh directory, or the one at --addr
+/// Measure a server: one of its own on a fresh directory, or the one at --addr
 ///
 /// Everything that is measured is durable: an answer leaves after its fsync. Load and server share this machine, and
 /// machines are noisy: take the best of several runs, and read the fsync rate beside it.
 #[derive(clap::Args)]
+#[command(after_help = "Example:\n  leasehold bench acquire renew --seconds 5")]
 pub struct Args {
     /// What to measure; all of it unless said
     #[arg(value_enum)]
     only: Vec<What>,
-    /// Drive the server at this address, not one of its own
-    #[arg(long, env = "LEASEHOLD_BENCH_ADDR", value_name = "ADDRESS")]
-    at: Option<String>,
     /// Requests in flight
     #[arg(long, value_delimiter = ',', default_values_t = [1_u64, 16, 64, 256])]
     in_flight: Vec<u64>,
@@ -43,9 +42,6 @@ pub struct Args {
     /// Where the own server keeps its directory
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     beside: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// What can be measured.
@@ -70,20 +66,17 @@ const PER_SESSION: u64 = 100_000;
 /// Longer than any bench.
 const TTL: u64 = 600_000;
 
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| own::failed(&format!("cannot start: {error}")))?;
     runtime.block_on(async {
-        let mut bench = Bench::new(args).await?;
+        let mut bench = Bench::new(args, ask.addr()).await?;
         bench.measure().await?;
         let rows = bench.rows;
-        Ok(if args.json {
-            json!({ "rows": rows.iter().map(Row::json).collect::<Vec<_>>() }).to_string()
-        } else {
-            table(&rows)
-        })
+        let body = json!({ "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
+        Ok(ask.answer(&body, || table(&rows)))
     })
 }
 
@@ -97,17 +90,17 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    async fn new(args: &'a Args) -> Result<Self, Failure> {
-        let own = match args.at {
+    async fn new(args: &'a Args, addr: Option<&str>) -> Result<Self, Failure> {
+        let own = match addr {
             Some(_) => None,
             None => Some(Own::start(&args.beside)?),
         };
-        let client = match (&own, &args.at) {
+        let client = match (&own, addr) {
             (Some(own), _) => {
                 own.answers().await?;
                 own.client()?
             }
-            (None, at) => Endpoints::parse(at.as_deref().unwrap_or_default()).map(Client::connect)?,
+            (None, addr) => Endpoints::parse(addr.unwrap_or_default()).map(Client::connect)?,
         };
         let shown = ProgressBar::with_draw_target(Some(1), draw_target());
         shown.set_style(ProgressStyle::with_template("{bar:30} {elapsed} {msg}").expect("a fixed template"));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, Endpoints};
 
-use crate::{EXIT_OTHER, Failure};
+use crate::told::Failure;
 
 /// How long a server may take to answer for the first time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -106,5 +106,5 @@ fn free_port() -> io::Result<u16> {
 }
 
 pub fn failed(why: &str) -> Failure {
-    Failure { exit: EXIT_OTHER, text: format!("leasehold: bench: {why}") }
+    Failure::Other(format!("bench: {why}"))
 }

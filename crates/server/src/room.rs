@@ -1,0 +1,94 @@
+//! How many connections may be open at the same time: a bound that can be moved while they are.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+
+/// Room for connections.
+#[derive(Debug)]
+pub struct Room {
+    places: Mutex<Places>,
+    left: Notify,
+}
+
+#[derive(Debug)]
+struct Places {
+    open: usize,
+    most: usize,
+}
+
+/// A place in the room, given back when it is dropped.
+#[derive(Debug)]
+pub struct Place(Arc<Room>);
+
+impl Room {
+    /// Room for so many.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { places: Mutex::new(Places { open: 0, most }), left: Notify::new() })
+    }
+
+    /// Moves the bound. Nobody is sent away: above a lower bound nobody comes in until enough have left.
+    pub fn resize(&self, most: usize) {
+        self.places().most = most;
+        self.left.notify_one();
+    }
+
+    /// Waits for a place. One caller waits at a time.
+    pub async fn enter(self: &Arc<Self>) -> Place {
+        loop {
+            // Whoever leaves between the look and the wait leaves a permit behind.
+            if self.take() {
+                return Place(self.clone());
+            }
+            self.left.notified().await;
+        }
+    }
+
+    fn take(&self) -> bool {
+        let mut places = self.places();
+        let free = places.open < places.most;
+        places.open += usize::from(free);
+        free
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.places().open -= 1;
+        self.0.left.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_full_room_lets_the_next_in_when_one_leaves_or_the_bound_moves() {
+        let room = Room::new(1);
+        let first = room.enter().now_or_never().expect("there is a place");
+        assert!(room.enter().now_or_never().is_none());
+        drop(first);
+        let _second = room.enter().now_or_never().expect("one has left");
+        room.resize(2);
+        let _third = room.enter().now_or_never().expect("there is one place more");
+        assert!(room.enter().now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_lower_bound_sends_nobody_away_and_holds_for_those_who_come() {
+        let room = Room::new(2);
+        let (first, second) = (room.enter().now_or_never(), room.enter().now_or_never());
+        room.resize(1);
+        drop(first);
+        assert!(room.enter().now_or_never().is_none(), "one is still there");
+        drop(second);
+        assert!(room.enter().now_or_never().is_some());
+    }
+}
