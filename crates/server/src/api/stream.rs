@@ -12,7 +12,7 @@ use leasehold_wire::{Caller, answer, arrival, event, problem, read_shown, status
 use tonic::{Status, Streaming};
 
 use super::{Api, too_many};
-use crate::desk::{Item, Outbox, To, Told};
+use crate::desk::{Item, Items, Outbox, To, Told};
 use crate::inbox::{Ask, Body, Renewals};
 use crate::secret;
 
@@ -55,7 +55,7 @@ async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1
     let Some(items) = outbox.take().await else {
         return Err(super::stopping());
     };
-    for item in items {
+    for item in items.list {
         if let Item::Answer(_, told) = item {
             return match told.answer {
                 Answer::Session(grant) => {
@@ -121,7 +121,7 @@ impl Reading {
 
     fn renew(&self, from: v1::RenewBatch) -> Result<(), Box<v1::Problem>> {
         if from.leases.len() != from.numbers.len() || from.leases.len() > leasehold_wire::RENEWALS {
-            let reason = "one number for each lease, at most 32768 of them";
+            let reason = "one number for each lease, at most 8192 of them";
             return Err(problem(&Refusal::Invalid { field: "renewals", reason }).into());
         }
         let leases: Vec<(LeaseId, u64)> =
@@ -148,16 +148,16 @@ fn sending(
     futures::StreamExt::chain(futures::stream::iter([Ok(first)]), rest)
 }
 
-fn spell(items: Vec<Item>, api: &Api) -> v1::ServerBatch {
-    let mut batch = v1::ServerBatch::default();
-    for item in items {
+fn spell(items: Items, api: &Api) -> v1::ServerBatch {
+    let mut batch = v1::ServerBatch { position: items.position, ..Default::default() };
+    for item in items.list {
         match item {
             Item::Answer(sequence, told) => {
                 let answer = Some(spell_answer(&told, api));
                 batch.responses.push(v1::Response { sequence, answer });
             }
             Item::Renewed(renewed) => batch.renewed.push(renewed),
-            Item::Event(happened) => batch.events.push(event(&happened, 0, "", "")),
+            Item::Event(happened, position) => batch.events.push(event(&happened, position, "", "")),
         }
     }
     batch
