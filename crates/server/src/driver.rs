@@ -12,7 +12,7 @@ use leasehold_wire::Asked;
 use crate::api::Api;
 use crate::clock;
 use crate::desk::Desk;
-use crate::inbox::{Ask, Body, Drained, Inbox, Look, Renewals};
+use crate::inbox::{Ask, Body, Drained, Inbox, Look, Renewals, Tell};
 use crate::journal::{Confirmed, Fault, Journal, Kept, Room};
 use crate::keep::Keeping;
 use crate::meter::Meter;
@@ -29,7 +29,7 @@ pub struct Driver<J> {
     keeping: Arc<Keeping>,
     drained: Drained,
     output: Output,
-    told: Vec<Box<dyn FnOnce() + Send>>,
+    told: Vec<Tell>,
 }
 
 /// Why a driver stopped. Whatever was not told by then never will be.
@@ -178,16 +178,19 @@ impl<J: Journal> Driver<J> {
     }
 
     fn tell(&mut self) {
+        // Everything of this turn depends on the last batch, whether this turn made it or not (E1).
+        let position = self.journal.next() - 1;
+        self.desk.depends_on(position);
         self.meter.telling(&self.output.replies);
         self.output.replies.drain(..).for_each(|reply| self.desk.tell(reply));
-        self.watchers.tell(&self.output.notices, &self.grantor);
+        self.watchers.tell(&self.output.notices, &self.grantor, position);
         for notice in self.output.notices.drain(..) {
             if let Some(session) = notice.session {
                 self.desk.notify(session, notice.event);
             }
         }
         self.desk.ring();
-        self.told.drain(..).for_each(|tell| tell());
+        self.told.drain(..).for_each(|tell| tell(position));
     }
 }
 

@@ -63,8 +63,11 @@ pub struct Renewals {
     pub leases: Vec<(LeaseId, u64)>,
 }
 
-/// A look at the state. What it returns is run when the look may be told (E1).
-pub type Look = Box<dyn FnOnce(&Grantor) -> Box<dyn FnOnce() + Send> + Send>;
+/// A look at the state. What it returns is run when the look may be told, with the position it depends on (E1).
+pub type Look = Box<dyn FnOnce(&Grantor) -> Tell + Send>;
+
+/// What tells a look.
+pub type Tell = Box<dyn FnOnce(u64) + Send>;
 
 /// What one turn takes.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use prost::Message;
 use tonic::{Status, Streaming};
 
 use super::{Api, too_many};
-use crate::desk::{Item, Outbox, To, Told};
+use crate::desk::{Item, Items, Outbox, To, Told};
 use crate::inbox::{Ask, Body, Renewals};
 use crate::secret;
 
@@ -56,7 +56,7 @@ async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1
     let Some(items) = outbox.take().await else {
         return Err(super::stopping());
     };
-    for item in items {
+    for item in items.list {
         if let Item::Answer(_, told) = item {
             return match told.answer {
                 Answer::Session(grant) => {
@@ -122,7 +122,7 @@ impl Reading {
 
     fn renew(&self, from: v1::RenewBatch) -> Result<(), Box<v1::Problem>> {
         if from.leases.len() != from.numbers.len() || from.leases.len() > leasehold_wire::RENEWALS {
-            let reason = "one number for each lease, at most 32768 of them";
+            let reason = "one number for each lease, at most 8192 of them";
             return Err(problem(&Refusal::Invalid { field: "renewals", reason }).into());
         }
         let leases: Vec<(LeaseId, u64)> =
@@ -141,19 +141,21 @@ fn sending(
     welcome: v1::Welcome,
 ) -> impl Stream<Item = Result<v1::ServerBatch, Status>> + Send {
     let first = v1::ServerBatch { welcome: Some(welcome), ..Default::default() };
-    let rest = futures::stream::unfold((api, outbox, Vec::new().into_iter()), |(api, outbox, mut items)| async move {
+    let none = (Vec::new().into_iter(), 0);
+    let rest = futures::stream::unfold((api, outbox, none), |(api, outbox, (mut items, mut position))| async move {
         if items.len() == 0 {
-            items = outbox.take().await?.into_iter();
+            let taken = outbox.take().await?;
+            (items, position) = (taken.list.into_iter(), taken.position);
         }
-        let batch = spell(&mut items, &api);
-        Some((Ok(batch), (api, outbox, items)))
+        let batch = spell(&mut items, position, &api);
+        Some((Ok(batch), (api, outbox, (items, position))))
     });
     futures::StreamExt::chain(futures::stream::iter([Ok(first)]), rest)
 }
 
 /// As much as one message takes; a client that reads is never sent more than it accepts.
-fn spell(items: &mut std::vec::IntoIter<Item>, api: &Api) -> v1::ServerBatch {
-    let mut batch = v1::ServerBatch::default();
+fn spell(items: &mut std::vec::IntoIter<Item>, position: u64, api: &Api) -> v1::ServerBatch {
+    let mut batch = v1::ServerBatch { position, ..Default::default() };
     let mut room = SENT_BYTES;
     for item in items.by_ref().take(SENT_ITEMS) {
         match item {
@@ -168,7 +170,7 @@ fn spell(items: &mut std::vec::IntoIter<Item>, api: &Api) -> v1::ServerBatch {
                 room = room.saturating_sub(8 * renewed.remaining_ms.len() + 128 * renewed.others.len());
                 batch.renewed.push(renewed);
             }
-            Item::Event(happened) => batch.events.push(event(&happened, 0, "", "")),
+            Item::Event(happened, position) => batch.events.push(event(&happened, position, "", "")),
         }
         if room == 0 {
             break;
