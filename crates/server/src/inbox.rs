@@ -143,12 +143,17 @@ impl Inbox {
         self.wake(lanes);
     }
 
-    /// Waits until something arrives or the time is over, then takes what one turn takes.
-    pub fn drain(&self, wait: Duration, into: &mut Drained) {
-        let mut lanes = self.lanes();
+    /// Waits until something arrives or the time is over.
+    pub fn wait(&self, wait: Duration) {
+        let lanes = self.lanes();
         if lanes.is_empty() && !lanes.stopping && !wait.is_zero() {
-            lanes = self.arrived.wait_timeout(lanes, wait).unwrap_or_else(|e| e.into_inner()).0;
+            drop(self.arrived.wait_timeout(lanes, wait).unwrap_or_else(|e| e.into_inner()));
         }
+    }
+
+    /// Takes what one turn takes.
+    pub fn drain(&self, into: &mut Drained) {
+        let mut lanes = self.lanes();
         std::mem::swap(&mut lanes.renewals, &mut into.renewals);
         std::mem::swap(&mut lanes.looks, &mut into.looks);
         into.stopping = lanes.stopping;
