@@ -165,7 +165,8 @@ impl Hearing {
 }
 
 fn hear(told: Option<&v1::response::Answer>) -> Result<Answer, Error> {
-    let unknown = || Error::from(v1::Problem::of(Code::UnsupportedVersion, "an answer this client does not know; update it"));
+    let unknown =
+        || Error::from(v1::Problem::of(Code::UnsupportedVersion, "an answer this client does not know; update it"));
     match heard(told.ok_or_else(unknown)?) {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(problem)) => Err(Error::from(*problem)),

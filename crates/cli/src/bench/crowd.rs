@@ -60,7 +60,11 @@ impl Bench<'_> {
             if held != count {
                 return Err(super::own::failed(&format!("{held} of {count} leases are there after a kill")));
             }
-            self.rows.push(Row::named(format!("killed, serving {count} again")).with("after", ready.as_secs_f64(), "s"));
+            self.rows.push(Row::named(format!("killed, serving {count} again")).with(
+                "after",
+                ready.as_secs_f64(),
+                "s",
+            ));
         }
         Ok(())
     }

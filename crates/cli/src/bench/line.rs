@@ -142,7 +142,8 @@ impl Line {
     pub async fn want(&mut self, resource: &str, wait_ms: u64) -> Result<(), Error> {
         let terms = Terms { wait_ms, ..Terms::DEFAULT };
         let mut batch = Batch::from(self.next);
-        batch.ask(self.next, &Command::Acquire(Acquire { terms, ..Acquire::exclusive(resource, &self.holder, 30_000) }));
+        batch
+            .ask(self.next, &Command::Acquire(Acquire { terms, ..Acquire::exclusive(resource, &self.holder, 30_000) }));
         self.next += 1;
         self.asking.send(batch).await
     }

@@ -60,14 +60,19 @@ impl Row {
 
     pub fn cells(&self) -> [String; 6] {
         let (half, most) = self.waited.unzip();
-        let milli = |time: Option<Duration>| time.map_or_else(String::new, |time| format!("{:.3}", time.as_secs_f64() * 1e3));
+        let milli =
+            |time: Option<Duration>| time.map_or_else(String::new, |time| format!("{:.3}", time.as_secs_f64() * 1e3));
         [
             self.what.clone(),
             self.per_second.map_or_else(String::new, |rate| grouped(rate as u64)),
             milli(half),
             milli(most),
             self.processor.map_or_else(String::new, |used| format!("{:.2}", used.as_secs_f64() * 1e6)),
-            self.more.iter().map(|(name, value, unit)| format!("{name} {value:.2} {unit}")).collect::<Vec<_>>().join(", "),
+            self.more
+                .iter()
+                .map(|(name, value, unit)| format!("{name} {value:.2} {unit}"))
+                .collect::<Vec<_>>()
+                .join(", "),
         ]
     }
 }

@@ -13,7 +13,7 @@ use prost::Message;
 use tonic::{Status, Streaming};
 
 use super::{Api, too_many};
-use crate::desk::{Item, Items, Outbox, To, Told};
+use crate::desk::{Item, Outbox, To, Told};
 use crate::inbox::{Ask, Body, Renewals};
 use crate::secret;
 
