@@ -8,23 +8,30 @@ use crate::told::{Answer, Failure, json};
 /// Options of every command
 #[derive(clap::Args)]
 pub struct Everywhere {
-    /// The servers to ask, one after the other: HOST:PORT[,HOST:PORT...]
+    /// The servers to ask, one after the other: HOST:PORT[,HOST:PORT...] [default: 127.0.0.1:7421]
     #[arg(
         long,
         global = true,
         env = "LEASEHOLD_ADDR",
         hide_env_values = true,
-        default_value = "127.0.0.1:7421",
         value_name = "ADDR",
         help_heading = "Everywhere"
     )]
-    addr: String,
+    addr: Option<String>,
     /// Print JSON: one document for each answer, and problems on standard error
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub json: bool,
 }
 
+/// Where a server listens unless told otherwise.
+const DEFAULT_ADDR: &str = "127.0.0.1:7421";
+
 impl Everywhere {
+    /// The servers, if anybody named them.
+    pub fn addr(&self) -> Option<&str> {
+        self.addr.as_deref()
+    }
+
     /// Asks the servers something.
     pub fn ask<T>(&self, work: impl AsyncFnOnce(Client) -> Result<T, Error>) -> Result<T, Failure> {
         self.run(async |client| work(client).await.map_err(Failure::from))
@@ -32,7 +39,7 @@ impl Everywhere {
 
     /// The same, for what can fail in other ways too.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> Result<T, Failure>) -> Result<T, Failure> {
-        let endpoints = Endpoints::parse(&self.addr)?;
+        let endpoints = Endpoints::parse(self.addr().unwrap_or(DEFAULT_ADDR))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::Other(format!("cannot start: {error}")))?;
         runtime.block_on(async { work(Client::connect(endpoints)).await })

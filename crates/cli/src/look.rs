@@ -35,7 +35,7 @@ pub fn ls(args: &Ls, ask: &Everywhere) -> Outcome {
                 None => break,
             }
         }
-        Ok(ResourcesBody { resources, next: listing.next() })
+        Ok(ResourcesBody { resources, next: listing.next(), position: listing.position() })
     })?;
     let more = listed.next.map(|next| format!("there is more; go on with --from {next}"));
     Ok(ask.answer(&listed, || resources(&listed.resources)).noting(more))

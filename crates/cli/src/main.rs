@@ -2,6 +2,7 @@
 
 mod acquire;
 mod backup;
+mod bench;
 mod charter;
 mod completions;
 mod config;
@@ -67,6 +68,7 @@ enum Command {
     Charter(charter::Args),
     Backup(backup::Args),
     Restore(restore::Args),
+    Bench(bench::Args),
     Config(config::Args),
     Token(token::Args),
     Completions(completions::Args),
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         Command::Charter(args) => charter::run(args, ask),
         Command::Backup(args) => backup::run(args, ask),
         Command::Restore(args) => restore::run(args, ask),
+        Command::Bench(args) => bench::run(args, ask),
         Command::Config(args) => config::run(args, ask),
         Command::Token(args) => token::run(args, json),
         Command::Completions(args) => completions::run(args),

@@ -31,6 +31,7 @@ mod look;
 mod operate;
 mod route;
 mod session;
+pub mod stream;
 mod watch;
 
 pub use address::{Address, Endpoints};

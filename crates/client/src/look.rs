@@ -22,6 +22,7 @@ pub struct Listing {
     client: Client,
     prefix: String,
     from: Option<u32>,
+    position: u64,
 }
 
 impl Listing {
@@ -35,12 +36,18 @@ impl Listing {
         let send = |mut to: To, ask| async move { to.list(ask).await };
         let told = self.client.call(Nature::Look, Duration::ZERO, ask, send).await?;
         self.from = told.next;
+        self.position = told.position;
         Ok(Some(ResourcesBody::from(told).resources))
     }
 
     /// Where the next page begins, if there is one.
     pub const fn next(&self) -> Option<u32> {
         self.from
+    }
+
+    /// The journal position that the last page shows.
+    pub const fn position(&self) -> u64 {
+        self.position
     }
 }
 
@@ -60,7 +67,7 @@ impl Client {
 
     /// The resources under a prefix of whole segments; from 0, or from where an earlier listing stopped.
     pub fn list(&self, prefix: &str, from: u32) -> Listing {
-        Listing { client: self.clone(), prefix: prefix.into(), from: Some(from) }
+        Listing { client: self.clone(), prefix: prefix.into(), from: Some(from), position: 0 }
     }
 
     /// Everything that holders of this name hold, in order of the token numbers.

@@ -17,6 +17,10 @@ use crate::{Client, Error};
 pub struct Opened(v1::Welcome);
 
 impl Opened {
+    pub(crate) const fn of(welcome: v1::Welcome) -> Self {
+        Self(welcome)
+    }
+
     /// Its id.
     pub const fn session(&self) -> SessionId {
         session_id(self.0.session)

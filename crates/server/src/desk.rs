@@ -29,6 +29,8 @@ pub struct Told {
     pub answer: Answer,
     /// What was asked; a grant's token is spelled with its resource.
     pub body: Body,
+    /// The journal position that the answer depends on.
+    pub position: u64,
 }
 
 /// What lies ready for one connection.
@@ -38,27 +40,37 @@ pub enum Item {
     Answer(u64, Told),
     /// The answers to many renewals, in their order.
     Renewed(v1::Renewed),
-    /// Something the session should know.
-    Event(Event),
+    /// Something the session should know, and the journal position it depends on.
+    Event(Event, u64),
 }
 
 /// What the driver has told one connection and the connection has not yet sent.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    items: Mutex<Vec<Item>>,
+    items: Mutex<Items>,
     arrived: Notify,
     closed: AtomicBool,
 }
 
+/// Items, and the journal position that all of them depend on.
+#[derive(Debug, Default)]
+pub struct Items {
+    /// The items, in the order in which they were told.
+    pub list: Vec<Item>,
+    /// The position.
+    pub position: u64,
+}
+
 impl Outbox {
-    fn put(&self, item: Item) {
+    fn put(&self, item: Item, position: u64) {
         let mut items = self.items.lock().unwrap_or_else(|e| e.into_inner());
-        if items.len() >= UNREAD {
-            items.clear();
+        if items.list.len() >= UNREAD {
+            items.list.clear();
             self.closed.store(true, Ordering::Relaxed);
         }
         if !self.closed.load(Ordering::Relaxed) {
-            items.push(item);
+            items.list.push(item);
+            items.position = position;
         }
     }
 
@@ -67,13 +79,13 @@ impl Outbox {
     }
 
     /// Waits for something to send; nothing more comes once the connection read too slowly.
-    pub async fn take(&self) -> Option<Vec<Item>> {
+    pub async fn take(&self) -> Option<Items> {
         loop {
             let taken = std::mem::take(&mut *self.items.lock().unwrap_or_else(|e| e.into_inner()));
             if self.closed.load(Ordering::Relaxed) {
                 return None;
             }
-            if !taken.is_empty() {
+            if !taken.list.is_empty() {
                 return Some(taken);
             }
             self.arrived.notified().await;
@@ -100,6 +112,8 @@ pub struct Desk {
     sessions: BTreeMap<SessionId, Arc<Outbox>>,
     /// Connections to be woken after this turn.
     touched: Vec<Arc<Outbox>>,
+    /// The journal position that what is told depends on.
+    position: u64,
 }
 
 enum Waiting {
@@ -141,6 +155,11 @@ impl Desk {
         at as u64
     }
 
+    /// What is told from now on depends on this journal position.
+    pub fn depends_on(&mut self, position: u64) {
+        self.position = position;
+    }
+
     /// Hands out one answer. The caller has made durable what it depends on.
     pub fn tell(&mut self, reply: Reply) {
         let at = reply.to as usize;
@@ -151,7 +170,7 @@ impl Desk {
             Waiting::Many { to, numbers, mut told, at: index } => {
                 told.tell(index, numbers[index], &reply.answer);
                 if told.is_complete() {
-                    to.put(Item::Renewed(told.into_told()));
+                    to.put(Item::Renewed(told.into_told()), self.position);
                     self.touch(to);
                     self.vacant.push(at);
                 } else {
@@ -164,6 +183,7 @@ impl Desk {
 
     fn tell_one(&mut self, at: usize, to: To, body: Body, answer: Answer) {
         let waits = matches!(answer, Answer::Waiting { .. });
+        let position = self.position;
         match to {
             To::Caller(caller) if waits => {
                 // One caller hears the end of a wait, not its beginning.
@@ -172,7 +192,7 @@ impl Desk {
             }
             To::Caller(caller) => {
                 // Whoever went away meanwhile can ask again under the same request id.
-                let _ = caller.send(Told { answer, body });
+                let _ = caller.send(Told { answer, body, position });
             }
             To::Stream(outbox, number) => {
                 if let Answer::Session(grant) = &answer {
@@ -180,11 +200,11 @@ impl Desk {
                 }
                 self.touch(outbox.clone());
                 if waits {
-                    outbox.put(Item::Answer(number, Told { answer, body: body.clone() }));
+                    outbox.put(Item::Answer(number, Told { answer, body: body.clone(), position }), position);
                     self.waiting[at] = Some(Waiting::One { to: To::Stream(outbox, number), body });
                     return;
                 }
-                outbox.put(Item::Answer(number, Told { answer, body }));
+                outbox.put(Item::Answer(number, Told { answer, body, position }), position);
             }
         }
         self.vacant.push(at);
@@ -199,7 +219,7 @@ impl Desk {
             self.sessions.remove(&session);
             return;
         }
-        outbox.put(Item::Event(event));
+        outbox.put(Item::Event(event, self.position), self.position);
         self.touch(outbox);
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::command::{Answer, Command, Held, Input, Renew, Reply, Request, Which};
 use leasehold_core::grantor::{Grantor, Output};
+use leasehold_core::limits::{TURN_EVERY, TURN_NORMAL};
 use leasehold_core::time::Now;
 use leasehold_core::token::Number;
 use leasehold_wire::Asked;
@@ -12,7 +13,7 @@ use leasehold_wire::Asked;
 use crate::api::Api;
 use crate::clock;
 use crate::desk::Desk;
-use crate::inbox::{Ask, Body, Drained, Inbox, Look, Renewals};
+use crate::inbox::{Ask, Body, Drained, Inbox, Look, Renewals, Tell};
 use crate::journal::{Confirmed, Fault, Journal, Kept, Room};
 use crate::keep::Keeping;
 use crate::meter::Meter;
@@ -29,7 +30,7 @@ pub struct Driver<J> {
     keeping: Arc<Keeping>,
     drained: Drained,
     output: Output,
-    told: Vec<Box<dyn FnOnce() + Send>>,
+    told: Vec<Tell>,
 }
 
 /// Why a driver stopped. Whatever was not told by then never will be.
@@ -73,7 +74,9 @@ impl<J: Journal> Driver<J> {
 
     /// One turn. While the journal syncs, inputs gather: the group commit is free.
     async fn turn(&mut self) -> Result<bool, Stopped> {
-        self.inbox.drain(self.patience(), &mut self.drained);
+        self.inbox.wait(self.patience());
+        self.let_in();
+        self.inbox.drain(&mut self.drained);
         let room = self.journal.room().map_err(Stopped::Failed)?;
         self.grantor.keep_to_endings(room != Room::Plenty);
         self.grantor.watched(self.watchers.any());
@@ -93,6 +96,15 @@ impl<J: Journal> Driver<J> {
     fn patience(&self) -> Duration {
         let due = self.grantor.next_deadline().expect("a driver's grantor serves");
         Duration::from_nanos(due.0.saturating_sub(clock::now().instant.0))
+    }
+
+    /// After standing still, what was asked meanwhile still lies at the kernel's door, and whoever was told late is about to
+    /// ask: they are let in before anything ends (L12).
+    fn let_in(&self) {
+        let late = Meter::lateness(&self.grantor, clock::now().instant);
+        if late > TURN_NORMAL - TURN_EVERY {
+            std::thread::sleep(Duration::from_millis((late / 4).clamp(TURN_EVERY, LET_IN_MOST)));
+        }
     }
 
     fn step_all(&mut self, now: Now) {
@@ -178,18 +190,23 @@ impl<J: Journal> Driver<J> {
     }
 
     fn tell(&mut self) {
+        // Everything of this turn depends on the last batch, whether this turn made it or not (E1).
+        let position = self.journal.next() - 1;
+        self.desk.depends_on(position);
         self.meter.telling(&self.output.replies);
         self.output.replies.drain(..).for_each(|reply| self.desk.tell(reply));
-        self.watchers.tell(&self.output.notices, &self.grantor);
+        self.watchers.tell(&self.output.notices, &self.grantor, position);
         for notice in self.output.notices.drain(..) {
             if let Some(session) = notice.session {
                 self.desk.notify(session, notice.event);
             }
         }
         self.desk.ring();
-        self.told.drain(..).for_each(|tell| tell());
+        self.told.drain(..).for_each(|tell| tell(position));
     }
 }
 
+/// The longest that a late turn waits for what was asked meanwhile, in milliseconds.
+const LET_IN_MOST: u64 = 500;
 /// How often a full disk is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(100);

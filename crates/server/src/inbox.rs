@@ -63,8 +63,11 @@ pub struct Renewals {
     pub leases: Vec<(LeaseId, u64)>,
 }
 
-/// A look at the state. What it returns is run when the look may be told (E1).
-pub type Look = Box<dyn FnOnce(&Grantor) -> Box<dyn FnOnce() + Send> + Send>;
+/// A look at the state. What it returns is run when the look may be told, with the position it depends on (E1).
+pub type Look = Box<dyn FnOnce(&Grantor) -> Tell + Send>;
+
+/// What tells a look.
+pub type Tell = Box<dyn FnOnce(u64) + Send>;
 
 /// What one turn takes.
 #[derive(Default)]
@@ -140,12 +143,17 @@ impl Inbox {
         self.wake(lanes);
     }
 
-    /// Waits until something arrives or the time is over, then takes what one turn takes.
-    pub fn drain(&self, wait: Duration, into: &mut Drained) {
-        let mut lanes = self.lanes();
+    /// Waits until something arrives or the time is over.
+    pub fn wait(&self, wait: Duration) {
+        let lanes = self.lanes();
         if lanes.is_empty() && !lanes.stopping && !wait.is_zero() {
-            lanes = self.arrived.wait_timeout(lanes, wait).unwrap_or_else(|e| e.into_inner()).0;
+            drop(self.arrived.wait_timeout(lanes, wait).unwrap_or_else(|e| e.into_inner()));
         }
+    }
+
+    /// Takes what one turn takes.
+    pub fn drain(&self, into: &mut Drained) {
+        let mut lanes = self.lanes();
         std::mem::swap(&mut lanes.renewals, &mut into.renewals);
         std::mem::swap(&mut lanes.looks, &mut into.looks);
         into.stopping = lanes.stopping;

@@ -18,6 +18,8 @@ pub struct Seen {
     pub holder: String,
     /// What.
     pub event: Event,
+    /// The journal position it depends on.
+    pub position: u64,
 }
 
 /// Everybody who watches.
@@ -49,7 +51,7 @@ impl Watchers {
     }
 
     /// Tells what a turn brought. Names are looked up only if somebody watches.
-    pub fn tell(&self, notices: &[Notice], grantor: &Grantor) {
+    pub fn tell(&self, notices: &[Notice], grantor: &Grantor, position: u64) {
         if notices.is_empty() || self.events.receiver_count() == 0 {
             return;
         }
@@ -71,7 +73,7 @@ impl Watchers {
                 },
                 _ => (String::new(), String::new()),
             };
-            let _ = self.events.send(Seen { resource, holder, event: notice.event.clone() });
+            let _ = self.events.send(Seen { resource, holder, event: notice.event.clone(), position });
         }
     }
 }

@@ -10,6 +10,8 @@ use leasehold_core::limits::REQUESTS_PER_SESSION;
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Carries the text of the lease's token.
 pub const LEASE_TOKEN: &str = "lease-token";
+/// Carries the journal position that an answer depends on.
+pub const POSITION: &str = "leasehold-position";
 /// Carries the text of the highest token the caller has seen.
 pub const TOKEN_SEEN: &str = "lease-token-seen";
 

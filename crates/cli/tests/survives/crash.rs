@@ -13,7 +13,7 @@ use crate::chance::Chance;
 use crate::history::History;
 use crate::line::Line;
 use crate::link::{Gone, connect, within};
-use crate::server::{Server, Start, depth};
+use crate::server::{Server, Start, alone, depth};
 use crate::sleeper::Sleeper;
 use crate::worker::{PREFIX, Worker};
 
@@ -22,7 +22,7 @@ const WORKERS: usize = 6;
 const SLEEPERS: usize = 3;
 
 /// Everybody who talks to the server, over all its lives.
-struct Crowd {
+pub struct Crowd {
     workers: Vec<Worker>,
     sleepers: Vec<Sleeper>,
     line: Line,
@@ -31,6 +31,7 @@ struct Crowd {
 
 #[test]
 fn everything_acked_survives_kill_9_at_any_moment() {
+    let _alone = alone();
     let seed = std::env::var("LEASEHOLD_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(SEED);
     println!("seed {seed}; LEASEHOLD_SEED sets another");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -58,14 +59,19 @@ async fn live_and_die(data: &Path, mut chance: Chance) {
     crowd.has_done_something(kills);
 }
 
-/// When a life is ended: so many milliseconds after everybody began to come back, or after they went to work.
-enum Doom {
+/// When a life is ended.
+pub enum Doom {
+    /// So many milliseconds after everybody began to come back.
     Returning(u64),
+    /// So many milliseconds after they went to work.
     Working(u64),
+    /// By itself, and not well: this is what it says then.
+    Itself(&'static str),
 }
 
 impl Crowd {
-    fn new(chance: &mut Chance) -> Self {
+    /// Nobody has asked for anything yet.
+    pub fn new(chance: &mut Chance) -> Self {
         let history = History::default();
         let worker = |i| Worker::new(format!("worker-{i}"), i % 2 == 0, chance.fork(), history.clone());
         let workers = (0..WORKERS).map(worker).collect();
@@ -75,14 +81,23 @@ impl Crowd {
     }
 
     /// One life of the server: everybody comes back and looks, then works until it is killed.
-    async fn live(&mut self, data: &Path, start: &Start, doom: Option<Doom>) {
-        let server = start.at(data).unwrap_or_else(|said| panic!("not started: {said}"));
+    pub async fn live(&mut self, data: &Path, start: &Start, doom: Option<Doom>) {
+        let mut server = start.at(data).unwrap_or_else(|said| panic!("not started: {said}"));
         let address = server.address.clone();
         let doomed = Arc::new(AtomicBool::new(false));
         match doom {
             None => {
                 self.come_back(&address).await.expect("nobody kills this one");
                 server.stop();
+            }
+            Some(Doom::Itself(says)) => {
+                let returned = self.come_back(&address).await;
+                if let Ok(returned) = returned {
+                    within(self.work(returned)).await;
+                }
+                let status = server.wait();
+                assert!(!status.success(), "{status}");
+                assert!(server.said().contains(says), "{}", server.said());
             }
             Some(Doom::Returning(after)) => {
                 let killing = kill(server, after, &doomed);
@@ -123,7 +138,7 @@ impl Crowd {
     }
 
     /// Nothing was proved if nothing happened.
-    fn has_done_something(&self, kills: usize) {
+    pub fn has_done_something(&self, kills: usize) {
         let grants = self.history.count();
         let again: usize = self.workers.iter().map(|worker| worker.asked_again).sum();
         let expired: usize = self.sleepers.iter().map(|sleeper| sleeper.expired).sum();

@@ -59,12 +59,17 @@ impl Told {
 pub fn told<T>(result: Result<tonic::Response<T>, Status>, of: impl FnOnce(T) -> Told) -> Result<Told, Gone> {
     match result {
         Ok(response) => Ok(of(response.into_inner())),
-        Err(status) if status.metadata().contains_key(METADATA_CODE) => {
-            let problem = from_status(&status);
-            Ok(Told::Refused(problem.code, problem.reason))
-        }
-        Err(_) => Err(Gone),
+        Err(status) => refused(&status),
     }
+}
+
+/// A refusal is an answer; an unknown outcome is none (X3).
+fn refused(status: &Status) -> Result<Told, Gone> {
+    let problem = from_status(status);
+    if !status.metadata().contains_key(METADATA_CODE) || problem.code == "INDETERMINATE" {
+        return Err(Gone);
+    }
+    Ok(Told::Refused(problem.code, problem.reason))
 }
 
 /// Connects.
@@ -128,10 +133,10 @@ impl Link {
         send.unbounded_send(v1::ClientBatch { hello: Some(hello), ..Default::default() }).map_err(|_| Gone)?;
         let from = match within(calls.session(batches)).await {
             Ok(from) => from.into_inner(),
-            Err(status) if status.metadata().contains_key(METADATA_CODE) => {
-                panic!("an acked session is there after a crash (L3): {status:?}")
+            Err(status) => {
+                let told = refused(&status)?;
+                panic!("an acked session is there after a crash (L3): {told:?}")
             }
-            Err(_) => return Err(Gone),
         };
         let mut link = Self::Stream(send, Box::new(from), Vec::new());
         let welcome = link.batch().await?.welcome.expect("the first message is the welcome");

@@ -5,10 +5,12 @@
 
 mod chance;
 mod crash;
+mod disk;
 mod history;
 mod line;
 mod link;
 mod rollback;
 mod server;
 mod sleeper;
+mod stall;
 mod worker;

@@ -11,7 +11,7 @@ use tonic::Request;
 
 use crate::history::History;
 use crate::link::{Calls, Told, connect, held, told, within};
-use crate::server::{Server, depth};
+use crate::server::{Server, alone, depth};
 
 /// The files of a directory as they are now.
 fn copy(data: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -79,11 +79,12 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn a_directory_put_back_issues_no_number_twice() {
+    let _alone = alone();
     let above = tempfile::tempdir().expect("a directory");
     let data = above.path().join("data");
     let history = History::default();
     let mut asked = 0;
-    for round in 0..depth(1, 3, 20) {
+    for round in 0..depth(1, 2, 20) {
         for (when, live) in [("stopped", false), ("serving", true)] {
             runtime().block_on(async {
                 let life = |name: &str| format!("{round}/{when}/{name}");
@@ -129,6 +130,7 @@ fn ahead(token: &str, ms: u64) -> Token {
 
 #[test]
 fn a_token_from_a_lost_life_stops_the_granting_and_is_remembered_over_a_crash() {
+    let _alone = alone();
     const HOUR: u64 = 3_600_000;
     let above = tempfile::tempdir().expect("a directory");
     let data = above.path().join("data");

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Nothing that goes well takes as long.
@@ -123,6 +124,13 @@ impl Start {
         command.args(words).args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().expect("it can be started")
     }
+}
+
+/// One test at a time: a holder that is starved by the load of another test would lose its lease, and rightly.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    // A test that failed with this in hand is no reason for another to fail.
+    ONE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// How hard to try: one of three numbers, by `LEASEHOLD_DEPTH`.

@@ -232,13 +232,39 @@ impl Grantor {
         leases
     }
 
+    /// The same, page by page: those above a number, at most so many.
+    pub fn held_page(&self, holder: &str, after: u64, most: usize) -> Vec<LeaseView> {
+        let Some(holder) = self.table.parties.find_holder(holder, &self.table.resources.names) else {
+            return Vec::new();
+        };
+        let mut slots = Vec::new();
+        for party in &self.table.parties.holder(holder).parties {
+            let mut slot = self.table.parties[*party].leases;
+            while slot != NONE {
+                let lease = self.table.lease(slot);
+                if lease.number().get() > after {
+                    slots.push((lease.number(), slot));
+                }
+                slot = lease.next;
+            }
+        }
+        slots.sort_unstable();
+        slots.into_iter().take(most).map(|(_, slot)| self.lease_view(slot)).collect()
+    }
+
     /// Who waits for a resource, in order.
     pub fn waiters(&self, name: &str) -> Vec<WaiterView> {
+        self.waiters_page(name, 0, usize::MAX)
+    }
+
+    /// The same, page by page: without so many of the first, at most so many.
+    pub fn waiters_page(&self, name: &str, from: usize, most: usize) -> Vec<WaiterView> {
         let crowd = self.table.resources.find(name).and_then(|at| Some((at, self.table.resources.crowd(at)?)));
         let Some((resource, crowd)) = crowd else {
             return Vec::new();
         };
-        crowd.queue.iter().map(|turn| self.waiter_view(resource, self.table.waiter(turn.waiter))).collect()
+        let turns = crowd.queue.iter().skip(from).take(most);
+        turns.map(|turn| self.waiter_view(resource, self.table.waiter(turn.waiter))).collect()
     }
 
     /// The remembered ends of a resource, latest first, at most so many.

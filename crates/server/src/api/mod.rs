@@ -2,6 +2,7 @@
 
 mod calls;
 mod http;
+mod looks;
 mod past;
 mod stream;
 
@@ -17,7 +18,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
 use crate::desk::{To, Told};
-use crate::inbox::{Ask, Body, Full, Inbox};
+use crate::inbox::{Ask, Body, Full, Inbox, Tell};
 use crate::keep::Keeping;
 use crate::meter::Meter;
 use crate::secret;
@@ -54,22 +55,36 @@ impl Api {
         &self,
         look: impl FnOnce(&Grantor) -> T + Send + 'static,
     ) -> Result<T, v1::Problem> {
+        self.look_from(0, look).await.map(|(seen, _)| seen)
+    }
+
+    /// The same with the journal position that it depends on, which must be at least this (E1).
+    pub async fn look_from<T: Send + 'static>(
+        &self,
+        least: u64,
+        look: impl FnOnce(&Grantor) -> T + Send + 'static,
+    ) -> Result<(T, u64), v1::Problem> {
         let (to, seen) = oneshot::channel();
         let look = move |grantor: &Grantor| {
             let seen = look(grantor);
-            let tell: Box<dyn FnOnce() + Send> = Box::new(move || {
+            let tell: Tell = Box::new(move |position| {
                 // Whoever went away meanwhile does not want to know any more.
-                let _ = to.send(seen);
+                let _ = to.send((seen, position));
             });
             tell
         };
         self.inbox.look(Box::new(look)).map_err(|Full| too_many())?;
-        seen.await.map_err(|_| stopping())
+        let (seen, position) = seen.await.map_err(|_| stopping())?;
+        if position < least { Err(behind(least, position)) } else { Ok((seen, position)) }
     }
 
     /// One request of a single call. A wait without a session gets one that carries the wait and nothing else: what is
     /// granted lives by its own ttl and token.
-    pub async fn call(&self, marks: Marks, mut ask: v1::request::Ask) -> Result<v1::response::Answer, v1::Problem> {
+    pub async fn call(
+        &self,
+        marks: Marks,
+        mut ask: v1::request::Ask,
+    ) -> Result<(v1::response::Answer, u64), v1::Problem> {
         let caller = self.caller();
         let wait = match &mut ask {
             v1::request::Ask::Acquire(acquire) => wait_of(&acquire.terms, &mut acquire.session),
@@ -88,7 +103,7 @@ impl Api {
         let request = leasehold_wire::request(0, &ask, id, marks.seen, &self.issuer);
         let told = self.ask(request, Body::Ask(Box::new(ask)), caller).await?;
         drop(for_wait);
-        Ok(stream::spell_answer(&told, self))
+        Ok((stream::spell_answer(&told, self), told.position))
     }
 
     /// Everything that happens under a prefix, from now on.
@@ -179,6 +194,15 @@ fn covers(prefix: &str, resource: &str) -> bool {
 pub fn too_many() -> v1::Problem {
     let problem = v1::Problem::of(Code::Unavailable, "too many requests wait; retry the same request in a moment");
     v1::Problem { retry_after_ms: Some(100), ..problem }
+}
+
+/// A reader has seen more than there is here.
+fn behind(least: u64, position: u64) -> v1::Problem {
+    let message = format!(
+        "min_position: the journal is at {position}, and {least} was asked for; ask the server that told of it, or later"
+    );
+    let problem = v1::Problem::of(Code::Unavailable, message);
+    v1::Problem { field: "min_position".into(), max: Some(position), got: Some(least), ..problem }
 }
 
 /// The driver went away before it answered: the outcome is not known.

@@ -9,6 +9,7 @@ use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::Token;
 use leasehold_wire::{Caller, answer, arrival, event, problem, read_shown, status, v1, welcome};
+use prost::Message;
 use tonic::{Status, Streaming};
 
 use super::{Api, too_many};
@@ -55,7 +56,7 @@ async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1
     let Some(items) = outbox.take().await else {
         return Err(super::stopping());
     };
-    for item in items {
+    for item in items.list {
         if let Item::Answer(_, told) = item {
             return match told.answer {
                 Answer::Session(grant) => {
@@ -121,7 +122,7 @@ impl Reading {
 
     fn renew(&self, from: v1::RenewBatch) -> Result<(), Box<v1::Problem>> {
         if from.leases.len() != from.numbers.len() || from.leases.len() > leasehold_wire::RENEWALS {
-            let reason = "one number for each lease, at most 32768 of them";
+            let reason = "one number for each lease, at most 8192 of them";
             return Err(problem(&Refusal::Invalid { field: "renewals", reason }).into());
         }
         let leases: Vec<(LeaseId, u64)> =
@@ -140,28 +141,54 @@ fn sending(
     welcome: v1::Welcome,
 ) -> impl Stream<Item = Result<v1::ServerBatch, Status>> + Send {
     let first = v1::ServerBatch { welcome: Some(welcome), ..Default::default() };
-    let rest = futures::stream::unfold((api, outbox), |(api, outbox)| async move {
-        let items = outbox.take().await?;
-        let batch = spell(items, &api);
-        Some((Ok(batch), (api, outbox)))
+    let none = (Vec::new().into_iter(), 0);
+    let rest = futures::stream::unfold((api, outbox, none), |(api, outbox, (mut items, mut position))| async move {
+        if items.len() == 0 {
+            let taken = outbox.take().await?;
+            (items, position) = (taken.list.into_iter(), taken.position);
+        }
+        let batch = spell(&mut items, position, &api);
+        Some((Ok(batch), (api, outbox, (items, position))))
     });
     futures::StreamExt::chain(futures::stream::iter([Ok(first)]), rest)
 }
 
-fn spell(items: Vec<Item>, api: &Api) -> v1::ServerBatch {
-    let mut batch = v1::ServerBatch::default();
-    for item in items {
+/// As much as one message takes; a client that reads is never sent more than it accepts.
+fn spell(items: &mut std::vec::IntoIter<Item>, position: u64, api: &Api) -> v1::ServerBatch {
+    let mut batch = v1::ServerBatch { position, ..Default::default() };
+    let mut room = SENT_BYTES;
+    for item in items.by_ref().take(SENT_ITEMS) {
         match item {
             Item::Answer(sequence, told) => {
-                let answer = Some(spell_answer(&told, api));
-                batch.responses.push(v1::Response { sequence, answer });
+                let answer = spell_answer(&told, api);
+                if let v1::response::Answer::Delivery(delivery) = &answer {
+                    room = room.saturating_sub(delivery.encoded_len());
+                }
+                batch.responses.push(v1::Response { sequence, answer: Some(answer) });
             }
-            Item::Renewed(renewed) => batch.renewed.push(renewed),
-            Item::Event(happened) => batch.events.push(event(&happened, 0, "", "")),
+            Item::Renewed(renewed) => {
+                room = room.saturating_sub(8 * renewed.remaining_ms.len() + 128 * renewed.others.len());
+                batch.renewed.push(renewed);
+            }
+            Item::Event(happened, position) => batch.events.push(event(&happened, position, "", "")),
+        }
+        if room == 0 {
+            break;
         }
     }
     batch
 }
+
+/// Answers and events of one message.
+const SENT_ITEMS: usize = 1 << 12;
+/// About how many bytes of large answers go into one message before it leaves.
+const SENT_BYTES: usize = 1 << 20;
+
+const _: () = {
+    use leasehold_core::limits::{ITEM_BYTES, RECEIVE_BYTES};
+    assert!(SENT_ITEMS < leasehold_wire::ANSWER_FIELDS, "a client takes what is sent together");
+    assert!(SENT_BYTES + RECEIVE_BYTES + ITEM_BYTES + SENT_ITEMS * 384 <= leasehold_wire::ANSWER_BYTES);
+};
 
 /// An answer with its tokens spelled out.
 pub fn spell_answer(told: &Told, api: &Api) -> v1::response::Answer {

@@ -144,11 +144,18 @@ pub struct ResourcesBody {
     pub resources: Vec<ResourceBody>,
     /// Where to go on, if there is more.
     pub next: Option<u32>,
+    /// The journal position it shows.
+    #[serde(default)]
+    pub position: u64,
 }
 
 impl From<v1::ResourceList> for ResourcesBody {
     fn from(from: v1::ResourceList) -> Self {
-        Self { resources: from.resources.into_iter().map(Into::into).collect(), next: from.next }
+        Self {
+            resources: from.resources.into_iter().map(Into::into).collect(),
+            next: from.next,
+            position: from.position,
+        }
     }
 }
 
@@ -343,6 +350,9 @@ pub struct StatusBody {
     pub rolled_back: bool,
     /// Milliseconds the grantor stood still, ever.
     pub stalled_ms: u64,
+    /// The journal position it shows.
+    #[serde(default)]
+    pub position: u64,
 }
 
 impl From<v1::Status> for StatusBody {
@@ -364,6 +374,7 @@ impl From<v1::Status> for StatusBody {
             quarantine_ms: from.quarantine_ms,
             rolled_back: from.rolled_back,
             stalled_ms: from.stalled_ms,
+            position: from.position,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What changes something: each request becomes the message that a stream would carry.
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
@@ -16,7 +15,7 @@ use leasehold_wire::v1::request::Ask;
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{Code, problem, session_bits, v1, welcome};
 
-use super::told::{Problem, marks, read, token};
+use super::told::{At, Problem, Told, marks, read, token};
 use crate::api::{Api, stopping};
 use crate::inbox::Body;
 use crate::secret;
@@ -55,10 +54,10 @@ pub async fn lease(
     let marks = marks(&headers, &api.issuer)?;
     let holder = holder_of(&ask);
     match api.call(marks, ask).await? {
-        Answer::Granted(grant) => Ok(Json(GrantBody { holder, ..GrantBody::from(grant) }).into_response()),
-        Answer::Current(current) => Ok(Json(CurrentBody::new(name, current)).into_response()),
-        Answer::Refused(problem) => Err(Problem(problem)),
-        _ => Ok(done()),
+        (Answer::Granted(grant), at) => Ok(At::new(GrantBody { holder, ..GrantBody::from(grant) }, at).into_response()),
+        (Answer::Current(current), at) => Ok(At::new(CurrentBody::new(name, current), at).into_response()),
+        (Answer::Refused(problem), at) => Ok(Problem(problem).at(at)),
+        (_, at) => Ok(done(at)),
     }
 }
 
@@ -77,23 +76,18 @@ fn unknown_verb(verb: &str) -> Problem {
     v1::Problem { about: "verb".into(), ..told }.into()
 }
 
-fn done() -> Response {
-    Json(serde_json::json!({ "done": true })).into_response()
+fn done(position: u64) -> Response {
+    At::new(serde_json::json!({ "done": true }), position).into_response()
 }
 
 /// `POST /v1/sessions`.
-pub async fn open_session(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Result<Json<SessionBody>, Problem> {
+pub async fn open_session(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Told<SessionBody> {
     let open = read::<OpenBody>(&body)?.open();
     let drawn = secret::draw();
     let request = Request { tag: 0, id: None, shown: marks(&headers, &api.issuer)?.seen };
     match api.ask(request, Body::Open(open, drawn), api.caller()).await?.answer {
         Decided::Session(grant) => {
-            let welcome = api.look(move |grantor| welcome(&grant, Some(drawn), &grantor.status())).await?;
-            Ok(Json(welcome.into()))
+            At::told(api.look_from(0, move |grantor| welcome(&grant, Some(drawn), &grantor.status())).await?)
         }
         Decided::Refused(refusal) => Err(problem(&refusal).into()),
         _ => Err(stopping().into()),
@@ -118,14 +112,16 @@ pub async fn session(
         }
     };
     match api.call(marks(&headers, &api.issuer)?, ask).await? {
-        Answer::Session(state) => Ok(Json(serde_json::json!({
-            "session": id.to_string(),
-            "ttl_ms": state.ttl_ms,
-            "remaining_ms": state.remaining_ms,
-        }))
-        .into_response()),
-        Answer::Refused(problem) => Err(Problem(problem)),
-        _ => Ok(done()),
+        (Answer::Session(state), at) => {
+            let body = serde_json::json!({
+                "session": id.to_string(),
+                "ttl_ms": state.ttl_ms,
+                "remaining_ms": state.remaining_ms,
+            });
+            Ok(At::new(body, at).into_response())
+        }
+        (Answer::Refused(problem), at) => Ok(Problem(problem).at(at)),
+        (_, at) => Ok(done(at)),
     }
 }
 
@@ -170,7 +166,7 @@ pub async fn waive(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> R
 
 async fn plain(api: &Api, headers: &HeaderMap, ask: Ask) -> Result<Response, Problem> {
     match api.call(marks(headers, &api.issuer)?, ask).await? {
-        Answer::Refused(problem) => Err(Problem(problem)),
-        _ => Ok(done()),
+        (Answer::Refused(problem), at) => Ok(Problem(problem).at(at)),
+        (_, at) => Ok(done(at)),
     }
 }

@@ -1,128 +1,175 @@
-//! What changes nothing: every look is answered from a turn, after authority was confirmed.
+//! What changes nothing, over HTTP.
 
 use std::convert::Infallible;
 
 use axum::extract::{Path, Query, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, StreamExt};
-use leasehold_core::refusal::{Refusal, What};
+use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
     CharterEntryBody, DeadlockBody, EndedBody, EventBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody,
     UsageBody, WaiterBody,
 };
-use leasehold_wire::{
-    deadlock_view, ended, event, lease_view, resource_view, status_view, usage_list, v1, waiter_view,
-};
+use leasehold_wire::{event, read_charter, v1};
 use serde::Deserialize;
 
-use super::told::{Problem, Told, json};
+use super::told::{At, Problem, Told};
 use crate::api::Api;
-
-/// Most resources of one page, and most places looked at for it.
-const PAGE: usize = 1_000;
-const LOOKED_AT: u32 = 1 << 16;
 
 /// Which resources, and from where on.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
 pub struct Page {
-    #[serde(default)]
     prefix: String,
-    #[serde(default)]
     from: u32,
-    #[serde(default)]
-    most: Option<usize>,
+    most: u32,
+    min_position: u64,
 }
 
-/// `GET /v1/leases?prefix=&from=&most=`.
+/// `GET /v1/leases?prefix=&from=&most=&min_position=`.
 pub async fn list(State(api): State<Api>, Query(page): Query<Page>) -> Told<ResourcesBody> {
-    let most = page.most.unwrap_or(PAGE).min(PAGE);
-    let found = api
-        .look(move |grantor| {
-            let (found, next) = grantor.list(&page.prefix, page.from, most, LOOKED_AT);
-            v1::ResourceList { resources: found.iter().map(resource_view).collect(), next, position: 0 }
-        })
-        .await?;
-    json(found.into())
+    let Page { prefix, from, most, min_position } = page;
+    At::told(api.list(v1::ListRequest { prefix, from, most, min_position }).await?)
 }
 
-/// `GET /v1/leases/{name}`.
-pub async fn show(State(api): State<Api>, Path(name): Path<String>) -> Told<ResourceBody> {
-    let seen = api.look(move |grantor| grantor.show(&name).map(|view| resource_view(&view))).await?;
-    json(seen.ok_or(Refusal::NotFound(What::Resource))?.into())
+/// How new an answer must be.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Least {
+    min_position: u64,
 }
 
-/// `GET /v1/holders/{holder}`.
-pub async fn held_by(State(api): State<Api>, Path(holder): Path<String>) -> Told<Vec<LeaseBody>> {
-    let seen = api.look(move |grantor| grantor.held_by(&holder).iter().map(lease_view).collect::<Vec<_>>()).await?;
-    json(seen.into_iter().map(Into::into).collect())
+/// `GET /v1/leases/{name}?min_position=`.
+pub async fn show(
+    State(api): State<Api>,
+    Path(resource): Path<String>,
+    Query(Least { min_position }): Query<Least>,
+) -> Told<ResourceBody> {
+    At::told(api.show(v1::ShowRequest { resource, min_position }).await?)
 }
 
-/// `GET /v1/waiters/{name}`.
-pub async fn waiters(State(api): State<Api>, Path(name): Path<String>) -> Told<Vec<WaiterBody>> {
-    let seen = api.look(move |grantor| grantor.waiters(&name).iter().map(waiter_view).collect::<Vec<_>>()).await?;
-    json(seen.into_iter().map(Into::into).collect())
+/// Which leases of a holder.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct After {
+    after: String,
+    most: u32,
 }
 
-/// `GET /v1/history/{name}`.
-pub async fn history(State(api): State<Api>, Path(name): Path<String>) -> Told<Vec<EndedBody>> {
-    let seen = api.look(move |grantor| grantor.history(&name, PAGE).iter().map(ended).collect::<Vec<_>>()).await?;
-    json(seen.into_iter().map(Into::into).collect())
+/// `GET /v1/holders/{holder}?after=TOKEN_NUMBER&most=`.
+pub async fn held_by(
+    State(api): State<Api>,
+    Path(holder): Path<String>,
+    Query(After { after, most }): Query<After>,
+) -> Told<Vec<LeaseBody>> {
+    let after = match after.as_str() {
+        "" => 0,
+        text => text.parse().map_err(|_| Refusal::Invalid { field: "after", reason: "the last token number told" })?,
+    };
+    let (seen, position) = api.held_by(v1::HeldByRequest { holder, after, most }).await?;
+    Ok(At::all(seen.leases, position))
 }
 
-/// `GET /v1/deadlocks`.
-pub async fn deadlocks(State(api): State<Api>) -> Told<Vec<DeadlockBody>> {
-    let seen = api.look(|grantor| grantor.deadlocks().map(deadlock_view).collect::<Vec<_>>()).await?;
-    json(seen.into_iter().map(Into::into).collect())
+/// Which waiters.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct From {
+    from: u32,
+    most: u32,
 }
 
-/// `GET /v1/usage`.
-pub async fn usage(State(api): State<Api>) -> Told<Vec<UsageBody>> {
-    let seen = api
-        .look(|grantor| {
-            let (all, others) = grantor.usage_of_all();
-            usage_list(&all, &others)
-        })
-        .await?;
-    json(seen.holders.into_iter().map(Into::into).collect())
+/// `GET /v1/waiters/{name}?from=&most=`.
+pub async fn waiters(
+    State(api): State<Api>,
+    Path(resource): Path<String>,
+    Query(From { from, most }): Query<From>,
+) -> Told<Vec<WaiterBody>> {
+    let (seen, position) = api.waiters(v1::WaitersRequest { resource, from, most }).await?;
+    Ok(At::all(seen.waiters, position))
 }
 
-/// `GET /v1/status`.
-pub async fn status(State(api): State<Api>) -> Told<StatusBody> {
-    json(api.look(|grantor| status_view(&grantor.status(), 0)).await?.into())
+/// How many.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Most {
+    most: u32,
 }
 
-/// `GET /v1/charters`.
-pub async fn charters(State(api): State<Api>) -> Told<Vec<CharterEntryBody>> {
-    let seen = api
-        .look(|grantor| {
-            let entry = |(prefix, charter): (&str, &leasehold_core::charter::Charter)| CharterEntryBody {
-                prefix: prefix.to_owned(),
-                charter: charter.into(),
-            };
-            grantor.charters().map(entry).collect::<Vec<_>>()
-        })
-        .await?;
-    json(seen)
+/// `GET /v1/ends/{name}?most=`: the ends that are remembered in memory.
+pub async fn ends(
+    State(api): State<Api>,
+    Path(resource): Path<String>,
+    Query(Most { most }): Query<Most>,
+) -> Told<Vec<EndedBody>> {
+    let (seen, position) = api.ends(v1::HistoryRequest { resource, most }).await?;
+    Ok(At::all(seen.ended, position))
+}
+
+/// `GET /v1/deadlocks?most=`.
+pub async fn deadlocks(State(api): State<Api>, Query(Most { most }): Query<Most>) -> Told<Vec<DeadlockBody>> {
+    let (seen, position) = api.deadlocks(v1::DeadlocksRequest { most }).await?;
+    Ok(At::all(seen.deadlocks, position))
+}
+
+/// Whose usage.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Whose {
+    holder: String,
+    after: String,
+    most: u32,
+}
+
+/// `GET /v1/usage?holder=&after=&most=`.
+pub async fn usage(State(api): State<Api>, Query(whose): Query<Whose>) -> Told<Vec<UsageBody>> {
+    let Whose { holder, after, most } = whose;
+    let (seen, position) = api.usage(v1::UsageRequest { holder, after, most }).await?;
+    Ok(At::all(seen.holders, position))
+}
+
+/// `GET /v1/status?min_position=`.
+pub async fn status(State(api): State<Api>, Query(Least { min_position }): Query<Least>) -> Told<StatusBody> {
+    At::told(api.status(min_position).await?)
+}
+
+/// Which charters.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Chartered {
+    resource: String,
+    after: Option<String>,
+    most: u32,
+}
+
+/// `GET /v1/charters?resource=&after=&most=`.
+pub async fn charters(State(api): State<Api>, Query(which): Query<Chartered>) -> Told<Vec<CharterEntryBody>> {
+    let Chartered { resource, after, most } = which;
+    let (seen, position) = api.charters(v1::ChartersRequest { resource, after, most }).await?;
+    let entry = |entry: v1::CharterEntry| -> Result<CharterEntryBody, Refusal> {
+        let charter = read_charter(&entry.charter.unwrap_or_default())?;
+        Ok(CharterEntryBody { prefix: entry.prefix, charter: (&charter).into() })
+    };
+    let charters = seen.charters.into_iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+    Ok(At::new(charters, position))
 }
 
 /// Which events.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Watched {
-    #[serde(default)]
     prefix: String,
 }
 
-/// `GET /v1/events?prefix=`: events as they happen.
+/// `GET /v1/events?prefix=`: events as they happen, each under the journal position it depends on.
 pub async fn events(
     State(api): State<Api>,
     Query(watched): Query<Watched>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let events = api.watch(watched.prefix).map(|seen| {
-        let body = EventBody::from(event(&seen.event, 0, &seen.resource, &seen.holder));
+        let body = EventBody::from(event(&seen.event, seen.position, &seen.resource, &seen.holder));
         let name = body.event.clone();
-        Ok(Event::default().event(name).json_data(body).unwrap_or_default())
+        Ok(Event::default().id(seen.position.to_string()).event(name).json_data(body).unwrap_or_default())
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }

@@ -2,10 +2,10 @@
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use leasehold_core::refusal::Refusal;
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, Key, LEASE_TOKEN, TOKEN_SEEN};
+use leasehold_wire::headers::{IDEMPOTENCY_KEY, Key, LEASE_TOKEN, POSITION, TOKEN_SEEN};
 use leasehold_wire::json::{PROBLEM_TYPE, ProblemBody};
 use leasehold_wire::{Issuer, problem, read_shown, v1};
 use serde::Serialize;
@@ -28,6 +28,15 @@ impl From<Refusal> for Problem {
     }
 }
 
+impl Problem {
+    /// A refusal that depends on a journal position.
+    pub fn at(self, position: u64) -> Response {
+        let mut response = self.into_response();
+        response.headers_mut().insert(HeaderName::from_static(POSITION), position.into());
+        response
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let retry_after = self.0.retry_after_ms.map(|ms| ms.div_ceil(1_000).max(1).to_string());
@@ -43,13 +52,41 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A JSON answer, or a problem.
-pub type Told<T> = Result<Json<T>, Problem>;
-
-/// An answer as JSON.
-pub fn json<T: Serialize>(body: T) -> Told<T> {
-    Ok(Json(body))
+/// An answer as JSON, with the journal position that it depends on (E1).
+pub struct At<T> {
+    body: T,
+    position: u64,
 }
+
+impl<T> At<T> {
+    /// A body at a position.
+    pub fn new(body: T, position: u64) -> Self {
+        Self { body, position }
+    }
+
+    /// What was seen, in JSON's words.
+    pub fn told<M: Into<T>>((seen, position): (M, u64)) -> Told<T> {
+        Ok(Self { body: seen.into(), position })
+    }
+}
+
+impl<T> At<Vec<T>> {
+    /// A list of what was seen.
+    pub fn all<M: Into<T>>(seen: Vec<M>, position: u64) -> Self {
+        Self { body: seen.into_iter().map(Into::into).collect(), position }
+    }
+}
+
+impl<T: Serialize> IntoResponse for At<T> {
+    fn into_response(self) -> Response {
+        let mut response = Json(self.body).into_response();
+        response.headers_mut().insert(HeaderName::from_static(POSITION), self.position.into());
+        response
+    }
+}
+
+/// An answer, or a problem.
+pub type Told<T> = Result<At<T>, Problem>;
 
 /// Reads a body, strictly.
 pub fn read<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {

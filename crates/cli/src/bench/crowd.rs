@@ -1,0 +1,141 @@
+//! A million leases: what they take, how soon they are there again, and what their common end does to the others.
+
+use std::time::{Duration, Instant};
+
+use crate::told::Failure;
+
+use super::line::{Line, Stretch};
+use super::report::Row;
+use super::{Bench, PER_SESSION, TTL};
+
+/// Requests in flight while a crowd is made.
+const FILLING: u64 = 1_024;
+/// Looks at the memory before it counts as settled, a tenth of a second apart.
+const SETTLING: usize = 50;
+/// Runs of a storm, each beside one of idling.
+const RUNS: usize = 5;
+/// Leases that are renewed beside a storm, and how many in a batch.
+const BESIDE: u64 = 10_000;
+const BATCH: usize = 100;
+
+impl Bench<'_> {
+    /// Takes so many leases, a session for each portion of them.
+    async fn fill(&mut self, prefix: &str, ttl_ms: u64, holders: u64) -> Result<Vec<Line>, Failure> {
+        let count = self.args.leases;
+        let mut lines = Vec::new();
+        self.length(count);
+        for portion in 0..count.div_ceil(PER_SESSION) {
+            let mut line = Line::open(&self.client, &format!("holder-{}", portion % holders), TTL).await?;
+            let size = PER_SESSION.min(count - portion * PER_SESSION);
+            line.acquire(&format!("{prefix}/{portion:02}"), size, FILLING, ttl_ms, &mut Vec::new()).await?;
+            self.shown.inc(size);
+            lines.push(line);
+        }
+        Ok(lines)
+    }
+
+    pub(super) async fn held(&mut self) -> Result<(), Failure> {
+        let count = self.args.leases;
+        self.shown.set_message(format!("taking {count} leases"));
+        let before = self.own.as_ref().map(super::Own::resident);
+        let began = Instant::now();
+        let lines = self.fill("bench/held/customer", TTL, 8).await?;
+        let mut row = Row::named(format!("{count} leases held"));
+        row.per_second = Some(count as f64 / began.elapsed().as_secs_f64());
+        if let (Some(own), Some(before)) = (&self.own, before) {
+            let most = own.resident();
+            let after = settled(own).await;
+            row = row
+                .with("right after", most as f64 / 1e6, "MB")
+                .with("resident", after.saturating_sub(before) as f64 / count as f64, "B_per_lease")
+                .with("process", after as f64 / 1e6, "MB");
+        }
+        self.rows.push(row);
+        drop(lines);
+        if let Some(own) = &mut self.own {
+            self.shown.set_message("starting again");
+            own.restart()?;
+            let ready = own.answers().await?;
+            let held = own.client()?.status().await?.held;
+            if held != count {
+                return Err(super::own::failed(&format!("{held} of {count} leases are there after a kill")));
+            }
+            self.rows.push(Row::named(format!("killed, serving {count} again")).with(
+                "after",
+                ready.as_secs_f64(),
+                "s",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Renewals beside a million leases that end at once, and beside nothing, in turns.
+    pub(super) async fn storm(&mut self) -> Result<(), Failure> {
+        let count = self.args.leases;
+        let mut pairs = Vec::new();
+        let mut longest = Duration::ZERO;
+        for run in 0..RUNS {
+            self.shown.set_message(format!("storm {} of {RUNS}", run + 1));
+            let mut line = Line::open(&self.client, "bench", TTL).await?;
+            let mut leases = Vec::new();
+            line.acquire(&format!("bench/beside/{run}"), BESIDE, 256, TTL, &mut leases).await?;
+            let idle = line.renew(&leases, BATCH, 1, Duration::from_secs(2)).await?;
+            // Long enough to be taken before the first of them ends.
+            let ttl = 1_000 + count / 50;
+            let began = Instant::now();
+            let lines = self.fill(&format!("bench/storm/{run}"), ttl, 8).await?;
+            let filled = began.elapsed();
+            let (stretch, ended) = self.weather(&mut line, &leases, filled, Duration::from_millis(ttl)).await?;
+            longest = longest.max(ended);
+            pairs.push((p99(&idle), p99(&stretch)));
+            drop(lines);
+            line.close().await?;
+        }
+        pairs.sort_by_key(|(idle, storm)| storm.saturating_sub(*idle));
+        let (idle, storm) = pairs[pairs.len() / 2];
+        self.rows.push(
+            Row::named(format!("renewals beside {count} ends, median of {RUNS}"))
+                .with("p99 idle", idle.as_secs_f64() * 1e3, "ms")
+                .with("p99 storm", storm.as_secs_f64() * 1e3, "ms")
+                .with("all ended within", longest.as_secs_f64(), "s"),
+        );
+        Ok(())
+    }
+
+    /// Renews until all the others have ended. Tells how long after the last deadline that was.
+    async fn weather(
+        &mut self,
+        line: &mut Line,
+        leases: &[super::line::Lease],
+        filled: Duration,
+        ttl: Duration,
+    ) -> Result<(Stretch, Duration), Failure> {
+        // The first lease ends a ttl after it was taken, the last one later by as long as taking them took.
+        tokio::time::sleep(ttl.saturating_sub(filled)).await;
+        let mut stretch = Stretch::new();
+        let began = Instant::now();
+        loop {
+            stretch.add(&line.renew(leases, BATCH, 1, Duration::from_millis(200)).await?);
+            if self.client.status().await?.held <= leases.len() as u64 {
+                return Ok((stretch, began.elapsed().saturating_sub(filled)));
+            }
+            if began.elapsed() > Duration::from_secs(60) {
+                return Err(super::own::failed("leases of the storm are still there after a minute"));
+            }
+        }
+    }
+}
+
+/// What the server keeps when the snapshot that the fill called for is taken.
+async fn settled(own: &super::Own) -> u64 {
+    let mut least = own.resident();
+    for _ in 0..SETTLING {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        least = least.min(own.resident());
+    }
+    least
+}
+
+fn p99(stretch: &Stretch) -> Duration {
+    Duration::from_nanos(stretch.waited.value_at_quantile(0.99))
+}

@@ -1,0 +1,249 @@
+//! `leasehold bench`: how fast a server is on this machine, its own or one that is there.
+
+mod crowd;
+mod line;
+mod own;
+mod report;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use leasehold::{Client, Endpoints};
+use serde_json::json;
+
+use crate::connection::Everywhere;
+use crate::told::{Failure, Outcome};
+use line::{Line, Stretch};
+use own::Own;
+use report::{Row, table};
+
+/// Measure a server: one of its own on a fresh directory, or the one at --addr
+///
+/// Everything that is measured is durable: an answer leaves after its fsync. Load and server share this machine, and
+/// machines are noisy: take the best of several runs, and read the fsync rate beside it.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  leasehold bench acquire renew --seconds 5")]
+pub struct Args {
+    /// What to measure; all of it unless said
+    #[arg(value_enum)]
+    only: Vec<What>,
+    /// Requests in flight
+    #[arg(long, value_delimiter = ',', default_values_t = [1_u64, 16, 64, 256])]
+    in_flight: Vec<u64>,
+    /// How long each measurement lasts, in seconds
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// How many leases `held` and `storm` take
+    #[arg(long, default_value_t = 1_000_000)]
+    leases: u64,
+    /// Where the own server keeps its directory
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    beside: PathBuf,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// How often the disk syncs
+    Fsync,
+    /// Acquires in a closed loop
+    Acquire,
+    /// Renewals in batches
+    Renew,
+    /// From a release to the next holder
+    Handoff,
+    /// A million held leases: memory, and the time to start again
+    Held,
+    /// A million leases that end in the same second, beside renewals
+    Storm,
+}
+
+/// Leases that one session of a bench takes before it is closed for the next.
+const PER_SESSION: u64 = 100_000;
+/// Longer than any bench.
+const TTL: u64 = 600_000;
+
+pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| own::failed(&format!("cannot start: {error}")))?;
+    runtime.block_on(async {
+        let mut bench = Bench::new(args, ask.addr()).await?;
+        bench.measure().await?;
+        let rows = bench.rows;
+        let body = json!({ "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
+        Ok(ask.answer(&body, || table(&rows)))
+    })
+}
+
+/// A bench under way.
+struct Bench<'a> {
+    args: &'a Args,
+    own: Option<Own>,
+    client: Client,
+    rows: Vec<Row>,
+    shown: ProgressBar,
+}
+
+impl<'a> Bench<'a> {
+    async fn new(args: &'a Args, addr: Option<&str>) -> Result<Self, Failure> {
+        let own = match addr {
+            Some(_) => None,
+            None => Some(Own::start(&args.beside)?),
+        };
+        let client = match (&own, addr) {
+            (Some(own), _) => {
+                own.answers().await?;
+                own.client()?
+            }
+            (None, addr) => Endpoints::parse(addr.unwrap_or_default()).map(Client::connect)?,
+        };
+        let shown = ProgressBar::with_draw_target(Some(1), draw_target());
+        shown.set_style(ProgressStyle::with_template("{bar:30} {elapsed} {msg}").expect("a fixed template"));
+        Ok(Self { args, own, client, rows: Vec::new(), shown })
+    }
+
+    fn wants(&self, what: What) -> bool {
+        self.args.only.is_empty() || self.args.only.contains(&what)
+    }
+
+    async fn measure(&mut self) -> Result<(), Failure> {
+        if self.wants(What::Fsync) {
+            self.fsync()?;
+        }
+        if self.wants(What::Acquire) {
+            for in_flight in self.args.in_flight.clone() {
+                self.acquire(in_flight).await?;
+            }
+        }
+        if self.wants(What::Renew) {
+            self.renew().await?;
+        }
+        if self.wants(What::Handoff) {
+            self.handoff().await?;
+        }
+        if self.wants(What::Held) {
+            self.held().await?;
+        }
+        if self.wants(What::Storm) {
+            self.storm().await?;
+        }
+        self.shown.finish_and_clear();
+        Ok(())
+    }
+
+    /// What the disk does by itself, written as the journal writes.
+    fn fsync(&mut self) -> Result<(), Failure> {
+        use std::os::unix::fs::FileExt;
+        self.shown.set_message("syncing the disk");
+        let wrong = |error: std::io::Error| own::failed(&format!("{}: {error}", self.args.beside.display()));
+        let path = self.args.beside.join(format!("leasehold-bench-{}.sync", std::process::id()));
+        let file = std::fs::File::create_new(&path).map_err(wrong)?;
+        let mut stretch = Stretch::new();
+        let written = (|| {
+            file.write_all_at(&[0; 1 << 20], 0)?;
+            file.sync_all()?;
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_secs(1) {
+                let at = Instant::now();
+                file.write_all_at(&[1; 4_096], stretch.count % 256 * 4_096)?;
+                file.sync_data()?;
+                stretch.waited(at, 1);
+                stretch.count += 1;
+            }
+            stretch.took = began.elapsed();
+            Ok(())
+        })();
+        // Whatever came of it, the file was only for this.
+        let _ = std::fs::remove_file(&path);
+        written.map_err(wrong)?;
+        self.rows.push(Row::of("fdatasync of 4 KiB", &stretch, None));
+        Ok(())
+    }
+
+    /// Closed loop: each answer is followed by the next request.
+    async fn acquire(&mut self, in_flight: u64) -> Result<(), Failure> {
+        self.shown.set_message(format!("acquire, {in_flight} in flight"));
+        let mut whole = Stretch::new();
+        let mut used = Duration::ZERO;
+        let mut round = 0;
+        self.length(self.args.seconds * 10);
+        while whole.took < Duration::from_secs(self.args.seconds) {
+            let mut line = Line::open(&self.client, "bench", TTL).await?;
+            let mut left = PER_SESSION;
+            // In portions, so that a slow disk does not make one round last for ever.
+            while left > 0 && whole.took < Duration::from_secs(self.args.seconds) {
+                let portion = (in_flight * 200).min(left);
+                let before = self.processor();
+                let prefix = format!("bench/{in_flight}/{round}-{left}");
+                let mut kept = Vec::with_capacity(portion as usize);
+                whole.add(&line.acquire(&prefix, portion, in_flight, TTL, &mut kept).await?);
+                used += self.processor().saturating_sub(before);
+                left -= portion;
+                self.shown.set_position(whole.took.as_millis() as u64 / 100);
+            }
+            line.close().await?;
+            round += 1;
+        }
+        let used = self.own.as_ref().map(|_| used);
+        self.rows.push(Row::of(format!("acquire, {in_flight} in flight"), &whole, used));
+        Ok(())
+    }
+
+    async fn renew(&mut self) -> Result<(), Failure> {
+        self.shown.set_message("renew in batches");
+        let mut line = Line::open(&self.client, "bench", TTL).await?;
+        let mut leases = Vec::new();
+        line.acquire("bench/renew", PER_SESSION, 256, TTL, &mut leases).await?;
+        for (size, in_flight) in [(1_000, 4), (8_000, 4)] {
+            let before = self.processor();
+            let stretch = line.renew(&leases, size, in_flight, Duration::from_secs(self.args.seconds)).await?;
+            let used = self.own.as_ref().map(|_| self.processor().saturating_sub(before));
+            self.rows.push(Row::of(format!("renew in batches of {size}, {in_flight} in flight"), &stretch, used));
+        }
+        Ok(line.close().await?)
+    }
+
+    /// Two sessions pass one lease to and fro: from sending the release to hearing the grant.
+    async fn handoff(&mut self) -> Result<(), Failure> {
+        self.shown.set_message("contended handoff");
+        let mut holder = Line::open(&self.client, "one", TTL).await?;
+        let mut waiter = Line::open(&self.client, "other", TTL).await?;
+        holder.want("bench/handoff", 0).await?;
+        let mut lease = holder.granted().await?;
+        let mut stretch = Stretch::new();
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(self.args.seconds) {
+            waiter.want("bench/handoff", 30_000).await?;
+            waiter.waiting().await?;
+            let at = Instant::now();
+            holder.release(lease).await?;
+            lease = waiter.granted().await?;
+            stretch.waited(at, 1);
+            stretch.took += at.elapsed();
+            stretch.count += 1;
+            std::mem::swap(&mut holder, &mut waiter);
+        }
+        self.rows.push(Row::of("release to the next holder", &stretch, None));
+        holder.close().await?;
+        Ok(waiter.close().await?)
+    }
+
+    fn processor(&self) -> Duration {
+        self.own.as_ref().map_or(Duration::ZERO, Own::processor)
+    }
+
+    fn length(&self, length: u64) {
+        self.shown.set_length(length);
+        self.shown.set_position(0);
+    }
+}
+
+/// Progress goes to people, not into files.
+fn draw_target() -> ProgressDrawTarget {
+    if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
+}
