@@ -115,3 +115,22 @@ async fn a_deadlock_is_refused_watched_and_listed() {
     let told = server.run(&["deadlocks"]).ok().out;
     assert!(told.contains("one waits for b") && told.contains("two waits for a"), "{told}");
 }
+
+#[tokio::test]
+async fn what_does_not_fit_one_page_is_told_whole_and_once() {
+    let server = Server::with(&["--ephemeral", "--listen", "127.0.0.1:0"]);
+    let client = client(&server);
+    let names: Vec<_> = (0..1_100).map(|n| format!("r/{n:04}")).collect();
+    for names in names.chunks(100) {
+        let wanted: Vec<_> = names.iter().map(|name| (name.as_str(), Access::Exclusive)).collect();
+        let ask =
+            AcquireAll { wanted: &wanted, holder: "w1", session: None, ttl_ms: Some(60_000), terms: Terms::DEFAULT };
+        client.acquire_all(&ask).await.expect("all are free");
+    }
+    let held = client.held_by("w1").await.expect("the server answers");
+    let told: std::collections::BTreeSet<_> = held.iter().map(|lease| &lease.resource).collect();
+    assert_eq!((held.len(), told.len()), (1_100, 1_100));
+    let listed = server.json(&["ls", "r"]);
+    assert_eq!(listed["resources"].as_array().map(Vec::len), Some(1_100));
+    assert_eq!(server.json(&["ls", "r", "--most", "700"])["resources"].as_array().map(Vec::len), Some(700));
+}

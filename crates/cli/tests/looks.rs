@@ -16,7 +16,7 @@ fn resources_are_listed_under_whole_segments_with_who_holds_them() {
     let listed = server.json(&["ls", "team/a"]);
     let names: Vec<_> = listed["resources"].as_array().expect("a list").iter().map(|one| &one["resource"]).collect();
     assert_eq!(names, ["team/a", "team/a/b"]);
-    assert_eq!((keys(&listed), &listed["next"]), (vec!["next", "resources"], &Value::Null));
+    assert_eq!((keys(&listed), &listed["next"]), (vec!["next", "position", "resources"], &Value::Null));
     let told = server.run(&["ls"]).ok();
     let mut lines = told.out.lines();
     let head = lines.next().expect("a head");

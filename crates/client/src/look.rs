@@ -88,7 +88,7 @@ impl Client {
         }
     }
 
-    /// Who waits for a resource, in the order in which they are served. A page that is not full is the last.
+    /// Who waits for a resource, in the order in which they are served.
     pub async fn waiters(&self, resource: &str) -> Result<Vec<WaiterBody>, Error> {
         checked(Name::parse(resource))?;
         let mut all: Vec<WaiterBody> = Vec::new();
@@ -96,11 +96,10 @@ impl Client {
             let ask = v1::WaitersRequest { resource: resource.into(), from: all.len() as u32, most: PAGE };
             let send = |mut to: To, ask| async move { to.waiters(ask).await };
             let page = self.call(Nature::Look, Duration::ZERO, ask, send).await?.waiters;
-            let full = page.len() == PAGE as usize;
-            all.extend(page.into_iter().map(WaiterBody::from));
-            if !full {
+            if page.is_empty() {
                 return Ok(all);
             }
+            all.extend(page.into_iter().map(WaiterBody::from));
         }
     }
 
