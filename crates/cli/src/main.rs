@@ -3,6 +3,7 @@
 mod restore;
 mod serve;
 mod token;
+mod trail;
 
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
@@ -24,6 +25,7 @@ enum Command {
     Restore(restore::Args),
     Serve(serve::Args),
     Token(token::Args),
+    Trail(trail::Args),
 }
 
 /// What a command leaves: the text for standard output, or the code and text of a failure.
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Restore(args) => restore::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
+        Command::Trail(args) => trail::run(&args),
     };
     match outcome {
         Ok(text) => print(&text),

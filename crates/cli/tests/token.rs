@@ -81,7 +81,7 @@ fn help_promises_only_what_is_there() {
     let commands = help.split_once("Commands:").and_then(|(_, rest)| rest.split_once("Options:"));
     let (commands, _) = commands.expect("help lists commands, then options");
     let listed: Vec<_> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(listed, ["restore", "serve", "token", "help"]);
+    assert_eq!(listed, ["restore", "serve", "token", "trail", "help"]);
 }
 
 #[test]

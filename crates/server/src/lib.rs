@@ -17,4 +17,5 @@ pub mod keep;
 pub mod meter;
 pub mod secret;
 pub mod server;
+pub mod trail;
 pub mod watch;

@@ -2,6 +2,8 @@
 //!
 //! Obligations 13 and 14 need a disk that is full or fails on command; each journal shows them in its own tests.
 
+mod rack;
+
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
@@ -86,6 +88,7 @@ pub async fn run<P: Place>(new: impl Fn() -> P, fencing: Fencing) -> Result<Vec<
     check!("10 trim takes only what is covered", trim_takes_only_what_is_covered(&new()));
     check!("11 tail tells what is durable", tail_tells_what_is_durable(&new()));
     check!("12 the shelf is apart", the_shelf_is_apart(&new()));
+    check!("15 the rack keeps what was synced", rack::the_rack_keeps(&new()));
     Ok(held)
 }
 
