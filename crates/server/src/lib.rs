@@ -1,7 +1,8 @@
 //! The process around a grantor: it drains, steps, appends, and only then tells.
 //!
-//! The journals, the turn ([`driver`]), the doors ([`door`], [`api`]) and the figures ([`meter`]) are here. Still owed:
-//! snapshots taken while serving, backup and restore, the configuration file, and the journal on etcd.
+//! The journals, the turn ([`driver`]), the doors ([`door`], [`api`]) and the figures ([`meter`]) are here; and, behind the
+//! turns, snapshots ([`keep`]), the audit trail ([`trail`]), backup and restore ([`backup`]). Still owed: the configuration
+//! file, and the journal on etcd.
 
 #![forbid(unsafe_code)]
 

@@ -443,3 +443,41 @@ async fn the_trail_holds_exactly_what_clients_were_told_over_a_restart() {
     assert_eq!((status, kinds), (200, vec![&Value::from("ended"), &Value::from("granted")]), "newest first");
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_calls_tell_the_same_as_the_web() {
+    use futures::StreamExt;
+    use leasehold_server::api::Calls;
+    use leasehold_wire::v1::{self, leasehold_server::Leasehold};
+    use tonic::Request;
+    let running = start(Memory::new(), on_a_free_port()).await.expect("it starts");
+    let calls = Calls(running.api().clone());
+    let acquire = v1::Acquire { resource: "a".into(), holder: "w".into(), ttl_ms: Some(60_000), ..Default::default() };
+    let granted = calls.acquire(Request::new(acquire)).await.expect("it is free");
+    let position = granted.metadata().get("leasehold-position").expect("every answer has one").clone();
+    let asked = v1::TrailRequest { resource: "a".into(), ..Default::default() };
+    let told = calls.trail(Request::new(asked)).await.expect("it is told").into_inner();
+    let [entry] = &told.entries[..] else { panic!("one change: {told:?}") };
+    assert_eq!((entry.kind.as_str(), entry.holder.as_str()), ("granted", "w"));
+    assert_eq!(entry.token_number, Some(granted.get_ref().token_number));
+    assert_eq!(entry.position.to_string(), position.to_str().expect("a number"));
+    assert_eq!(entry.hash, told.hash, "it is the last");
+    let whole = calls.verify_trail(Request::new(v1::VerifyTrailRequest {})).await.expect("it is told").into_inner();
+    assert!(whole.whole && whole.last == told.last && whole.hash == told.hash, "{whole:?}");
+    let mut lines = calls.export_trail(Request::new(v1::ExportTrailRequest {})).await.expect("told").into_inner();
+    let mut file = Vec::new();
+    while let Some(piece) = lines.next().await {
+        file.extend(piece.expect("a piece").bytes);
+    }
+    assert_eq!(check(&file[..]).expect("it proves itself").last, told.last);
+    let mut pieces = calls.backup(Request::new(v1::BackupRequest {})).await.expect("told").into_inner();
+    let mut file = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        file.extend(piece.expect("a piece").bytes);
+    }
+    let backup = backup::read(&file).expect("it is whole");
+    assert!(backup.header.position >= entry.position);
+    let late = v1::ShowRequest { resource: "a".into(), min_position: u64::MAX };
+    assert_eq!(calls.show(Request::new(late)).await.expect_err("not there yet").code(), tonic::Code::Unavailable);
+    running.stop().await;
+}

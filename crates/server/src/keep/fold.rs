@@ -145,6 +145,11 @@ impl Fold {
         self.recovered.about().ok_or_else(|| nobody(self.next - 1))
     }
 
+    /// Whether it takes about so many bytes or fewer.
+    pub fn is_small(&self, bytes: u64) -> bool {
+        self.snapshot + self.bytes <= bytes
+    }
+
     /// The state as bytes.
     pub fn taken(&self, head: Head) -> Result<Taken, NotKept> {
         let (about, trail) = (self.about()?, (head.entries, head.hash));

@@ -12,11 +12,13 @@ use crate::meter::KeepMeter;
 use crate::trail::{Head, Writer};
 
 /// How much lower than everybody else's the keeper's claim on a processor is.
-const NICE: i32 = 10;
+const NICE: i32 = 15;
 /// How long after a failure the next try comes.
 const RETRY: Duration = Duration::from_secs(10);
 /// A state of so many bytes stays in memory between two rounds.
 const SMALL: u64 = 8 << 20;
+/// A larger one stays so long after somebody asked about the past, because one question follows another.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// Keeps the log of one journal short and its trail complete.
 pub struct Keeper<S> {
@@ -49,7 +51,7 @@ impl<S: Shelf> Keeper<S> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a thread can have a runtime");
         let mut again = None;
-        while let Some(task) = next(&self.asked, again) {
+        while let Some(task) = self.next(again) {
             if self.keeping.is_stopping() {
                 return;
             }
@@ -79,6 +81,25 @@ impl<S: Shelf> Keeper<S> {
         }
     }
 
+    /// What to do next; a failed snapshot is tried again after a while.
+    fn next(&mut self, again: Option<Duration>) -> Option<Task> {
+        if self.fold.as_ref().is_some_and(|fold| !fold.is_small(SMALL)) {
+            match self.asked.recv_timeout(LINGER) {
+                Ok(task) => return Some(task),
+                Err(RecvTimeoutError::Timeout) => self.fold = None,
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        match again {
+            None => self.asked.recv().ok(),
+            Some(wait) => match self.asked.recv_timeout(wait) {
+                Ok(task) => Some(task),
+                Err(RecvTimeoutError::Timeout) => Some(Task::Look),
+                Err(RecvTimeoutError::Disconnected) => None,
+            },
+        }
+    }
+
     /// Saves the state as of now, and lets go of the log that nobody needs any more: the trail has told it.
     pub async fn snapshot(&mut self) -> Result<Arc<Taken>, NotKept> {
         let started = Instant::now();
@@ -101,7 +122,7 @@ impl<S: Shelf> Keeper<S> {
     /// Tells the trail of everything that is durable by now.
     pub async fn tell(&mut self) -> Result<Head, NotKept> {
         let (fold, head) = self.bring_up().await?;
-        self.keep_if_small(fold);
+        self.fold = Some(fold);
         Ok(head)
     }
 
@@ -124,7 +145,7 @@ impl<S: Shelf> Keeper<S> {
 
     /// A large state is in memory only while it is needed.
     fn keep_if_small(&mut self, fold: Fold) {
-        self.fold = (fold.snapshot + fold.bytes <= SMALL).then_some(fold);
+        self.fold = fold.is_small(SMALL).then_some(fold);
     }
 
     /// A failure ends nothing by itself: a journal that failed for good stops the turns too (V3).
@@ -137,18 +158,6 @@ impl<S: Shelf> Keeper<S> {
                 true
             }
         }
-    }
-}
-
-/// What to do next; a failed snapshot is tried again after a while.
-fn next(asked: &Receiver<Task>, again: Option<Duration>) -> Option<Task> {
-    match again {
-        None => asked.recv().ok(),
-        Some(wait) => match asked.recv_timeout(wait) {
-            Ok(task) => Some(task),
-            Err(RecvTimeoutError::Timeout) => Some(Task::Look),
-            Err(RecvTimeoutError::Disconnected) => None,
-        },
     }
 }
 
