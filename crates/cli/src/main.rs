@@ -20,6 +20,7 @@ mod status;
 mod table;
 mod token;
 mod told;
+mod trail;
 mod waits;
 mod watch;
 
@@ -71,6 +72,7 @@ enum Command {
     Bench(bench::Args),
     Config(config::Args),
     Token(token::Args),
+    Trail(trail::Args),
     Completions(completions::Args),
 }
 
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args, ask),
         Command::Config(args) => config::run(args, ask),
         Command::Token(args) => token::run(args, json),
+        Command::Trail(args) => trail::run(args, ask),
         Command::Completions(args) => completions::run(args),
     };
     told::finish(outcome, json)

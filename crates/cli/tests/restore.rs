@@ -57,6 +57,17 @@ fn restore(args: &[&Path]) -> Output {
     command.output().expect("the binary was built for this test")
 }
 
+fn dechunked(mut body: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {
+        let size = std::str::from_utf8(&body[..end]).expect("a size is text");
+        let size = usize::from_str_radix(size, 16).expect("a size is a number");
+        whole.extend_from_slice(&body[end + 2..end + 2 + size]);
+        body = &body[end + 4 + size..];
+    }
+    whole
+}
+
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("leasehold-{name}-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a temporary directory");
@@ -90,6 +101,24 @@ fn a_backup_of_a_running_server_is_restored_once_and_serves_in_quarantine() {
     assert_eq!(refused.status.code(), Some(65));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("cut.backup"), "{refused:?}");
     assert!(!folder.join("other").exists(), "nothing was touched");
+
+    let (status, lines) = server.ask("GET", "/v1/trail", "");
+    assert!(status.contains("200"), "{status}");
+    let lines = dechunked(&lines);
+    let verify = |lines: &[u8]| {
+        let file = folder.join("trail.jsonl");
+        std::fs::write(&file, lines).expect("a temporary file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["trail", "verify", "--json"]).arg(&file).output().expect("the binary was built for this test")
+    };
+    let whole = verify(&lines);
+    let found: serde_json::Value = serde_json::from_slice(&whole.stdout).expect("one JSON document");
+    assert_eq!((whole.status.code(), &found["entries"]), (Some(0), &3.into()), "created, opened, granted: {found}");
+    let lied = String::from_utf8(lines).expect("text").replace("\"w1\"", "\"w2\"");
+    let found = verify(lied.as_bytes());
+    assert_eq!(found.status.code(), Some(65));
+    let told: serde_json::Value = serde_json::from_slice(&found.stderr).expect("one JSON document");
+    assert_eq!(told["line"], 4, "the grant, behind the beginning and two entries: {told}");
 
     let second = Server::start(&folder.join("restored"));
     let (status, body) = second.ask("POST", "/v1/leases/jobs/settle:acquire", r#"{"holder":"w1","ttl":"60s"}"#);

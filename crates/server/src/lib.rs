@@ -1,7 +1,7 @@
 //! The process around a grantor: it drains, steps, appends, and only then tells.
 //!
-//! The journals, the turn ([`driver`]), the doors ([`door`], [`api`]), what keeps the past ([`keep`], [`backup`]) and the
-//! figures ([`meter`]) are here. Still owed: the journal on etcd.
+//! The journals, the turn ([`driver`]), the doors ([`door`], [`api`]) and the figures ([`meter`]) are here; and, behind the
+//! turns, snapshots ([`keep`]), the audit trail ([`trail`]), backup and restore ([`backup`]). Still owed: the journal on etcd.
 
 #![forbid(unsafe_code)]
 
@@ -18,4 +18,5 @@ pub mod meter;
 pub mod room;
 pub mod secret;
 pub mod server;
+pub mod trail;
 pub mod watch;

@@ -31,7 +31,7 @@ fn backed_up(ms: u64) -> (Vec<u8>, Number) {
     let mut world = World::open(Folded::default().recovered, journal);
     let number = world.acquire(None, "kept", "w");
     world.work(None, 0..30);
-    let keeper = Keeper::new(world.journal.shelf(), keep(0), Behind::default(), meter());
+    let mut keeper = Keeper::new(world.journal.shelf(), keep(0), Behind::default(), meter());
     let taken = now(keeper.snapshot()).expect("memory is well");
     (Pieces::of(taken, Wall(WALL + ms)).flatten().collect(), number)
 }

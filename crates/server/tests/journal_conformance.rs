@@ -10,13 +10,13 @@ use leasehold_server::journal::conformance::{self, Fencing};
 use leasehold_server::journal::file::{Directory, FileJournal, Options};
 use leasehold_server::journal::memory::{Memory, MemoryJournal, MemoryShelf};
 use leasehold_server::journal::{
-    Confirmed, Fault, Journal, Kept, Listener, NotTold, OpenError, Opened, Place, Replay, Room, Shelf,
+    Confirmed, Fault, Journal, Kept, Listener, NotTold, OpenError, Opened, Place, Rack, Replay, Room, Shelf,
 };
 
 #[test]
 fn the_journal_in_memory_meets_every_obligation() {
     let held = now(conformance::run(Memory::new, Fencing::Ends)).expect("memory conforms");
-    assert_eq!(held.len(), 12, "{held:?}");
+    assert_eq!(held.len(), 13, "{held:?}");
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn the_file_journal_meets_every_obligation() {
             Directory { path, options: options.clone() }
         };
         let held = now(conformance::run(new, Fencing::Refused)).expect("the file journal conforms");
-        assert_eq!(held.len(), 11, "all but what a fenced writer does: {held:?}");
+        assert_eq!(held.len(), 12, "all but what a fenced writer does: {held:?}");
     }
 }
 
@@ -50,7 +50,7 @@ impl Place for Simulated {
 #[test]
 fn the_file_journal_meets_every_obligation_on_the_simulated_disk() {
     let held = now(conformance::run(|| Simulated(Power::new()), Fencing::Refused)).expect("it conforms");
-    assert_eq!(held.len(), 11, "{held:?}");
+    assert_eq!(held.len(), 12, "{held:?}");
 }
 
 #[test]
@@ -92,6 +92,7 @@ enum Lie {
     SnapshotForgotten,
     TrimTakesAll,
     TailStartsLate,
+    RackForgets,
 }
 
 #[derive(Clone)]
@@ -178,6 +179,43 @@ impl Journal for FaultyJournal {
     }
 }
 
+impl Rack for FaultyShelf {
+    fn files(&self) -> Result<Vec<(u64, u64)>, NotTold> {
+        self.inner.files()
+    }
+
+    fn read(&self, number: u64, at: u64, into: &mut [u8]) -> Result<usize, NotTold> {
+        self.inner.read(number, at, into)
+    }
+
+    fn create(&self, number: u64, bytes: &[u8]) -> Result<Kept, Fault> {
+        self.inner.create(number, bytes)
+    }
+
+    fn write(&self, number: u64, at: u64, bytes: &[u8]) -> Result<Kept, Fault> {
+        if self.place.fault == Lie::RackForgets {
+            return Ok(Kept::Durable);
+        }
+        self.inner.write(number, at, bytes)
+    }
+
+    fn sync(&self, number: u64) -> Result<Kept, Fault> {
+        self.inner.sync(number)
+    }
+
+    fn remove(&self, number: u64) -> Result<Kept, Fault> {
+        self.inner.remove(number)
+    }
+
+    fn label(&self, number: u64) -> String {
+        self.inner.label(number)
+    }
+
+    fn most(&self) -> u64 {
+        self.inner.most()
+    }
+}
+
 impl Shelf for FaultyShelf {
     async fn save(&self, sequence: u64, snapshot: &[u8]) -> Result<Kept, Fault> {
         if self.place.fault == Lie::SnapshotForgotten {
@@ -219,6 +257,7 @@ fn the_trial_finds_each_fault_at_its_obligation() {
         (Lie::SnapshotForgotten, "7 a fenced writer changes nothing"),
         (Lie::TrimTakesAll, "10 trim takes only what is covered"),
         (Lie::TailStartsLate, "10 trim takes only what is covered"),
+        (Lie::RackForgets, "15 the rack keeps what was synced"),
     ] {
         let new = || Faulty { memory: Memory::new(), fault };
         let broken = now(conformance::run(new, Fencing::Ends)).expect_err("a fault was built in");

@@ -74,7 +74,7 @@ fn the_log_is_cut_only_behind_the_older_of_two_snapshots() {
     let power = Power::new();
     let (journal, folded) = open_on(&power);
     let mut world = World::open(folded.recovered, journal);
-    let keeper = keeper(&world.journal);
+    let mut keeper = keeper(&world.journal);
     let mut older = 0;
     for round in 0..6 {
         world.work(None, round * 40..(round + 1) * 40);
@@ -93,7 +93,7 @@ fn a_newest_snapshot_that_is_damaged_meanwhile_costs_nothing() {
     let power = Power::new();
     let (journal, folded) = open_on(&power);
     let mut world = World::open(folded.recovered, journal);
-    let keeper = keeper(&world.journal);
+    let mut keeper = keeper(&world.journal);
     world.work(None, 0..40);
     now(keeper.snapshot()).expect("the disk is well");
     world.work(None, 40..80);
@@ -113,7 +113,7 @@ fn a_kill_at_any_point_of_saving_and_trimming_loses_nothing() {
     let power = Power::new();
     let (journal, folded) = open_on(&power);
     let mut world = World::open(folded.recovered, journal);
-    let keeps = keeper(&world.journal);
+    let mut keeps = keeper(&world.journal);
     for round in 0..2 {
         world.work(None, round * 30..(round + 1) * 30);
         now(keeps.snapshot()).expect("the disk is well");
@@ -146,7 +146,7 @@ fn a_failed_sync_of_the_keeper_is_final_for_the_turns_too() {
     let power = Power::new();
     let (journal, folded) = open_on(&power);
     let mut world = World::open(folded.recovered, journal);
-    let keeper = keeper(&world.journal);
+    let mut keeper = keeper(&world.journal);
     world.work(None, 0..10);
     power.fail_sync(0);
     assert!(matches!(now(keeper.snapshot()), Err(NotKept::Fault(Fault::Failed { .. }))));
@@ -160,7 +160,7 @@ fn a_full_disk_stops_the_snapshot_and_nothing_else() {
     let power = Power::new();
     let (journal, folded) = open_on(&power);
     let mut world = World::open(folded.recovered, journal);
-    let keeper = keeper(&world.journal);
+    let mut keeper = keeper(&world.journal);
     world.work(None, 0..10);
     power.limit(Some(power.used()));
     assert_eq!(now(keeper.snapshot()).unwrap_err(), NotKept::Fault(Fault::Full));

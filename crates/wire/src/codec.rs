@@ -31,11 +31,13 @@ bounds! { ASK_BYTES, ASK_FIELDS:
     ClientBatch Request OpenSession RenewSession CloseSession Acquire AcquireAll Renew Held Revoke HandOff Free SetCapacity
     WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest UsageRequest
     StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter BackupRequest
+    TrailRequest ExportTrailRequest VerifyTrailRequest
 }
 
 bounds! { ANSWER_BYTES, ANSWER_FIELDS:
     ServerBatch Welcome SessionState Done Grant Grants Current ResourceView ResourceList LeaseList WaiterList DeadlockList
-    EndedList UsageList Status Event Charters BackupPiece
+    EndedList UsageList Status Event Charters BackupPiece TrailPage TrailLines
+    TrailVerified
 }
 
 /// The codec of the service, on both sides.

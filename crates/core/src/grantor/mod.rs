@@ -1,5 +1,6 @@
 //! Who decides: the state machine. A step says what must be put on record and what may then be told; it does neither.
 
+mod account;
 mod acquire;
 mod answers;
 mod capacity;
@@ -19,7 +20,8 @@ mod tick;
 mod view;
 mod waiters;
 
-pub use opening::{About, Corrupt, NotOpened, Opening, Recovered, Restoring, recover};
+pub use account::Change;
+pub use opening::{About, Accountant, Corrupt, NotOpened, Opening, Recovered, Restoring, recover};
 pub use table::Deadlock;
 pub use table::ends::{Ended, Usage};
 pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};

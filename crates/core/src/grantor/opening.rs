@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::cycles::Cycles;
 use super::table::Table;
-use super::{Grantor, Output};
+use super::{Change, Grantor, Output};
 use crate::codec::{Malformed, Reader};
 use crate::lease::Rung;
 use crate::limits;
@@ -37,6 +37,9 @@ pub struct Opening {
     /// The state comes from a backup: begin a new incarnation.
     pub restore: Option<Restoring>,
 }
+
+/// Who is told what the records of a batch change.
+pub type Accountant<'a> = &'a mut dyn FnMut(&Header, &Change<'_>);
 
 /// A restore from a backup (T5).
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +169,11 @@ impl Recovered {
 
     /// Applies the next batch, which must follow the one before it in the audit chain (A1).
     pub fn apply(&mut self, batch: &[u8]) -> Result<(), Corrupt> {
+        self.apply_and_tell(batch, None)
+    }
+
+    /// The same, and tells what each of its records changes, in order. If the batch is refused, what was told is not so.
+    pub fn apply_and_tell(&mut self, batch: &[u8], mut each: Option<Accountant<'_>>) -> Result<(), Corrupt> {
         let mut from = Reader::new(batch);
         let header = Header::decode(&mut from)?;
         if header.chain != self.table.chain && !mutants::on(Mutant::ChainNotChecked) {
@@ -182,6 +190,9 @@ impl Recovered {
         while !from.is_empty() {
             let at = from.position();
             let record = Record::decode(&mut from)?;
+            if let Some(each) = &mut each {
+                self.table.account(&record, &mut |change| each(&header, change));
+            }
             self.table.apply(&record).map_err(|why| Corrupt { at, why })?;
         }
         self.table.chain = Sha256::digest(batch).into();

@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 use leasehold_core::command::Request as CoreRequest;
+use leasehold_core::lease::Reason;
 use leasehold_wire::headers::{IDEMPOTENCY_KEY, Key, POSITION, TOKEN_SEEN};
 use leasehold_wire::v1::leasehold_server::Leasehold;
 use leasehold_wire::v1::request::Ask;
@@ -15,6 +16,7 @@ use super::stream::{self, Sending};
 use super::{Api, stopping};
 use crate::inbox::Body;
 use crate::secret;
+use crate::trail::{Asked, Broken, Entry, Hash, Head};
 
 /// What is told piece by piece.
 type Told<T> = std::pin::Pin<Box<dyn futures::Stream<Item = Result<T, Status>> + Send>>;
@@ -95,6 +97,7 @@ impl Leasehold for Calls {
     type SessionStream = Sending;
     type WatchStream = Told<v1::Event>;
     type BackupStream = Told<v1::BackupPiece>;
+    type ExportTrailStream = Told<v1::TrailLines>;
 
     async fn session(&self, from: Request<Streaming<v1::ClientBatch>>) -> Result<Response<Sending>, Status> {
         stream::serve(self.0.clone(), from.into_inner()).await.map(Response::new)
@@ -251,5 +254,63 @@ impl Leasehold for Calls {
     async fn backup(&self, _: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
         let (_, pieces) = self.0.backup().await.map_err(status)?;
         Ok(Response::new(Box::pin(pieces.map(|bytes| Ok(v1::BackupPiece { bytes })))))
+    }
+
+    async fn trail(&self, from: Request<v1::TrailRequest>) -> Result<Response<v1::TrailPage>, Status> {
+        let v1::TrailRequest { resource, after, before, oldest_first, most } = from.into_inner();
+        let resource = (!resource.is_empty()).then_some(resource);
+        let asked = Asked { resource, after, before, oldest_first, most: most as usize };
+        let (entries, head) = self.0.trail(asked).await.map_err(status)?;
+        let entries = entries.into_iter().map(|(text, hash)| entry(text, hash)).collect();
+        let Head { entries: last, hash, position } = head;
+        told(v1::TrailPage { entries, last, hash: hash.to_vec(), position }, position)
+    }
+
+    async fn export_trail(
+        &self,
+        _: Request<v1::ExportTrailRequest>,
+    ) -> Result<Response<Self::ExportTrailStream>, Status> {
+        let lines = self.0.export_trail().await.map_err(status)?;
+        Ok(Response::new(Box::pin(
+            lines.map(|piece| piece.map(|bytes| v1::TrailLines { bytes }).map_err(|problem| status(*problem))),
+        )))
+    }
+
+    async fn verify_trail(&self, _: Request<v1::VerifyTrailRequest>) -> Result<Response<v1::TrailVerified>, Status> {
+        Ok(Response::new(match self.0.verify_trail().await.map_err(status)? {
+            Ok(found) => v1::TrailVerified {
+                whole: true,
+                first: found.first,
+                last: found.last,
+                hash: found.hash.to_vec(),
+                ..Default::default()
+            },
+            Err(Broken::At { file, offset, why }) => v1::TrailVerified { file, offset, why, ..Default::default() },
+            Err(Broken::NotTold(why)) => v1::TrailVerified { why: why.to_string(), ..Default::default() },
+        }))
+    }
+}
+
+/// An entry of the trail, as far as its text can be read.
+fn entry(text: String, hash: Hash) -> v1::TrailEntry {
+    let read = Entry::read(text.as_bytes()).unwrap_or_default();
+    let word = |word: Option<std::borrow::Cow<'_, str>>| word.unwrap_or_default().into_owned();
+    let reason = Reason::ALL.into_iter().find(|reason| read.reason.as_deref() == Some(reason.word()));
+    v1::TrailEntry {
+        entry: read.entry,
+        position: read.position,
+        time_ms: read.time_ms,
+        wall_ms: read.wall_ms,
+        kind: read.kind.into_owned(),
+        resource: word(read.resource),
+        holder: word(read.holder),
+        lease: word(read.lease),
+        session: word(read.session),
+        token_number: read.token_number.and_then(|number| number.parse().ok()),
+        state: reason.map_or(0, |reason| v1::State::from(reason.state()).into()),
+        reason: reason.map_or(0, |reason| v1::Reason::from(reason).into()),
+        why: word(read.why),
+        hash: hash.to_vec(),
+        text,
     }
 }

@@ -1,27 +1,97 @@
 //! What is asked about the past, the same for both doors.
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use leasehold_wire::{Code, v1};
 
 use super::Api;
 use crate::backup::{Header, Pieces};
 use crate::clock;
+use crate::journal::Rack;
 use crate::keep::NotKept;
+use crate::trail::{Asked, Broken, Exporting, Hash, Head, Verified, page, verify};
 
 impl Api {
     /// A backup as of now: what it says about itself, and its bytes piece by piece.
     pub async fn backup(&self) -> Result<(Header, impl Stream<Item = Vec<u8>> + Send + use<>), v1::Problem> {
-        let place = self.keeping.place().ok_or_else(|| {
-            let told =
-                v1::Problem::of(Code::Unavailable, "other backups are being sent; ask again when they are through");
-            v1::Problem { retry_after_ms: Some(5_000), ..told }
-        })?;
+        let place = self.keeping.place().ok_or_else(busy)?;
         // What the backup holds, authority confirmed, is everything that was told before it was asked for (E1).
         self.look(|_| ()).await?;
         let taken = self.keeping.take().await.map_err(|why| not_kept(&why))?;
         let pieces = Pieces::of(taken, clock::now().wall);
         Ok((*pieces.header(), pieces.stream(place)))
     }
+}
+
+/// Most entries of one page of the trail.
+const PAGE: usize = 1_000;
+
+/// How much of an export is sent at a time.
+const CHUNK: usize = 256 << 10;
+
+impl Api {
+    /// Entries of the audit trail, as texts with their hashes, and where it ends.
+    pub async fn trail(&self, mut asked: Asked) -> Result<(Vec<(String, Hash)>, Head), v1::Problem> {
+        asked.most = if asked.most == 0 { PAGE } else { asked.most.min(PAGE) };
+        let head = self.told().await?;
+        let read = move |rack: &dyn Rack| page(rack, head, &asked).map_err(NotKept::from);
+        Ok((self.read(read).await?, head))
+    }
+
+    /// Walks through the whole trail.
+    pub async fn verify_trail(&self) -> Result<Result<Verified, Broken>, v1::Problem> {
+        let head = self.told().await?;
+        self.read(move |rack| match verify(rack, head) {
+            Err(Broken::NotTold(why)) => Err(why.into()),
+            found => Ok(found),
+        })
+        .await
+    }
+
+    /// The trail as lines of JSON, piece by piece.
+    pub async fn export_trail(
+        &self,
+    ) -> Result<impl Stream<Item = Result<Vec<u8>, Box<v1::Problem>>> + Send + use<>, v1::Problem> {
+        let place = self.keeping.place().ok_or_else(busy)?;
+        let exporting = Exporting::new(self.told().await?);
+        let state = Some((self.clone(), exporting, place));
+        Ok(futures::stream::unfold(state, |state| async move {
+            let (api, mut exporting, place) = state?;
+            let read = api.read(move |rack| {
+                let lines = exporting.lines(rack)?;
+                Ok((lines, exporting))
+            });
+            match read.await {
+                Ok((Some(lines), exporting)) => {
+                    let pieces: Vec<_> = lines.chunks(CHUNK).map(|piece| Ok(piece.to_vec())).collect();
+                    Some((futures::stream::iter(pieces), Some((api, exporting, place))))
+                }
+                Ok((None, _)) => None,
+                Err(problem) => Some((futures::stream::iter(vec![Err(Box::new(problem))]), None)),
+            }
+        })
+        .flatten())
+    }
+
+    /// Brings the trail up to everything that was told before it was asked for (E1).
+    async fn told(&self) -> Result<Head, v1::Problem> {
+        self.look(|_| ()).await?;
+        self.keeping.tell().await.map_err(|why| not_kept(&why))
+    }
+
+    /// Reads files where nobody waits for it but the one who asked.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn Rack) -> Result<T, NotKept> + Send + 'static,
+    ) -> Result<T, v1::Problem> {
+        let keeping = self.keeping.clone();
+        let done = tokio::task::spawn_blocking(move || read(&*keeping.rack()?)).await;
+        done.unwrap_or(Err(NotKept::Stopping)).map_err(|why| not_kept(&why))
+    }
+}
+
+fn busy() -> v1::Problem {
+    let told = v1::Problem::of(Code::Unavailable, "others are being sent as much; ask again when they are through");
+    v1::Problem { retry_after_ms: Some(5_000), ..told }
 }
 
 /// Why the past is not told.

@@ -12,9 +12,10 @@ use leasehold_core::limits::TTL_MAX_DEFAULT;
 use leasehold_core::time::{Now, Wall};
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
-use super::{Backup, NotABackup, VERSION, read};
+use super::{Backup, Header, NotABackup, VERSION, read};
 use crate::journal::OpenError;
 use crate::journal::file::{Directory, Disk, LocalDisk, Options, Planted, plant};
+use crate::trail::{self, Head};
 use crate::{clock, secret};
 
 /// How a backup is restored.
@@ -130,7 +131,9 @@ fn write<D: Disk>(
     backup: &Backup<'_>,
     (generation, batch, restored): Begun,
 ) -> Result<Restored, NotRestored> {
-    let planted = Planted { generation, sequence: backup.header.position, snapshot: backup.snapshot, batch: &batch };
+    let Header { cluster, position, trail: (entries, hash), wall, .. } = backup.header;
+    let trail = trail::begin(cluster, Head { entries, hash, position }, wall.0);
+    let planted = Planted { generation, sequence: position, snapshot: backup.snapshot, batch: &batch, trail: &trail };
     match plant(disk, options, &planted) {
         Ok(None) => Ok(restored),
         Ok(Some(found)) => Err(not_empty(&disk.path(""), &found)),

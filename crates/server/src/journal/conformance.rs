@@ -2,13 +2,15 @@
 //!
 //! Obligations 13 and 14 need a disk that is full or fails on command; each journal shows them in its own tests.
 
+mod both;
+mod rack;
+
 use std::fmt;
-use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
-use std::pin::pin;
-use std::task::Poll;
 
 use leasehold_core::grantor::Corrupt;
+
+use both::both;
 
 use super::{Confirmed, FIRST, Journal, Kept, NotTold, Opened, Place, Replay, Shelf};
 
@@ -86,6 +88,7 @@ pub async fn run<P: Place>(new: impl Fn() -> P, fencing: Fencing) -> Result<Vec<
     check!("10 trim takes only what is covered", trim_takes_only_what_is_covered(&new()));
     check!("11 tail tells what is durable", tail_tells_what_is_durable(&new()));
     check!("12 the shelf is apart", the_shelf_is_apart(&new()));
+    check!("15 the rack keeps what was synced", rack::the_rack_keeps(&new()));
     Ok(held)
 }
 
@@ -378,25 +381,4 @@ fn same<T: fmt::Debug + PartialEq>(what: &str, seen: &T, owed: &T) -> Held {
     // Enough to see what it is, not whole batches.
     let short = |value: &T| format!("{value:?}").chars().take(200).collect::<String>();
     if seen == owed { Ok(()) } else { Err(format!("{what}: {}, not {}", short(seen), short(owed))) }
-}
-
-/// Both at once, on one thread.
-async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) -> (A, B) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    let (mut done, mut over) = (None, None);
-    poll_fn(|context| {
-        if done.is_none()
-            && let Poll::Ready(answer) = one.as_mut().poll(context)
-        {
-            done = Some(answer);
-        }
-        if over.is_none()
-            && let Poll::Ready(answer) = other.as_mut().poll(context)
-        {
-            over = Some(answer);
-        }
-        if done.is_some() && over.is_some() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    (done.expect("both are ready"), over.expect("both are ready"))
 }

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{
-    BATCH_BYTES, Confirmed, FIRST, Fault, Journal, Kept, Listener, NotTold, OpenError, Opened, Place, Replay, Room,
-    Shelf,
+    BATCH_BYTES, Confirmed, FIRST, Fault, Journal, Kept, Listener, NotTold, OpenError, Opened, Place, Rack, Replay,
+    Room, Shelf,
 };
 
 /// A journal that lives as long as somebody holds on to it. A clone is the same journal; whoever opens it last writes.
@@ -22,6 +22,7 @@ struct Log {
     /// The last batch, kept apart from trimming.
     last: Option<(u64, Vec<u8>)>,
     snapshot: Option<(u64, Vec<u8>)>,
+    rack: BTreeMap<u64, Vec<u8>>,
     room: Option<Room>,
     failed: bool,
 }
@@ -151,6 +152,67 @@ impl Journal for MemoryJournal {
 pub struct MemoryShelf {
     memory: Memory,
     generation: u64,
+}
+
+/// Memory is dear: of what is written about batches, so much is kept.
+const RACK_BYTES: u64 = 16 << 20;
+
+impl MemoryShelf {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, Vec<u8>>)) -> Result<Kept, Fault> {
+        let mut log = self.memory.lock();
+        if log.generation != self.generation {
+            return Ok(Kept::Fenced);
+        }
+        log.unless_failed()?;
+        log.has_room()?;
+        change(&mut log.rack);
+        Ok(Kept::Durable)
+    }
+}
+
+impl Rack for MemoryShelf {
+    fn files(&self) -> Result<Vec<(u64, u64)>, NotTold> {
+        Ok(self.memory.lock().rack.iter().map(|(number, bytes)| (*number, bytes.len() as u64)).collect())
+    }
+
+    fn read(&self, number: u64, at: u64, into: &mut [u8]) -> Result<usize, NotTold> {
+        let log = self.memory.lock();
+        let gone = || NotTold::Unreadable { why: format!("{}: not there", self.label(number)) };
+        let bytes = log.rack.get(&number).ok_or_else(gone)?;
+        let bytes = bytes.get(usize::try_from(at).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let got = bytes.len().min(into.len());
+        into[..got].copy_from_slice(&bytes[..got]);
+        Ok(got)
+    }
+
+    fn create(&self, number: u64, bytes: &[u8]) -> Result<Kept, Fault> {
+        self.change(|rack| drop(rack.insert(number, bytes.to_vec())))
+    }
+
+    fn write(&self, number: u64, at: u64, bytes: &[u8]) -> Result<Kept, Fault> {
+        self.change(|rack| {
+            let file = rack.entry(number).or_default();
+            let at = at as usize;
+            file.resize(file.len().max(at + bytes.len()), 0);
+            file[at..at + bytes.len()].copy_from_slice(bytes);
+        })
+    }
+
+    fn sync(&self, _number: u64) -> Result<Kept, Fault> {
+        self.change(|_| {})
+    }
+
+    fn remove(&self, number: u64) -> Result<Kept, Fault> {
+        self.change(|rack| drop(rack.remove(&number)))
+    }
+
+    fn label(&self, number: u64) -> String {
+        format!("memory, trail {number}")
+    }
+
+    fn most(&self) -> u64 {
+        RACK_BYTES
+    }
 }
 
 impl Shelf for MemoryShelf {

@@ -43,6 +43,8 @@ pub const FIRST: u64 = 1;
 /// 13. **A full journal has changed nothing**, and takes the same batch when there is room again.
 /// 14. **A failed sync is final.** It is never tried again: after [`Fault::Failed`] every call fails, and the process
 ///     must stop (V3).
+/// 15. **The rack keeps what was synced.** What [`Rack::sync`] or [`Rack::create`] answered durable is read back, byte for
+///     byte, after a kill and a loss of power, until the file is removed.
 ///
 /// A wrong sequence, an empty batch and one above [`BATCH_BYTES`] are faults of the caller and panic.
 pub trait Journal: Send + Sized {
@@ -69,7 +71,7 @@ pub trait Journal: Send + Sized {
 }
 
 /// Snapshots and the batches behind them, reached from any thread while appends go on.
-pub trait Shelf: Clone + Send + Sync + 'static {
+pub trait Shelf: Rack + Clone + Send + Sync + 'static {
     /// Makes a snapshot durable: the state after the batch of this sequence, which is durable itself. One that is not
     /// newer than the newest changes nothing.
     fn save(&self, sequence: u64, snapshot: &[u8]) -> impl Future<Output = Result<Kept, Fault>> + Send;
@@ -83,6 +85,34 @@ pub trait Shelf: Clone + Send + Sync + 'static {
     /// Tells the durable batches from a sequence on, until there is no more or the listener breaks off. Returns the
     /// sequence that comes next.
     fn tail(&self, from: u64, each: Listener<'_>) -> impl Future<Output = Result<u64, NotTold>> + Send;
+}
+
+/// A place beside the batches for what is written about them: numbered files that grow, and go as a whole. One thread
+/// writes; any thread reads.
+pub trait Rack: Send + Sync {
+    /// The numbers of the files, in order, and how long each is.
+    fn files(&self) -> Result<Vec<(u64, u64)>, NotTold>;
+
+    /// Fills the buffer from an offset of a file, or as much of it as there is.
+    fn read(&self, number: u64, at: u64, into: &mut [u8]) -> Result<usize, NotTold>;
+
+    /// Makes a file with these bytes, durable under its number, in place of one that may be there.
+    fn create(&self, number: u64, bytes: &[u8]) -> Result<Kept, Fault>;
+
+    /// Writes at an offset of a file that is there.
+    fn write(&self, number: u64, at: u64, bytes: &[u8]) -> Result<Kept, Fault>;
+
+    /// Makes durable what was written to a file.
+    fn sync(&self, number: u64) -> Result<Kept, Fault>;
+
+    /// Takes a file away.
+    fn remove(&self, number: u64) -> Result<Kept, Fault>;
+
+    /// What people call a file.
+    fn label(&self, number: u64) -> String;
+
+    /// Most bytes that may lie here, whatever else was chosen.
+    fn most(&self) -> u64;
 }
 
 /// Who listens to a [`Shelf::tail`]: it is told sequence and batch.

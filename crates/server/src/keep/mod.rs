@@ -4,15 +4,16 @@ mod fold;
 mod keeper;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::journal::{Fault, NotTold, Shelf};
+use crate::journal::{Fault, NotTold, Rack, Shelf};
 use crate::meter::KeepMeter;
+use crate::trail::{Head, Retention};
 
 pub use fold::Taken;
 pub use keeper::Keeper;
@@ -27,13 +28,20 @@ pub struct Keep {
     pub log_bytes: u64,
     /// Or so many batches.
     pub log_batches: u64,
+    /// How much of the audit trail is kept.
+    pub trail: Retention,
     /// Where a line for the operator goes.
     pub note: fn(&str),
 }
 
 impl Default for Keep {
     fn default() -> Self {
-        Self { log_bytes: 64 << 20, log_batches: 1 << 20, note: |line| eprintln!("leasehold: {line}") }
+        Self {
+            log_bytes: 64 << 20,
+            log_batches: 1 << 20,
+            trail: Retention::default(),
+            note: |line| eprintln!("leasehold: {line}"),
+        }
     }
 }
 
@@ -89,6 +97,8 @@ enum Task {
     Look,
     /// Somebody wants the state as of now, as bytes.
     Take(oneshot::Sender<Result<Arc<Taken>, NotKept>>),
+    /// Somebody wants the audit trail to tell everything that is durable by now.
+    Tell(oneshot::Sender<Result<Head, NotKept>>),
     /// Nothing more.
     Stop,
 }
@@ -106,6 +116,7 @@ pub struct Keeping {
     meter: KeepMeter,
     /// States that may be in memory at the same time because they are being sent.
     sending: Arc<Semaphore>,
+    rack: Mutex<Option<Arc<dyn Rack>>>,
 }
 
 /// What an open found behind the newest snapshot.
@@ -147,11 +158,12 @@ impl Running {
         // If it went away by itself, there is nobody to ask.
         let _ = self.keeping.tasks.send(Task::Stop);
         let _ = self.thread.join();
+        self.keeping.rack.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
 impl Keeping {
-    fn new(settings: &Keep, behind: Behind, meter: KeepMeter) -> (Arc<Self>, Receiver<Task>) {
+    fn new(rack: Arc<dyn Rack>, settings: &Keep, behind: Behind, meter: KeepMeter) -> (Arc<Self>, Receiver<Task>) {
         let (tasks, asked) = channel();
         let keeping = Self {
             tasks,
@@ -163,6 +175,7 @@ impl Keeping {
             rung: AtomicBool::new(false),
             meter,
             sending: Arc::new(Semaphore::new(SENDING)),
+            rack: Mutex::new(Some(rack)),
         };
         keeping.meter.behind(keeping.behind());
         (Arc::new(keeping), asked)
@@ -181,6 +194,18 @@ impl Keeping {
         let (to, taken) = oneshot::channel();
         self.tasks.send(Task::Take(to)).map_err(|_| NotKept::Stopping)?;
         taken.await.map_err(|_| NotKept::Stopping)?
+    }
+
+    /// Brings the audit trail up to what is durable by now.
+    pub async fn tell(&self) -> Result<Head, NotKept> {
+        let (to, told) = oneshot::channel();
+        self.tasks.send(Task::Tell(to)).map_err(|_| NotKept::Stopping)?;
+        told.await.map_err(|_| NotKept::Stopping)?
+    }
+
+    /// Where the audit trail lies, while the server runs. Whoever holds on to it keeps the journal's directory locked.
+    pub fn rack(&self) -> Result<Arc<dyn Rack>, NotKept> {
+        self.rack.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(NotKept::Stopping)
     }
 
     /// A place among those who are sent a state; none if there are too many.

@@ -16,6 +16,7 @@ pub struct KeepMeter {
     bytes: Gauge<u64, AtomicU64>,
     behind: Gauge<u64, AtomicU64>,
     failed: Counter,
+    told: Gauge<u64, AtomicU64>,
 }
 
 impl KeepMeter {
@@ -27,12 +28,14 @@ impl KeepMeter {
             bytes: Gauge::default(),
             behind: Gauge::default(),
             failed: Counter::default(),
+            told: Gauge::default(),
         };
         registry.register("snapshots", "Snapshots taken", meter.snapshots.clone());
         registry.register("snapshot_seconds", "Taking one snapshot, beside the turns", meter.seconds.clone());
         registry.register("snapshot_bytes", "The newest snapshot", meter.bytes.clone());
         registry.register("log_bytes", "The log behind the newest snapshot", meter.behind.clone());
         registry.register("keeper_failed", "Times that the keeper could not do its work", meter.failed.clone());
+        registry.register("trail_entries", "Entries of the audit trail, ever", meter.told.clone());
         meter
     }
 
@@ -46,6 +49,11 @@ impl KeepMeter {
     /// So much log lies behind the newest snapshot.
     pub fn behind(&self, bytes: u64) {
         self.behind.set(bytes);
+    }
+
+    /// The audit trail has so many entries.
+    pub fn told(&self, entries: u64) {
+        self.told.set(entries);
     }
 
     /// The keeper could not do its work.

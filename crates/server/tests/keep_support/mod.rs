@@ -31,7 +31,8 @@ pub fn meter() -> KeepMeter {
 
 /// A keeper that works after so many bytes.
 pub fn keep(log_bytes: u64) -> Keep {
-    Keep { log_bytes, log_batches: u64::MAX, note: |line| panic!("the keeper has nothing to complain about: {line}") }
+    let note = |line: &str| panic!("the keeper has nothing to complain about: {line}");
+    Keep { log_bytes, log_batches: u64::MAX, note, ..Keep::default() }
 }
 
 /// What a journal tells at an open, folded.

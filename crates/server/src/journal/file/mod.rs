@@ -5,6 +5,7 @@
 //! - `segment-N`: batches, one after the other, in a file that was full of zeros before;
 //! - `spare`: the next segment, already full of zeros;
 //! - `snapshot-N`: the state after batch N; the newest two are kept, and the log since the older of them;
+//! - `trail-N`: the audit trail, in parts;
 //! - `restoring`, while a backup is being restored into it; nobody opens it then;
 //! - `pid`: who writes, for people. The lock is the kernel's, on the directory itself.
 //!
@@ -29,6 +30,7 @@ mod identity;
 mod local;
 mod names;
 mod plant;
+mod rack;
 mod recover;
 mod shelf;
 mod spare;

@@ -12,6 +12,7 @@ pub const RESTORING: &str = "restoring";
 
 const SEGMENT: &str = "segment-";
 const SNAPSHOT: &str = "snapshot-";
+const TRAIL: &str = "trail-";
 const DRAFT: &str = ".tmp";
 const DIGITS: usize = 20;
 
@@ -22,6 +23,8 @@ pub enum Kind {
     Segment(u64),
     /// A snapshot, by sequence.
     Snapshot(u64),
+    /// A part of the audit trail, by number.
+    Trail(u64),
     /// The identity.
     Identity,
     /// The next segment.
@@ -44,6 +47,11 @@ pub fn segment(number: u64) -> String {
 /// A snapshot's name.
 pub fn snapshot(sequence: u64) -> String {
     format!("{SNAPSHOT}{sequence:0DIGITS$}")
+}
+
+/// The name of a part of the audit trail.
+pub fn trail(number: u64) -> String {
+    format!("{TRAIL}{number:0DIGITS$}")
 }
 
 /// The name under which a file is written before it gets its own.
@@ -69,6 +77,10 @@ pub fn kind(name: &str) -> Kind {
     }
     if let Some(digits) = name.strip_prefix(SNAPSHOT) {
         return number(digits).map_or(Kind::Misnamed, Kind::Snapshot);
+    }
+    if let Some(digits) = name.strip_prefix(TRAIL) {
+        // Nothing is recovered from it, so that one with a strange name harms nobody.
+        return number(digits).map_or(Kind::Other, Kind::Trail);
     }
     match name {
         IDENTITY => Kind::Identity,

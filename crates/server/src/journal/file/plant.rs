@@ -23,6 +23,8 @@ pub struct Planted<'a> {
     pub snapshot: &'a [u8],
     /// The batch after it.
     pub batch: &'a [u8],
+    /// The beginning of the audit trail's first part.
+    pub trail: &'a [u8],
 }
 
 /// Begins a journal on a disk that holds nothing else; tells what it found there otherwise.
@@ -66,6 +68,10 @@ fn write<D: Disk>(disk: &D, options: &Options, planted: &Planted<'_>) -> Result<
     let name = names::snapshot(planted.sequence);
     save(disk, &name, &header::Snapshot::encode(journal, planted.sequence, planted.snapshot), planted.snapshot)
         .map_err(at(&name))?;
+    let name = names::trail(1);
+    let trail = disk.create(&name).map_err(at(&name))?;
+    disk.write(&trail, 0, planted.trail).and_then(|()| disk.sync(&trail)).map_err(at(&name))?;
+    disk.sync_names().map_err(at(""))?;
     let generation = planted.generation;
     let identity = Identity { journal, generation, segment: 1, next: first + 1, whereabouts: disk.whereabouts() };
     identity.create(disk).map_err(at(names::IDENTITY))?;

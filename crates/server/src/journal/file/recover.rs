@@ -141,7 +141,7 @@ impl Listing {
                 Kind::Spare => listing.spare = true,
                 Kind::Restoring => listing.restoring = true,
                 Kind::Misnamed => return Err(corrupt(disk, &name, 0, "no segment or snapshot has such a name")),
-                Kind::Other => {}
+                Kind::Trail(_) | Kind::Other => {}
             }
         }
         listing.segments.sort_unstable();

@@ -31,6 +31,10 @@ impl<D: Disk> FileShelf<D> {
         Self { shared: Arc::clone(shared) }
     }
 
+    pub(super) fn shared(&self) -> &Shared<D> {
+        &self.shared
+    }
+
     fn save_now(&self, sequence: u64, snapshot: &[u8]) -> Result<Kept, Fault> {
         let shared = &*self.shared;
         shared.unless_failed()?;
@@ -178,7 +182,7 @@ impl<D: Disk> FileShelf<D> {
         Ok(durable.max(from))
     }
 
-    fn unreadable(&self, name: &str, error: &io::Error) -> NotTold {
+    pub(super) fn unreadable(&self, name: &str, error: &io::Error) -> NotTold {
         NotTold::Unreadable { why: format!("{}: {error}", self.shared.disk.path(name).display()) }
     }
 }
