@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use leasehold_core::command::{Answer, Event, Reply};
 use leasehold_core::ids::SessionId;
-use leasehold_wire::{Renewals, v1};
+use leasehold_wire::{Code, Renewals, v1};
 use tokio::sync::{Notify, oneshot};
 
 use crate::inbox::Body;
@@ -40,6 +40,8 @@ pub enum Item {
     Renewed(v1::Renewed),
     /// Something the session should know.
     Event(Event),
+    /// Nothing more follows, and why.
+    Goodbye(Box<v1::Problem>),
 }
 
 /// What the driver has told one connection and the connection has not yet sent.
@@ -53,20 +55,27 @@ pub struct Outbox {
 impl Outbox {
     fn put(&self, item: Item) {
         let mut items = self.items.lock().unwrap_or_else(|e| e.into_inner());
-        if items.len() >= UNREAD {
-            items.clear();
-            self.closed.store(true, Ordering::Relaxed);
+        if self.closed.load(Ordering::Relaxed) || matches!(items.last(), Some(Item::Goodbye(_))) {
+            return;
         }
-        if !self.closed.load(Ordering::Relaxed) {
+        if items.len() >= UNREAD {
+            *items = vec![Item::Goodbye(Box::new(unread()))];
+        } else {
             items.push(item);
         }
+    }
+
+    /// Puts something there that depends on nothing, and wakes the connection.
+    pub fn tell(&self, item: Item) {
+        self.put(item);
+        self.ring();
     }
 
     fn ring(&self) {
         self.arrived.notify_one();
     }
 
-    /// Waits for something to send; nothing more comes once the connection read too slowly.
+    /// Waits for something to send; nothing more comes once nobody listens.
     pub async fn take(&self) -> Option<Vec<Item>> {
         loop {
             let taken = std::mem::take(&mut *self.items.lock().unwrap_or_else(|e| e.into_inner()));
@@ -90,6 +99,12 @@ impl Outbox {
         self.closed.store(true, Ordering::Relaxed);
         self.arrived.notify_one();
     }
+}
+
+/// A connection read too slowly.
+fn unread() -> v1::Problem {
+    let told = v1::Problem::of(Code::ResourceExhausted, "too much was left unread; come back, and read faster");
+    v1::Problem { limit: "unread".into(), max: Some(UNREAD as u64), got: Some(UNREAD as u64 + 1), ..told }
 }
 
 /// Everybody who waits for an answer of this grantor.

@@ -33,8 +33,8 @@ pub struct Settings {
     pub rung: Rung,
     /// The state comes from a backup.
     pub restore: Option<Restoring>,
-    /// Connections that are open at the same time.
-    pub connections: usize,
+    /// What connections may cost.
+    pub bounds: door::Bounds,
 }
 
 impl Default for Settings {
@@ -45,7 +45,7 @@ impl Default for Settings {
             max_ttl_ms: leasehold_core::limits::TTL_MAX_DEFAULT,
             rung: Rung::Session,
             restore: None,
-            connections: 10_000,
+            bounds: door::Bounds::default(),
         }
     }
 }
@@ -131,7 +131,7 @@ where
     let api = Api { inbox: inbox.clone(), issuer, watchers: watchers.clone(), meter: meter.clone() };
     let stopped = drive(Driver::new(grantor, journal, inbox, watchers, meter));
     let (closing, closed) = tokio::sync::watch::channel(false);
-    let doors = tokio::spawn(door::serve(listener, api.clone(), settings.connections, closed));
+    let doors = tokio::spawn(door::serve(listener, api.clone(), settings.bounds, closed));
     Ok(Running { address, issuer, warnings: opened.warnings, api, stopped, doors, closing })
 }
 
