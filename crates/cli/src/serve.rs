@@ -7,6 +7,7 @@ pub mod settings;
 
 use std::path::PathBuf;
 
+use leasehold_server::door::Bounds;
 use leasehold_server::driver::Stopped;
 use leasehold_server::journal::Place;
 use leasehold_server::journal::file::{Directory, Options};
@@ -87,7 +88,7 @@ fn settings(chosen: &Chosen) -> Settings {
         listen: chosen.listen,
         insecure_listen: chosen.insecure_listen,
         max_ttl_ms: chosen.max_ttl.millis(),
-        connections: chosen.connections as usize,
+        bounds: Bounds { connections: chosen.connections as usize, ..Bounds::default() },
         keep: Keep { note: |line| tracing::warn!("{line}"), ..Keep::default() },
         ..Settings::default()
     }

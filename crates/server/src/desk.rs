@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use leasehold_core::command::{Answer, Event, Reply};
 use leasehold_core::ids::SessionId;
-use leasehold_wire::{Renewals, v1};
+use leasehold_wire::{Code, Renewals, v1};
 use tokio::sync::{Notify, oneshot};
 
 use crate::inbox::Body;
@@ -42,6 +42,8 @@ pub enum Item {
     Renewed(v1::Renewed),
     /// Something the session should know, and the journal position it depends on.
     Event(Event, u64),
+    /// Nothing more follows, and why.
+    Goodbye(Box<v1::Problem>),
 }
 
 /// What the driver has told one connection and the connection has not yet sent.
@@ -64,21 +66,28 @@ pub struct Items {
 impl Outbox {
     fn put(&self, item: Item, position: u64) {
         let mut items = self.items.lock().unwrap_or_else(|e| e.into_inner());
+        if self.closed.load(Ordering::Relaxed) || matches!(items.list.last(), Some(Item::Goodbye(_))) {
+            return;
+        }
         if items.list.len() >= UNREAD {
-            items.list.clear();
-            self.closed.store(true, Ordering::Relaxed);
-        }
-        if !self.closed.load(Ordering::Relaxed) {
+            items.list = vec![Item::Goodbye(Box::new(unread()))];
+        } else {
             items.list.push(item);
-            items.position = position;
+            items.position = items.position.max(position);
         }
+    }
+
+    /// Puts something there that depends on nothing, and wakes the connection.
+    pub fn tell(&self, item: Item) {
+        self.put(item, 0);
+        self.ring();
     }
 
     fn ring(&self) {
         self.arrived.notify_one();
     }
 
-    /// Waits for something to send; nothing more comes once the connection read too slowly.
+    /// Waits for something to send; nothing more comes once nobody listens.
     pub async fn take(&self) -> Option<Items> {
         loop {
             let taken = std::mem::take(&mut *self.items.lock().unwrap_or_else(|e| e.into_inner()));
@@ -102,6 +111,12 @@ impl Outbox {
         self.closed.store(true, Ordering::Relaxed);
         self.arrived.notify_one();
     }
+}
+
+/// A connection read too slowly.
+fn unread() -> v1::Problem {
+    let told = v1::Problem::of(Code::ResourceExhausted, "too much was left unread; come back, and read faster");
+    v1::Problem { limit: "unread".into(), max: Some(UNREAD as u64), got: Some(UNREAD as u64 + 1), ..told }
 }
 
 /// Everybody who waits for an answer of this grantor.

@@ -1,32 +1,114 @@
-//! One port for everything: gRPC, HTTP, health and figures, with a bound on open connections.
+//! One port for everything: gRPC, HTTP, health and figures, with a bound on all that a connection may cost.
 
-use std::io;
-use std::net::SocketAddr;
+mod connection;
+mod refused;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::Listener;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use leasehold_wire::v1::leasehold_server::LeaseholdServer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tower::ServiceExt;
 
 use crate::api::{Api, Calls};
-use crate::room::{Place, Room};
+use crate::room::Room;
+use connection::Connection;
+
+/// What connections may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections that are open at the same time.
+    pub connections: usize,
+    /// By when the head of a request has come, and the next one's on a connection that is kept.
+    pub header_timeout: Duration,
+    /// How long a peer may leave what it is sent unread.
+    pub write_timeout: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { connections: 10_000, header_timeout: Duration::from_secs(10), write_timeout: Duration::from_secs(30) }
+    }
+}
+
+/// Streams of one HTTP/2 connection.
+pub const STREAMS: u32 = 128;
+/// Bytes of a request's head.
+const HEAD_BYTES: usize = 16 << 10;
+/// A peer on HTTP/2 that is silent for so long is asked whether it is there, and has as long to answer.
+const PING: Duration = Duration::from_secs(20);
+/// Connections beyond the bound that are told so at the same time; the others are closed at once.
+const TOLD_TO_GO: usize = 64;
+/// How long such a one may take to ask, and to hear it.
+const GO: Duration = Duration::from_secs(2);
 
 /// Serves until told to close.
-pub async fn serve(listener: TcpListener, api: Api, room: Arc<Room>, mut closed: watch::Receiver<bool>) {
-    let listener = Bounded { listener, room };
-    let closing = async move {
-        // The sender goes away with the server; that closes the doors too.
-        let _ = closed.wait_for(|closed| *closed).await;
-    };
-    let served = axum::serve(listener, router(api)).with_graceful_shutdown(closing).await;
-    served.expect("serving ends only by closing");
+pub async fn serve(
+    listener: TcpListener,
+    api: Api,
+    bounds: Bounds,
+    room: Arc<Room>,
+    mut closed: watch::Receiver<bool>,
+) {
+    let anteroom = Room::new(TOLD_TO_GO);
+    let (inside, outside) = (router(api.clone()), refused::full(room.clone(), api));
+    let graceful = GracefulShutdown::new();
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // The sender goes away with the server; that closes the doors too.
+            _ = closed.wait_for(|closed| *closed) => break,
+        };
+        let (stream, _) = match stream {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // A connection that broke while it was made, or no file handle left: the next one may do.
+                tracing::warn!("cannot take a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        if let Some(place) = room.enter() {
+            let talk = talk(stream, inside.clone(), bounds, graceful.watcher());
+            tokio::spawn(async move {
+                talk.await;
+                drop(place);
+            });
+        } else if let Some(place) = anteroom.enter() {
+            let talk = talk(stream, outside.clone(), bounds, graceful.watcher());
+            tokio::spawn(async move {
+                // Whoever does not ask within it is told nothing.
+                let _ = tokio::time::timeout(GO, talk).await;
+                drop(place);
+            });
+        }
+    }
+    graceful.shutdown().await;
+}
+
+/// One connection, until it ends.
+async fn talk(stream: TcpStream, router: Router, bounds: Bounds, watcher: Watcher) {
+    // Answers are small and waited for.
+    let _ = stream.set_nodelay(true);
+    let answer = move |request: Request<Incoming>| router.clone().oneshot(request.map(Body::new));
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(bounds.header_timeout).max_buf_size(4 * HEAD_BYTES);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
+    builder.http2().max_concurrent_streams(STREAMS).max_header_list_size(HEAD_BYTES as u32);
+    let stream = TokioIo::new(Connection::new(stream, bounds));
+    // A connection ends well or breaks; either way it is over.
+    let _ = watcher.watch(builder.serve_connection(stream, hyper::service::service_fn(answer))).await;
 }
 
 /// Everything that is served.
@@ -40,8 +122,10 @@ pub fn router(api: Api) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .merge(crate::api::routes())
-        .with_state(api)
+        .with_state(api.clone())
         .merge(grpc)
+        .fallback(refused::unknown)
+        .layer(axum::middleware::from_fn_with_state(api, refused::typed))
 }
 
 /// Ready when a turn answers.
@@ -59,91 +143,5 @@ async fn metrics(State(api): State<Api>) -> Response {
             ([(header::CONTENT_TYPE, kind)], api.meter.text(&status)).into_response()
         }
         Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem.message).into_response(),
-    }
-}
-
-/// A listener that takes no more connections than it has room for; the others wait at the kernel's door.
-struct Bounded {
-    listener: TcpListener,
-    room: Arc<Room>,
-}
-
-/// A connection and its place.
-pub struct Placed {
-    stream: TcpStream,
-    _place: Place,
-}
-
-impl Listener for Bounded {
-    type Io = Placed;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Placed, SocketAddr) {
-        let place = self.room.enter().await;
-        let mut told = false;
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, from)) => {
-                    // Answers are small and waited for.
-                    let _ = stream.set_nodelay(true);
-                    return (Placed { stream, _place: place }, from);
-                }
-                // A connection that broke while it was made, or no file handle left: the next one may do.
-                Err(error) => {
-                    if !std::mem::replace(&mut told, true) {
-                        tracing::warn!("cannot take a connection: {error}");
-                    }
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-mod io_of_placed {
-    //! A placed connection reads and writes like the connection it is.
-
-    use std::io;
-    use std::pin::Pin;
-    use std::task::{Context, Poll};
-
-    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-    use super::Placed;
-
-    impl AsyncRead for Placed {
-        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.stream).poll_read(cx, buf)
-        }
-    }
-
-    impl AsyncWrite for Placed {
-        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            Pin::new(&mut self.stream).poll_write(cx, buf)
-        }
-
-        fn poll_write_vectored(
-            mut self: Pin<&mut Self>,
-            cx: &mut Context<'_>,
-            bufs: &[io::IoSlice<'_>],
-        ) -> Poll<io::Result<usize>> {
-            Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-        }
-
-        fn is_write_vectored(&self) -> bool {
-            self.stream.is_write_vectored()
-        }
-
-        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.stream).poll_flush(cx)
-        }
-
-        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.stream).poll_shutdown(cx)
-        }
     }
 }

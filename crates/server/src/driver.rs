@@ -122,7 +122,7 @@ impl<J: Journal> Driver<J> {
         for (lease, number) in renewals.leases {
             // Zero is no number; the first one is nobody's, and tells the same.
             let number = Number::new(number).unwrap_or(Number::FIRST);
-            let held = Held { lease: Which::Id(lease), number, session: None, holder: None };
+            let held = Held { lease: Which::Id(lease), number, session: Some(renewals.session), holder: None };
             let renew = Command::Renew(Renew { held, ttl_ms: None, progress: None });
             self.grantor.step(now, &Input::Asked(Request::tagged(tag), renew));
         }

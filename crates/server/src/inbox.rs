@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::command::Request;
 use leasehold_core::grantor::Grantor;
-use leasehold_core::ids::LeaseId;
+use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_wire::{Caller, v1};
 
 use crate::desk::{Outbox, To};
@@ -57,6 +57,8 @@ impl Body {
 pub struct Renewals {
     /// The connection.
     pub to: Arc<Outbox>,
+    /// Its session, which must hold what it renews (L5).
+    pub session: SessionId,
     /// The request's number on it.
     pub number: u64,
     /// The leases with the numbers of their tokens.

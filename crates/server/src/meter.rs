@@ -9,6 +9,7 @@ use leasehold_core::command::{Answer, Reply};
 use leasehold_core::grantor::{Grantor, Status};
 use leasehold_core::lease::{Reason, State};
 use leasehold_core::refusal::{NotCurrent, Refusal};
+use leasehold_wire::{Code, v1};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -28,6 +29,7 @@ pub struct Meter {
     sync_seconds: Histogram,
     batch_bytes: Counter,
     answers: Family<CodeLabel, Counter>,
+    bad_input: Family<FieldLabel, Counter>,
     renewal_rejected: Family<WhyLabel, Counter>,
     stale_token: Counter,
     ended: Family<EndLabel, Gauge>,
@@ -47,6 +49,21 @@ pub struct Meter {
 struct CodeLabel {
     code: &'static str,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FieldLabel {
+    code: &'static str,
+    field: &'static str,
+}
+
+/// The fields that are counted by name. What a caller makes up is counted together: labels are bounded too.
+const FIELDS: &str = "\
+    access answer ask at_expiry authority body by cache capacity charter delay delivery drain drain_ms event \
+    grace handoff held hello holder how idempotency-key interval_ms key lease lease-token lease-token-seen \
+    leases max_attempts max_hold method most must_understand number numbers path payload preemption prefix \
+    priority progress query rate_error_ppm reason receipt renewal renewals request resource resources rung \
+    secret sequence session shared slot slots starts_from style targets token ttl ttl_ms uncommitted units veto \
+    visibility wait why";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WhyLabel {
@@ -70,6 +87,7 @@ impl Default for Meter {
             sync_seconds: seconds(),
             batch_bytes: Counter::default(),
             answers: Family::default(),
+            bad_input: Family::default(),
             renewal_rejected: Family::default(),
             stale_token: Counter::default(),
             ended: Family::default(),
@@ -91,6 +109,7 @@ impl Default for Meter {
         registry.register("sync_seconds", "Making one batch durable", meter.sync_seconds.clone());
         registry.register("batch_bytes", "Bytes put on record", meter.batch_bytes.clone());
         registry.register("refused", "Requests refused, by code", meter.answers.clone());
+        registry.register("bad_input", "What callers got wrong, by code and field", meter.bad_input.clone());
         registry.register("renewal_rejected", "Renewals refused, by why", meter.renewal_rejected.clone());
         registry.register("stale_token", "Stale tokens shown to the grantor", meter.stale_token.clone());
         registry.register("ended", "Leases that ended, by state and reason", meter.ended.clone());
@@ -156,6 +175,30 @@ impl Meter {
                     }
                     _ => {}
                 }
+            }
+        }
+    }
+
+    /// A caller got something wrong. What only says how the world stands is not counted here.
+    pub fn refused_at_door(&self, problem: &v1::Problem) {
+        use Code::{
+            Busy, Cancelled, Config, Corrupt, HeldForOperator, Indeterminate, NotLeader, Quarantined, RolledBack,
+            StorageFailed, StorageFull, Timeout, TokenExhausted, Unavailable,
+        };
+        let field = problem.field.split(['.', '[']).next().unwrap_or_default();
+        let field = match FIELDS.split_ascii_whitespace().find(|known| *known == field) {
+            Some(known) => known,
+            None if field.is_empty() => "",
+            None => "other",
+        };
+        match problem.known_code() {
+            None
+            | Some(
+                Busy | Cancelled | Config | Corrupt | HeldForOperator | Indeterminate | NotLeader | Quarantined
+                | RolledBack | StorageFailed | StorageFull | Timeout | TokenExhausted | Unavailable,
+            ) => {}
+            Some(code) => {
+                self.bad_input.get_or_create(&FieldLabel { code: code.word(), field }).inc();
             }
         }
     }

@@ -2,13 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::sync::Notify;
-
 /// Room for connections.
 #[derive(Debug)]
 pub struct Room {
     places: Mutex<Places>,
-    left: Notify,
 }
 
 #[derive(Debug)]
@@ -24,31 +21,25 @@ pub struct Place(Arc<Room>);
 impl Room {
     /// Room for so many.
     pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { places: Mutex::new(Places { open: 0, most }), left: Notify::new() })
+        Arc::new(Self { places: Mutex::new(Places { open: 0, most }) })
     }
 
     /// Moves the bound. Nobody is sent away: above a lower bound nobody comes in until enough have left.
     pub fn resize(&self, most: usize) {
         self.places().most = most;
-        self.left.notify_one();
     }
 
-    /// Waits for a place. One caller waits at a time.
-    pub async fn enter(self: &Arc<Self>) -> Place {
-        loop {
-            // Whoever leaves between the look and the wait leaves a permit behind.
-            if self.take() {
-                return Place(self.clone());
-            }
-            self.left.notified().await;
-        }
-    }
-
-    fn take(&self) -> bool {
+    /// A place, if there is one.
+    pub fn enter(self: &Arc<Self>) -> Option<Place> {
         let mut places = self.places();
         let free = places.open < places.most;
         places.open += usize::from(free);
-        free
+        free.then(|| Place(self.clone()))
+    }
+
+    /// How many there is room for.
+    pub fn most(&self) -> usize {
+        self.places().most
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -59,36 +50,33 @@ impl Room {
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.places().open -= 1;
-        self.0.left.notify_one();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt;
-
     use super::*;
 
     #[test]
     fn a_full_room_lets_the_next_in_when_one_leaves_or_the_bound_moves() {
         let room = Room::new(1);
-        let first = room.enter().now_or_never().expect("there is a place");
-        assert!(room.enter().now_or_never().is_none());
+        let first = room.enter().expect("there is a place");
+        assert!(room.enter().is_none());
         drop(first);
-        let _second = room.enter().now_or_never().expect("one has left");
+        let _second = room.enter().expect("one has left");
         room.resize(2);
-        let _third = room.enter().now_or_never().expect("there is one place more");
-        assert!(room.enter().now_or_never().is_none());
+        let _third = room.enter().expect("there is one place more");
+        assert!(room.enter().is_none());
     }
 
     #[test]
     fn a_lower_bound_sends_nobody_away_and_holds_for_those_who_come() {
         let room = Room::new(2);
-        let (first, second) = (room.enter().now_or_never(), room.enter().now_or_never());
+        let (first, second) = (room.enter(), room.enter());
         room.resize(1);
         drop(first);
-        assert!(room.enter().now_or_never().is_none(), "one is still there");
+        assert!(room.enter().is_none(), "one is still there");
         drop(second);
-        assert!(room.enter().now_or_never().is_some());
+        assert!(room.enter().is_some());
     }
 }

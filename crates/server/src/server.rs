@@ -35,8 +35,8 @@ pub struct Settings {
     pub rung: Rung,
     /// The state comes from a backup.
     pub restore: Option<Restoring>,
-    /// Connections that are open at the same time.
-    pub connections: usize,
+    /// What connections may cost.
+    pub bounds: door::Bounds,
     /// How much is kept, and how often it is gathered.
     pub keep: Keep,
 }
@@ -49,7 +49,7 @@ impl Default for Settings {
             max_ttl_ms: leasehold_core::limits::TTL_MAX_DEFAULT,
             rung: Rung::Session,
             restore: None,
-            connections: 10_000,
+            bounds: door::Bounds::default(),
             keep: Keep::default(),
         }
     }
@@ -151,8 +151,8 @@ where
     let api = Api { inbox, issuer, watchers, meter, keeping: keeper.keeping().clone() };
     let stopped = drive(Driver::new(grantor, journal, &api));
     let (closing, closed) = tokio::sync::watch::channel(false);
-    let room = Room::new(settings.connections);
-    let doors = tokio::spawn(door::serve(listener, api.clone(), room.clone(), closed));
+    let room = Room::new(settings.bounds.connections);
+    let doors = tokio::spawn(door::serve(listener, api.clone(), settings.bounds, room.clone(), closed));
     let warnings = opened.warnings;
     Ok(Running { address, issuer, max_ttl_ms: status.max_ttl_ms, warnings, room, api, stopped, doors, closing, keeper })
 }

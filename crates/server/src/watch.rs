@@ -6,8 +6,8 @@ use leasehold_core::command::{Event, Notice};
 use leasehold_core::grantor::Grantor;
 use tokio::sync::broadcast;
 
-/// Events that one watcher may leave unread; then it is told how many it missed.
-const UNREAD: usize = 1 << 14;
+/// Events that one watcher may leave unread; then it is told so and hears no more.
+pub const UNREAD: usize = 1 << 14;
 
 /// Something that happened, and where.
 #[derive(Clone, Debug)]

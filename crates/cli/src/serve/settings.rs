@@ -185,7 +185,7 @@ impl Chosen {
             accept_copy: given.accept_copy.unwrap_or(false),
             max_ttl: given.max_ttl.unwrap_or(Lasting::from_millis(TTL_MAX_DEFAULT)),
             max_ttl_given: given.max_ttl.is_some(),
-            connections: given.connections.unwrap_or(usual.connections as u32),
+            connections: given.connections.unwrap_or(usual.bounds.connections as u32),
             log: given.log.unwrap_or(Format::Text),
             log_level: given.log_level.unwrap_or(Words::Info),
         })

@@ -232,8 +232,10 @@ impl Leasehold for Calls {
 
     async fn watch(&self, from: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let prefix = from.into_inner().prefix;
-        let events =
-            self.0.watch(prefix).map(|seen| Ok(event(&seen.event, seen.position, &seen.resource, &seen.holder)));
+        let events = self.0.watch(prefix).map(|seen| match seen {
+            Ok(seen) => Ok(event(&seen.event, seen.position, &seen.resource, &seen.holder)),
+            Err(missed) => Err(status(missed)),
+        });
         Ok(Response::new(Box::pin(events)))
     }
 

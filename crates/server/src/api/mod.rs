@@ -25,7 +25,7 @@ use crate::secret;
 use crate::watch::{Seen, Watchers};
 
 pub use calls::{Calls, Marks};
-pub use http::routes;
+pub use http::{Problem, Refused, routes};
 
 /// What every door needs. Cheap to clone.
 #[derive(Clone)]
@@ -106,16 +106,23 @@ impl Api {
         Ok((stream::spell_answer(&told, self), told.position))
     }
 
-    /// Everything that happens under a prefix, from now on.
-    pub fn watch(&self, prefix: String) -> impl Stream<Item = Seen> + Send + use<> {
+    /// Everything that happens under a prefix, from now on. Whoever reads too slowly is told that it missed something, and
+    /// nothing after that.
+    pub fn watch(&self, prefix: String) -> impl Stream<Item = Result<Seen, v1::Problem>> + Send + use<> {
         let watchers = self.watchers.clone();
-        let events = self.watchers.watch();
-        futures::stream::unfold((events, prefix, watchers), |(mut events, prefix, watchers)| async move {
+        let watching = Some((self.watchers.watch(), prefix, watchers));
+        futures::stream::unfold(watching, |watching| async move {
+            let (mut events, prefix, watchers) = watching?;
             loop {
                 match events.recv().await {
-                    Ok(seen) if covers(&prefix, &seen.resource) => return Some((seen, (events, prefix, watchers))),
+                    Ok(seen) if covers(&prefix, &seen.resource) => {
+                        return Some((Ok(seen), Some((events, prefix, watchers))));
+                    }
                     Ok(_) => {}
-                    Err(RecvError::Lagged(missed)) => watchers.missed(missed),
+                    Err(RecvError::Lagged(missed)) => {
+                        watchers.missed(missed);
+                        return Some((Err(missed_some(missed)), None));
+                    }
                     Err(RecvError::Closed) => return None,
                 }
             }
@@ -188,6 +195,13 @@ impl Drop for WaitSession {
 fn covers(prefix: &str, resource: &str) -> bool {
     let rest = resource.strip_prefix(prefix);
     prefix.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A watcher read too slowly.
+fn missed_some(missed: u64) -> v1::Problem {
+    let max = crate::watch::UNREAD as u64;
+    let told = v1::Problem::of(Code::ResourceExhausted, "events were missed; list what is there, and watch again");
+    v1::Problem { limit: "unread".into(), max: Some(max), got: Some(max + missed), ..told }
 }
 
 /// Too many requests wait for a turn.

@@ -8,7 +8,7 @@ use leasehold_core::command::{Answer, Request, RequestId};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::Token;
-use leasehold_wire::{Caller, answer, arrival, event, problem, read_shown, status, v1, welcome};
+use leasehold_wire::{Caller, answer, arrival, event, from_status, problem, read_shown, status, v1, welcome};
 use prost::Message;
 use tonic::{Status, Streaming};
 
@@ -86,12 +86,18 @@ struct Reading {
 impl Reading {
     async fn read_on(self, mut from: Streaming<v1::ClientBatch>) {
         // A connection that ends or speaks nonsense is closed; the session lives on until its deadline.
-        while let Ok(Some(batch)) = from.message().await {
-            if self.take(batch).is_err() {
-                break;
+        let nonsense = loop {
+            match from.message().await {
+                Ok(Some(batch)) => {
+                    if let Err(problem) = self.take(batch) {
+                        break problem;
+                    }
+                }
+                Ok(None) => return self.outbox.close(),
+                Err(status) => break Box::new(from_status(&status)),
             }
-        }
-        self.outbox.close();
+        };
+        self.outbox.tell(Item::Goodbye(nonsense));
     }
 
     /// Puts everything a batch asks into the lanes.
@@ -105,14 +111,22 @@ impl Reading {
         }
         let mut asks = Vec::with_capacity(batch.requests.len());
         for request in batch.requests {
-            asks.push(self.ask(request, batch.lowest, seen));
+            match request.ask {
+                Some(ask) => asks.push(self.ask(request.sequence, ask, batch.lowest, seen)),
+                None => self.refuse_nothing(request.sequence),
+            }
         }
         self.api.inbox.ask_all(&mut asks).map_err(|_| too_many().into())
     }
 
-    fn ask(&self, from: v1::Request, lowest: u64, seen: Option<Token>) -> Ask {
-        let sequence = from.sequence;
-        let ask = from.ask.unwrap_or(v1::request::Ask::ShowToken(v1::ShowToken::default()));
+    /// A request of another version, or of none.
+    fn refuse_nothing(&self, sequence: u64) {
+        let refusal = Refusal::Invalid { field: "ask", reason: "nothing that this version knows was asked" };
+        let nothing = Body::Ask(Box::new(v1::request::Ask::ShowToken(v1::ShowToken::default())));
+        self.outbox.tell(Item::Answer(sequence, Told { answer: Answer::Refused(refusal), body: nothing, position: 0 }));
+    }
+
+    fn ask(&self, sequence: u64, ask: v1::request::Ask, lowest: u64, seen: Option<Token>) -> Ask {
         let session = self.caller.session.expect("a stream has a session");
         let id = RequestId { session, sequence, lowest: lowest.max(1), digest: 0 };
         let request = leasehold_wire::request(0, &ask, Some(id), seen, &self.api.issuer);
@@ -128,7 +142,8 @@ impl Reading {
         let leases: Vec<(LeaseId, u64)> =
             from.leases.iter().map(|bits| leasehold_wire::lease_id(*bits)).zip(from.numbers).collect();
         if !leases.is_empty() {
-            self.api.inbox.renew(Renewals { to: self.outbox.clone(), number: from.sequence, leases });
+            let session = self.caller.session.expect("a stream has a session");
+            self.api.inbox.renew(Renewals { to: self.outbox.clone(), session, number: from.sequence, leases });
         }
         Ok(())
     }
@@ -148,6 +163,9 @@ fn sending(
             (items, position) = (taken.list.into_iter(), taken.position);
         }
         let batch = spell(&mut items, position, &api);
+        if batch.goodbye.is_some() {
+            outbox.close();
+        }
         Some((Ok(batch), (api, outbox, (items, position))))
     });
     futures::StreamExt::chain(futures::stream::iter([Ok(first)]), rest)
@@ -161,10 +179,16 @@ fn spell(items: &mut std::vec::IntoIter<Item>, position: u64, api: &Api) -> v1::
         match item {
             Item::Answer(sequence, told) => {
                 let answer = spell_answer(&told, api);
-                if let v1::response::Answer::Delivery(delivery) = &answer {
-                    room = room.saturating_sub(delivery.encoded_len());
+                match &answer {
+                    v1::response::Answer::Delivery(delivery) => room = room.saturating_sub(delivery.encoded_len()),
+                    v1::response::Answer::Refused(problem) => api.meter.refused_at_door(problem),
+                    _ => {}
                 }
                 batch.responses.push(v1::Response { sequence, answer: Some(answer) });
+            }
+            Item::Goodbye(problem) => {
+                api.meter.refused_at_door(&problem);
+                batch.goodbye = Some(*problem);
             }
             Item::Renewed(renewed) => {
                 room = room.saturating_sub(8 * renewed.remaining_ms.len() + 128 * renewed.others.len());

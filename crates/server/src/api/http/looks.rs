@@ -7,8 +7,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, StreamExt};
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
-    CharterEntryBody, DeadlockBody, EndedBody, EventBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody,
-    UsageBody, WaiterBody,
+    CharterEntryBody, DeadlockBody, EndedBody, EventBody, LeaseBody, ProblemBody, ResourceBody, ResourcesBody,
+    StatusBody, UsageBody, WaiterBody,
 };
 use leasehold_wire::{event, read_charter, v1};
 use serde::Deserialize;
@@ -167,6 +167,12 @@ pub async fn events(
     Query(watched): Query<Watched>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let events = api.watch(watched.prefix).map(|seen| {
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(missed) => {
+                return Ok(Event::default().event("problem").json_data(ProblemBody::from(missed)).unwrap_or_default());
+            }
+        };
         let body = EventBody::from(event(&seen.event, seen.position, &seen.resource, &seen.holder));
         let name = body.event.clone();
         Ok(Event::default().id(seen.position.to_string()).event(name).json_data(body).unwrap_or_default())

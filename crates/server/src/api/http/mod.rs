@@ -10,6 +10,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 
 use super::Api;
+pub use told::{Problem, Refused};
 
 /// Everything under `/v1`.
 pub fn routes() -> Router<Api> {

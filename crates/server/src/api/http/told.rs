@@ -16,6 +16,10 @@ use crate::api::Marks;
 /// A refusal on its way out.
 pub struct Problem(pub Box<v1::Problem>);
 
+/// The refusal that an answer carries, for whoever counts at the door.
+#[derive(Clone)]
+pub struct Refused(pub Box<v1::Problem>);
+
 impl From<v1::Problem> for Problem {
     fn from(problem: v1::Problem) -> Self {
         Self(Box::new(problem))
@@ -40,6 +44,7 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let retry_after = self.0.retry_after_ms.map(|ms| ms.div_ceil(1_000).max(1).to_string());
+        let refused = Refused(self.0.clone());
         let body = ProblemBody::from(*self.0);
         let status = StatusCode::from_u16(body.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_TYPE)], Json(body)).into_response();
@@ -48,6 +53,7 @@ impl IntoResponse for Problem {
         if let Some(seconds) = retry_after.and_then(|text| text.parse().ok()) {
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
+        response.extensions_mut().insert(refused);
         response
     }
 }
