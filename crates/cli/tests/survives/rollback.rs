@@ -77,6 +77,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
+/// T4: the clock lifts the numbers above everything that the lost life gave out.
 #[test]
 fn a_directory_put_back_issues_no_number_twice() {
     let _alone = alone();

@@ -18,6 +18,10 @@ use crate::room::Room;
 /// Counts what is refused, and gives what the libraries below refuse the form of a problem.
 pub async fn typed(State(api): State<Api>, request: Request, next: Next) -> Response {
     let grpc = speaks_grpc(request.headers());
+    if grpc && has_no_time(request.headers()) {
+        let problem = v1::Problem::of(Code::Timeout, "no time was left when it arrived; nothing happened, allow more");
+        return leasehold_wire::status(problem).into_http();
+    }
     let response = next.run(request).await;
     if grpc {
         return typed_status(&api, response);
@@ -91,6 +95,12 @@ fn typed_status(api: &Api, response: Response) -> Response {
     };
     api.meter.refused_at_door(&problem);
     leasehold_wire::status(problem).into_http()
+}
+
+/// Whether the caller's deadline was over before it asked: digits and a unit.
+fn has_no_time(headers: &HeaderMap) -> bool {
+    let left = headers.get("grpc-timeout").map(HeaderValue::as_bytes).and_then(<[u8]>::split_last);
+    left.is_some_and(|(_, digits)| !digits.is_empty() && digits.iter().all(|digit| *digit == b'0'))
 }
 
 fn speaks_grpc(headers: &HeaderMap) -> bool {

@@ -10,3 +10,4 @@ mod doors;
 mod messages;
 mod names;
 mod ownership;
+mod waits;
