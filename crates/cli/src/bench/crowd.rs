@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold::Client;
+
 use crate::told::Failure;
 
 use super::line::{Line, Stretch};
@@ -25,7 +27,9 @@ impl Bench<'_> {
         let mut lines = Vec::new();
         self.length(count);
         for portion in 0..count.div_ceil(PER_SESSION) {
-            let mut line = Line::open(&self.client, &format!("holder-{}", portion % holders), TTL).await?;
+            // A connection of its own: what it is told of its leases' ends is never read, and must stand in nobody's way.
+            let client = Client::connect(self.endpoints.clone());
+            let mut line = Line::open(&client, &format!("holder-{}", portion % holders), TTL).await?;
             let size = PER_SESSION.min(count - portion * PER_SESSION);
             line.acquire(&format!("{prefix}/{portion:02}"), size, FILLING, ttl_ms, &mut Vec::new()).await?;
             self.shown.inc(size);
@@ -79,13 +83,14 @@ impl Bench<'_> {
             let mut line = Line::open(&self.client, "bench", TTL).await?;
             let mut leases = Vec::new();
             line.acquire(&format!("bench/beside/{run}"), BESIDE, 256, TTL, &mut leases).await?;
+            let others = self.client.status().await?.held;
             let idle = line.renew(&leases, BATCH, 1, Duration::from_secs(2)).await?;
             // Long enough to be taken before the first of them ends.
             let ttl = 1_000 + count / 50;
             let began = Instant::now();
             let lines = self.fill(&format!("bench/storm/{run}"), ttl, 8).await?;
             let filled = began.elapsed();
-            let (stretch, ended) = self.weather(&mut line, &leases, filled, Duration::from_millis(ttl)).await?;
+            let (stretch, ended) = self.weather(&mut line, &leases, others, filled, Duration::from_millis(ttl)).await?;
             longest = longest.max(ended);
             pairs.push((p99(&idle), p99(&stretch)));
             drop(lines);
@@ -107,6 +112,7 @@ impl Bench<'_> {
         &mut self,
         line: &mut Line,
         leases: &[super::line::Lease],
+        others: u64,
         filled: Duration,
         ttl: Duration,
     ) -> Result<(Stretch, Duration), Failure> {
@@ -116,7 +122,7 @@ impl Bench<'_> {
         let began = Instant::now();
         loop {
             stretch.add(&line.renew(leases, BATCH, 1, Duration::from_millis(200)).await?);
-            if self.client.status().await?.held <= leases.len() as u64 {
+            if self.client.status().await?.held <= others {
                 return Ok((stretch, began.elapsed().saturating_sub(filled)));
             }
             if began.elapsed() > Duration::from_secs(60) {

@@ -4,11 +4,14 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use leasehold::stream::{Asking, Batch, Hearing};
-use leasehold::{Client, Error};
+use leasehold::stream::{Asking, Batch, Heard, Hearing};
+use leasehold::{Client, Code, Error};
 use leasehold_core::command::{Acquire, Answer, Command, Held, Terms};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::token::Number;
+
+/// The longest that is waited for an answer.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// A lease as its holder names it.
 pub type Lease = (LeaseId, Number);
@@ -89,7 +92,7 @@ impl Line {
             if !batch.is_empty() {
                 self.asking.send(batch).await?;
             }
-            for (_, answer) in self.hearing.next().await?.answers {
+            for (_, answer) in self.heard().await?.answers {
                 if let Answer::Granted(grant) = answer? {
                     kept.push((grant.lease, grant.number));
                 }
@@ -127,7 +130,7 @@ impl Line {
                 stretch.took = began.elapsed();
                 return Ok(stretch);
             }
-            for renewed in self.hearing.next().await?.renewed {
+            for renewed in self.heard().await?.renewed {
                 if let Some((_, other)) = renewed.others.into_iter().next() {
                     other?;
                 }
@@ -178,9 +181,15 @@ impl Line {
         self.hear(|answer| (*answer == Answer::Done).then_some(())).await
     }
 
+    /// A server that says nothing for so long is not measured any further.
+    async fn heard(&mut self) -> Result<Heard, Error> {
+        let silent = || Error::new(Code::Unavailable, "no answer for a minute; look at the server");
+        tokio::time::timeout(SILENCE, self.hearing.next()).await.map_err(|_| silent())?
+    }
+
     async fn hear<T>(&mut self, mut wanted: impl FnMut(&Answer) -> Option<T>) -> Result<T, Error> {
         loop {
-            for (_, answer) in self.hearing.next().await?.answers {
+            for (_, answer) in self.heard().await?.answers {
                 if let Some(found) = wanted(&answer?) {
                     return Ok(found);
                 }

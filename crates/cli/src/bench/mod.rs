@@ -84,6 +84,7 @@ pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
 struct Bench<'a> {
     args: &'a Args,
     own: Option<Own>,
+    endpoints: Endpoints,
     client: Client,
     rows: Vec<Row>,
     shown: ProgressBar,
@@ -95,16 +96,17 @@ impl<'a> Bench<'a> {
             Some(_) => None,
             None => Some(Own::start(&args.beside)?),
         };
-        let client = match (&own, addr) {
+        let endpoints = match (&own, addr) {
             (Some(own), _) => {
                 own.answers().await?;
-                own.client()?
+                own.endpoints()?
             }
-            (None, addr) => Endpoints::parse(addr.unwrap_or_default()).map(Client::connect)?,
+            (None, addr) => Endpoints::parse(addr.unwrap_or_default())?,
         };
+        let client = Client::connect(endpoints.clone());
         let shown = ProgressBar::with_draw_target(Some(1), draw_target());
         shown.set_style(ProgressStyle::with_template("{bar:30} {elapsed} {msg}").expect("a fixed template"));
-        Ok(Self { args, own, client, rows: Vec::new(), shown })
+        Ok(Self { args, own, endpoints, client, rows: Vec::new(), shown })
     }
 
     fn wants(&self, what: What) -> bool {

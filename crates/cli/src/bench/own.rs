@@ -41,9 +41,14 @@ impl Own {
         Ok(())
     }
 
-    /// A client for it.
+    /// Where it is.
+    pub fn endpoints(&self) -> Result<Endpoints, Failure> {
+        Ok(Endpoints::parse(&self.addr)?)
+    }
+
+    /// A client of its own for it.
     pub fn client(&self) -> Result<Client, Failure> {
-        Endpoints::parse(&self.addr).map(Client::connect).map_err(Failure::from)
+        self.endpoints().map(Client::connect)
     }
 
     /// Waits until it answers, and tells how long that took since its start.
