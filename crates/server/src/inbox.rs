@@ -1,6 +1,6 @@
 //! What waits for the next turn, in two lanes, so that a flood of new requests does not starve renewals.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -97,6 +97,8 @@ pub struct Inbox {
     lanes: Mutex<Drained>,
     arrived: Condvar,
     waiting: AtomicUsize,
+    /// Whether the driver sleeps; whoever puts something in wakes it only then.
+    sleeps: AtomicBool,
 }
 
 /// The inbox is full: come again.
@@ -149,7 +151,10 @@ impl Inbox {
     pub fn wait(&self, wait: Duration) {
         let lanes = self.lanes();
         if lanes.is_empty() && !lanes.stopping && !wait.is_zero() {
-            drop(self.arrived.wait_timeout(lanes, wait).unwrap_or_else(|e| e.into_inner()));
+            self.sleeps.store(true, Ordering::Relaxed);
+            let lanes = self.arrived.wait_timeout(lanes, wait).unwrap_or_else(|e| e.into_inner());
+            self.sleeps.store(false, Ordering::Relaxed);
+            drop(lanes);
         }
     }
 
@@ -182,7 +187,10 @@ impl Inbox {
     }
 
     fn wake(&self, lanes: MutexGuard<'_, Drained>) {
+        let sleeps = self.sleeps.load(Ordering::Relaxed);
         drop(lanes);
-        self.arrived.notify_one();
+        if sleeps {
+            self.arrived.notify_one();
+        }
     }
 }

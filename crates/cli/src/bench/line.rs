@@ -17,6 +17,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub type Lease = (LeaseId, Number);
 
 /// What one measured stretch came to.
+#[derive(Clone)]
 pub struct Stretch {
     /// How many operations.
     pub count: u64,
@@ -36,6 +37,13 @@ impl Stretch {
         self.count += other.count;
         self.took += other.took;
         self.waited += &other.waited;
+    }
+
+    /// Adds stretches that went on side by side.
+    pub fn beside(&mut self, others: &[Self]) {
+        let took = others.iter().map(|other| other.took).max().unwrap_or_default();
+        others.iter().for_each(|other| self.add(&Self { took: Duration::ZERO, ..other.clone() }));
+        self.took += took;
     }
 
     pub fn per_second(&self) -> f64 {

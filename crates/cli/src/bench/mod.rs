@@ -33,6 +33,9 @@ pub struct Args {
     /// Requests in flight
     #[arg(long, value_delimiter = ',', default_values_t = [1_u64, 16, 64, 256])]
     in_flight: Vec<u64>,
+    /// Sessions that share the requests in flight, each on a connection of its own
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
+    sessions: u64,
     /// How long each measurement lasts, in seconds
     #[arg(long, default_value_t = 3)]
     seconds: u64,
@@ -175,20 +178,30 @@ impl<'a> Bench<'a> {
         let mut round = 0;
         self.length(self.args.seconds * 10);
         while whole.took < Duration::from_secs(self.args.seconds) {
-            let mut line = Line::open(&self.client, "bench", TTL).await?;
+            let mut lines = Vec::new();
+            for _ in 0..self.args.sessions.min(in_flight) {
+                let client = Client::connect(self.endpoints.clone());
+                lines.push(Line::open(&client, "bench", TTL).await?);
+            }
+            let each = in_flight / lines.len() as u64;
             let mut left = PER_SESSION;
             // In portions, so that a slow disk does not make one round last for ever.
             while left > 0 && whole.took < Duration::from_secs(self.args.seconds) {
                 let portion = (in_flight * 200).min(left);
                 let before = self.processor();
-                let prefix = format!("bench/{in_flight}/{round}-{left}");
-                let mut kept = Vec::with_capacity(portion as usize);
-                whole.add(&line.acquire(&prefix, portion, in_flight, TTL, &mut kept).await?);
+                let part = portion / lines.len() as u64;
+                let asked = lines.iter_mut().enumerate().map(|(n, line)| {
+                    let prefix = format!("bench/{in_flight}/{round}-{left}-{n}");
+                    async move { line.acquire(&prefix, part, each, TTL, &mut Vec::new()).await }
+                });
+                whole.beside(&futures::future::try_join_all(asked).await?);
                 used += self.processor().saturating_sub(before);
                 left -= portion;
                 self.shown.set_position(whole.took.as_millis() as u64 / 100);
             }
-            line.close().await?;
+            for line in lines {
+                line.close().await?;
+            }
             round += 1;
         }
         let used = self.own.as_ref().map(|_| used);
