@@ -23,26 +23,43 @@
 
 mod address;
 mod backup;
+pub mod blocking;
 mod charter;
 mod client;
+mod clock;
 mod error;
+mod failure;
+mod guard;
+mod hold;
+mod holder;
 mod lease;
+mod lock;
 mod look;
+mod meter;
 mod operate;
 mod route;
 mod session;
 pub mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod watch;
 
 pub use address::{Address, Endpoints};
 pub use backup::Copying;
 pub use client::{Client, Options};
 pub use error::Error;
+pub use failure::{Failure, Unresolved};
+pub use guard::{Guard, Stopped};
+pub use hold::{HandOver, Hold, Sight, State, Watching};
 pub use lease::{Granted, Held, Renewed};
+pub use lock::Lock;
 pub use look::Listing;
+pub use meter::Meter;
 pub use session::Opened;
 pub use watch::{Happened, Watch, Watched};
 
+/// Until when a holder may act, what ends its lease, what follows, and the order in which a successor begins.
+pub use leasehold_core::holder::{Claim, Deadline, Loss, MayWrite, MustRead, NextStep, RateError};
 /// The code of an error.
 pub use leasehold_wire::Code;
 /// The stable codes, what each means, and what a command line ends with.

@@ -1,0 +1,227 @@
+//! Requests under way: each has one number for all its retries, and nothing below the lowest open one is kept anywhere.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use leasehold_core::holder::Attempt;
+use leasehold_core::limits::REQUESTS_PER_SESSION;
+use leasehold_core::time::Instant;
+use leasehold_wire::v1::request::Ask as Message;
+use leasehold_wire::{ASK_BYTES, ASK_FIELDS, v1};
+
+use super::inbox::{By, Given, Wanted};
+use super::{Handle, Reply};
+use crate::stream::Batch;
+use leasehold_core::command::Known;
+use std::sync::Arc;
+
+/// Numbers that may lie between the lowest open request and the next: what a grantor remembers of one session.
+const WINDOW: u64 = REQUESTS_PER_SESSION as u64 - 16;
+/// Numbers of requests that a grantor need not remember, apart from the others.
+const PLAIN: u64 = 1 << 62;
+
+/// A request on its way, kept until it is answered.
+pub(super) struct Pending {
+    /// The key under which a task waits for it; zero if nobody does.
+    pub key: u64,
+    pub message: Message,
+    pub purpose: Purpose,
+    pub patience: Instant,
+    /// When it was last sent, on the stream that is open now.
+    pub sent: Option<Instant>,
+    /// It waits in a queue of the grantor's.
+    pub waits: bool,
+    pub told_unknown: bool,
+    pub cancelled: bool,
+}
+
+/// What a request is for.
+pub(super) enum Purpose {
+    Acquire(Box<Acquiring>),
+    Call { by: By, place: u32, life: u32 },
+    Release { tell: Option<Reply<Given>>, resource: Box<str> },
+    Cancel,
+    Renew(Renewing),
+    Session(Attempt, Known),
+    Reconcile,
+    Close(Option<Reply<Given>>),
+}
+
+/// A lease that is asked for.
+pub(super) struct Acquiring {
+    pub by: By,
+    pub wanted: Wanted,
+    pub handle: Arc<Handle>,
+    pub actor: Option<u32>,
+    pub born: Instant,
+}
+
+/// One renewal under way: whose, and which.
+#[derive(Clone, Copy)]
+pub(super) struct Renewing {
+    pub place: u32,
+    pub life: u32,
+    pub attempt: Attempt,
+}
+
+#[derive(Default)]
+pub(super) struct Requests {
+    /// Not sent yet, and without a number: whatever is dropped here never happened.
+    queue: VecDeque<Pending>,
+    plain: VecDeque<Pending>,
+    sent: BTreeMap<u64, Pending>,
+    /// To be sent once more on a new stream.
+    again: VecDeque<u64>,
+    keys: HashMap<u64, u64>,
+    next: u64,
+    next_plain: u64,
+}
+
+impl Requests {
+    pub(super) fn put(&mut self, pending: Pending) {
+        if is_plain(&pending.message) { self.plain.push_back(pending) } else { self.queue.push_back(pending) }
+    }
+
+    /// Adds to a batch what there is to send and room for.
+    pub(super) fn fill(&mut self, now: Instant, batch: &mut Batch) {
+        let (mut bytes, mut count) = (0, 0);
+        loop {
+            let sequence = if let Some(sequence) = self.again.front() {
+                *sequence
+            } else if !self.plain.is_empty() {
+                self.next_plain += 1;
+                PLAIN + self.next_plain
+            } else if !self.queue.is_empty() && self.next + 1 - self.lowest() < WINDOW {
+                self.next + 1
+            } else {
+                return;
+            };
+            let waiting = self.sent.get(&sequence);
+            let from = if sequence > PLAIN { &self.plain } else { &self.queue };
+            let message = match (waiting, from.front()) {
+                (Some(pending), _) | (None, Some(pending)) => &pending.message,
+                // It was answered before it could be sent again.
+                (None, None) => {
+                    self.again.pop_front();
+                    continue;
+                }
+            };
+            let request = v1::Request { sequence, ask: Some(message.clone()) };
+            bytes += request.weight();
+            count += 1;
+            if count > 1 && (bytes > ASK_BYTES / 2 || count > ASK_FIELDS / 2) {
+                return;
+            }
+            batch.push(request);
+            self.left(now, sequence);
+        }
+    }
+
+    fn left(&mut self, now: Instant, sequence: u64) {
+        if self.again.front() == Some(&sequence) {
+            self.again.pop_front();
+            let pending = self.sent.get_mut(&sequence).expect("just read");
+            pending.sent = Some(now);
+            pending.waits = false;
+            return;
+        }
+        let from = if sequence > PLAIN { &mut self.plain } else { &mut self.queue };
+        let mut pending = from.pop_front().expect("just read");
+        pending.sent = Some(now);
+        if sequence < PLAIN {
+            self.next = sequence;
+        }
+        if pending.key != 0 {
+            self.keys.insert(pending.key, sequence);
+        }
+        self.sent.insert(sequence, pending);
+    }
+
+    /// The lowest number whose answer is still waited for.
+    pub(super) fn lowest(&self) -> u64 {
+        self.sent.keys().next().copied().filter(|first| *first < PLAIN).unwrap_or(self.next + 1)
+    }
+
+    pub(super) fn get_mut(&mut self, sequence: u64) -> Option<&mut Pending> {
+        self.sent.get_mut(&sequence)
+    }
+
+    /// The request under a number, which is answered now.
+    pub(super) fn take(&mut self, sequence: u64) -> Option<Pending> {
+        let pending = self.sent.remove(&sequence)?;
+        self.keys.remove(&pending.key);
+        Some(pending)
+    }
+
+    /// Everything is to be sent once more; renewals are not, their leases ask anew.
+    pub(super) fn broken(&mut self) -> Vec<Pending> {
+        let anew = |pending: &Pending| matches!(pending.purpose, Purpose::Renew(_) | Purpose::Session(..));
+        let renewals = self.sent.extract_if(.., |_, pending| anew(pending)).map(|(_, pending)| pending).collect();
+        self.plain.retain(|pending| !anew(pending));
+        self.again = self.sent.keys().copied().collect();
+        renewals
+    }
+
+    /// The session is over: its numbers mean nothing any more. What was sent, and what was not.
+    pub(super) fn session_over(&mut self) -> (Vec<Pending>, VecDeque<Pending>) {
+        let sent = std::mem::take(&mut self.sent).into_values().collect();
+        let mut unsent = std::mem::take(&mut self.plain);
+        unsent.append(&mut self.queue);
+        *self = Self::default();
+        (sent, unsent)
+    }
+
+    /// Takes back a request that nobody waits for: the one that never left, or the number of a wait to be cancelled.
+    pub(super) fn dropped(&mut self, key: u64) -> Option<Result<Pending, u64>> {
+        if let Some(sequence) = self.keys.get(&key) {
+            let pending = self.sent.get_mut(sequence)?;
+            let first =
+                matches!(pending.purpose, Purpose::Acquire(_)) && !std::mem::replace(&mut pending.cancelled, true);
+            return first.then_some(Err(*sequence));
+        }
+        let of = |from: &mut VecDeque<Pending>| {
+            let at = from.iter().position(|pending| pending.key == key)?;
+            from.remove(at)
+        };
+        of(&mut self.queue).or_else(|| of(&mut self.plain)).map(Ok)
+    }
+
+    /// The request that a task waits for, sent or not.
+    pub(super) fn by_key(&mut self, key: u64) -> Option<&mut Pending> {
+        match self.keys.get(&key) {
+            Some(sequence) => self.sent.get_mut(sequence),
+            None => self.queue.iter_mut().chain(&mut self.plain).find(|pending| pending.key == key),
+        }
+    }
+
+    /// Those whose patience is over: unsent ones are taken out, sent ones are shown with their number.
+    pub(super) fn impatient(&mut self, now: Instant, mut show: impl FnMut(u64, &mut Pending)) -> Vec<Pending> {
+        let late = |pending: &Pending| pending.key != 0 && now >= pending.patience && !pending.told_unknown;
+        let mut unsent: Vec<Pending> = Vec::new();
+        for from in [&mut self.queue, &mut self.plain] {
+            if from.iter().any(late) {
+                let (over, kept) = std::mem::take(from).into_iter().partition(|pending| late(pending));
+                *from = kept;
+                unsent.append(&mut Vec::from(over));
+            }
+        }
+        self.sent
+            .iter_mut()
+            .filter(|(_, pending)| late(pending))
+            .for_each(|(sequence, pending)| show(*sequence, pending));
+        unsent
+    }
+
+    /// Whether an answer is awaited that should come at once.
+    pub(super) fn expects(&self) -> bool {
+        self.sent.values().any(|pending| !pending.waits)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent.is_empty() && self.queue.is_empty() && self.plain.is_empty()
+    }
+}
+
+/// What a grantor does not remember, because a retry can do no harm.
+const fn is_plain(message: &Message) -> bool {
+    matches!(message, Message::Renew(_) | Message::RenewSession(_) | Message::Confirm(_) | Message::ShowToken(_))
+}
