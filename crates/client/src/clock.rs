@@ -1,4 +1,4 @@
-//! The holder's clock goes on while the machine sleeps, so that what ended meanwhile is known at the first look.
+//! The holder's clock goes on while the machine sleeps, so that what ended meanwhile is known at the first look (L2).
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use super::line::{Line, tell};
 use super::reply::Reply;
 use super::requests::{Purpose, Renewing};
 use crate::hold::lost;
-use crate::{Error, Key};
+use crate::{Code, Error, Key};
 
 impl Line {
     /// Asks the grantor about a lease.
@@ -78,20 +78,9 @@ impl Line {
 
     /// Nobody waits for a request any more: what never left is forgotten, and a wait is cancelled (W3). A grant that raced
     /// the cancel finds nobody, and goes back.
-    pub(super) fn dropped(&mut self, now: Instant, key: u64) {
-        match self.requests.dropped(key) {
-            Some(Ok(pending)) => {
-                if let Purpose::Acquire(acquiring) = pending.purpose {
-                    self.give_actor_back(acquiring.actor);
-                }
-            }
-            Some(Err(sequence)) => {
-                if let Some(session) = self.session.as_ref().map(|session| session.id) {
-                    let cancel = message(&Command::Cancel { session, sequence });
-                    self.ask(now, 0, cancel, 0, Purpose::Cancel);
-                }
-            }
-            None => {}
+    pub(super) fn dropped(&mut self, key: u64) {
+        if let Some(Purpose::Acquire(acquiring)) = self.requests.dropped(key).map(|pending| pending.purpose) {
+            self.give_actor_back(acquiring.actor);
         }
     }
 
@@ -113,7 +102,14 @@ impl Line {
         };
         let sent = pending.sent.unwrap_or(now);
         match pending.purpose {
-            Purpose::Acquire(acquiring) => self.acquired(now, sent, acquiring, answer),
+            Purpose::Acquire(acquiring) => {
+                match answer {
+                    // Nobody waits for it, so it is not asked for again.
+                    Err(_) if pending.cancelled => self.give_actor_back(acquiring.actor),
+                    Err(error) if pending.moved && error.code() == Some(Code::Cancelled) => self.acquire_again(now, acquiring),
+                    answer => self.acquired(now, sent, acquiring, answer),
+                }
+            }
             Purpose::Call { by, place, life } => {
                 self.called(now, sent, place, life, &pending.message, &answer);
                 by.tell.done(answer.map(Given::Answer));

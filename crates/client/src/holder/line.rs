@@ -96,7 +96,7 @@ impl Line {
                     self.attend(cell.place, now);
                 }
             }
-            Ask::Dropped(key) => self.dropped(now, key),
+            Ask::Dropped(key) => self.dropped(key),
             Ask::Again(key) => {
                 let patience = now.plus_millis(self.settings.patience_ms);
                 if let Some(pending) = self.requests.by_key(key) {
@@ -134,7 +134,9 @@ impl Line {
         let mut rest = self.leases.out.split_off(take);
         std::mem::swap(&mut rest, &mut self.leases.out);
         self.renew(now, rest, &mut batch);
-        self.requests.fill(now, &mut batch);
+        if let Some(session) = &self.session {
+            self.requests.fill(now, session.id, &mut batch);
+        }
         if batch.is_empty() {
             return None;
         }
@@ -329,8 +331,9 @@ impl Line {
         purpose: Purpose,
     ) {
         let patience = now.plus_millis(self.settings.patience_ms.saturating_add(wait_ms));
-        let (waits, told_unknown, cancelled) = (false, false, false);
-        self.requests.put(Pending { key, message, purpose, patience, sent: None, waits, told_unknown, cancelled });
+        let (waits, told_unknown, cancelled, moved) = (false, false, false, false);
+        let sent = None;
+        self.requests.put(Pending { key, message, purpose, patience, sent, waits, told_unknown, cancelled, moved });
     }
 }
 

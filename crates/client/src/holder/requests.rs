@@ -1,8 +1,11 @@
 //! Requests under way: each has one number for all its retries, and nothing below the lowest open one is kept anywhere.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
+use leasehold_core::command::{Command, Known};
 use leasehold_core::holder::Attempt;
+use leasehold_core::ids::SessionId;
 use leasehold_core::limits::REQUESTS_PER_SESSION;
 use leasehold_core::time::Instant;
 use leasehold_wire::v1::request::Ask as Message;
@@ -11,10 +14,9 @@ use leasehold_wire::{ASK_BYTES, ASK_FIELDS, v1};
 use super::inbox::{By, Given, Wanted};
 use super::{Handle, Reply};
 use crate::stream::Batch;
-use leasehold_core::command::Known;
-use std::sync::Arc;
 
-/// Numbers that may lie between the lowest open request and the next: what a grantor remembers of one session.
+/// Numbers that may lie between the lowest open request and the next: what a grantor remembers of one session, but for a
+/// few that are left to take back the lowest one.
 const WINDOW: u64 = REQUESTS_PER_SESSION as u64 - 16;
 /// Numbers of requests that a grantor need not remember, apart from the others.
 const PLAIN: u64 = 1 << 62;
@@ -31,7 +33,10 @@ pub(super) struct Pending {
     /// It waits in a queue of the grantor's.
     pub waits: bool,
     pub told_unknown: bool,
+    /// Taken back because nobody waits for it any more.
     pub cancelled: bool,
+    /// Taken back because it held all others up; it is asked for again under a new number.
+    pub moved: bool,
 }
 
 /// What a request is for.
@@ -72,6 +77,8 @@ pub(super) struct Requests {
     /// To be sent once more on a new stream.
     again: VecDeque<u64>,
     keys: HashMap<u64, u64>,
+    /// Waits to be taken back, the lowest first.
+    cancels: BTreeSet<u64>,
     next: u64,
     next_plain: u64,
 }
@@ -82,54 +89,76 @@ impl Requests {
     }
 
     /// Adds to a batch what there is to send and room for.
-    pub(super) fn fill(&mut self, now: Instant, batch: &mut Batch) {
-        let (mut bytes, mut count) = (0, 0);
-        loop {
-            let sequence = if let Some(sequence) = self.again.front() {
-                *sequence
-            } else if !self.plain.is_empty() {
-                self.next_plain += 1;
-                PLAIN + self.next_plain
-            } else if !self.queue.is_empty() && self.next + 1 - self.lowest() < WINDOW {
-                self.next + 1
-            } else {
-                return;
-            };
-            let waiting = self.sent.get(&sequence);
-            let from = if sequence > PLAIN { &self.plain } else { &self.queue };
-            let message = match (waiting, from.front()) {
-                (Some(pending), _) | (None, Some(pending)) => &pending.message,
-                // It was answered before it could be sent again.
-                (None, None) => {
-                    self.again.pop_front();
-                    continue;
-                }
-            };
-            let request = v1::Request { sequence, ask: Some(message.clone()) };
-            bytes += request.weight();
-            count += 1;
-            if count > 1 && (bytes > ASK_BYTES / 2 || count > ASK_FIELDS / 2) {
+    pub(super) fn fill(&mut self, now: Instant, session: SessionId, batch: &mut Batch) {
+        let mut room = Room { bytes: ASK_BYTES / 2, count: ASK_FIELDS / 2 };
+        while let Some(sequence) = self.again.front().copied() {
+            // What was answered meanwhile is not sent again.
+            if self.sent.get(&sequence).is_some_and(|pending| !room.take(batch, sequence, &pending.message)) {
                 return;
             }
-            batch.push(request);
-            self.left(now, sequence);
+            self.again.pop_front();
+            if let Some(pending) = self.sent.get_mut(&sequence) {
+                (pending.sent, pending.waits) = (Some(now), false);
+            }
+        }
+        while let Some(pending) = self.plain.front() {
+            let sequence = PLAIN + self.next_plain + 1;
+            if !room.take(batch, sequence, &pending.message) {
+                return;
+            }
+            self.next_plain += 1;
+            let pending = self.plain.pop_front().expect("just read");
+            self.left(now, sequence, pending);
+        }
+        self.make_way();
+        while let Some(target) = self.next_cancel() {
+            let cancel = Command::Cancel { session, sequence: target };
+            let pending = Pending::nobodys(leasehold_wire::ask(&cancel).expect("a stream asks for it"), Purpose::Cancel);
+            if !room.take(batch, self.next + 1, &pending.message) {
+                return;
+            }
+            self.cancels.remove(&target);
+            self.next += 1;
+            self.left(now, self.next, pending);
+        }
+        while self.has_window() {
+            let Some(pending) = self.queue.front() else { return };
+            if !room.take(batch, self.next + 1, &pending.message) {
+                return;
+            }
+            self.next += 1;
+            let pending = self.queue.pop_front().expect("just read");
+            self.left(now, self.next, pending);
         }
     }
 
-    fn left(&mut self, now: Instant, sequence: u64) {
-        if self.again.front() == Some(&sequence) {
-            self.again.pop_front();
-            let pending = self.sent.get_mut(&sequence).expect("just read");
-            pending.sent = Some(now);
-            pending.waits = false;
+    fn has_window(&self) -> bool {
+        self.next + 1 - self.lowest() < WINDOW
+    }
+
+    /// A wait that is older than all that a grantor remembers holds everything up. It is taken back and asked for again: it
+    /// loses its place, and the others go on.
+    fn make_way(&mut self) {
+        if self.has_window() || (self.queue.is_empty() && self.cancels.is_empty()) {
             return;
         }
-        let from = if sequence > PLAIN { &mut self.plain } else { &mut self.queue };
-        let mut pending = from.pop_front().expect("just read");
-        pending.sent = Some(now);
-        if sequence < PLAIN {
-            self.next = sequence;
+        let lowest = self.lowest();
+        if let Some(pending) = self.sent.get_mut(&lowest).filter(|pending| pending.waits)
+            && !pending.cancelled
+            && !std::mem::replace(&mut pending.moved, true)
+        {
+            self.cancels.insert(lowest);
         }
+    }
+
+    /// The next wait to be taken back. The numbers beyond the window are for the lowest alone, which frees at least one.
+    fn next_cancel(&self) -> Option<u64> {
+        let target = *self.cancels.first()?;
+        (self.has_window() || target == self.lowest()).then_some(target)
+    }
+
+    fn left(&mut self, now: Instant, sequence: u64, mut pending: Pending) {
+        pending.sent = Some(now);
         if pending.key != 0 {
             self.keys.insert(pending.key, sequence);
         }
@@ -149,6 +178,7 @@ impl Requests {
     pub(super) fn take(&mut self, sequence: u64) -> Option<Pending> {
         let pending = self.sent.remove(&sequence)?;
         self.keys.remove(&pending.key);
+        self.cancels.remove(&sequence);
         Some(pending)
     }
 
@@ -170,19 +200,21 @@ impl Requests {
         (sent, unsent)
     }
 
-    /// Takes back a request that nobody waits for: the one that never left, or the number of a wait to be cancelled.
-    pub(super) fn dropped(&mut self, key: u64) -> Option<Result<Pending, u64>> {
-        if let Some(sequence) = self.keys.get(&key) {
-            let pending = self.sent.get_mut(sequence)?;
-            let first =
-                matches!(pending.purpose, Purpose::Acquire(_)) && !std::mem::replace(&mut pending.cancelled, true);
-            return first.then_some(Err(*sequence));
+    /// Takes back a request that nobody waits for: one that never left comes back, a wait is cancelled.
+    pub(super) fn dropped(&mut self, key: u64) -> Option<Pending> {
+        if let Some(sequence) = self.keys.get(&key).copied() {
+            let pending = self.sent.get_mut(&sequence)?;
+            let first = matches!(pending.purpose, Purpose::Acquire(_)) && !std::mem::replace(&mut pending.cancelled, true);
+            if first && !pending.moved {
+                self.cancels.insert(sequence);
+            }
+            return None;
         }
         let of = |from: &mut VecDeque<Pending>| {
             let at = from.iter().position(|pending| pending.key == key)?;
             from.remove(at)
         };
-        of(&mut self.queue).or_else(|| of(&mut self.plain)).map(Ok)
+        of(&mut self.queue).or_else(|| of(&mut self.plain))
     }
 
     /// The request that a task waits for, sent or not.
@@ -218,6 +250,36 @@ impl Requests {
 
     pub(super) fn is_empty(&self) -> bool {
         self.sent.is_empty() && self.queue.is_empty() && self.plain.is_empty()
+    }
+}
+
+impl Pending {
+    /// A request that no task waits for.
+    fn nobodys(message: Message, purpose: Purpose) -> Self {
+        let patience = Instant(u64::MAX);
+        let (waits, told_unknown, cancelled, moved) = (false, false, false, false);
+        Self { key: 0, message, purpose, patience, sent: None, waits, told_unknown, cancelled, moved }
+    }
+}
+
+/// What a message still takes.
+struct Room {
+    bytes: usize,
+    count: usize,
+}
+
+impl Room {
+    /// Adds a request, if it fits; the first always does.
+    fn take(&mut self, batch: &mut Batch, sequence: u64, message: &Message) -> bool {
+        let request = v1::Request { sequence, ask: Some(message.clone()) };
+        let weight = request.weight();
+        if self.count < ASK_FIELDS / 2 && (self.count == 0 || weight > self.bytes) {
+            return false;
+        }
+        self.bytes = self.bytes.saturating_sub(weight);
+        self.count -= 1;
+        batch.push(request);
+        true
     }
 }
 

@@ -155,6 +155,7 @@ impl Line {
         for pending in sent {
             let over = lost(Loss::Ended(Reason::Session));
             match pending.purpose {
+                Purpose::Acquire(acquiring) if pending.cancelled => self.give_actor_back(acquiring.actor),
                 // A grant that nobody heard of has ended with the session, so this asks anew and not twice.
                 Purpose::Acquire(acquiring) => self.acquire_again(now, acquiring),
                 Purpose::Call { by, .. } => {
