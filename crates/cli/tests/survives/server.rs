@@ -1,6 +1,7 @@
 //! A really started `leasehold serve`: a process of its own on a free port, killed or stopped by its own id.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -69,6 +70,16 @@ impl Server {
             assert!(Instant::now() < until, "the server does not end: {:?}", self.said());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// What it measures.
+    pub fn figures(&self) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        let request = b"GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).expect("it reads");
+        let mut figures = String::new();
+        stream.read_to_string(&mut figures).expect("it answers");
+        figures
     }
 
     /// Everything it has said on standard error.

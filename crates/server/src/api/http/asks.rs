@@ -16,7 +16,7 @@ use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{Code, problem, session_bits, v1, welcome};
 
 use super::told::{At, Problem, Told, marks, read, token};
-use crate::api::{Api, stopping};
+use crate::api::{Api, unanswered};
 use crate::inbox::Body;
 use crate::secret;
 
@@ -90,7 +90,7 @@ pub async fn open_session(State(api): State<Api>, headers: HeaderMap, body: Byte
             At::told(api.look_from(0, move |grantor| welcome(&grant, Some(drawn), &grantor.status())).await?)
         }
         Decided::Refused(refusal) => Err(problem(&refusal).into()),
-        _ => Err(stopping().into()),
+        _ => Err(unanswered().into()),
     }
 }
 
