@@ -72,7 +72,7 @@ pub const STALLS_KEPT: usize = 1 << 12;
 /// Bytes of ends that one Tick puts on record; the rest follows next turn.
 pub const TICK_BYTES: usize = 256 * 1_024;
 /// Timers that one Tick looks at.
-pub const TICK_TIMERS: usize = 1 << 13;
+pub const TICK_TIMERS: usize = 1 << 10;
 /// Freed resources that one Tick offers to their waiters.
 pub const TICK_OFFERS: usize = 1 << 14;
 /// Edges of the wait-for graph that one step walks.
