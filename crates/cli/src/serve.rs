@@ -5,6 +5,8 @@ mod memory;
 mod notify;
 mod reload;
 pub mod settings;
+mod size;
+mod spelled;
 
 use std::path::PathBuf;
 
@@ -13,7 +15,6 @@ use leasehold_server::driver::Stopped;
 use leasehold_server::journal::Place;
 use leasehold_server::journal::file::{Directory, Options};
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::keep::Keep;
 use leasehold_server::server::{Failed, Running, Settings, start};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -91,7 +92,7 @@ fn settings(chosen: &Chosen) -> Settings {
         insecure_listen: chosen.insecure_listen,
         max_ttl_ms: chosen.max_ttl.millis(),
         bounds: Bounds { connections: chosen.connections as usize, ..Bounds::default() },
-        keep: Keep { note: |line| tracing::warn!("{line}"), ..Keep::default() },
+        keep: chosen.keep(),
         ..Settings::default()
     }
 }
