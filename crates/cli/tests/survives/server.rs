@@ -80,6 +80,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the server said: {}", self.said());
+        }
         // A failing test must leave nothing behind; one that is dead already is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
