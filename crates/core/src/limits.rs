@@ -74,7 +74,7 @@ pub const TICK_BYTES: usize = 256 * 1_024;
 /// Timers that one Tick looks at.
 pub const TICK_TIMERS: usize = 1 << 10;
 /// Freed resources that one Tick offers to their waiters.
-pub const TICK_OFFERS: usize = 1 << 14;
+pub const TICK_OFFERS: usize = 1 << 11;
 /// Edges of the wait-for graph that one step walks.
 pub const EDGES_PER_STEP: usize = 1 << 14;
 /// Leases of an actor that are looked at to see whether anybody waits for it; one with more is always walked.
