@@ -21,7 +21,7 @@ pub use charter::{
 };
 pub use event::EventBody;
 pub use problem::{PROBLEM_TYPE, ProblemBody};
-pub use told::{CurrentBody, GrantBody, SessionBody};
+pub use told::{CurrentBody, DoneBody, GrantBody, SessionBody, SessionStateBody};
 pub use trail::{EntryBody, ProofBody, TrailBody};
 pub use view::{
     CycleMemberBody, DeadlockBody, EndedBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,

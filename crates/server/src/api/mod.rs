@@ -3,6 +3,7 @@
 mod calls;
 mod http;
 mod looks;
+mod openapi;
 mod past;
 mod stream;
 
@@ -25,7 +26,8 @@ use crate::secret;
 use crate::watch::{Seen, Watchers};
 
 pub use calls::{Calls, Marks};
-pub use http::{Problem, Refused, routes};
+pub use http::{Problem, Refused, routes, served};
+pub use openapi::document;
 
 /// What every door needs. Cheap to clone.
 #[derive(Clone)]

@@ -138,3 +138,23 @@ impl From<v1::Welcome> for SessionBody {
         }
     }
 }
+
+/// A session as renewed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionStateBody {
+    /// Its id.
+    pub session: String,
+    /// How long a renewal of the session lasts.
+    pub ttl_ms: u64,
+    /// How long the session lives unless renewed.
+    pub remaining_ms: u64,
+}
+
+/// It is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DoneBody {
+    /// Always true.
+    pub done: bool,
+}
