@@ -32,6 +32,7 @@ mod operate;
 mod route;
 mod session;
 pub mod stream;
+mod trail;
 mod watch;
 
 pub use address::{Address, Endpoints};
@@ -41,6 +42,7 @@ pub use error::Error;
 pub use lease::{Granted, Held, Renewed};
 pub use look::Listing;
 pub use session::Opened;
+pub use trail::{Exporting, Trail, Wanted};
 pub use watch::{Happened, Watch, Watched};
 
 /// The code of an error.

@@ -72,13 +72,13 @@ pub const STALLS_KEPT: usize = 1 << 12;
 /// Bytes of ends that one Tick puts on record; the rest follows next turn.
 pub const TICK_BYTES: usize = 256 * 1_024;
 /// Timers that one Tick looks at.
-pub const TICK_TIMERS: usize = 1 << 13;
+pub const TICK_TIMERS: usize = 1 << 10;
 /// Bytes on record from which on one Tick makes no further offer; the rest follows next turn.
 pub const OFFER_BYTES: usize = 4 << 20;
 /// Bytes that one request may put on record.
 pub const STEP_BYTES: usize = 96 << 20;
 /// Freed resources that one Tick offers to their waiters.
-pub const TICK_OFFERS: usize = 1 << 14;
+pub const TICK_OFFERS: usize = 1 << 11;
 /// Edges of the wait-for graph that one step walks.
 pub const EDGES_PER_STEP: usize = 1 << 14;
 /// Leases of an actor that are looked at to see whether anybody waits for it; one with more is always walked.

@@ -9,10 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{Request, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::http::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -141,32 +138,10 @@ pub fn router(api: Api, bounds: Bounds) -> Router {
         .max_decoding_message_size(leasehold_wire::MESSAGE_BYTES)
         .max_encoding_message_size(4 * leasehold_wire::MESSAGE_BYTES);
     let grpc = tonic::service::Routes::new(calls).into_axum_router();
-    Router::new()
-        .route("/healthz", get(|| async { "alive\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .merge(crate::api::routes())
+    crate::api::routes()
         .with_state(api.clone())
         .merge(grpc)
         .fallback(refused::unknown)
         .layer(axum::middleware::from_fn_with_state(bounds.body_timeout, body::whole))
         .layer(axum::middleware::from_fn_with_state(api, refused::typed))
-}
-
-/// Ready when a turn answers.
-async fn ready(State(api): State<Api>) -> Response {
-    match tokio::time::timeout(Duration::from_secs(2), api.look(|grantor| grantor.time())).await {
-        Ok(Ok(_)) => "ready\n".into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "no turn has answered for two seconds\n").into_response(),
-    }
-}
-
-async fn metrics(State(api): State<Api>) -> Response {
-    match api.look(|grantor| grantor.status()).await {
-        Ok(status) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], api.meter.text(&status)).into_response()
-        }
-        Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem.message).into_response(),
-    }
 }

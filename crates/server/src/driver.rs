@@ -112,9 +112,10 @@ impl<J: Journal> Driver<J> {
     }
 
     /// After standing still, what was asked meanwhile still lies at the kernel's door, and whoever was told late is about to
-    /// ask: they are let in before anything ends (L12).
+    /// ask: they are let in before anything ends (L12). Ends that are left over from the last turn are no standing still.
     fn let_in(&self) {
-        let late = Meter::lateness(&self.grantor, clock::now().instant);
+        let due = self.grantor.next_deadline().expect("a driver's grantor serves").max(self.grantor.last_turn());
+        let late = clock::now().instant.millis_since(due);
         if late > TURN_NORMAL - TURN_EVERY {
             std::thread::sleep(Duration::from_millis((late / 4).clamp(TURN_EVERY, LET_IN_MOST)));
         }

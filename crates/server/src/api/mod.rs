@@ -4,6 +4,7 @@ mod calls;
 mod http;
 mod library;
 mod looks;
+mod openapi;
 mod past;
 mod stream;
 
@@ -26,8 +27,9 @@ use crate::secret;
 use crate::watch::{Heard, Seen, Watchers};
 
 pub use calls::{Calls, Marks};
-pub use http::{Problem, Refused, routes};
+pub use http::{Problem, Refused, routes, served};
 pub use library::of_library;
+pub use openapi::document;
 
 /// What every door needs. Cheap to clone.
 #[derive(Clone)]

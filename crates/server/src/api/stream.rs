@@ -254,7 +254,7 @@ fn spell(items: &mut std::vec::IntoIter<Item>, position: u64, api: &Api) -> v1::
 }
 
 /// Answers and events of one message.
-const SENT_ITEMS: usize = 1 << 12;
+const SENT_ITEMS: usize = 1 << 9;
 /// About how many bytes of large answers go into one message before it leaves.
 const SENT_BYTES: usize = 1 << 20;
 

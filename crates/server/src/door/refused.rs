@@ -23,12 +23,12 @@ pub async fn typed(State(api): State<Api>, request: Request, next: Next) -> Resp
         return leasehold_wire::status(problem).into_http();
     }
     let response = next.run(request).await;
-    if grpc {
-        return typed_status(&api, response);
-    }
     if let Some(Refused(problem)) = response.extensions().get() {
         api.meter.refused_at_door(problem);
         return response;
+    }
+    if grpc {
+        return typed_status(&api, response);
     }
     if !response.status().is_client_error() {
         return response;
@@ -59,7 +59,6 @@ fn plain(status: StatusCode, said: &Bytes) -> v1::Problem {
             let told = v1::Problem::of(Code::ResourceExhausted, format!("a body has at most {max} bytes; send less"));
             v1::Problem { field: "body".into(), limit: "message_bytes".into(), max: Some(max), ..told }
         }
-        _ if said.to_ascii_lowercase().contains("query") => invalid("query", said),
         _ if said.to_ascii_lowercase().contains("path") || said.to_ascii_lowercase().contains("utf-8") => {
             invalid("path", said)
         }

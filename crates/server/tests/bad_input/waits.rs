@@ -6,9 +6,9 @@ use leasehold_wire::from_status;
 use leasehold_wire::v1;
 use leasehold_wire::v1::request::Ask;
 use leasehold_wire::v1::response::Answer;
-use prost::Message;
+use tonic::Request;
 
-use crate::doors::{Http, Stream, acquire, connect, held, open, refused};
+use crate::doors::{Stream, acquire, connect, held, open, refused, within};
 
 fn waiting(resource: &str) -> Ask {
     let terms = Some(v1::Terms { wait_ms: 60_000, ..Default::default() });
@@ -153,16 +153,11 @@ async fn a_renewal_tells_the_truth_up_to_the_maximum_hold_and_none_goes_beyond()
 async fn a_call_whose_time_is_over_has_no_effect() {
     let doors = open().await;
     let mut calls = doors.calls.clone();
-    // A client library would give up by itself: these are the words that it would send.
-    let mut http = Http::connect(doors.running.address).await;
-    let path = "/leasehold.v1.Leasehold/Acquire";
-    let head = format!("POST {path} HTTP/1.1\r\nhost: t\r\ncontent-type: application/grpc\r\nte: trailers\r\n");
-    let message = acquire("never", "w").encode_to_vec();
-    let framed = [&[0, 0, 0, 0, message.len() as u8], &message[..]].concat();
-    let head = format!("{head}grpc-timeout: 0n\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", framed.len());
-    http.send(&[head.as_bytes(), &framed].concat()).await.expect("it asks");
-    let told = String::from_utf8_lossy(&http.rest().await).to_lowercase();
-    assert!(told.contains("grpc-status: 4\r\n") && told.contains(": timeout\r\n"), "{told}");
+    let mut request = Request::new(acquire("never", "w"));
+    // A digit more than this client counts itself: otherwise it gives up before the server has said anything.
+    request.metadata_mut().insert("grpc-timeout", "000000000n".parse().expect("plain text"));
+    let status = within(calls.acquire(request)).await.expect_err("no time at all");
+    assert_eq!(from_status(&status).code, "TIMEOUT", "{status:?}");
     let show = v1::ShowRequest { resource: "never".into(), min_position: 0 };
     assert_eq!(from_status(&calls.show(show).await.expect_err("nobody took it")).code, "NOT_FOUND");
     doors.running.stop().await;
