@@ -1,8 +1,6 @@
 //! `leasehold backup`: the whole state into one file, while the server serves.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use leasehold::{Client, Code, Error};
@@ -10,6 +8,7 @@ use leasehold_server::backup::{Header, read};
 use serde_json::json;
 
 use crate::connection::Everywhere;
+use crate::draft::{Draft, not_written};
 use crate::table::block;
 use crate::told::{Failure, Outcome};
 
@@ -25,13 +24,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
-    let draft = draft(&args.file)?;
-    let made = ask.run(async |client| copy(client, &draft).await).and_then(|()| settle(&draft, &args.file));
-    if made.is_err() {
-        // Half a backup is none; if it cannot be removed, its name still says that it is a draft.
-        let _ = fs::remove_file(&draft);
-    }
-    let header = made?;
+    let mut draft = Draft::of(&args.file)?;
+    ask.run(async |client| copy(client, &mut draft).await)?;
+    let header = read_back(&draft, &args.file)?;
+    draft.settle()?;
     let body = json!({
         "file": args.file.display().to_string(),
         "bytes": header.total(),
@@ -52,44 +48,17 @@ pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
     }))
 }
 
-/// Where the copy is written until it is whole.
-fn draft(file: &Path) -> Result<PathBuf, Failure> {
-    let at = file.display();
-    if fs::symlink_metadata(file).is_ok() {
-        return Err(Error::config("file", format!("{at} is there already; name a new file")).into());
-    }
-    let name = file.file_name().ok_or_else(|| Error::config("file", format!("{at} is no file; name one")))?;
-    let mut draft = name.to_owned();
-    draft.push(".part");
-    Ok(file.with_file_name(draft))
-}
-
-async fn copy(client: Client, draft: &Path) -> Result<(), Failure> {
+async fn copy(client: Client, draft: &mut Draft) -> Result<(), Failure> {
     let mut copying = client.backup().await?;
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(draft);
-    let file = file.as_mut().map_err(|error| not_written(draft, error))?;
     while let Some(piece) = copying.piece().await? {
-        file.write_all(&piece).map_err(|error| not_written(draft, &error))?;
+        draft.write(&piece)?;
     }
-    file.sync_all().map_err(|error| not_written(draft, &error))
+    draft.sync()
 }
 
-/// Reads the copy back, checks all of it, and gives it its name.
-fn settle(draft: &Path, file: &Path) -> Result<Header, Failure> {
-    let bytes = fs::read(draft).map_err(|error| not_written(draft, &error))?;
+/// Checks all of the copy.
+fn read_back(draft: &Draft, file: &Path) -> Result<Header, Failure> {
+    let bytes = fs::read(draft.path()).map_err(|error| not_written(draft.path(), &error))?;
     let whole = read(&bytes).map_err(|wrong| Error::new(Code::Corrupt, format!("{}: {wrong}", file.display())))?;
-    fs::rename(draft, file).map_err(|error| not_written(file, &error))?;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| not_written(folder, &error))?;
     Ok(whole.header)
-}
-
-fn not_written(path: &Path, error: &io::Error) -> Failure {
-    let at = path.display();
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Error::new(Code::StorageFull, format!("{at}: no space left; free some and begin again")).into()
-        }
-        _ => Error::config("file", format!("{at} cannot be written: {error}; name another file")).into(),
-    }
 }

@@ -7,6 +7,7 @@ mod charter;
 mod completions;
 mod config;
 mod connection;
+mod draft;
 mod file;
 mod hold;
 mod look;

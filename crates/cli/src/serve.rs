@@ -1,9 +1,12 @@
 //! `leasehold serve`: a grantor on this machine, durable in a directory.
 
 mod log;
+mod memory;
 mod notify;
 mod reload;
 pub mod settings;
+mod size;
+mod spelled;
 
 use std::path::PathBuf;
 
@@ -12,7 +15,6 @@ use leasehold_server::driver::Stopped;
 use leasehold_server::journal::Place;
 use leasehold_server::journal::file::{Directory, Options};
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::keep::Keep;
 use leasehold_server::server::{Failed, Running, Settings, start};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -41,6 +43,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Outcome {
+    memory::give_back();
     let mut flags = args.given.clone();
     if args.ephemeral {
         flags.journal = Some(Journal::Here(Kept::Memory));
@@ -89,7 +92,7 @@ fn settings(chosen: &Chosen) -> Settings {
         insecure_listen: chosen.insecure_listen,
         max_ttl_ms: chosen.max_ttl.millis(),
         bounds: Bounds { connections: chosen.connections as usize, ..Bounds::default() },
-        keep: Keep { note: |line| tracing::warn!("{line}"), ..Keep::default() },
+        keep: chosen.keep(),
         ..Settings::default()
     }
 }

@@ -94,6 +94,22 @@ pub fn lasting(ms: u64) -> String {
     }
 }
 
+/// A wall clock's milliseconds since 1970, for people: in UTC, to the second.
+pub fn moment(wall_ms: u64) -> String {
+    let (seconds, days) = (wall_ms / 1_000 % 86_400, wall_ms / 86_400_000);
+    // Years that begin in March have their odd day at the end; 400 of them have 146097 days.
+    let since = days + 719_468;
+    let (era, day) = (since / 146_097, since % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = 400 * era + year + next;
+    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
+}
+
 /// A value, or a dash where there is none.
 pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
@@ -140,5 +156,19 @@ mod tests {
             assert_eq!(lasting(ms), text);
         }
         assert_eq!(lasting(90_000_000), "1d01h");
+    }
+    #[test]
+    fn a_moment_is_a_date_and_a_time_in_utc() {
+        let table = [
+            (0, "1970-01-01 00:00:00Z"),
+            (951_782_399_999, "2000-02-28 23:59:59Z"),
+            (951_782_400_000, "2000-02-29 00:00:00Z"),
+            (1_709_251_199_000, "2024-02-29 23:59:59Z"),
+            (1_770_000_000_020, "2026-02-02 02:40:00Z"),
+            (4_107_542_400_000, "2100-03-01 00:00:00Z"),
+        ];
+        for (wall_ms, text) in table {
+            assert_eq!(moment(wall_ms), text);
+        }
     }
 }

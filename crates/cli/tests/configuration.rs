@@ -61,6 +61,14 @@ fn a_file_that_says_what_it_may_not_is_refused_with_its_place() {
         ("max_ttl = \"10\"\n", ", 1, max_ttl}: ", "10s"),
         ("max_ttl = \"99ms\"\n", ", 1, max_ttl}: ", "from 100ms to 7d"),
         ("max_ttl = \"8d\"\n", ", 1, max_ttl}: ", "from 100ms to 7d"),
+        ("log_bytes = 1000\n", ", 1, log_bytes}: ", "invalid type"),
+        ("log_bytes = \"64\"\n", ", 1, log_bytes}: ", "like 64MiB"),
+        ("log_bytes = \"1023B\"\n", ", 1, log_bytes}: ", "from 1KiB to 1TiB"),
+        ("log_batches = 0\n", ", 1, log_batches}: ", "from 1 to 4294967296"),
+        ("log_batches = -1\n", ", 1, log_batches}: ", "u64"),
+        ("trail_bytes = \"63KiB\"\n", ", 1, trail_bytes}: ", "from 64KiB to 1024TiB"),
+        ("trail_age = \"-1d\"\n", ", 1, trail_age}: ", "not a duration"),
+        ("trail_age = \"999ms\"\n", ", 1, trail_age}: ", "at least 1s"),
         ("journal = \"tape\"\n", ", 1, journal}: ", "file, memory"),
         ("journal = \"etcd://127.0.0.1:2379\"\n", "CONFIG{journal}: ", "not built in this version"),
         ("advertise = \"http://a:1\"\n", ", 1, advertise}: ", "scheme"),
@@ -105,12 +113,60 @@ fn a_file_that_cannot_be_read_is_refused() {
     }
 }
 
+/// A figure of the server.
+fn figure(server: &Server, name: &str) -> f64 {
+    let figures = server.http("GET", "/metrics", "", "");
+    let line = figures.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} is not told: {figures}")).parse().expect("a number")
+}
+
+fn acquire_many(server: &Server, many: std::ops::Range<u32>) {
+    for n in many {
+        let body = r#"{"holder":"w1","ttl":"5m"}"#;
+        let answer = server.http("POST", &format!("/v1/leases/many/{n}:acquire"), "", body);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+}
+
+#[test]
+fn a_small_log_is_gathered_often_and_nothing_is_lost() {
+    for bound in ["log_bytes = \"1KiB\"\n", "log_batches = 8\n"] {
+        let place = Place::new();
+        let config = place.write(&format!("{FREE}{bound}"));
+        let server = Server::with(&["--config", &config]);
+        acquire_many(&server, 0..100);
+        let over = std::time::Instant::now() + PATIENCE;
+        while figure(&server, "leasehold_snapshots_total") < 2.0 {
+            assert!(std::time::Instant::now() < over, "no second snapshot was taken");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        server.signal("KILL");
+        drop(server);
+        let server = Server::with(&["--config", &config]);
+        assert_eq!(server.json(&["status"])["held"], 100, "{bound}");
+    }
+}
+
+#[test]
+fn a_small_trail_keeps_its_newest_entries_and_they_prove_themselves() {
+    let place = Place::new();
+    let config = place.write(&format!("{FREE}trail_bytes = \"64KiB\"\ntrail_age = \"90d\"\n"));
+    let server = Server::with(&["--config", &config]);
+    acquire_many(&server, 0..300);
+    let proved = server.json(&["trail", "verify"]);
+    let (first, last) = (proved["first"].as_u64().expect("a number"), proved["last"].as_u64().expect("a number"));
+    assert!(first > 1 && last > 300, "{proved}");
+    let newest = &server.json(&["history", "--most", "1"])["entries"][0];
+    assert_eq!((&newest["entry"], &newest["resource"]), (&last.into(), &"many/299".into()));
+}
+
 #[test]
 fn a_check_prints_what_would_hold() {
     let place = Place::new();
     let config = place.write("max_ttl = \"1h\"\nadvertise = \"lease-1.example:7421\"\n");
     let told = run(&mut leasehold(&["config", "check", &config])).ok();
     assert!(told.out.contains("max_ttl          1h") && told.out.contains("connections      10000"), "{told:?}");
+    assert!(told.out.contains("log_bytes        64MiB") && told.out.contains("trail_age        unbounded"), "{told:?}");
     let body = run(&mut leasehold(&["config", "check", &config, "--json"])).ok().json();
     assert_eq!((&body["advertise"], &body["log"]), (&"lease-1.example:7421".into(), &"text".into()));
 }

@@ -10,8 +10,8 @@ fn a_revoked_lease_is_over_with_the_operators_reason() {
     let token = server.acquire("a", "w1");
     assert_eq!(server.json(&["revoke", "a", "--reason", "wrong version"]), serde_json::json!({ "done": true }));
     server.run(&["check", "a", "--token", &token]).fails(3, "leasehold: LEASE_LOST{revoked, operator}: ");
-    let ends = server.json(&["history", "a"]);
-    assert_eq!((&ends[0]["state"], &ends[0]["reason"]), (&"revoked".into(), &"operator".into()));
+    let last = &server.json(&["history", "a"])["entries"][0];
+    assert_eq!((&last["reason"], &last["why"]), (&"operator".into(), &"wrong version".into()));
     server.run(&["revoke", "a"]).fails(2, "error: ");
     for reason in ["", "  "] {
         assert!(server.run(&["revoke", "a", "--reason", reason]).fails(2, "error: ").err.contains("say why"));

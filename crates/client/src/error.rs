@@ -78,6 +78,13 @@ impl Error {
         Self(Box::new(v1::Problem { file: file.into(), line, key: key.into(), reason, ..told }))
     }
 
+    /// A line of a file that is damaged.
+    pub fn damaged(file: &str, line: u64, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        let told = v1::Problem::of(Code::Corrupt, format!("{file}: {reason}"));
+        Self(Box::new(v1::Problem { file: file.into(), line: Some(line), reason, ..told }))
+    }
+
     /// An error with its code and its words.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self(Box::new(v1::Problem::of(code, message)))

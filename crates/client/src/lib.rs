@@ -41,6 +41,7 @@ mod session;
 pub mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod trail;
 mod watch;
 
 pub use address::{Address, Endpoints};
@@ -55,6 +56,7 @@ pub use lock::Lock;
 pub use look::Listing;
 pub use meter::Meter;
 pub use session::Opened;
+pub use trail::{Exporting, Trail, Wanted};
 pub use watch::{Happened, Watch, Watched};
 
 /// Until when a holder may act, what ends its lease, what follows, and the order in which a successor begins.

@@ -110,8 +110,8 @@ impl Client {
         Ok(told.deadlocks.into_iter().map(Into::into).collect())
     }
 
-    /// The remembered ends of a resource, latest first.
-    pub async fn history(&self, resource: &str, most: u32) -> Result<Vec<EndedBody>, Error> {
+    /// The ends of a resource that the grantor still has in memory, latest first. What is kept for good is in the trail.
+    pub async fn ends(&self, resource: &str, most: u32) -> Result<Vec<EndedBody>, Error> {
         checked(Name::parse(resource))?;
         let ask = v1::HistoryRequest { resource: resource.into(), most };
         let send = |mut to: To, ask| async move { to.history(ask).await };

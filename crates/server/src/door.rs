@@ -1,5 +1,6 @@
 //! One port for everything: gRPC, HTTP, health and figures, with a bound on all that a connection may cost.
 
+mod body;
 mod connection;
 mod refused;
 
@@ -8,10 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{Request, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::http::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -32,13 +30,20 @@ pub struct Bounds {
     pub connections: usize,
     /// By when the head of a request has come, and the next one's on a connection that is kept.
     pub header_timeout: Duration,
+    /// By when its body has come, or the first message of a stream.
+    pub body_timeout: Duration,
     /// How long a peer may leave what it is sent unread.
     pub write_timeout: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { connections: 10_000, header_timeout: Duration::from_secs(10), write_timeout: Duration::from_secs(30) }
+        Self {
+            connections: 10_000,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(20),
+            write_timeout: Duration::from_secs(30),
+        }
     }
 }
 
@@ -53,22 +58,33 @@ const TOLD_TO_GO: usize = 64;
 /// How long such a one may take to ask, and to hear it.
 const GO: Duration = Duration::from_secs(2);
 
-/// Serves until told to close.
+/// Whether the doors are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doors {
+    /// Everybody may come in.
+    Open,
+    /// Nobody comes in, and whoever is inside is told what is left to tell.
+    Closing,
+    /// Nobody is inside any more.
+    Cut,
+}
+
+/// Serves until told to close, and then until everybody has left.
 pub async fn serve(
     listener: TcpListener,
     api: Api,
     bounds: Bounds,
     room: Arc<Room>,
-    mut closed: watch::Receiver<bool>,
+    mut doors: watch::Receiver<Doors>,
 ) {
     let anteroom = Room::new(TOLD_TO_GO);
-    let (inside, outside) = (router(api.clone()), refused::full(room.clone(), api));
+    let (inside, outside) = (router(api.clone(), bounds), refused::full(room.clone(), api));
     let graceful = GracefulShutdown::new();
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => accepted,
             // The sender goes away with the server; that closes the doors too.
-            _ = closed.wait_for(|closed| *closed) => break,
+            _ = doors.wait_for(|doors| *doors >= Doors::Closing) => break,
         };
         let (stream, _) = match stream {
             Ok(accepted) => accepted,
@@ -81,8 +97,12 @@ pub async fn serve(
         };
         if let Some(place) = room.enter() {
             let talk = talk(stream, inside.clone(), bounds, graceful.watcher());
+            let mut doors = doors.clone();
             tokio::spawn(async move {
-                talk.await;
+                tokio::select! {
+                    () = talk => {}
+                    _ = doors.wait_for(|doors| *doors >= Doors::Cut) => {}
+                }
                 drop(place);
             });
         } else if let Some(place) = anteroom.enter() {
@@ -94,6 +114,7 @@ pub async fn serve(
             });
         }
     }
+    drop(listener);
     graceful.shutdown().await;
 }
 
@@ -112,36 +133,15 @@ async fn talk(stream: TcpStream, router: Router, bounds: Bounds, watcher: Watche
 }
 
 /// Everything that is served.
-pub fn router(api: Api) -> Router {
-    let calls = LeaseholdServer::new(Calls(api.clone()))
+pub fn router(api: Api, bounds: Bounds) -> Router {
+    let calls = LeaseholdServer::new(Calls(api.clone(), bounds.body_timeout))
         .max_decoding_message_size(leasehold_wire::MESSAGE_BYTES)
         .max_encoding_message_size(4 * leasehold_wire::MESSAGE_BYTES);
     let grpc = tonic::service::Routes::new(calls).into_axum_router();
-    Router::new()
-        .route("/healthz", get(|| async { "alive\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .merge(crate::api::routes())
+    crate::api::routes()
         .with_state(api.clone())
         .merge(grpc)
         .fallback(refused::unknown)
+        .layer(axum::middleware::from_fn_with_state(bounds.body_timeout, body::whole))
         .layer(axum::middleware::from_fn_with_state(api, refused::typed))
-}
-
-/// Ready when a turn answers.
-async fn ready(State(api): State<Api>) -> Response {
-    match tokio::time::timeout(Duration::from_secs(2), api.look(|grantor| grantor.time())).await {
-        Ok(Ok(_)) => "ready\n".into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "no turn has answered for two seconds\n").into_response(),
-    }
-}
-
-async fn metrics(State(api): State<Api>) -> Response {
-    match api.look(|grantor| grantor.status()).await {
-        Ok(status) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], api.meter.text(&status)).into_response()
-        }
-        Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem.message).into_response(),
-    }
 }

@@ -58,12 +58,12 @@ struct FieldLabel {
 
 /// The fields that are counted by name. What a caller makes up is counted together: labels are bounded too.
 const FIELDS: &str = "\
-    access answer ask at_expiry authority body by cache capacity charter delay delivery drain drain_ms event \
-    grace handoff held hello holder how idempotency-key interval_ms key lease lease-token lease-token-seen \
-    leases max_attempts max_hold method most must_understand number numbers path payload preemption prefix \
-    priority progress query rate_error_ppm reason receipt renewal renewals request resource resources rung \
-    secret sequence session shared slot slots starts_from style targets token ttl ttl_ms uncommitted units veto \
-    visibility wait why";
+    access after answer ask at_expiry authority before body by cache capacity charter content-type delay delivery \
+    drain drain_ms event from grace handoff held hello holder how idempotency-key interval_ms key lease lease-token \
+    lease-token-seen leases max_attempts max_hold method min_position most must_understand number numbers \
+    oldest_first path payload preemption prefix priority progress query rate_error_ppm reason receipt renewal \
+    renewals request resource resources rung secret sequence session shared slot slots starts_from style targets \
+    token ttl ttl_ms uncommitted units veto visibility wait why";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WhyLabel {

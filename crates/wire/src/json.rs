@@ -8,6 +8,7 @@ mod charter;
 mod event;
 mod problem;
 mod told;
+mod trail;
 mod view;
 
 pub use ask::{
@@ -20,11 +21,14 @@ pub use charter::{
 };
 pub use event::EventBody;
 pub use problem::{PROBLEM_TYPE, ProblemBody};
-pub use told::{CurrentBody, GrantBody, SessionBody};
+pub use told::{CurrentBody, DoneBody, GrantBody, SessionBody, SessionStateBody};
+pub use trail::{EntryBody, ProofBody, TrailBody};
 pub use view::{
     CycleMemberBody, DeadlockBody, EndedBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,
     UsageRowBody, WaiterBody,
 };
+
+use std::fmt::Write;
 
 use serde::de::DeserializeOwned;
 
@@ -57,6 +61,14 @@ fn quoted(said: &str) -> Option<&str> {
 fn refused(field: String, reason: String) -> Box<v1::Problem> {
     let message = format!("{field}: {reason}");
     Box::new(v1::Problem { field, reason, ..v1::Problem::of(Code::InvalidArgument, message) })
+}
+
+/// Bytes as people write them.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes all");
+        text
+    })
 }
 
 /// A wire number as the core's word; empty where nothing was said.

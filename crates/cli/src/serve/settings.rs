@@ -1,17 +1,22 @@
 //! How a server is set up: by flags, by a file, by default, in this order.
 
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use leasehold::duration::Lasting;
 use leasehold::{Address, Error};
-use leasehold_core::limits::{TTL_MAX_DEFAULT, TTL_MAX_EVER, TTL_MIN};
+use leasehold_core::limits::TTL_MAX_DEFAULT;
+use leasehold_server::keep::Keep;
 use leasehold_server::server::Settings;
-use serde::de::{Deserialize, Deserializer, Error as _};
+use leasehold_server::trail::Retention;
 
 use super::log::{Format, Words};
+use super::size::Size;
+use super::spelled::{
+    BATCHES_MOST, CONNECTIONS_MOST, advertised, batches, counted, log_size, longest_ttl, spelled, spelled_address,
+    spelled_age, spelled_log_size, spelled_trail_size, spelled_ttl, trail_age, trail_size,
+};
 use crate::file;
 
 /// What may be given, as a flag or as a key of a file: one list for both.
@@ -47,6 +52,22 @@ pub struct Given {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=CONNECTIONS_MOST))]
     #[serde(deserialize_with = "counted")]
     pub connections: Option<u32>,
+    /// A snapshot is taken when the log behind the newest has so many bytes [default: 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = log_size)]
+    #[serde(deserialize_with = "spelled_log_size")]
+    pub log_bytes: Option<Size>,
+    /// Or so many batches: appends that were synced together [default: 1048576]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=BATCHES_MOST))]
+    #[serde(deserialize_with = "batches")]
+    pub log_batches: Option<u64>,
+    /// How much of the audit trail is kept; the oldest goes first [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = trail_size)]
+    #[serde(deserialize_with = "spelled_trail_size")]
+    pub trail_bytes: Option<Size>,
+    /// How long the audit trail is kept; without, only its size bounds it
+    #[arg(long, value_name = "DURATION", value_parser = trail_age)]
+    #[serde(deserialize_with = "spelled_age")]
+    pub trail_age: Option<Lasting>,
     /// How to log: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     #[serde(deserialize_with = "spelled")]
@@ -57,8 +78,8 @@ pub struct Given {
     pub log_level: Option<Words>,
 }
 
-/// More connections than a process has file handles for help nobody.
-const CONNECTIONS_MOST: i64 = 1_000_000;
+/// Parts of a trail, so that a small trail has several too.
+const PARTS: u64 = 8;
 
 /// Which journal somebody asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,38 +112,6 @@ impl FromStr for Journal {
     }
 }
 
-fn longest_ttl(text: &str) -> Result<Lasting, String> {
-    let ttl: Lasting = text.parse().map_err(|error| format!("{error}"))?;
-    if (TTL_MIN..=TTL_MAX_EVER).contains(&ttl.millis()) {
-        return Ok(ttl);
-    }
-    let (least, most) = (Lasting::from_millis(TTL_MIN), Lasting::from_millis(TTL_MAX_EVER));
-    Err(format!("from {least} to {most}, not {ttl}; write it like 10m"))
-}
-
-fn advertised(text: &str) -> Result<Address, String> {
-    Address::parse(text).map_err(|error| error.message().trim_start_matches("addr: ").to_owned())
-}
-
-fn spelled<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Option<T>, D::Error> {
-    String::deserialize(from)?.parse().map(Some).map_err(D::Error::custom)
-}
-
-fn spelled_ttl<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Lasting>, D::Error> {
-    longest_ttl(&String::deserialize(from)?).map(Some).map_err(D::Error::custom)
-}
-
-fn spelled_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Address>, D::Error> {
-    advertised(&String::deserialize(from)?).map(Some).map_err(D::Error::custom)
-}
-
-fn counted<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    match u32::deserialize(from)? {
-        count if (1..=CONNECTIONS_MOST).contains(&i64::from(count)) => Ok(Some(count)),
-        count => Err(D::Error::custom(format!("from 1 to {CONNECTIONS_MOST}, not {count}; write it like 10000"))),
-    }
-}
-
 impl Given {
     /// What a file says.
     pub fn read(path: &Path) -> Result<Self, Error> {
@@ -140,6 +129,10 @@ impl Given {
             accept_copy: self.accept_copy.or(other.accept_copy),
             max_ttl: self.max_ttl.or(other.max_ttl),
             connections: self.connections.or(other.connections),
+            log_bytes: self.log_bytes.or(other.log_bytes),
+            log_batches: self.log_batches.or(other.log_batches),
+            trail_bytes: self.trail_bytes.or(other.trail_bytes),
+            trail_age: self.trail_age.or(other.trail_age),
             log: self.log.or(other.log),
             log_level: self.log_level.or(other.log_level),
         }
@@ -159,6 +152,10 @@ pub struct Chosen {
     /// Whether somebody asked for that ttl.
     pub max_ttl_given: bool,
     pub connections: u32,
+    pub log_bytes: Size,
+    pub log_batches: u64,
+    pub trail_bytes: Size,
+    pub trail_age: Option<Lasting>,
     pub log: Format,
     pub log_level: Words,
 }
@@ -186,9 +183,29 @@ impl Chosen {
             max_ttl: given.max_ttl.unwrap_or(Lasting::from_millis(TTL_MAX_DEFAULT)),
             max_ttl_given: given.max_ttl.is_some(),
             connections: given.connections.unwrap_or(usual.bounds.connections as u32),
+            log_bytes: given.log_bytes.unwrap_or(Size(usual.keep.log_bytes)),
+            log_batches: given.log_batches.unwrap_or(usual.keep.log_batches),
+            trail_bytes: given.trail_bytes.unwrap_or(Size(usual.keep.trail.bytes)),
+            trail_age: given.trail_age,
             log: given.log.unwrap_or(Format::Text),
             log_level: given.log_level.unwrap_or(Words::Info),
         })
+    }
+
+    /// How much is kept of the past.
+    pub fn keep(&self) -> Keep {
+        let usual = Retention::default();
+        let trail = Retention {
+            bytes: self.trail_bytes.0,
+            age_ms: self.trail_age.map(Lasting::millis),
+            part_bytes: usual.part_bytes.min(self.trail_bytes.0 / PARTS),
+        };
+        Keep {
+            log_bytes: self.log_bytes.0,
+            log_batches: self.log_batches,
+            trail,
+            note: |line| tracing::warn!("{line}"),
+        }
     }
 
     /// Every setting by its key, as people read it.
@@ -207,8 +224,15 @@ impl Chosen {
             ("accept_copy", self.accept_copy.to_string()),
             ("max_ttl", self.max_ttl.to_string()),
             ("connections", self.connections.to_string()),
+            ("log_bytes", self.log_bytes.to_string()),
+            ("log_batches", self.log_batches.to_string()),
+            ("trail_bytes", self.trail_bytes.to_string()),
+            ("trail_age", self.trail_age.map_or_else(|| "unbounded".to_owned(), |age| age.to_string())),
             ("log", self.log.word().to_owned()),
             ("log_level", self.log_level.word().to_owned()),
         ]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,7 +64,7 @@ async fn a_field_that_a_caller_makes_up_gets_no_counter_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_path_a_method_and_a_query_that_nobody_serves_are_problems_too() {
+async fn a_path_and_a_method_that_nobody_serves_are_problems_too() {
     let mut doors = open().await;
     let path = refused("NOT_FOUND", "", "nothing is served under this path");
     doors.http("no such path", "GET /v2/leases", "", "", path).await;
@@ -73,12 +73,89 @@ async fn a_path_a_method_and_a_query_that_nobody_serves_are_problems_too() {
     let verb = refused("NOT_FOUND", "", "acquire, renew, release");
     doors.http("no such verb", "POST /v1/leases/jobs/a:steal", "", "{}", verb).await;
     doors.http("no verb", "POST /v1/leases/jobs/a", "", "{}", verb).await;
-    let query = refused("INVALID_ARGUMENT", "query", "");
-    doors.http("no such question", "GET /v1/leases?prefx=a", "", "", query).await;
-    doors.http("less than nothing", "GET /v1/leases?most=-1", "", "", query).await;
     let large = format!(r#"{{"holder":"{}"}}"#, "x".repeat(leasehold_wire::MESSAGE_BYTES));
     let (status, answer) = doors.http.ask(ACQUIRE, "", &large).await;
     assert_eq!(status, 429, "{answer}");
     assert!(answer.contains("RESOURCE_EXHAUSTED") && answer.contains("1048576"), "{answer}");
+    doors.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_is_read_strictly() {
+    let invalid = |field, says| refused("INVALID_ARGUMENT", field, says);
+    let table = [
+        ("less than nothing", "GET /v1/leases?most=-1", invalid("most", "invalid digit")),
+        ("more than can be counted", "GET /v1/leases?from=4294967296", invalid("from", "too large")),
+        ("a word for a number", "GET /v1/history?before=yesterday", invalid("before", "invalid digit")),
+        ("a number for a word", "GET /v1/history?oldest_first=1", invalid("oldest_first", "`true` or `false`")),
+        ("one key twice", "GET /v1/leases?prefix=a&prefix=b", invalid("prefix", "duplicate field")),
+        ("half an escape", "GET /v1/leases?prefix=%f", invalid("query", "%25")),
+        ("no escape", "GET /v1/leases?prefix=100%", invalid("query", "%25")),
+        ("not UTF-8", "GET /v1/leases?prefix=%ff", invalid("query", "UTF-8")),
+        ("not UTF-8 in a key", "GET /v1/leases?%c3%28=1", invalid("query", "UTF-8")),
+        ("no number of a token", "GET /v1/holders/w1?after=x", invalid("after", "token number")),
+    ];
+    let mut doors = open().await;
+    for (what, request, expected) in table {
+        doors.http(what, request, "", "", expected).await;
+    }
+    // What a caller makes up is named to the caller, and counted together.
+    for (request, body) in [
+        ("GET /v1/leases?prefx=a", ""),
+        ("GET /v1/backup?prefx=a", ""),
+        ("POST /v1/leases/jobs/a:acquire?prefx=a", r#"{"holder":"w","ttl":"60s"}"#),
+        ("POST /v1/sessions?prefx", r#"{"holder":"w","ttl":"60s"}"#),
+        ("DELETE /v1/charters/jobs?prefx=a", ""),
+    ] {
+        let (status, answer) = doors.http.ask(request, "", body).await;
+        assert_eq!(status, 400, "{request}: {answer}");
+        assert!(answer.contains(r#""field":"prefx""#) && answer.contains("unknown field"), "{request}: {answer}");
+    }
+    let (_, figures) = doors.http.ask("GET /metrics", "", "").await;
+    assert!(figures.contains(r#"leasehold_bad_input_total{code="INVALID_ARGUMENT",field="other"} 5"#), "{figures}");
+    assert!(figures.contains("leasehold_held 0\n") && figures.contains("leasehold_sessions 1\n"), "{figures}");
+    let (status, _) = doors.http.ask("GET /v1/leases?prefix=w%C3%B6rter%2Fa&most=1&", "", "").await;
+    assert_eq!(status, 200, "what is written well is taken");
+    doors.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_of_another_type_than_json_is_refused() {
+    let body = r#"{"holder":"w","ttl":"60s"}"#;
+    let kind = |says| refused("INVALID_ARGUMENT", "content-type", says);
+    let table = [
+        ("XML", "content-type: text/xml\r\n", kind("application/json")),
+        ("text", "content-type: text/plain\r\n", kind("application/json")),
+        ("a form with files", "content-type: multipart/form-data; boundary=x\r\n", kind("application/json")),
+        ("nothing", "content-type: \r\n", kind("application/json")),
+        ("another charset", "content-type: application/json; charset=latin1\r\n", kind("UTF-8")),
+        ("gRPC", "content-type: application/grpc\r\n", kind("application/json")),
+        ("two types", "content-type: application/json\r\ncontent-type: text/xml\r\n", kind("twice")),
+    ];
+    let mut doors = open().await;
+    for (what, headers, expected) in table {
+        doors.http(what, ACQUIRE, headers, body, expected).await;
+    }
+    let kinds = ["application/json", "Application/JSON; charset=\"UTF-8\"", "application/x-www-form-urlencoded"];
+    for (at, kind) in kinds.into_iter().enumerate() {
+        let request = format!("POST /v1/leases/{at}:acquire");
+        let (status, answer) = doors.http.ask(&request, &format!("content-type: {kind}\r\n"), body).await;
+        assert_eq!(status, 200, "{kind}: {answer}");
+    }
+    doors.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_header_that_comes_twice_is_refused() {
+    let mut doors = open().await;
+    let token = doors.take("jobs/a", 60_000).await.token;
+    let other = doors.take("jobs/b", 60_000).await.token;
+    let twice = |name: &str, one: &str, two: &str| format!("{name}: {one}\r\n{name}: {two}\r\n");
+    let renew = "POST /v1/leases/jobs/a:renew";
+    let tokens = refused("INVALID_ARGUMENT", "lease-token", "twice");
+    doors.http("two tokens", renew, &twice("Lease-Token", &token, &other), "", tokens).await;
+    let keys = refused("INVALID_ARGUMENT", "idempotency-key", "twice");
+    let headers = format!("Lease-Token: {token}\r\n{}", twice("Idempotency-Key", "0.0:1", "0.0:2"));
+    doors.http("two keys", renew, &headers, "", keys).await;
     doors.running.stop().await;
 }

@@ -1,11 +1,9 @@
 //! What a holder is told in JSON: grants, renewals and sessions.
 
-use std::fmt::Write;
-
 use leasehold_core::lease::{Reason, Rung, State};
 use serde::{Deserialize, Serialize};
 
-use super::{maybe_word, word};
+use super::{hex, maybe_word, word};
 use crate::{lease_id, session_id, v1};
 
 /// A lease as granted. The token is the text that fences take.
@@ -128,12 +126,6 @@ impl std::fmt::Debug for SessionBody {
 
 impl From<v1::Welcome> for SessionBody {
     fn from(from: v1::Welcome) -> Self {
-        let hex = |bytes: &[u8]| {
-            bytes.iter().fold(String::new(), |mut text, byte| {
-                write!(text, "{byte:02x}").expect("a string takes all");
-                text
-            })
-        };
         Self {
             session: session_id(from.session).to_string(),
             secret: (!from.secret.is_empty()).then(|| hex(&from.secret)),
@@ -145,4 +137,24 @@ impl From<v1::Welcome> for SessionBody {
             incarnation: from.incarnation,
         }
     }
+}
+
+/// A session as renewed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionStateBody {
+    /// Its id.
+    pub session: String,
+    /// How long a renewal of the session lasts.
+    pub ttl_ms: u64,
+    /// How long the session lives unless renewed.
+    pub remaining_ms: u64,
+}
+
+/// It is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DoneBody {
+    /// Always true.
+    pub done: bool,
 }

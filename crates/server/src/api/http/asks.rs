@@ -1,22 +1,23 @@
 //! What changes something: each request becomes the message that a stream would carry.
 
-use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use leasehold_core::command::{Answer as Decided, Request};
 use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
-    AcquireBody, CapacityBody, CheckBody, CurrentBody, FreeBody, GrantBody, HandoffBody, OpenBody, ReleaseBody,
-    RenewBody, RevokeBody, SessionBody, SetCharterBody, WaiveBody,
+    AcquireBody, CapacityBody, CheckBody, CurrentBody, DoneBody, FreeBody, GrantBody, HandoffBody, OpenBody,
+    ReleaseBody, RenewBody, RevokeBody, SessionBody, SessionStateBody, SetCharterBody, WaiveBody,
 };
 use leasehold_wire::v1::request::Ask;
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{Code, problem, session_bits, v1, welcome};
 
-use super::told::{At, Problem, Told, marks, read, token};
-use crate::api::{Api, stopping};
+use super::heard::{Nothing, Question, Sent, marks, token};
+use super::told::{At, Problem, Told};
+use super::verbs::{OfLease, OfSession};
+use crate::api::{Api, unanswered};
 use crate::inbox::Body;
 use crate::secret;
 
@@ -24,32 +25,37 @@ use crate::secret;
 pub async fn lease(
     State(api): State<Api>,
     Path(path): Path<String>,
+    _: Question<Nothing>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Sent,
 ) -> Result<Response, Problem> {
-    let (name, verb) = path.rsplit_once(':').ok_or_else(|| unknown_verb(""))?;
+    let (name, word) = path.rsplit_once(':').unwrap_or((&path, ""));
+    let verb = OfLease::from_word(word).ok_or_else(|| no_such_verb("/v1/leases/NAME", word, &OfLease::WORDS))?;
     let ask = match verb {
-        "acquire" => read::<AcquireBody>(&body)?.ask(name)?,
-        "renew" => {
-            let mut body = read::<RenewBody>(&body)?;
+        OfLease::Acquire => body.read::<AcquireBody>()?.ask(name)?,
+        OfLease::Renew => {
+            let mut body = body.read::<RenewBody>()?;
             token(&headers, &mut body.token)?;
             body.ask(name)?
         }
-        "release" => {
-            let mut body = read::<ReleaseBody>(&body)?;
+        OfLease::Release => {
+            let mut body = body.read::<ReleaseBody>()?;
             token(&headers, &mut body.token)?;
             body.ask(name)
         }
-        "check" => {
-            let mut body = read::<CheckBody>(&body)?;
+        OfLease::Check => {
+            let mut body = body.read::<CheckBody>()?;
             token(&headers, &mut body.token)?;
             body.ask(name)
         }
-        "handoff" => read::<HandoffBody>(&body)?.ask(name)?,
-        "revoke" => read::<RevokeBody>(&body)?.ask(name)?,
-        "free" => read::<FreeBody>(&body)?.ask(name),
-        "capacity" => read::<CapacityBody>(&body)?.ask(name),
-        _ => return Err(unknown_verb(verb)),
+        OfLease::Handoff => {
+            let mut body = body.read::<HandoffBody>()?;
+            token(&headers, &mut body.token)?;
+            body.ask(name)?
+        }
+        OfLease::Revoke => body.read::<RevokeBody>()?.ask(name)?,
+        OfLease::Free => body.read::<FreeBody>()?.ask(name),
+        OfLease::Capacity => body.read::<CapacityBody>()?.ask(name),
     };
     let marks = marks(&headers, &api.issuer)?;
     let holder = holder_of(&ask);
@@ -68,21 +74,26 @@ fn holder_of(ask: &Ask) -> String {
     }
 }
 
-fn unknown_verb(verb: &str) -> Problem {
-    let verbs = "acquire, renew, release, check, handoff, revoke, free or capacity";
-    let shown: String = verb.chars().filter(|c| !c.is_control()).take(32).collect();
+fn no_such_verb(at: &str, word: &str, verbs: &[&str]) -> Problem {
+    let shown: String = word.chars().filter(|c| !c.is_control()).take(32).collect();
+    let verbs = verbs.join(", ");
     let told =
-        v1::Problem::of(Code::NotFound, format!("no such verb {shown:?}; POST to /v1/leases/NAME:VERB with {verbs}"));
+        v1::Problem::of(Code::NotFound, format!("no such verb {shown:?}; POST to {at}:VERB with one of {verbs}"));
     v1::Problem { about: "verb".into(), ..told }.into()
 }
 
 fn done(position: u64) -> Response {
-    At::new(serde_json::json!({ "done": true }), position).into_response()
+    At::new(DoneBody { done: true }, position).into_response()
 }
 
 /// `POST /v1/sessions`.
-pub async fn open_session(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Told<SessionBody> {
-    let open = read::<OpenBody>(&body)?.open();
+pub async fn open_session(
+    State(api): State<Api>,
+    _: Question<Nothing>,
+    headers: HeaderMap,
+    body: Sent,
+) -> Told<SessionBody> {
+    let open = body.read::<OpenBody>()?.open();
     let drawn = secret::draw();
     let request = Request { tag: 0, id: None, shown: marks(&headers, &api.issuer)?.seen };
     match api.ask(request, Body::Open(open, drawn), api.caller()).await?.answer {
@@ -90,7 +101,7 @@ pub async fn open_session(State(api): State<Api>, headers: HeaderMap, body: Byte
             At::told(api.look_from(0, move |grantor| welcome(&grant, Some(drawn), &grantor.status())).await?)
         }
         Decided::Refused(refusal) => Err(problem(&refusal).into()),
-        _ => Err(stopping().into()),
+        _ => Err(unanswered().into()),
     }
 }
 
@@ -98,26 +109,22 @@ pub async fn open_session(State(api): State<Api>, headers: HeaderMap, body: Byte
 pub async fn session(
     State(api): State<Api>,
     Path(path): Path<String>,
+    _: Question<Nothing>,
     headers: HeaderMap,
+    _: Sent,
 ) -> Result<Response, Problem> {
-    let (id, verb) = path.rsplit_once(':').unwrap_or((&path, ""));
+    let (id, word) = path.rsplit_once(':').unwrap_or((&path, ""));
+    let verb = OfSession::from_word(word).ok_or_else(|| no_such_verb("/v1/sessions/ID", word, &OfSession::WORDS))?;
     let id: SessionId = id.parse().map_err(|_| Refusal::Invalid { field: "session", reason: "it looks like 17.0" })?;
     let session = Some(session_bits(id));
     let ask = match verb {
-        "renew" => Ask::RenewSession(v1::RenewSession { session, known: None }),
-        "close" => Ask::CloseSession(v1::CloseSession { session }),
-        _ => {
-            let told = v1::Problem::of(Code::NotFound, "POST to /v1/sessions/ID:renew or /v1/sessions/ID:close");
-            return Err(v1::Problem { about: "verb".into(), ..told }.into());
-        }
+        OfSession::Renew => Ask::RenewSession(v1::RenewSession { session, known: None }),
+        OfSession::Close => Ask::CloseSession(v1::CloseSession { session }),
     };
     match api.call(marks(&headers, &api.issuer)?, ask).await? {
         (Answer::Session(state), at) => {
-            let body = serde_json::json!({
-                "session": id.to_string(),
-                "ttl_ms": state.ttl_ms,
-                "remaining_ms": state.remaining_ms,
-            });
+            let (ttl_ms, remaining_ms) = (state.ttl_ms, state.remaining_ms);
+            let body = SessionStateBody { session: id.to_string(), ttl_ms, remaining_ms };
             Ok(At::new(body, at).into_response())
         }
         (Answer::Refused(problem), at) => Ok(Problem(problem).at(at)),
@@ -129,10 +136,11 @@ pub async fn session(
 pub async fn set_charter(
     State(api): State<Api>,
     Path(prefix): Path<String>,
+    _: Question<Nothing>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Sent,
 ) -> Result<Response, Problem> {
-    let body = read::<SetCharterBody>(&body)?;
+    let body = body.read::<SetCharterBody>()?;
     let charter = Some(leasehold_wire::charter(&body.charter.read()?));
     let prefix = if prefix == "*" { String::new() } else { prefix };
     let ask = Ask::SetCharter(Box::new(v1::SetCharter { prefix, charter, why: body.reason }));
@@ -151,7 +159,7 @@ pub struct Why {
 pub async fn remove_charter(
     State(api): State<Api>,
     Path(prefix): Path<String>,
-    Query(why): Query<Why>,
+    Question(why): Question<Why>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let prefix = if prefix == "*" { String::new() } else { prefix };
@@ -159,8 +167,13 @@ pub async fn remove_charter(
 }
 
 /// `POST /v1/quarantine:waive`.
-pub async fn waive(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result<Response, Problem> {
-    let ask = read::<WaiveBody>(&body)?.ask();
+pub async fn waive(
+    State(api): State<Api>,
+    _: Question<Nothing>,
+    headers: HeaderMap,
+    body: Sent,
+) -> Result<Response, Problem> {
+    let ask = body.read::<WaiveBody>()?.ask();
     plain(&api, &headers, ask).await
 }
 

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, StreamExt};
 use leasehold_core::refusal::Refusal;
@@ -13,6 +13,7 @@ use leasehold_wire::json::{
 use leasehold_wire::{event, read_charter, v1};
 use serde::Deserialize;
 
+use super::heard::Question;
 use super::told::{At, Problem, Told};
 use crate::api::Api;
 
@@ -28,7 +29,7 @@ pub struct Page {
 }
 
 /// `GET /v1/leases?prefix=&from=&most=&min_position=`.
-pub async fn list(State(api): State<Api>, Query(page): Query<Page>) -> Told<ResourcesBody> {
+pub async fn list(State(api): State<Api>, Question(page): Question<Page>) -> Told<ResourcesBody> {
     let Page { prefix, from, most, min_position } = page;
     At::told(api.list(v1::ListRequest { prefix, from, most, min_position }).await?)
 }
@@ -44,7 +45,7 @@ pub struct Least {
 pub async fn show(
     State(api): State<Api>,
     Path(resource): Path<String>,
-    Query(Least { min_position }): Query<Least>,
+    Question(Least { min_position }): Question<Least>,
 ) -> Told<ResourceBody> {
     At::told(api.show(v1::ShowRequest { resource, min_position }).await?)
 }
@@ -61,7 +62,7 @@ pub struct After {
 pub async fn held_by(
     State(api): State<Api>,
     Path(holder): Path<String>,
-    Query(After { after, most }): Query<After>,
+    Question(After { after, most }): Question<After>,
 ) -> Told<Vec<LeaseBody>> {
     let after = match after.as_str() {
         "" => 0,
@@ -83,7 +84,7 @@ pub struct From {
 pub async fn waiters(
     State(api): State<Api>,
     Path(resource): Path<String>,
-    Query(From { from, most }): Query<From>,
+    Question(From { from, most }): Question<From>,
 ) -> Told<Vec<WaiterBody>> {
     let (seen, position) = api.waiters(v1::WaitersRequest { resource, from, most }).await?;
     Ok(At::all(seen.waiters, position))
@@ -100,14 +101,14 @@ pub struct Most {
 pub async fn ends(
     State(api): State<Api>,
     Path(resource): Path<String>,
-    Query(Most { most }): Query<Most>,
+    Question(Most { most }): Question<Most>,
 ) -> Told<Vec<EndedBody>> {
     let (seen, position) = api.ends(v1::HistoryRequest { resource, most }).await?;
     Ok(At::all(seen.ended, position))
 }
 
 /// `GET /v1/deadlocks?most=`.
-pub async fn deadlocks(State(api): State<Api>, Query(Most { most }): Query<Most>) -> Told<Vec<DeadlockBody>> {
+pub async fn deadlocks(State(api): State<Api>, Question(Most { most }): Question<Most>) -> Told<Vec<DeadlockBody>> {
     let (seen, position) = api.deadlocks(v1::DeadlocksRequest { most }).await?;
     Ok(At::all(seen.deadlocks, position))
 }
@@ -122,14 +123,14 @@ pub struct Whose {
 }
 
 /// `GET /v1/usage?holder=&after=&most=`.
-pub async fn usage(State(api): State<Api>, Query(whose): Query<Whose>) -> Told<Vec<UsageBody>> {
+pub async fn usage(State(api): State<Api>, Question(whose): Question<Whose>) -> Told<Vec<UsageBody>> {
     let Whose { holder, after, most } = whose;
     let (seen, position) = api.usage(v1::UsageRequest { holder, after, most }).await?;
     Ok(At::all(seen.holders, position))
 }
 
 /// `GET /v1/status?min_position=`.
-pub async fn status(State(api): State<Api>, Query(Least { min_position }): Query<Least>) -> Told<StatusBody> {
+pub async fn status(State(api): State<Api>, Question(Least { min_position }): Question<Least>) -> Told<StatusBody> {
     At::told(api.status(min_position).await?)
 }
 
@@ -143,7 +144,7 @@ pub struct Chartered {
 }
 
 /// `GET /v1/charters?resource=&after=&most=`.
-pub async fn charters(State(api): State<Api>, Query(which): Query<Chartered>) -> Told<Vec<CharterEntryBody>> {
+pub async fn charters(State(api): State<Api>, Question(which): Question<Chartered>) -> Told<Vec<CharterEntryBody>> {
     let Chartered { resource, after, most } = which;
     let (seen, position) = api.charters(v1::ChartersRequest { resource, after, most }).await?;
     let entry = |entry: v1::CharterEntry| -> Result<CharterEntryBody, Refusal> {
@@ -164,7 +165,7 @@ pub struct Watched {
 /// `GET /v1/events?prefix=`: events as they happen, each under the journal position it depends on.
 pub async fn events(
     State(api): State<Api>,
-    Query(watched): Query<Watched>,
+    Question(watched): Question<Watched>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let events = api.watch(watched.prefix).map(|seen| {
         let seen = match seen {

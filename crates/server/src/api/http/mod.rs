@@ -1,38 +1,101 @@
 //! HTTP and JSON, for people, curl and other languages: `POST /v1/leases/{name}:verb`, and looks by GET.
 
 mod asks;
+mod health;
+mod heard;
 mod looks;
 mod past;
 mod told;
+mod verbs;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use axum::handler::Handler;
+use axum::routing::{self, MethodRouter};
 
-use super::Api;
+use super::{Api, openapi};
+pub use heard::{Nothing, Question};
 pub use told::{Problem, Refused};
+use verbs::{OfLease, OfSession};
 
-/// Everything under `/v1`.
+/// One method at one path.
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    /// What may stand behind the last colon; nothing where there is none.
+    verbs: Vec<&'static str>,
+    handler: MethodRouter<Api>,
+}
+
+impl Route {
+    fn get<T: 'static>(path: &'static str, handler: impl Handler<T, Api>) -> Self {
+        Self { method: "get", path, verbs: Vec::new(), handler: routing::get(handler) }
+    }
+
+    fn post<T: 'static>(path: &'static str, handler: impl Handler<T, Api>) -> Self {
+        Self { method: "post", path, verbs: Vec::new(), handler: routing::post(handler) }
+    }
+
+    fn put<T: 'static>(path: &'static str, handler: impl Handler<T, Api>) -> Self {
+        Self { method: "put", path, verbs: Vec::new(), handler: routing::put(handler) }
+    }
+
+    fn delete<T: 'static>(path: &'static str, handler: impl Handler<T, Api>) -> Self {
+        Self { method: "delete", path, verbs: Vec::new(), handler: routing::delete(handler) }
+    }
+
+    fn with(self, verbs: &[&'static str]) -> Self {
+        Self { verbs: verbs.to_vec(), ..self }
+    }
+
+    /// The paths as a description has them, one for each verb.
+    fn paths(&self) -> Vec<String> {
+        let plain = self.path.replace("{*", "{");
+        match self.verbs.as_slice() {
+            [] => vec![plain],
+            verbs => verbs.iter().map(|verb| format!("{plain}:{verb}")).collect(),
+        }
+    }
+}
+
+/// Everything that is served over HTTP.
+fn table() -> Vec<Route> {
+    vec![
+        Route::get("/v1/leases", looks::list),
+        Route::post("/v1/leases/{*name}", asks::lease).with(&OfLease::WORDS),
+        Route::get("/v1/leases/{*name}", looks::show),
+        Route::post("/v1/sessions", asks::open_session),
+        Route::post("/v1/sessions/{*session}", asks::session).with(&OfSession::WORDS),
+        Route::get("/v1/events", looks::events),
+        Route::get("/v1/holders/{holder}", looks::held_by),
+        Route::get("/v1/waiters/{*name}", looks::waiters),
+        Route::get("/v1/ends/{*name}", looks::ends),
+        Route::get("/v1/history", past::all),
+        Route::get("/v1/history/{*name}", past::history),
+        Route::get("/v1/trail", past::export),
+        Route::get("/v1/trail:verify", past::verify),
+        Route::get("/v1/deadlocks", looks::deadlocks),
+        Route::get("/v1/usage", looks::usage),
+        Route::get("/v1/status", looks::status),
+        Route::get("/v1/charters", looks::charters),
+        Route::put("/v1/charters/{*prefix}", asks::set_charter),
+        Route::delete("/v1/charters/{*prefix}", asks::remove_charter),
+        Route::post("/v1/quarantine:waive", asks::waive),
+        Route::get("/v1/backup", past::backup),
+        Route::get("/v1/openapi.json", openapi::told),
+        Route::get("/healthz", health::alive),
+        Route::get("/readyz", health::ready),
+        Route::get("/metrics", health::metrics),
+    ]
+}
+
+/// Everything that is served over HTTP, as one router.
 pub fn routes() -> Router<Api> {
-    Router::new()
-        .route("/v1/leases", get(looks::list))
-        .route("/v1/leases/{*name}", post(asks::lease).get(looks::show))
-        .route("/v1/sessions", post(asks::open_session))
-        .route("/v1/sessions/{*session}", post(asks::session))
-        .route("/v1/events", get(looks::events))
-        .route("/v1/holders/{holder}", get(looks::held_by))
-        .route("/v1/waiters/{*name}", get(looks::waiters))
-        .route("/v1/ends/{*name}", get(looks::ends))
-        .route("/v1/history", get(past::all))
-        .route("/v1/history/{*name}", get(past::history))
-        .route("/v1/trail", get(past::export))
-        .route("/v1/trail:verify", get(past::verify))
-        .route("/v1/deadlocks", get(looks::deadlocks))
-        .route("/v1/usage", get(looks::usage))
-        .route("/v1/status", get(looks::status))
-        .route("/v1/charters", get(looks::charters))
-        .route("/v1/charters/{*prefix}", axum::routing::put(asks::set_charter).delete(asks::remove_charter))
-        .route("/v1/quarantine:waive", post(asks::waive))
-        .route("/v1/backup", get(past::backup))
-        .layer(DefaultBodyLimit::max(leasehold_wire::MESSAGE_BYTES))
+    let routes = table().into_iter().fold(Router::new(), |router, route| router.route(route.path, route.handler));
+    routes.layer(DefaultBodyLimit::max(leasehold_wire::MESSAGE_BYTES))
+}
+
+/// The same as methods and paths, as they are described.
+pub fn served() -> Vec<(&'static str, String)> {
+    table().iter().flat_map(|route| route.paths().into_iter().map(|path| (route.method, path))).collect()
 }

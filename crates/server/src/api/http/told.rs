@@ -1,17 +1,13 @@
 //! Answers as JSON, refusals as problems.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use leasehold_core::refusal::Refusal;
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, Key, LEASE_TOKEN, POSITION, TOKEN_SEEN};
+use leasehold_wire::headers::POSITION;
 use leasehold_wire::json::{PROBLEM_TYPE, ProblemBody};
-use leasehold_wire::{Issuer, problem, read_shown, v1};
+use leasehold_wire::{problem, v1};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-use crate::api::Marks;
 
 /// A refusal on its way out.
 pub struct Problem(pub Box<v1::Problem>);
@@ -93,45 +89,3 @@ impl<T: Serialize> IntoResponse for At<T> {
 
 /// An answer, or a problem.
 pub type Told<T> = Result<At<T>, Problem>;
-
-/// Reads a body, strictly.
-pub fn read<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
-    leasehold_wire::json::read(bytes).map_err(Problem)
-}
-
-/// What stands in the headers of a request.
-pub fn marks(headers: &HeaderMap, issuer: &Issuer) -> Result<Marks, Problem> {
-    let key = match text(headers, IDEMPOTENCY_KEY)? {
-        None => None,
-        Some(key) => Some(Key::parse(key).map_err(|_| Refusal::Invalid {
-            field: IDEMPOTENCY_KEY,
-            reason: "<session>:<sequence>, as in 17.0:42; without a session there is no retry protection",
-        })?),
-    };
-    let seen = read_shown(text(headers, TOKEN_SEEN)?.unwrap_or_default(), issuer)?;
-    Ok(Marks { key, seen })
-}
-
-/// The token in the header, or in the body; two that differ are refused.
-pub fn token(headers: &HeaderMap, body: &mut String) -> Result<(), Problem> {
-    let Some(header) = text(headers, LEASE_TOKEN)? else {
-        return Ok(());
-    };
-    if !body.is_empty() && body != header {
-        return Err(
-            Refusal::Invalid { field: LEASE_TOKEN, reason: "differs from the token in the body; send one" }.into()
-        );
-    }
-    *body = header.to_owned();
-    Ok(())
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Problem> {
-    match headers.get(name) {
-        None => Ok(None),
-        Some(value) => match value.to_str() {
-            Ok(text) => Ok(Some(text)),
-            Err(_) => Err(Refusal::Invalid { field: name, reason: "plain text" }.into()),
-        },
-    }
-}
