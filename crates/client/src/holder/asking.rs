@@ -106,7 +106,9 @@ impl Line {
                 match answer {
                     // Nobody waits for it, so it is not asked for again.
                     Err(_) if pending.cancelled => self.give_actor_back(acquiring.actor),
-                    Err(error) if pending.moved && error.code() == Some(Code::Cancelled) => self.acquire_again(now, acquiring),
+                    Err(error) if pending.moved && error.code() == Some(Code::Cancelled) => {
+                        self.acquire_again(now, acquiring)
+                    }
                     answer => self.acquired(now, sent, acquiring, answer),
                 }
             }

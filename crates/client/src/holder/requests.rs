@@ -113,7 +113,8 @@ impl Requests {
         self.make_way();
         while let Some(target) = self.next_cancel() {
             let cancel = Command::Cancel { session, sequence: target };
-            let pending = Pending::nobodys(leasehold_wire::ask(&cancel).expect("a stream asks for it"), Purpose::Cancel);
+            let pending =
+                Pending::nobodys(leasehold_wire::ask(&cancel).expect("a stream asks for it"), Purpose::Cancel);
             if !room.take(batch, self.next + 1, &pending.message) {
                 return;
             }
@@ -204,7 +205,8 @@ impl Requests {
     pub(super) fn dropped(&mut self, key: u64) -> Option<Pending> {
         if let Some(sequence) = self.keys.get(&key).copied() {
             let pending = self.sent.get_mut(&sequence)?;
-            let first = matches!(pending.purpose, Purpose::Acquire(_)) && !std::mem::replace(&mut pending.cancelled, true);
+            let first =
+                matches!(pending.purpose, Purpose::Acquire(_)) && !std::mem::replace(&mut pending.cancelled, true);
             if first && !pending.moved {
                 self.cancels.insert(sequence);
             }
