@@ -78,7 +78,7 @@ async fn a_revoked_guard_is_told_at_once() {
     let server = Server::start();
     let client = client(&server, "w1");
     let guard = acquire(&client, "a").await;
-    server.run(&["revoke", "a", "--why", "a test", "--yes"]).ok();
+    server.run(&["revoke", "a", "--reason", "a test"]).ok();
     assert_eq!(guard.lost().await, Loss::Ended(Reason::Operator));
     let refused = guard.release().await.expect_err("it is not ours any more").into_error();
     assert_eq!(refused.lost(), Some(Reason::Operator));
