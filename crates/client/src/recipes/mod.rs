@@ -1,0 +1,18 @@
+//! Leases shaped for a purpose, one file each. What each promises and what it does not stands in `docs/recipes.md`.
+
+pub mod delivery;
+pub mod leader;
+pub mod lock;
+pub mod reservation;
+pub mod shard;
+
+/// Waits for what other threads do, with a generous bound.
+#[cfg(test)]
+#[track_caller]
+fn until(mut happened: impl FnMut() -> bool) {
+    let over = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !happened() {
+        assert!(std::time::Instant::now() < over, "it never happened");
+        std::thread::yield_now();
+    }
+}
