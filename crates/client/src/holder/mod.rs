@@ -113,6 +113,11 @@ impl Handle {
         Ok(Asked { handle: self.clone(), key, told, read, settled: false })
     }
 
+    /// An error once the thread has ended: nobody sleeps or asks here any more.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.inbox.is_over() { Err(gone()) } else { Ok(()) }
+    }
+
     /// Ends the session and the thread.
     pub(crate) async fn close(self: Arc<Self>) -> Result<(), Error> {
         let (tell, told) = reply();

@@ -1,9 +1,12 @@
-//! Leases shaped for a purpose, one file each. What each promises and what it does not stands in `docs/recipes.md`.
+//! Leases shaped for a purpose, one small file each. `docs/recipes.md` says what each promises and what it does not.
 
+pub mod cache;
 pub mod delivery;
 pub mod leader;
 pub mod lock;
+pub mod pin;
 pub mod reservation;
+pub mod session;
 pub mod shard;
 
 /// Waits for what other threads do, with a generous bound.

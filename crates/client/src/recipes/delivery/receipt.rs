@@ -123,6 +123,7 @@ impl Delivery {
     pub async fn keep<W: Future>(&self, work: W) -> Result<W::Output, Error> {
         let mut work = pin!(work);
         loop {
+            self.handle.check()?;
             let left = self.left();
             if left.is_zero() {
                 return Err(lost(Loss::Ended(Reason::Ttl)));

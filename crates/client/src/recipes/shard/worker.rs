@@ -62,6 +62,7 @@ impl Worker {
             if let Some(gained) = self.gained.pop_front() {
                 return Ok(gained);
             }
+            self.handle.check()?;
             if self.handle.clock.now() >= self.due {
                 self.due = self.handle.clock.now().plus_millis(millis(self.of.look));
                 match self.turn().await {
