@@ -96,15 +96,16 @@ fn one_who_stays_comes_back_after_expiry_and_never_after_a_revocation() {
         }))
     });
     until(|| times.load(Ordering::SeqCst) == 1);
+    // It may be back so soon that it expires twice.
     grantor.expire("db/a");
     until(|| {
         grantor.advance(Duration::from_millis(50));
-        times.load(Ordering::SeqCst) == 2
+        times.load(Ordering::SeqCst) >= 2 && found(&grantor, "a") == 1
     });
-    assert_eq!(found(&grantor, "a"), 1);
     grantor.revoke("db/a").expect("it is held");
     let why = stay.join().expect("it ended");
     assert_eq!(why.lost(), Some(Reason::Operator));
+    let before = times.load(Ordering::SeqCst);
     grantor.advance(2 * TTL);
-    assert_eq!((times.load(Ordering::SeqCst), found(&grantor, "a")), (2, 0));
+    assert_eq!((times.load(Ordering::SeqCst), found(&grantor, "a")), (before, 0));
 }
