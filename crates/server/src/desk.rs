@@ -150,6 +150,16 @@ impl Desk {
         }
     }
 
+    /// Whether what stands under this mark renews.
+    pub fn renews(&self, mark: u64) -> bool {
+        use v1::request::Ask::{Renew, RenewSession};
+        match self.waiting.get(mark as usize).and_then(Option::as_ref) {
+            Some(Waiting::Many { .. }) => true,
+            Some(Waiting::One { body: Body::Ask(ask), .. }) => matches!(**ask, Renew(_) | RenewSession(_)),
+            _ => false,
+        }
+    }
+
     /// Remembers who asked for many renewals.
     pub fn many(&mut self, to: Arc<Outbox>, sequence: u64, numbers: Vec<u64>) -> u64 {
         let told = Renewals::new(sequence, numbers.len());

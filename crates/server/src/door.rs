@@ -59,6 +59,7 @@ pub async fn serve(
     mut closed: watch::Receiver<bool>,
 ) {
     let anteroom = Room::new(TOLD_TO_GO);
+    let meter = api.meter.clone();
     let (inside, outside) = (router(api.clone()), refused::full(room.clone(), api));
     let graceful = GracefulShutdown::new();
     loop {
@@ -78,9 +79,10 @@ pub async fn serve(
         };
         if let Some(place) = room.enter() {
             let talk = talk(stream, inside.clone(), bounds, graceful.watcher());
+            let open = meter.open();
             tokio::spawn(async move {
                 talk.await;
-                drop(place);
+                drop((place, open));
             });
         } else if let Some(place) = anteroom.enter() {
             let talk = talk(stream, outside.clone(), bounds, graceful.watcher());
@@ -89,6 +91,8 @@ pub async fn serve(
                 let _ = tokio::time::timeout(GO, talk).await;
                 drop(place);
             });
+        } else {
+            meter.refused().limit("connections");
         }
     }
     graceful.shutdown().await;

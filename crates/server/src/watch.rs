@@ -1,7 +1,5 @@
 //! Those who watch: every event with its resource, told when it is durable.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use leasehold_core::command::{Event, Notice};
 use leasehold_core::grantor::Grantor;
 use tokio::sync::broadcast;
@@ -25,12 +23,11 @@ pub struct Seen {
 /// Everybody who watches.
 pub struct Watchers {
     events: broadcast::Sender<Seen>,
-    missed: AtomicUsize,
 }
 
 impl Default for Watchers {
     fn default() -> Self {
-        Self { events: broadcast::Sender::new(UNREAD), missed: AtomicUsize::new(0) }
+        Self { events: broadcast::Sender::new(UNREAD) }
     }
 }
 
@@ -43,11 +40,6 @@ impl Watchers {
     /// Whether anybody watches.
     pub fn any(&self) -> bool {
         self.events.receiver_count() > 0
-    }
-
-    /// Counts events that a watcher read too slowly for.
-    pub fn missed(&self, events: u64) {
-        self.missed.fetch_add(events as usize, Ordering::Relaxed);
     }
 
     /// Tells what a turn brought. Names are looked up only if somebody watches.

@@ -111,18 +111,17 @@ impl Api {
     /// Everything that happens under a prefix, from now on. Whoever reads too slowly is told that it missed something, and
     /// nothing after that.
     pub fn watch(&self, prefix: String) -> impl Stream<Item = Result<Seen, v1::Problem>> + Send + use<> {
-        let watchers = self.watchers.clone();
-        let watching = Some((self.watchers.watch(), prefix, watchers));
+        let watching = Some((self.watchers.watch(), prefix, self.meter.clone()));
         futures::stream::unfold(watching, |watching| async move {
-            let (mut events, prefix, watchers) = watching?;
+            let (mut events, prefix, meter) = watching?;
             loop {
                 match events.recv().await {
                     Ok(seen) if covers(&prefix, &seen.resource) => {
-                        return Some((Ok(seen), Some((events, prefix, watchers))));
+                        return Some((Ok(seen), Some((events, prefix, meter))));
                     }
                     Ok(_) => {}
                     Err(RecvError::Lagged(missed)) => {
-                        watchers.missed(missed);
+                        meter.events_missed(missed);
                         return Some((Err(missed_some(missed)), None));
                     }
                     Err(RecvError::Closed) => return None,
