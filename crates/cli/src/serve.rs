@@ -1,6 +1,7 @@
 //! `leasehold serve`: a grantor on this machine, durable in a directory.
 
 mod log;
+mod memory;
 mod notify;
 mod reload;
 pub mod settings;
@@ -42,6 +43,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Outcome {
+    memory::give_back();
     let mut flags = args.given.clone();
     if args.ephemeral {
         flags.journal = Some(Journal::Here(Kept::Memory));

@@ -83,7 +83,7 @@ fn many_sessions_end() {
 
     let mut world = World::new();
     for n in 0..10 {
-        let open = OpenSession { holder: "one of ten", ttl_ms: TTL, secret: [7; 32], waits_only: false };
+        let open = OpenSession { holder: "one of ten", ttl_ms: TTL, secret: [7; 32].into(), waits_only: false };
         let session = world.opened_session(open);
         carry(&mut world, session, n * 100_000..(n + 1) * 100_000);
     }

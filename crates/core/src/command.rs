@@ -1,8 +1,10 @@
 //! What may be asked of a grantor: the typed command, where a caller's rights will be checked.
 
 mod answer;
+mod secret;
 
 pub use answer::*;
+pub use secret::Secret;
 
 use crate::charter::Charter;
 pub use crate::charter::Style;
@@ -63,7 +65,7 @@ pub enum Command<'a> {
         /// The session.
         session: SessionId,
         /// The secret it was opened with.
-        secret: [u8; 32],
+        secret: Secret,
     },
     /// Extend a session and all that rides on it.
     RenewSession {
@@ -94,6 +96,13 @@ pub enum Command<'a> {
         session: SessionId,
         /// The waiting request's sequence.
         sequence: u64,
+    },
+    /// Whoever listened to a wait has gone, and nobody can ask for it again: it has no request id (W3).
+    Withdraw {
+        /// The waiting request's session.
+        session: SessionId,
+        /// The driver's mark of the waiting request.
+        tag: u64,
     },
     /// Extend a lease: compare and set on holder, token and deadline.
     Renew(Renew<'a>),
@@ -209,6 +218,7 @@ impl Command<'_> {
                 | Self::Reconcile { .. }
                 | Self::CloseSession { .. }
                 | Self::Cancel { .. }
+                | Self::Withdraw { .. }
                 | Self::Release(_)
                 | Self::Progress { .. }
                 | Self::Revoke(_)
@@ -227,7 +237,7 @@ pub struct OpenSession<'a> {
     /// How long a renewal lasts.
     pub ttl_ms: u64,
     /// Random bytes drawn by the driver; only their digest is kept.
-    pub secret: [u8; 32],
+    pub secret: Secret,
     /// Whether it only carries waits: what it is granted then lives by its own ttl and token.
     pub waits_only: bool,
 }

@@ -72,9 +72,13 @@ pub const STALLS_KEPT: usize = 1 << 12;
 /// Bytes of ends that one Tick puts on record; the rest follows next turn.
 pub const TICK_BYTES: usize = 256 * 1_024;
 /// Timers that one Tick looks at.
-pub const TICK_TIMERS: usize = 1 << 13;
+pub const TICK_TIMERS: usize = 1 << 10;
+/// Bytes on record from which on one Tick makes no further offer; the rest follows next turn.
+pub const OFFER_BYTES: usize = 4 << 20;
+/// Bytes that one request may put on record.
+pub const STEP_BYTES: usize = 96 << 20;
 /// Freed resources that one Tick offers to their waiters.
-pub const TICK_OFFERS: usize = 1 << 14;
+pub const TICK_OFFERS: usize = 1 << 11;
 /// Edges of the wait-for graph that one step walks.
 pub const EDGES_PER_STEP: usize = 1 << 14;
 /// Leases of an actor that are looked at to see whether anybody waits for it; one with more is always walked.
@@ -134,6 +138,7 @@ const _: () = assert!(TTL_MIN >= 10 * RENEW_GAP_MIN, "the shortest lease has roo
 const _: () = assert!(TTL_MAX_DEFAULT <= TTL_MAX_EVER);
 const _: () = assert!(TTL_MAX_EVER * 4 < u32::MAX as u64, "a 32-bit stamp tells deadline, credit and drain apart");
 const _: () = assert!(IDLE_RECORD_EVERY >= TURN_EVERY);
+const _: () = assert!(TICK_BYTES < OFFER_BYTES && OFFER_BYTES < STEP_BYTES, "ends leave room for offers");
 const _: () = assert!(CYCLE_TOLD >= 2);
 const _: () = assert!((WAITERS_PER_SESSION as usize) < WAITERS);
 const _: () = assert!((LEASES_PER_SESSION as usize) < LEASES);

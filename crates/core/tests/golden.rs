@@ -299,7 +299,15 @@ fn cluster() -> (Vec<Vec<u8>>, Vec<u8>) {
     let full =
         Terms { max_hold_ms: Some(500_000), progress_ms: Some(9_000), metadata: b"at 10.0.0.1", ..Terms::DEFAULT };
     let commands: Vec<(Option<u64>, Command<'_>)> = vec![
-        (None, Command::OpenSession(OpenSession { holder: "app", ttl_ms: 20_000, secret: [1; 32], waits_only: false })),
+        (
+            None,
+            Command::OpenSession(OpenSession {
+                holder: "app",
+                ttl_ms: 20_000,
+                secret: [1; 32].into(),
+                waits_only: false,
+            }),
+        ),
         (None, Command::Acquire(Acquire::exclusive("jobs/settle", "worker-1", 10_000))),
         (Some(1), in_session("db/primary", Access::Exclusive, full)),
         (Some(2), in_session("jobs/settle", Access::Exclusive, waits)),

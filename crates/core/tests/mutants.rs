@@ -192,7 +192,7 @@ fn batches_are_chained() -> Result<(), String> {
 /// X2: a client that acknowledges nothing is refused before it fills the memory.
 fn requests_are_bounded() -> Result<(), String> {
     let (mut grantor, _, _) = one_grant();
-    let open = OpenSession { holder: "app", ttl_ms: 60_000, secret: [1; 32], waits_only: false };
+    let open = OpenSession { holder: "app", ttl_ms: 60_000, secret: [1; 32].into(), waits_only: false };
     grantor.step(AT, &Input::Asked(Request::tagged(2), Command::OpenSession(open)));
     let session = SessionId { slot: 0, reuse: 0 };
     for sequence in 1..=limits::REQUESTS_PER_SESSION as u64 + 1 {

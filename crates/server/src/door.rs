@@ -1,5 +1,6 @@
 //! One port for everything: gRPC, HTTP, health and figures, with a bound on all that a connection may cost.
 
+mod body;
 mod connection;
 mod refused;
 
@@ -29,13 +30,20 @@ pub struct Bounds {
     pub connections: usize,
     /// By when the head of a request has come, and the next one's on a connection that is kept.
     pub header_timeout: Duration,
+    /// By when its body has come, or the first message of a stream.
+    pub body_timeout: Duration,
     /// How long a peer may leave what it is sent unread.
     pub write_timeout: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { connections: 10_000, header_timeout: Duration::from_secs(10), write_timeout: Duration::from_secs(30) }
+        Self {
+            connections: 10_000,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(20),
+            write_timeout: Duration::from_secs(30),
+        }
     }
 }
 
@@ -50,23 +58,34 @@ const TOLD_TO_GO: usize = 64;
 /// How long such a one may take to ask, and to hear it.
 const GO: Duration = Duration::from_secs(2);
 
-/// Serves until told to close.
+/// Whether the doors are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doors {
+    /// Everybody may come in.
+    Open,
+    /// Nobody comes in, and whoever is inside is told what is left to tell.
+    Closing,
+    /// Nobody is inside any more.
+    Cut,
+}
+
+/// Serves until told to close, and then until everybody has left.
 pub async fn serve(
     listener: TcpListener,
     api: Api,
     bounds: Bounds,
     room: Arc<Room>,
-    mut closed: watch::Receiver<bool>,
+    mut doors: watch::Receiver<Doors>,
 ) {
     let anteroom = Room::new(TOLD_TO_GO);
     let meter = api.meter.clone();
-    let (inside, outside) = (router(api.clone()), refused::full(room.clone(), api));
+    let (inside, outside) = (router(api.clone(), bounds), refused::full(room.clone(), api));
     let graceful = GracefulShutdown::new();
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => accepted,
             // The sender goes away with the server; that closes the doors too.
-            _ = closed.wait_for(|closed| *closed) => break,
+            _ = doors.wait_for(|doors| *doors >= Doors::Closing) => break,
         };
         let (stream, _) = match stream {
             Ok(accepted) => accepted,
@@ -80,8 +99,12 @@ pub async fn serve(
         if let Some(place) = room.enter() {
             let talk = talk(stream, inside.clone(), bounds, graceful.watcher());
             let open = meter.open();
+            let mut doors = doors.clone();
             tokio::spawn(async move {
-                talk.await;
+                tokio::select! {
+                    () = talk => {}
+                    _ = doors.wait_for(|doors| *doors >= Doors::Cut) => {}
+                }
                 drop((place, open));
             });
         } else if let Some(place) = anteroom.enter() {
@@ -95,6 +118,7 @@ pub async fn serve(
             meter.refused().limit("connections");
         }
     }
+    drop(listener);
     graceful.shutdown().await;
 }
 
@@ -113,8 +137,8 @@ async fn talk(stream: TcpStream, router: Router, bounds: Bounds, watcher: Watche
 }
 
 /// Everything that is served.
-pub fn router(api: Api) -> Router {
-    let calls = LeaseholdServer::new(Calls(api.clone()))
+pub fn router(api: Api, bounds: Bounds) -> Router {
+    let calls = LeaseholdServer::new(Calls(api.clone(), bounds.body_timeout))
         .max_decoding_message_size(leasehold_wire::MESSAGE_BYTES)
         .max_encoding_message_size(4 * leasehold_wire::MESSAGE_BYTES);
     let grpc = tonic::service::Routes::new(calls).into_axum_router();
@@ -122,5 +146,6 @@ pub fn router(api: Api) -> Router {
         .with_state(api.clone())
         .merge(grpc)
         .fallback(refused::unknown)
+        .layer(axum::middleware::from_fn_with_state(bounds.body_timeout, body::whole))
         .layer(axum::middleware::from_fn_with_state(api, refused::typed))
 }

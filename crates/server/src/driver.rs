@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use leasehold_core::command::{Answer, Command, Held, Input, Renew, Reply, Request, Which};
 use leasehold_core::grantor::{Grantor, Output};
-use leasehold_core::limits::{TURN_EVERY, TURN_NORMAL};
+use leasehold_core::ids::SessionId;
+use leasehold_core::limits::{OFFER_BYTES, STEP_BYTES, TURN_EVERY, TURN_NORMAL};
 use leasehold_core::time::Now;
 use leasehold_core::token::Number;
-use leasehold_wire::Asked;
+use leasehold_wire::{Asked, Code, v1};
 
 use crate::api::Api;
 use crate::clock;
-use crate::desk::Desk;
-use crate::inbox::{Ask, Body, Drained, Inbox, Look, Renewals, Tell};
-use crate::journal::{Confirmed, Fault, Journal, Kept, Room};
+use crate::desk::{Desk, Item, To};
+use crate::inbox::{Ask, Body, Drained, Inbox, Renewals, Tell};
+use crate::journal::file::SEGMENT_BYTES;
+use crate::journal::{BATCH_BYTES, Confirmed, Fault, Journal, Kept, Room};
 use crate::keep::Keeping;
 use crate::meter::Meter;
 use crate::watch::Watchers;
@@ -31,6 +33,8 @@ pub struct Driver<J> {
     drained: Drained,
     output: Output,
     told: Vec<Tell>,
+    /// What those who are still connected hear at the end.
+    why: v1::Problem,
 }
 
 /// Why a driver stopped. Whatever was not told by then never will be.
@@ -51,30 +55,39 @@ impl<J: Journal> Driver<J> {
             grantor,
             journal,
             inbox: api.inbox.clone(),
-            desk: Desk::default(),
+            desk: Desk::new(api.inbox.clone()),
             watchers: api.watchers.clone(),
             meter: api.meter.clone(),
             keeping: api.keeping.clone(),
             drained: Drained::default(),
             output: Output::default(),
             told: Vec::new(),
+            why: stopping("the server has failed; what was not answered may have happened or not"),
         }
     }
 
     /// Takes turns until it is stopped.
     pub async fn run(mut self) -> Stopped {
-        loop {
+        let stopped = loop {
             match self.turn().await {
                 Ok(true) => {}
-                Ok(false) => return Stopped::Asked,
-                Err(stopped) => return stopped,
+                Ok(false) => break Stopped::Asked,
+                Err(stopped) => break stopped,
             }
+        };
+        match stopped {
+            Stopped::Asked => self.why = stopping("the server is being stopped; come back with the session's secret"),
+            Stopped::Fenced => self.why = stopping("another server has taken the journal; ask that one"),
+            Stopped::Failed(_) => {}
         }
+        stopped
     }
 
     /// One turn. While the journal syncs, inputs gather: the group commit is free.
     async fn turn(&mut self) -> Result<bool, Stopped> {
-        self.inbox.wait(self.patience());
+        if self.drained.is_empty() {
+            self.inbox.wait(self.patience());
+        }
         self.let_in();
         self.inbox.drain(&mut self.drained);
         let room = self.journal.room().map_err(Stopped::Failed)?;
@@ -90,7 +103,7 @@ impl<J: Journal> Driver<J> {
         self.keep().await?;
         self.tell();
         self.meter.turn_ended(began, late.max(self.grantor.overdue()));
-        Ok(!self.drained.stopping)
+        Ok(!(self.drained.stopping && self.drained.is_empty()))
     }
 
     /// How long nothing may happen before a turn is due anyway.
@@ -100,9 +113,10 @@ impl<J: Journal> Driver<J> {
     }
 
     /// After standing still, what was asked meanwhile still lies at the kernel's door, and whoever was told late is about to
-    /// ask: they are let in before anything ends (L12).
+    /// ask: they are let in before anything ends (L12). Ends that are left over from the last turn are no standing still.
     fn let_in(&self) {
-        let late = Meter::lateness(&self.grantor, clock::now().instant);
+        let due = self.grantor.next_deadline().expect("a driver's grantor serves").max(self.grantor.last_turn());
+        let late = clock::now().instant.millis_since(due);
         if late > TURN_NORMAL - TURN_EVERY {
             std::thread::sleep(Duration::from_millis((late / 4).clamp(TURN_EVERY, LET_IN_MOST)));
         }
@@ -110,11 +124,33 @@ impl<J: Journal> Driver<J> {
 
     fn step_all(&mut self, now: Now) {
         let mut drained = std::mem::take(&mut self.drained);
+        for held in drained.given_back.drain(..) {
+            self.grantor.step(now, &Input::Asked(Request::tagged(NOBODY), Command::Release(held)));
+        }
         drained.renewals.drain(..).for_each(|renewals| self.step_renewals(now, renewals));
-        drained.asks.drain(..).for_each(|ask| self.step_ask(now, ask));
+        while self.grantor.to_record() < TURN_BYTES
+            && let Some(ask) = drained.asks.pop_front()
+        {
+            self.step_ask(now, ask);
+        }
+        drained.left.drain(..).for_each(|(session, mark)| self.step_left(now, session, mark));
         // A look sees what this turn has decided, and is told when that is durable.
-        drained.looks.drain(..).for_each(|look: Look| self.told.push(look(&self.grantor)));
+        let until = std::time::Instant::now() + LOOKING;
+        while let Some(look) = drained.looks.pop_front() {
+            self.told.push(look(&self.grantor));
+            if std::time::Instant::now() > until {
+                break;
+            }
+        }
         self.drained = drained;
+    }
+
+    fn step_left(&mut self, now: Now, session: SessionId, mark: u64) {
+        // The mark may be another's by now.
+        if self.desk.is_gone(mark) {
+            let withdraw = Command::Withdraw { session, tag: mark };
+            self.grantor.step(now, &Input::Asked(Request::tagged(NOBODY), withdraw));
+        }
     }
 
     fn step_renewals(&mut self, now: Now, renewals: Renewals) {
@@ -130,8 +166,11 @@ impl<J: Journal> Driver<J> {
     }
 
     fn step_ask(&mut self, now: Now, ask: Ask) {
-        let Ask { request, body, caller, to } = ask;
-        let tag = self.desk.one(to, body);
+        let Ask { request, body, caller, to, seat, .. } = ask;
+        let tag = self.desk.one(to, &request, body);
+        if seat.is_some_and(|seat| !seat.take(tag)) {
+            return self.desk.forget(tag);
+        }
         let request = Request { tag, ..request };
         let body = self.desk.body(tag).expect("just entered");
         let refused = match body {
@@ -208,7 +247,36 @@ impl<J: Journal> Driver<J> {
     }
 }
 
+impl<J> Drop for Driver<J> {
+    /// However it ends, nobody waits for it any more.
+    fn drop(&mut self) {
+        self.watchers.close();
+        let asks = self.inbox.close().asks.into_iter().chain(self.drained.asks.drain(..));
+        for ask in asks {
+            if let To::Stream(outbox, _) = ask.to {
+                outbox.tell(Item::Goodbye(Box::new(self.why.clone())));
+            }
+        }
+        self.desk.farewell(&self.why);
+    }
+}
+
+fn stopping(message: &str) -> v1::Problem {
+    v1::Problem::of(Code::Unavailable, message)
+}
+
+/// Bytes on record from which on a turn steps no further request. What a turn wants kept fits into what the journal has
+/// ready, so that a full disk never stops a turn that was begun with room (V4).
+const TURN_BYTES: usize = 2 << 20;
+/// How long one turn looks; the other looks wait for the next.
+const LOOKING: Duration = Duration::from_millis(5);
+/// A mark under which nobody waits.
+const NOBODY: u64 = u64::MAX;
 /// The longest that a late turn waits for what was asked meanwhile, in milliseconds.
 const LET_IN_MOST: u64 = 500;
 /// How often a full disk is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(100);
+
+const _: () = assert!(TURN_BYTES < OFFER_BYTES, "requests leave room for offers");
+const _: () = assert!(4 * (TURN_BYTES + OFFER_BYTES) as u64 <= SEGMENT_BYTES, "a turn fits into the reserve");
+const _: () = assert!(TURN_BYTES + STEP_BYTES + OFFER_BYTES < BATCH_BYTES, "a journal takes every turn");

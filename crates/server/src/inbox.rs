@@ -1,69 +1,28 @@
-//! What waits for the next turn, in two lanes, so that a flood of new requests does not starve renewals.
+//! What waits for the next turn, in lanes, so that a flood of new requests does not starve renewals.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+mod ask;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use leasehold_core::command::Request;
+use leasehold_core::command::Held;
 use leasehold_core::grantor::Grantor;
-use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_wire::{Caller, v1};
+use leasehold_core::ids::SessionId;
+use tokio::sync::Semaphore;
 
-use crate::desk::{Outbox, To};
+pub use ask::{Ask, Body, Renewals, Seat};
 
 /// Requests that one turn takes from the lane of everything but renewals; the rest waits for the next.
 pub const TURN_ASKS: usize = 4_096;
-/// Requests that may wait in all. Beyond it callers are told to come again.
+/// Requests that may wait in all, a large one counting as several. Beyond it single callers are told to come again, and
+/// from streams nothing more is read until there is room.
 pub const WAITING: usize = 1 << 17;
-
-/// One request on its way to a turn. It owns what its command borrows.
-pub struct Ask {
-    /// Its id, and the highest token that the caller has seen. The driver sets the mark.
-    pub request: Request,
-    /// What is asked.
-    pub body: Body,
-    /// Who asks.
-    pub caller: Caller,
-    /// Where the answer goes.
-    pub to: To,
-}
-
-/// What is asked, as it came in.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Body {
-    /// Anything that is asked inside of a session or without one.
-    Ask(Box<v1::request::Ask>),
-    /// A new session, with the secret that was drawn for it.
-    Open(v1::OpenSession, [u8; 32]),
-    /// A session that goes on.
-    Resume(v1::ResumeSession),
-}
-
-impl Body {
-    /// The resources that grants would be on, in the order they were asked for.
-    pub fn resource(&self, index: usize) -> &str {
-        match self {
-            Self::Ask(ask) => match &**ask {
-                v1::request::Ask::Acquire(acquire) => &acquire.resource,
-                v1::request::Ask::AcquireAll(all) => all.wanted.get(index).map_or("", |wanted| &wanted.resource),
-                _ => "",
-            },
-            Self::Open(..) | Self::Resume(_) => "",
-        }
-    }
-}
-
-/// Many renewals of one connection, answered together.
-pub struct Renewals {
-    /// The connection.
-    pub to: Arc<Outbox>,
-    /// Its session, which must hold what it renews (L5).
-    pub session: SessionId,
-    /// The request's number on it.
-    pub number: u64,
-    /// The leases with the numbers of their tokens.
-    pub leases: Vec<(LeaseId, u64)>,
-}
+/// Renewals that may wait in all. Beyond it nothing more is read from streams that renew; none is refused.
+pub const RENEWALS: usize = 1 << 20;
 
 /// A look at the state. What it returns is run when the look may be told, with the position it depends on (E1).
 pub type Look = Box<dyn FnOnce(&Grantor) -> Tell + Send>;
@@ -71,15 +30,19 @@ pub type Look = Box<dyn FnOnce(&Grantor) -> Tell + Send>;
 /// What tells a look.
 pub type Tell = Box<dyn FnOnce(u64) + Send>;
 
-/// What one turn takes.
+/// What waits for a turn.
 #[derive(Default)]
 pub struct Drained {
     /// Renewals, all of them.
     pub renewals: Vec<Renewals>,
     /// The other requests, as many as a turn takes.
-    pub asks: Vec<Ask>,
+    pub asks: VecDeque<Ask>,
     /// Looks at the state.
-    pub looks: Vec<Look>,
+    pub looks: VecDeque<Look>,
+    /// Marks of waits whose callers have gone, with their sessions.
+    pub left: Vec<(SessionId, u64)>,
+    /// Grants that nobody heard of.
+    pub given_back: Vec<Held<'static>>,
     /// Nothing more will come: finish and stop.
     pub stopping: bool,
 }
@@ -92,64 +55,94 @@ impl Drained {
 
     /// Whether nobody asked for anything.
     pub fn is_empty(&self) -> bool {
-        self.renewals.is_empty() && self.asks.is_empty() && self.looks.is_empty()
+        let asked = !(self.renewals.is_empty() && self.asks.is_empty() && self.looks.is_empty());
+        !asked && self.left.is_empty() && self.given_back.is_empty()
     }
 }
 
 /// The lanes. Many put in, one driver takes out.
-#[derive(Default)]
 pub struct Inbox {
     lanes: Mutex<Drained>,
     arrived: Condvar,
-    waiting: AtomicUsize,
+    /// Room for requests, and for renewals.
+    room: Semaphore,
+    renewals: Semaphore,
     /// Whether the driver sleeps; whoever puts something in wakes it only then.
     sleeps: AtomicBool,
 }
 
-/// The inbox is full: come again.
+impl Default for Inbox {
+    fn default() -> Self {
+        Self {
+            lanes: Mutex::default(),
+            arrived: Condvar::new(),
+            room: Semaphore::new(WAITING),
+            renewals: Semaphore::new(RENEWALS),
+            sleeps: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Why something was not taken; nothing happened then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub enum NotTaken {
+    /// Too much waits already: come again.
+    Full,
+    /// The server is being stopped.
+    Stopping,
+}
 
 impl Inbox {
     /// A request, unless too many wait already.
-    pub fn ask(&self, ask: Ask) -> Result<(), Full> {
-        self.admit(1)?;
-        let mut lanes = self.lanes();
-        lanes.asks.push(ask);
-        self.wake(lanes);
-        Ok(())
+    pub fn ask(&self, ask: Ask) -> Result<(), NotTaken> {
+        self.admit(ask.weight())?;
+        self.put(|lanes| lanes.asks.push_back(ask))
     }
 
-    /// Several requests of one batch.
-    pub fn ask_all(&self, asks: &mut Vec<Ask>) -> Result<(), Full> {
-        self.admit(asks.len())?;
-        let mut lanes = self.lanes();
-        lanes.asks.append(asks);
-        self.wake(lanes);
-        Ok(())
+    /// Several requests of one batch; waits until there is room for them.
+    pub async fn ask_all(&self, asks: Vec<Ask>) -> Result<(), NotTaken> {
+        let weight = asks.iter().map(Ask::weight).fold(0, u32::saturating_add).min(WAITING as u32);
+        self.room.acquire_many(weight).await.map_err(|_| NotTaken::Stopping)?.forget();
+        self.put(|lanes| lanes.asks.extend(asks))
     }
 
-    /// Renewals. They are never refused for want of room: the leases they extend bound them.
-    pub fn renew(&self, renewals: Renewals) {
-        let mut lanes = self.lanes();
-        lanes.renewals.push(renewals);
-        self.wake(lanes);
+    /// Renewals; waits until there is room for them. They are never refused.
+    pub async fn renew(&self, renewals: Renewals) -> Result<(), NotTaken> {
+        let count = renewals.leases.len().min(RENEWALS) as u32;
+        self.renewals.acquire_many(count).await.map_err(|_| NotTaken::Stopping)?.forget();
+        self.put(|lanes| lanes.renewals.push(renewals))
     }
 
     /// A look at the state.
-    pub fn look(&self, look: Look) -> Result<(), Full> {
+    pub fn look(&self, look: Look) -> Result<(), NotTaken> {
         self.admit(1)?;
-        let mut lanes = self.lanes();
-        lanes.looks.push(look);
-        self.wake(lanes);
-        Ok(())
+        self.put(|lanes| lanes.looks.push_back(look))
     }
 
-    /// Ends the service after the turn that takes this.
+    /// Whoever waited under this mark has gone away.
+    pub fn leave(&self, session: SessionId, mark: u64) -> Result<(), NotTaken> {
+        // Each is the end of a request that was admitted: they are bounded by those.
+        self.put(|lanes| lanes.left.push((session, mark)))
+    }
+
+    /// Whoever was granted this has gone away.
+    pub fn give_back(&self, grants: Vec<Held<'static>>) -> Result<(), NotTaken> {
+        self.put(|lanes| lanes.given_back.extend(grants))
+    }
+
+    /// Nothing more is taken; what was taken is done, and then the service ends.
     pub fn stop(&self) {
+        self.room.close();
+        self.renewals.close();
         let mut lanes = self.lanes();
         lanes.stopping = true;
         self.wake(lanes);
+    }
+
+    /// Nothing more is taken, and what was taken comes back: nobody will do it.
+    pub fn close(&self) -> Drained {
+        self.stop();
+        std::mem::replace(&mut *self.lanes(), Drained { stopping: true, ..Drained::default() })
     }
 
     /// Waits until something arrives or the time is over.
@@ -163,26 +156,49 @@ impl Inbox {
         }
     }
 
-    /// Takes what one turn takes.
+    /// Takes what one turn takes, behind what an earlier turn left over.
     pub fn drain(&self, into: &mut Drained) {
         let mut lanes = self.lanes();
+        // A turn leaves no renewal over.
         std::mem::swap(&mut lanes.renewals, &mut into.renewals);
-        std::mem::swap(&mut lanes.looks, &mut into.looks);
-        into.stopping = lanes.stopping;
-        if lanes.asks.len() <= TURN_ASKS {
+        into.left.append(&mut lanes.left);
+        into.given_back.append(&mut lanes.given_back);
+        let before = into.looks.len();
+        into.looks.append(&mut lanes.looks);
+        let mut weight = into.looks.len() - before;
+        let asks = TURN_ASKS.saturating_sub(into.asks.len()).min(lanes.asks.len());
+        if into.asks.is_empty() && asks == lanes.asks.len() {
             std::mem::swap(&mut lanes.asks, &mut into.asks);
         } else {
-            into.asks.extend(lanes.asks.drain(..TURN_ASKS));
+            into.asks.extend(lanes.asks.drain(..asks));
         }
+        into.stopping = lanes.stopping && lanes.is_empty();
         drop(lanes);
-        self.waiting.fetch_sub(into.asks.len() + into.looks.len(), Ordering::Relaxed);
+        weight += into.asks.iter().rev().take(asks).map(|ask| ask.weight() as usize).sum::<usize>();
+        self.room.add_permits(weight.min(WAITING));
+        let renewals = into.renewals.iter().map(|renewals| renewals.leases.len().min(RENEWALS)).sum::<usize>();
+        self.renewals.add_permits(renewals);
     }
 
-    fn admit(&self, more: usize) -> Result<(), Full> {
-        if self.waiting.fetch_add(more, Ordering::Relaxed) + more > WAITING {
-            self.waiting.fetch_sub(more, Ordering::Relaxed);
-            return Err(Full);
+    fn admit(&self, weight: u32) -> Result<(), NotTaken> {
+        use tokio::sync::TryAcquireError::{Closed, NoPermits};
+        match self.room.try_acquire_many(weight) {
+            Ok(permits) => {
+                permits.forget();
+                Ok(())
+            }
+            Err(NoPermits) => Err(NotTaken::Full),
+            Err(Closed) => Err(NotTaken::Stopping),
         }
+    }
+
+    fn put(&self, put: impl FnOnce(&mut Drained)) -> Result<(), NotTaken> {
+        let mut lanes = self.lanes();
+        if lanes.stopping {
+            return Err(NotTaken::Stopping);
+        }
+        put(&mut lanes);
+        self.wake(lanes);
         Ok(())
     }
 

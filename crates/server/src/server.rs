@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::grantor::{Corrupt, Grantor, NotOpened, Opening, Output, Recovered, Restoring};
 use leasehold_core::lease::Rung;
@@ -14,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::api::Api;
+use crate::door::Doors;
 use crate::driver::{Driver, Stopped};
 use crate::inbox::Inbox;
 use crate::journal::{Fault, Journal, Kept, OpenError, Place, Replay};
@@ -114,7 +116,7 @@ pub struct Running {
     api: Api,
     stopped: oneshot::Receiver<Stopped>,
     doors: tokio::task::JoinHandle<()>,
-    closing: tokio::sync::watch::Sender<bool>,
+    closing: tokio::sync::watch::Sender<Doors>,
     keeper: keep::Running,
 }
 
@@ -153,7 +155,7 @@ where
     let keeper = keep::start(journal.shelf(), settings.keep, behind, meter.keep());
     let api = Api { inbox, issuer, watchers, meter, keeping: keeper.keeping().clone() };
     let stopped = drive(Driver::new(grantor, journal, &api));
-    let (closing, closed) = tokio::sync::watch::channel(false);
+    let (closing, closed) = tokio::sync::watch::channel(Doors::Open);
     let room = Room::new(settings.bounds.connections);
     let doors = tokio::spawn(door::serve(listener, api.clone(), settings.bounds, room.clone(), closed));
     let warnings = opened.warnings;
@@ -225,30 +227,39 @@ impl Running {
     pub async fn until(mut self, asked: impl Future<Output = ()>) -> Stopped {
         tokio::select! {
             () = asked => {}
-            why = &mut self.stopped => {
-                let _ = self.closing.send(true);
-                self.close().await;
-                return why.unwrap_or(Stopped::Fenced);
-            }
+            why = &mut self.stopped => return self.close(why.unwrap_or_else(|_| panicked())).await,
         }
         self.stop().await
     }
 
-    /// Stops: no new connections, the last turn taken, everything told.
+    /// Stops: no new connections, everything that was taken done and told, a last word to every stream.
     pub async fn stop(mut self) -> Stopped {
-        let _ = self.closing.send(true);
+        let _ = self.closing.send(Doors::Closing);
         self.api.inbox.stop();
-        let why = (&mut self.stopped).await.unwrap_or(Stopped::Asked);
-        self.close().await;
-        why
+        let why = (&mut self.stopped).await.unwrap_or_else(|_| panicked());
+        self.close(why).await
     }
 
-    /// When this returns nothing holds the journal any more.
-    async fn close(self) {
-        self.doors.abort();
+    /// When this returns nobody is connected, and nothing holds the journal any more.
+    async fn close(mut self, why: Stopped) -> Stopped {
+        let _ = self.closing.send(Doors::Closing);
+        if tokio::time::timeout(CLOSING, &mut self.doors).await.is_err() {
+            tracing::warn!("some connections were cut: they did not take what they were told");
+            let _ = self.closing.send(Doors::Cut);
+            let _ = self.doors.await;
+        }
         let keeper = self.keeper;
         tokio::task::spawn_blocking(move || keeper.stop()).await.expect("stopping a thread does not panic");
+        why
     }
+}
+
+/// How long those who are connected have to take what they were told.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// The thread of the turns ended without a word.
+fn panicked() -> Stopped {
+    Stopped::Failed(Fault::Failed { why: "a turn panicked; this is a fault of the server, see above".to_owned() })
 }
 
 /// Folds what is on record into a state.

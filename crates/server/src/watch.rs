@@ -1,5 +1,7 @@
 //! Those who watch: every event with its resource, told when it is durable.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use leasehold_core::command::{Event, Notice};
 use leasehold_core::grantor::Grantor;
 use tokio::sync::broadcast;
@@ -20,21 +22,40 @@ pub struct Seen {
     pub position: u64,
 }
 
+/// What those who watch hear.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// Something happened.
+    Seen(Seen),
+    /// Nothing more will be told: the server stops.
+    Over,
+}
+
 /// Everybody who watches.
 pub struct Watchers {
-    events: broadcast::Sender<Seen>,
+    events: broadcast::Sender<Heard>,
+    over: AtomicBool,
 }
 
 impl Default for Watchers {
     fn default() -> Self {
-        Self { events: broadcast::Sender::new(UNREAD) }
+        Self { events: broadcast::Sender::new(UNREAD), over: AtomicBool::new(false) }
     }
 }
 
 impl Watchers {
-    /// Watches from now on.
-    pub fn watch(&self) -> broadcast::Receiver<Seen> {
-        self.events.subscribe()
+    /// Watches from now on; nobody does once it is over.
+    pub fn watch(&self) -> Option<broadcast::Receiver<Heard>> {
+        let events = self.events.subscribe();
+        // Whoever comes between the flag and the last word hears one of them.
+        (!self.over.load(Ordering::SeqCst)).then_some(events)
+    }
+
+    /// Tells everybody that nothing more will be told.
+    pub fn close(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        // Nobody may be there to hear it.
+        let _ = self.events.send(Heard::Over);
     }
 
     /// Whether anybody watches.
@@ -65,7 +86,8 @@ impl Watchers {
                 },
                 _ => (String::new(), String::new()),
             };
-            let _ = self.events.send(Seen { resource, holder, event: notice.event.clone(), position });
+            let seen = Seen { resource, holder, event: notice.event.clone(), position };
+            let _ = self.events.send(Heard::Seen(seen));
         }
     }
 }

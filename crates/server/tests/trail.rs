@@ -5,6 +5,7 @@ mod keep_support;
 mod port;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use journal_support::power::{Power, record};
 use journal_support::{depth, small, small_in};
@@ -451,7 +452,7 @@ async fn the_calls_tell_the_same_as_the_web() {
     use leasehold_wire::v1::{self, leasehold_server::Leasehold};
     use tonic::Request;
     let running = start(Memory::new(), on_a_free_port()).await.expect("it starts");
-    let calls = Calls(running.api().clone());
+    let calls = Calls(running.api().clone(), Duration::from_secs(1));
     let acquire = v1::Acquire { resource: "a".into(), holder: "w".into(), ttl_ms: Some(60_000), ..Default::default() };
     let granted = calls.acquire(Request::new(acquire)).await.expect("it is free");
     let position = granted.metadata().get("leasehold-position").expect("every answer has one").clone();

@@ -92,7 +92,7 @@ impl v1::OpenSession {
         Command::OpenSession(OpenSession {
             holder: &self.holder,
             ttl_ms: self.ttl_ms,
-            secret,
+            secret: secret.into(),
             waits_only: self.waits_only,
         })
     }
@@ -103,7 +103,7 @@ impl v1::ResumeSession {
     pub fn command(&self) -> Result<Command<'static>, Refusal> {
         let secret = <[u8; SECRET_BYTES]>::try_from(self.secret.as_slice());
         let secret = secret.map_err(|_| Refusal::Invalid { field: "secret", reason: "the 32 bytes of the welcome" })?;
-        Ok(Command::ResumeSession { session: session_id(self.session), secret })
+        Ok(Command::ResumeSession { session: session_id(self.session), secret: secret.into() })
     }
 }
 

@@ -6,7 +6,7 @@ use leasehold::Client;
 
 use crate::told::Failure;
 
-use super::line::{Line, Stretch};
+use super::line::{Ends, Line, Stretch};
 use super::report::Row;
 use super::{Bench, PER_SESSION, TTL};
 
@@ -22,7 +22,7 @@ const BATCH: usize = 100;
 
 impl Bench<'_> {
     /// Takes so many leases, a session for each portion of them.
-    async fn fill(&mut self, prefix: &str, ttl_ms: u64, holders: u64) -> Result<Vec<Line>, Failure> {
+    async fn fill(&mut self, prefix: &str, ends: Ends, holders: u64) -> Result<Vec<Line>, Failure> {
         let count = self.args.leases;
         let mut lines = Vec::new();
         self.length(count);
@@ -31,7 +31,7 @@ impl Bench<'_> {
             let client = Client::connect(self.endpoints.clone());
             let mut line = Line::open(&client, &format!("holder-{}", portion % holders), TTL).await?;
             let size = PER_SESSION.min(count - portion * PER_SESSION);
-            line.acquire(&format!("{prefix}/{portion:02}"), size, FILLING, ttl_ms, &mut Vec::new()).await?;
+            line.acquire(&format!("{prefix}/{portion:02}"), size, FILLING, ends, &mut Vec::new()).await?;
             self.shown.inc(size);
             lines.push(line);
         }
@@ -43,7 +43,7 @@ impl Bench<'_> {
         self.shown.set_message(format!("taking {count} leases"));
         let before = self.own.as_ref().map(super::Own::resident);
         let began = Instant::now();
-        let lines = self.fill("bench/held/customer", TTL, 8).await?;
+        let lines = self.fill("bench/held/customer", Ends::After(TTL), 8).await?;
         let mut row = Row::named(format!("{count} leases held"));
         row.per_second = Some(count as f64 / began.elapsed().as_secs_f64());
         if let (Some(own), Some(before)) = (&self.own, before) {
@@ -82,15 +82,13 @@ impl Bench<'_> {
             self.shown.set_message(format!("storm {} of {RUNS}", run + 1));
             let mut line = Line::open(&self.client, "bench", TTL).await?;
             let mut leases = Vec::new();
-            line.acquire(&format!("bench/beside/{run}"), BESIDE, 256, TTL, &mut leases).await?;
+            line.acquire(&format!("bench/beside/{run}"), BESIDE, 256, Ends::After(TTL), &mut leases).await?;
             let others = self.client.status().await?.held;
             let idle = line.renew(&leases, BATCH, 1, Duration::from_secs(2)).await?;
-            // Long enough to be taken before the first of them ends.
-            let ttl = 1_000 + count / 50;
-            let began = Instant::now();
-            let lines = self.fill(&format!("bench/storm/{run}"), ttl, 8).await?;
-            let filled = began.elapsed();
-            let (stretch, ended) = self.weather(&mut line, &leases, others, filled, Duration::from_millis(ttl)).await?;
+            // Time enough for all of them to be taken.
+            let end = Instant::now() + Duration::from_millis(2_000 + count / 50);
+            let lines = self.fill(&format!("bench/storm/{run}"), Ends::At(end), 8).await?;
+            let (stretch, ended) = self.weather(&mut line, &leases, others, end).await?;
             longest = longest.max(ended);
             pairs.push((p99(&idle), p99(&stretch)));
             drop(lines);
@@ -107,25 +105,25 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Renews until all the others have ended. Tells how long after the last deadline that was.
+    /// Renews until all the others have ended. Tells how long after their common deadline that was.
     async fn weather(
         &mut self,
         line: &mut Line,
         leases: &[super::line::Lease],
         others: u64,
-        filled: Duration,
-        ttl: Duration,
+        end: Instant,
     ) -> Result<(Stretch, Duration), Failure> {
-        // The first lease ends a ttl after it was taken, the last one later by as long as taking them took.
-        tokio::time::sleep(ttl.saturating_sub(filled)).await;
+        if self.client.status().await?.held < others + self.args.leases {
+            return Err(super::own::failed("the first leases ended before the last were taken; take fewer --leases"));
+        }
+        tokio::time::sleep(end.saturating_duration_since(Instant::now())).await;
         let mut stretch = Stretch::new();
-        let began = Instant::now();
         loop {
-            stretch.add(&line.renew(leases, BATCH, 1, Duration::from_millis(200)).await?);
+            stretch.add(&line.renew(leases, BATCH, 1, Duration::from_millis(100)).await?);
             if self.client.status().await?.held <= others {
-                return Ok((stretch, began.elapsed().saturating_sub(filled)));
+                return Ok((stretch, end.elapsed()));
             }
-            if began.elapsed() > Duration::from_secs(60) {
+            if end.elapsed() > Duration::from_secs(60) {
                 return Err(super::own::failed("leases of the storm are still there after a minute"));
             }
         }

@@ -8,6 +8,7 @@ use leasehold::stream::{Asking, Batch, Heard, Hearing};
 use leasehold::{Client, Code, Error};
 use leasehold_core::command::{Acquire, Answer, Command, Held, Terms};
 use leasehold_core::ids::{LeaseId, SessionId};
+use leasehold_core::limits::TTL_MIN;
 use leasehold_core::token::Number;
 
 /// The longest that is waited for an answer.
@@ -15,6 +16,24 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// A lease as its holder names it.
 pub type Lease = (LeaseId, Number);
+
+/// When leases end if nobody renews them.
+#[derive(Clone, Copy)]
+pub enum Ends {
+    /// So many milliseconds after each was taken.
+    After(u64),
+    /// All at one moment.
+    At(Instant),
+}
+
+impl Ends {
+    fn ttl_ms(self, now: Instant) -> u64 {
+        match self {
+            Self::After(ttl_ms) => ttl_ms,
+            Self::At(moment) => (moment.saturating_duration_since(now).as_millis() as u64).max(TTL_MIN),
+        }
+    }
+}
 
 /// What one measured stretch came to.
 #[derive(Clone)]
@@ -77,7 +96,7 @@ impl Line {
         prefix: &str,
         count: u64,
         in_flight: u64,
-        ttl_ms: u64,
+        ends: Ends,
         kept: &mut Vec<Lease>,
     ) -> Result<Stretch, Error> {
         let mut stretch = Stretch::new();
@@ -88,6 +107,7 @@ impl Line {
         loop {
             let mut batch = Batch::from(first + stretch.count);
             let now = Instant::now();
+            let ttl_ms = ends.ttl_ms(now);
             while asked < count && asked - stretch.count < in_flight {
                 use std::fmt::Write;
                 name.clear();

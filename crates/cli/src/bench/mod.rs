@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::connection::Everywhere;
 use crate::told::{Failure, Outcome};
-use line::{Line, Stretch};
+use line::{Ends, Line, Stretch};
 use own::Own;
 use report::{Row, table};
 
@@ -192,7 +192,7 @@ impl<'a> Bench<'a> {
                 let part = portion / lines.len() as u64;
                 let asked = lines.iter_mut().enumerate().map(|(n, line)| {
                     let prefix = format!("bench/{in_flight}/{round}-{left}-{n}");
-                    async move { line.acquire(&prefix, part, each, TTL, &mut Vec::new()).await }
+                    async move { line.acquire(&prefix, part, each, Ends::After(TTL), &mut Vec::new()).await }
                 });
                 whole.beside(&futures::future::try_join_all(asked).await?);
                 used += self.processor().saturating_sub(before);
@@ -213,7 +213,7 @@ impl<'a> Bench<'a> {
         self.shown.set_message("renew in batches");
         let mut line = Line::open(&self.client, "bench", TTL).await?;
         let mut leases = Vec::new();
-        line.acquire("bench/renew", PER_SESSION, 256, TTL, &mut leases).await?;
+        line.acquire("bench/renew", PER_SESSION, 256, Ends::After(TTL), &mut leases).await?;
         for (size, in_flight) in [(1_000, 4), (8_000, 4)] {
             let before = self.processor();
             let stretch = line.renew(&leases, size, in_flight, Duration::from_secs(self.args.seconds)).await?;

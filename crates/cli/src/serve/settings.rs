@@ -233,3 +233,6 @@ impl Chosen {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,6 +114,7 @@ async fn fill_a_small_disk(above: &Path) {
     holder.until_granted().await;
     holder.keeps_what_it_has().await;
 
+    assert!(server.figures().contains("\nleasehold_journal_full_total 0\n"), "{}", server.figures());
     fill(&ballast);
     holder.until_full().await;
     drop(server);
@@ -124,6 +125,8 @@ async fn fill_a_small_disk(above: &Path) {
     fs::remove_file(&ballast).expect("it was written");
     holder.until_granted().await;
     holder.keeps_what_it_has().await;
+    // A turn that found no room would have kept everybody waiting, those who renew too.
+    assert!(server.figures().contains("\nleasehold_journal_full_total 0\n"), "{}", server.figures());
     server.stop();
     println!("the small disk was full");
 }

@@ -1,6 +1,7 @@
 //! A really started `leasehold serve`: a process of its own on a free port, killed or stopped by its own id.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -71,6 +72,16 @@ impl Server {
         }
     }
 
+    /// What it measures.
+    pub fn figures(&self) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        let request = b"GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).expect("it reads");
+        let mut figures = String::new();
+        stream.read_to_string(&mut figures).expect("it answers");
+        figures
+    }
+
     /// Everything it has said on standard error.
     pub fn said(&mut self) -> String {
         self.said.extend(self.lines.try_iter());
@@ -80,6 +91,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the server said: {}", self.said());
+        }
         // A failing test must leave nothing behind; one that is dead already is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();

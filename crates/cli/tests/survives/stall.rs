@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold_wire::v1;
@@ -14,10 +14,16 @@ use crate::server::{PATIENCE, Server, Start, alone, depth};
 const TTL: u64 = 500;
 const HOLDERS: usize = 40;
 
+/// Nobody stops these servers for good: every request has its answer.
+fn answered<T>(result: Result<tonic::Response<T>, tonic::Status>, of: impl FnOnce(T) -> Told) -> Told {
+    let said = result.as_ref().err().map(|status| format!("{status:?}"));
+    told(result, of).unwrap_or_else(|_| panic!("no answer: {said:?}"))
+}
+
 async fn acquire(calls: &mut Calls, resource: &str, ttl_ms: u64) -> Told {
     let ask =
         v1::Acquire { resource: resource.into(), holder: "holder".into(), ttl_ms: Some(ttl_ms), ..Default::default() };
-    told(within(calls.acquire(ask)).await, |grant| Told::Granted(Box::new(grant))).expect("it serves")
+    answered(within(calls.acquire(ask)).await, |grant| Told::Granted(Box::new(grant)))
 }
 
 async fn take(calls: &mut Calls, resource: &str, ttl_ms: u64) -> v1::Grant {
@@ -29,24 +35,68 @@ async fn take(calls: &mut Calls, resource: &str, ttl_ms: u64) -> v1::Grant {
 
 async fn renew(calls: &mut Calls, grant: &v1::Grant) -> Told {
     let renew = v1::Renew { held: Some(held(&grant.resource, &grant.token)), ..Default::default() };
-    told(within(calls.renew(renew)).await, |current| Told::Current(current.token_number)).expect("it serves")
+    answered(within(calls.renew(renew)).await, |current| Told::Current(current.token_number))
 }
 
-/// A holder that takes a name and renews it as often as its ttl asks for, until told to stop. It says how often.
-async fn hold(mut calls: Calls, resource: String, stop: Arc<AtomicBool>) -> usize {
+/// Holders that renew as often as their ttl asks for, until they are let go.
+struct Holders {
+    stop: Arc<AtomicBool>,
+    each: Vec<(JoinHandle<()>, Arc<AtomicUsize>)>,
+}
+
+impl Holders {
+    /// Takes a name for each. What they take is told when they renew for the first time.
+    fn begin(calls: &Calls, prefix: &str) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let begin = |i| {
+            let renewed = Arc::new(AtomicUsize::new(0));
+            let hold = hold(calls.clone(), format!("{prefix}/{i}"), stop.clone(), renewed.clone());
+            (tokio::spawn(hold), renewed)
+        };
+        let each = (0..HOLDERS).map(begin).collect();
+        Self { stop, each }
+    }
+
+    /// How often each has renewed by now.
+    fn renewed(&self) -> Vec<usize> {
+        self.each.iter().map(|(_, renewed)| renewed.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Whether each has renewed so many times more than it had. Whoever lost its lease fails here.
+    async fn have_renewed(&mut self, times: usize, before: &[usize]) -> bool {
+        for (holder, _) in &mut self.each {
+            if holder.is_finished() {
+                holder.await.expect("no holder lost its lease");
+            }
+        }
+        self.renewed().iter().zip(before).all(|(now, before)| *now >= before + times)
+    }
+
+    /// Waits for that.
+    async fn renew_again(&mut self, times: usize) {
+        let (before, until) = (self.renewed(), Instant::now() + PATIENCE);
+        while !self.have_renewed(times, &before).await {
+            assert!(Instant::now() < until, "from {before:?} to {:?}", self.renewed());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn let_go(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for (holder, _) in self.each {
+            holder.await.expect("no holder lost its lease");
+        }
+    }
+}
+
+async fn hold(mut calls: Calls, resource: String, stop: Arc<AtomicBool>, renewed: Arc<AtomicUsize>) {
     let grant = take(&mut calls, &resource, TTL).await;
-    let mut renewals = 0;
     while !stop.load(Ordering::Relaxed) {
         let next = tokio::time::Instant::now() + Duration::from_millis(TTL / 4);
-        assert_eq!(renew(&mut calls, &grant).await, Told::Current(grant.token_number), "after {renewals} (L12)");
-        renewals += 1;
+        assert_eq!(renew(&mut calls, &grant).await, Told::Current(grant.token_number), "after {renewed:?} (L12)");
+        renewed.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep_until(next).await;
     }
-    renewals
-}
-
-fn hold_all(calls: &Calls, prefix: &str, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<usize>> {
-    (0..HOLDERS).map(|i| tokio::spawn(hold(calls.clone(), format!("{prefix}/{i}"), stop.clone()))).collect()
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -78,19 +128,16 @@ async fn stop_and_go(data: &Path) {
     let server = Server::start(data);
     let mut calls = connect(&server.address).await.expect("it serves");
     for round in 0..depth(1, 3, 40) {
-        let stop = Arc::new(AtomicBool::new(false));
-        let holders = hold_all(&calls, &format!("stop/{round}"), &stop);
+        let mut holders = Holders::begin(&calls, &format!("stop/{round}"));
         let silent = take(&mut calls, &format!("silent/{round}"), TTL).await;
-        tokio::time::sleep(Duration::from_millis(TTL)).await;
+        holders.renew_again(2).await;
         server.signal("STOP");
         // Longer than a ttl and all the credit that a stall gives.
         tokio::time::sleep(Duration::from_millis(3 * TTL)).await;
         server.signal("CONT");
-        tokio::time::sleep(Duration::from_millis(2 * TTL)).await;
-        stop.store(true, Ordering::Relaxed);
-        for holder in holders {
-            assert!(holder.await.expect("no holder lost its lease") > 2, "they renewed before and after");
-        }
+        // One renewal may have been answered before; the others were not.
+        holders.renew_again(3).await;
+        holders.let_go().await;
         silence_ends(&mut calls, &silent).await;
     }
     server.stop();
@@ -110,16 +157,16 @@ async fn slow_syncs(data: &Path) {
     let under = "strace -D -f -qq -o /dev/null -e trace=fdatasync -e inject=fdatasync:delay_enter=1300000";
     let server = Start { under }.at(data).expect("it starts, slowly");
     let mut calls = connect(&server.address).await.expect("it serves");
-    let stop = Arc::new(AtomicBool::new(false));
-    let holders = hold_all(&calls, "slow", &stop);
+    let mut holders = Holders::begin(&calls, "slow");
     let silent = take(&mut calls, "silent", TTL).await;
-    for name in 0..depth(2, 6, 100) {
-        take(&mut calls, &format!("other/{name}"), 60_000).await;
+    // How many of them share a turn is the machine's affair: slow turns go on until each has renewed over several.
+    let (before, until, mut turns) = (holders.renewed(), Instant::now() + PATIENCE, 0);
+    while turns < depth(2, 6, 100) || !holders.have_renewed(2, &before).await {
+        assert!(Instant::now() < until || turns < depth(2, 6, 100), "after {turns} turns: {:?}", holders.renewed());
+        take(&mut calls, &format!("other/{turns}"), 60_000).await;
+        turns += 1;
     }
-    stop.store(true, Ordering::Relaxed);
-    for holder in holders {
-        assert!(holder.await.expect("no holder lost its lease") > 1);
-    }
+    holders.let_go().await;
     silence_ends(&mut calls, &silent).await;
     server.stop();
 }

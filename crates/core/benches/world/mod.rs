@@ -159,7 +159,7 @@ impl World {
     }
 
     pub fn open_session(&mut self, holder: &str) -> SessionId {
-        self.opened_session(OpenSession { holder, ttl_ms: TTL, secret: [7; 32], waits_only: false })
+        self.opened_session(OpenSession { holder, ttl_ms: TTL, secret: [7; 32].into(), waits_only: false })
     }
 
     pub fn opened_session(&mut self, open: OpenSession<'_>) -> SessionId {

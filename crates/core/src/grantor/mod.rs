@@ -121,6 +121,12 @@ impl Grantor {
         }
     }
 
+    /// How many bytes this turn wants on record so far. A driver that takes no further input above a bound has batches
+    /// that its journal can take even when its disk is full (V4).
+    pub fn to_record(&self) -> usize {
+        self.out.batch.len()
+    }
+
     /// By when the driver should take the next turn, if nothing arrives before.
     pub fn next_deadline(&self) -> Option<Instant> {
         let (anchor, base) = self.serving?;
@@ -213,12 +219,13 @@ impl Grantor {
         }
         match command {
             Command::OpenSession(open) => self.open_session(open),
-            Command::ResumeSession { session, secret } => self.resume_session(*session, secret),
+            Command::ResumeSession { session, secret } => self.resume_session(*session, *secret),
             Command::Reconcile { session, leases } => self.reconcile(*session, leases),
             Command::CloseSession { session } => self.close_session(*session),
             Command::Acquire(acquire) => self.acquire(request, acquire),
             Command::AcquireAll(acquire) => self.acquire_all(request, acquire),
             Command::Cancel { session, sequence } => self.cancel(*session, *sequence),
+            Command::Withdraw { session, tag } => self.withdraw(*session, *tag),
             Command::Release(held) => self.release(held),
             Command::Rotate(held) => self.rotate(held),
             Command::Progress { held, at } => self.progress(held, *at),

@@ -11,6 +11,10 @@ use crate::name::{Name, Prefix};
 use crate::record::{Cause, Record};
 use crate::refusal::{Limit, NotCurrent, Refusal, What};
 
+/// What an end or its announcement puts on record besides the words, at most.
+const ENDED_BYTES: usize = 64;
+const _: () = assert!(limits::READERS as usize * ENDED_BYTES < limits::STEP_BYTES, "a few words always fit");
+
 impl Grantor {
     pub(super) fn revoke(&mut self, revoke: &Revoke<'_>) -> Result<Answer, Refusal> {
         if !matches!(revoke.reason, Reason::Operator | Reason::Policy) {
@@ -21,6 +25,12 @@ impl Grantor {
             return Err(Refusal::Invalid { field: "grace", reason: "at most 10 minutes" });
         }
         let leases = self.leases_of(&revoke.which)?;
+        if leases.len() * (revoke.why.len() + ENDED_BYTES) > limits::STEP_BYTES {
+            return Err(Refusal::Invalid {
+                field: "why",
+                reason: "shorter: it is put on record for each of the leases",
+            });
+        }
         if mutants::on(Mutant::RevokeForgotten) {
             return Ok(Answer::Done);
         }

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use super::Grantor;
 use super::table::lease::NONE;
 use super::table::party::Waiter;
-use crate::command::{Answer, Known, OpenSession, SessionGrant};
+use crate::command::{Answer, Known, OpenSession, Secret, SessionGrant};
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::Reason;
 use crate::limits;
@@ -24,13 +24,13 @@ impl Grantor {
         }
         let (slot, reuse) = self.table.sessions.next_place();
         let session = SessionId { slot, reuse };
-        let secret = digest(&open.secret);
+        let secret = digest(open.secret);
         self.record(&Record::SessionOpened { session, holder, ttl, secret, waits_only: open.waits_only });
         Ok(self.session_grant(session, false))
     }
 
     /// S2: by its secret; the same name without it is another session.
-    pub(super) fn resume_session(&mut self, id: SessionId, secret: &[u8; 32]) -> Result<Answer, Refusal> {
+    pub(super) fn resume_session(&mut self, id: SessionId, secret: Secret) -> Result<Answer, Refusal> {
         let slot = self.live_session(id)?;
         let known = self.table.session(slot).secret;
         let differs = known.iter().zip(digest(secret)).fold(0, |differs, (a, b)| differs | (a ^ b));
@@ -142,6 +142,6 @@ impl Grantor {
     }
 }
 
-fn digest(secret: &[u8; 32]) -> [u8; 32] {
-    Sha256::digest(secret).into()
+fn digest(secret: Secret) -> [u8; 32] {
+    Sha256::digest(secret.0).into()
 }

@@ -6,6 +6,7 @@ use super::table::lease::NONE;
 use super::table::resource::Turn;
 use crate::command::{Answer, Event};
 use crate::ids::SessionId;
+use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::record::Record;
 use crate::refusal::{Refusal, What};
@@ -39,6 +40,20 @@ impl Grantor {
             }
             None => Err(Refusal::NotFound(What::Wait)),
         }
+    }
+
+    /// Ends a wait that nobody can ask for again and whose listener has gone. A grant that raced it is the driver's to
+    /// give back: it was never told.
+    pub(super) fn withdraw(&mut self, session: SessionId, tag: u64) -> Result<Answer, Refusal> {
+        let slot = self.live_session(session)?;
+        let waits = self.table.session_waits(slot);
+        let left = waits.into_iter().find(|waiter| {
+            let wait = self.table.waiter(*waiter);
+            wait.tag == Some(tag) && wait.sequence.is_none()
+        });
+        let waiter = left.ok_or(Refusal::NotFound(What::Wait))?;
+        self.end_wait(waiter, Refusal::Cancelled);
+        Ok(Answer::Done)
     }
 
     /// The wait that a session's request began.
@@ -127,7 +142,7 @@ impl Grantor {
             return;
         }
         // What is pushed while offering is looked at next turn at the latest; a queue is never forgotten (W2).
-        while budget > 0 {
+        while self.may_offer(budget) {
             let Some(resource) = self.table.due.offers.pop_front() else {
                 return;
             };
@@ -136,7 +151,7 @@ impl Grantor {
             };
             crowd.to_offer = false;
             budget -= 1;
-            while budget > 0 {
+            while self.may_offer(budget) {
                 match self.next_grantable(resource) {
                     Some(waiter) => {
                         if self.grant_waiter(waiter, None).is_err() {
@@ -151,10 +166,15 @@ impl Grantor {
                     None => break,
                 }
             }
-            if budget == 0 && self.table.resources.at(resource).is_some() {
+            if !self.may_offer(budget) && self.table.resources.at(resource).is_some() {
                 self.table.offer_later(resource);
             }
         }
+    }
+
+    /// What waiters ask for may be long: a turn's record ends where its journal expects it.
+    fn may_offer(&self, budget: usize) -> bool {
+        budget > 0 && self.out.batch.len() < limits::OFFER_BYTES
     }
 
     /// The first in the queue that can have all it asks for. Nobody passes one who cannot, unless that one waits for it.

@@ -271,7 +271,7 @@ impl World {
         let journal = Journal::empty().land(&opened.batch.expect("an opening"))?;
         let handoff = Some(Handoff { style: self.style, drain_ms: DRAIN });
         let charter = Box::new(Charter { handoff, ..Charter::default() });
-        let open = OpenSession { holder: "second", ttl_ms: MAX_TTL, secret: [7; 32], waits_only: true };
+        let open = OpenSession { holder: "second", ttl_ms: MAX_TTL, secret: [7; 32].into(), waits_only: true };
         let terms = Terms { wait_ms: 60_000, ..Terms::DEFAULT };
         let wait = Acquire { session: Some(S), terms, ..Acquire::exclusive(RESOURCE, "", MAX_TTL) };
         let asked = vec![

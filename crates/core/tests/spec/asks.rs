@@ -53,7 +53,7 @@ impl Spec {
             Command::OpenSession(open) => self.open_session(open),
             Command::ResumeSession { session, secret } => {
                 let slot = self.live_session(*session)?;
-                if self.sessions[slot as usize].secret != *secret {
+                if self.sessions[slot as usize].secret != secret.0 {
                     return Err(Refusal::Denied("the secret is not this session's; open a session of your own"));
                 }
                 self.hear(slot);

@@ -17,7 +17,7 @@ impl Spec {
         self.sessions.push(Session {
             holder: open.holder,
             term: self.term(open.ttl_ms),
-            secret: open.secret,
+            secret: open.secret.0,
             waits_only: open.waits_only,
             over: false,
             memory: std::collections::BTreeMap::new(),

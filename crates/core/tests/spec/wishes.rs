@@ -46,7 +46,7 @@ pub fn ask(world: &World, seed: u64) -> Option<(Request, Command<'static>)> {
                 (false, true) => chance.pick(&[0, 99, 3_001, u64::MAX]),
                 (false, false) => chance.pick(&[100, 500, 1_000, 2_000, 3_000, 3_000]),
             },
-            secret: [world.sessions.len() as u8; 32],
+            secret: [world.sessions.len() as u8; 32].into(),
             waits_only: !first && chance.one_in(5),
         }),
         Kind::Session => {
@@ -57,7 +57,7 @@ pub fn ask(world: &World, seed: u64) -> Option<(Request, Command<'static>)> {
                 2 => {
                     let known = world.known_secret(session);
                     let secret = if chance.one_in(3) { [0xee; 32] } else { known };
-                    Command::ResumeSession { session, secret }
+                    Command::ResumeSession { session, secret: secret.into() }
                 }
                 3 => Command::RenewSession { session, known: Some(Known { count: 0, digest: 0 }) },
                 4 => Command::RenewSession { session, known: Some(world.known_by(session)) },

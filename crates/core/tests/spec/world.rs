@@ -185,7 +185,7 @@ impl World {
         }
         match &command {
             Command::OpenSession(open) => {
-                self.opening.insert(request.tag, open.secret);
+                self.opening.insert(request.tag, open.secret.0);
             }
             Command::Acquire(acquire) => {
                 self.taking.insert(request.tag, vec![acquire.resource]);
@@ -391,12 +391,9 @@ fn with_id(request: &Request) -> String {
 
 /// What a value says, without what goes without saying.
 fn brief(value: &impl std::fmt::Debug) -> String {
-    let mut words = format!("{value:?}");
-    if let Some((before, after)) = words.split_once("secret: [") {
-        let after = after.split_once("], ").map_or("", |(_, after)| after);
-        words = format!("{before}{after}");
-    }
+    let words = format!("{value:?}");
     let plain = [
+        "secret: Secret(..), ",
         "SessionId ",
         "LeaseId ",
         ", reuse: 0",

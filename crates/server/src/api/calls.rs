@@ -1,5 +1,7 @@
 //! Single calls, for people and other languages: each is one request or one look, and one answer.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use leasehold_core::command::Request as CoreRequest;
 use leasehold_core::lease::Reason;
@@ -13,7 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::looks::Seen;
 use super::stream::{self, Sending};
-use super::{Api, stopping};
+use super::{Api, unanswered};
 use crate::inbox::Body;
 use crate::secret;
 use crate::trail::{Asked, Broken, Entry, Hash, Head};
@@ -21,9 +23,9 @@ use crate::trail::{Asked, Broken, Entry, Hash, Head};
 /// What is told piece by piece.
 type Told<T> = std::pin::Pin<Box<dyn futures::Stream<Item = Result<T, Status>> + Send>>;
 
-/// The gRPC service.
+/// The gRPC service, and how long the first message of a stream is waited for.
 #[derive(Clone)]
-pub struct Calls(pub Api);
+pub struct Calls(pub Api, pub Duration);
 
 impl Calls {
     /// One request, and the answer as it is told.
@@ -89,7 +91,7 @@ fn invalid(field: &'static str, reason: &'static str) -> Status {
 }
 
 fn unexpected() -> Status {
-    status(stopping())
+    status(unanswered())
 }
 
 #[tonic::async_trait]
@@ -100,7 +102,7 @@ impl Leasehold for Calls {
     type ExportTrailStream = Told<v1::TrailLines>;
 
     async fn session(&self, from: Request<Streaming<v1::ClientBatch>>) -> Result<Response<Sending>, Status> {
-        stream::serve(self.0.clone(), from.into_inner()).await.map(Response::new)
+        stream::serve(self.0.clone(), from.into_inner(), self.1).await.map(Response::new)
     }
 
     async fn open(&self, from: Request<v1::OpenSession>) -> Result<Response<v1::Welcome>, Status> {

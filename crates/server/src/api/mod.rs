@@ -2,6 +2,7 @@
 
 mod calls;
 mod http;
+mod library;
 mod looks;
 mod openapi;
 mod past;
@@ -14,19 +15,20 @@ use futures::Stream;
 use leasehold_core::command::{Answer, Request};
 use leasehold_core::grantor::Grantor;
 use leasehold_core::ids::SessionId;
-use leasehold_wire::{Caller, Code, Issuer, problem, session_bits, v1};
+use leasehold_wire::{Caller, Code, Issuer, problem, session_bits, session_id, v1};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
 use crate::desk::{To, Told};
-use crate::inbox::{Ask, Body, Full, Inbox, Tell};
+use crate::inbox::{Ask, Body, Inbox, NotTaken, Seat, Tell};
 use crate::keep::Keeping;
 use crate::meter::Meter;
 use crate::secret;
-use crate::watch::{Seen, Watchers};
+use crate::watch::{Heard, Seen, Watchers};
 
 pub use calls::{Calls, Marks};
 pub use http::{Problem, Refused, routes, served};
+pub use library::of_library;
 pub use openapi::document;
 
 /// What every door needs. Cheap to clone.
@@ -48,8 +50,26 @@ impl Api {
     /// Asks, and waits for the final answer.
     pub async fn ask(&self, request: Request, body: Body, caller: Caller) -> Result<Told, v1::Problem> {
         let (to, told) = oneshot::channel();
-        self.inbox.ask(Ask { request, body, caller, to: To::Caller(to) }).map_err(|Full| too_many())?;
-        told.await.map_err(|_| stopping())
+        self.inbox.ask(Ask::new(request, body, caller, To::Caller(to))).map_err(not_taken)?;
+        told.await.map(heard).map_err(|_| unanswered())
+    }
+
+    /// The same for a wait that nobody can ask for again: if whoever asked goes away, so does the wait (W3).
+    async fn ask_once(
+        &self,
+        session: SessionId,
+        request: Request,
+        body: Body,
+        caller: Caller,
+    ) -> Result<Told, v1::Problem> {
+        let (to, told) = oneshot::channel();
+        let seat = Arc::new(Seat::default());
+        let ask = Ask::new(request, body, caller, To::Caller(to)).from(seat.clone());
+        let mut leaving = Leaving { inbox: self.inbox.clone(), session, seat: Some(seat) };
+        self.inbox.ask(ask).map_err(not_taken)?;
+        let answer = told.await.map(heard).map_err(|_| unanswered());
+        leaving.seat = None;
+        answer
     }
 
     /// Looks at the state, and hears what was seen when it may be told.
@@ -75,8 +95,8 @@ impl Api {
             });
             tell
         };
-        self.inbox.look(Box::new(look)).map_err(|Full| too_many())?;
-        let (seen, position) = seen.await.map_err(|_| stopping())?;
+        self.inbox.look(Box::new(look)).map_err(not_taken)?;
+        let (seen, position) = seen.await.map_err(|_| unanswered())?;
         if position < least { Err(behind(least, position)) } else { Ok((seen, position)) }
     }
 
@@ -103,23 +123,30 @@ impl Api {
         };
         let id = marks.key.map(|key| key.id(0));
         let request = leasehold_wire::request(0, &ask, id, marks.seen, &self.issuer);
-        let told = self.ask(request, Body::Ask(Box::new(ask)), caller).await?;
+        let session = waits_in(&ask).filter(|_| request.id.is_none() && for_wait.is_none());
+        let body = Body::Ask(Box::new(ask));
+        let told = match session {
+            Some(session) => self.ask_once(session, request, body, caller).await?,
+            None => self.ask(request, body, caller).await?,
+        };
         drop(for_wait);
         Ok((stream::spell_answer(&told, self), told.position))
     }
 
     /// Everything that happens under a prefix, from now on. Whoever reads too slowly is told that it missed something, and
-    /// nothing after that.
+    /// nothing after that; the last word of a server that stops says so.
     pub fn watch(&self, prefix: String) -> impl Stream<Item = Result<Seen, v1::Problem>> + Send + use<> {
         let watching = Some((self.watchers.watch(), prefix, self.meter.clone()));
         futures::stream::unfold(watching, |watching| async move {
-            let (mut events, prefix, meter) = watching?;
+            let (events, prefix, meter) = watching?;
+            let Some(mut events) = events else { return Some((Err(being_stopped()), None)) };
             loop {
                 match events.recv().await {
-                    Ok(seen) if covers(&prefix, &seen.resource) => {
-                        return Some((Ok(seen), Some((events, prefix, meter))));
+                    Ok(Heard::Seen(seen)) if covers(&prefix, &seen.resource) => {
+                        return Some((Ok(seen), Some((Some(events), prefix, meter))));
                     }
-                    Ok(_) => {}
+                    Ok(Heard::Seen(_)) => {}
+                    Ok(Heard::Over) => return Some((Err(being_stopped()), None)),
                     Err(RecvError::Lagged(missed)) => {
                         meter.events_missed(missed);
                         return Some((Err(missed_some(missed)), None));
@@ -133,6 +160,41 @@ impl Api {
     /// Who asks without a stream.
     pub fn caller(&self) -> Caller {
         Caller { session: None, issuer: self.issuer }
+    }
+}
+
+/// The answer has come to somebody who is there.
+fn heard(mut told: Told) -> Told {
+    if let Some(unheard) = told.unheard.take() {
+        unheard.heard();
+    }
+    told
+}
+
+/// The session that carries a wait.
+fn waits_in(ask: &v1::request::Ask) -> Option<SessionId> {
+    let (terms, session) = match ask {
+        v1::request::Ask::Acquire(acquire) => (&acquire.terms, acquire.session),
+        v1::request::Ask::AcquireAll(all) => (&all.terms, all.session),
+        _ => return None,
+    };
+    session.filter(|_| terms.as_ref().is_some_and(|terms| terms.wait_ms > 0)).map(session_id)
+}
+
+/// Tells the turns that a caller has gone, when it goes.
+struct Leaving {
+    inbox: Arc<Inbox>,
+    session: SessionId,
+    /// None once it is answered.
+    seat: Option<Arc<Seat>>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if let Some(mark) = self.seat.take().and_then(|seat| seat.leave()) {
+            // A server that stops ends all waits.
+            let _ = self.inbox.leave(self.session, mark);
+        }
     }
 }
 
@@ -160,7 +222,7 @@ impl WaitSession {
         let id = match told.answer {
             Answer::Session(grant) => grant.session,
             Answer::Refused(refusal) => return Err(problem(&refusal)),
-            _ => return Err(stopping()),
+            _ => return Err(unanswered()),
         };
         let renewing = tokio::spawn({
             let api = api.clone();
@@ -186,7 +248,7 @@ impl Drop for WaitSession {
         let close = v1::CloseSession { session: Some(session_bits(self.id)) };
         let body = Body::Ask(Box::new(v1::request::Ask::CloseSession(close)));
         let (to, _) = oneshot::channel();
-        let ask = Ask { request: Request::tagged(0), body, caller: self.api.caller(), to: To::Caller(to) };
+        let ask = Ask::new(Request::tagged(0), body, self.api.caller(), To::Caller(to));
         // If even this finds no room, the session ends by its ttl.
         let _ = self.api.inbox.ask(ask);
     }
@@ -205,10 +267,20 @@ fn missed_some(missed: u64) -> v1::Problem {
     v1::Problem { limit: "unread".into(), max: Some(max), got: Some(max + missed), ..told }
 }
 
-/// Too many requests wait for a turn.
-pub fn too_many() -> v1::Problem {
-    let problem = v1::Problem::of(Code::Unavailable, "too many requests wait; retry the same request in a moment");
-    v1::Problem { retry_after_ms: Some(100), ..problem }
+/// It was not taken, and nothing happened.
+fn not_taken(why: NotTaken) -> v1::Problem {
+    match why {
+        NotTaken::Full => {
+            let told = "too many requests wait; retry the same request in a moment";
+            v1::Problem { retry_after_ms: Some(100), ..v1::Problem::of(Code::Unavailable, told) }
+        }
+        NotTaken::Stopping => being_stopped(),
+    }
+}
+
+/// Nothing is taken any more.
+fn being_stopped() -> v1::Problem {
+    v1::Problem::of(Code::Unavailable, "the server is being stopped; ask again when it is back")
 }
 
 /// A reader has seen more than there is here.
@@ -220,7 +292,8 @@ fn behind(least: u64, position: u64) -> v1::Problem {
     v1::Problem { field: "min_position".into(), max: Some(position), got: Some(least), ..problem }
 }
 
-/// The driver went away before it answered: the outcome is not known.
-pub fn stopping() -> v1::Problem {
-    v1::Problem::of(Code::Indeterminate, "the server stopped before it answered; ask again under the same request id")
+/// Nobody answers any more, so the outcome is not known (X3).
+fn unanswered() -> v1::Problem {
+    let told = "the server stopped, or the same request was asked elsewhere; ask again under the same request id";
+    v1::Problem::of(Code::Indeterminate, told)
 }

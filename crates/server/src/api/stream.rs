@@ -2,20 +2,21 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::Stream;
 use leasehold_core::command::{Answer, Request, RequestId};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::Token;
-use leasehold_wire::{Caller, answer, arrival, event, from_status, problem, read_shown, status, v1, welcome};
+use leasehold_wire::{Caller, Code, answer, arrival, event, problem, read_shown, status, v1, welcome};
 use prost::Message;
 use tonic::{Status, Streaming};
 
-use super::{Api, too_many};
+use super::{Api, not_taken, of_library, unanswered};
 use crate::clock;
 use crate::desk::{Item, Outbox, To, Told};
-use crate::inbox::{Ask, Body, Renewals};
+use crate::inbox::{Ask, Body, NotTaken, Renewals};
 use crate::secret;
 
 /// What a stream sends.
@@ -23,20 +24,32 @@ pub type Sending = Pin<Box<dyn Stream<Item = Result<v1::ServerBatch, Status>> + 
 
 /// Opens or resumes a session by the first message, then serves it until the connection ends. The session outlives the
 /// connection: whoever comes back with the secret goes on.
-pub async fn serve(api: Api, mut from: Streaming<v1::ClientBatch>) -> Result<Sending, Status> {
-    let Some(first) = from.message().await? else {
+pub async fn serve(api: Api, mut from: Streaming<v1::ClientBatch>, patience: Duration) -> Result<Sending, Status> {
+    let first = tokio::time::timeout(patience, from.message()).await.map_err(|_| status(no_hello()))?;
+    let Some(mut first) = first? else {
         return Err(Status::cancelled("the stream ended before its hello"));
     };
-    let outbox = Arc::new(Outbox::default());
-    let hello = first.hello.as_ref().ok_or_else(absent_hello)?;
-    let (welcome, session) = greet(&api, hello, &outbox).await.map_err(status)?;
+    let listening = Listening(Arc::new(Outbox::default()));
+    let outbox = &listening.0;
+    let hello = first.hello.take().ok_or_else(absent_hello)?;
+    let (welcome, session) = greet(&api, &hello, outbox).await.map_err(status)?;
     let caller = Caller { session: Some(session), issuer: api.issuer };
     let reading = Reading { api: api.clone(), caller, outbox: outbox.clone() };
-    if let Err(refused) = reading.take(first) {
-        return Err(status(*refused));
+    match reading.take(first).await {
+        Ok(()) | Err(Ended::Stopping) => {}
+        Err(Ended::Nonsense(refused)) => return Err(status(*refused)),
     }
     tokio::spawn(reading.read_on(from));
-    Ok(Box::pin(sending(api, outbox, welcome)))
+    Ok(Box::pin(sending(api, listening, welcome)))
+}
+
+/// The one who is sent what an outbox holds. When it goes, nobody listens any more.
+struct Listening(Arc<Outbox>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1::Welcome, SessionId), v1::Problem> {
@@ -52,29 +65,50 @@ async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1
     if let Some(wall_ms) = arrival.wall_ms {
         api.meter.clocks().holder(wall_ms, clock::now().wall.0);
     }
-    let ask = Ask { request, body, caller: api.caller(), to: To::Stream(outbox.clone(), 0) };
-    api.inbox.ask(ask).map_err(|_| too_many())?;
-    let Some(items) = outbox.take().await else {
-        return Err(super::stopping());
-    };
-    for item in items.list {
-        if let Item::Answer(_, told) = item {
-            return match told.answer {
-                Answer::Session(grant) => {
-                    let status = api.look(|grantor| grantor.status()).await?;
-                    Ok((welcome(&grant, told_secret, &status), grant.session))
-                }
-                Answer::Refused(refusal) => Err(problem(&refusal)),
-                _ => Err(super::stopping()),
-            };
+    let ask = Ask::new(request, body, api.caller(), To::Stream(outbox.clone(), 0));
+    api.inbox.ask(ask).map_err(not_taken)?;
+    let items = outbox.take().await.ok_or_else(unanswered)?;
+    match items.list.into_iter().next() {
+        Some(Item::Answer(_, Told { answer: Answer::Session(grant), .. })) => {
+            let status = api.look(|grantor| grantor.status()).await?;
+            Ok((welcome(&grant, told_secret, &status), grant.session))
         }
+        Some(Item::Answer(_, Told { answer: Answer::Refused(refusal), .. })) => Err(problem(&refusal)),
+        Some(Item::Goodbye(why)) => Err(*why),
+        _ => Err(unanswered()),
     }
-    Err(super::stopping())
+}
+
+fn no_hello() -> v1::Problem {
+    v1::Problem::of(Code::Timeout, "no hello came in time; send it first, and at once")
 }
 
 fn absent_hello() -> Status {
     let refusal = Refusal::Invalid { field: "hello", reason: "the first message carries it" };
     status(problem(&refusal))
+}
+
+/// Why nothing more is read.
+enum Ended {
+    /// The client speaks nonsense.
+    Nonsense(Box<v1::Problem>),
+    /// The server stops. What was asked before is still answered.
+    Stopping,
+}
+
+impl From<Refusal> for Ended {
+    fn from(refusal: Refusal) -> Self {
+        Self::Nonsense(problem(&refusal).into())
+    }
+}
+
+impl From<NotTaken> for Ended {
+    fn from(why: NotTaken) -> Self {
+        match why {
+            NotTaken::Stopping => Self::Stopping,
+            NotTaken::Full => Self::Nonsense(not_taken(why).into()),
+        }
+    }
 }
 
 /// The reading half of a stream.
@@ -88,24 +122,35 @@ impl Reading {
     async fn read_on(self, mut from: Streaming<v1::ClientBatch>) {
         // A connection that ends or speaks nonsense is closed; the session lives on until its deadline.
         let nonsense = loop {
-            match from.message().await {
-                Ok(Some(batch)) => {
-                    if let Err(problem) = self.take(batch) {
-                        break problem;
-                    }
-                }
+            let message = tokio::select! {
+                message = from.message() => message,
+                () = self.outbox.closed() => return,
+            };
+            match message {
+                Ok(Some(batch)) => match self.take(batch).await {
+                    Ok(()) => {}
+                    Err(Ended::Nonsense(problem)) => break problem,
+                    // The last word is the driver's.
+                    Err(Ended::Stopping) => return self.outbox.closed().await,
+                },
                 Ok(None) => return self.outbox.close(),
-                Err(status) => break Box::new(from_status(&status)),
+                Err(status) => match of_library(&status) {
+                    Some(nonsense) => break Box::new(nonsense),
+                    None => return self.outbox.close(),
+                },
             }
         };
         self.outbox.tell(Item::Goodbye(nonsense));
     }
 
     /// Puts everything a batch asks into the lanes.
-    fn take(&self, batch: v1::ClientBatch) -> Result<(), Box<v1::Problem>> {
-        let seen = read_shown(&batch.shown, &self.api.issuer).map_err(|refusal| problem(&refusal))?;
+    async fn take(&self, batch: v1::ClientBatch) -> Result<(), Ended> {
+        if batch.hello.is_some() {
+            return Err(Refusal::Invalid { field: "hello", reason: "once, in the first message" }.into());
+        }
+        let seen = read_shown(&batch.shown, &self.api.issuer)?;
         for renewals in batch.renewals {
-            self.renew(renewals)?;
+            self.renew(renewals).await?;
         }
         if batch.requests.is_empty() {
             return Ok(());
@@ -117,14 +162,17 @@ impl Reading {
                 None => self.refuse_nothing(request.sequence),
             }
         }
-        self.api.inbox.ask_all(&mut asks).map_err(|_| too_many().into())
+        Ok(self.api.inbox.ask_all(asks).await?)
     }
 
     /// A request of another version, or of none.
     fn refuse_nothing(&self, sequence: u64) {
         let refusal = Refusal::Invalid { field: "ask", reason: "nothing that this version knows was asked" };
         let nothing = Body::Ask(Box::new(v1::request::Ask::ShowToken(v1::ShowToken::default())));
-        self.outbox.tell(Item::Answer(sequence, Told { answer: Answer::Refused(refusal), body: nothing, position: 0 }));
+        self.outbox.tell(Item::Answer(
+            sequence,
+            Told { answer: Answer::Refused(refusal), body: nothing, position: 0, unheard: None },
+        ));
     }
 
     fn ask(&self, sequence: u64, ask: v1::request::Ask, lowest: u64, seen: Option<Token>) -> Ask {
@@ -132,19 +180,20 @@ impl Reading {
         let id = RequestId { session, sequence, lowest: lowest.max(1), digest: 0 };
         let request = leasehold_wire::request(0, &ask, Some(id), seen, &self.api.issuer);
         let to = To::Stream(self.outbox.clone(), sequence);
-        Ask { request, body: Body::Ask(Box::new(ask)), caller: self.caller, to }
+        Ask::new(request, Body::Ask(Box::new(ask)), self.caller, to)
     }
 
-    fn renew(&self, from: v1::RenewBatch) -> Result<(), Box<v1::Problem>> {
+    async fn renew(&self, from: v1::RenewBatch) -> Result<(), Ended> {
         if from.leases.len() != from.numbers.len() || from.leases.len() > leasehold_wire::RENEWALS {
             let reason = "one number for each lease, at most 8192 of them";
-            return Err(problem(&Refusal::Invalid { field: "renewals", reason }).into());
+            return Err(Refusal::Invalid { field: "renewals", reason }.into());
         }
         let leases: Vec<(LeaseId, u64)> =
             from.leases.iter().map(|bits| leasehold_wire::lease_id(*bits)).zip(from.numbers).collect();
         if !leases.is_empty() {
             let session = self.caller.session.expect("a stream has a session");
-            self.api.inbox.renew(Renewals { to: self.outbox.clone(), session, number: from.sequence, leases });
+            let to = self.outbox.clone();
+            self.api.inbox.renew(Renewals { to, session, number: from.sequence, leases }).await?;
         }
         Ok(())
     }
@@ -153,22 +202,23 @@ impl Reading {
 /// The sending half: the welcome, then whatever the driver told.
 fn sending(
     api: Api,
-    outbox: Arc<Outbox>,
+    listening: Listening,
     welcome: v1::Welcome,
 ) -> impl Stream<Item = Result<v1::ServerBatch, Status>> + Send {
     let first = v1::ServerBatch { welcome: Some(welcome), ..Default::default() };
     let none = (Vec::new().into_iter(), 0);
-    let rest = futures::stream::unfold((api, outbox, none), |(api, outbox, (mut items, mut position))| async move {
-        if items.len() == 0 {
-            let taken = outbox.take().await?;
-            (items, position) = (taken.list.into_iter(), taken.position);
-        }
-        let batch = spell(&mut items, position, &api);
-        if batch.goodbye.is_some() {
-            outbox.close();
-        }
-        Some((Ok(batch), (api, outbox, (items, position))))
-    });
+    let rest =
+        futures::stream::unfold((api, listening, none), |(api, listening, (mut items, mut position))| async move {
+            if items.len() == 0 {
+                let taken = listening.0.take().await?;
+                (items, position) = (taken.list.into_iter(), taken.position);
+            }
+            let batch = spell(&mut items, position, &api);
+            if batch.goodbye.is_some() {
+                listening.0.close();
+            }
+            Some((Ok(batch), (api, listening, (items, position))))
+        });
     futures::StreamExt::chain(futures::stream::iter([Ok(first)]), rest)
 }
 
@@ -205,7 +255,7 @@ fn spell(items: &mut std::vec::IntoIter<Item>, position: u64, api: &Api) -> v1::
 }
 
 /// Answers and events of one message.
-const SENT_ITEMS: usize = 1 << 12;
+const SENT_ITEMS: usize = 1 << 9;
 /// About how many bytes of large answers go into one message before it leaves.
 const SENT_BYTES: usize = 1 << 20;
 

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use leasehold_wire::{Code, METADATA_CODE, from_status, v1};
 use tonic::Status;
 
-use crate::api::{Api, Problem, Refused};
+use crate::api::{self, Api, Problem, Refused};
 use crate::door::HEAD_BYTES;
 use crate::room::Room;
 
@@ -77,20 +77,8 @@ fn typed_status(api: &Api, response: Response) -> Response {
         api.meter.refused().at_door(&from_status(&status));
         return response;
     }
-    let problem = match status.code() {
-        tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => {
-            let max = leasehold_wire::ASK_BYTES as u64;
-            let told = v1::Problem::of(Code::ResourceExhausted, "too many bytes in one message; send less at once");
-            v1::Problem { limit: "message_bytes".into(), max: Some(max), ..told }
-        }
-        tonic::Code::Unimplemented => {
-            let said = "no such call in this version; compare the versions of both sides";
-            v1::Problem { field: "method".into(), want: Some(1), ..v1::Problem::of(Code::UnsupportedVersion, said) }
-        }
-        tonic::Code::Internal | tonic::Code::InvalidArgument => {
-            v1::Problem::of(Code::FrameError, "not a message of this service; check the versions of both sides")
-        }
-        _ => return response,
+    let Some(problem) = api::of_library(&status) else {
+        return response;
     };
     api.meter.refused().at_door(&problem);
     leasehold_wire::status(problem).into_http()
@@ -102,7 +90,8 @@ fn has_no_time(headers: &HeaderMap) -> bool {
     left.is_some_and(|(_, digits)| !digits.is_empty() && digits.iter().all(|digit| *digit == b'0'))
 }
 
-fn speaks_grpc(headers: &HeaderMap) -> bool {
+/// Whether a request says that it is gRPC.
+pub fn speaks_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }

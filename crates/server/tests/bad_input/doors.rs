@@ -154,7 +154,7 @@ impl Doors {
 }
 
 /// What can be seen from outside.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct State {
     figures: String,
     counted: BTreeMap<(String, String), u64>,

@@ -157,10 +157,13 @@ async fn a_batch_that_makes_no_sense_ends_the_stream_with_a_word() {
         ..Default::default()
     };
     let uneven = renewals(vec![1, 2], vec![1]);
+    let again = hello(v1::Hello { protocol: 1, ..Default::default() });
     let shown = v1::ClientBatch { shown: "no token".into(), ..Default::default() };
-    for (what, batch, code, field) in
-        [("uneven", uneven, "INVALID_ARGUMENT", "renewals"), ("no token", shown, "TOKEN_INVALID", "token")]
-    {
+    for (what, batch, code, field) in [
+        ("uneven", uneven, "INVALID_ARGUMENT", "renewals"),
+        ("no token", shown, "TOKEN_INVALID", "token"),
+        ("a second hello", again, "INVALID_ARGUMENT", "hello"),
+    ] {
         let mut stream = Stream::open(connect(doors.running.address).await).await;
         stream.send(batch);
         let goodbye = stream.next().await.expect("a last word").goodbye.expect("a goodbye");
@@ -195,5 +198,54 @@ async fn a_stream_renews_what_its_own_session_holds_and_nothing_else() {
         })
         .collect();
     assert_eq!(why, [(1, "NOT_CURRENT", "not_holder"), (2, "NOT_CURRENT", "superseded")]);
+    doors.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_of_leases_that_never_were_are_told_one_by_one_and_change_nothing() {
+    let mut doors = open().await;
+    let before = doors.state().await;
+    let leases: Vec<u64> = (1..=8_192_u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+    for sequence in 1..=4 {
+        let batch = v1::RenewBatch { sequence, leases: leases.clone(), numbers: vec![u64::MAX; 8_192] };
+        doors.stream.send(v1::ClientBatch { renewals: vec![batch], ..Default::default() });
+    }
+    let mut renewed = Vec::new();
+    while renewed.len() < 4 {
+        let batch = doors.stream.next().await.expect("the stream goes on");
+        assert_eq!(batch.goodbye, None);
+        renewed.extend(batch.renewed);
+    }
+    for one in renewed {
+        assert_eq!((one.remaining_ms, one.others.len()), (vec![0; 8_192], 8_192));
+        for other in one.others {
+            let Some(v1::renewed_other::Outcome::Refused(why)) = other.outcome else { panic!("{other:?}") };
+            assert_eq!((why.code.as_str(), why.reason.as_str()), ("NOT_CURRENT", "unknown"));
+        }
+    }
+    assert_eq!(doors.state().await, before);
+    doors.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metadata_of_any_size_is_refused_by_its_bound() {
+    let mut doors = open().await;
+    let metadata = |bytes| {
+        let terms = Some(v1::Terms { metadata: vec![7; bytes], ..Default::default() });
+        Ask::Acquire(v1::Acquire { terms, ..acquire("a", "w") })
+    };
+    let too_much = crate::doors::refused("RESOURCE_EXHAUSTED", "", "4096");
+    doors.grpc("a byte too much", &metadata(4_097), too_much).await;
+    doors.grpc("as much as a message takes", &metadata(200_000), too_much).await;
+    // More than a message may have: the call is refused, and the stream ends with a word.
+    let status = crate::doors::call(&mut doors.calls, metadata(1 << 20)).await.expect("a single call");
+    let problem = from_status(&status.expect_err("far too large"));
+    assert_eq!((problem.code.as_str(), problem.limit.as_str()), ("RESOURCE_EXHAUSTED", "message_bytes"));
+    let mut stream = Stream::open(connect(doors.running.address).await).await;
+    let request = v1::Request { sequence: 1, ask: Some(metadata(1 << 20)) };
+    stream.send(v1::ClientBatch { requests: vec![request], lowest: 1, ..Default::default() });
+    let goodbye = stream.next().await.expect("a last word").goodbye.expect("a goodbye");
+    assert_eq!((goodbye.code.as_str(), goodbye.limit.as_str()), ("RESOURCE_EXHAUSTED", "message_bytes"));
+    assert_eq!(stream.next().await, None);
     doors.running.stop().await;
 }

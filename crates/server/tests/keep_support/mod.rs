@@ -125,7 +125,7 @@ impl<J: Journal> World<J> {
 
     /// Opens a session.
     pub fn session(&mut self, keeping: Option<&Keeping>, holder: &str) -> leasehold_core::ids::SessionId {
-        let open = OpenSession { holder, ttl_ms: 60_000, secret: [9; 32], waits_only: false };
+        let open = OpenSession { holder, ttl_ms: 60_000, secret: [9; 32].into(), waits_only: false };
         match self.turn(keeping, Command::OpenSession(open)) {
             Ok(Answer::Session(grant)) => grant.session,
             other => panic!("a session opens: {other:?}"),

@@ -121,8 +121,8 @@ impl Asked {
 }
 
 impl Graph {
-    /// A new walk from one actor; `parties` bounds their places.
-    pub fn start(&mut self, party: u32, parties: usize) {
+    /// A new walk from one actor; `parties` bounds their places, `waits` how much can be reached by one edge each.
+    pub fn start(&mut self, party: u32, parties: usize, waits: usize) {
         self.stamp = self.stamp.wrapping_add(1);
         if self.stamp == 0 {
             self.marks.clear();
@@ -134,6 +134,11 @@ impl Graph {
         self.waits.clear();
         self.edges.clear();
         self.walked = 0;
+        // Room that is not used costs nothing, and a long walk need not move what it has gathered.
+        self.nodes.reserve(waits + 1);
+        self.asks.reserve(waits);
+        self.waits.reserve(waits);
+        self.edges.reserve(waits);
         self.enter(party);
     }
 

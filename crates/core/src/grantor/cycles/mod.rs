@@ -113,7 +113,7 @@ impl Grantor {
                             budget -= 1;
                             continue;
                         }
-                        cycles.graph.start(suspect, self.table.parties.places());
+                        cycles.graph.start(suspect, self.table.parties.places(), self.table.waiters.count());
                         Walk { suspect, since: cycles.events, applied: self.table.due.applied }
                     }
                 },
@@ -125,7 +125,7 @@ impl Grantor {
             let mut free = cycles.graph.is_free(true);
             cycles.clear(walk.since);
             if !free && walk.applied != self.table.due.applied {
-                cycles.graph.start(walk.suspect, self.table.parties.places());
+                cycles.graph.start(walk.suspect, self.table.parties.places(), self.table.waiters.count());
                 cycles.graph.explore(self, &mut usize::MAX.clone());
                 free = cycles.graph.is_free(true);
             }

@@ -19,7 +19,7 @@ pub fn asked<'a>(
         at.must("ttl")?;
         let ttl_ms = at.millis("a ttl")?;
         let waits_only = at.take("for waits only");
-        Command::OpenSession(OpenSession { holder, ttl_ms, secret: context.secret, waits_only })
+        Command::OpenSession(OpenSession { holder, ttl_ms, secret: context.secret.into(), waits_only })
     } else if at.take("resume") {
         let (session, own) = labels.session(at.word("a session")?)?;
         context.secret = own;
@@ -30,7 +30,7 @@ pub fn asked<'a>(
         } else {
             own
         };
-        Command::ResumeSession { session, secret }
+        Command::ResumeSession { session, secret: secret.into() }
     } else if at.take("renew session") {
         let (session, secret) = labels.session(at.word("a session")?)?;
         context.secret = secret;

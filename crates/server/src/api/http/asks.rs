@@ -17,7 +17,7 @@ use leasehold_wire::{Code, problem, session_bits, v1, welcome};
 use super::heard::{Nothing, Question, Sent, marks, token};
 use super::told::{At, Problem, Told};
 use super::verbs::{OfLease, OfSession};
-use crate::api::{Api, stopping};
+use crate::api::{Api, unanswered};
 use crate::inbox::Body;
 use crate::secret;
 
@@ -101,7 +101,7 @@ pub async fn open_session(
             At::told(api.look_from(0, move |grantor| welcome(&grant, Some(drawn), &grantor.status())).await?)
         }
         Decided::Refused(refusal) => Err(problem(&refusal).into()),
-        _ => Err(stopping().into()),
+        _ => Err(unanswered().into()),
     }
 }
 

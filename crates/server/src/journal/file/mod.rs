@@ -20,7 +20,8 @@
 //! **The reserve** (V4). The spare is made ready as soon as the one before it is taken. If the disk is full then, what is
 //! left of the segment just begun is the reserve: [`Journal::room`] turns to [`Room::ReserveOnly`] when at least three
 //! quarters of a segment, less one batch, are left, and all of that can be written with no free block on the disk.
-//! With the default size that is 24 MiB. It holds on filesystems that overwrite in place; those that copy on write may
+//! With the default size that is 24 MiB, several times what a turn puts on record, so that a turn that was begun with room
+//! never finds none. It holds on filesystems that overwrite in place; those that copy on write may
 //! need space for an overwrite too.
 
 mod disk;
@@ -50,6 +51,9 @@ use super::error::is_full;
 use super::{BATCH_BYTES, Confirmed, Fault, Journal, Kept, OpenError, Opened, Place, Replay, Room};
 use spare::Spare;
 
+/// How long a segment is, unless chosen otherwise.
+pub const SEGMENT_BYTES: u64 = 32 << 20;
+
 /// How a file journal is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -63,7 +67,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { segment_bytes: 32 << 20, accept_copy: false, background: true }
+        Self { segment_bytes: SEGMENT_BYTES, accept_copy: false, background: true }
     }
 }
 

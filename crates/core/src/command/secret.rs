@@ -1,0 +1,37 @@
+//! What must not be told: not in a log, and not for debugging.
+
+use std::fmt;
+
+/// What only a session's own client knows. Nobody spells it out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret(pub [u8; 32]);
+
+impl From<[u8; 32]> for Secret {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Command, OpenSession};
+    use crate::ids::SessionId;
+
+    #[test]
+    fn no_secret_is_spelled_out_for_debugging() {
+        let secret = Secret([0xab; 32]);
+        let open = OpenSession { holder: "w", ttl_ms: 1_000, secret, waits_only: false };
+        let session = SessionId { slot: 1, reuse: 0 };
+        for command in [Command::OpenSession(open), Command::ResumeSession { session, secret }] {
+            let words = format!("{command:?}");
+            assert!(words.contains("Secret(..)") && !words.contains("171"), "{words}");
+        }
+    }
+}

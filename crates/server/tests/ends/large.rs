@@ -1,0 +1,172 @@
+//! What one turn puts on record has a bound, whatever is asked at once; and so has what waits for a turn.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold_server::journal::memory::Memory;
+use leasehold_server::journal::{Confirmed, Fault, Journal, Kept, OpenError, Opened, Place, Replay, Room};
+use leasehold_server::server::{Running, Settings, start};
+use leasehold_wire::v1;
+use leasehold_wire::v1::request::Ask;
+use leasehold_wire::v1::response::Answer;
+
+use crate::doors::{Stream, acquire, connect};
+
+/// A journal that tells how large its largest batch was, and keeps nothing while it is held up.
+struct Measured<J> {
+    inner: J,
+    place: Arc<Measures>,
+}
+
+#[derive(Default)]
+struct Measures {
+    largest: AtomicUsize,
+    held_up: AtomicBool,
+}
+
+struct MeasuredPlace(Arc<Measures>);
+
+impl Place for MeasuredPlace {
+    type Journal = Measured<<Memory as Place>::Journal>;
+
+    async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<Opened<Self::Journal>, OpenError> {
+        let Opened { journal, warnings } = Memory::default().open(replay).await?;
+        Ok(Opened { journal: Measured { inner: journal, place: self.0.clone() }, warnings })
+    }
+}
+
+impl<J: Journal> Journal for Measured<J> {
+    type Shelf = J::Shelf;
+
+    fn generation(&self) -> u64 {
+        self.inner.generation()
+    }
+
+    fn next(&self) -> u64 {
+        self.inner.next()
+    }
+
+    async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<Kept, Fault> {
+        while self.place.held_up.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.place.largest.fetch_max(batch.len(), Ordering::Relaxed);
+        self.inner.append(sequence, batch).await
+    }
+
+    async fn confirm(&mut self) -> Result<Confirmed, Fault> {
+        self.inner.confirm().await
+    }
+
+    fn room(&mut self) -> Result<Room, Fault> {
+        self.inner.room()
+    }
+
+    fn shelf(&self) -> J::Shelf {
+        self.inner.shelf()
+    }
+}
+
+/// More than any turn may put on record, apart from one request of extraordinary reach.
+const MOST: usize = 6 << 20;
+
+async fn server() -> (Running, Arc<Measures>) {
+    let measures = Arc::new(Measures::default());
+    let settings = Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Settings::default() };
+    (start(MeasuredPlace(measures.clone()), settings).await.expect("a server on a free port starts"), measures)
+}
+
+/// Asks on one stream in messages of a few requests, and hears as many answers as there are.
+async fn ask(stream: &mut Stream, asks: Vec<Ask>, some: usize) -> Vec<Answer> {
+    let mut answers = tell(stream, asks, some);
+    while answers.iter().any(Option::is_none) {
+        let batch = stream.next().await.expect("the stream goes on");
+        assert_eq!(batch.goodbye, None);
+        for response in batch.responses {
+            answers[response.sequence as usize - 1] = response.answer;
+        }
+    }
+    answers.into_iter().flatten().collect()
+}
+
+fn tell(stream: &Stream, asks: Vec<Ask>, some: usize) -> Vec<Option<Answer>> {
+    let answers = asks.iter().map(|_| None).collect();
+    let requests: Vec<_> =
+        asks.into_iter().zip(1..).map(|(ask, sequence)| v1::Request { sequence, ask: Some(ask) }).collect();
+    for requests in requests.chunks(some) {
+        stream.send(v1::ClientBatch { requests: requests.to_vec(), lowest: 1, ..Default::default() });
+    }
+    answers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn much_asked_at_once_is_put_on_record_in_several_turns() {
+    let (running, measures) = server().await;
+    let mut streams = Vec::new();
+    for _ in 0..6 {
+        streams.push(Stream::open(connect(running.address).await).await);
+    }
+    let enqueue = || {
+        let body = vec![7; 60_000];
+        let ask = v1::delivery::Ask::Enqueue(v1::Enqueue { body, ..Default::default() });
+        Ask::Delivery(v1::Delivery { queue: "q".into(), ask: Some(ask) })
+    };
+    let all = {
+        measures.held_up.store(true, Ordering::SeqCst);
+        let told = streams.iter_mut().map(|stream| ask(stream, (0..120).map(|_| enqueue()).collect(), 4));
+        let mut all = Box::pin(futures::future::join_all(told));
+        // Everything is sent, and what the server takes gathers behind the first turn.
+        let gathering = tokio::time::timeout(Duration::from_secs(1), &mut all);
+        assert!(gathering.await.is_err(), "nothing is told while nothing is kept");
+        measures.held_up.store(false, Ordering::SeqCst);
+        all
+    };
+    for answers in all.await {
+        assert!(answers.iter().all(|answer| matches!(answer, Answer::Delivery(_))), "{:?}", answers[0]);
+    }
+    let largest = measures.largest.load(Ordering::Relaxed);
+    assert!(largest > 1 << 20, "it gathered: {largest}");
+    assert!(largest <= MOST, "{largest}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_who_are_freed_at_once_are_granted_in_several_turns() {
+    const EACH: usize = 800;
+    let (running, measures) = server().await;
+    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        holders.push(Stream::open(connect(running.address).await).await);
+        waiters.push(Stream::open(connect(running.address).await).await);
+    }
+    let name = |stream: usize, i: usize| format!("{}/{stream}/{i}", "n".repeat(200));
+    for (at, (holder, waiter)) in holders.iter_mut().zip(&mut waiters).enumerate() {
+        let asks = (0..EACH).map(|i| Ask::Acquire(acquire(&name(at, i), ""))).collect();
+        assert!(ask(holder, asks, 100).await.iter().all(|answer| matches!(answer, Answer::Granted(_))));
+        let terms = Some(v1::Terms { wait_ms: 600_000, metadata: vec![7; 4_096], ..Default::default() });
+        let wait = |i| Ask::Acquire(v1::Acquire { terms: terms.clone(), ..acquire(&name(at, i), "") });
+        let asks = (0..EACH).map(wait).collect();
+        assert!(ask(waiter, asks, 25).await.iter().all(|answer| matches!(answer, Answer::Waiting(_))));
+    }
+    measures.largest.store(0, Ordering::Relaxed);
+    measures.held_up.store(true, Ordering::SeqCst);
+    for holder in &holders {
+        let close = v1::Request { sequence: 1_000, ask: Some(Ask::CloseSession(v1::CloseSession::default())) };
+        holder.send(v1::ClientBatch { requests: vec![close], lowest: 1, ..Default::default() });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    measures.held_up.store(false, Ordering::SeqCst);
+    for waiter in &mut waiters {
+        let mut granted = 0;
+        while granted < EACH {
+            let batch = waiter.next().await.expect("the stream goes on");
+            granted += batch.responses.iter().filter(|one| matches!(one.answer, Some(Answer::Granted(_)))).count();
+        }
+    }
+    let largest = measures.largest.load(Ordering::Relaxed);
+    assert!(largest > 1 << 20, "it gathered: {largest}");
+    assert!(largest <= MOST, "{largest}");
+    running.stop().await;
+}

@@ -1,0 +1,10 @@
+//! How things end that nobody finishes: callers who go away, waits that are asked for twice, servers that stop, bodies that
+//! never come, turns that want too much.
+
+#[path = "../bad_input/doors.rs"]
+#[allow(dead_code, reason = "each suite uses its own part")]
+mod doors;
+mod gone;
+mod kept;
+mod large;
+mod stopping;
