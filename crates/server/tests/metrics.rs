@@ -75,7 +75,7 @@ async fn every_figure_stands_on_the_page_and_back() {
     assert!(samples.into_iter().all(|line| line.starts_with("leasehold_")), "{figures}");
     assert_eq!(told(&figures), written());
     let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for page in ["keeping.md"] {
+    for page in ["keeping.md", "operating.md"] {
         let page = std::fs::read_to_string(documents.join(page)).expect("the page is there");
         for name in page.split('`').filter(|word| word.starts_with("leasehold_")) {
             assert!(written().contains_key(name.split('{').next().unwrap_or_default()), "{name} is no figure");
