@@ -48,6 +48,11 @@ pub struct Drained {
 }
 
 impl Drained {
+    /// How many requests and renewals there are.
+    pub fn count(&self) -> usize {
+        self.asks.len() + self.renewals.iter().map(|renewals| renewals.leases.len()).sum::<usize>()
+    }
+
     /// Whether nobody asked for anything.
     pub fn is_empty(&self) -> bool {
         let asked = !(self.renewals.is_empty() && self.asks.is_empty() && self.looks.is_empty());
