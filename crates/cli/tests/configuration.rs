@@ -246,10 +246,12 @@ fn a_hang_up_reads_the_file_again_and_a_bad_file_changes_nothing() {
     place.write(&format!("{FREE}connections = 20\nlog_level = \"warn\"\n"));
     server.signal("HUP");
     server.await_log("log_level is warn now, and was info");
-    place.write(&format!("{FREE}connections = 20\nlog_level = \"debug\"\n"));
+    place.write(&format!("{}connections = 20\nlog_level = \"debug\"\n", FREE.replace(":0", ":3")));
     server.signal("HUP");
+    server.await_log("listen stays 127.0.0.1:0; to make it 127.0.0.1:3, restart");
     place.write(&format!("{}connections = 20\nlog_level = \"warn\"\n", FREE.replace(":0", ":2")));
     server.signal("HUP");
+    server.await_log("log_level is warn now, and was debug");
     server.await_log("listen stays 127.0.0.1:0; to make it 127.0.0.1:2, restart");
     server.run(&["status"]).ok();
 }

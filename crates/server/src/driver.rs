@@ -128,6 +128,7 @@ impl<J: Journal> Driver<J> {
             self.grantor.step(now, &Input::Asked(Request::tagged(NOBODY), Command::Release(held)));
         }
         drained.renewals.drain(..).for_each(|renewals| self.step_renewals(now, renewals));
+        drained.first.drain(..).for_each(|ask| self.step_ask(now, ask));
         while self.grantor.to_record() < TURN_BYTES
             && let Some(ask) = drained.asks.pop_front()
         {
@@ -220,6 +221,8 @@ impl<J: Journal> Driver<J> {
                     return Ok(());
                 }
                 Ok(Kept::Fenced) => return Err(Stopped::Fenced),
+                // What was not kept was not told: whoever asks it to stop does not wait for room.
+                Err(Fault::Full) if self.inbox.is_stopping() => return Err(Stopped::Failed(Fault::Full)),
                 Err(Fault::Full) => {
                     self.meter.full();
                     std::thread::sleep(FULL_RETRY);
@@ -251,7 +254,8 @@ impl<J> Drop for Driver<J> {
     /// However it ends, nobody waits for it any more.
     fn drop(&mut self) {
         self.watchers.close();
-        let asks = self.inbox.close().asks.into_iter().chain(self.drained.asks.drain(..));
+        let (left, begun) = (self.inbox.close(), std::mem::take(&mut self.drained));
+        let asks = [left.first, begun.first].into_iter().flatten().chain(left.asks).chain(begun.asks);
         for ask in asks {
             if let To::Stream(outbox, _) = ask.to {
                 outbox.tell(Item::Goodbye(Box::new(self.why.clone())));

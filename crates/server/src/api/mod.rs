@@ -114,6 +114,11 @@ impl Api {
             _ => None,
         };
         let for_wait = match wait {
+            // Whoever asks again under the key asks that session for the wait.
+            Some(session) if marks.key.is_some() => {
+                *session = marks.key.map(|key| session_bits(key.session));
+                None
+            }
             Some(session) => {
                 let waiting = WaitSession::open(self).await?;
                 *session = Some(session_bits(waiting.id));
@@ -232,9 +237,8 @@ impl WaitSession {
                     beat.tick().await;
                     let renew = v1::RenewSession { session: Some(session_bits(id)), ..Default::default() };
                     let body = Body::Ask(Box::new(v1::request::Ask::RenewSession(renew)));
-                    if api.ask(Request::tagged(0), body, api.caller()).await.is_err() {
-                        return;
-                    }
+                    // Where there is no room now, there may be by the next beat.
+                    let _ = api.ask(Request::tagged(0), body, api.caller()).await;
                 }
             }
         });
