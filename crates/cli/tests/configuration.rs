@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use support::{PATIENCE, Server, begin, end, leasehold, run, text};
+use support::{PATIENCE, Server, leasehold, run, text};
 use tempfile::TempDir;
 
 struct Place(TempDir);
@@ -270,10 +270,14 @@ fn more_connections_are_let_in_without_a_restart() {
     let config = place.write(&format!("{FREE}connections = 1\n"));
     let server = Server::with(&["--config", &config]);
     let first = TcpStream::connect(&server.address).expect("the server listens");
-    let waiting = begin(&mut server.command(&["status", "--json"]));
+    // Connections are taken in their order, so the one that only stands there has the only place.
+    let refused = server.run(&["status", "--json"]);
+    assert_eq!(refused.exit, 7, "{refused:?}");
+    assert!(refused.err.contains("\"limit\":\"connections\",\"max\":1"), "{refused:?}");
     place.write(&format!("{FREE}connections = 2\n"));
     server.signal("HUP");
-    assert_eq!(end(waiting).ok().json()["held"], 0);
+    server.await_log("connections is 2 now, and was 1");
+    assert_eq!(server.run(&["status", "--json"]).ok().json()["held"], 0);
     drop(first);
 }
 

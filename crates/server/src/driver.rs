@@ -95,13 +95,14 @@ impl<J: Journal> Driver<J> {
         self.grantor.watched(self.watchers.any());
         let now = clock::now();
         let late = Meter::lateness(&self.grantor, now.instant);
-        let began = self.meter.turn_began(self.drained.requests());
+        self.meter.clocks().turn(now, clock::now);
+        let began = self.meter.turn_began(self.drained.count(), room != Room::Plenty);
         self.step_all(now);
         self.grantor.step(now, &Input::Tick);
         self.grantor.take_output(&mut self.output);
         self.keep().await?;
         self.tell();
-        self.meter.turn_ended(began, late);
+        self.meter.turn_ended(began, late.max(self.grantor.overdue()));
         Ok(!(self.drained.stopping && self.drained.is_empty()))
     }
 
@@ -235,7 +236,8 @@ impl<J: Journal> Driver<J> {
         // Everything of this turn depends on the last batch, whether this turn made it or not (E1).
         let position = self.journal.next() - 1;
         self.desk.depends_on(position);
-        self.meter.telling(&self.output.replies);
+        self.meter.at(position);
+        self.meter.refused().telling(&self.output.replies, |mark| self.desk.renews(mark));
         self.output.replies.drain(..).for_each(|reply| self.desk.tell(reply));
         self.watchers.tell(&self.output.notices, &self.grantor, position);
         for notice in self.output.notices.drain(..) {

@@ -50,14 +50,15 @@ pub struct Drained {
 }
 
 impl Drained {
-    /// How many requests there are; many renewals together are one.
-    pub fn requests(&self) -> usize {
-        self.renewals.len() + self.first.len() + self.asks.len()
+    /// How many requests and renewals there are.
+    pub fn count(&self) -> usize {
+        let renewals = self.renewals.iter().map(|renewals| renewals.leases.len()).sum::<usize>();
+        renewals + self.first.len() + self.asks.len()
     }
 
     /// Whether nobody asked for anything.
     pub fn is_empty(&self) -> bool {
-        self.requests() == 0 && self.looks.is_empty() && self.left.is_empty() && self.given_back.is_empty()
+        self.count() == 0 && self.looks.is_empty() && self.left.is_empty() && self.given_back.is_empty()
     }
 }
 

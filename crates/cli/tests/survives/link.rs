@@ -63,13 +63,18 @@ pub fn told<T>(result: Result<tonic::Response<T>, Status>, of: impl FnOnce(T) ->
     }
 }
 
-/// A refusal is an answer; an unknown outcome is none (X3).
+/// A refusal is an answer; an unknown outcome is none (X3), and a server that stops sends everybody to the next one.
 fn refused(status: &Status) -> Result<Told, Gone> {
     let problem = from_status(status);
-    if !status.metadata().contains_key(METADATA_CODE) || problem.code == "INDETERMINATE" {
+    if !status.metadata().contains_key(METADATA_CODE) || is_leaving(&problem.code) {
         return Err(Gone);
     }
     Ok(Told::Refused(problem.code, problem.reason))
+}
+
+/// Whether a server says that it will not answer any more.
+fn is_leaving(code: &str) -> bool {
+    matches!(code, "INDETERMINATE" | "UNAVAILABLE")
 }
 
 /// Connects.
@@ -183,7 +188,10 @@ impl Link {
                 && !ready.is_empty()
             {
                 let response = ready.remove(0);
-                return Ok((response.sequence, Told::of(response.answer.expect("an answer says something"))));
+                return match Told::of(response.answer.expect("an answer says something")) {
+                    Told::Refused(code, _) if is_leaving(&code) => Err(Gone),
+                    told => Ok((response.sequence, told)),
+                };
             }
             let batch = self.batch().await?;
             let Self::Stream(_, _, ready) = self else { panic!("a stream") };
