@@ -151,6 +151,11 @@ impl Inbox {
         self.wake(lanes);
     }
 
+    /// How much of the room for requests is taken by those that wait.
+    pub fn waiting(&self) -> usize {
+        WAITING.saturating_sub(self.room.available_permits())
+    }
+
     /// Whether somebody asked it to end.
     pub fn is_stopping(&self) -> bool {
         self.lanes().stopping

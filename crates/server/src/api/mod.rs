@@ -232,9 +232,8 @@ impl WaitSession {
         let renewing = tokio::spawn({
             let api = api.clone();
             async move {
-                let mut beat = tokio::time::interval(Duration::from_millis(WAIT_TTL / 3));
                 loop {
-                    beat.tick().await;
+                    tokio::time::sleep(Duration::from_millis(WAIT_TTL / 3)).await;
                     let renew = v1::RenewSession { session: Some(session_bits(id)), ..Default::default() };
                     let body = Body::Ask(Box::new(v1::request::Ask::RenewSession(renew)));
                     // Where there is no room now, there may be by the next beat.
