@@ -22,6 +22,8 @@
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod blocker;
 mod error;
+#[cfg(feature = "file")]
+pub mod file;
 mod observer;
 mod place;
 mod refusal;

@@ -3,6 +3,8 @@
 mod atomic;
 mod ledger;
 mod marks;
+#[path = "../support/mistakes.rs"]
+mod mistakes;
 mod random;
 mod refusals;
 #[path = "../support/mod.rs"]

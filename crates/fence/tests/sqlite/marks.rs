@@ -143,7 +143,7 @@ fn plain_sql_refuses_the_same_mistakes_but_for_the_checksum() {
     let ledger = Ledger::new();
     let mut db = ledger.open();
     ledger.fence.claim(&mut db, &token(10)).expect("claimed");
-    for (text, code, why) in crate::support::mistakes() {
+    for (text, code, why) in crate::mistakes::mistakes() {
         if why == "checksum" {
             continue;
         }

@@ -8,7 +8,8 @@ use leasehold_fence::{Act, Counted, Error, Event, Observer, Refusal};
 use rusqlite::TransactionBehavior;
 
 use crate::ledger::{Ledger, put, put_raw};
-use crate::support::{CLUSTER, mistakes, name, number, token};
+use crate::mistakes::mistakes;
+use crate::support::{CLUSTER, name, number, token};
 
 #[test]
 fn a_late_write_is_refused_with_what_it_showed_and_what_stands() {
