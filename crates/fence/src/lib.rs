@@ -26,6 +26,8 @@ mod error;
 pub mod file;
 mod observer;
 mod place;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod refusal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
