@@ -10,4 +10,5 @@ mod doors;
 mod messages;
 mod names;
 mod ownership;
+mod rates;
 mod waits;
