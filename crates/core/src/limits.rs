@@ -132,6 +132,8 @@ pub const CACHE_KEYS: usize = 1 << 20;
 pub const CACHE_READERS: usize = 1 << 16;
 /// Live pins on one resource.
 pub const PINS: usize = 1 << 20;
+/// Largest entry of a fenced append log, in bytes; also the most that a torn tail can be, beside its head.
+pub const LOG_ENTRY_BYTES: usize = 16 << 20;
 
 const _: () = assert!(TTL_MIN >= TURN_NORMAL && TURN_NORMAL >= 2 * TURN_EVERY, "a lease outlives a turn");
 const _: () = assert!(TTL_MIN >= 10 * RENEW_GAP_MIN, "the shortest lease has room for several attempts to renew");
