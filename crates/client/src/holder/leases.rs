@@ -164,7 +164,7 @@ impl Leases {
         &mut self,
         place: u32,
         now: Instant,
-        chance: &mut Chance,
+        chance: &Chance,
         connected: bool,
         mut turned: impl FnMut(&mut Self, Turned),
     ) {
@@ -175,7 +175,7 @@ impl Leases {
             if kept.claim_from.is_some_and(|from| now >= from) {
                 kept.alone();
             }
-            match kept.renewal.poll(now, chance.next()) {
+            match kept.renewal.poll(now, chance.at(place)) {
                 Action::Suspend => {
                     kept.cell.update(|view| {
                         view.working = false;

@@ -116,6 +116,7 @@ impl Line {
 
     /// Does what time has brought.
     pub(super) fn turn(&mut self, now: Instant) {
+        self.chance.another_round();
         self.attend_session(now);
         while let Some(bucket) = self.leases.timers.due(now) {
             for entry in &bucket {
@@ -185,6 +186,7 @@ impl Line {
 
     /// Takes in what was heard.
     pub(super) fn hear(&mut self, now: Instant, heard: Heard) {
+        self.chance.another_round();
         for batch in heard.renewed {
             self.renewed(now, batch);
         }
@@ -259,7 +261,7 @@ impl Line {
     pub(super) fn attend(&mut self, place: u32, now: Instant) {
         let mut lost = None;
         let meter = &self.meter;
-        self.leases.attend(place, now, &mut self.chance, self.connected, |leases, turned| match turned {
+        self.leases.attend(place, now, &self.chance, self.connected, |leases, turned| match turned {
             Turned::Suspended => {
                 if let Some(kept) = leases.at(place) {
                     tracing::warn!(resource = %kept.cell.resource, "not renewed in time: work stops");
