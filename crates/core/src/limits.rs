@@ -23,8 +23,9 @@ pub const HOLD_MAX: u64 = 366 * 24 * 3_600_000;
 pub const WAIT_MAX: u64 = 24 * 3_600_000;
 /// Longest drain, grace, or veto period.
 pub const GRACE_MAX: u64 = 10 * 60_000;
-/// How long a predecessor may drain unless its charter says otherwise.
-pub const DRAIN_DEFAULT: u64 = 10_000;
+/// How long a predecessor may drain unless its charter says otherwise. A holder that hears nothing stops after it if that is
+/// shorter than its ttl, so it is no shorter than the ttl that most leases have.
+pub const DRAIN_DEFAULT: u64 = 30_000;
 /// A holder leaves at least this long between two attempts to renew, in milliseconds.
 pub const RENEW_GAP_MIN: u64 = 10;
 

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use leasehold_wire::v1::leasehold_server::LeaseholdServer;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
@@ -103,6 +103,7 @@ pub async fn serve(
             }
         };
         if let Some(place) = room.enter() {
+            let stream = Connection::new(stream, bounds, meter.clone());
             let talk = talk(stream, inside.clone(), bounds, pace.walk(), graceful.watcher());
             let open = meter.open();
             let mut doors = doors.clone();
@@ -114,6 +115,7 @@ pub async fn serve(
                 drop((place, open));
             });
         } else if let Some(place) = anteroom.enter() {
+            let stream = Connection::new(stream, bounds, meter.clone());
             let talk = talk(stream, outside.clone(), bounds, pace.walk(), graceful.watcher());
             tokio::spawn(async move {
                 // Whoever does not ask within it is told nothing.
@@ -129,9 +131,7 @@ pub async fn serve(
 }
 
 /// One connection, until it ends.
-async fn talk(stream: TcpStream, router: Router, bounds: Bounds, walk: Arc<Walk>, watcher: Watcher) {
-    // Answers are small and waited for.
-    let _ = stream.set_nodelay(true);
+async fn talk(stream: Connection, router: Router, bounds: Bounds, walk: Arc<Walk>, watcher: Watcher) {
     let answer = move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(walk.clone());
         router.clone().oneshot(request.map(Body::new))
@@ -140,9 +140,12 @@ async fn talk(stream: TcpStream, router: Router, bounds: Bounds, walk: Arc<Walk>
     builder.http1().timer(TokioTimer::new()).header_read_timeout(bounds.header_timeout).max_buf_size(4 * HEAD_BYTES);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
     builder.http2().max_concurrent_streams(STREAMS).max_header_list_size(HEAD_BYTES as u32);
-    let stream = TokioIo::new(Connection::new(stream, bounds));
+    let manners = stream.manners();
+    let served = builder.serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
     // A connection ends well or breaks; either way it is over.
-    let _ = watcher.watch(builder.serve_connection(stream, hyper::service::service_fn(answer))).await;
+    if let Err(error) = watcher.watch(served).await {
+        manners.missed(&*error);
+    }
 }
 
 /// Everything that is served.

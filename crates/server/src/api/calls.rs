@@ -14,7 +14,7 @@ use leasehold_wire::{event, problem, read_shown, status, v1, welcome};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::looks::Seen;
+use super::looks::{Seen, not_a_name};
 use super::stream::{self, Sending};
 use super::{Api, unanswered};
 use crate::inbox::Body;
@@ -237,7 +237,7 @@ impl Leasehold for Calls {
 
     async fn watch(&self, from: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let prefix = from.into_inner().prefix;
-        let events = self.0.watch(prefix).map(|seen| match seen {
+        let events = self.0.watch(prefix).map_err(|error| status(not_a_name(error)))?.map(|seen| match seen {
             Ok(seen) => Ok(event(&seen.event, seen.position, &seen.resource, &seen.holder)),
             Err(missed) => Err(status(missed)),
         });

@@ -86,7 +86,8 @@ async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1
 }
 
 fn no_hello() -> v1::Problem {
-    v1::Problem::of(Code::Timeout, "no hello came in time; send it first, and at once")
+    let told = v1::Problem::of(Code::Timeout, "hello: none came in time; send it first, and at once");
+    v1::Problem { field: "hello".into(), ..told }
 }
 
 fn absent_hello() -> Status {

@@ -7,6 +7,7 @@ mod amounts;
 mod bodies;
 mod connections;
 mod doors;
+mod frames;
 mod messages;
 mod names;
 mod ownership;
