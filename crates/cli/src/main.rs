@@ -7,6 +7,7 @@ mod charter;
 mod completions;
 mod config;
 mod connection;
+mod demo;
 mod draft;
 mod file;
 mod hold;
@@ -71,6 +72,7 @@ enum Command {
     Backup(backup::Args),
     Restore(restore::Args),
     Bench(bench::Args),
+    Demo(demo::Args),
     Config(config::Args),
     Token(token::Args),
     Trail(trail::Args),
@@ -78,6 +80,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = demo::behind_the_scenes() {
+        return ended;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return told::misused(&error),
@@ -106,6 +111,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::run(args, ask),
         Command::Restore(args) => restore::run(args, ask),
         Command::Bench(args) => bench::run(args, ask),
+        Command::Demo(args) => demo::run(args, ask),
         Command::Config(args) => config::run(args, ask),
         Command::Token(args) => token::run(args, json),
         Command::Trail(args) => trail::run(args, ask),
