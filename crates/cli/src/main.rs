@@ -16,6 +16,7 @@ mod operate;
 mod page;
 mod past;
 mod restore;
+mod run;
 mod serve;
 mod status;
 mod table;
@@ -53,6 +54,9 @@ enum Command {
     Acquire(acquire::Args),
     Renew(hold::Renew),
     Release(hold::Release),
+    Run(run::Args),
+    Elect(run::Elect),
+    Progress(run::Progress),
     Check(hold::Check),
     Handoff(operate::Handoff),
     Revoke(operate::Revoke),
@@ -78,6 +82,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = run::behind_the_scenes() {
+        return ended;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return told::misused(&error),
@@ -88,6 +95,9 @@ fn main() -> ExitCode {
         Command::Acquire(args) => acquire::run(args, ask),
         Command::Renew(args) => hold::renew(args, ask),
         Command::Release(args) => hold::release(args, ask),
+        Command::Run(args) => run::run(args, ask),
+        Command::Elect(args) => run::elect(args, ask),
+        Command::Progress(args) => run::progress(args, ask),
         Command::Check(args) => hold::check(args, ask),
         Command::Handoff(args) => operate::handoff(args, ask),
         Command::Revoke(args) => operate::revoke(args, ask),
