@@ -30,7 +30,7 @@ async fn main() -> Result<(), Error> {
     let share = 100.0 * (busy() - before).as_secs_f64() / began.elapsed().as_secs_f64();
     let held = guards.iter().filter(|guard| guard.is_held()).count();
     println!("{held} held; their thread was busy for {share:.2} % of a core");
-    client.close().await.map_err(Failure::into_error)
+    client.close().await
 }
 
 fn number<T: std::str::FromStr>(text: Option<String>, otherwise: T) -> Result<T, Error> {

@@ -9,7 +9,8 @@ use std::thread::{self, Thread};
 
 use crate::{Error, Failure, HandOver, Loss};
 
-/// Waits for a future on this thread. Leases are renewed from a thread of their own meanwhile.
+/// Waits for a future on this thread. Leases are renewed from a thread of their own meanwhile, so this is right on any thread;
+/// on one of an event loop it stops that loop for as long as it takes, and loses nothing.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -18,7 +19,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         }
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
+    // Inside of somebody's event loop a budget says when to yield to it; here nobody would ever renew that.
+    let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return done;
@@ -53,7 +55,7 @@ impl Client {
 
     /// Gives everything back and ends the session.
     pub fn close(&self) -> Result<(), Error> {
-        block_on(self.0.close()).map_err(Failure::into_error)
+        block_on(self.0.close())
     }
 }
 

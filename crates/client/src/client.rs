@@ -12,7 +12,7 @@ use tonic::transport::Channel;
 
 use crate::holder::Handle;
 use crate::stream::Link;
-use crate::{Address, Endpoints, Error, Failure, Meter};
+use crate::{Address, Endpoints, Error, Meter};
 
 /// How patient a client is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Options {
     pub rejoin: Duration,
     /// Who holds, for people to read; absent: the process by its number.
     pub holder: Option<String>,
-    /// How long the session lives without being heard. Everything that is held ends with it.
+    /// How long the session lives without being heard. Everything that is held ends with it, so no lease lasts longer.
     pub session: Duration,
     /// How much faster or slower than real time any clock may run.
     pub rate_error: RateError,
@@ -118,7 +118,7 @@ impl Client {
 
     /// Gives everything back and ends the session: what is held ends in one step. A client that is only dropped does the
     /// same without waiting for it. Whatever is asked of its leases later is refused; a new lock opens a new session.
-    pub async fn close(&self) -> Result<(), Failure<()>> {
+    pub async fn close(&self) -> Result<(), Error> {
         let holder = self.shared.holder.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         match holder {
             Some(handle) => handle.close().await,

@@ -6,6 +6,7 @@ use std::ops::Deref;
 
 use futures::future::{Either, select};
 use leasehold_core::holder::{Loss, NextStep};
+use leasehold_core::lease::Reason;
 
 use crate::failure::Asked;
 use crate::hold::lost;
@@ -32,10 +33,12 @@ pub enum Stopped {
 }
 
 impl Stopped {
-    /// What may follow by itself. Whoever was suspended has given the lease back and may ask for it again.
+    /// What may follow by itself. Whoever was suspended has given the lease back and may ask for it again; what this program
+    /// gave back itself, by closing its client, it does not.
     pub const fn next_step(self) -> NextStep {
         match self {
             Self::Suspended => NextStep::AcquireAgain,
+            Self::Lost(Loss::Ended(Reason::Released)) => NextStep::LeaveToCaller,
             Self::Lost(loss) => loss.next_step(),
         }
     }

@@ -9,11 +9,12 @@ use leasehold_core::lease::Access;
 use leasehold_core::limits::{HOLD_MAX, METADATA_BYTES, TTL_MAX_EVER, TTL_MIN, WAIT_MAX};
 use leasehold_core::name::{HolderName, Name};
 
+use crate::failure::Asked;
 use crate::holder::{Ask, Given, Wanted};
 use crate::look::checked;
 use crate::{Client, Error, Failure, Guard, Hold};
 
-/// How long a renewal lasts for those who do not say.
+/// How long a renewal lasts for those who do not say, if their session lives that long.
 const TTL: Duration = Duration::from_secs(30);
 
 /// A lease to be asked for. Nothing happens before [`Lock::acquire`].
@@ -21,11 +22,11 @@ const TTL: Duration = Duration::from_secs(30);
 #[must_use = "nothing is asked for before it is acquired"]
 pub struct Lock {
     client: Client,
-    resource: String,
+    resources: Vec<String>,
     holder: Option<String>,
     access: Access,
     slots: Option<u32>,
-    ttl: Duration,
+    ttl: Option<Duration>,
     every: Option<Duration>,
     wait: Duration,
     priority: u8,
@@ -39,11 +40,11 @@ impl Client {
     pub fn lock(&self, resource: impl Into<String>) -> Lock {
         Lock {
             client: self.clone(),
-            resource: resource.into(),
+            resources: vec![resource.into()],
             holder: None,
             access: Access::Exclusive,
             slots: None,
-            ttl: TTL,
+            ttl: None,
             every: None,
             wait: Duration::ZERO,
             priority: Terms::PRIORITY,
@@ -55,9 +56,15 @@ impl Client {
 }
 
 impl Lock {
-    /// How long a renewal lasts.
+    /// And this one too, on the same terms: all or none, taken by [`Lock::acquire_all`].
+    pub fn and(mut self, resource: impl Into<String>) -> Self {
+        self.resources.push(resource.into());
+        self
+    }
+
+    /// How long a renewal lasts. A lease ends with its client's session, so not longer than [`crate::Options::session`].
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.ttl = Some(ttl);
         self
     }
 
@@ -126,14 +133,30 @@ impl Lock {
     /// Takes the lease, now or after waiting. The guard that comes back holds. Dropping this future takes everything back:
     /// a wait is cancelled, and a grant that was under way is given back.
     pub async fn acquire(&self) -> Result<Guard, Failure<Guard>> {
-        let wanted = Box::new(self.wanted()?);
-        let handle = self.client.handle()?;
+        if self.resources.len() > 1 {
+            return Err(Error::invalid("resource", "several are taken with `acquire_all`").into());
+        }
         let read = |given| match given {
-            Given::Guard(guard) => Ok(guard),
+            Given::Guards(mut guards) => guards.pop().ok_or_else(|| Error::garbled("a grant of nothing")),
             Given::Answer(_) => Err(Error::garbled("another answer than a grant")),
         };
-        let asked = handle.ask(|by, handle| Ask::Acquire { by, wanted, handle }, read).await?;
-        asked.outcome().await
+        self.ask(read).await?.outcome().await
+    }
+
+    /// Takes all of them in one step, in the order they were named, or none. Where waiting for them would close a circle of
+    /// holders who wait for each other, one is told so, with the circle.
+    pub async fn acquire_all(&self) -> Result<Vec<Guard>, Failure<Vec<Guard>>> {
+        let read = |given| match given {
+            Given::Guards(guards) => Ok(guards),
+            Given::Answer(_) => Err(Error::garbled("another answer than a grant")),
+        };
+        self.ask(read).await?.outcome().await
+    }
+
+    async fn ask<T>(&self, read: fn(Given) -> Result<T, Error>) -> Result<Asked<T>, Error> {
+        let wanted = Box::new(self.wanted()?);
+        let handle = self.client.handle()?;
+        handle.ask(|by, handle| Ask::Acquire { by, wanted, handle }, read).await
     }
 
     /// Takes the lease and runs the work under it, again and again until the work was done in one go. A lease that expired
@@ -155,11 +178,24 @@ impl Lock {
 
     /// What is asked for, if it can be: timing that must fail is refused here, before anybody is asked.
     fn wanted(&self) -> Result<Wanted, Error> {
-        checked(Name::parse(&self.resource))?;
+        for resource in &self.resources {
+            checked(Name::parse(resource))?;
+        }
+        if self.slots.is_some() && self.resources.len() > 1 {
+            return Err(Error::invalid("slots", "of several the capacities are set before, not with the wish"));
+        }
         if let Some(holder) = &self.holder {
             checked(HolderName::parse(holder))?;
         }
-        let mut timing = Timing::new(millis(self.ttl), self.client.shared.options.rate_error)
+        let session = self.client.shared.options.session;
+        let ttl = self.ttl.unwrap_or(TTL.min(session));
+        if ttl > session {
+            let (ttl, most) = (millis(ttl), millis(session));
+            let reason =
+                format_args!("{ttl} ms; a lease ends with its session, so at most {most} ms, or a longer session");
+            return Err(Error::invalid("ttl", reason));
+        }
+        let mut timing = Timing::new(millis(ttl), self.client.shared.options.rate_error)
             .map_err(|wrong| Error::invalid("ttl", wrong))?;
         if let Some(every) = self.every {
             timing = timing.every(millis(every)).map_err(|wrong| Error::invalid("renew_every", wrong))?;
@@ -171,7 +207,7 @@ impl Lock {
             return Err(Error::invalid("metadata", format_args!("at most {METADATA_BYTES} bytes")));
         }
         Ok(Wanted {
-            resource: self.resource.as_str().into(),
+            resources: self.resources.iter().map(|resource| resource.as_str().into()).collect(),
             holder: self.holder.clone(),
             access: self.access,
             slots: self.slots,

@@ -78,6 +78,7 @@ pub async fn serve(
     mut doors: watch::Receiver<Doors>,
 ) {
     let anteroom = Room::new(TOLD_TO_GO);
+    let meter = api.meter.clone();
     let (inside, outside) = (router(api.clone(), bounds), refused::full(room.clone(), api));
     let graceful = GracefulShutdown::new();
     loop {
@@ -97,13 +98,14 @@ pub async fn serve(
         };
         if let Some(place) = room.enter() {
             let talk = talk(stream, inside.clone(), bounds, graceful.watcher());
+            let open = meter.open();
             let mut doors = doors.clone();
             tokio::spawn(async move {
                 tokio::select! {
                     () = talk => {}
                     _ = doors.wait_for(|doors| *doors >= Doors::Cut) => {}
                 }
-                drop(place);
+                drop((place, open));
             });
         } else if let Some(place) = anteroom.enter() {
             let talk = talk(stream, outside.clone(), bounds, graceful.watcher());
@@ -112,6 +114,8 @@ pub async fn serve(
                 let _ = tokio::time::timeout(GO, talk).await;
                 drop(place);
             });
+        } else {
+            meter.refused().limit("connections");
         }
     }
     drop(listener);

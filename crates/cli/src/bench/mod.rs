@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leasehold::{Client, Endpoints};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::connection::Everywhere;
 use crate::told::{Failure, Outcome};
@@ -74,12 +75,33 @@ pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| own::failed(&format!("cannot start: {error}")))?;
-    runtime.block_on(async {
-        let mut bench = Bench::new(args, ask.addr()).await?;
-        bench.measure().await?;
-        let rows = bench.rows;
-        let body = json!({ "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
-        Ok(ask.answer(&body, || table(&rows)))
+    let rows = runtime.block_on(async {
+        let interrupted = interrupted()?;
+        // Whichever way it ends, its server and its directory end with it.
+        tokio::select! {
+            rows = measured(args, ask.addr()) => rows,
+            () = interrupted => Err(own::failed("interrupted; nothing is left of its server and its directory")),
+        }
+    })?;
+    let body = json!({ "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
+    Ok(ask.answer(&body, || table(&rows)))
+}
+
+async fn measured(args: &Args, addr: Option<&str>) -> Result<Vec<Row>, Failure> {
+    let mut bench = Bench::new(args, addr).await?;
+    bench.measure().await?;
+    Ok(bench.rows)
+}
+
+/// Ends when somebody asks this process to. It listens from the call on.
+fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
+    let listen = |kind| signal(kind).map_err(|error| own::failed(&format!("cannot listen to signals: {error}")));
+    let (mut interrupt, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = term.recv() => {}
+        }
     })
 }
 
@@ -95,16 +117,13 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     async fn new(args: &'a Args, addr: Option<&str>) -> Result<Self, Failure> {
-        let own = match addr {
-            Some(_) => None,
-            None => Some(Own::start(&args.beside)?),
-        };
-        let endpoints = match (&own, addr) {
-            (Some(own), _) => {
-                own.answers().await?;
-                own.endpoints()?
+        let (own, endpoints) = match addr {
+            Some(addr) => (None, Endpoints::parse(addr)?),
+            None => {
+                let mut own = Own::start(&args.beside)?;
+                let (endpoints, _) = own.answers().await?;
+                (Some(own), endpoints)
             }
-            (None, addr) => Endpoints::parse(addr.unwrap_or_default())?,
         };
         let client = Client::connect(endpoints.clone());
         let shown = ProgressBar::with_draw_target(Some(1), draw_target());

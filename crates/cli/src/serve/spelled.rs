@@ -17,6 +17,7 @@ const LOG_SIZES: (Size, Size) = (Size(1 << 10), Size(1 << 40));
 pub const BATCHES_MOST: u64 = 1 << 32;
 /// Less than this has no room for a few parts, and the newest part is always kept.
 const TRAIL_SIZES: (Size, Size) = (Size(64 << 10), Size(1 << 50));
+const SEGMENT_SIZES: (Size, Size) = (Size(4 << 10), Size(1 << 30));
 const AGE_LEAST: Lasting = Lasting::from_millis(1_000);
 
 pub fn longest_ttl(text: &str) -> Result<Lasting, String> {
@@ -41,6 +42,10 @@ pub fn log_size(text: &str) -> Result<Size, String> {
 
 pub fn trail_size(text: &str) -> Result<Size, String> {
     size(text, TRAIL_SIZES)
+}
+
+pub fn segment_size(text: &str) -> Result<Size, String> {
+    size(text, SEGMENT_SIZES)
 }
 
 pub fn trail_age(text: &str) -> Result<Lasting, String> {

@@ -44,7 +44,7 @@ fn a_disk_that_fails_stops_the_server_before_it_tells() {
         crowd.live(&data, &Start::default(), Some(Doom::Working(100))).await;
         for _ in 0..rounds {
             for (under, says) in FAULTS {
-                crowd.live(&data, &Start { under }, Some(Doom::Itself(says))).await;
+                crowd.live(&data, &Start { under, ..Start::default() }, Some(Doom::Itself(says))).await;
             }
         }
         crowd.live(&data, &Start::default(), Some(Doom::Working(250))).await;
@@ -64,7 +64,7 @@ fn a_write_without_room_is_waited_out() {
     runtime().block_on(async {
         crowd.live(&data, &Start::default(), Some(Doom::Working(100))).await;
         for _ in 0..depth(1, 2, 20) {
-            crowd.live(&data, &Start { under }, Some(Doom::Working(1_200))).await;
+            crowd.live(&data, &Start { under, ..Start::default() }, Some(Doom::Working(1_200))).await;
         }
         crowd.live(&data, &Start::default(), None).await;
     });

@@ -32,6 +32,11 @@ impl Actors {
         actor
     }
 
+    /// One more lease of the same actor.
+    pub(super) fn share(&mut self, actor: u32) {
+        self.uses[actor as usize] += 1;
+    }
+
     pub(super) fn give_back(&mut self, actor: u32) {
         let uses = &mut self.uses[actor as usize];
         *uses -= 1;

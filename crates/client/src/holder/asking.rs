@@ -37,14 +37,22 @@ impl Line {
             }),
         };
         let (place, life, key) = (cell.place, kept.life, by.key);
-        self.ask(now, key, message(&command), 0, Purpose::Call { by, place, life });
+        self.ask(now, key, message(&command), Purpose::Call { by, place, life });
     }
 
     /// Shows progress with a renewal of its own.
     pub(super) fn show_progress(&mut self, now: Instant, lease: LeaseId, at: u64, one: Renewing) {
         let held = Held::by_id(lease, one.attempt.token());
         let renew = message(&Command::Renew(Renew { held, ttl_ms: None, progress: Some(at) }));
-        self.ask(now, 0, renew, 0, Purpose::Renew(one));
+        self.ask(now, 0, renew, Purpose::Renew(one));
+    }
+
+    /// Takes in the answer to a renewal that showed progress. What may not have arrived is shown again by the next one.
+    pub(super) fn shown(&mut self, now: Instant, one: Renewing, told: &Result<Answer, Error>) {
+        if let Some(kept) = self.leases.at(one.place).filter(|kept| kept.life == one.life && told.is_err()) {
+            kept.cell.show_again();
+        }
+        self.renewal_told(now, one, told);
     }
 
     /// Gives a lease back. It is renewed no more from here on, whatever becomes of the request.
@@ -67,13 +75,13 @@ impl Line {
             return tell(who, Err(lost(Loss::Ended(Reason::Session))));
         }
         let resource = cell.resource.clone();
-        self.ask(now, key, message(&command), 0, Purpose::Release { tell: who, resource });
+        self.ask(now, key, message(&command), Purpose::Release { tell: who, resource });
     }
 
     /// Gives back what was granted and cannot be held.
     pub(super) fn give_back(&mut self, now: Instant, held: Held<'_>) {
         let purpose = Purpose::Release { tell: None, resource: "".into() };
-        self.ask(now, 0, message(&Command::Release(held)), 0, purpose);
+        self.ask(now, 0, message(&Command::Release(held)), purpose);
     }
 
     /// Nobody waits for a request any more: what never left is forgotten, and a wait is cancelled (W3). A grant that raced
@@ -87,14 +95,11 @@ impl Line {
     /// Takes in the answer to a request.
     pub(super) fn answered(&mut self, now: Instant, sequence: u64, answer: Result<Answer, Error>) {
         if let Ok(Answer::Waiting { .. }) = answer {
-            if let Some(pending) = self.requests.get_mut(sequence) {
-                pending.waits = true;
-            }
-            return;
+            return self.requests.waits(sequence);
         }
         let session_over = answer.as_ref().err().is_some_and(Error::session_over);
         let asked_session = |purpose: &Purpose| matches!(purpose, Purpose::Acquire(_) | Purpose::Close(_));
-        if session_over && self.requests.get_mut(sequence).is_some_and(|pending| asked_session(&pending.purpose)) {
+        if session_over && self.requests.get(sequence).is_some_and(|pending| asked_session(&pending.purpose)) {
             return self.session_over(now);
         }
         let Some(pending) = self.requests.take(sequence) else {
@@ -106,7 +111,9 @@ impl Line {
                 match answer {
                     // Nobody waits for it, so it is not asked for again.
                     Err(_) if pending.cancelled => self.give_actor_back(acquiring.actor),
-                    Err(error) if pending.moved && error.code() == Some(Code::Cancelled) => self.acquire_again(now, acquiring),
+                    Err(error) if pending.moved && error.code() == Some(Code::Cancelled) => {
+                        self.acquire_again(now, acquiring, true);
+                    }
                     answer => self.acquired(now, sent, acquiring, answer),
                 }
             }
@@ -118,11 +125,11 @@ impl Line {
                 self.meter.released(&resource);
                 tell(who, answer);
             }
-            Purpose::Renew(one) => self.renewal_told(now, one, &answer),
+            Purpose::Renew(one) => self.shown(now, one, &answer),
             Purpose::Session(attempt, known) => {
                 self.session_told(now, attempt, &answer);
                 if matches!(&answer, Ok(Answer::Session(grant)) if grant.mismatch) {
-                    self.compare(now, known);
+                    self.compare(known);
                 }
             }
             Purpose::Close(who) => self.closed(who),
@@ -169,7 +176,14 @@ impl Line {
                 _ => {}
             }
         });
-        let unreached = || Error::unavailable("no server could be asked in time");
+        let why = self.unreached.clone();
+        let unreached = || match &why {
+            Some(error) if error.is_unavailable() => {
+                Error::unavailable(format!("no server could be asked in time: {}", error.message()))
+            }
+            Some(error) => error.clone(),
+            None => Error::unavailable("no server could be asked in time"),
+        };
         for pending in unsent {
             match pending.purpose {
                 Purpose::Acquire(acquiring) => {
@@ -181,19 +195,14 @@ impl Line {
                 Purpose::Release { tell: who, resource } => {
                     tell(who, Err(unreached()));
                     let purpose = Purpose::Release { tell: None, resource };
-                    self.ask(now, 0, pending.message, 0, purpose);
+                    self.ask(now, 0, pending.message, purpose);
                 }
                 _ => {}
             }
         }
-        for place in self.leases.places_in_making(now) {
-            if let Some(making) = self.leases.at(place).and_then(|kept| kept.making.take()) {
-                // The guard is not handed out; dropped here, it gives the lease back.
-                making.by.tell.done(Err(unreached()));
-                if let Some(cell) = self.leases.at(place).map(|kept| kept.cell.clone()) {
-                    self.release(now, 0, &cell, None);
-                }
-            }
+        for (cell, group) in self.leases.in_making_for_too_long(now) {
+            group.refuse(unreached());
+            self.release(now, 0, &cell, None);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What the holder's thread and a guard share about one lease. The thread writes it, whoever holds reads it.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use leasehold_core::holder::{Deadline, Loss, RateError, Succession};
 use leasehold_core::ids::LeaseId;
@@ -113,12 +115,18 @@ impl Cell {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Listens before it looks, so that nothing told in between is missed.
-            changed.as_mut().enable();
-            if let Some(found) = asked(&self.view()) {
+            let found = poll_fn(|context| {
+                // Listens before it looks, so that nothing told in between is missed. It looks whenever it is polled: a
+                // deadline passes without a bell, and what else woke this task must not be done first.
+                let told = changed.as_mut().poll(context).is_ready();
+                match asked(&self.view()) {
+                    None if !told => Poll::Pending,
+                    found => Poll::Ready(found),
+                }
+            });
+            if let Some(found) = found.await {
                 return found;
             }
-            changed.await;
         }
     }
 
@@ -131,6 +139,11 @@ impl Cell {
     /// The progress that was not yet shown, if there is any.
     pub(super) fn take_progress(&self) -> Option<u64> {
         self.progressed.swap(false, Ordering::AcqRel).then(|| self.progress.load(Ordering::Acquire))
+    }
+
+    /// What was shown may not have arrived: it is shown again.
+    pub(super) fn show_again(&self) {
+        self.progressed.store(true, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, View> {

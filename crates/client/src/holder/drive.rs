@@ -23,6 +23,7 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
     let mut stream: Option<(Asking, Hearing)> = None;
     let mut connecting: Option<Connecting> = None;
     let mut asks = Vec::new();
+    let _ended = Ended { inbox: &inbox, clock: &clock };
     while !line.over {
         let now = clock.now();
         let closed = inbox.drain(&mut asks);
@@ -74,8 +75,19 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
             Woke::Asked | Woke::Due => {}
         }
     }
-    inbox.end();
-    clock.left();
+}
+
+/// However the thread ends, whoever asks it something is told.
+struct Ended<'a> {
+    inbox: &'a Inbox,
+    clock: &'a Clock,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.inbox.end();
+        self.clock.left();
+    }
 }
 
 /// A stream that was made, or why not.
@@ -126,15 +138,15 @@ fn begun(line: &mut Line, now: Instant, sent: Instant, made: Made) -> Option<(As
                 line.connect_later(now);
             }
         },
-        Err(error) if error.session_over() || error.code() == Some(crate::Code::PermissionDenied) => {
-            line.session_over(now);
-            if line.session.is_none() {
-                line.connect_later(now);
-            }
-        }
         Err(error) => {
             tracing::debug!("{error}");
-            line.connect_later(now);
+            let denied = error.code() == Some(crate::Code::PermissionDenied);
+            if line.session.is_some() && (denied || error.session_over()) {
+                line.session_over(now);
+            } else {
+                line.unreached = Some(error);
+                line.connect_later(now);
+            }
         }
     }
     None

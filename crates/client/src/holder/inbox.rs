@@ -1,7 +1,7 @@
 //! What tasks and guards ask of the holder's thread, in one order, with an end to how much may be asked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use leasehold_core::command::{Answer, Style};
 use leasehold_core::holder::Timing;
@@ -19,8 +19,8 @@ pub(crate) const OPEN: usize = 1 << 14;
 /// What comes back for a request.
 #[derive(Debug)]
 pub(crate) enum Given {
-    /// A lease.
-    Guard(Guard),
+    /// The leases, in the order they were asked for.
+    Guards(Vec<Guard>),
     /// Any other answer.
     Answer(Answer),
 }
@@ -29,7 +29,7 @@ pub(crate) enum Given {
 #[derive(Debug)]
 pub(crate) enum Ask {
     /// Take a lease.
-    Acquire { by: By, wanted: Box<Wanted>, handle: Arc<Handle> },
+    Acquire { by: By, wanted: Box<Wanted>, handle: Weak<Handle> },
     /// Ask the grantor about a lease that is held.
     Call { by: By, cell: Arc<Cell>, what: Call },
     /// Give a lease back; a guard that was dropped waits for no answer.
@@ -61,10 +61,10 @@ pub(crate) enum Call {
     HandOff { to: Option<String>, style: Option<Style>, drain_ms: Option<u64> },
 }
 
-/// A lease as it is wanted, checked.
+/// Leases as they are wanted, checked: all or none.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    pub(crate) resource: Box<str>,
+    pub(crate) resources: Vec<Box<str>>,
     /// A declared actor; absent: one of the client's own, which nobody else in the process has.
     pub(crate) holder: Option<String>,
     pub(crate) access: Access,

@@ -8,10 +8,9 @@ use leasehold_core::holder::{Action, Answer, Attempt, Granted, Renewal, Renewed,
 use leasehold_core::ids::LeaseId;
 use leasehold_core::time::Instant;
 
-use super::Handle;
 use super::cell::Cell;
 use super::chance::Chance;
-use super::inbox::By;
+use super::group::Group;
 use super::requests::Renewing;
 use super::timers::Timers;
 use crate::{Code, Error};
@@ -28,16 +27,10 @@ pub(super) struct Kept {
     pub actor: Option<u32>,
     /// Its session is over; only the reason is not known yet.
     pub foreign: bool,
-    /// Granted, and not yet handed out: after a long wait the first renewal tells whether it may act.
-    pub making: Option<Making>,
-}
-
-/// Who waits for a lease to be handed out.
-pub(super) struct Making {
-    pub by: By,
-    pub handle: Arc<Handle>,
-    pub patience: Instant,
-    pub born: Instant,
+    /// From when the successor in an overlap claims, heard or not (H3).
+    pub claim_from: Option<Instant>,
+    /// Granted, and not yet handed out: after a long wait the first renewal tells whether it may act. As which of a group.
+    pub making: Option<(Arc<Group>, usize)>,
 }
 
 /// What became of a lease when it was looked at.
@@ -62,6 +55,7 @@ pub(super) struct Leases {
     /// Renewals to be sent.
     pub out: Vec<Renewing>,
     pub count: usize,
+    in_making: Vec<u32>,
 }
 
 impl Leases {
@@ -82,7 +76,8 @@ impl Leases {
     }
 
     pub(super) fn new_kept(cell: Arc<Cell>, renewal: Renewal, timing: Timing, drain_ms: u64, life: u32) -> Kept {
-        Kept { cell, renewal, timing, drain_ms, life, stamp: 0, actor: None, foreign: false, making: None }
+        let (stamp, actor, foreign, claim_from, making) = (0, None, false, None, None);
+        Kept { cell, renewal, timing, drain_ms, life, stamp, actor, foreign, claim_from, making }
     }
 
     pub(super) fn at(&mut self, place: u32) -> Option<&mut Kept> {
@@ -109,11 +104,26 @@ impl Leases {
         live.map(|(place, _)| place as u32).collect()
     }
 
-    /// Leases that are granted and for whose handing out nobody is patient any more.
-    pub(super) fn places_in_making(&self, now: Instant) -> Vec<u32> {
-        let late = |kept: &Kept| kept.making.as_ref().is_some_and(|making| now >= making.patience);
-        let places = self.places.iter().enumerate();
-        places.filter(|(_, kept)| kept.as_ref().is_some_and(late)).map(|(place, _)| place as u32).collect()
+    /// Remembers a lease that could not be handed out at once.
+    pub(super) fn later(&mut self, place: u32) {
+        if self.at(place).is_some_and(|kept| kept.making.is_some()) {
+            self.in_making.push(place);
+        }
+    }
+
+    /// Takes out of the making what nobody is patient for any more.
+    pub(super) fn in_making_for_too_long(&mut self, now: Instant) -> Vec<(Arc<Cell>, Arc<Group>)> {
+        let (places, mut late) = (&mut self.places, Vec::new());
+        self.in_making.retain(|place| {
+            let Some(kept) = &mut places[*place as usize] else {
+                return false;
+            };
+            if let Some((group, _)) = kept.making.take_if(|(group, _)| now >= group.patience) {
+                late.push((kept.cell.clone(), group));
+            }
+            kept.making.is_some()
+        });
+        late
     }
 
     fn own(&self) -> impl Iterator<Item = &Kept> {
@@ -162,6 +172,9 @@ impl Leases {
             let Some(kept) = self.places.get_mut(place as usize).and_then(Option::as_mut) else {
                 return;
             };
+            if kept.claim_from.is_some_and(|from| now >= from) {
+                kept.alone();
+            }
             match kept.renewal.poll(now, chance.next()) {
                 Action::Suspend => {
                     kept.cell.update(|view| {
@@ -186,6 +199,7 @@ impl Leases {
                     let latest = kept.renewal.deadline().earliest;
                     // Past its deadline it waits only for its next attempt.
                     let latest = if latest > now { latest } else { Instant(u64::MAX) };
+                    let at = kept.claim_from.map_or(at, |from| from.min(at));
                     self.timers.set(now, at, latest, (place, self.stamps));
                     return;
                 }
@@ -247,8 +261,8 @@ impl Kept {
     }
 
     /// The predecessor of an overlap is gone.
-    pub(super) fn alone(&self) {
-        if self.cell.view().overlap.is_some() {
+    pub(super) fn alone(&mut self) {
+        if self.claim_from.take().is_some() {
             self.cell.update(|view| view.overlap = None);
         }
     }

@@ -8,6 +8,7 @@ use leasehold_core::command::{Answer, Event};
 use leasehold_core::holder::{RateError, Timing};
 use leasehold_core::time::Instant;
 use leasehold_wire::RENEWALS;
+use leasehold_wire::v1::request::Ask as Message;
 
 use super::actors::Actors;
 use super::chance::Chance;
@@ -52,8 +53,12 @@ pub(super) struct Line {
     /// The shortest ttl so far: for its sake a silent stream is given up in time.
     pub shortest_ms: u64,
     look_at: Instant,
-    pub connect_at: Instant,
-    pub failures: u32,
+    /// The grantor knows other leases than this client: it is told the list.
+    pub reconcile: bool,
+    connect_at: Instant,
+    failures: u32,
+    /// Why there is no stream.
+    pub unreached: Option<Error>,
     /// Nobody will ask any more; the session is closed, then the thread ends.
     pub closing: Option<Instant>,
     pub over: bool,
@@ -77,6 +82,8 @@ impl Line {
             asked_since: None,
             shortest_ms,
             look_at: Instant::default(),
+            reconcile: false,
+            unreached: None,
             connect_at: Instant::default(),
             failures: 0,
             closing: None,
@@ -121,14 +128,22 @@ impl Line {
         if now >= self.look_at {
             self.look_at = now.plus_millis(LOOK_EVERY);
             self.lose_patience(now);
+            self.requests.take_turns();
         }
         if self.closing.is_some_and(|until| now >= until) {
-            self.over = true;
+            self.given_up();
         }
     }
 
     /// The next batch to send; none if there is nothing.
     pub(super) fn flush(&mut self, now: Instant) -> Option<Batch> {
+        if self.reconcile
+            && self.requests.has_window()
+            && let Some(list) = self.list()
+        {
+            self.asked_since.get_or_insert(now);
+            return Some(self.requests.send_alone(now, list, Purpose::Reconcile));
+        }
         let mut batch = Batch::from(self.requests.lowest());
         let take = self.leases.out.len().min(RENEWALS);
         let mut rest = self.leases.out.split_off(take);
@@ -179,6 +194,7 @@ impl Line {
         for event in heard.events {
             self.happened(now, event);
         }
+        self.failures = 0;
         let expects = !self.renewing.is_empty() || self.requests.expects();
         self.asked_since = expects.then_some(now);
     }
@@ -269,7 +285,7 @@ impl Line {
             self.meter.disconnected();
             tracing::info!("the stream broke; coming back to the session");
         }
-        self.asked_since = None;
+        (self.asked_since, self.reconcile) = (None, false);
         self.leases.out.clear();
         let unavailable = || Err(Error::unavailable("the stream broke"));
         for (_, (_, renewals)) in std::mem::take(&mut self.renewing) {
@@ -277,7 +293,7 @@ impl Line {
         }
         for pending in self.requests.broken() {
             match pending.purpose {
-                Purpose::Renew(one) => self.renewal_told(now, one, &unavailable()),
+                Purpose::Renew(one) => self.shown(now, one, &unavailable()),
                 Purpose::Session(attempt, _) => self.session_told(now, attempt, &unavailable()),
                 _ => {}
             }
@@ -322,18 +338,9 @@ impl Line {
     }
 
     /// Puts a request in the queue.
-    pub(super) fn ask(
-        &mut self,
-        now: Instant,
-        key: u64,
-        message: leasehold_wire::v1::request::Ask,
-        wait_ms: u64,
-        purpose: Purpose,
-    ) {
-        let patience = now.plus_millis(self.settings.patience_ms.saturating_add(wait_ms));
-        let (waits, told_unknown, cancelled, moved) = (false, false, false, false);
-        let sent = None;
-        self.requests.put(Pending { key, message, purpose, patience, sent, waits, told_unknown, cancelled, moved });
+    pub(super) fn ask(&mut self, now: Instant, key: u64, message: Message, purpose: Purpose) {
+        let patience = now.plus_millis(self.settings.patience_ms);
+        self.requests.put(Pending { key, patience, ..Pending::nobodys(message, purpose) });
     }
 }
 

@@ -7,6 +7,7 @@ mod cell;
 mod chance;
 mod drive;
 mod granting;
+mod group;
 mod inbox;
 mod leases;
 mod line;
@@ -22,7 +23,7 @@ pub(crate) use inbox::{Ask, Call, Given, Wanted};
 pub(crate) use reply::{Said, Told, reply};
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::holder::Timing;
@@ -33,7 +34,7 @@ use crate::failure::Asked;
 use crate::look::checked;
 use crate::meter::Unmetered;
 use crate::stream::Link;
-use crate::{Client, Error, Failure, Options};
+use crate::{Client, Error, Options};
 use chance::Chance;
 use inbox::{By, Inbox};
 use line::{Line, Settings};
@@ -95,21 +96,26 @@ impl Handle {
     /// Asks something that is answered. Waits only for room.
     pub(crate) async fn ask<T>(
         self: &Arc<Self>,
-        ask: impl FnOnce(By, Arc<Self>) -> Ask,
+        ask: impl FnOnce(By, Weak<Self>) -> Ask,
         read: fn(Given) -> Result<T, Error>,
     ) -> Result<Asked<T>, Error> {
         let room = self.inbox.room.clone().acquire_owned().await.map_err(|_| gone())?;
         let (tell, told) = reply();
         let key = self.inbox.key();
-        self.inbox.put(ask(By { key, tell, _room: room }, self.clone()));
+        self.inbox.put(ask(By { key, tell, _room: room }, Arc::downgrade(self)));
         Ok(Asked { handle: self.clone(), key, told, read, settled: false })
     }
 
     /// Ends the session and the thread.
-    pub(crate) async fn close(self: Arc<Self>) -> Result<(), Failure<()>> {
+    pub(crate) async fn close(self: Arc<Self>) -> Result<(), Error> {
         let (tell, told) = reply();
         self.inbox.put(Ask::Close(tell));
-        Asked { handle: self, key: 0, told, read: |_| Ok(()), settled: true }.outcome().await
+        let closing = Asked { handle: self, key: 0, told, read: |_| Ok(()), settled: true };
+        match closing.outcome().await {
+            Ok(()) => Ok(()),
+            // The thread has ended all the same.
+            Err(_) => Err(Error::indeterminate("no server heard the goodbye; what is held ends by its ttl", None)),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests under way: each has one number for all its retries, and nothing below the lowest open one is kept anywhere.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::Weak;
 
 use leasehold_core::command::{Command, Known};
 use leasehold_core::holder::Attempt;
@@ -20,6 +20,8 @@ use crate::stream::Batch;
 const WINDOW: u64 = REQUESTS_PER_SESSION as u64 - 16;
 /// Numbers of requests that a grantor need not remember, apart from the others.
 const PLAIN: u64 = 1 << 62;
+/// Waits that make room for others at each look, where there are more than a grantor remembers.
+const TAKING_TURNS: usize = 16;
 
 /// A request on its way, kept until it is answered.
 pub(super) struct Pending {
@@ -35,7 +37,7 @@ pub(super) struct Pending {
     pub told_unknown: bool,
     /// Taken back because nobody waits for it any more.
     pub cancelled: bool,
-    /// Taken back because it held all others up; it is asked for again under a new number.
+    /// Taken back because it held others up; it is asked for again under a new number when there is room.
     pub moved: bool,
 }
 
@@ -55,7 +57,8 @@ pub(super) enum Purpose {
 pub(super) struct Acquiring {
     pub by: By,
     pub wanted: Wanted,
-    pub handle: Arc<Handle>,
+    /// Weak, or a wish that nobody can be asked for would keep its thread for ever.
+    pub handle: Weak<Handle>,
     pub actor: Option<u32>,
     pub born: Instant,
 }
@@ -73,7 +76,11 @@ pub(super) struct Requests {
     /// Not sent yet, and without a number: whatever is dropped here never happened.
     queue: VecDeque<Pending>,
     plain: VecDeque<Pending>,
+    /// Waits that were taken back to make room.
+    parked: VecDeque<Pending>,
     sent: BTreeMap<u64, Pending>,
+    /// How many of those wait in a queue of the grantor's.
+    waiting: usize,
     /// To be sent once more on a new stream.
     again: VecDeque<u64>,
     keys: HashMap<u64, u64>,
@@ -85,7 +92,24 @@ pub(super) struct Requests {
 
 impl Requests {
     pub(super) fn put(&mut self, pending: Pending) {
-        if is_plain(&pending.message) { self.plain.push_back(pending) } else { self.queue.push_back(pending) }
+        let to = if is_plain(&pending.message) {
+            &mut self.plain
+        } else if pending.moved {
+            &mut self.parked
+        } else {
+            &mut self.queue
+        };
+        to.push_back(pending);
+    }
+
+    /// Sends one request in a batch of its own, now.
+    pub(super) fn send_alone(&mut self, now: Instant, message: Message, purpose: Purpose) -> Batch {
+        self.next += 1;
+        let request = v1::Request { sequence: self.next, ask: Some(message.clone()) };
+        self.left(now, self.next, Pending::nobodys(message, purpose));
+        let mut batch = Batch::from(self.lowest());
+        batch.push(request);
+        batch
     }
 
     /// Adds to a batch what there is to send and room for.
@@ -98,7 +122,8 @@ impl Requests {
             }
             self.again.pop_front();
             if let Some(pending) = self.sent.get_mut(&sequence) {
-                (pending.sent, pending.waits) = (Some(now), false);
+                self.waiting -= usize::from(std::mem::replace(&mut pending.waits, false));
+                pending.sent = Some(now);
             }
         }
         while let Some(pending) = self.plain.front() {
@@ -113,7 +138,8 @@ impl Requests {
         self.make_way();
         while let Some(target) = self.next_cancel() {
             let cancel = Command::Cancel { session, sequence: target };
-            let pending = Pending::nobodys(leasehold_wire::ask(&cancel).expect("a stream asks for it"), Purpose::Cancel);
+            let pending =
+                Pending::nobodys(leasehold_wire::ask(&cancel).expect("a stream asks for it"), Purpose::Cancel);
             if !room.take(batch, self.next + 1, &pending.message) {
                 return;
             }
@@ -122,17 +148,18 @@ impl Requests {
             self.left(now, self.next, pending);
         }
         while self.has_window() {
-            let Some(pending) = self.queue.front() else { return };
+            let from = if self.queue.is_empty() { &mut self.parked } else { &mut self.queue };
+            let Some(pending) = from.front() else { return };
             if !room.take(batch, self.next + 1, &pending.message) {
                 return;
             }
             self.next += 1;
-            let pending = self.queue.pop_front().expect("just read");
+            let pending = from.pop_front().expect("just read");
             self.left(now, self.next, pending);
         }
     }
 
-    fn has_window(&self) -> bool {
+    pub(super) fn has_window(&self) -> bool {
         self.next + 1 - self.lowest() < WINDOW
     }
 
@@ -151,6 +178,18 @@ impl Requests {
         }
     }
 
+    /// Where there are more waits than a grantor remembers, they take turns: whoever is parked may be able to run by now.
+    pub(super) fn take_turns(&mut self) {
+        if self.parked.is_empty() || self.has_window() {
+            return;
+        }
+        let waits = self.sent.iter_mut().filter(|(_, pending)| pending.waits && !pending.cancelled && !pending.moved);
+        for (sequence, pending) in waits.take(TAKING_TURNS.min(self.parked.len())) {
+            pending.moved = true;
+            self.cancels.insert(*sequence);
+        }
+    }
+
     /// The next wait to be taken back. The numbers beyond the window are for the lowest alone, which frees at least one.
     fn next_cancel(&self) -> Option<u64> {
         let target = *self.cancels.first()?;
@@ -158,7 +197,7 @@ impl Requests {
     }
 
     fn left(&mut self, now: Instant, sequence: u64, mut pending: Pending) {
-        pending.sent = Some(now);
+        (pending.sent, pending.moved) = (Some(now), false);
         if pending.key != 0 {
             self.keys.insert(pending.key, sequence);
         }
@@ -170,25 +209,39 @@ impl Requests {
         self.sent.keys().next().copied().filter(|first| *first < PLAIN).unwrap_or(self.next + 1)
     }
 
-    pub(super) fn get_mut(&mut self, sequence: u64) -> Option<&mut Pending> {
-        self.sent.get_mut(&sequence)
+    pub(super) fn get(&self, sequence: u64) -> Option<&Pending> {
+        self.sent.get(&sequence)
+    }
+
+    /// The grantor has put a request in a queue.
+    pub(super) fn waits(&mut self, sequence: u64) {
+        if let Some(pending) = self.sent.get_mut(&sequence) {
+            self.waiting += usize::from(!std::mem::replace(&mut pending.waits, true));
+        }
     }
 
     /// The request under a number, which is answered now.
     pub(super) fn take(&mut self, sequence: u64) -> Option<Pending> {
         let pending = self.sent.remove(&sequence)?;
+        self.waiting -= usize::from(pending.waits);
         self.keys.remove(&pending.key);
         self.cancels.remove(&sequence);
         Some(pending)
     }
 
-    /// Everything is to be sent once more; renewals are not, their leases ask anew.
+    /// Everything is to be sent once more; renewals are not, their leases ask anew, and a list would be an old one.
     pub(super) fn broken(&mut self) -> Vec<Pending> {
-        let anew = |pending: &Pending| matches!(pending.purpose, Purpose::Renew(_) | Purpose::Session(..));
-        let renewals = self.sent.extract_if(.., |_, pending| anew(pending)).map(|(_, pending)| pending).collect();
-        self.plain.retain(|pending| !anew(pending));
+        let anew = |pending: &Pending| {
+            matches!(pending.purpose, Purpose::Renew(_) | Purpose::Session(..) | Purpose::Reconcile)
+        };
+        let mut gone: Vec<Pending> = self.sent.extract_if(.., |_, pending| anew(pending)).map(|(_, old)| old).collect();
+        for from in [&mut self.queue, &mut self.plain] {
+            let (old, kept) = std::mem::take(from).into_iter().partition(|pending| anew(pending));
+            *from = kept;
+            gone.append(&mut Vec::from(old));
+        }
         self.again = self.sent.keys().copied().collect();
-        renewals
+        gone
     }
 
     /// The session is over: its numbers mean nothing any more. What was sent, and what was not.
@@ -196,6 +249,7 @@ impl Requests {
         let sent = std::mem::take(&mut self.sent).into_values().collect();
         let mut unsent = std::mem::take(&mut self.plain);
         unsent.append(&mut self.queue);
+        unsent.append(&mut self.parked);
         *self = Self::default();
         (sent, unsent)
     }
@@ -204,7 +258,8 @@ impl Requests {
     pub(super) fn dropped(&mut self, key: u64) -> Option<Pending> {
         if let Some(sequence) = self.keys.get(&key).copied() {
             let pending = self.sent.get_mut(&sequence)?;
-            let first = matches!(pending.purpose, Purpose::Acquire(_)) && !std::mem::replace(&mut pending.cancelled, true);
+            let first =
+                matches!(pending.purpose, Purpose::Acquire(_)) && !std::mem::replace(&mut pending.cancelled, true);
             if first && !pending.moved {
                 self.cancels.insert(sequence);
             }
@@ -214,14 +269,17 @@ impl Requests {
             let at = from.iter().position(|pending| pending.key == key)?;
             from.remove(at)
         };
-        of(&mut self.queue).or_else(|| of(&mut self.plain))
+        of(&mut self.queue).or_else(|| of(&mut self.plain)).or_else(|| of(&mut self.parked))
     }
 
     /// The request that a task waits for, sent or not.
     pub(super) fn by_key(&mut self, key: u64) -> Option<&mut Pending> {
         match self.keys.get(&key) {
             Some(sequence) => self.sent.get_mut(sequence),
-            None => self.queue.iter_mut().chain(&mut self.plain).find(|pending| pending.key == key),
+            None => {
+                let unsent = self.queue.iter_mut().chain(&mut self.plain).chain(&mut self.parked);
+                unsent.into_iter().find(|pending| pending.key == key)
+            }
         }
     }
 
@@ -229,7 +287,7 @@ impl Requests {
     pub(super) fn impatient(&mut self, now: Instant, mut show: impl FnMut(u64, &mut Pending)) -> Vec<Pending> {
         let late = |pending: &Pending| pending.key != 0 && now >= pending.patience && !pending.told_unknown;
         let mut unsent: Vec<Pending> = Vec::new();
-        for from in [&mut self.queue, &mut self.plain] {
+        for from in [&mut self.queue, &mut self.plain, &mut self.parked] {
             if from.iter().any(late) {
                 let (over, kept) = std::mem::take(from).into_iter().partition(|pending| late(pending));
                 *from = kept;
@@ -245,17 +303,17 @@ impl Requests {
 
     /// Whether an answer is awaited that should come at once.
     pub(super) fn expects(&self) -> bool {
-        self.sent.values().any(|pending| !pending.waits)
+        self.sent.len() > self.waiting
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.sent.is_empty() && self.queue.is_empty() && self.plain.is_empty()
+        self.sent.is_empty() && self.queue.is_empty() && self.plain.is_empty() && self.parked.is_empty()
     }
 }
 
 impl Pending {
     /// A request that no task waits for.
-    fn nobodys(message: Message, purpose: Purpose) -> Self {
+    pub(super) fn nobodys(message: Message, purpose: Purpose) -> Self {
         let patience = Instant(u64::MAX);
         let (waits, told_unknown, cancelled, moved) = (false, false, false, false);
         Self { key: 0, message, purpose, patience, sent: None, waits, told_unknown, cancelled, moved }
@@ -285,5 +343,5 @@ impl Room {
 
 /// What a grantor does not remember, because a retry can do no harm.
 const fn is_plain(message: &Message) -> bool {
-    matches!(message, Message::Renew(_) | Message::RenewSession(_) | Message::Confirm(_) | Message::ShowToken(_))
+    matches!(message, Message::RenewSession(_) | Message::Confirm(_) | Message::ShowToken(_))
 }

@@ -7,6 +7,7 @@ use leasehold_core::holder::{Action, Answer as Told, Attempt, Granted, Renewal, 
 use leasehold_core::ids::SessionId;
 use leasehold_core::time::Instant;
 use leasehold_core::token::Number;
+use leasehold_wire::v1::request::Ask as Message;
 use leasehold_wire::{ASK_BYTES, Issuer};
 
 use super::cell::Alive;
@@ -20,7 +21,7 @@ use crate::{Error, Opened};
 use leasehold_core::holder::Loss;
 use leasehold_core::lease::Reason;
 
-/// How long a thread that ends waits for its session to be closed.
+/// How long a thread that nobody needs any more waits for its session to be closed.
 const FAREWELL: u64 = 1_000;
 /// Leases that one list has room for.
 const LISTED: usize = ASK_BYTES / 8 - 1_024;
@@ -44,6 +45,8 @@ impl Line {
 
     /// The stream stands. Whatever was open is asked again, and every lease asks for itself.
     pub(super) fn connected(&mut self, now: Instant, sent: Instant, opened: &Opened) -> Result<(), Error> {
+        // What passed its deadline while the way was being made has stopped, also if it may go on at once.
+        self.attend_session(now);
         let (ttl_ms, remaining_ms) = opened.lasts();
         self.shortest_ms = self.shortest_ms.min(ttl_ms);
         let ttl_ms = remaining_ms.min(ttl_ms);
@@ -62,7 +65,7 @@ impl Line {
         }
         self.session.as_ref().expect("just set").alive.until(until);
         self.connected = true;
-        self.failures = 0;
+        self.unreached = None;
         self.meter.connected(resumed);
         tracing::info!(session = %opened.session(), resumed, "the stream stands");
         for place in self.leases.places() {
@@ -91,7 +94,7 @@ impl Line {
                         let known = self.leases.known();
                         let command = Command::RenewSession { session: id, known: Some(known) };
                         let message = leasehold_wire::ask(&command).expect("a stream asks for it");
-                        self.ask(now, 0, message, 0, Purpose::Session(attempt, known));
+                        self.ask(now, 0, message, Purpose::Session(attempt, known));
                     }
                 }
                 Action::Suspend => self.stop_all(),
@@ -121,22 +124,21 @@ impl Line {
 
     /// What the grantor counts differs from what was known here when it was asked. If that has changed since, the next
     /// renewal compares again; else the list is told, and what is not on it ends.
-    pub(super) fn compare(&mut self, now: Instant, asked: Known) {
-        let Some(id) = self.session.as_ref().map(|session| session.id) else {
-            return;
-        };
-        if self.leases.known() != asked {
-            return;
-        }
+    pub(super) fn compare(&mut self, asked: Known) {
+        self.reconcile = self.leases.known() == asked;
+    }
+
+    /// The list, made when it is sent: what is granted later than the list and heard before it is sent would end by it.
+    pub(super) fn list(&mut self) -> Option<Message> {
+        self.reconcile = false;
+        let id = self.session.as_ref()?.id;
         let list = self.leases.list();
         if list.len() > LISTED {
             tracing::warn!(leases = list.len(), "more leases than one list can tell; not compared with the grantor's");
-            return;
+            return None;
         }
         tracing::info!(leases = list.len(), "the grantor knows other leases; telling it ours");
-        let command = Command::Reconcile { session: id, leases: &list };
-        let message = leasehold_wire::ask(&command).expect("a stream asks for it");
-        self.ask(now, 0, message, 0, Purpose::Reconcile);
+        leasehold_wire::ask(&Command::Reconcile { session: id, leases: &list })
     }
 
     /// The session ended, and all that it carried with it. Everything stops at once; why each lease ended, the next session
@@ -150,14 +152,13 @@ impl Line {
         // The numbers of what was open go with the session; what breaks here must not be sent again.
         self.broken(now);
         self.leases.session_over();
-        self.connect_at = now;
         let (sent, unsent) = self.requests.session_over();
         for pending in sent {
             let over = lost(Loss::Ended(Reason::Session));
             match pending.purpose {
                 Purpose::Acquire(acquiring) if pending.cancelled => self.give_actor_back(acquiring.actor),
                 // A grant that nobody heard of has ended with the session, so this asks anew and not twice.
-                Purpose::Acquire(acquiring) => self.acquire_again(now, acquiring),
+                Purpose::Acquire(acquiring) => self.acquire_again(now, acquiring, false),
                 Purpose::Call { by, .. } => {
                     by.tell.done(Err(Error::indeterminate("the session ended before the answer came", None)));
                 }
@@ -178,26 +179,41 @@ impl Line {
         self.stop_all();
     }
 
-    /// Ends the session, if there is one, and then the thread.
+    /// Ends the session, if there is one, and then the thread. Whoever waits for that is patient, and a stream that just
+    /// broke is made again for it.
     pub(super) fn close(&mut self, now: Instant, who: Option<Reply<Given>>) {
-        self.closing.get_or_insert(now.plus_millis(FAREWELL));
-        match self.session.as_ref().filter(|_| self.connected) {
+        let most = if who.is_some() { self.settings.patience_ms } else { FAREWELL };
+        self.closing.get_or_insert(now.plus_millis(most));
+        match &self.session {
             Some(session) => {
                 let command = Command::CloseSession { session: session.id };
                 let message = leasehold_wire::ask(&command).expect("a stream asks for it");
-                self.ask(now, 0, message, 0, Purpose::Close(who));
+                self.ask(now, 0, message, Purpose::Close(who));
             }
             None => self.closed(who),
         }
     }
 
+    /// The session is closed, and everything was given back with it.
     pub(super) fn closed(&mut self, who: Option<Reply<Given>>) {
+        self.given_up();
+        tell(who, Ok(Answer::Done));
+    }
+
+    /// The thread ends, heard or not. Nothing is renewed any more, so nobody may go on.
+    pub(super) fn given_up(&mut self) {
         if let Some(session) = &self.session {
             session.alive.until(Instant::default());
         }
-        self.stop_all();
+        for place in self.leases.places() {
+            if let Some(kept) = self.leases.remove(place) {
+                kept.cell.update(|view| {
+                    view.working = false;
+                    view.loss.get_or_insert(Loss::Ended(Reason::Released));
+                });
+            }
+        }
         self.over = true;
-        tell(who, Ok(Answer::Done));
     }
 
     /// Work under every lease stops: the session may be over, and everything with it.

@@ -257,7 +257,9 @@ impl Leasehold for Calls {
 
     async fn backup(&self, _: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
         let (_, pieces) = self.0.backup().await.map_err(status)?;
-        Ok(Response::new(Box::pin(pieces.map(|bytes| Ok(v1::BackupPiece { bytes })))))
+        Ok(Response::new(Box::pin(
+            pieces.map(|piece| piece.map(|bytes| v1::BackupPiece { bytes }).map_err(|problem| status(*problem))),
+        )))
     }
 
     async fn trail(&self, from: Request<v1::TrailRequest>) -> Result<Response<v1::TrailPage>, Status> {

@@ -114,6 +114,11 @@ impl Api {
             _ => None,
         };
         let for_wait = match wait {
+            // Whoever asks again under the key asks that session for the wait.
+            Some(session) if marks.key.is_some() => {
+                *session = marks.key.map(|key| session_bits(key.session));
+                None
+            }
             Some(session) => {
                 let waiting = WaitSession::open(self).await?;
                 *session = Some(session_bits(waiting.id));
@@ -136,20 +141,19 @@ impl Api {
     /// Everything that happens under a prefix, from now on. Whoever reads too slowly is told that it missed something, and
     /// nothing after that; the last word of a server that stops says so.
     pub fn watch(&self, prefix: String) -> impl Stream<Item = Result<Seen, v1::Problem>> + Send + use<> {
-        let watchers = self.watchers.clone();
-        let watching = Some((watchers.watch(), prefix, watchers));
+        let watching = Some((self.watchers.watch(), prefix, self.meter.clone()));
         futures::stream::unfold(watching, |watching| async move {
-            let (events, prefix, watchers) = watching?;
+            let (events, prefix, meter) = watching?;
             let Some(mut events) = events else { return Some((Err(being_stopped()), None)) };
             loop {
                 match events.recv().await {
                     Ok(Heard::Seen(seen)) if covers(&prefix, &seen.resource) => {
-                        return Some((Ok(seen), Some((Some(events), prefix, watchers))));
+                        return Some((Ok(seen), Some((Some(events), prefix, meter))));
                     }
                     Ok(Heard::Seen(_)) => {}
                     Ok(Heard::Over) => return Some((Err(being_stopped()), None)),
                     Err(RecvError::Lagged(missed)) => {
-                        watchers.missed(missed);
+                        meter.events_missed(missed);
                         return Some((Err(missed_some(missed)), None));
                     }
                     Err(RecvError::Closed) => return None,
@@ -233,9 +237,8 @@ impl WaitSession {
                     beat.tick().await;
                     let renew = v1::RenewSession { session: Some(session_bits(id)), ..Default::default() };
                     let body = Body::Ask(Box::new(v1::request::Ask::RenewSession(renew)));
-                    if api.ask(Request::tagged(0), body, api.caller()).await.is_err() {
-                        return;
-                    }
+                    // Where there is no room now, there may be by the next beat.
+                    let _ = api.ask(Request::tagged(0), body, api.caller()).await;
                 }
             }
         });

@@ -14,6 +14,7 @@ use prost::Message;
 use tonic::{Status, Streaming};
 
 use super::{Api, not_taken, of_library, unanswered};
+use crate::clock;
 use crate::desk::{Item, Outbox, To, Told};
 use crate::inbox::{Ask, Body, NotTaken, Renewals};
 use crate::secret;
@@ -62,7 +63,7 @@ async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1
         None => return Err(problem(&Refusal::Invalid { field: "how", reason: "open or resume" })),
     };
     if let Some(wall_ms) = arrival.wall_ms {
-        api.meter.holder_clock(wall_ms);
+        api.meter.clocks().holder(wall_ms, clock::now().wall.0);
     }
     let ask = Ask::new(request, body, api.caller(), To::Stream(outbox.clone(), 0));
     api.inbox.ask(ask).map_err(not_taken)?;
@@ -231,13 +232,13 @@ fn spell(items: &mut std::vec::IntoIter<Item>, position: u64, api: &Api) -> v1::
                 let answer = spell_answer(&told, api);
                 match &answer {
                     v1::response::Answer::Delivery(delivery) => room = room.saturating_sub(delivery.encoded_len()),
-                    v1::response::Answer::Refused(problem) => api.meter.refused_at_door(problem),
+                    v1::response::Answer::Refused(problem) => api.meter.refused().at_door(problem),
                     _ => {}
                 }
                 batch.responses.push(v1::Response { sequence, answer: Some(answer) });
             }
             Item::Goodbye(problem) => {
-                api.meter.refused_at_door(&problem);
+                api.meter.refused().at_door(&problem);
                 batch.goodbye = Some(*problem);
             }
             Item::Renewed(renewed) => {

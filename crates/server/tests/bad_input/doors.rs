@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use leasehold_server::door::Bounds;
 use leasehold_server::journal::memory::Memory;
+use leasehold_server::meter::Looked;
 use leasehold_server::server::{Running, Settings, start};
 use leasehold_wire::json::ProblemBody;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
@@ -132,7 +133,7 @@ impl Doors {
             "{} held, {} sessions, {} waiters, {} the last number, ended {:?}, {listed:?}",
             status.held, status.sessions, status.waiters, status.counter, status.totals
         );
-        let text = api.meter.text(&status);
+        let text = api.meter.text(&Looked { status, progress_ms: None });
         let counted = text.lines().filter_map(|line| {
             let (labels, count) = line.strip_prefix("leasehold_bad_input_total{")?.split_once("} ")?;
             let label = |name: &str| {

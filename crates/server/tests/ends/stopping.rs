@@ -1,12 +1,17 @@
 //! A server that is asked to stop does what it has taken, tells it, and says goodbye; then nobody is connected.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use leasehold_server::driver::Stopped;
+use leasehold_server::journal::memory::Memory;
+use leasehold_server::journal::{Fault, Room};
+use leasehold_server::server::{Settings, start};
 use leasehold_wire::v1::request::Ask;
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{from_status, v1};
 
-use crate::doors::{Http, Stream, acquire, connect, open, within};
+use crate::doors::{Http, Stream, acquire, connect, held, open, within};
 
 fn requests(from: u64, count: u64) -> v1::ClientBatch {
     let request = |sequence| {
@@ -102,6 +107,26 @@ async fn whoever_does_not_go_is_cut_and_the_server_stops_all_the_same() {
     tokio::time::timeout(Duration::from_secs(60), doors.running.stop()).await.expect("it does not wait for ever");
     assert_eq!(idle.rest().await, b"");
     half.rest().await;
+}
+
+/// Nothing that it has decided can be kept: it was told to nobody, and nobody waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_room_stops_when_it_is_asked_to() {
+    let journal = Memory::default();
+    let settings = Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Settings::default() };
+    let running = start(journal.clone(), settings).await.expect("a server on a free port starts");
+    let mut calls = connect(running.address).await;
+    let grant = calls.acquire(acquire("held", "w")).await.expect("it is free").into_inner();
+    journal.set_room(Room::None);
+    let release = tokio::spawn(async move { calls.release(held("held", &grant.token)).await });
+    // The turn that ends it waits for room, and everybody with it.
+    let api = running.api().clone();
+    let waits = async { while tokio::time::timeout(Duration::from_millis(300), api.look(|_| ())).await.is_ok() {} };
+    within(waits).await;
+    let stopped = within(running.stop()).await;
+    assert_eq!(stopped, Stopped::Failed(Fault::Full));
+    let status = within(release).await.expect("no panic").expect_err("nothing is kept");
+    assert_eq!(from_status(&status).code, "INDETERMINATE", "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

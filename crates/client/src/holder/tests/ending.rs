@@ -1,5 +1,7 @@
 //! How leases end, what work does then, and what follows by itself.
 
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold_core::lease::Reason;
@@ -156,4 +158,27 @@ fn a_holder_that_pulses_without_progress_loses_its_lease_as_stalled() {
         grantor.advance(TTL);
     }
     assert_eq!(block_on(guard.lost()), Loss::Ended(Reason::Stalled));
+}
+
+#[test]
+fn work_is_not_polled_after_its_deadline_though_the_thread_that_renews_has_not_looked() {
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let guard = acquire(&client, "a").expect("it is free");
+    let mut polled = 0;
+    let mut running = Box::pin(guard.run(|_| {
+        std::future::poll_fn(|_| {
+            polled += 1;
+            Poll::<()>::Pending
+        })
+    }));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(running.as_mut().poll(&mut context).is_pending());
+    // As a machine that slept: nobody has done anything, and it is late.
+    grantor.pause(&client);
+    grantor.advance(2 * TTL);
+    assert_eq!(running.as_mut().poll(&mut context), Poll::Ready(Err(Stopped::Suspended)));
+    drop(running);
+    assert_eq!(polled, 1);
+    grantor.resume(&client);
 }

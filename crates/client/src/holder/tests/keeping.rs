@@ -1,5 +1,8 @@
 //! What keeps a lease, and what the holder does when the way to the grantor is cut.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use leasehold_core::charter::{Charter, TokenOnRenewal};
@@ -10,7 +13,7 @@ use leasehold_core::lease::Reason;
 use super::{TTL, acquire, held, until};
 use crate::blocking::block_on;
 use crate::testing::Grantor;
-use crate::{Code, Failure, Guard, Loss, State};
+use crate::{Code, Failure, Guard, Lock, Loss, Meter, State};
 
 #[test]
 fn a_guard_is_renewed_for_as_long_as_it_lives_and_dropping_it_gives_back() {
@@ -146,4 +149,115 @@ fn closing_gives_everything_back_in_one_step() {
     assert!(guards.iter().all(|guard| guard.state() != State::Held));
     let gone = block_on(guards[0].confirm()).expect_err("there is nobody to ask");
     assert!(gone.is_unavailable(), "{gone}");
+}
+
+#[test]
+fn progress_that_a_broken_stream_swallowed_is_shown_again() {
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let guard = block_on(client.lock("a").ttl(TTL).progress(2 * TTL).acquire()).expect("it is free");
+    grantor.advance(TTL);
+    // What the grantor says is lost from here on, and so may be what it is told.
+    grantor.deafen(&client);
+    guard.progress(1);
+    until(|| grantor.unheard(&client) > 0);
+    grantor.partition(&client);
+    assert!(guard.cell.take_progress().is_some(), "nobody said that it arrived");
+}
+
+#[test]
+fn a_list_of_leases_is_never_older_than_what_was_granted_since() {
+    const MANY: usize = 3_000;
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let lock = client.lock("a").ttl(Duration::from_secs(30));
+    let guard = block_on(lock.acquire()).expect("it is free");
+    let session = grantor.show("a").and_then(|shown| shown.leases[0].session).expect("a session carries it");
+    grantor.operate(orphan("b", session)).expect("it is free");
+    // When it wakes up it renews the session, is told of a mismatch, and has more to ask for than fits at once.
+    grantor.pause(&client);
+    grantor.advance(Duration::from_secs(11));
+    let locks: Vec<Lock> = (0..MANY).map(|at| client.lock(format!("many/{at}")).ttl(Duration::from_secs(30))).collect();
+    let mut asked: Vec<_> = locks.iter().map(|lock| Box::pin(lock.acquire())).collect();
+    let mut context = Context::from_waker(Waker::noop());
+    for one in &mut asked {
+        assert!(one.as_mut().poll(&mut context).is_pending());
+    }
+    grantor.resume(&client);
+    let guards: Vec<Guard> = asked.into_iter().map(|one| block_on(one).expect("it is free")).collect();
+    grantor.settle();
+    assert_eq!(held(&grantor, "b"), 0, "the list was told");
+    assert!(guards.iter().all(|guard| guard.is_held()) && guard.is_held());
+    assert!((0..MANY).all(|at| held(&grantor, &format!("many/{at}")) == 1), "and none of these was missing on it");
+}
+
+#[test]
+fn a_thread_that_nobody_needs_ends_though_nobody_can_be_reached() {
+    struct Counts;
+    impl Meter for Counts {}
+    let grantor = Grantor::new();
+    let meter: Arc<dyn Meter> = Arc::new(Counts);
+    let ends = Arc::downgrade(&meter);
+    let client = grantor.client("w1").metered(meter);
+    let guard = acquire(&client, "a").expect("it is free");
+    grantor.deafen(&client);
+    let lock = client.lock("b").ttl(TTL);
+    let mut asked = Box::pin(lock.acquire());
+    assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    until(|| grantor.unheard(&client) > 0);
+    grantor.partition(&client);
+    drop(asked);
+    drop((lock, guard, client));
+    grantor.advance(Duration::from_secs(2));
+    until(|| ends.upgrade().is_none());
+}
+
+#[test]
+fn blocking_calls_work_inside_of_an_event_loop() {
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let guard = acquire(&client, "a").expect("it is free");
+        // More calls than a task may make before it yields to its event loop.
+        for at in 1..1_000_u64 {
+            assert_eq!(block_on(guard.put("at", b"x")).expect("it is current"), at);
+        }
+    });
+}
+
+#[test]
+fn closing_is_told_to_whoever_waits_for_the_end_and_starts_nothing_again() {
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let guard = acquire(&client, "a").expect("it is free");
+    let lock = client.lock("b").ttl(TTL);
+    let (mut lost, mut begun) = (Box::pin(guard.lost()), 0);
+    let mut running = Box::pin(lock.run(|_| {
+        begun += 1;
+        std::future::pending::<()>()
+    }));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(lost.as_mut().poll(&mut context).is_pending());
+    until(|| running.as_mut().poll(&mut context).is_pending() && held(&grantor, "b") == 1);
+    assert!(running.as_mut().poll(&mut context).is_pending(), "it works");
+    block_on(client.close()).expect("it is there");
+    assert_eq!(block_on(lost), Loss::Ended(Reason::Released));
+    assert_eq!(block_on(running).expect_err("it was given back").lost(), Some(Reason::Released));
+    assert_eq!((begun, held(&grantor, "b")), (1, 0));
+}
+
+#[test]
+fn closing_where_nobody_hears_it_says_so() {
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let guard = acquire(&client, "a").expect("it is free");
+    grantor.partition(&client);
+    let closing = std::thread::spawn(move || block_on(client.close()));
+    until(|| {
+        grantor.advance(Duration::from_secs(1));
+        closing.is_finished()
+    });
+    let error = closing.join().expect("it ran").expect_err("nobody heard it");
+    assert!(error.is_indeterminate() && !guard.is_held(), "{error}");
 }

@@ -2,7 +2,9 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use leasehold_core::charter::Style;
@@ -10,7 +12,7 @@ use leasehold_core::charter::Style;
 use super::{TTL, acquire, held, until, waiters};
 use crate::blocking::block_on;
 use crate::testing::Grantor;
-use crate::{Code, HandOver, State};
+use crate::{Client, Code, HandOver, State};
 
 #[test]
 fn tasks_of_one_client_are_strangers_to_each_other() {
@@ -148,4 +150,116 @@ fn the_successor_of_a_gap_is_granted_after_its_predecessor() {
     block_on(first.release()).expect("it has drained");
     let second = block_on(waiting).expect("it follows");
     let _claim = block_on(second.may_claim()).expect("nobody drains");
+}
+
+#[test]
+fn more_waits_than_a_grantor_remembers_take_turns_and_nobody_starves() {
+    let grantor = Grantor::new();
+    let (client, other) = (grantor.client("w1"), grantor.client("w2"));
+    let _busy = acquire(&other, "busy").expect("it is free");
+    let wanted = acquire(&other, "wanted").expect("it is free");
+    let names = (0..1_500).map(|at| if at == 100 { "wanted" } else { "busy" });
+    let locks: Vec<_> = names.map(|name| client.lock(name).ttl(TTL).wait(Duration::from_secs(3_600))).collect();
+    let mut waiting: Vec<_> = locks.iter().map(|lock| Box::pin(lock.acquire())).collect();
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waiting.iter_mut().all(|wait| wait.as_mut().poll(&mut context).is_pending()));
+    let free = acquire(&client, "free").expect("who needs no wait is not held up");
+    assert_eq!(free.state(), State::Held);
+    block_on(wanted.release()).expect("it is ours");
+    until(|| {
+        grantor.advance(Duration::from_millis(250));
+        held(&grantor, "wanted") == 1
+    });
+    let guard = block_on(waiting.swap_remove(100)).expect("its turn came");
+    assert_eq!(guard.state(), State::Held);
+}
+
+#[test]
+fn several_are_taken_all_or_none_by_one_actor() {
+    let grantor = Grantor::new();
+    let (client, other) = (grantor.client("w1"), grantor.client("w2"));
+    let several = || client.lock("a").and("b").and("c").ttl(TTL);
+    let busy = acquire(&other, "b").expect("it is free");
+    let refused = block_on(several().acquire_all()).expect_err("one of them is held").into_error();
+    assert_eq!((refused.code(), held(&grantor, "a"), held(&grantor, "c")), (Some(Code::Busy), 0, 0));
+    let wait = several().wait(10 * TTL);
+    let mut waiting = Box::pin(wait.acquire_all());
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    until(|| waiters(&grantor, "b") == 1);
+    grantor.advance(2 * TTL);
+    assert_eq!((held(&grantor, "a"), held(&grantor, "c")), (0, 0), "none is held while one is waited for");
+    block_on(busy.release()).expect("it is ours");
+    let guards = block_on(waiting).expect("all are free");
+    let names: Vec<&str> = guards.iter().map(|guard| guard.resource()).collect();
+    assert!(names == ["a", "b", "c"] && guards.iter().all(|guard| guard.is_held()));
+    grantor.advance(5 * TTL);
+    assert!(guards.iter().all(|guard| guard.is_held()), "each is renewed");
+    drop(guards);
+    until(|| ["a", "b", "c"].iter().all(|name| held(&grantor, name) == 0));
+    let wrong = block_on(several().acquire()).expect_err("one guard cannot hold three").into_error();
+    assert_eq!(wrong.code(), Some(Code::InvalidArgument));
+}
+
+#[test]
+fn dropping_a_wish_for_several_leaves_nothing_behind() {
+    for waits in [false, true] {
+        let grantor = Grantor::new();
+        let (client, other) = (grantor.client("w1"), grantor.client("w2"));
+        let busy = waits.then(|| acquire(&other, "b").expect("it is free"));
+        let lock = client.lock("a").and("b").ttl(TTL).wait(10 * TTL);
+        let mut wish = Box::pin(lock.acquire_all());
+        assert!(wish.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        until(|| if waits { waiters(&grantor, "b") == 1 } else { held(&grantor, "b") == 1 });
+        drop(wish);
+        until(|| waiters(&grantor, "b") == 0 && held(&grantor, "b") == usize::from(waits));
+        drop(busy);
+        until(|| held(&grantor, "a") + held(&grantor, "b") == 0);
+    }
+}
+
+#[test]
+fn whoever_would_close_a_circle_of_waits_is_told_the_circle() {
+    let grantor = Grantor::new();
+    let (one, two) = (grantor.client("one"), grantor.client("two"));
+    let lock = |client: &Client, name: &str, holder: &str| client.lock(name).holder(holder).ttl(TTL).wait(10 * TTL);
+    let _a = block_on(lock(&one, "a", "t1").acquire()).expect("it is free");
+    let b = block_on(lock(&two, "b", "t2").acquire()).expect("it is free");
+    let first = lock(&one, "b", "t1");
+    let mut waiting = Box::pin(first.acquire());
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    until(|| waiters(&grantor, "b") == 1);
+    let told = block_on(lock(&two, "a", "t2").acquire()).expect_err("nobody could go on").into_error();
+    assert_eq!(told.code(), Some(Code::Deadlock));
+    assert!(told.to_string().contains("t1") && told.to_string().contains("t2"), "{told}");
+    block_on(b.release()).expect("the victim gives up what it has");
+    assert_eq!(block_on(waiting).expect("and the other goes on").state(), State::Held);
+}
+
+#[test]
+fn a_successor_whose_grantor_is_gone_claims_by_its_own_clock() {
+    struct Rung(AtomicBool);
+    impl Wake for Rung {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    let grantor = Grantor::new();
+    let (client, other) = (grantor.client("w1"), grantor.client("w2"));
+    let first = acquire(&client, "a").expect("it is free");
+    let lock = other.lock("a").ttl(Duration::from_secs(30)).wait(10 * TTL);
+    let mut waiting = pin!(lock.acquire());
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    until(|| waiters(&grantor, "a") == 1);
+    let overlap = HandOver { style: Some(Style::Overlap), drain: Some(TTL), ..HandOver::default() };
+    block_on(first.hand_off(overlap)).expect("somebody waits");
+    let second = block_on(waiting).expect("an overlap grants at once");
+    let rung = Arc::new(Rung(AtomicBool::new(false)));
+    let waker = Waker::from(rung.clone());
+    let mut claim = Box::pin(second.may_claim());
+    assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "the predecessor still writes");
+    grantor.partition(&other);
+    rung.0.store(false, Ordering::Release);
+    grantor.advance(TTL + Duration::from_millis(100));
+    assert!(rung.0.load(Ordering::Acquire), "it is told when its time has come");
+    let _claim = block_on(claim).expect("it is held");
 }
