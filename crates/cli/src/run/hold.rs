@@ -2,10 +2,11 @@
 
 use leasehold::{Guard, Loss, Sight, State};
 
+use super::TOKEN;
 use super::mind::Minder;
 use super::minder::now;
 use super::notice::Notices;
-use super::shape::{OnLost, Times};
+use super::shape::{MARGIN, OnLost, Times};
 use super::signals::{Came, Signals};
 use super::talk::{Ended, Order, Report, Until};
 use crate::told::complain;
@@ -35,9 +36,9 @@ pub struct Holding<'a> {
 
 impl Holding<'_> {
     /// Runs the command until nothing of it is left. The lease is still there to be given back.
-    pub async fn run(self, mut minder: Minder) -> Over {
+    pub async fn run(self, minder: &mut Minder) -> Over {
         let env = [
-            ("LEASEHOLD_TOKEN", self.guard.token()),
+            (TOKEN, self.guard.token()),
             ("LEASEHOLD_TOKEN_NUMBER", self.guard.token_number().get().to_string()),
             ("LEASEHOLD_LEASE", self.guard.lease().to_string()),
         ];
@@ -49,17 +50,17 @@ impl Holding<'_> {
                 report = minder.report() => break report,
                 sight = watching.next(), if !over.lost => {
                     if let Some(sight) = sight {
-                        self.follow(&minder, &sight, &mut over).await;
+                        self.follow(minder, &sight, &mut over).await;
                     }
                 }
-                came = self.signals.next() => self.pass(&minder, came, &mut over).await,
+                came = self.signals.next() => self.pass(minder, came, &mut over).await,
                 progress = self.notices.progress() => match progress {
                     Ok(progress) => self.guard.progress(progress),
                     Err(wrong) => complain(&format!("leasehold: notice: {wrong}")),
                 },
             }
         };
-        let left = minder.leave();
+        let left = if report.is_none() { minder.replace() } else { Vec::new() };
         self.judge(report, left, &over)
     }
 
@@ -106,18 +107,21 @@ impl Holding<'_> {
         }
     }
 
-    fn judge(&self, report: Option<Report>, left: Vec<i32>, over: &Told) -> Over {
-        let (ended, stopped, mut beyond) = match report {
-            Some(Report::Over { ended, stopped, beyond }) => (ended, stopped, beyond),
-            Some(Report::NotStarted(why)) => return Over::Failed(format!("the command cannot be started: {why}")),
-            None => return Over::Failed("the command's minder was killed; the command was ended".to_owned()),
+    fn judge(&self, report: Option<Report>, left: Vec<i32>, told: &Told) -> Over {
+        let (beyond, over) = match report {
+            Some(Report::Over { ended, stopped, beyond }) => (beyond, self.verdict(ended, stopped, told)),
+            Some(Report::NotStarted(why)) => (left, Over::Failed(format!("the command cannot be started: {why}"))),
+            None => (left, Over::Failed("the command's minder was killed; the command was ended".to_owned())),
         };
-        beyond.extend(left);
         if !beyond.is_empty() {
             let pids = beyond.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
             complain(&format!("leasehold: process {pids} may not be ended by this user; only fences stop its writes"));
         }
-        match (self.guard.state(), over.resigned) {
+        over
+    }
+
+    fn verdict(&self, ended: Ended, stopped: bool, told: &Told) -> Over {
+        match (self.guard.state(), told.resigned) {
             (State::Lost(loss), _) => Over::Lost(Some(loss)),
             (_, Some(came)) => Over::Resigned(came),
             _ if stopped => Over::Lost(None),
@@ -138,16 +142,13 @@ struct Told {
 impl Times {
     /// The command's time by a deadline; none where it may outlive its lease.
     fn until(&self, now: u64, deadline: leasehold::Deadline) -> Option<Until> {
-        let end = deadline.earliest.0;
-        let hard = end.saturating_sub(self.margin);
+        // A charter's drain period can make a renewal last for less than the ttl: what is kept for the end shrinks with it.
+        let (end, left) = (deadline.earliest.0, deadline.earliest.0.saturating_sub(now));
+        let hard = end.saturating_sub(self.margin.min(left / MARGIN));
         match self.on_lost {
             OnLost::Warn => None,
             OnLost::Kill => Some(Until { soft: None, hard }),
-            // A charter's drain period can make a renewal shorter than the ttl: half of it is for renewing.
-            OnLost::Term => {
-                let grace = self.grace.min(end.saturating_sub(now) / 2);
-                Some(Until { soft: Some(hard.saturating_sub(grace)), hard })
-            }
+            OnLost::Term => Some(Until { soft: Some(hard.saturating_sub(self.grace.min(left / 2))), hard }),
         }
     }
 
@@ -160,5 +161,36 @@ impl Times {
             // While it drains its deadline comes first.
             (OnLost::Term, false) => Some(u64::MAX),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Deadline;
+    use leasehold_core::time::Instant;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn until(on_lost: OnLost, left: u64) -> Option<Until> {
+        let times = Times { on_lost, grace: 5 * SECOND, margin: SECOND / 2 };
+        let end = Instant((100 + left) * SECOND);
+        times.until(100 * SECOND, Deadline { earliest: end, latest: end })
+    }
+
+    #[test]
+    fn a_command_is_asked_a_grace_before_it_is_killed_and_killed_before_the_deadline() {
+        let told = until(OnLost::Term, 10).expect("it has an end");
+        assert_eq!((told.soft, told.hard), (Some(104 * SECOND + SECOND / 2), 109 * SECOND + SECOND / 2));
+        assert_eq!(until(OnLost::Kill, 10).map(|told| (told.soft, told.hard)), Some((None, told.hard)));
+        assert_eq!(until(OnLost::Warn, 10), None);
+    }
+
+    #[test]
+    fn what_lasts_for_less_than_the_ttl_leaves_half_of_it_for_the_work() {
+        let told = until(OnLost::Term, 4).expect("it has an end");
+        assert_eq!((told.soft, told.hard), (Some(101 * SECOND + 8 * SECOND / 10), 103 * SECOND + 8 * SECOND / 10));
+        assert_eq!(until(OnLost::Term, 0), Some(Until { soft: Some(100 * SECOND), hard: 100 * SECOND }));
     }
 }

@@ -57,12 +57,18 @@ impl Minder {
         self.talk.hear().await
     }
 
-    /// Ends what the minder minded, after it reported or died. Nothing is left when this returns.
-    pub fn leave(self) -> Vec<i32> {
-        let Self { process, talk } = self;
-        drop(talk);
-        drop(process);
+    /// Takes the place of a minder that died. Nothing of the command is left when this returns, but for those told.
+    pub fn replace(&self) -> Vec<i32> {
         below::end(|_, _| {})
+    }
+
+    /// Lets it go, after the lease was given back.
+    pub async fn leave(self) {
+        self.order(&Order::Leave).await;
+        let Self { talk, mut process } = self;
+        drop(talk);
+        // It has nothing left to do; one that died was taken in already.
+        let _ = process.wait();
     }
 }
 

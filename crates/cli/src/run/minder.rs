@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use leasehold::{Client, Endpoints, Held};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixStream;
@@ -21,12 +22,15 @@ use super::course::{Act, Course};
 use super::place;
 use super::starter;
 use super::talk::{Ended, Order, Report, Talk};
+use super::{ADDR, RESOURCE, TOKEN};
 
 /// The word by which the binary knows that it is a minder.
 pub const WORD: &str = "__mind";
 
 /// Timers stop while the machine sleeps and the boot clock does not: it is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a server may take to take back what a dead wrapper held.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// `WORD DIRECTORY GROUP COMMAND…`
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -58,7 +62,7 @@ async fn mind(directory: &Path, group: i32, command: Vec<OsString>) -> io::Resul
         .arg(starter::WORD)
         .arg(std::process::id().to_string())
         .args(command)
-        .envs(env)
+        .envs(env.iter().map(|(name, value)| (name, value)))
         .process_group(group)
         .spawn();
     let child = match started {
@@ -84,12 +88,39 @@ async fn mind(directory: &Path, group: i32, command: Vec<OsString>) -> io::Resul
     };
     let stopped = gone || minded.course.stopping();
     let beyond = minded.end();
+    let ended = minded.ended.unwrap_or(Ended::Signal(Signal::KILL.as_raw()));
+    let reached = beyond.is_empty();
+    let gone =
+        gone || talk.say(&Report::Over { ended, stopped, beyond }).await.is_err() || !told_to_leave(&mut talk).await;
     if gone {
         place::remove(directory);
-        return Ok(());
     }
-    let ended = minded.ended.unwrap_or(Ended::Signal(Signal::KILL.as_raw()));
-    talk.say(&Report::Over { ended, stopped, beyond }).await
+    if gone && reached {
+        give_back(&env).await;
+    }
+    Ok(())
+}
+
+/// Waits until the wrapper has given the lease back; false if it died before.
+async fn told_to_leave(talk: &mut Talk) -> bool {
+    loop {
+        match talk.hear().await {
+            Some(Order::Leave) => return true,
+            Some(_) => {}
+            None => return false,
+        }
+    }
+}
+
+/// Gives back what a dead wrapper holds, so that nobody waits for its ttl. Whoever cannot be reached finds out by the ttl.
+async fn give_back(env: &[(String, String)]) {
+    let own = |name| std::env::var(name).ok();
+    let token = env.iter().find(|(name, _)| name == TOKEN).and_then(|(_, token)| token.parse().ok());
+    let endpoints = own(ADDR).and_then(|addr| Endpoints::parse(&addr).ok());
+    if let (Some(token), Some(endpoints), Some(resource)) = (token, endpoints, own(RESOURCE)) {
+        let held = Held::of(&resource, token);
+        let _ = tokio::time::timeout(PATIENCE, Client::connect(endpoints).release(&held)).await;
+    }
 }
 
 /// A command under way.
@@ -110,8 +141,8 @@ impl Minded {
                     let _ = kill_process(self.child, signal);
                 }
             }
-            // There is one command for each minder.
-            Order::Start { .. } => {}
+            // There is one command for each minder, and it is minded until it is dead.
+            Order::Start { .. } | Order::Leave => {}
         }
     }
 

@@ -34,6 +34,11 @@ use hold::Over;
 use shape::Shape;
 use wrap::Wrapper;
 
+/// What a command finds in its environment, and its minder too.
+const TOKEN: &str = "LEASEHOLD_TOKEN";
+const RESOURCE: &str = "LEASEHOLD_RESOURCE";
+const ADDR: &str = "LEASEHOLD_ADDR";
+
 /// How long to wait for those who do not say.
 const WAIT: Lasting = Lasting::from_millis(30_000);
 

@@ -18,8 +18,8 @@ const TTL: Lasting = Lasting::from_millis(10_000);
 const GRACE: u64 = 5_000;
 /// A session outlives the leases that hang on it.
 const SESSION: u64 = 30_000;
-/// This part of the ttl is kept for killing: what was killed must be dead at the deadline, not dying.
-const MARGIN: u64 = 20;
+/// One of so many parts of the ttl is kept for killing: what was killed must be dead at the deadline, not dying.
+pub const MARGIN: u64 = 20;
 
 /// What is held, and how a command ends with it
 #[derive(clap::Args)]

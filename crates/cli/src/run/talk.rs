@@ -25,6 +25,8 @@ pub enum Order {
         /// Nothing: at once, and without asking.
         within: u64,
     },
+    /// The lease was given back, and nothing is left to do.
+    Leave,
 }
 
 /// The two ends of the command's time, in nanoseconds of the boot clock.

@@ -12,6 +12,7 @@ use super::notice::Notices;
 use super::place::{self, Place};
 use super::shape::{Shape, Times};
 use super::signals::{Came, Signals};
+use super::{ADDR, RESOURCE};
 use crate::connection::Everywhere;
 use crate::told::{Failure, Outcome, complain};
 
@@ -52,8 +53,8 @@ impl<'a> Wrapper<'a> {
     pub async fn minder(&self) -> Result<Minder, Failure> {
         let socket = place::progress(self.place.path());
         let env = [
-            ("LEASEHOLD_RESOURCE", OsStr::new(self.name)),
-            ("LEASEHOLD_ADDR", OsStr::new(&self.addr)),
+            (RESOURCE, OsStr::new(self.name)),
+            (ADDR, OsStr::new(&self.addr)),
             ("LEASEHOLD_SOCKET", socket.as_os_str()),
         ];
         Minder::start(&self.place, self.command, &env).await
@@ -68,7 +69,7 @@ impl<'a> Wrapper<'a> {
     }
 
     /// Runs the command under a lease, and gives the lease back when nothing of the command is left.
-    pub async fn hold(&mut self, guard: Guard, minder: Minder, resigns: bool) -> Result<Over, Failure> {
+    pub async fn hold(&mut self, guard: Guard, mut minder: Minder, resigns: bool) -> Result<Over, Failure> {
         // The predecessor of an overlapping handoff may still run.
         match self.until_asked_to_end(guard.may_claim()).await {
             Ok(Ok(_claim)) => {}
@@ -77,17 +78,22 @@ impl<'a> Wrapper<'a> {
         }
         let Self { signals, notices, times, .. } = self;
         let holding = Holding { guard: &guard, signals, notices, times: *times, resigns };
-        let over = holding.run(minder).await;
+        let over = holding.run(&mut minder).await;
+        self.give_back(guard, matches!(over, Over::Lost(_))).await;
+        minder.leave().await;
+        Ok(over)
+    }
+
+    async fn give_back(&self, guard: Guard, lost: bool) {
         let patience = if guard.is_held() { GIVING_BACK } else { TAKING_LEAVE };
         let told = match tokio::time::timeout(patience, guard.release()).await {
-            Ok(Ok(())) => return Ok(over),
+            Ok(Ok(())) => return,
             Ok(Err(failure)) => failure.into_error(),
             Err(_) => Error::new(Code::Timeout, "no server answered in time; wait for the ttl"),
         };
-        if !matches!(over, Over::Lost(_)) {
+        if !lost {
             complain(&format!("leasehold: {}: not given back, it ends by its ttl: {told}", self.name));
         }
-        Ok(over)
     }
 
     /// Ends the session, so that nobody waits for it.
@@ -103,7 +109,9 @@ pub fn lost(name: &str, loss: Option<Loss>) -> Failure {
     match loss {
         Some(loss) => Error::from(Stopped::Lost(loss)).into(),
         None => {
-            let words = format!("{name} could not be kept, and the command was ended in time; acquire again");
+            let words = format!(
+                "{name} was not renewed in time, or without progress, and the command was ended; acquire again"
+            );
             Error::new(Code::LeaseLost, words).into()
         }
     }
