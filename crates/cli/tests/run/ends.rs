@@ -142,3 +142,16 @@ fn a_command_dies_with_both_its_wrapper_and_its_minder() {
     until("the command is dead", || !lives(child));
     assert_eq!(wrapped.ends().exit, -1);
 }
+
+#[test]
+fn one_that_hops_from_parent_to_child_is_caught() {
+    let world = World::new();
+    // Each of them lives for a moment only and has no parent but the minder; there are more than a minute's patience waits for.
+    let hops = "setsid sh -c 'hop() { [ $1 -gt 0 ] || exit; hop $(($1 - 1)) & exit 0; }; hop 1000000' & ";
+    let hops = format!("{hops} echo began; read line; exit 2");
+    let mut wrapped = world.begin(&["run", "a"], &hops);
+    wrapped.hears("began");
+    wrapped.types("end\n");
+    assert_eq!(wrapped.ends().exit, 2);
+    world.is_empty();
+}
