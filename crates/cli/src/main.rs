@@ -17,6 +17,7 @@ mod operate;
 mod page;
 mod past;
 mod restore;
+mod run;
 mod serve;
 mod status;
 mod table;
@@ -54,6 +55,9 @@ enum Command {
     Acquire(acquire::Args),
     Renew(hold::Renew),
     Release(hold::Release),
+    Run(run::Args),
+    Elect(run::Elect),
+    Progress(run::Progress),
     Check(hold::Check),
     Handoff(operate::Handoff),
     Revoke(operate::Revoke),
@@ -80,7 +84,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    if let Some(ended) = demo::behind_the_scenes() {
+    if let Some(ended) = run::behind_the_scenes().or_else(demo::behind_the_scenes) {
         return ended;
     }
     let args = match Args::try_parse() {
@@ -93,6 +97,9 @@ fn main() -> ExitCode {
         Command::Acquire(args) => acquire::run(args, ask),
         Command::Renew(args) => hold::renew(args, ask),
         Command::Release(args) => hold::release(args, ask),
+        Command::Run(args) => run::run(args, ask),
+        Command::Elect(args) => run::elect(args, ask),
+        Command::Progress(args) => run::progress(args, ask),
         Command::Check(args) => hold::check(args, ask),
         Command::Handoff(args) => operate::handoff(args, ask),
         Command::Revoke(args) => operate::revoke(args, ask),

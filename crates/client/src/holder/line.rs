@@ -161,19 +161,22 @@ impl Line {
         Some(batch)
     }
 
-    /// Renewals go together, but for those that carry progress.
+    /// Renewals go together, but for those that carry progress or raise a token.
     fn renew(&mut self, now: Instant, renewals: Vec<Renewing>, batch: &mut Batch) {
         let mut together = Vec::with_capacity(renewals.len());
         for one in renewals {
             let Some(kept) = self.leases.at(one.place).filter(|kept| kept.life == one.life) else {
                 continue;
             };
-            match kept.cell.take_progress() {
-                Some(at) => {
-                    let lease = kept.cell.lease;
-                    self.show_progress(now, lease, at, one);
-                }
-                None => together.push((one, kept.cell.lease)),
+            if kept.raising {
+                continue;
+            }
+            let (lease, progress) = (kept.cell.lease, kept.cell.take_progress());
+            kept.raising = one.raises;
+            if progress.is_some() || one.raises {
+                self.renew_alone(now, lease, progress, one);
+            } else {
+                together.push((one, lease));
             }
         }
         if !together.is_empty() {
