@@ -29,6 +29,7 @@ impl Line {
         let command = match &what {
             Call::Confirm => Command::Confirm(held),
             Call::Rotate => Command::Rotate(held),
+            Call::Pin { at } => Command::Pin { held, at: *at },
             Call::Put { key, bytes, expect } => Command::Put { held, key, bytes: bytes.as_deref(), expect: *expect },
             Call::HandOff { to, style, drain_ms } => Command::HandOff(HandOff {
                 which: command::Which::Id(cell.lease),
@@ -139,6 +140,7 @@ impl Line {
                     None => by.tell.done(answer.map(Given::Answer)),
                 }
             }
+            Purpose::Say { by, handle } => self.said(by, handle, &pending.message, answer),
             Purpose::Release { tell: who, resource } => {
                 self.meter.released(&resource);
                 tell(who, answer);
@@ -154,7 +156,7 @@ impl Line {
                 }
             }
             Purpose::Close(who) => self.closed(who),
-            Purpose::Cancel | Purpose::Reconcile => {}
+            Purpose::Cancel | Purpose::Reconcile | Purpose::Tell => {}
         }
     }
 
@@ -236,7 +238,7 @@ impl Line {
             let id = session.map_or_else(String::new, |session| Key { session, sequence }.to_string());
             match &pending.purpose {
                 Purpose::Acquire(acquiring) => acquiring.by.tell.unknown(id),
-                Purpose::Call { by, .. } => by.tell.unknown(id),
+                Purpose::Call { by, .. } | Purpose::Say { by, .. } => by.tell.unknown(id),
                 Purpose::Release { tell: Some(tell), .. } => tell.unknown(id),
                 _ => {}
             }
@@ -259,6 +261,7 @@ impl Line {
                     self.not_raised(place, life, &pending.message);
                     by.tell.done(Err(unreached()));
                 }
+                Purpose::Say { by, .. } => by.tell.done(Err(unreached())),
                 // Nobody hears of it any more, and it is given back all the same.
                 Purpose::Release { tell: who, resource } => {
                     tell(who, Err(unreached()));
