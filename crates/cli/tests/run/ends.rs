@@ -80,7 +80,7 @@ fn a_wrapper_that_is_killed_while_no_server_answers_takes_everyone_along_all_the
 #[test]
 fn a_minder_that_is_killed_is_replaced_by_its_wrapper_which_ends_everyone() {
     let world = World::new();
-    let family = Family::begin(&world, TTL);
+    let family = Family::begin(&world, "5m");
     let successor = world.begin(&["run", "a", "--wait", "60s"], &looks_for(&family.below));
     world.server.until_waited_for("a");
     kill_process(family.minder, Signal::KILL).expect("it is there");
@@ -100,7 +100,7 @@ fn a_wrapper_that_stands_still_for_three_ttls_loses_and_its_command_is_dead_befo
     world.server.until_waited_for("a");
     family.wrapped.signal(Signal::STOP);
     finds_nobody(&successor);
-    std::thread::sleep(std::time::Duration::from_secs(6));
+    std::thread::sleep(std::time::Duration::from_secs(12));
     family.wrapped.signal(Signal::CONT);
     let ended = family.wrapped.ends();
     assert_eq!(ended.exit, 3, "{ended:?}");
@@ -132,7 +132,7 @@ fn where_the_minder_stands_still_too_everyone_dies_when_it_wakes() {
 #[test]
 fn a_command_dies_with_both_its_wrapper_and_its_minder() {
     let world = World::new();
-    let wrapped = world.begin(&["run", "a", "--ttl", TTL], "echo minder $PPID; echo child $$; exec sleep 600");
+    let wrapped = world.begin(&["run", "a", "--ttl", "5m"], "echo minder $PPID; echo child $$; exec sleep 600");
     let (minder, child) = (wrapped.process("minder"), wrapped.process("child"));
     // The wrapper first, standing still: it must not take the minder's place.
     wrapped.signal(Signal::STOP);

@@ -72,10 +72,10 @@ fn a_server_that_is_silent_for_longer_than_the_ttl_costs_the_command_before_the_
 #[test]
 fn a_server_that_is_silent_for_a_moment_costs_nothing() {
     let world = World::new();
-    let mut wrapped = world.begin(&["run", "a", "--ttl", "20s"], "echo began; read line; exit 4");
+    let mut wrapped = world.begin(&["run", "a", "--grace", "500ms"], "echo began; read line; exit 4");
     wrapped.hears("began");
     world.server.signal("STOP");
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    std::thread::sleep(std::time::Duration::from_secs(1));
     world.server.signal("CONT");
     wrapped.types("end\n");
     assert_eq!(wrapped.ends().exit, 4);
