@@ -1,6 +1,8 @@
 //! Wrappers and minders that are killed or stopped: nothing of a command outlives its lease.
 
-use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::CommandExt;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::TTL;
 use crate::wrapped::{World, Wrapped, lives, looks_for, until};
@@ -23,7 +25,10 @@ struct Family {
 
 impl Family {
     fn begin(world: &World, ttl: &str) -> Self {
-        let wrapped = world.begin(&["run", "a", "--ttl", ttl], FAMILY);
+        Self::of(world.begin(&["run", "a", "--ttl", ttl], FAMILY))
+    }
+
+    fn of(wrapped: Wrapped) -> Self {
         let (mut minder, mut below) = (None, Vec::new());
         while minder.is_none() || below.len() < 3 {
             let line = wrapped.hears("");
@@ -63,6 +68,20 @@ fn a_wrapper_that_is_killed_takes_everyone_along_before_a_successor_begins() {
     assert!(!family.below.iter().any(|pid| lives(*pid)));
     assert_eq!(successor.ends().exit, 0);
     assert_eq!(family.wrapped.ends().exit, -1);
+    world.is_empty();
+}
+
+#[test]
+fn a_job_that_is_killed_as_a_whole_leaves_nobody_who_left_it_before() {
+    let world = World::new();
+    let mut job = world.command(&["run", "a", "--ttl", "5m", "--", "sh", "-c", FAMILY]);
+    // As a shell starts a job: in a group of its own, which is not that of this test.
+    let family = Family::of(Wrapped::begin(job.process_group(0)));
+    let successor = world.begin(&["run", "a", "--wait", "60s"], &looks_for(&family.below));
+    world.server.until_waited_for("a");
+    kill_process_group(family.wrapped.pid(), Signal::KILL).expect("it is there");
+    finds_nobody(&successor);
+    assert_eq!((family.wrapped.ends().exit, successor.ends().exit), (-1, 0));
     world.is_empty();
 }
 
