@@ -7,6 +7,7 @@ mod charter;
 mod completions;
 mod config;
 mod connection;
+mod demo;
 mod draft;
 mod file;
 mod hold;
@@ -75,6 +76,7 @@ enum Command {
     Backup(backup::Args),
     Restore(restore::Args),
     Bench(bench::Args),
+    Demo(demo::Args),
     Config(config::Args),
     Token(token::Args),
     Trail(trail::Args),
@@ -82,7 +84,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    if let Some(ended) = run::behind_the_scenes() {
+    if let Some(ended) = run::behind_the_scenes().or_else(demo::behind_the_scenes) {
         return ended;
     }
     let args = match Args::try_parse() {
@@ -116,6 +118,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::run(args, ask),
         Command::Restore(args) => restore::run(args, ask),
         Command::Bench(args) => bench::run(args, ask),
+        Command::Demo(args) => demo::run(args, ask),
         Command::Config(args) => config::run(args, ask),
         Command::Token(args) => token::run(args, json),
         Command::Trail(args) => trail::run(args, ask),

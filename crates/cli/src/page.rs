@@ -44,7 +44,7 @@ const EXITS: [(u8, &str); 14] = [
     (5, "no server answers, or the outcome is unknown"),
     (6, "not allowed"),
     (7, "a limit is reached"),
-    (8, "a question of a charter is left open"),
+    (8, "a question of a charter is left open, or a demonstration failed"),
     (65, "stored data is damaged"),
     (78, "the configuration says what it may not"),
     (126, "`run` and `elect`: the command was found and cannot be run"),

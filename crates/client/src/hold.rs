@@ -193,7 +193,7 @@ impl Hold {
         self.cell.until(claim).await
     }
 
-    async fn call<T>(&self, what: Call, read: fn(Given) -> Result<T, Error>) -> Result<T, Failure<T>> {
+    pub(crate) async fn call<T>(&self, what: Call, read: fn(Given) -> Result<T, Error>) -> Result<T, Failure<T>> {
         let cell = self.cell.clone();
         let asked = self.handle.ask(|by, _| Ask::Call { by, cell, what }, read).await?;
         asked.outcome().await

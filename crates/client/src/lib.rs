@@ -36,6 +36,7 @@ mod lock;
 mod look;
 mod meter;
 mod operate;
+pub mod recipes;
 mod route;
 mod session;
 pub mod stream;

@@ -52,8 +52,8 @@ pub struct Drained {
 impl Drained {
     /// How many requests and renewals there are.
     pub fn count(&self) -> usize {
-        let many = self.renewals.iter().map(|renewals| renewals.leases.len()).sum::<usize>();
-        many + self.first.len() + self.asks.len()
+        let renewals = self.renewals.iter().map(|renewals| renewals.leases.len()).sum::<usize>();
+        renewals + self.first.len() + self.asks.len()
     }
 
     /// Whether nobody asked for anything.
@@ -149,6 +149,11 @@ impl Inbox {
         let mut lanes = self.lanes();
         lanes.stopping = true;
         self.wake(lanes);
+    }
+
+    /// How much of the room for requests is taken by those that wait.
+    pub fn waiting(&self) -> usize {
+        WAITING.saturating_sub(self.room.available_permits())
     }
 
     /// Whether somebody asked it to end.

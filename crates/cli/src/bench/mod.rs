@@ -2,7 +2,7 @@
 
 mod crowd;
 mod line;
-mod own;
+pub mod own;
 mod report;
 mod wrapped;
 

@@ -71,6 +71,23 @@ fn a_write_without_room_is_waited_out() {
     crowd.has_done_something(1);
 }
 
+/// A call that a signal interrupted is made again; nobody notices.
+#[test]
+fn a_write_that_is_interrupted_is_made_again() {
+    let _alone = alone();
+    let above = tempfile::tempdir().expect("a directory");
+    let data = above.path().join("data");
+    let under = "strace -D -f -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=EINTR:when=5+3";
+    let mut crowd = Crowd::new(&mut Chance::new(13));
+    runtime().block_on(async {
+        for _ in 0..depth(1, 2, 20) {
+            crowd.live(&data, &Start { under, ..Start::default() }, Some(Doom::Working(400))).await;
+        }
+        crowd.live(&data, &Start::default(), None).await;
+    });
+    crowd.has_done_something(1);
+}
+
 /// Set for the copy of this test that runs with mounts of its own.
 const SMALL_DISK: &str = "LEASEHOLD_SMALL_DISK";
 

@@ -15,6 +15,7 @@ use futures::Stream;
 use leasehold_core::command::{Answer, Request};
 use leasehold_core::grantor::Grantor;
 use leasehold_core::ids::SessionId;
+use leasehold_core::name::{NameError, Prefix};
 use leasehold_wire::{Caller, Code, Issuer, problem, session_bits, session_id, v1};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
@@ -140,9 +141,13 @@ impl Api {
 
     /// Everything that happens under a prefix, from now on. Whoever reads too slowly is told that it missed something, and
     /// nothing after that; the last word of a server that stops says so.
-    pub fn watch(&self, prefix: String) -> impl Stream<Item = Result<Seen, v1::Problem>> + Send + use<> {
+    pub fn watch(
+        &self,
+        prefix: String,
+    ) -> Result<impl Stream<Item = Result<Seen, v1::Problem>> + Send + use<>, NameError> {
+        Prefix::parse(&prefix)?;
         let watching = Some((self.watchers.watch(), prefix, self.meter.clone()));
-        futures::stream::unfold(watching, |watching| async move {
+        Ok(futures::stream::unfold(watching, |watching| async move {
             let (events, prefix, meter) = watching?;
             let Some(mut events) = events else { return Some((Err(being_stopped()), None)) };
             loop {
@@ -159,7 +164,7 @@ impl Api {
                     Err(RecvError::Closed) => return None,
                 }
             }
-        })
+        }))
     }
 
     /// Who asks without a stream.
@@ -232,9 +237,8 @@ impl WaitSession {
         let renewing = tokio::spawn({
             let api = api.clone();
             async move {
-                let mut beat = tokio::time::interval(Duration::from_millis(WAIT_TTL / 3));
                 loop {
-                    beat.tick().await;
+                    tokio::time::sleep(Duration::from_millis(WAIT_TTL / 3)).await;
                     let renew = v1::RenewSession { session: Some(session_bits(id)), ..Default::default() };
                     let body = Body::Ask(Box::new(v1::request::Ask::RenewSession(renew)));
                     // Where there is no room now, there may be by the next beat.

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
+use leasehold_core::name::Name;
 use leasehold_wire::{Code, v1};
 use tokio::sync::mpsc;
 
 use super::Api;
+use super::looks::not_a_name;
 use crate::backup::{Header, Pieces};
 use crate::clock;
 use crate::journal::Rack;
@@ -35,6 +37,9 @@ const CHUNK: usize = 256 << 10;
 impl Api {
     /// Entries of the audit trail, as texts with their hashes, and where it ends.
     pub async fn trail(&self, mut asked: Asked) -> Result<(Vec<(String, Hash)>, Head), v1::Problem> {
+        if let Some(resource) = &asked.resource {
+            Name::parse(resource).map_err(not_a_name)?;
+        }
         asked.most = if asked.most == 0 { PAGE } else { asked.most.min(PAGE) };
         let head = self.told().await?;
         let read = move |rack: &dyn Rack| page(rack, head, &asked).map_err(NotKept::from);

@@ -19,7 +19,9 @@ use crate::room::Room;
 pub async fn typed(State(api): State<Api>, request: Request, next: Next) -> Response {
     let grpc = speaks_grpc(request.headers());
     if grpc && has_no_time(request.headers()) {
-        let problem = v1::Problem::of(Code::Timeout, "no time was left when it arrived; nothing happened, allow more");
+        let told = "grpc-timeout: no time was left when it arrived; nothing happened, allow more";
+        let problem = v1::Problem { field: "grpc-timeout".into(), ..v1::Problem::of(Code::Timeout, told) };
+        api.meter.refused().at_door(&problem);
         return leasehold_wire::status(problem).into_http();
     }
     let response = next.run(request).await;

@@ -42,14 +42,14 @@ struct WhyLabel {
 /// The fields that are counted by name. What a caller makes up is counted together: labels are bounded too.
 const FIELDS: &str = "\
     access after answer ask at_expiry authority before body by cache capacity charter content-type delay delivery \
-    drain drain_ms event from grace handoff held hello holder how idempotency-key interval_ms key lease lease-token \
+    drain drain_ms event from grace grpc-timeout handoff head held hello holder how idempotency-key interval_ms key lease lease-token \
     lease-token-seen leases max_attempts max_hold method min_position most must_understand number numbers \
     oldest_first path payload preemption prefix priority progress query rate_error_ppm reason receipt renewal \
     renewals request resource resources rung secret sequence session shared slot slots starts_from style targets \
-    token ttl ttl_ms uncommitted units veto visibility wait why";
+    token ttl ttl_ms uncommitted units unread veto visibility wait why";
 
 /// The bounds of the doors; those of the core have words of their own.
-const DOOR_LIMITS: [&str; 3] = ["connections", "message_bytes", "unread"];
+const DOOR_LIMITS: [&str; 4] = ["connections", "message_bytes", crate::pace::LIMIT, "unread"];
 /// Why a lease is not the caller's to renew, although it did not end.
 const NOT_CURRENT: [&str; 3] = ["unknown", "not_holder", "superseded"];
 
@@ -102,7 +102,8 @@ impl RefusedMeter {
         }
     }
 
-    /// A caller got something wrong. What only says how the world stands is not counted here.
+    /// A caller got something wrong. What only says how the world stands is not counted here: a wait may be over, but whoever
+    /// was too slow with something is told with what.
     pub fn at_door(&self, problem: &v1::Problem) {
         use Code::{
             Busy, Cancelled, Config, Corrupt, HeldForOperator, Indeterminate, NotLeader, Quarantined, RolledBack,
@@ -118,6 +119,9 @@ impl RefusedMeter {
             self.limit(&problem.limit);
         }
         match problem.known_code() {
+            Some(code @ Timeout) if !field.is_empty() => {
+                self.bad_input.get_or_create(&FieldLabel { code: code.word(), field }).inc();
+            }
             None
             | Some(
                 Busy | Cancelled | Config | Corrupt | HeldForOperator | Indeterminate | NotLeader | Quarantined

@@ -27,7 +27,7 @@ async fn session(calls: &mut Calls) -> u64 {
 
 impl Doors {
     /// Waits until so many wait for a resource.
-    async fn until_waiting(&self, resource: &str, count: usize) {
+    pub async fn until_waiting(&self, resource: &str, count: usize) {
         let look = || v1::WaitersRequest { resource: resource.into(), from: 0, most: 0 };
         let mut calls = self.calls.clone();
         let looking = async {
@@ -197,7 +197,10 @@ async fn a_grant_that_raced_its_callers_leaving_is_given_back() {
             // It was told after all, and holds.
             Some(told) => {
                 let grant = told.expect("it was granted").into_inner();
-                doors.calls.release(held("r", &grant.token)).await.expect("its own");
+                // On a busy machine its ttl may be over by now.
+                if let Err(status) = doors.calls.release(held("r", &grant.token)).await {
+                    assert_eq!(from_status(&status).code, "LEASE_LOST", "{status:?}");
+                }
             }
             None => {
                 doors.until_free("r").await;
