@@ -79,7 +79,7 @@ where
     let signals = Signals::listen();
     let running = start(place, settings(&chosen)).await.map_err(|why| not_started(&why))?;
     tell(&running, &chosen);
-    let reload = Reload { flags, config, chosen, level, room: running.room.clone() };
+    let reload = Reload { flags, config, chosen, level, room: running.room.clone(), pace: running.pace.clone() };
     notify::ready(&format!("serving on {}", running.address));
     let stopped = running.until(signals.asked_to_stop(reload)).await;
     match stopped {
@@ -97,7 +97,11 @@ fn settings(chosen: &Chosen) -> Settings {
         listen: chosen.listen,
         insecure_listen: chosen.insecure_listen,
         max_ttl_ms: chosen.max_ttl.millis(),
-        bounds: Bounds { connections: chosen.connections as usize, ..Bounds::default() },
+        bounds: Bounds {
+            connections: chosen.connections as usize,
+            request_rate: chosen.request_rate,
+            ..Bounds::default()
+        },
         keep: chosen.keep(),
         ..Settings::default()
     }

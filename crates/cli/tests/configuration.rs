@@ -56,6 +56,7 @@ fn a_file_that_says_what_it_may_not_is_refused_with_its_place() {
         ("\n\nlisten = \"localhost\"\n", ", 3, listen}: ", "socket address"),
         ("connections = -1\n", ", 1, connections}: ", "u32"),
         ("connections = 0\n", ", 1, connections}: ", "from 1 to 1000000"),
+        ("request_rate = 0\n", ", 1, request_rate}: ", "from 1 to 10000000"),
         ("connections = \"many\"\n", ", 1, connections}: ", "invalid type"),
         ("max_ttl = 10\n", ", 1, max_ttl}: ", "invalid type"),
         ("max_ttl = \"10\"\n", ", 1, max_ttl}: ", "10s"),
@@ -176,6 +177,7 @@ fn flags_that_cannot_be_meant_are_wrong_usage_and_etcd_is_not_there_yet() {
     for args in [
         &["--max-ttl", "10"][..],
         &["--connections", "0"],
+        &["--request-rate", "0"],
         &["--listen", "localhost"],
         &["--journal", "tape"],
         &["--log", "xml"],

@@ -2,6 +2,7 @@
 
 mod body;
 mod connection;
+mod paced;
 mod refused;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::api::{Api, Calls};
+use crate::pace::{Pace, Walk};
 use crate::room::Room;
 use connection::Connection;
 
@@ -28,6 +30,8 @@ use connection::Connection;
 pub struct Bounds {
     /// Connections that are open at the same time.
     pub connections: usize,
+    /// Requests a second of one connection, if they are bounded.
+    pub request_rate: Option<u32>,
     /// By when the head of a request has come, and the next one's on a connection that is kept.
     pub header_timeout: Duration,
     /// By when its body has come, or the first message of a stream.
@@ -40,6 +44,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            request_rate: None,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(20),
             write_timeout: Duration::from_secs(30),
@@ -75,6 +80,7 @@ pub async fn serve(
     api: Api,
     bounds: Bounds,
     room: Arc<Room>,
+    pace: Arc<Pace>,
     mut doors: watch::Receiver<Doors>,
 ) {
     let anteroom = Room::new(TOLD_TO_GO);
@@ -98,7 +104,7 @@ pub async fn serve(
         };
         if let Some(place) = room.enter() {
             let stream = Connection::new(stream, bounds, meter.clone());
-            let talk = talk(stream, inside.clone(), bounds, graceful.watcher());
+            let talk = talk(stream, inside.clone(), bounds, pace.walk(), graceful.watcher());
             let open = meter.open();
             let mut doors = doors.clone();
             tokio::spawn(async move {
@@ -110,7 +116,7 @@ pub async fn serve(
             });
         } else if let Some(place) = anteroom.enter() {
             let stream = Connection::new(stream, bounds, meter.clone());
-            let talk = talk(stream, outside.clone(), bounds, graceful.watcher());
+            let talk = talk(stream, outside.clone(), bounds, pace.walk(), graceful.watcher());
             tokio::spawn(async move {
                 // Whoever does not ask within it is told nothing.
                 let _ = tokio::time::timeout(GO, talk).await;
@@ -125,8 +131,11 @@ pub async fn serve(
 }
 
 /// One connection, until it ends.
-async fn talk(stream: Connection, router: Router, bounds: Bounds, watcher: Watcher) {
-    let answer = move |request: Request<Incoming>| router.clone().oneshot(request.map(Body::new));
+async fn talk(stream: Connection, router: Router, bounds: Bounds, walk: Arc<Walk>, watcher: Watcher) {
+    let answer = move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(walk.clone());
+        router.clone().oneshot(request.map(Body::new))
+    };
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(bounds.header_timeout).max_buf_size(4 * HEAD_BYTES);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
@@ -150,5 +159,6 @@ pub fn router(api: Api, bounds: Bounds) -> Router {
         .merge(grpc)
         .fallback(refused::unknown)
         .layer(axum::middleware::from_fn_with_state(bounds.body_timeout, body::whole))
+        .layer(axum::middleware::from_fn(paced::paced))
         .layer(axum::middleware::from_fn_with_state(api, refused::typed))
 }

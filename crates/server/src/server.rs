@@ -21,6 +21,7 @@ use crate::inbox::Inbox;
 use crate::journal::{Fault, Journal, Kept, OpenError, Place, Replay};
 use crate::keep::{self, Behind, Keep};
 use crate::meter::Meter;
+use crate::pace::Pace;
 use crate::room::Room;
 use crate::watch::Watchers;
 use crate::{clock, door, secret};
@@ -113,6 +114,8 @@ pub struct Running {
     pub warnings: Vec<String>,
     /// Where connections have their places; it can be resized while serving.
     pub room: Arc<Room>,
+    /// How many requests a second one connection may bring.
+    pub pace: Arc<Pace>,
     api: Api,
     stopped: oneshot::Receiver<Stopped>,
     doors: tokio::task::JoinHandle<()>,
@@ -157,9 +160,12 @@ where
     let stopped = drive(Driver::new(grantor, journal, &api));
     let (closing, closed) = tokio::sync::watch::channel(Doors::Open);
     let room = Room::new(settings.bounds.connections);
-    let doors = tokio::spawn(door::serve(listener, api.clone(), settings.bounds, room.clone(), closed));
+    let pace = Pace::new(settings.bounds.request_rate);
+    let serving = door::serve(listener, api.clone(), settings.bounds, room.clone(), pace.clone(), closed);
+    let doors = tokio::spawn(serving);
     let warnings = opened.warnings;
-    Ok(Running { address, issuer, max_ttl_ms: status.max_ttl_ms, warnings, room, api, stopped, doors, closing, keeper })
+    let max_ttl_ms = status.max_ttl_ms;
+    Ok(Running { address, issuer, max_ttl_ms, warnings, room, pace, api, stopped, doors, closing, keeper })
 }
 
 /// When this was written: no right clock is before it, in milliseconds since 1970.

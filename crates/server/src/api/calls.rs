@@ -1,5 +1,6 @@
 //! Single calls, for people and other languages: each is one request or one look, and one answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -17,6 +18,7 @@ use super::looks::{Seen, not_a_name};
 use super::stream::{self, Sending};
 use super::{Api, unanswered};
 use crate::inbox::Body;
+use crate::pace::Walk;
 use crate::secret;
 use crate::trail::{Asked, Broken, Entry, Hash, Head};
 
@@ -102,7 +104,8 @@ impl Leasehold for Calls {
     type ExportTrailStream = Told<v1::TrailLines>;
 
     async fn session(&self, from: Request<Streaming<v1::ClientBatch>>) -> Result<Response<Sending>, Status> {
-        stream::serve(self.0.clone(), from.into_inner(), self.1).await.map(Response::new)
+        let walk = from.extensions().get::<Arc<Walk>>().cloned();
+        stream::serve(self.0.clone(), from.into_inner(), self.1, walk).await.map(Response::new)
     }
 
     async fn open(&self, from: Request<v1::OpenSession>) -> Result<Response<v1::Welcome>, Status> {

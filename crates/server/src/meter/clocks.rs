@@ -1,4 +1,4 @@
-//! What clocks do: how far holders' are from ours, and whether ours jumps.
+//! What clocks do: how far holders' are from ours, whether ours jumps, and what the kernel says of it.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use rtime_clock::adjtime::{Timex, adjtimex};
 
 /// A wall clock that moved so much against the steady one between two turns was set, not slewed.
 const STEP_MS: i64 = 500;
@@ -19,6 +20,7 @@ const WINDOW: Duration = Duration::from_secs(300);
 /// The figures of clocks.
 pub struct ClockMeter {
     skew: Gauge<f64, AtomicU64>,
+    error: Gauge<f64, AtomicU64>,
     farthest: Mutex<Farthest>,
     steps: Family<WayLabel, Counter>,
     step: Gauge<f64, AtomicU64>,
@@ -35,6 +37,7 @@ impl ClockMeter {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let meter = Self {
             skew: Gauge::default(),
+            error: Gauge::default(),
             farthest: Mutex::default(),
             steps: Family::default(),
             step: Gauge::default(),
@@ -45,6 +48,8 @@ impl ClockMeter {
         }
         let about = "The wall clock of the holder that is farthest off, minus the server's, of the last minutes";
         registry.register("clock_skew_seconds", about, meter.skew.clone());
+        let about = "The bound that the kernel gives for the error of the server's wall clock; NaN if it does not tell";
+        registry.register("clock_error_seconds", about, meter.error.clone());
         registry.register("clock_steps", "Times that the server's wall clock was set", meter.steps.clone());
         registry.register("clock_step_seconds", "By how much it was set the last time", meter.step.clone());
         meter
@@ -81,11 +86,20 @@ impl ClockMeter {
     /// Before the figures are told.
     pub(super) fn refresh(&self) {
         self.skew.set(self.farthest().of(Instant::now()) as f64 / 1_000.0);
+        self.error.set(kernel_bound().unwrap_or(f64::NAN));
     }
 
     fn farthest(&self) -> std::sync::MutexGuard<'_, Farthest> {
         self.farthest.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// By how much the wall clock may be wrong, in seconds, as far as the kernel knows.
+fn kernel_bound() -> Option<f64> {
+    let mut asked = Timex::new();
+    // A sandbox may forbid the call, though it only reads.
+    adjtimex(&mut asked).ok()?;
+    Some(asked.0.maxerror as f64 / 1_000_000.0)
 }
 
 /// The wall clock minus the steady one, in milliseconds.
@@ -163,6 +177,11 @@ mod tests {
         meter.turn(at(1_000, 1_009_000), || at(9_001, 1_009_001));
         meter.turn(at(10_000, 1_010_000), || unreachable!("nothing moved"));
         assert_eq!((steps(&meter, "forward"), steps(&meter, "back")), (0, 0));
+    }
+
+    #[test]
+    fn the_kernel_tells_its_bound() {
+        assert!(kernel_bound().is_some_and(|seconds| seconds >= 0.0));
     }
 
     #[test]

@@ -49,7 +49,7 @@ const FIELDS: &str = "\
     token ttl ttl_ms uncommitted units unread veto visibility wait why";
 
 /// The bounds of the doors; those of the core have words of their own.
-const DOOR_LIMITS: [&str; 3] = ["connections", "message_bytes", "unread"];
+const DOOR_LIMITS: [&str; 4] = ["connections", "message_bytes", crate::pace::LIMIT, "unread"];
 /// Why a lease is not the caller's to renew, although it did not end.
 const NOT_CURRENT: [&str; 3] = ["unknown", "not_holder", "superseded"];
 

@@ -270,6 +270,11 @@ impl Stream {
         }
     }
 
+    /// So many numbers are used by somebody else.
+    pub fn skip(&mut self, numbers: u64) {
+        self.sequence += numbers;
+    }
+
     /// Sends anything.
     pub fn send(&self, batch: v1::ClientBatch) {
         self.send.unbounded_send(batch).expect("the other half is here");

@@ -11,4 +11,5 @@ mod frames;
 mod messages;
 mod names;
 mod ownership;
+mod rates;
 mod waits;
