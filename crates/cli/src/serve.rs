@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use leasehold_server::door::Bounds;
 use leasehold_server::driver::Stopped;
 use leasehold_server::journal::Place;
-use leasehold_server::journal::file::{Directory, Options};
+use leasehold_server::journal::file::{Directory, Options, SEGMENT_BYTES};
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::{Failed, Running, Settings, start};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,6 +23,8 @@ use crate::told::{Answer, Failure, Outcome, coded};
 use log::Level;
 use reload::Reload;
 use settings::{Chosen, Given, Journal, Kept};
+use size::Size;
+use spelled::segment_size;
 
 /// Serve leases over gRPC and HTTP
 ///
@@ -38,6 +40,9 @@ pub struct Args {
     /// Keep nothing: the same as --journal memory
     #[arg(long, conflicts_with_all = ["data", "journal"])]
     ephemeral: bool,
+    /// How long a segment of the log is. Short ones are for tests: what is ready for a full disk is shorter with them
+    #[arg(long, value_name = "SIZE", hide = true, value_parser = segment_size)]
+    segment_bytes: Option<Size>,
     #[command(flatten)]
     given: Given,
 }
@@ -55,7 +60,8 @@ pub fn run(args: &Args) -> Outcome {
     runtime.block_on(async {
         match chosen.journal {
             Kept::File => {
-                let options = Options { accept_copy: chosen.accept_copy, ..Options::default() };
+                let segment_bytes = args.segment_bytes.map_or(SEGMENT_BYTES, |size| size.0);
+                let options = Options { accept_copy: chosen.accept_copy, segment_bytes, ..Options::default() };
                 let place = Directory { path: chosen.data.clone(), options };
                 serve(place, flags, args.config.clone(), chosen, level).await
             }
@@ -73,7 +79,7 @@ where
     let signals = Signals::listen();
     let running = start(place, settings(&chosen)).await.map_err(|why| not_started(&why))?;
     tell(&running, &chosen);
-    let reload = Reload { flags, config, chosen, level, room: running.room.clone() };
+    let reload = Reload { flags, config, chosen, level, room: running.room.clone(), pace: running.pace.clone() };
     notify::ready(&format!("serving on {}", running.address));
     let stopped = running.until(signals.asked_to_stop(reload)).await;
     match stopped {
@@ -91,7 +97,11 @@ fn settings(chosen: &Chosen) -> Settings {
         listen: chosen.listen,
         insecure_listen: chosen.insecure_listen,
         max_ttl_ms: chosen.max_ttl.millis(),
-        bounds: Bounds { connections: chosen.connections as usize, ..Bounds::default() },
+        bounds: Bounds {
+            connections: chosen.connections as usize,
+            request_rate: chosen.request_rate,
+            ..Bounds::default()
+        },
         keep: chosen.keep(),
         ..Settings::default()
     }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Server, keys, leasehold, run};
+use support::{NOBODY, Server, keys, leasehold, run};
 
 #[test]
 fn a_backup_is_whole_under_its_name_and_restores() {
@@ -29,10 +29,9 @@ fn a_backup_that_cannot_be_leaves_nothing_and_touches_nothing() {
     server.run(&["backup", file.to_str().expect("a text")]).fails(78, "leasehold: CONFIG{file}: ");
     assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "precious");
     server.run(&["backup", "/nowhere/at/all"]).fails(78, "leasehold: CONFIG{file}: ");
-    let (data, address) = (tempfile::tempdir().expect("a directory"), server.address.clone());
-    drop(server);
+    let data = tempfile::tempdir().expect("a directory");
     let fresh = data.path().join("fresh");
-    let told = run(&mut leasehold(&["backup", fresh.to_str().expect("a text"), "--addr", &address]));
+    let told = run(&mut leasehold(&["backup", fresh.to_str().expect("a text"), "--addr", NOBODY]));
     told.fails(5, "leasehold: UNAVAILABLE: ");
     assert_eq!(std::fs::read_dir(data.path()).expect("it is there").count(), 0);
 }

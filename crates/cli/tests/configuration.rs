@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use support::{PATIENCE, Server, begin, end, leasehold, run, text};
+use support::{PATIENCE, Server, leasehold, run, text};
 use tempfile::TempDir;
 
 struct Place(TempDir);
@@ -56,6 +56,7 @@ fn a_file_that_says_what_it_may_not_is_refused_with_its_place() {
         ("\n\nlisten = \"localhost\"\n", ", 3, listen}: ", "socket address"),
         ("connections = -1\n", ", 1, connections}: ", "u32"),
         ("connections = 0\n", ", 1, connections}: ", "from 1 to 1000000"),
+        ("request_rate = 0\n", ", 1, request_rate}: ", "from 1 to 10000000"),
         ("connections = \"many\"\n", ", 1, connections}: ", "invalid type"),
         ("max_ttl = 10\n", ", 1, max_ttl}: ", "invalid type"),
         ("max_ttl = \"10\"\n", ", 1, max_ttl}: ", "10s"),
@@ -176,6 +177,7 @@ fn flags_that_cannot_be_meant_are_wrong_usage_and_etcd_is_not_there_yet() {
     for args in [
         &["--max-ttl", "10"][..],
         &["--connections", "0"],
+        &["--request-rate", "0"],
         &["--listen", "localhost"],
         &["--journal", "tape"],
         &["--log", "xml"],
@@ -246,10 +248,12 @@ fn a_hang_up_reads_the_file_again_and_a_bad_file_changes_nothing() {
     place.write(&format!("{FREE}connections = 20\nlog_level = \"warn\"\n"));
     server.signal("HUP");
     server.await_log("log_level is warn now, and was info");
-    place.write(&format!("{FREE}connections = 20\nlog_level = \"debug\"\n"));
+    place.write(&format!("{}connections = 20\nlog_level = \"debug\"\n", FREE.replace(":0", ":3")));
     server.signal("HUP");
+    server.await_log("listen stays 127.0.0.1:0; to make it 127.0.0.1:3, restart");
     place.write(&format!("{}connections = 20\nlog_level = \"warn\"\n", FREE.replace(":0", ":2")));
     server.signal("HUP");
+    server.await_log("log_level is warn now, and was debug");
     server.await_log("listen stays 127.0.0.1:0; to make it 127.0.0.1:2, restart");
     server.run(&["status"]).ok();
 }
@@ -268,10 +272,14 @@ fn more_connections_are_let_in_without_a_restart() {
     let config = place.write(&format!("{FREE}connections = 1\n"));
     let server = Server::with(&["--config", &config]);
     let first = TcpStream::connect(&server.address).expect("the server listens");
-    let waiting = begin(&mut server.command(&["status", "--json"]));
+    // Connections are taken in their order, so the one that only stands there has the only place.
+    let refused = server.run(&["status", "--json"]);
+    assert_eq!(refused.exit, 7, "{refused:?}");
+    assert!(refused.err.contains("\"limit\":\"connections\",\"max\":1"), "{refused:?}");
     place.write(&format!("{FREE}connections = 2\n"));
     server.signal("HUP");
-    assert_eq!(end(waiting).ok().json()["held"], 0);
+    server.await_log("connections is 2 now, and was 1");
+    assert_eq!(server.run(&["status", "--json"]).ok().json()["held"], 0);
     drop(first);
 }
 

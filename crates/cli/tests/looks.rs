@@ -3,6 +3,8 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use support::{Server, await_line, begin, end, keys};
@@ -116,10 +118,50 @@ fn the_grantor_is_told_in_figures() {
     assert!(told.out.contains("longest ttl      10m00s"), "{told:?}");
 }
 
+/// An address that stays while the servers behind it come and go.
+struct Relay {
+    address: String,
+    server: Arc<Mutex<String>>,
+}
+
+impl Relay {
+    fn to(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let server = Arc::new(Mutex::new(server.address.clone()));
+        let to = server.clone();
+        // Ends with the test's process.
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let address = to.lock().expect("nobody panics with it in hand").clone();
+                // Where nobody listens, the client's connection is closed too.
+                if let Ok(server) = TcpStream::connect(address) {
+                    let pair = |one: &TcpStream| one.try_clone().expect("a connection has two halves");
+                    let (back, there) = (pair(&server), pair(&client));
+                    std::thread::spawn(move || pass(client, server));
+                    std::thread::spawn(move || pass(back, there));
+                }
+            }
+        });
+        Self { address, server }
+    }
+
+    fn leads_to(&self, server: &Server) {
+        self.server.lock().expect("nobody panics with it in hand").clone_from(&server.address);
+    }
+}
+
+/// Until either end is closed, and then both are.
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
 #[test]
 fn events_come_as_lines_while_they_happen_and_over_a_restart() {
     let server = Server::start();
-    let mut watching = begin(&mut server.command(&["watch", "jobs", "--json"]));
+    let relay = Relay::to(&server);
+    let mut watching = begin(server.command(&["watch", "jobs", "--json"]).env("LEASEHOLD_ADDR", &relay.address));
     let mut said = BufReader::new(watching.stderr.take().expect("it is piped"));
     await_line(&mut said, "watching");
     let token = server.acquire("jobs/a", "w1");
@@ -137,6 +179,7 @@ fn events_come_as_lines_while_they_happen_and_over_a_restart() {
     assert_eq!((&ended["event"], &ended["reason"]), (&"ended".into(), &"released".into()));
 
     let server = server.again();
+    relay.leads_to(&server);
     await_line(&mut said, "connected again");
     server.acquire("jobs/b", "w1");
     assert_eq!(next()["resource"], "jobs/b");

@@ -2,7 +2,9 @@
 
 mod support;
 
-use support::{Server, Told, leasehold, run};
+use std::collections::BTreeMap;
+
+use support::{NOBODY, Server, Told, leasehold, run};
 
 fn usage(args: &[&str]) -> Told {
     let told = run(&mut leasehold(args));
@@ -77,14 +79,26 @@ fn wrong_endpoints_are_a_wrong_configuration() {
 #[test]
 fn where_nobody_listens_the_next_is_asked_and_then_it_is_unavailable() {
     let server = Server::start();
-    let gone = Server::start();
-    let address = gone.address.clone();
-    drop(gone);
-    let both = format!("{address},{}", server.address);
+    let both = format!("{NOBODY},{}", server.address);
     run(&mut leasehold(&["status", "--addr", &both])).ok();
-    let told = run(&mut leasehold(&["acquire", "a", "--holder", "w", "--ttl", "1s", "--addr", &address]));
+    let told = run(&mut leasehold(&["acquire", "a", "--holder", "w", "--ttl", "1s", "--addr", NOBODY]));
     let told = told.fails(5, "leasehold: UNAVAILABLE: no server answers (");
-    assert!(told.err.contains(&address), "{told:?}");
+    assert!(told.err.contains(NOBODY), "{told:?}");
+}
+
+/// Everything that callers got wrong so far, by the line that counts it.
+fn counted(server: &Server) -> BTreeMap<String, u64> {
+    let figures = server.http("GET", "/metrics", "", "");
+    let lines = figures.lines().filter(|line| line.starts_with("leasehold_bad_input_total{"));
+    let pairs = lines.map(|line| line.rsplit_once(' ').expect("a figure has a value"));
+    pairs.map(|(name, value)| (name.to_owned(), value.parse().expect("a count"))).collect()
+}
+
+/// What is counted now and was not before.
+fn more(server: &Server, before: &BTreeMap<String, u64>) -> Vec<(String, u64)> {
+    let since = |(name, now): (String, u64)| (before.get(&name).copied().unwrap_or(0), name, now);
+    let grown = counted(server).into_iter().map(since).filter(|(before, _, now)| before != now);
+    grown.map(|(before, name, now)| (name, now - before)).collect()
 }
 
 #[test]
@@ -115,21 +129,28 @@ fn names_and_values_are_refused_by_field_and_leave_nothing() {
         ("a", "w", "18446744073709551615ms", "INVALID_ARGUMENT{ttl"),
     ];
     for (name, holder, ttl, begins) in table {
+        let figures = counted(&server);
         let told = server.run(&["acquire", name, "--holder", holder, "--ttl", ttl]);
         let exit = if begins.starts_with("PERMISSION") { 6 } else { 2 };
         let told = told.fails(exit, &format!("leasehold: {begins}"));
         assert!(told.err.lines().count() == 1, "{told:?}");
+        let (code, field) = begins.split_once('{').unwrap_or((begins, "resource"));
+        let line = format!(r#"leasehold_bad_input_total{{code="{code}",field="{field}"}}"#);
+        assert_eq!(more(&server, &figures), [(line, 1)], "{told:?}");
     }
-    let more: [&[&str]; 5] =
+    let wrong: [&[&str]; 5] =
         [&["--wait", "25h"], &["--slots", "0"], &["--units", "0"], &["--slots", "1048577"], &["--priority", "256"]];
-    for how in more {
+    for how in wrong {
         let told = server.run(&[&["acquire", "a", "--holder", "w", "--ttl", "1s"], how].concat());
         assert!(told.exit == 2 && told.err.contains(how[0].trim_start_matches('-')), "{how:?}: {told:?}");
     }
+    // Whoever only looks is told before anybody is asked.
+    let figures = counted(&server);
     for look in ["ls", "show", "waiters", "history", "watch"] {
         server.run(&[look, "a//b"]).fails(2, "leasehold: INVALID_ARGUMENT{");
     }
     server.run(&["held-by", &holder]).fails(2, "leasehold: INVALID_ARGUMENT{holder}: ");
+    assert_eq!(more(&server, &figures), []);
     assert_eq!(server.json(&["ls"])["resources"], serde_json::json!([]), "nothing was taken");
     assert_eq!(server.json(&["status"])["counter"], before, "and no number was given out");
 }
@@ -158,9 +179,10 @@ fn a_reader_that_went_away_is_no_failure() {
 fn shells_can_complete_every_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = run(&mut leasehold(&["completions", shell])).ok().out;
-        for command in ["acquire", "held-by", "charter", "completions"] {
+        for command in ["acquire", "held-by", "charter", "run", "elect", "progress", "completions"] {
             assert!(script.contains(command), "{shell} does not complete {command}");
         }
+        assert!(!script.contains("__mind") && !script.contains("__start"), "{shell} completes what nobody types");
     }
     usage(&["completions", "cmd"]);
 }

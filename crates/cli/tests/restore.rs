@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 struct Server {
@@ -68,15 +68,10 @@ fn dechunked(mut body: &[u8]) -> Vec<u8> {
     whole
 }
 
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("leasehold-{name}-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a temporary directory");
-    folder
-}
-
 #[test]
 fn a_backup_of_a_running_server_is_restored_once_and_serves_in_quarantine() {
-    let folder = folder("restore");
+    let above = tempfile::tempdir().expect("a directory");
+    let folder = above.path();
     let server = Server::start(&folder.join("data"));
     let (status, _) = server.ask("POST", "/v1/leases/jobs/settle:acquire", r#"{"holder":"w1","ttl":"60s"}"#);
     assert!(status.contains("200"), "{status}");
@@ -123,13 +118,12 @@ fn a_backup_of_a_running_server_is_restored_once_and_serves_in_quarantine() {
     let second = Server::start(&folder.join("restored"));
     let (status, body) = second.ask("POST", "/v1/leases/jobs/settle:acquire", r#"{"holder":"w1","ttl":"60s"}"#);
     assert!(status.contains("503"), "{status} {}", String::from_utf8_lossy(&body));
-    drop((server, second));
-    std::fs::remove_dir_all(&folder).expect("the directory was made");
 }
 
 #[test]
 fn what_cannot_be_meant_or_found_is_refused_with_its_own_code() {
-    let folder = folder("refuse");
+    let above = tempfile::tempdir().expect("a directory");
+    let folder = above.path();
     let missing = restore(&[&folder.join("none.backup"), &folder.join("data")]);
     assert_eq!(missing.status.code(), Some(78));
     let told: serde_json::Value = serde_json::from_slice(&missing.stderr).expect("one JSON document");
@@ -139,5 +133,4 @@ fn what_cannot_be_meant_or_found_is_refused_with_its_own_code() {
         .output()
         .expect("the binary was built for this test");
     assert_eq!(zero.status.code(), Some(2));
-    std::fs::remove_dir_all(&folder).expect("the directory was made");
 }

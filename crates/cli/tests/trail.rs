@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 
 use serde_json::Value;
-use support::{Server, keys, leasehold, run, text};
+use support::{NOBODY, Server, keys, leasehold, run, text};
 
 /// What happened, and to whom, entry by entry.
 fn told(history: &Value) -> Vec<(String, String)> {
@@ -163,12 +163,10 @@ fn a_trail_that_was_changed_on_the_disk_is_told_with_its_file_and_place() {
 
 #[test]
 fn without_a_server_nothing_is_left_behind() {
-    let server = Server::start();
-    let (folder, address) = (tempfile::tempdir().expect("a directory"), server.address.clone());
-    drop(server);
+    let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("fresh.jsonl");
     for args in [&["history", "a"][..], &["trail", "verify"], &["trail", "export", file.to_str().expect("a text")]] {
-        run(leasehold(args).args(["--addr", &address])).fails(5, "leasehold: UNAVAILABLE: ");
+        run(leasehold(args).args(["--addr", NOBODY])).fails(5, "leasehold: UNAVAILABLE: ");
     }
     assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
 }

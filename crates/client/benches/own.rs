@@ -26,6 +26,22 @@ fn one_after_the_other(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| block_on(guard.confirm()).expect("it is current"));
 }
 
+/// What the one above cannot go below: two threads wake each other, and nothing else is done.
+#[divan::bench]
+fn another_thread_and_back(bencher: Bencher<'_, '_>) {
+    let (ask, mut asked) = tokio::sync::mpsc::unbounded_channel::<()>();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel::<()>();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let echo = async move { while asked.recv().await.is_some() && tell.send(()).is_ok() {} };
+    let thread = std::thread::spawn(move || runtime.block_on(echo));
+    bencher.bench_local(|| {
+        ask.send(()).expect("it listens");
+        block_on(told.recv())
+    });
+    drop(ask);
+    thread.join().expect("it ended");
+}
+
 #[divan::bench]
 fn many_tasks_confirm(bencher: Bencher<'_, '_>) {
     let client = Grantor::new().client("w1");

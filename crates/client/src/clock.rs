@@ -1,5 +1,6 @@
 //! The holder's clock goes on while the machine sleeps, so that what ended meanwhile is known at the first look (L2).
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use leasehold_core::time::Instant;
@@ -49,6 +50,21 @@ impl Clock {
             Self::Boot => {}
             #[cfg(any(test, feature = "testing"))]
             Self::Hand(hand) => hand.ended(),
+        }
+    }
+
+    /// Never done. A clock of a test notes that its holder looks around; it must be asked first.
+    pub(crate) async fn look(&self) -> Infallible {
+        match self {
+            Self::Boot => std::future::pending().await,
+            #[cfg(any(test, feature = "testing"))]
+            Self::Hand(hand) => {
+                std::future::poll_fn(|_| {
+                    hand.looks();
+                    std::task::Poll::Pending
+                })
+                .await
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::holder::{Ask, Given, Wanted};
 use crate::look::checked;
 use crate::{Client, Error, Failure, Guard, Hold};
 
-/// How long a renewal lasts for those who do not say.
+/// How long a renewal lasts for those who do not say, if their session lives that long.
 const TTL: Duration = Duration::from_secs(30);
 
 /// A lease to be asked for. Nothing happens before [`Lock::acquire`].
@@ -26,7 +26,7 @@ pub struct Lock {
     holder: Option<String>,
     access: Access,
     slots: Option<u32>,
-    ttl: Duration,
+    ttl: Option<Duration>,
     every: Option<Duration>,
     wait: Duration,
     priority: u8,
@@ -44,7 +44,7 @@ impl Client {
             holder: None,
             access: Access::Exclusive,
             slots: None,
-            ttl: TTL,
+            ttl: None,
             every: None,
             wait: Duration::ZERO,
             priority: Terms::PRIORITY,
@@ -64,7 +64,7 @@ impl Lock {
 
     /// How long a renewal lasts. A lease ends with its client's session, so not longer than [`crate::Options::session`].
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.ttl = Some(ttl);
         self
     }
 
@@ -188,13 +188,14 @@ impl Lock {
             checked(HolderName::parse(holder))?;
         }
         let session = self.client.shared.options.session;
-        if self.ttl > session {
-            let (ttl, most) = (millis(self.ttl), millis(session));
+        let ttl = self.ttl.unwrap_or(TTL.min(session));
+        if ttl > session {
+            let (ttl, most) = (millis(ttl), millis(session));
             let reason =
                 format_args!("{ttl} ms; a lease ends with its session, so at most {most} ms, or a longer session");
             return Err(Error::invalid("ttl", reason));
         }
-        let mut timing = Timing::new(millis(self.ttl), self.client.shared.options.rate_error)
+        let mut timing = Timing::new(millis(ttl), self.client.shared.options.rate_error)
             .map_err(|wrong| Error::invalid("ttl", wrong))?;
         if let Some(every) = self.every {
             timing = timing.every(millis(every)).map_err(|wrong| Error::invalid("renew_every", wrong))?;

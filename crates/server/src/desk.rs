@@ -100,6 +100,16 @@ impl Desk {
         }
     }
 
+    /// Whether what stands under this mark renews.
+    pub fn renews(&self, mark: u64) -> bool {
+        use v1::request::Ask::{Renew, RenewSession};
+        match self.waiting.get(mark as usize).and_then(Option::as_ref) {
+            Some(Waiting::Many { .. }) => true,
+            Some(Waiting::One(One { body: Body::Ask(ask), .. })) => matches!(**ask, Renew(_) | RenewSession(_)),
+            _ => false,
+        }
+    }
+
     /// Whether the caller under this mark has gone away.
     pub fn is_gone(&self, mark: u64) -> bool {
         match self.waiting.get(mark as usize) {

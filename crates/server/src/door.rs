@@ -2,6 +2,7 @@
 
 mod body;
 mod connection;
+mod paced;
 mod refused;
 
 use std::sync::Arc;
@@ -15,11 +16,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use leasehold_wire::v1::leasehold_server::LeaseholdServer;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::api::{Api, Calls};
+use crate::pace::{Pace, Walk};
 use crate::room::Room;
 use connection::Connection;
 
@@ -28,6 +30,8 @@ use connection::Connection;
 pub struct Bounds {
     /// Connections that are open at the same time.
     pub connections: usize,
+    /// Requests a second of one connection, if they are bounded.
+    pub request_rate: Option<u32>,
     /// By when the head of a request has come, and the next one's on a connection that is kept.
     pub header_timeout: Duration,
     /// By when its body has come, or the first message of a stream.
@@ -40,6 +44,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            request_rate: None,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(20),
             write_timeout: Duration::from_secs(30),
@@ -75,9 +80,11 @@ pub async fn serve(
     api: Api,
     bounds: Bounds,
     room: Arc<Room>,
+    pace: Arc<Pace>,
     mut doors: watch::Receiver<Doors>,
 ) {
     let anteroom = Room::new(TOLD_TO_GO);
+    let meter = api.meter.clone();
     let (inside, outside) = (router(api.clone(), bounds), refused::full(room.clone(), api));
     let graceful = GracefulShutdown::new();
     loop {
@@ -96,22 +103,27 @@ pub async fn serve(
             }
         };
         if let Some(place) = room.enter() {
-            let talk = talk(stream, inside.clone(), bounds, graceful.watcher());
+            let stream = Connection::new(stream, bounds, meter.clone());
+            let talk = talk(stream, inside.clone(), bounds, pace.walk(), graceful.watcher());
+            let open = meter.open();
             let mut doors = doors.clone();
             tokio::spawn(async move {
                 tokio::select! {
                     () = talk => {}
                     _ = doors.wait_for(|doors| *doors >= Doors::Cut) => {}
                 }
-                drop(place);
+                drop((place, open));
             });
         } else if let Some(place) = anteroom.enter() {
-            let talk = talk(stream, outside.clone(), bounds, graceful.watcher());
+            let stream = Connection::new(stream, bounds, meter.clone());
+            let talk = talk(stream, outside.clone(), bounds, pace.walk(), graceful.watcher());
             tokio::spawn(async move {
                 // Whoever does not ask within it is told nothing.
                 let _ = tokio::time::timeout(GO, talk).await;
                 drop(place);
             });
+        } else {
+            meter.refused().limit("connections");
         }
     }
     drop(listener);
@@ -119,17 +131,21 @@ pub async fn serve(
 }
 
 /// One connection, until it ends.
-async fn talk(stream: TcpStream, router: Router, bounds: Bounds, watcher: Watcher) {
-    // Answers are small and waited for.
-    let _ = stream.set_nodelay(true);
-    let answer = move |request: Request<Incoming>| router.clone().oneshot(request.map(Body::new));
+async fn talk(stream: Connection, router: Router, bounds: Bounds, walk: Arc<Walk>, watcher: Watcher) {
+    let answer = move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(walk.clone());
+        router.clone().oneshot(request.map(Body::new))
+    };
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(bounds.header_timeout).max_buf_size(4 * HEAD_BYTES);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
     builder.http2().max_concurrent_streams(STREAMS).max_header_list_size(HEAD_BYTES as u32);
-    let stream = TokioIo::new(Connection::new(stream, bounds));
+    let manners = stream.manners();
+    let served = builder.serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
     // A connection ends well or breaks; either way it is over.
-    let _ = watcher.watch(builder.serve_connection(stream, hyper::service::service_fn(answer))).await;
+    if let Err(error) = watcher.watch(served).await {
+        manners.missed(&*error);
+    }
 }
 
 /// Everything that is served.
@@ -143,5 +159,6 @@ pub fn router(api: Api, bounds: Bounds) -> Router {
         .merge(grpc)
         .fallback(refused::unknown)
         .layer(axum::middleware::from_fn_with_state(bounds.body_timeout, body::whole))
+        .layer(axum::middleware::from_fn(paced::paced))
         .layer(axum::middleware::from_fn_with_state(api, refused::typed))
 }

@@ -95,13 +95,14 @@ impl<J: Journal> Driver<J> {
         self.grantor.watched(self.watchers.any());
         let now = clock::now();
         let late = Meter::lateness(&self.grantor, now.instant);
-        let began = self.meter.turn_began(self.drained.asks.len() + self.drained.renewals.len());
+        self.meter.clocks().turn(now, clock::now);
+        let began = self.meter.turn_began(self.drained.count(), room != Room::Plenty);
         self.step_all(now);
         self.grantor.step(now, &Input::Tick);
         self.grantor.take_output(&mut self.output);
         self.keep().await?;
         self.tell();
-        self.meter.turn_ended(began, late);
+        self.meter.turn_ended(began, late.max(self.grantor.overdue()));
         Ok(!(self.drained.stopping && self.drained.is_empty()))
     }
 
@@ -127,6 +128,7 @@ impl<J: Journal> Driver<J> {
             self.grantor.step(now, &Input::Asked(Request::tagged(NOBODY), Command::Release(held)));
         }
         drained.renewals.drain(..).for_each(|renewals| self.step_renewals(now, renewals));
+        drained.first.drain(..).for_each(|ask| self.step_ask(now, ask));
         while self.grantor.to_record() < TURN_BYTES
             && let Some(ask) = drained.asks.pop_front()
         {
@@ -219,6 +221,8 @@ impl<J: Journal> Driver<J> {
                     return Ok(());
                 }
                 Ok(Kept::Fenced) => return Err(Stopped::Fenced),
+                // What was not kept was not told: whoever asks it to stop does not wait for room.
+                Err(Fault::Full) if self.inbox.is_stopping() => return Err(Stopped::Failed(Fault::Full)),
                 Err(Fault::Full) => {
                     self.meter.full();
                     std::thread::sleep(FULL_RETRY);
@@ -232,7 +236,8 @@ impl<J: Journal> Driver<J> {
         // Everything of this turn depends on the last batch, whether this turn made it or not (E1).
         let position = self.journal.next() - 1;
         self.desk.depends_on(position);
-        self.meter.telling(&self.output.replies);
+        self.meter.at(position);
+        self.meter.refused().telling(&self.output.replies, |mark| self.desk.renews(mark));
         self.output.replies.drain(..).for_each(|reply| self.desk.tell(reply));
         self.watchers.tell(&self.output.notices, &self.grantor, position);
         for notice in self.output.notices.drain(..) {
@@ -249,7 +254,8 @@ impl<J> Drop for Driver<J> {
     /// However it ends, nobody waits for it any more.
     fn drop(&mut self) {
         self.watchers.close();
-        let asks = self.inbox.close().asks.into_iter().chain(self.drained.asks.drain(..));
+        let (left, begun) = (self.inbox.close(), std::mem::take(&mut self.drained));
+        let asks = [left.first, begun.first].into_iter().flatten().chain(left.asks).chain(begun.asks);
         for ask in asks {
             if let To::Stream(outbox, _) = ask.to {
                 outbox.tell(Item::Goodbye(Box::new(self.why.clone())));

@@ -21,7 +21,7 @@ pub const TURN_ASKS: usize = 4_096;
 /// Requests that may wait in all, a large one counting as several. Beyond it single callers are told to come again, and
 /// from streams nothing more is read until there is room.
 pub const WAITING: usize = 1 << 17;
-/// Renewals that may wait in all. Beyond it nothing more is read from streams that renew; none is refused.
+/// Renewals that may wait in all. Beyond it nothing more is read from streams that renew, and single ones come again.
 pub const RENEWALS: usize = 1 << 20;
 
 /// A look at the state. What it returns is run when the look may be told, with the position it depends on (E1).
@@ -35,6 +35,8 @@ pub type Tell = Box<dyn FnOnce(u64) + Send>;
 pub struct Drained {
     /// Renewals, all of them.
     pub renewals: Vec<Renewals>,
+    /// Requests that extend what is held: they go first, and wait for no others.
+    pub first: Vec<Ask>,
     /// The other requests, as many as a turn takes.
     pub asks: VecDeque<Ask>,
     /// Looks at the state.
@@ -48,10 +50,15 @@ pub struct Drained {
 }
 
 impl Drained {
+    /// How many requests and renewals there are.
+    pub fn count(&self) -> usize {
+        let renewals = self.renewals.iter().map(|renewals| renewals.leases.len()).sum::<usize>();
+        renewals + self.first.len() + self.asks.len()
+    }
+
     /// Whether nobody asked for anything.
     pub fn is_empty(&self) -> bool {
-        let asked = !(self.renewals.is_empty() && self.asks.is_empty() && self.looks.is_empty());
-        !asked && self.left.is_empty() && self.given_back.is_empty()
+        self.count() == 0 && self.looks.is_empty() && self.left.is_empty() && self.given_back.is_empty()
     }
 }
 
@@ -90,12 +97,22 @@ pub enum NotTaken {
 impl Inbox {
     /// A request, unless too many wait already.
     pub fn ask(&self, ask: Ask) -> Result<(), NotTaken> {
-        self.admit(ask.weight())?;
+        if ask.extends() {
+            admit(&self.renewals, ask.weight_in_renewals())?;
+            return self.put(|lanes| lanes.first.push(ask));
+        }
+        admit(&self.room, ask.weight())?;
         self.put(|lanes| lanes.asks.push_back(ask))
     }
 
     /// Several requests of one batch; waits until there is room for them.
     pub async fn ask_all(&self, asks: Vec<Ask>) -> Result<(), NotTaken> {
+        let (first, asks): (Vec<_>, Vec<_>) = asks.into_iter().partition(Ask::extends);
+        if !first.is_empty() {
+            let weight = first.iter().map(Ask::weight_in_renewals).fold(0, u32::saturating_add).min(RENEWALS as u32);
+            self.renewals.acquire_many(weight).await.map_err(|_| NotTaken::Stopping)?.forget();
+            self.put(|lanes| lanes.first.extend(first))?;
+        }
         let weight = asks.iter().map(Ask::weight).fold(0, u32::saturating_add).min(WAITING as u32);
         self.room.acquire_many(weight).await.map_err(|_| NotTaken::Stopping)?.forget();
         self.put(|lanes| lanes.asks.extend(asks))
@@ -110,7 +127,7 @@ impl Inbox {
 
     /// A look at the state.
     pub fn look(&self, look: Look) -> Result<(), NotTaken> {
-        self.admit(1)?;
+        admit(&self.room, 1)?;
         self.put(|lanes| lanes.looks.push_back(look))
     }
 
@@ -132,6 +149,16 @@ impl Inbox {
         let mut lanes = self.lanes();
         lanes.stopping = true;
         self.wake(lanes);
+    }
+
+    /// How much of the room for requests is taken by those that wait.
+    pub fn waiting(&self) -> usize {
+        WAITING.saturating_sub(self.room.available_permits())
+    }
+
+    /// Whether somebody asked it to end.
+    pub fn is_stopping(&self) -> bool {
+        self.lanes().stopping
     }
 
     /// Nothing more is taken, and what was taken comes back: nobody will do it.
@@ -156,6 +183,7 @@ impl Inbox {
         let mut lanes = self.lanes();
         // A turn leaves no renewal over.
         std::mem::swap(&mut lanes.renewals, &mut into.renewals);
+        std::mem::swap(&mut lanes.first, &mut into.first);
         into.left.append(&mut lanes.left);
         into.given_back.append(&mut lanes.given_back);
         let before = into.looks.len();
@@ -172,19 +200,8 @@ impl Inbox {
         weight += into.asks.iter().rev().take(asks).map(|ask| ask.weight() as usize).sum::<usize>();
         self.room.add_permits(weight.min(WAITING));
         let renewals = into.renewals.iter().map(|renewals| renewals.leases.len().min(RENEWALS)).sum::<usize>();
-        self.renewals.add_permits(renewals);
-    }
-
-    fn admit(&self, weight: u32) -> Result<(), NotTaken> {
-        use tokio::sync::TryAcquireError::{Closed, NoPermits};
-        match self.room.try_acquire_many(weight) {
-            Ok(permits) => {
-                permits.forget();
-                Ok(())
-            }
-            Err(NoPermits) => Err(NotTaken::Full),
-            Err(Closed) => Err(NotTaken::Stopping),
-        }
+        let first = into.first.iter().map(|ask| ask.weight_in_renewals() as usize).sum::<usize>();
+        self.renewals.add_permits(renewals + first);
     }
 
     fn put(&self, put: impl FnOnce(&mut Drained)) -> Result<(), NotTaken> {
@@ -208,5 +225,17 @@ impl Inbox {
         if sleeps {
             self.arrived.notify_one();
         }
+    }
+}
+
+fn admit(room: &Semaphore, weight: u32) -> Result<(), NotTaken> {
+    use tokio::sync::TryAcquireError::{Closed, NoPermits};
+    match room.try_acquire_many(weight) {
+        Ok(permits) => {
+            permits.forget();
+            Ok(())
+        }
+        Err(NoPermits) => Err(NotTaken::Full),
+        Err(Closed) => Err(NotTaken::Stopping),
     }
 }

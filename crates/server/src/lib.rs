@@ -15,6 +15,7 @@ pub mod inbox;
 pub mod journal;
 pub mod keep;
 pub mod meter;
+pub mod pace;
 pub mod room;
 pub mod secret;
 pub mod server;

@@ -1,24 +1,29 @@
-//! What is measured, in Prometheus' words.
+//! What is measured, in Prometheus' words. The page `docs/metrics.md` tells every figure.
 
+mod clocks;
 mod keep;
+mod refused;
 
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold_core::command::{Answer, Reply};
 use leasehold_core::grantor::{Grantor, Status};
 use leasehold_core::lease::{Reason, State};
-use leasehold_core::refusal::{NotCurrent, Refusal};
-use leasehold_wire::{Code, v1};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+pub use clocks::ClockMeter;
 pub use keep::KeepMeter;
+pub use refused::RefusedMeter;
+
+/// A gauge of something that is not whole.
+type Seconds = Gauge<f64, AtomicU64>;
 
 /// All figures of one server.
 pub struct Meter {
@@ -28,52 +33,58 @@ pub struct Meter {
     turn_seconds: Histogram,
     sync_seconds: Histogram,
     batch_bytes: Counter,
-    answers: Family<CodeLabel, Counter>,
-    bad_input: Family<FieldLabel, Counter>,
-    renewal_rejected: Family<WhyLabel, Counter>,
-    stale_token: Counter,
-    ended: Family<EndLabel, Gauge>,
+    ended: Family<EndLabel, Counter>,
     held: Gauge,
     sessions: Gauge,
     waiters: Gauge,
-    deadlocks: Gauge,
-    stalled_ms: Gauge,
-    expiry_lag_ms: Gauge,
+    deadlocks: Counter,
+    stalled: Counter<f64, AtomicU64>,
+    expiry_lag: Histogram,
+    progress_age: Seconds,
+    quarantine: Seconds,
     full: Counter,
-    skew_ms: Gauge<i64, AtomicI64>,
+    endings_only: Gauge,
     token: Gauge<u64, AtomicU64>,
+    position: Gauge<u64, AtomicU64>,
+    connections: Gauge<i64, AtomicI64>,
+    events_missed: Counter,
+    clocks: ClockMeter,
+    refused: RefusedMeter,
     keep: KeepMeter,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CodeLabel {
-    code: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FieldLabel {
-    code: &'static str,
-    field: &'static str,
-}
-
-/// The fields that are counted by name. What a caller makes up is counted together: labels are bounded too.
-const FIELDS: &str = "\
-    access after answer ask at_expiry authority before body by cache capacity charter content-type delay delivery \
-    drain drain_ms event from grace handoff held hello holder how idempotency-key interval_ms key lease lease-token \
-    lease-token-seen leases max_attempts max_hold method min_position most must_understand number numbers \
-    oldest_first path payload preemption prefix priority progress query rate_error_ppm reason receipt renewal \
-    renewals request resource resources rung secret sequence session shared slot slots starts_from style targets \
-    token ttl ttl_ms uncommitted units veto visibility wait why";
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WhyLabel {
-    why: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndLabel {
     state: &'static str,
     reason: &'static str,
+}
+
+/// What a look at the grantor brings for the figures.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// The grantor in figures.
+    pub status: Status,
+    /// How long ago the lease that is furthest behind showed progress.
+    pub progress_ms: Option<u64>,
+}
+
+impl Looked {
+    /// Leases looked at for their progress. A scrape must not make a turn long.
+    const MOST: usize = 1 << 16;
+
+    /// Looks.
+    pub fn at(grantor: &Grantor) -> Self {
+        Self { status: grantor.status(), progress_ms: grantor.oldest_progress(Self::MOST) }
+    }
+}
+
+/// A connection that is open.
+pub struct Open(Gauge<i64, AtomicI64>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 impl Default for Meter {
@@ -86,51 +97,57 @@ impl Default for Meter {
             turn_seconds: seconds(),
             sync_seconds: seconds(),
             batch_bytes: Counter::default(),
-            answers: Family::default(),
-            bad_input: Family::default(),
-            renewal_rejected: Family::default(),
-            stale_token: Counter::default(),
             ended: Family::default(),
             held: Gauge::default(),
             sessions: Gauge::default(),
             waiters: Gauge::default(),
-            deadlocks: Gauge::default(),
-            stalled_ms: Gauge::default(),
-            expiry_lag_ms: Gauge::default(),
+            deadlocks: Counter::default(),
+            stalled: Counter::default(),
+            expiry_lag: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+            progress_age: Gauge::default(),
+            quarantine: Gauge::default(),
             full: Counter::default(),
-            skew_ms: Gauge::default(),
+            endings_only: Gauge::default(),
             token: Gauge::default(),
+            position: Gauge::default(),
+            connections: Gauge::default(),
+            events_missed: Counter::default(),
+            clocks: ClockMeter::new(&mut registry),
+            refused: RefusedMeter::new(&mut registry),
             keep: KeepMeter::new(&mut registry),
             registry: Registry::default(),
         };
-        registry.register("turns", "Turns taken", meter.turns.clone());
-        registry.register("turn_requests", "Requests of one turn", meter.turn_requests.clone());
-        registry.register("turn_seconds", "One turn, from drained to told", meter.turn_seconds.clone());
-        registry.register("sync_seconds", "Making one batch durable", meter.sync_seconds.clone());
-        registry.register("batch_bytes", "Bytes put on record", meter.batch_bytes.clone());
-        registry.register("refused", "Requests refused, by code", meter.answers.clone());
-        registry.register("bad_input", "What callers got wrong, by code and field", meter.bad_input.clone());
-        registry.register("renewal_rejected", "Renewals refused, by why", meter.renewal_rejected.clone());
-        registry.register("stale_token", "Stale tokens shown to the grantor", meter.stale_token.clone());
-        registry.register("ended", "Leases that ended, by state and reason", meter.ended.clone());
-        registry.register("held", "Leases held", meter.held.clone());
-        registry.register("sessions", "Sessions alive", meter.sessions.clone());
-        registry.register("waiters", "Waiters", meter.waiters.clone());
-        registry.register("deadlocks", "Deadlocks found", meter.deadlocks.clone());
-        registry.register(
-            "stalled_milliseconds",
-            "Served time in which the grantor stood still",
-            meter.stalled_ms.clone(),
-        );
-        registry.register("expiry_lag_milliseconds", "How late the last turn was", meter.expiry_lag_ms.clone());
-        registry.register("journal_full", "Appends refused for want of room", meter.full.clone());
-        registry.register(
-            "clock_skew_milliseconds",
-            "A holder's wall clock minus the server's, as last told",
-            meter.skew_ms.clone(),
-        );
-        registry.register("token_number", "The highest token number given out", meter.token.clone());
+        meter.register(&mut registry);
         Self { registry, ..meter }
+    }
+}
+
+impl Meter {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("build", "Which version serves", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        registry.register("turns", "Turns taken", self.turns.clone());
+        registry.register("turn_requests", "Requests and renewals of one turn", self.turn_requests.clone());
+        registry.register("turn_seconds", "One turn, from drained to told", self.turn_seconds.clone());
+        registry.register("sync_seconds", "Making one batch durable", self.sync_seconds.clone());
+        registry.register("batch_bytes", "Bytes put on record", self.batch_bytes.clone());
+        registry.register("ended", "Leases that ended, by state and reason", self.ended.clone());
+        registry.register("held", "Leases held", self.held.clone());
+        registry.register("sessions", "Sessions alive", self.sessions.clone());
+        registry.register("waiters", "Waiters", self.waiters.clone());
+        registry.register("deadlocks", "Deadlocks found", self.deadlocks.clone());
+        let about = "Served time in which the grantor stood still";
+        registry.register("stalled_seconds", about, self.stalled.clone());
+        registry.register("expiry_lag_seconds", "How late a turn ended what was due", self.expiry_lag.clone());
+        let about = "How long ago the lease that is furthest behind showed progress, of those that must";
+        registry.register("progress_age_seconds", about, self.progress_age.clone());
+        registry.register("quarantine_seconds", "For how long nothing is granted yet", self.quarantine.clone());
+        registry.register("journal_full", "Appends that found no room", self.full.clone());
+        let about = "Whether the journal has room for endings only";
+        registry.register("endings_only", about, self.endings_only.clone());
+        registry.register("token_number", "The highest token number given out", self.token.clone());
+        registry.register("position", "The last journal position that was told", self.position.clone());
+        registry.register("connections", "Connections open", self.connections.clone());
+        registry.register("events_missed", "Events that watchers read too slowly for", self.events_missed.clone());
     }
 }
 
@@ -144,10 +161,21 @@ impl Meter {
         self.keep.clone()
     }
 
-    /// A turn has drained so many requests.
-    pub fn turn_began(&self, requests: usize) -> Began {
+    /// What clocks do.
+    pub fn clocks(&self) -> &ClockMeter {
+        &self.clocks
+    }
+
+    /// What was refused.
+    pub fn refused(&self) -> &RefusedMeter {
+        &self.refused
+    }
+
+    /// A turn has drained so many requests; whether only endings have room.
+    pub fn turn_began(&self, requests: usize, endings_only: bool) -> Began {
         self.turns.inc();
         self.turn_requests.observe(requests as f64);
+        self.endings_only.set(endings_only.into());
         Began(Instant::now())
     }
 
@@ -157,60 +185,15 @@ impl Meter {
         self.sync_seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts what is about to be told.
-    pub fn telling(&self, replies: &[Reply]) {
-        for reply in replies {
-            if let Answer::Refused(refusal) = &reply.answer {
-                self.answers.get_or_create(&CodeLabel { code: refusal.code() }).inc();
-                match refusal {
-                    Refusal::Stale { .. } => {
-                        self.stale_token.inc();
-                    }
-                    Refusal::Lost(reason) => self.rejected(reason.word()),
-                    Refusal::NotCurrent(NotCurrent::Unknown) => self.rejected("unknown"),
-                    Refusal::NotCurrent(NotCurrent::NotHolder) => self.rejected("not_holder"),
-                    Refusal::NotCurrent(NotCurrent::Superseded) => {
-                        self.stale_token.inc();
-                        self.rejected("superseded");
-                    }
-                    _ => {}
-                }
-            }
-        }
+    /// Everything up to this position may be told.
+    pub fn at(&self, position: u64) {
+        self.position.set(position);
     }
 
-    /// A caller got something wrong. What only says how the world stands is not counted here.
-    pub fn refused_at_door(&self, problem: &v1::Problem) {
-        use Code::{
-            Busy, Cancelled, Config, Corrupt, HeldForOperator, Indeterminate, NotLeader, Quarantined, RolledBack,
-            StorageFailed, StorageFull, Timeout, TokenExhausted, Unavailable,
-        };
-        let field = problem.field.split(['.', '[']).next().unwrap_or_default();
-        let field = match FIELDS.split_ascii_whitespace().find(|known| *known == field) {
-            Some(known) => known,
-            None if field.is_empty() => "",
-            None => "other",
-        };
-        match problem.known_code() {
-            None
-            | Some(
-                Busy | Cancelled | Config | Corrupt | HeldForOperator | Indeterminate | NotLeader | Quarantined
-                | RolledBack | StorageFailed | StorageFull | Timeout | TokenExhausted | Unavailable,
-            ) => {}
-            Some(code) => {
-                self.bad_input.get_or_create(&FieldLabel { code: code.word(), field }).inc();
-            }
-        }
-    }
-
-    fn rejected(&self, why: &'static str) {
-        self.renewal_rejected.get_or_create(&WhyLabel { why }).inc();
-    }
-
-    /// A turn is over.
+    /// A turn is over that ended what was due so late.
     pub fn turn_ended(&self, began: Began, late_ms: u64) {
         self.turn_seconds.observe(began.0.elapsed().as_secs_f64());
-        self.expiry_lag_ms.set(i64::try_from(late_ms).unwrap_or(i64::MAX));
+        self.expiry_lag.observe(late_ms as f64 / 1_000.0);
     }
 
     /// The journal had no room.
@@ -218,31 +201,41 @@ impl Meter {
         self.full.inc();
     }
 
-    /// A holder told its wall clock.
-    pub fn holder_clock(&self, wall_ms: u64) {
-        let own = crate::clock::now().wall.0;
-        self.skew_ms.set(i64::try_from(wall_ms).unwrap_or(i64::MAX).saturating_sub(i64::try_from(own).unwrap_or(0)));
+    /// A connection is open until this is dropped.
+    pub fn open(&self) -> Open {
+        self.connections.inc();
+        Open(self.connections.clone())
+    }
+
+    /// A watcher read too slowly for so many events.
+    pub fn events_missed(&self, events: u64) {
+        self.events_missed.inc_by(events);
     }
 
     /// Everything as text. The grantor's own figures are as of the look that brought them.
-    pub fn text(&self, status: &Status) -> String {
-        let gauge = |gauge: &Gauge, value: u64| {
+    pub fn text(&self, looked: &Looked) -> String {
+        let status = &looked.status;
+        let gauge = |gauge: &Gauge, value: usize| {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         };
-        gauge(&self.held, status.held as u64);
-        gauge(&self.sessions, status.sessions as u64);
-        gauge(&self.waiters, status.waiters as u64);
-        gauge(&self.deadlocks, status.deadlocks);
-        gauge(&self.stalled_ms, status.stalled_ms);
+        gauge(&self.held, status.held);
+        gauge(&self.sessions, status.sessions);
+        gauge(&self.waiters, status.waiters);
+        // What the grantor counts for good goes on over restarts.
+        self.deadlocks.inner().store(status.deadlocks, Ordering::Relaxed);
+        self.stalled.inner().store((status.stalled_ms as f64 / 1_000.0).to_bits(), Ordering::Relaxed);
+        self.progress_age.set(looked.progress_ms.unwrap_or(0) as f64 / 1_000.0);
+        self.quarantine.set(status.quarantine.map_or(0, |(ms, _)| ms) as f64 / 1_000.0);
         self.token.set(status.counter);
+        self.clocks.refresh();
         for reason in Reason::ALL {
             let state = match reason.state() {
                 State::Held => "held",
                 State::Expired => "expired",
                 State::Revoked => "revoked",
             };
-            let label = EndLabel { state, reason: reason.word() };
-            gauge(&self.ended.get_or_create(&label), status.totals.ended[usize::from(reason.code())]);
+            let ended = self.ended.get_or_create(&EndLabel { state, reason: reason.word() });
+            ended.inner().store(status.totals.ended[usize::from(reason.code())], Ordering::Relaxed);
         }
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::grantor::{Corrupt, Grantor, NotOpened, Opening, Output, Recovered, Restoring};
 use leasehold_core::lease::Rung;
+use leasehold_core::time::Wall;
 use leasehold_core::token::{Cluster, Incarnation};
 use leasehold_wire::Issuer;
 use tokio::net::TcpListener;
@@ -20,6 +21,7 @@ use crate::inbox::Inbox;
 use crate::journal::{Fault, Journal, Kept, OpenError, Place, Replay};
 use crate::keep::{self, Behind, Keep};
 use crate::meter::Meter;
+use crate::pace::Pace;
 use crate::room::Room;
 use crate::watch::Watchers;
 use crate::{clock, door, secret};
@@ -112,6 +114,8 @@ pub struct Running {
     pub warnings: Vec<String>,
     /// Where connections have their places; it can be resized while serving.
     pub room: Arc<Room>,
+    /// How many requests a second one connection may bring.
+    pub pace: Arc<Pace>,
     api: Api,
     stopped: oneshot::Receiver<Stopped>,
     doors: tokio::task::JoinHandle<()>,
@@ -136,6 +140,7 @@ where
     let opened = place.open(&mut fold).await.map_err(Failed::Journal)?;
     let mut journal = opened.journal;
     let behind = fold.behind;
+    let recorded = fold.recovered.about().map(|about| about.wall);
     let grantor = open_tenure(fold.recovered, &mut journal, &settings).await?;
     let status = grantor.status();
     let issuer = Issuer { cluster: status.cluster, incarnation: status.incarnation };
@@ -149,14 +154,31 @@ where
     }
     let (inbox, watchers, meter) =
         (Arc::new(Inbox::default()), Arc::new(Watchers::default()), Arc::new(Meter::default()));
+    doubt_clock(clock::now().wall, recorded, &meter);
     let keeper = keep::start(journal.shelf(), settings.keep, behind, meter.keep());
     let api = Api { inbox, issuer, watchers, meter, keeping: keeper.keeping().clone() };
     let stopped = drive(Driver::new(grantor, journal, &api));
     let (closing, closed) = tokio::sync::watch::channel(Doors::Open);
     let room = Room::new(settings.bounds.connections);
-    let doors = tokio::spawn(door::serve(listener, api.clone(), settings.bounds, room.clone(), closed));
+    let pace = Pace::new(settings.bounds.request_rate);
+    let serving = door::serve(listener, api.clone(), settings.bounds, room.clone(), pace.clone(), closed);
+    let doors = tokio::spawn(serving);
     let warnings = opened.warnings;
-    Ok(Running { address, issuer, max_ttl_ms: status.max_ttl_ms, warnings, room, api, stopped, doors, closing, keeper })
+    let max_ttl_ms = status.max_ttl_ms;
+    Ok(Running { address, issuer, max_ttl_ms, warnings, room, pace, api, stopped, doors, closing, keeper })
+}
+
+/// When this was written: no right clock is before it, in milliseconds since 1970.
+const WRITTEN: Wall = Wall(1_767_225_600_000);
+
+/// A wall clock that is behind is told, and no more: deadlines do not use it, and token numbers go on from the highest.
+fn doubt_clock(now: Wall, recorded: Option<Wall>, meter: &Meter) {
+    let least = recorded.map_or(WRITTEN, |recorded| recorded.max(WRITTEN));
+    let behind_ms = least.0.saturating_sub(now.0);
+    if behind_ms >= 1_000 {
+        tracing::warn!(behind_ms, "the wall clock is before the last record or before this version; set it");
+        meter.clocks().stepped(i64::try_from(behind_ms).map_or(i64::MIN, i64::wrapping_neg));
+    }
 }
 
 /// The first batch of a tenure is its opening; nothing is served before it is durable.

@@ -1,6 +1,6 @@
 //! Those who watch: every event with its resource, told when it is durable.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold_core::command::{Event, Notice};
 use leasehold_core::grantor::Grantor;
@@ -35,12 +35,11 @@ pub enum Heard {
 pub struct Watchers {
     events: broadcast::Sender<Heard>,
     over: AtomicBool,
-    missed: AtomicUsize,
 }
 
 impl Default for Watchers {
     fn default() -> Self {
-        Self { events: broadcast::Sender::new(UNREAD), over: AtomicBool::new(false), missed: AtomicUsize::new(0) }
+        Self { events: broadcast::Sender::new(UNREAD), over: AtomicBool::new(false) }
     }
 }
 
@@ -62,11 +61,6 @@ impl Watchers {
     /// Whether anybody watches.
     pub fn any(&self) -> bool {
         self.events.receiver_count() > 0
-    }
-
-    /// Counts events that a watcher read too slowly for.
-    pub fn missed(&self, events: u64) {
-        self.missed.fetch_add(events as usize, Ordering::Relaxed);
     }
 
     /// Tells what a turn brought. Names are looked up only if somebody watches.

@@ -222,6 +222,9 @@ async fn a_backup_under_load_is_whole_and_holds_all_that_was_told_before_it() {
     });
     let mut last = 0;
     for round in 0..5 {
+        // Whatever the load comes to meanwhile, there is something new.
+        let new = format!("/v1/leases/new/{round}:acquire");
+        assert_eq!(http(at, "POST", &new, r#"{"holder":"w3","ttl":"60s"}"#).await.0, 200);
         let bytes = port::download(at, "/v1/backup").await;
         let backup = backup::read(&bytes).expect("it is whole, whatever happens beside it");
         assert!(backup.header.position > last, "a later backup holds more");

@@ -2,8 +2,9 @@
 
 mod crowd;
 mod line;
-mod own;
+pub mod own;
 mod report;
+mod wrapped;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leasehold::{Client, Endpoints};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::connection::Everywhere;
 use crate::told::{Failure, Outcome};
@@ -58,6 +60,8 @@ enum What {
     Renew,
     /// From a release to the next holder
     Handoff,
+    /// From the death of a command under `run` to the start of the next one's
+    Run,
     /// A million held leases: memory, and the time to start again
     Held,
     /// A million leases that end in the same second, beside renewals
@@ -74,12 +78,33 @@ pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| own::failed(&format!("cannot start: {error}")))?;
-    runtime.block_on(async {
-        let mut bench = Bench::new(args, ask.addr()).await?;
-        bench.measure().await?;
-        let rows = bench.rows;
-        let body = json!({ "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
-        Ok(ask.answer(&body, || table(&rows)))
+    let rows = runtime.block_on(async {
+        let interrupted = interrupted()?;
+        // Whichever way it ends, its server and its directory end with it.
+        tokio::select! {
+            rows = measured(args, ask.addr()) => rows,
+            () = interrupted => Err(own::failed("interrupted; nothing is left of its server and its directory")),
+        }
+    })?;
+    let body = json!({ "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
+    Ok(ask.answer(&body, || table(&rows)))
+}
+
+async fn measured(args: &Args, addr: Option<&str>) -> Result<Vec<Row>, Failure> {
+    let mut bench = Bench::new(args, addr).await?;
+    bench.measure().await?;
+    Ok(bench.rows)
+}
+
+/// Ends when somebody asks this process to. It listens from the call on.
+fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
+    let listen = |kind| signal(kind).map_err(|error| own::failed(&format!("cannot listen to signals: {error}")));
+    let (mut interrupt, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = term.recv() => {}
+        }
     })
 }
 
@@ -95,16 +120,13 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     async fn new(args: &'a Args, addr: Option<&str>) -> Result<Self, Failure> {
-        let own = match addr {
-            Some(_) => None,
-            None => Some(Own::start(&args.beside)?),
-        };
-        let endpoints = match (&own, addr) {
-            (Some(own), _) => {
-                own.answers().await?;
-                own.endpoints()?
+        let (own, endpoints) = match addr {
+            Some(addr) => (None, Endpoints::parse(addr)?),
+            None => {
+                let mut own = Own::start(&args.beside)?;
+                let (endpoints, _) = own.answers().await?;
+                (Some(own), endpoints)
             }
-            (None, addr) => Endpoints::parse(addr.unwrap_or_default())?,
         };
         let client = Client::connect(endpoints.clone());
         let shown = ProgressBar::with_draw_target(Some(1), draw_target());
@@ -130,6 +152,9 @@ impl<'a> Bench<'a> {
         }
         if self.wants(What::Handoff) {
             self.handoff().await?;
+        }
+        if self.wants(What::Run) {
+            self.wrapped().await?;
         }
         if self.wants(What::Held) {
             self.held().await?;

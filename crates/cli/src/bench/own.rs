@@ -1,13 +1,13 @@
 //! The server that a bench drives: a process of its own in a directory of its own, or one that is there already.
 
 use std::fs;
-use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Endpoints};
+use tokio::sync::oneshot;
 
 use crate::told::Failure;
 
@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Own {
     child: Child,
     directory: PathBuf,
-    addr: String,
+    /// What it says first: where it serves, if it does.
+    says: oneshot::Receiver<String>,
     started: Instant,
 }
 
@@ -27,40 +28,39 @@ impl Own {
     pub fn start(beside: &Path) -> Result<Self, Failure> {
         let directory = beside.join(format!("leasehold-bench-{}", std::process::id()));
         fs::create_dir(&directory).map_err(|error| failed(&format!("{}: {error}", directory.display())))?;
-        let port = free_port().map_err(|error| failed(&format!("no free port: {error}")))?;
-        let addr = format!("127.0.0.1:{port}");
-        let child = spawn(&directory, &addr)?;
-        Ok(Self { child, directory, addr, started: Instant::now() })
+        let (child, says) = spawn(&directory).inspect_err(|_| {
+            // Nobody else would.
+            let _ = fs::remove_dir_all(&directory);
+        })?;
+        Ok(Self { child, directory, says, started: Instant::now() })
     }
 
     /// Kills the server and starts it again on what it left.
     pub fn restart(&mut self) -> Result<(), Failure> {
         self.kill();
         self.started = Instant::now();
-        self.child = spawn(&self.directory, &self.addr)?;
+        (self.child, self.says) = spawn(&self.directory)?;
         Ok(())
     }
 
-    /// Where it is.
-    pub fn endpoints(&self) -> Result<Endpoints, Failure> {
-        Ok(Endpoints::parse(&self.addr)?)
-    }
-
-    /// A client of its own for it.
-    pub fn client(&self) -> Result<Client, Failure> {
-        self.endpoints().map(Client::connect)
-    }
-
-    /// Waits until it answers, and tells how long that took since its start.
-    pub async fn answers(&self) -> Result<Duration, Failure> {
+    /// Waits until it answers. Tells where, and how long that took since its start.
+    pub async fn answers(&mut self) -> Result<(Endpoints, Duration), Failure> {
+        let said = tokio::time::timeout(PATIENCE, &mut self.says).await;
+        let addr = said.map_err(|_| failed("its server takes too long to start"))?;
+        let endpoints = Endpoints::parse(&addr.map_err(|_| failed("its server ended before it served"))?)?;
         loop {
             // A client of its own each time: a broken connection waits before it is tried again.
-            match self.client()?.status().await {
-                Ok(_) => return Ok(self.started.elapsed()),
+            match Client::connect(endpoints.clone()).status().await {
+                Ok(_) => return Ok((endpoints, self.started.elapsed())),
                 Err(error) if self.started.elapsed() > PATIENCE => return Err(error.into()),
                 Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
             }
         }
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Processor time used so far.
@@ -94,20 +94,31 @@ impl Drop for Own {
     }
 }
 
-fn spawn(directory: &Path, addr: &str) -> Result<Child, Failure> {
+/// On a free port that it finds itself: one that was looked for before may be somebody else's by then.
+fn spawn(directory: &Path) -> Result<(Child, oneshot::Receiver<String>), Failure> {
     let program = std::env::current_exe().map_err(|error| failed(&format!("cannot find itself: {error}")))?;
-    Command::new(program)
-        .args(["serve", "--listen", addr, "--data"])
+    let mut child = Command::new(program)
+        .args(["serve", "--listen", "127.0.0.1:0", "--log", "text", "--log-level", "info", "--data"])
         .arg(directory.join("data"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| failed(&format!("cannot start a server: {error}")))
-}
-
-fn free_port() -> io::Result<u16> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr().map(|addr| addr.port())
+        .map_err(|error| failed(&format!("cannot start a server: {error}")))?;
+    let (tell, says) = oneshot::channel();
+    let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
+    // Ends with the server. What it says later is read too, so that it can go on saying it.
+    std::thread::spawn(move || {
+        let mut tell = Some(tell);
+        for line in lines {
+            let addr = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next());
+            if let Some((tell, addr)) = addr.and_then(|addr| Some((tell.take()?, addr))) {
+                // A bench that was interrupted meanwhile does not want to know.
+                let _ = tell.send(addr.to_owned());
+            }
+        }
+    });
+    Ok((child, says))
 }
 
 pub fn failed(why: &str) -> Failure {

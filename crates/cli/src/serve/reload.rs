@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use leasehold_server::pace::Pace;
 use leasehold_server::room::Room;
 
 use super::log::Level;
@@ -10,7 +11,7 @@ use super::notify;
 use super::settings::{Chosen, Given};
 
 /// What changes without a restart.
-const WHILE_SERVING: [&str; 2] = ["connections", "log_level"];
+const WHILE_SERVING: [&str; 3] = ["connections", "request_rate", "log_level"];
 
 /// What is needed to read the settings again.
 pub struct Reload {
@@ -20,6 +21,7 @@ pub struct Reload {
     pub chosen: Chosen,
     pub level: Level,
     pub room: Arc<Room>,
+    pub pace: Arc<Pace>,
 }
 
 impl Reload {
@@ -50,8 +52,14 @@ impl Reload {
             tracing::info!("the settings were read again; nothing changed");
         }
         self.room.resize(read.connections as usize);
+        self.pace.set(read.request_rate);
         self.level.set(read.log_level);
         // What waits for a restart goes on being told as a difference.
-        self.chosen = Chosen { connections: read.connections, log_level: read.log_level, ..self.chosen.clone() };
+        self.chosen = Chosen {
+            connections: read.connections,
+            request_rate: read.request_rate,
+            log_level: read.log_level,
+            ..self.chosen.clone()
+        };
     }
 }

@@ -14,8 +14,8 @@ use leasehold_server::trail::Retention;
 use super::log::{Format, Words};
 use super::size::Size;
 use super::spelled::{
-    BATCHES_MOST, CONNECTIONS_MOST, advertised, batches, counted, log_size, longest_ttl, spelled, spelled_address,
-    spelled_age, spelled_log_size, spelled_trail_size, spelled_ttl, trail_age, trail_size,
+    BATCHES_MOST, CONNECTIONS_MOST, RATE_MOST, advertised, batches, counted, log_size, longest_ttl, rated, spelled,
+    spelled_address, spelled_age, spelled_log_size, spelled_trail_size, spelled_ttl, trail_age, trail_size,
 };
 use crate::file;
 
@@ -52,6 +52,10 @@ pub struct Given {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=CONNECTIONS_MOST))]
     #[serde(deserialize_with = "counted")]
     pub connections: Option<u32>,
+    /// Requests a second that one connection may bring, renewals and releases not counted; without, as many as come
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RATE_MOST))]
+    #[serde(deserialize_with = "rated")]
+    pub request_rate: Option<u32>,
     /// A snapshot is taken when the log behind the newest has so many bytes [default: 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = log_size)]
     #[serde(deserialize_with = "spelled_log_size")]
@@ -129,6 +133,7 @@ impl Given {
             accept_copy: self.accept_copy.or(other.accept_copy),
             max_ttl: self.max_ttl.or(other.max_ttl),
             connections: self.connections.or(other.connections),
+            request_rate: self.request_rate.or(other.request_rate),
             log_bytes: self.log_bytes.or(other.log_bytes),
             log_batches: self.log_batches.or(other.log_batches),
             trail_bytes: self.trail_bytes.or(other.trail_bytes),
@@ -152,6 +157,7 @@ pub struct Chosen {
     /// Whether somebody asked for that ttl.
     pub max_ttl_given: bool,
     pub connections: u32,
+    pub request_rate: Option<u32>,
     pub log_bytes: Size,
     pub log_batches: u64,
     pub trail_bytes: Size,
@@ -183,6 +189,7 @@ impl Chosen {
             max_ttl: given.max_ttl.unwrap_or(Lasting::from_millis(TTL_MAX_DEFAULT)),
             max_ttl_given: given.max_ttl.is_some(),
             connections: given.connections.unwrap_or(usual.bounds.connections as u32),
+            request_rate: given.request_rate,
             log_bytes: given.log_bytes.unwrap_or(Size(usual.keep.log_bytes)),
             log_batches: given.log_batches.unwrap_or(usual.keep.log_batches),
             trail_bytes: given.trail_bytes.unwrap_or(Size(usual.keep.trail.bytes)),
@@ -224,6 +231,7 @@ impl Chosen {
             ("accept_copy", self.accept_copy.to_string()),
             ("max_ttl", self.max_ttl.to_string()),
             ("connections", self.connections.to_string()),
+            ("request_rate", self.request_rate.map_or_else(|| "unbounded".to_owned(), |rate| rate.to_string())),
             ("log_bytes", self.log_bytes.to_string()),
             ("log_batches", self.log_batches.to_string()),
             ("trail_bytes", self.trail_bytes.to_string()),

@@ -12,11 +12,14 @@ use super::size::Size;
 
 /// More connections than a process has file handles for help nobody.
 pub const CONNECTIONS_MOST: i64 = 1_000_000;
+/// What nobody reaches on one connection bounds nothing.
+pub const RATE_MOST: i64 = 10_000_000;
 /// A start reads the log again: what is behind a snapshot costs time there.
 const LOG_SIZES: (Size, Size) = (Size(1 << 10), Size(1 << 40));
 pub const BATCHES_MOST: u64 = 1 << 32;
 /// Less than this has no room for a few parts, and the newest part is always kept.
 const TRAIL_SIZES: (Size, Size) = (Size(64 << 10), Size(1 << 50));
+const SEGMENT_SIZES: (Size, Size) = (Size(4 << 10), Size(1 << 30));
 const AGE_LEAST: Lasting = Lasting::from_millis(1_000);
 
 pub fn longest_ttl(text: &str) -> Result<Lasting, String> {
@@ -41,6 +44,10 @@ pub fn log_size(text: &str) -> Result<Size, String> {
 
 pub fn trail_size(text: &str) -> Result<Size, String> {
     size(text, TRAIL_SIZES)
+}
+
+pub fn segment_size(text: &str) -> Result<Size, String> {
+    size(text, SEGMENT_SIZES)
 }
 
 pub fn trail_age(text: &str) -> Result<Lasting, String> {
@@ -91,8 +98,16 @@ pub fn batches<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Err
 }
 
 pub fn counted<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    from_one_to(CONNECTIONS_MOST, from)
+}
+
+pub fn rated<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    from_one_to(RATE_MOST, from)
+}
+
+fn from_one_to<'de, D: Deserializer<'de>>(most: i64, from: D) -> Result<Option<u32>, D::Error> {
     match u32::deserialize(from)? {
-        count if (1..=CONNECTIONS_MOST).contains(&i64::from(count)) => Ok(Some(count)),
-        count => Err(D::Error::custom(format!("from 1 to {CONNECTIONS_MOST}, not {count}; write it like 10000"))),
+        count if (1..=most).contains(&i64::from(count)) => Ok(Some(count)),
+        count => Err(D::Error::custom(format!("from 1 to {most}, not {count}; write it like 10000"))),
     }
 }

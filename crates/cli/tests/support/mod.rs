@@ -16,6 +16,9 @@ use tempfile::TempDir;
 /// Nothing here takes longer, however busy the machine is.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Where nobody listens. A port that was free a moment ago may be another test's by now; this one is given to nobody.
+pub const NOBODY: &str = "127.0.0.1:1";
+
 /// The binary, without what the caller's environment says to it.
 pub fn leasehold(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
@@ -99,12 +102,13 @@ impl Server {
         Self::on("127.0.0.1:0", tempfile::tempdir().expect("a directory"))
     }
 
-    /// Stops as a crash would, and starts again at the same address over the same directory.
+    /// Stops as a crash would, and starts again over the same directory. The address is another: the old port may be
+    /// somebody else's by now.
     pub fn again(mut self) -> Self {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ended");
         let data = std::mem::replace(&mut self.data, tempfile::tempdir().expect("a directory"));
-        Self::on(&self.address.clone(), data)
+        Self::on("127.0.0.1:0", data)
     }
 
     fn on(listen: &str, data: TempDir) -> Self {

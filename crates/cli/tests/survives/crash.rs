@@ -17,7 +17,7 @@ use crate::server::{Server, Start, alone, depth};
 use crate::sleeper::Sleeper;
 use crate::worker::{PREFIX, Worker};
 
-const SEED: u64 = 0x1ea5_e401_d000_0003;
+pub const SEED: u64 = 0x1ea5_e401_d000_0003;
 const WORKERS: usize = 6;
 const SLEEPERS: usize = 3;
 
@@ -26,7 +26,8 @@ pub struct Crowd {
     workers: Vec<Worker>,
     sleepers: Vec<Sleeper>,
     line: Line,
-    history: History,
+    /// What all of them were told.
+    pub history: History,
 }
 
 #[test]
@@ -43,11 +44,14 @@ async fn live_and_die(data: &Path, mut chance: Chance) {
     let mut crowd = Crowd::new(&mut chance);
     let kills = depth(20, 200, 4_000);
     // Each write waits a moment: whoever is told before it is caught by the kill in between.
-    let slow = Start { under: "strace -D -f -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:delay_enter=2000" };
+    let slow = Start {
+        under: "strace -D -f -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:delay_enter=2000",
+        args: "",
+    };
     for kill in 0..kills {
         println!("kill {kill}");
         match chance.below(10) {
-            0 => Server::start_and_kill(data, Duration::from_millis(chance.below(90))),
+            0 => Server::start_and_kill(data, "", Duration::from_millis(chance.below(90))),
             1 | 2 => crowd.live(data, &Start::default(), Some(Doom::Returning(chance.below(40)))).await,
             3..6 => crowd.live(data, &slow, Some(Doom::Working(chance.below(100)))).await,
             _ => crowd.live(data, &Start::default(), Some(Doom::Working(chance.below(60) * chance.below(6)))).await,

@@ -44,7 +44,7 @@ fn a_disk_that_fails_stops_the_server_before_it_tells() {
         crowd.live(&data, &Start::default(), Some(Doom::Working(100))).await;
         for _ in 0..rounds {
             for (under, says) in FAULTS {
-                crowd.live(&data, &Start { under }, Some(Doom::Itself(says))).await;
+                crowd.live(&data, &Start { under, ..Start::default() }, Some(Doom::Itself(says))).await;
             }
         }
         crowd.live(&data, &Start::default(), Some(Doom::Working(250))).await;
@@ -64,7 +64,24 @@ fn a_write_without_room_is_waited_out() {
     runtime().block_on(async {
         crowd.live(&data, &Start::default(), Some(Doom::Working(100))).await;
         for _ in 0..depth(1, 2, 20) {
-            crowd.live(&data, &Start { under }, Some(Doom::Working(1_200))).await;
+            crowd.live(&data, &Start { under, ..Start::default() }, Some(Doom::Working(1_200))).await;
+        }
+        crowd.live(&data, &Start::default(), None).await;
+    });
+    crowd.has_done_something(1);
+}
+
+/// A call that a signal interrupted is made again; nobody notices.
+#[test]
+fn a_write_that_is_interrupted_is_made_again() {
+    let _alone = alone();
+    let above = tempfile::tempdir().expect("a directory");
+    let data = above.path().join("data");
+    let under = "strace -D -f -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=EINTR:when=5+3";
+    let mut crowd = Crowd::new(&mut Chance::new(13));
+    runtime().block_on(async {
+        for _ in 0..depth(1, 2, 20) {
+            crowd.live(&data, &Start { under, ..Start::default() }, Some(Doom::Working(400))).await;
         }
         crowd.live(&data, &Start::default(), None).await;
     });

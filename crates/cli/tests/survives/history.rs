@@ -18,6 +18,8 @@ struct Acked {
     numbers: BTreeMap<Asker, u64>,
     /// The number under which a resource is held by somebody who has not yet begun to give it back.
     live: BTreeMap<String, u64>,
+    /// The numbers that are over, and why.
+    ended: BTreeMap<u64, &'static str>,
     highest: u64,
 }
 
@@ -49,6 +51,21 @@ impl History {
         if acked.live.get(resource) == Some(&number) {
             acked.live.remove(resource);
         }
+    }
+
+    /// Its holder was told that it is over, and why.
+    pub fn ended(&self, number: u64, why: &'static str) {
+        self.acked().ended.insert(number, why);
+    }
+
+    /// Every number that was acked, and what it was granted on.
+    pub fn grants(&self) -> BTreeMap<u64, String> {
+        self.acked().grants.iter().map(|(number, (resource, _))| (*number, resource.clone())).collect()
+    }
+
+    /// Every number whose end was acked, and why it ended.
+    pub fn ends(&self) -> BTreeMap<u64, &'static str> {
+        self.acked().ended.clone()
     }
 
     /// What is certainly held under a prefix, by number.

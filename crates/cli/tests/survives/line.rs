@@ -178,7 +178,8 @@ impl Line {
     fn left(&mut self) {
         let first = self.order.pop_front().expect("somebody left");
         self.members[first].asked = None;
-        self.members[first].grant = None;
+        let grant = self.members[first].grant.take().expect("whoever leaves has held");
+        self.history.ended(grant.token_number, "released");
         self.doing = Doing::Nothing;
     }
 

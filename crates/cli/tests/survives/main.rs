@@ -7,6 +7,7 @@ mod chance;
 mod crash;
 mod disk;
 mod history;
+mod kept;
 mod line;
 mod link;
 mod rollback;

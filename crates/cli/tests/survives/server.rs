@@ -25,6 +25,8 @@ pub struct Server {
 pub struct Start {
     /// What the binary is run under: a program and its arguments. It must leave the process its id.
     pub under: &'static str,
+    /// More flags.
+    pub args: &'static str,
 }
 
 impl Server {
@@ -34,8 +36,8 @@ impl Server {
     }
 
     /// Starts a server and kills it a moment later, wherever it is by then.
-    pub fn start_and_kill(data: &Path, after: Duration) {
-        let mut child = Start::default().spawn(data, Stdio::null());
+    pub fn start_and_kill(data: &Path, args: &'static str, after: Duration) {
+        let mut child = Start { args, ..Start::default() }.spawn(data, Stdio::null());
         std::thread::sleep(after);
         child.kill().expect("a child can be killed, dead or alive");
         child.wait().expect("it ended");
@@ -136,6 +138,7 @@ impl Start {
         let mut words = self.under.split_whitespace().chain([binary]);
         let mut command = Command::new(words.next().expect("the binary at least"));
         command.args(words).args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+        command.args(self.args.split_whitespace());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().expect("it can be started")
     }
 }

@@ -105,9 +105,12 @@ impl Sleeper {
 
     async fn over(&mut self, calls: &mut Calls, grant: v1::Grant) -> Result<(), Gone> {
         self.history.ending(&self.resource, grant.token_number);
+        let number = grant.token_number;
         self.expired += 1;
         self.over.push(grant);
-        self.is_over(calls, self.over.last().expect("just put there")).await
+        self.is_over(calls, self.over.last().expect("just put there")).await?;
+        self.history.ended(number, "ttl");
+        Ok(())
     }
 
     async fn is_over(&self, calls: &mut Calls, grant: &v1::Grant) -> Result<(), Gone> {

@@ -155,7 +155,7 @@ async fn slow_syncs(data: &Path) {
     // The first start makes the files ready; only then the disk becomes slow.
     Server::start(data).stop();
     let under = "strace -D -f -qq -o /dev/null -e trace=fdatasync -e inject=fdatasync:delay_enter=1300000";
-    let server = Start { under }.at(data).expect("it starts, slowly");
+    let server = Start { under, ..Start::default() }.at(data).expect("it starts, slowly");
     let mut calls = connect(&server.address).await.expect("it serves");
     let mut holders = Holders::begin(&calls, "slow");
     let silent = take(&mut calls, "silent", TTL).await;

@@ -185,7 +185,9 @@ impl Worker {
             (Ask::Acquire(_), Told::Refused(code, _)) if code == "BUSY" => {}
             (Ask::Renew(_), Told::Current(number)) => assert_eq!(*number, self.holds[resource].token_number),
             (Ask::Release(_), Told::Done) => {
-                self.ended.push_back(self.holds.remove(resource).expect("it was held"));
+                let grant = self.holds.remove(resource).expect("it was held");
+                self.history.ended(grant.token_number, "released");
+                self.ended.push_back(grant);
             }
             (ask, told) => panic!("{} asked {ask:?} and was told {told:?}", self.name),
         }

@@ -38,20 +38,24 @@ impl Line {
             }),
         };
         let (place, life, key) = (cell.place, kept.life, by.key);
+        kept.raising |= matches!(what, Call::Rotate);
         self.ask(now, key, message(&command), Purpose::Call { by, place, life });
     }
 
-    /// Shows progress with a renewal of its own.
-    pub(super) fn show_progress(&mut self, now: Instant, lease: LeaseId, at: u64, one: Renewing) {
+    /// A renewal with a request id of its own.
+    pub(super) fn renew_alone(&mut self, now: Instant, lease: LeaseId, progress: Option<u64>, one: Renewing) {
         let held = Held::by_id(lease, one.attempt.token());
-        let renew = message(&Command::Renew(Renew { held, ttl_ms: None, progress: Some(at) }));
+        let renew = message(&Command::Renew(Renew { held, ttl_ms: None, progress }));
         self.ask(now, 0, renew, Purpose::Renew(one));
     }
 
-    /// Takes in the answer to a renewal that showed progress. What may not have arrived is shown again by the next one.
+    /// Takes in the answer to such a renewal. Progress that may not have arrived is shown again by the next one.
     pub(super) fn shown(&mut self, now: Instant, one: Renewing, told: &Result<Answer, Error>) {
-        if let Some(kept) = self.leases.at(one.place).filter(|kept| kept.life == one.life && told.is_err()) {
-            kept.cell.show_again();
+        if let Some(kept) = self.leases.at(one.place).filter(|kept| kept.life == one.life) {
+            kept.raising &= !one.raises;
+            if told.is_err() {
+                kept.cell.show_again();
+            }
         }
         self.renewal_told(now, one, told);
     }
@@ -88,8 +92,20 @@ impl Line {
     /// Nobody waits for a request any more: what never left is forgotten, and a wait is cancelled (W3). A grant that raced
     /// the cancel finds nobody, and goes back.
     pub(super) fn dropped(&mut self, key: u64) {
-        if let Some(Purpose::Acquire(acquiring)) = self.requests.dropped(key).map(|pending| pending.purpose) {
-            self.give_actor_back(acquiring.actor);
+        let Some(pending) = self.requests.dropped(key) else {
+            return;
+        };
+        match pending.purpose {
+            Purpose::Acquire(acquiring) => self.give_actor_back(acquiring.actor),
+            Purpose::Call { place, life, .. } => self.not_raised(place, life, &pending.message),
+            _ => {}
+        }
+    }
+
+    /// A request that could have raised a token is out of the way.
+    fn not_raised(&mut self, place: u32, life: u32, message: &Message) {
+        if let Some(kept) = self.leases.at(place).filter(|kept| kept.life == life) {
+            kept.raising &= !matches!(message, Message::Rotate(_));
         }
     }
 
@@ -120,7 +136,10 @@ impl Line {
             }
             Purpose::Call { by, place, life } => {
                 self.called(now, sent, place, life, &pending.message, &answer);
-                by.tell.done(answer.map(Given::Answer));
+                match self.overtaken(place, life, pending.message, &answer) {
+                    Some(message) => self.ask(now, by.key, message, Purpose::Call { by, place, life }),
+                    None => by.tell.done(answer.map(Given::Answer)),
+                }
             }
             Purpose::Say { by, handle } => self.said(by, handle, &pending.message, answer),
             Purpose::Release { tell: who, resource } => {
@@ -139,6 +158,26 @@ impl Line {
         }
     }
 
+    /// A request that showed a token while it was being raised, with the new one. It was refused, so it did not happen.
+    fn overtaken(
+        &mut self,
+        place: u32,
+        life: u32,
+        mut message: Message,
+        answer: &Result<Answer, Error>,
+    ) -> Option<Message> {
+        let refused = answer.as_ref().err()?.code() == Some(Code::NotCurrent);
+        let kept = self.leases.at(place).filter(|kept| refused && kept.life == life && !kept.foreign)?;
+        let number = match &mut message {
+            Message::Put(put) => &mut put.held.as_mut()?.number,
+            Message::Confirm(held) | Message::Rotate(held) => &mut held.number,
+            Message::HandOff(handoff) => handoff.number.as_mut()?,
+            _ => return None,
+        };
+        let newest = kept.renewal.token().get();
+        (std::mem::replace(number, newest) < newest).then_some(message)
+    }
+
     /// What an answer means for the lease it was asked under.
     fn called(
         &mut self,
@@ -149,6 +188,7 @@ impl Line {
         message: &Message,
         answer: &Result<Answer, Error>,
     ) {
+        self.not_raised(place, life, message);
         let Some(kept) = self.leases.at(place).filter(|kept| kept.life == life) else {
             return;
         };
@@ -192,7 +232,11 @@ impl Line {
                     self.give_actor_back(acquiring.actor);
                     acquiring.by.tell.done(Err(unreached()));
                 }
-                Purpose::Call { by, .. } | Purpose::Say { by, .. } => by.tell.done(Err(unreached())),
+                Purpose::Call { by, place, life } => {
+                    self.not_raised(place, life, &pending.message);
+                    by.tell.done(Err(unreached()));
+                }
+                Purpose::Say { by, .. } => by.tell.done(Err(unreached())),
                 // Nobody hears of it any more, and it is given back all the same.
                 Purpose::Release { tell: who, resource } => {
                     tell(who, Err(unreached()));

@@ -55,6 +55,7 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
         let due = if full { due.min(now.plus_millis(FULL_RETRY)) } else { due };
         let woke = tokio::select! {
             biased;
+            never = clock.look() => match never {},
             heard = hear(&mut stream), if stream.is_some() => Woke::Heard(heard),
             (sent, made) = made(&mut connecting), if connecting.is_some() => Woke::Made(sent, made),
             () = inbox.arrived.notified() => Woke::Asked,

@@ -99,7 +99,7 @@ impl Line {
             received: now,
             ttl_ms: grant.remaining_ms,
             drain_ms: Some(grant.drain_ms),
-            rotates: false,
+            rotates: grant.rotates,
         };
         let timing = acquiring.wanted.timing;
         let renewals: Result<Vec<_>, _> = grants.iter().map(|grant| Renewal::new(timing, counted(grant))).collect();
@@ -165,7 +165,8 @@ impl Line {
         let cell = Cell::new(resource, grant.lease, place, session.alive.clone(), view);
         let kept = Leases::new_kept(Arc::new(cell), renewal, timing, grant.drain_ms, life);
         let claim_from = overlap.map(|overlap| overlap.succession().claim_from());
-        self.leases.keep(place, Kept { actor, claim_from, making: Some(making), ..kept });
+        let rotates = grant.rotates;
+        self.leases.keep(place, Kept { actor, rotates, claim_from, making: Some(making), ..kept });
         self.client.saw(token);
         place
     }

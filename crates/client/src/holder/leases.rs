@@ -27,6 +27,10 @@ pub(super) struct Kept {
     pub actor: Option<u32>,
     /// Its session is over; only the reason is not known yet.
     pub foreign: bool,
+    /// Renewals raise its token.
+    pub rotates: bool,
+    /// A request that may have raised its token is without an answer: until then nobody knows which token to show.
+    pub raising: bool,
     /// From when the successor in an overlap claims, heard or not (H3).
     pub claim_from: Option<Instant>,
     /// Granted, and not yet handed out: after a long wait the first renewal tells whether it may act. As which of a group.
@@ -76,8 +80,9 @@ impl Leases {
     }
 
     pub(super) fn new_kept(cell: Arc<Cell>, renewal: Renewal, timing: Timing, drain_ms: u64, life: u32) -> Kept {
-        let (stamp, actor, foreign, claim_from, making) = (0, None, false, None, None);
-        Kept { cell, renewal, timing, drain_ms, life, stamp, actor, foreign, claim_from, making }
+        let (stamp, actor, foreign, raising, claim_from, making) = (0, None, false, false, None, None);
+        let rotates = false;
+        Kept { cell, renewal, timing, drain_ms, life, stamp, actor, foreign, rotates, raising, claim_from, making }
     }
 
     pub(super) fn at(&mut self, place: u32) -> Option<&mut Kept> {
@@ -155,7 +160,7 @@ impl Leases {
         self.by_lease.clear();
         self.out.clear();
         for kept in self.places.iter_mut().flatten() {
-            kept.foreign = true;
+            (kept.foreign, kept.raising) = (true, false);
         }
     }
 
@@ -164,7 +169,7 @@ impl Leases {
         &mut self,
         place: u32,
         now: Instant,
-        chance: &mut Chance,
+        chance: &Chance,
         connected: bool,
         mut turned: impl FnMut(&mut Self, Turned),
     ) {
@@ -175,7 +180,7 @@ impl Leases {
             if kept.claim_from.is_some_and(|from| now >= from) {
                 kept.alone();
             }
-            match kept.renewal.poll(now, chance.next()) {
+            match kept.renewal.poll(now, chance.at(place)) {
                 Action::Suspend => {
                     kept.cell.update(|view| {
                         view.working = false;
@@ -183,14 +188,16 @@ impl Leases {
                     });
                     turned(self, Turned::Suspended);
                 }
-                Action::Resume(_) | Action::Rotated(_) => {
+                Action::Resume(_) => {
                     kept.show();
                     turned(self, Turned::Resumed);
                 }
+                Action::Rotated(_) => kept.show(),
                 Action::Drain { until } => kept.cell.update(|view| view.draining = Some(until)),
                 Action::Send(attempt) => {
                     if connected {
-                        self.out.push(Renewing { place, life: kept.life, attempt });
+                        let (life, raises) = (kept.life, kept.rotates);
+                        self.out.push(Renewing { place, life, attempt, raises });
                     }
                 }
                 Action::Wait(at) => {
@@ -237,7 +244,11 @@ impl Kept {
     pub(super) fn answered(&mut self, attempt: Attempt, now: Instant, told: &Result<Told, Error>) {
         let answer = match told {
             Ok(Told::Current(current)) => {
-                self.raised(attempt.sent(), now, current);
+                if !self.rotates && current.number > self.renewal.token() {
+                    // A charter that raises tokens now, and did not at the grant, is known by the first that it raised.
+                    self.rotates = true;
+                    self.raised(attempt.sent(), now, current);
+                }
                 if current.overlaps_ms.is_none() {
                     self.alone();
                 }
@@ -267,8 +278,8 @@ impl Kept {
         }
     }
 
-    /// A charter that raises tokens is known by the first token that was raised. From there the lease goes on as granted
-    /// anew under it: counted from the request that raised it, and no further.
+    /// Takes a token that was raised. The lease goes on as granted anew under it: counted from the request that raised it,
+    /// and no further, nor further than it drains.
     pub(super) fn raised(&mut self, sent: Instant, now: Instant, current: &Current) {
         if current.number <= self.renewal.token() {
             return;
@@ -278,9 +289,9 @@ impl Kept {
             token: current.number,
             sent,
             received: now,
-            ttl_ms: current.remaining_ms,
+            ttl_ms: current.drain_ms.map_or(current.remaining_ms, |drain| drain.min(current.remaining_ms)),
             drain_ms: Some(self.drain_ms),
-            rotates: true,
+            rotates: self.rotates,
         };
         // The drain period was in range at the grant, and that is all that is checked.
         if let Ok(renewal) = Renewal::new(self.timing, granted) {

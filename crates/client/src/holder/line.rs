@@ -126,6 +126,7 @@ impl Line {
 
     /// Does what time has brought.
     pub(super) fn turn(&mut self, now: Instant) {
+        self.chance.another_round();
         self.attend_session(now);
         self.alarms.ring(now);
         while let Some(bucket) = self.leases.timers.due(now) {
@@ -171,19 +172,22 @@ impl Line {
         Some(batch)
     }
 
-    /// Renewals go together, but for those that carry progress.
+    /// Renewals go together, but for those that carry progress or raise a token.
     fn renew(&mut self, now: Instant, renewals: Vec<Renewing>, batch: &mut Batch) {
         let mut together = Vec::with_capacity(renewals.len());
         for one in renewals {
             let Some(kept) = self.leases.at(one.place).filter(|kept| kept.life == one.life) else {
                 continue;
             };
-            match kept.cell.take_progress() {
-                Some(at) => {
-                    let lease = kept.cell.lease;
-                    self.show_progress(now, lease, at, one);
-                }
-                None => together.push((one, kept.cell.lease)),
+            if kept.raising {
+                continue;
+            }
+            let (lease, progress) = (kept.cell.lease, kept.cell.take_progress());
+            kept.raising = one.raises;
+            if progress.is_some() || one.raises {
+                self.renew_alone(now, lease, progress, one);
+            } else {
+                together.push((one, lease));
             }
         }
         if !together.is_empty() {
@@ -196,6 +200,7 @@ impl Line {
 
     /// Takes in what was heard.
     pub(super) fn hear(&mut self, now: Instant, heard: Heard) {
+        self.chance.another_round();
         for batch in heard.renewed {
             self.renewed(now, batch);
         }
@@ -270,7 +275,7 @@ impl Line {
     pub(super) fn attend(&mut self, place: u32, now: Instant) {
         let mut lost = None;
         let meter = &self.meter;
-        self.leases.attend(place, now, &mut self.chance, self.connected, |leases, turned| match turned {
+        self.leases.attend(place, now, &self.chance, self.connected, |leases, turned| match turned {
             Turned::Suspended => {
                 if let Some(kept) = leases.at(place) {
                     tracing::warn!(resource = %kept.cell.resource, "not renewed in time: work stops");

@@ -71,6 +71,8 @@ pub(super) struct Renewing {
     pub place: u32,
     pub life: u32,
     pub attempt: Attempt,
+    /// It raises the token: a retry is the same request, or it would show a token that is gone.
+    pub raises: bool,
 }
 
 #[derive(Default)]
@@ -233,8 +235,10 @@ impl Requests {
 
     /// Everything is to be sent once more; renewals are not, their leases ask anew, and a list would be an old one.
     pub(super) fn broken(&mut self) -> Vec<Pending> {
-        let anew = |pending: &Pending| {
-            matches!(pending.purpose, Purpose::Renew(_) | Purpose::Session(..) | Purpose::Reconcile)
+        let anew = |pending: &Pending| match &pending.purpose {
+            Purpose::Renew(one) => !one.raises,
+            Purpose::Session(..) | Purpose::Reconcile => true,
+            _ => false,
         };
         let mut gone: Vec<Pending> = self.sent.extract_if(.., |_, pending| anew(pending)).map(|(_, old)| old).collect();
         for from in [&mut self.queue, &mut self.plain] {

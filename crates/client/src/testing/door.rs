@@ -128,9 +128,9 @@ impl Connection {
         if let Some(unheard) = &mut line.unheard {
             *unheard += 1;
         } else if let Some(out) = &line.out {
-            self.hand.disturb();
             // A holder that has gone away hears nothing more.
             let _ = out.send(batch);
+            self.hand.disturb();
         }
     }
 

@@ -22,8 +22,11 @@ pub(crate) struct Hand {
 #[derive(Debug, Default)]
 struct State {
     paused: bool,
-    /// At which time the holder went to sleep, if it sleeps.
-    asleep: Option<Instant>,
+    /// At which time the holder went to sleep, if it sleeps, and what it had been disturbed by before it last looked around.
+    asleep: Option<(Instant, u64)>,
+    looked: u64,
+    /// How often there was something to do.
+    disturbed: u64,
     /// The holder was started.
     runs: bool,
 }
@@ -59,21 +62,38 @@ impl Hand {
             if now >= due {
                 return;
             }
-            self.sleeps(now);
-            moved.await;
+            if self.sleeps(now) {
+                moved.await;
+            } else {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
-    fn sleeps(&self, now: Instant) {
+    /// Goes to sleep, unless something came since it looked around.
+    fn sleeps(&self, now: Instant) -> bool {
         let mut state = self.lock();
-        state.asleep = Some(now);
+        let sleeps = state.looked == state.disturbed;
+        state.asleep = sleeps.then_some((now, state.looked));
         drop(state);
         self.rested.notify_all();
+        sleeps
     }
 
-    /// Something was sent to this holder: it is not at rest.
+    /// The holder looks around: what was there before this is seen before it sleeps.
+    pub(crate) fn looks(&self) {
+        let mut state = self.lock();
+        state.looked = state.disturbed;
+    }
+
+    /// There is something for this holder to see: it is not at rest before it has looked around again.
     pub(super) fn disturb(&self) {
-        self.lock().asleep = None;
+        self.lock().disturbed += 1;
+        self.moved.notify_waiters();
+    }
+
+    pub(super) fn disturbed(&self) -> u64 {
+        self.lock().disturbed
     }
 
     pub(super) fn pause(&self, yes: bool) {
@@ -82,14 +102,10 @@ impl Hand {
         self.rested.notify_all();
     }
 
-    pub(super) fn wake(&self) {
-        self.moved.notify_waiters();
-    }
-
     /// Waits until the holder has done all that this moment wants of it.
     pub(super) fn rest(&self) {
         let now = self.now();
-        let busy = |state: &mut State| state.runs && !state.paused && state.asleep != Some(now);
+        let busy = |state: &mut State| state.runs && !state.paused && state.asleep != Some((now, state.disturbed));
         drop(self.rested.wait_timeout_while(self.lock(), REST, busy));
     }
 

@@ -24,6 +24,7 @@ mod world;
 pub(crate) use door::{Connection, Door};
 pub(crate) use hand::Hand;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,6 +32,7 @@ use std::time::Duration;
 use leasehold_core::charter::Charter;
 use leasehold_core::command::{Answer, Command, Revoke, Which};
 use leasehold_core::grantor::ResourceView;
+use leasehold_core::ids::LeaseId;
 use leasehold_core::lease::Reason;
 use leasehold_core::limits::TTL_MAX_DEFAULT;
 use leasehold_core::time::Instant;
@@ -93,8 +95,16 @@ impl Grantor {
     /// Waits until no holder has anything left to do at this moment.
     pub fn settle(&self) {
         let doors = self.doors();
-        doors.iter().for_each(|door| door.hand().wake());
-        doors.iter().for_each(|door| door.hand().rest());
+        doors.iter().for_each(|door| door.hand().disturb());
+        let disturbed = || doors.iter().map(|door| door.hand().disturbed()).sum::<u64>();
+        // What one does last can give another something to do.
+        loop {
+            let before = disturbed();
+            doors.iter().for_each(|door| door.hand().rest());
+            if disturbed() == before {
+                return;
+            }
+        }
     }
 
     /// Stops a holder where it stands, as a stopped process: time passes it by until [`Grantor::resume`].
@@ -131,12 +141,15 @@ impl Grantor {
         of(client, |door| door.cut(false));
     }
 
-    /// Moves the grantor's clock alone, until what is held on a resource has ended; so has everything else that had no more
-    /// time left.
+    /// Moves the grantor's clock alone, until what is held on a resource now has ended; so has everything else that had no
+    /// more time left.
     pub fn expire(&self, resource: &str) {
+        let held = || self.show(resource).into_iter().flat_map(|shown| shown.leases).map(|lease| lease.lease);
+        // Whoever comes after them stays.
+        let ends: BTreeSet<LeaseId> = held().collect();
         let most = TTL_MAX_DEFAULT / TICK.as_millis() as u64;
         for _ in 0..=most {
-            if self.show(resource).is_none_or(|shown| shown.leases.is_empty()) {
+            if held().all(|lease| !ends.contains(&lease)) {
                 break;
             }
             self.world().ahead += TICK.as_nanos() as u64;

@@ -2,6 +2,7 @@
 
 mod account;
 mod acquire;
+mod ages;
 mod answers;
 mod capacity;
 mod cycles;

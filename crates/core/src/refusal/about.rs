@@ -11,7 +11,7 @@ macro_rules! named {
 
         impl $name {
             /// All of them, in the order of their codes.
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The stable word.
             pub const fn word(self) -> &'static str {

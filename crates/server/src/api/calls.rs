@@ -1,5 +1,6 @@
 //! Single calls, for people and other languages: each is one request or one look, and one answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -13,10 +14,11 @@ use leasehold_wire::{event, problem, read_shown, status, v1, welcome};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::looks::Seen;
+use super::looks::{Seen, not_a_name};
 use super::stream::{self, Sending};
 use super::{Api, unanswered};
 use crate::inbox::Body;
+use crate::pace::Walk;
 use crate::secret;
 use crate::trail::{Asked, Broken, Entry, Hash, Head};
 
@@ -102,7 +104,8 @@ impl Leasehold for Calls {
     type ExportTrailStream = Told<v1::TrailLines>;
 
     async fn session(&self, from: Request<Streaming<v1::ClientBatch>>) -> Result<Response<Sending>, Status> {
-        stream::serve(self.0.clone(), from.into_inner(), self.1).await.map(Response::new)
+        let walk = from.extensions().get::<Arc<Walk>>().cloned();
+        stream::serve(self.0.clone(), from.into_inner(), self.1, walk).await.map(Response::new)
     }
 
     async fn open(&self, from: Request<v1::OpenSession>) -> Result<Response<v1::Welcome>, Status> {
@@ -234,7 +237,7 @@ impl Leasehold for Calls {
 
     async fn watch(&self, from: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let prefix = from.into_inner().prefix;
-        let events = self.0.watch(prefix).map(|seen| match seen {
+        let events = self.0.watch(prefix).map_err(|error| status(not_a_name(error)))?.map(|seen| match seen {
             Ok(seen) => Ok(event(&seen.event, seen.position, &seen.resource, &seen.holder)),
             Err(missed) => Err(status(missed)),
         });
@@ -257,7 +260,9 @@ impl Leasehold for Calls {
 
     async fn backup(&self, _: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
         let (_, pieces) = self.0.backup().await.map_err(status)?;
-        Ok(Response::new(Box::pin(pieces.map(|bytes| Ok(v1::BackupPiece { bytes })))))
+        Ok(Response::new(Box::pin(
+            pieces.map(|piece| piece.map(|bytes| v1::BackupPiece { bytes }).map_err(|problem| status(*problem))),
+        )))
     }
 
     async fn trail(&self, from: Request<v1::TrailRequest>) -> Result<Response<v1::TrailPage>, Status> {

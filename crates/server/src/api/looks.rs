@@ -2,6 +2,7 @@
 
 use leasehold_core::charter::Charter;
 use leasehold_core::grantor::Usage;
+use leasehold_core::name::{HolderName, Name, NameError, Prefix};
 use leasehold_core::refusal::{Refusal, What};
 use leasehold_wire::{
     charter, deadlock_view, ended, lease_view, problem, resource_view, status_view, usage, v1, waiter_view,
@@ -21,9 +22,15 @@ fn page(most: u32) -> usize {
     if most == 0 { PAGE } else { PAGE.min(most as usize) }
 }
 
+/// A name that cannot be is refused: a look would only find nothing there, and nobody would know why.
+pub fn not_a_name(error: NameError) -> v1::Problem {
+    problem(&Refusal::Name(error))
+}
+
 impl Api {
     /// A resource with all that stands at it.
     pub async fn show(&self, from: v1::ShowRequest) -> Seen<v1::ResourceView> {
+        Name::parse(&from.resource).map_err(not_a_name)?;
         let name = from.resource;
         let look =
             self.look_from(from.min_position, move |grantor| grantor.show(&name).map(|view| resource_view(&view)));
@@ -34,6 +41,7 @@ impl Api {
 
     /// Resources under a prefix.
     pub async fn list(&self, from: v1::ListRequest) -> Seen<v1::ResourceList> {
+        Prefix::parse(&from.prefix).map_err(not_a_name)?;
         let look = move |grantor: &leasehold_core::grantor::Grantor| {
             let (found, next) = grantor.list(&from.prefix, from.from, page(from.most), LOOKED_AT);
             v1::ResourceList { resources: found.iter().map(resource_view).collect(), next, position: 0 }
@@ -44,6 +52,7 @@ impl Api {
 
     /// Everything that holders of a name hold.
     pub async fn held_by(&self, from: v1::HeldByRequest) -> Seen<v1::LeaseList> {
+        HolderName::parse(&from.holder).map_err(not_a_name)?;
         self.look_from(0, move |grantor| {
             let leases = grantor.held_page(&from.holder, from.after, page(from.most));
             v1::LeaseList { leases: leases.iter().map(lease_view).collect() }
@@ -53,6 +62,7 @@ impl Api {
 
     /// Who waits for a resource.
     pub async fn waiters(&self, from: v1::WaitersRequest) -> Seen<v1::WaiterList> {
+        Name::parse(&from.resource).map_err(not_a_name)?;
         self.look_from(0, move |grantor| {
             let waiters = grantor.waiters_page(&from.resource, from.from as usize, page(from.most));
             v1::WaiterList { waiters: waiters.iter().map(waiter_view).collect() }
@@ -72,6 +82,7 @@ impl Api {
 
     /// The remembered ends of a resource, latest first.
     pub async fn ends(&self, from: v1::HistoryRequest) -> Seen<v1::EndedList> {
+        Name::parse(&from.resource).map_err(not_a_name)?;
         self.look_from(0, move |grantor| v1::EndedList {
             ended: grantor.history(&from.resource, page(from.most)).iter().map(ended).collect(),
         })
@@ -80,6 +91,9 @@ impl Api {
 
     /// What holders used, by name; the uncounted together come first, under no name.
     pub async fn usage(&self, from: v1::UsageRequest) -> Seen<v1::UsageList> {
+        if !from.holder.is_empty() {
+            HolderName::parse(&from.holder).map_err(not_a_name)?;
+        }
         self.look_from(0, move |grantor| {
             if !from.holder.is_empty() {
                 let used = grantor.usage(&from.holder);
@@ -102,6 +116,9 @@ impl Api {
 
     /// Charters by prefix, or the one that covers a resource.
     pub async fn charters(&self, from: v1::ChartersRequest) -> Seen<v1::Charters> {
+        if !from.resource.is_empty() {
+            Name::parse(&from.resource).map_err(not_a_name)?;
+        }
         self.look_from(0, move |grantor| {
             let entry = |(prefix, found): (&str, &Charter)| v1::CharterEntry {
                 prefix: prefix.into(),

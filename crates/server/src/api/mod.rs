@@ -15,6 +15,7 @@ use futures::Stream;
 use leasehold_core::command::{Answer, Request};
 use leasehold_core::grantor::Grantor;
 use leasehold_core::ids::SessionId;
+use leasehold_core::name::{NameError, Prefix};
 use leasehold_wire::{Caller, Code, Issuer, problem, session_bits, session_id, v1};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
@@ -114,6 +115,11 @@ impl Api {
             _ => None,
         };
         let for_wait = match wait {
+            // Whoever asks again under the key asks that session for the wait.
+            Some(session) if marks.key.is_some() => {
+                *session = marks.key.map(|key| session_bits(key.session));
+                None
+            }
             Some(session) => {
                 let waiting = WaitSession::open(self).await?;
                 *session = Some(session_bits(waiting.id));
@@ -135,27 +141,30 @@ impl Api {
 
     /// Everything that happens under a prefix, from now on. Whoever reads too slowly is told that it missed something, and
     /// nothing after that; the last word of a server that stops says so.
-    pub fn watch(&self, prefix: String) -> impl Stream<Item = Result<Seen, v1::Problem>> + Send + use<> {
-        let watchers = self.watchers.clone();
-        let watching = Some((watchers.watch(), prefix, watchers));
-        futures::stream::unfold(watching, |watching| async move {
-            let (events, prefix, watchers) = watching?;
+    pub fn watch(
+        &self,
+        prefix: String,
+    ) -> Result<impl Stream<Item = Result<Seen, v1::Problem>> + Send + use<>, NameError> {
+        Prefix::parse(&prefix)?;
+        let watching = Some((self.watchers.watch(), prefix, self.meter.clone()));
+        Ok(futures::stream::unfold(watching, |watching| async move {
+            let (events, prefix, meter) = watching?;
             let Some(mut events) = events else { return Some((Err(being_stopped()), None)) };
             loop {
                 match events.recv().await {
                     Ok(Heard::Seen(seen)) if covers(&prefix, &seen.resource) => {
-                        return Some((Ok(seen), Some((Some(events), prefix, watchers))));
+                        return Some((Ok(seen), Some((Some(events), prefix, meter))));
                     }
                     Ok(Heard::Seen(_)) => {}
                     Ok(Heard::Over) => return Some((Err(being_stopped()), None)),
                     Err(RecvError::Lagged(missed)) => {
-                        watchers.missed(missed);
+                        meter.events_missed(missed);
                         return Some((Err(missed_some(missed)), None));
                     }
                     Err(RecvError::Closed) => return None,
                 }
             }
-        })
+        }))
     }
 
     /// Who asks without a stream.
@@ -228,14 +237,12 @@ impl WaitSession {
         let renewing = tokio::spawn({
             let api = api.clone();
             async move {
-                let mut beat = tokio::time::interval(Duration::from_millis(WAIT_TTL / 3));
                 loop {
-                    beat.tick().await;
+                    tokio::time::sleep(Duration::from_millis(WAIT_TTL / 3)).await;
                     let renew = v1::RenewSession { session: Some(session_bits(id)), ..Default::default() };
                     let body = Body::Ask(Box::new(v1::request::Ask::RenewSession(renew)));
-                    if api.ask(Request::tagged(0), body, api.caller()).await.is_err() {
-                        return;
-                    }
+                    // Where there is no room now, there may be by the next beat.
+                    let _ = api.ask(Request::tagged(0), body, api.caller()).await;
                 }
             }
         });

@@ -14,8 +14,10 @@ use prost::Message;
 use tonic::{Status, Streaming};
 
 use super::{Api, not_taken, of_library, unanswered};
+use crate::clock;
 use crate::desk::{Item, Outbox, To, Told};
 use crate::inbox::{Ask, Body, NotTaken, Renewals};
+use crate::pace::Walk;
 use crate::secret;
 
 /// What a stream sends.
@@ -23,7 +25,12 @@ pub type Sending = Pin<Box<dyn Stream<Item = Result<v1::ServerBatch, Status>> + 
 
 /// Opens or resumes a session by the first message, then serves it until the connection ends. The session outlives the
 /// connection: whoever comes back with the secret goes on.
-pub async fn serve(api: Api, mut from: Streaming<v1::ClientBatch>, patience: Duration) -> Result<Sending, Status> {
+pub async fn serve(
+    api: Api,
+    mut from: Streaming<v1::ClientBatch>,
+    patience: Duration,
+    walk: Option<Arc<Walk>>,
+) -> Result<Sending, Status> {
     let first = tokio::time::timeout(patience, from.message()).await.map_err(|_| status(no_hello()))?;
     let Some(mut first) = first? else {
         return Err(Status::cancelled("the stream ended before its hello"));
@@ -33,7 +40,7 @@ pub async fn serve(api: Api, mut from: Streaming<v1::ClientBatch>, patience: Dur
     let hello = first.hello.take().ok_or_else(absent_hello)?;
     let (welcome, session) = greet(&api, &hello, outbox).await.map_err(status)?;
     let caller = Caller { session: Some(session), issuer: api.issuer };
-    let reading = Reading { api: api.clone(), caller, outbox: outbox.clone() };
+    let reading = Reading { api: api.clone(), caller, outbox: outbox.clone(), walk };
     match reading.take(first).await {
         Ok(()) | Err(Ended::Stopping) => {}
         Err(Ended::Nonsense(refused)) => return Err(status(*refused)),
@@ -62,7 +69,7 @@ async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1
         None => return Err(problem(&Refusal::Invalid { field: "how", reason: "open or resume" })),
     };
     if let Some(wall_ms) = arrival.wall_ms {
-        api.meter.holder_clock(wall_ms);
+        api.meter.clocks().holder(wall_ms, clock::now().wall.0);
     }
     let ask = Ask::new(request, body, api.caller(), To::Stream(outbox.clone(), 0));
     api.inbox.ask(ask).map_err(not_taken)?;
@@ -79,7 +86,8 @@ async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1
 }
 
 fn no_hello() -> v1::Problem {
-    v1::Problem::of(Code::Timeout, "no hello came in time; send it first, and at once")
+    let told = v1::Problem::of(Code::Timeout, "hello: none came in time; send it first, and at once");
+    v1::Problem { field: "hello".into(), ..told }
 }
 
 fn absent_hello() -> Status {
@@ -115,6 +123,8 @@ struct Reading {
     api: Api,
     caller: Caller,
     outbox: Arc<Outbox>,
+    /// How fast its connection goes.
+    walk: Option<Arc<Walk>>,
 }
 
 impl Reading {
@@ -156,22 +166,27 @@ impl Reading {
         }
         let mut asks = Vec::with_capacity(batch.requests.len());
         for request in batch.requests {
-            match request.ask {
-                Some(ask) => asks.push(self.ask(request.sequence, ask, batch.lowest, seen)),
-                None => self.refuse_nothing(request.sequence),
+            match self.let_in(request.ask) {
+                Ok(ask) => asks.push(self.ask(request.sequence, ask, batch.lowest, seen)),
+                Err(why) => self.outbox.tell(Item::Refused(request.sequence, why)),
             }
         }
         Ok(self.api.inbox.ask_all(asks).await?)
     }
 
-    /// A request of another version, or of none.
-    fn refuse_nothing(&self, sequence: u64) {
-        let refusal = Refusal::Invalid { field: "ask", reason: "nothing that this version knows was asked" };
-        let nothing = Body::Ask(Box::new(v1::request::Ask::ShowToken(v1::ShowToken::default())));
-        self.outbox.tell(Item::Answer(
-            sequence,
-            Told { answer: Answer::Refused(refusal), body: nothing, position: 0, unheard: None },
-        ));
+    /// What is asked, if it is something and does not come too often.
+    fn let_in(&self, ask: Option<v1::request::Ask>) -> Result<v1::request::Ask, Box<v1::Problem>> {
+        use v1::request::Ask::{Cancel, Drained, Progress, Release, Renew, RenewSession};
+        let Some(ask) = ask else {
+            let reason = "nothing that this version knows was asked";
+            return Err(problem(&Refusal::Invalid { field: "ask", reason }).into());
+        };
+        match (&self.walk, &ask) {
+            // What keeps or ends a hold is not counted.
+            (_, Renew(_) | RenewSession(_) | Release(_) | Drained(_) | Cancel(_) | Progress(_)) | (None, _) => {}
+            (Some(walk), _) => walk.step()?,
+        }
+        Ok(ask)
     }
 
     fn ask(&self, sequence: u64, ask: v1::request::Ask, lowest: u64, seen: Option<Token>) -> Ask {
@@ -231,13 +246,18 @@ fn spell(items: &mut std::vec::IntoIter<Item>, position: u64, api: &Api) -> v1::
                 let answer = spell_answer(&told, api);
                 match &answer {
                     v1::response::Answer::Delivery(delivery) => room = room.saturating_sub(delivery.encoded_len()),
-                    v1::response::Answer::Refused(problem) => api.meter.refused_at_door(problem),
+                    v1::response::Answer::Refused(problem) => api.meter.refused().at_door(problem),
                     _ => {}
                 }
                 batch.responses.push(v1::Response { sequence, answer: Some(answer) });
             }
+            Item::Refused(sequence, problem) => {
+                api.meter.refused().at_door(&problem);
+                let answer = Some(v1::response::Answer::Refused(problem));
+                batch.responses.push(v1::Response { sequence, answer });
+            }
             Item::Goodbye(problem) => {
-                api.meter.refused_at_door(&problem);
+                api.meter.refused().at_door(&problem);
                 batch.goodbye = Some(*problem);
             }
             Item::Renewed(renewed) => {

@@ -141,6 +141,9 @@ fn write<D: Disk>(
     }
 }
 
+/// No journal has had so many batches or writers; what goes on counting from there has no end in sight.
+const COUNTS: u64 = 1 << 62;
+
 /// The first batch of the new incarnation with its generation, decided but nowhere written.
 type Begun = (u64, Vec<u8>, Restored);
 
@@ -153,6 +156,9 @@ fn begin(file: &Path, backup: &Backup<'_>, asked: &Restore, now: Now) -> Result<
     let about = recovered.about().ok_or(NotRestored::NotOpened(NotOpened::NothingToRestore))?;
     if (about.cluster, about.incarnation, about.counter) != (header.cluster, header.incarnation, header.counter) {
         return Err(corrupt(file, 0, "its header is not about its state".to_owned()));
+    }
+    if header.position >= COUNTS || about.generation >= COUNTS {
+        return Err(corrupt(file, 0, "it counts further than anything was ever counted".to_owned()));
     }
     if asked.floor.is_none() && now.wall < header.wall {
         return Err(NotRestored::NotOpened(NotOpened::ClockBehind { backup: header.wall }));

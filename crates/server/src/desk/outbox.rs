@@ -20,6 +20,8 @@ const ONE: usize = 512;
 pub enum Item {
     /// The answer to a request.
     Answer(u64, Told),
+    /// A request that was not even taken, and why.
+    Refused(u64, Box<v1::Problem>),
     /// The answers to many renewals, in their order.
     Renewed(v1::Renewed),
     /// Something the session should know, and the journal position it depends on.

@@ -26,6 +26,8 @@ pub async fn whole(State(patience): State<Duration>, request: Request, next: Nex
     let (head, body) = request.into_parts();
     // What is too large is told by whoever reads it: this only must not cut it to size.
     match tokio::time::timeout(patience, to_bytes(body, MESSAGE_BYTES + PREFIX)).await {
+        // Its reader would do the first message and pass over the rest.
+        Ok(Ok(bytes)) if grpc && is_followed(&bytes) => tonic::Status::internal("").into_http(),
         Ok(Ok(bytes)) => next.run(Request::from_parts(head, Body::from(bytes))).await,
         Ok(Err(_)) if grpc => tonic::Status::out_of_range("").into_http(),
         Ok(Err(_)) => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
@@ -39,7 +41,13 @@ pub async fn whole(State(patience): State<Duration>, request: Request, next: Nex
     }
 }
 
+/// Whether anything stands behind the first message.
+fn is_followed(bytes: &[u8]) -> bool {
+    let Some((&[_, a, b, c, d], rest)) = bytes.split_first_chunk::<PREFIX>() else { return false };
+    rest.len() > u32::from_be_bytes([a, b, c, d]) as usize
+}
+
 fn late() -> v1::Problem {
-    let told = v1::Problem::of(Code::Timeout, "the body did not come in time; nothing happened, send it at once");
+    let told = v1::Problem::of(Code::Timeout, "body: it did not come in time; nothing happened, send it at once");
     v1::Problem { field: "body".into(), ..told }
 }

@@ -1,15 +1,21 @@
 //! A connection that a silent or slow peer cannot keep for ever.
 
+use std::error::Error;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+
+use leasehold_wire::{Code, v1};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Bounds;
+use crate::meter::Meter;
 
 /// What HTTP/2 begins with. Until it is known whether it does, nobody else watches the time.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -22,17 +28,51 @@ pub struct Connection {
     /// Since when the peer has read nothing of what it is sent.
     stuck: Option<Pin<Box<Sleep>>>,
     write_timeout: Duration,
+    manners: Arc<Manners>,
+}
+
+/// How a peer behaves, for whoever counts it.
+pub struct Manners {
+    meter: Arc<Meter>,
+    /// Whether it has begun to ask something since it was answered.
+    asks: AtomicBool,
+}
+
+impl Manners {
+    /// The library below has given the peer up. One that only stayed away between two requests did nothing wrong.
+    pub fn missed(&self, error: &(dyn Error + 'static)) {
+        let Some(error) = error.downcast_ref::<hyper::Error>() else { return };
+        if error.is_timeout() && self.asks.load(Ordering::Relaxed) {
+            self.too_slow("head");
+        } else if error.is_parse() || error.is_parse_too_large() {
+            self.meter.refused().at_door(&v1::Problem::of(Code::FrameError, "not a request"));
+        }
+    }
+
+    fn too_slow(&self, field: &str) {
+        let problem = v1::Problem { field: field.into(), ..v1::Problem::of(Code::Timeout, "too slow") };
+        self.meter.refused().at_door(&problem);
+    }
 }
 
 impl Connection {
     /// Begins to count.
-    pub fn new(stream: TcpStream, bounds: Bounds) -> Self {
+    pub fn new(stream: TcpStream, bounds: Bounds, meter: Arc<Meter>) -> Self {
+        // Answers are small and waited for.
+        let _ = stream.set_nodelay(true);
         let opening = Some((0, Box::pin(sleep(bounds.header_timeout))));
-        Self { stream, opening, stuck: None, write_timeout: bounds.write_timeout }
+        let manners = Arc::new(Manners { meter, asks: AtomicBool::new(false) });
+        Self { stream, opening, stuck: None, write_timeout: bounds.write_timeout, manners }
+    }
+
+    /// How its peer behaves, also when the connection is in other hands.
+    pub fn manners(&self) -> Arc<Manners> {
+        self.manners.clone()
     }
 
     /// Follows the preface as it comes in.
     fn has_read(&mut self, bytes: &[u8]) {
+        self.manners.asks.fetch_or(!bytes.is_empty(), Ordering::Relaxed);
         if let Some((come, _)) = &mut self.opening {
             let expected = &PREFACE[*come..];
             *come += bytes.len();
@@ -46,11 +86,13 @@ impl Connection {
     fn in_time<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stuck = None;
+            self.manners.asks.store(false, Ordering::Relaxed);
             return written;
         }
         let timeout = self.write_timeout;
         let stuck = self.stuck.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + timeout)));
         ready!(stuck.as_mut().poll(cx));
+        self.manners.too_slow("unread");
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
     }
 }
@@ -66,6 +108,8 @@ impl AsyncRead for Connection {
             Poll::Pending => {
                 if let Some((_, deadline)) = &mut self.opening {
                     ready!(deadline.as_mut().poll(cx));
+                    self.opening = None;
+                    self.manners.too_slow("head");
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not ask")));
                 }
                 Poll::Pending

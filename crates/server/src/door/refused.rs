@@ -19,12 +19,14 @@ use crate::room::Room;
 pub async fn typed(State(api): State<Api>, request: Request, next: Next) -> Response {
     let grpc = speaks_grpc(request.headers());
     if grpc && has_no_time(request.headers()) {
-        let problem = v1::Problem::of(Code::Timeout, "no time was left when it arrived; nothing happened, allow more");
+        let told = "grpc-timeout: no time was left when it arrived; nothing happened, allow more";
+        let problem = v1::Problem { field: "grpc-timeout".into(), ..v1::Problem::of(Code::Timeout, told) };
+        api.meter.refused().at_door(&problem);
         return leasehold_wire::status(problem).into_http();
     }
     let response = next.run(request).await;
     if let Some(Refused(problem)) = response.extensions().get() {
-        api.meter.refused_at_door(problem);
+        api.meter.refused().at_door(problem);
         return response;
     }
     if grpc {
@@ -36,7 +38,7 @@ pub async fn typed(State(api): State<Api>, request: Request, next: Next) -> Resp
     let status = response.status();
     let said = to_bytes(response.into_body(), HEAD_BYTES).await.unwrap_or_default();
     let problem = Problem::from(plain(status, &said));
-    api.meter.refused_at_door(&problem.0);
+    api.meter.refused().at_door(&problem.0);
     problem.into_response()
 }
 
@@ -74,13 +76,13 @@ fn typed_status(api: &Api, response: Response) -> Response {
         return response;
     }
     if response.headers().contains_key(METADATA_CODE) {
-        api.meter.refused_at_door(&from_status(&status));
+        api.meter.refused().at_door(&from_status(&status));
         return response;
     }
     let Some(problem) = api::of_library(&status) else {
         return response;
     };
-    api.meter.refused_at_door(&problem);
+    api.meter.refused().at_door(&problem);
     leasehold_wire::status(problem).into_http()
 }
 
@@ -117,7 +119,7 @@ pub fn full(room: Arc<Room>, api: Api) -> Router {
                 got: Some(max + 1),
                 ..v1::Problem::of(Code::ResourceExhausted, said)
             };
-            api.meter.refused_at_door(&problem);
+            api.meter.refused().at_door(&problem);
             if speaks_grpc(request.headers()) {
                 return leasehold_wire::status(problem).into_http();
             }

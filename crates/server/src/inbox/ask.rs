@@ -40,9 +40,20 @@ impl Ask {
         Self { seat: Some(seat), ..self }
     }
 
+    /// Whether it extends what is held, and may wait for nothing else.
+    pub fn extends(&self) -> bool {
+        use v1::request::Ask::{Renew, RenewSession};
+        matches!(&self.body, Body::Ask(ask) if matches!(**ask, Renew(_) | RenewSession(_)))
+    }
+
     /// How much of an inbox it takes.
     pub fn weight(&self) -> u32 {
         self.weight
+    }
+
+    /// How much it takes where renewals wait: many of a batch take the room of one that comes alone.
+    pub fn weight_in_renewals(&self) -> u32 {
+        self.weight.saturating_mul((ONE / size_of::<(LeaseId, u64)>()) as u32)
     }
 }
 

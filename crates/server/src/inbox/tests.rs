@@ -38,6 +38,25 @@ fn large_requests_fill_the_inbox_sooner() {
     }
 }
 
+fn renewal() -> Ask {
+    let issuer = Issuer { cluster: Cluster([1; 8]), incarnation: Incarnation(1) };
+    let body = Body::Ask(Box::new(v1::request::Ask::Renew(v1::Renew::default())));
+    let (to, _) = oneshot::channel();
+    Ask::new(Request::tagged(0), body, Caller { session: None, issuer }, To::Caller(to))
+}
+
+#[tokio::test]
+async fn single_renewals_pass_a_flood_of_requests() {
+    let inbox = Inbox::default();
+    while inbox.ask(ask(0)).is_ok() {}
+    assert_eq!(inbox.ask(renewal()), Ok(()), "there is room for renewals");
+    assert_eq!(inbox.ask_all(vec![renewal(), renewal()]).await, Ok(()));
+    let mut drained = Drained::default();
+    inbox.drain(&mut drained);
+    assert_eq!((drained.first.len(), drained.asks.len()), (3, TURN_ASKS), "the first turn has them");
+    assert_eq!(inbox.renewals.available_permits(), RENEWALS);
+}
+
 #[test]
 fn all_room_comes_back() {
     let inbox = Inbox::default();

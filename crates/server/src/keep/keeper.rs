@@ -66,12 +66,14 @@ impl<S: Shelf> Keeper<S> {
                     self.keeping.rung.store(again.is_some(), Ordering::Relaxed);
                     self.keeping.ring_if_due();
                 }
-                Task::Take(to) => {
+                // Whoever asked may have gone away, before or while it is done.
+                Task::Take(to, _) if to.is_closed() => {}
+                Task::Take(to, place) => {
                     let done = runtime.block_on(self.snapshot());
                     self.complain(&done);
-                    // Whoever asked may have gone away.
-                    let _ = to.send(done);
+                    let _ = to.send(done.map(|taken| (taken, place)));
                 }
+                Task::Tell(to) if to.is_closed() => {}
                 Task::Tell(to) => {
                     let done = runtime.block_on(self.tell());
                     self.complain(&done);

@@ -20,6 +20,8 @@ pub use keeper::Keeper;
 
 /// Backups that are sent at the same time.
 const SENDING: usize = 2;
+/// Questions about the trail that are answered at the same time: each has a part of it in memory.
+const READING: usize = 4;
 
 /// How much is kept, and how often it is gathered.
 #[derive(Clone, Copy, Debug)]
@@ -96,12 +98,15 @@ enum Task {
     /// The log may have passed its bound.
     Look,
     /// Somebody wants the state as of now, as bytes.
-    Take(oneshot::Sender<Result<Arc<Taken>, NotKept>>),
+    Take(oneshot::Sender<Result<(Arc<Taken>, Place), NotKept>>, Place),
     /// Somebody wants the audit trail to tell everything that is durable by now.
     Tell(oneshot::Sender<Result<Head, NotKept>>),
     /// Nothing more.
     Stop,
 }
+
+/// A place among those who are sent a state or a trail, given back when it is dropped.
+pub type Place = OwnedSemaphorePermit;
 
 /// The way to the keeper, for turns and doors. Nothing here waits for it.
 pub struct Keeping {
@@ -116,6 +121,8 @@ pub struct Keeping {
     meter: KeepMeter,
     /// States that may be in memory at the same time because they are being sent.
     sending: Arc<Semaphore>,
+    /// Those who read the trail at the same time; the others wait.
+    reading: Arc<Semaphore>,
     rack: Mutex<Option<Arc<dyn Rack>>>,
 }
 
@@ -141,9 +148,25 @@ pub fn start<S: Shelf>(shelf: S, settings: Keep, behind: Behind, meter: KeepMete
     let keeper = Keeper::new(shelf, settings, behind, meter);
     let keeping = keeper.keeping().clone();
     keeping.ring_if_due();
-    let work = move || keeper.run();
+    let work = move || {
+        let _missed = Missed(settings.note);
+        keeper.run();
+    };
     let thread = std::thread::Builder::new().name("keeper".into()).spawn(work).expect("a process can have a thread");
     Running { keeping, thread }
+}
+
+/// Says it if the keeper's thread panics: service goes on, and the log would grow without a word.
+struct Missed(fn(&str));
+
+impl Drop for Missed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.0)(
+                "the keeper panicked: no snapshot is taken and no log is cut any more; restart the server, and report it",
+            );
+        }
+    }
 }
 
 impl Running {
@@ -175,6 +198,7 @@ impl Keeping {
             rung: AtomicBool::new(false),
             meter,
             sending: Arc::new(Semaphore::new(SENDING)),
+            reading: Arc::new(Semaphore::new(READING)),
             rack: Mutex::new(Some(rack)),
         };
         keeping.meter.behind(keeping.behind());
@@ -189,10 +213,11 @@ impl Keeping {
         self.ring_if_due();
     }
 
-    /// The state as of a durable position, as bytes. It is also the newest snapshot then.
-    pub async fn take(&self) -> Result<Arc<Taken>, NotKept> {
+    /// The state as of a durable position, as bytes. It is also the newest snapshot then. The place is taken until that is
+    /// done, whether somebody still waits for it or not.
+    pub async fn take(&self, place: Place) -> Result<(Arc<Taken>, Place), NotKept> {
         let (to, taken) = oneshot::channel();
-        self.tasks.send(Task::Take(to)).map_err(|_| NotKept::Stopping)?;
+        self.tasks.send(Task::Take(to, place)).map_err(|_| NotKept::Stopping)?;
         taken.await.map_err(|_| NotKept::Stopping)?
     }
 
@@ -209,8 +234,13 @@ impl Keeping {
     }
 
     /// A place among those who are sent a state; none if there are too many.
-    pub fn place(&self) -> Option<OwnedSemaphorePermit> {
+    pub fn place(&self) -> Option<Place> {
         self.sending.clone().try_acquire_owned().ok()
+    }
+
+    /// A place among those who read the trail, when there is one.
+    pub async fn reading(&self) -> Result<Place, NotKept> {
+        self.reading.clone().acquire_owned().await.map_err(|_| NotKept::Stopping)
     }
 
     /// The bytes of the log behind the newest snapshot.

@@ -39,8 +39,9 @@ async fn a_ttl_outside_its_bounds_is_refused() {
     let renew = v1::Renew { held: Some(crate::doors::held("jobs/b", &grant.token)), ttl_ms: Some(0), progress: None };
     let body = format!(r#"{{"token":"{}","ttl":"0s"}}"#, grant.token);
     doors.http("renewed for nothing", "POST /v1/leases/jobs/b:renew", "", &body, least).await;
-    let told = crate::doors::call(&mut doors.calls, Ask::Renew(renew)).await.expect("a call");
-    assert_eq!(leasehold_wire::from_status(&told.expect_err("no ttl")).field, "ttl");
+    let before = doors.state().await;
+    let told = crate::doors::call(&mut doors.calls, Ask::Renew(renew)).await.expect("a call").expect_err("no ttl");
+    doors.check("renewed for nothing", &leasehold_wire::from_status(&told), least, &before).await;
     doors.running.stop().await;
 }
 

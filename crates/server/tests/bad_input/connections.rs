@@ -7,15 +7,19 @@ use leasehold_wire::{from_status, v1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::doors::{Http, acquire, connect, open, open_with, within};
+use crate::doors::{Http, acquire, connect, open, open_with, refused, within};
 
+/// Soon enough for a test to wait for it, and late enough for everybody who is not meant.
 fn impatient() -> Bounds {
-    Bounds { header_timeout: Duration::from_millis(300), ..Bounds::default() }
+    Bounds { header_timeout: Duration::from_secs(3), ..Bounds::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_head_that_trickles_in_is_not_waited_for() {
-    let doors = open_with(impatient()).await;
+    let mut doors = open_with(impatient()).await;
+    // It asks, so that it is not missed for saying nothing.
+    assert_eq!(doors.http.ask("GET /healthz", "", "").await.0, 200);
+    let before = doors.state().await;
     let preface = "PRI * HTTP/2.0\r\n";
     let heads = [
         ("", ""),
@@ -24,47 +28,50 @@ async fn a_head_that_trickles_in_is_not_waited_for() {
         ("GET /healthz HTTP/1.1\r\nhost: te", "s"),
         ("POST /v1/leases/a:acquire HTTP/1.1\r\nx: ", "y"),
     ];
-    for (head, more) in heads {
+    let trickles = heads.map(async |(head, more)| {
         let mut http = Http::connect(doors.running.address).await;
         http.send(head.as_bytes()).await.expect("a beginning");
         // One byte now and then, for as long as the connection is there.
-        let trickle = async {
-            let mut byte = [0; 1];
-            while http.send(more.as_bytes()).await.is_ok() {
-                let read = tokio::time::timeout(Duration::from_millis(50), http.read(&mut byte)).await;
-                if matches!(read, Ok(Ok(0) | Err(_))) {
-                    return;
-                }
+        let mut byte = [0; 1];
+        while http.send(more.as_bytes()).await.is_ok() {
+            let read = tokio::time::timeout(Duration::from_millis(50), http.read(&mut byte)).await;
+            if matches!(read, Ok(Ok(0) | Err(_))) {
+                return;
             }
-        };
-        within(trickle).await;
-    }
-    let mut http = Http::connect(doors.running.address).await;
-    assert_eq!(http.ask("GET /healthz", "", "").await.0, 200, "the others are served");
+        }
+    });
+    within(futures::future::join_all(trickles)).await;
+    doors.until_all_counted("a head that trickles in", ("TIMEOUT", "head"), heads.len() as u64, &before).await;
+    doors.calls.status(v1::StatusRequest {}).await.expect("the others are served");
     doors.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_protocol_gets_a_short_answer_and_is_closed() {
-    let doors = open_with(impatient()).await;
+    let doors = open().await;
     for hello in [&b"SSH-2.0-OpenSSH_9.6\r\n"[..], b"\x16\x03\x01\x02\x00\x01\x00", b"\x00\x00\x00\x00", &[0xff; 64]] {
+        let before = doors.state().await;
         let mut http = Http::connect(doors.running.address).await;
         http.send(hello).await.expect("a beginning");
         let rest = http.rest().await;
         assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 400"), "{:?}", String::from_utf8_lossy(&rest));
+        doors.until_counted("another protocol", ("FRAME_ERROR", ""), &before).await;
     }
+    let before = doors.state().await;
     let mut http = Http::connect(doors.running.address).await;
     let head = format!("GET /healthz HTTP/1.1\r\nhost: test\r\nx: {}\r\n\r\n", "y".repeat(200_000));
     // It may be closed before all of it is written.
     let _ = http.send(head.as_bytes()).await;
     let rest = http.rest().await;
     assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 431"), "{:?}", String::from_utf8_lossy(&rest));
+    doors.until_counted("a head that is too long", ("FRAME_ERROR", ""), &before).await;
     doors.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_too_many_is_told_so() {
-    let bounds = Bounds { connections: 4, ..Bounds::default() };
+    // Nobody loses its place meanwhile because it says nothing.
+    let bounds = Bounds { connections: 4, header_timeout: Duration::from_secs(600), ..Bounds::default() };
     let doors = open_with(bounds).await;
     // Two are taken by the doors themselves.
     let mut kept = Vec::new();
@@ -73,22 +80,27 @@ async fn a_connection_too_many_is_told_so() {
         assert_eq!(http.ask("GET /healthz", "", "").await.0, 200);
         kept.push(http);
     }
+    let before = doors.state().await;
     let mut http = Http::connect(doors.running.address).await;
     let (status, answer) = http.ask("GET /healthz", "", "").await;
     assert_eq!(status, 429, "{answer}");
+    doors.check_counted("a connection too many", ("RESOURCE_EXHAUSTED", ""), &before).await;
     assert!(answer.contains("RESOURCE_EXHAUSTED") && answer.contains(r#""limit":"connections","max":4"#), "{answer}");
     assert_eq!(http.rest().await, b"", "and it is closed");
+    let before = doors.state().await;
     let mut calls = connect(doors.running.address).await;
     let status = calls.acquire(acquire("a", "w")).await.expect_err("one too many");
     let problem = from_status(&status);
-    assert_eq!((problem.code.as_str(), problem.limit.as_str()), ("RESOURCE_EXHAUSTED", "connections"));
+    doors.check("a call too many", &problem, refused("RESOURCE_EXHAUSTED", "", "at most 4 connections"), &before).await;
+    assert_eq!(problem.limit, "connections");
     drop(kept.pop());
     // The place is free as soon as the server has seen the other one go.
-    let mut free = false;
-    while !free {
-        let mut http = Http::connect(doors.running.address).await;
-        free = http.ask("GET /healthz", "", "").await.0 == 200;
-    }
+    let free = async {
+        while Http::connect(doors.running.address).await.ask("GET /healthz", "", "").await.0 != 200 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(free).await;
     assert_eq!(kept[0].ask("GET /healthz", "", "").await.0, 200, "nobody who was inside is disturbed");
     doors.running.stop().await;
 }
@@ -142,14 +154,13 @@ async fn a_stream_too_many_is_refused_and_the_connection_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_does_not_read_is_closed() {
-    let bounds = Bounds { write_timeout: Duration::from_millis(300), ..Bounds::default() };
-    let doors = open_with(bounds).await;
+    let bounds = Bounds { write_timeout: Duration::from_secs(1), ..Bounds::default() };
+    let mut doors = open_with(bounds).await;
     let mut watcher = Http::connect(doors.running.address).await;
     watcher.send(b"GET /v1/events HTTP/1.1\r\nhost: test\r\n\r\n").await.expect("it asks");
     let mut byte = [0; 1];
     watcher.read(&mut byte).await.expect("it watches");
-    let connections = || doors.running.api().watchers.any();
-    assert!(connections());
+    assert!(doors.running.api().watchers.any());
     // Others go on, and make more events than buffers hold.
     let mut calls = doors.calls.clone();
     let long = "n".repeat(500);
@@ -167,6 +178,11 @@ async fn whoever_does_not_read_is_closed() {
         assert!(std::time::Instant::now() < until, "a slow reader is kept for ever");
     }
     calls.status(v1::StatusRequest {}).await.expect("it serves");
+    // It was given up for the events that it missed, or for what it left unread, whichever came first.
+    let (_, figures) = doors.http.ask("GET /metrics", "", "").await;
+    let missed = !figures.contains("\nleasehold_events_missed_total 0\n");
+    let unread = figures.contains(r#"leasehold_bad_input_total{code="TIMEOUT",field="unread"} 1"#);
+    assert!(missed || unread, "{figures}");
     drop(watcher);
     doors.running.stop().await;
 }

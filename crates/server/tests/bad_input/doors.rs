@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use leasehold_server::door::Bounds;
 use leasehold_server::journal::memory::Memory;
+use leasehold_server::meter::Looked;
 use leasehold_server::server::{Running, Settings, start};
 use leasehold_wire::json::ProblemBody;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
@@ -42,11 +43,13 @@ pub struct Refused {
     pub field: &'static str,
     /// Words of the message.
     pub says: &'static str,
+    /// Whether the caller made the field up; those are counted together.
+    pub made_up: bool,
 }
 
 /// A refusal by code, field and words.
 pub const fn refused(code: &'static str, field: &'static str, says: &'static str) -> Refused {
-    Refused { code, field, says }
+    Refused { code, field, says, made_up: false }
 }
 
 /// Starts a server and goes through all its doors.
@@ -105,16 +108,47 @@ impl Doors {
         self.http(what, request, "", body, expected).await;
     }
 
-    async fn check(&mut self, what: &str, told: &v1::Problem, expected: Refused, before: &State) {
+    /// It was refused as expected, changed nothing since, and was counted once, as itself.
+    pub async fn check(&self, what: &str, told: &v1::Problem, expected: Refused, before: &State) {
         assert_eq!((told.code.as_str(), told.field.as_str()), (expected.code, expected.field), "{what}: {told:?}");
         assert!(told.message.contains(expected.says), "{what}: {:?} does not say {:?}", told.message, expected.says);
+        let field = expected.field.split(['.', '[']).next().unwrap_or_default();
+        self.check_counted(what, (expected.code, if expected.made_up { "other" } else { field }), before).await;
+    }
+
+    /// Nothing changed since, and this was counted once and nothing else.
+    pub async fn check_counted(&self, what: &str, (code, field): (&str, &str), before: &State) {
         let after = self.state().await;
         assert_eq!(after.figures, before.figures, "{what} changed something");
-        let key = (told.code.clone(), expected.field.split(['.', '[']).next().unwrap_or_default().to_owned());
+        let key = (code.to_owned(), field.to_owned());
         let count = |state: &State| state.counted.get(&key).copied().unwrap_or(0);
         assert_eq!(count(&after), count(before) + 1, "{what} is counted once: {:?}", after.counted);
         let total = |state: &State| state.counted.values().sum::<u64>();
         assert_eq!(total(&after), total(before) + 1, "{what} is counted as itself only: {:?}", after.counted);
+    }
+
+    /// Waits until this is counted, for something that nobody is told; nothing changed, and nothing else was counted.
+    pub async fn until_counted(&self, what: &str, counted: (&str, &str), before: &State) {
+        self.until_all_counted(what, counted, 1, before).await;
+    }
+
+    /// The same for several.
+    pub async fn until_all_counted(&self, what: &str, (code, field): (&str, &str), times: u64, before: &State) {
+        let total = |state: &State| state.counted.values().sum::<u64>();
+        let counting = async {
+            loop {
+                let now = self.state().await;
+                if total(&now) >= total(before) + times {
+                    return now;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let after = within(counting).await;
+        assert_eq!(after.figures, before.figures, "{what} changed something");
+        let key = (code.to_owned(), field.to_owned());
+        let count = |state: &State| state.counted.get(&key).copied().unwrap_or(0);
+        assert_eq!(count(&after), count(before) + times, "{what} is counted as itself: {:?}", after.counted);
     }
 
     /// What a refused request must leave alone, and the counters.
@@ -122,8 +156,9 @@ impl Doors {
         let api = self.running.api();
         let (status, listed) = api
             .look(|grantor| {
-                let (listed, _) = grantor.list("", 0, 1_000, 1 << 16);
-                let listed: Vec<_> = listed.iter().map(|view| format!("{} {}", view.resource, view.used)).collect();
+                let (mut listed, _) = grantor.list("", 0, 1_000, 1 << 16);
+                // Time passes, whatever is asked.
+                listed.iter_mut().flat_map(|view| &mut view.leases).for_each(|lease| lease.remaining_ms = 0);
                 (grantor.status(), listed)
             })
             .await
@@ -132,7 +167,7 @@ impl Doors {
             "{} held, {} sessions, {} waiters, {} the last number, ended {:?}, {listed:?}",
             status.held, status.sessions, status.waiters, status.counter, status.totals
         );
-        let text = api.meter.text(&status);
+        let text = api.meter.text(&Looked { status, progress_ms: None });
         let counted = text.lines().filter_map(|line| {
             let (labels, count) = line.strip_prefix("leasehold_bad_input_total{")?.split_once("} ")?;
             let label = |name: &str| {
@@ -233,6 +268,11 @@ impl Stream {
                 return response.answer.expect("an answer says something");
             }
         }
+    }
+
+    /// So many numbers are used by somebody else.
+    pub fn skip(&mut self, numbers: u64) {
+        self.sequence += numbers;
     }
 
     /// Sends anything.

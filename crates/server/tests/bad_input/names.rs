@@ -1,6 +1,7 @@
 //! Names: refused as they are, never corrected.
 
 use leasehold_wire::v1::request::Ask;
+use leasehold_wire::{from_status, v1};
 
 use crate::doors::{Refused, acquire, open, refused};
 
@@ -39,6 +40,41 @@ async fn a_resource_name_that_is_not_one_is_refused() {
     }
     let not_text = refused("INVALID_ARGUMENT", "path", "UTF-8");
     doors.http("bytes that are no text", "POST /v1/leases/a%ff:acquire", "", r#"{"holder":"w"}"#, not_text).await;
+    doors.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_looks_for_a_name_that_cannot_be_is_told_so() {
+    let mut doors = open().await;
+    let resource = refused("INVALID_ARGUMENT", "resource", "two slashes");
+    let prefix = refused("INVALID_ARGUMENT", "prefix", "two slashes");
+    let holder = refused("INVALID_ARGUMENT", "holder", "control character");
+    for (request, expected) in [
+        ("GET /v1/leases/a%2F%2Fb", resource),
+        ("GET /v1/waiters/a%2F%2Fb", resource),
+        ("GET /v1/history/a%2F%2Fb", resource),
+        ("GET /v1/charters?resource=a%2F%2Fb", resource),
+        ("GET /v1/leases?prefix=a%2F%2Fb", prefix),
+        ("GET /v1/events?prefix=a%2F%2Fb", prefix),
+        ("GET /v1/holders/a%07", holder),
+        ("GET /v1/usage?holder=a%07", holder),
+    ] {
+        doors.http(request, request, "", "", expected).await;
+    }
+    let name = String::from("a//b");
+    let watch = v1::WatchRequest { prefix: name.clone() };
+    let show = v1::ShowRequest { resource: name.clone(), min_position: 0 };
+    let list = v1::ListRequest { prefix: name, ..Default::default() };
+    let mut calls = doors.calls.clone();
+    for (what, expected) in [("show", resource), ("list", prefix), ("watch", prefix)] {
+        let before = doors.state().await;
+        let told = match what {
+            "show" => calls.show(show.clone()).await.map(|_| ()),
+            "list" => calls.list(list.clone()).await.map(|_| ()),
+            _ => calls.watch(watch.clone()).await.map(|_| ()),
+        };
+        doors.check(what, &from_status(&told.expect_err("no such name")), expected, &before).await;
+    }
     doors.running.stop().await;
 }
 

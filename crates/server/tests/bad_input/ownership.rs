@@ -132,9 +132,21 @@ async fn a_request_id_names_one_request() {
     assert!(matches!(told, Answer::Granted(_)), "{told:?}");
     let again = doors.stream.ask_as(900, Some(Ask::Acquire(acquire("one", "")))).await;
     assert!(matches!((&told, &again), (Answer::Granted(a), Answer::Granted(b)) if a.token == b.token), "{again:?}");
+    let before = doors.state().await;
     let other = doors.stream.ask_as(900, Some(Ask::Acquire(acquire("two", "")))).await;
     let Answer::Refused(problem) = other else { panic!("{other:?}") };
-    assert_eq!((problem.code.as_str(), problem.about.as_str()), ("CONFLICT", "request"));
+    doors.check("another body", &problem, refused("CONFLICT", "", "already something else"), &before).await;
+    assert_eq!(problem.about, "request");
+    // Given back once, however often that is asked.
+    let Answer::Granted(one) = told else { panic!("{told:?}") };
+    for _ in 0..2 {
+        let released = doors.stream.ask_as(901, Some(Ask::Release(held("one", &one.token)))).await;
+        assert!(matches!(released, Answer::Done(_)), "{released:?}");
+    }
+    let before = doors.state().await;
+    let again = doors.stream.ask_as(902, Some(Ask::Release(held("one", &one.token)))).await;
+    let Answer::Refused(problem) = again else { panic!("{again:?}") };
+    doors.check("given back again", &problem, refused("LEASE_LOST", "", "released"), &before).await;
 
     let open = v1::OpenSession { holder: "s".into(), ttl_ms: 60_000, waits_only: false };
     let id = session_id(doors.calls.open(open).await.expect("a session").into_inner().session);
@@ -150,10 +162,11 @@ async fn a_request_id_names_one_request() {
     for wrong in ["abc", "7", "17.0:0", "17.0:-1", "17.0:1e3"] {
         let key = format!("idempotency-key: {wrong}\r\n");
         doors.http(wrong, "POST /v1/leases/k2:acquire", &key, &body, form).await;
+        let before = doors.state().await;
         let mut request = Request::new(acquire("k2", "w"));
         request.metadata_mut().insert(IDEMPOTENCY_KEY, wrong.parse().expect("plain text"));
         let problem = from_status(&doors.calls.acquire(request).await.expect_err(wrong));
-        assert_eq!((problem.code.as_str(), problem.field.as_str()), ("INVALID_ARGUMENT", "idempotency-key"));
+        doors.check(wrong, &problem, form, &before).await;
     }
     doors.running.stop().await;
 }
@@ -165,19 +178,19 @@ async fn what_could_only_wait_for_itself_or_never_fit_is_told_at_once() {
     assert!(matches!(own, Answer::Granted(_)));
     let terms = |reentrant| Some(v1::Terms { reentrant, wait_ms: 60_000, ..Default::default() });
     let again = |reentrant| Ask::Acquire(v1::Acquire { terms: terms(reentrant), ..acquire("own", "") });
+    let before = doors.state().await;
     let told = doors.stream.ask(again(false)).await;
     let Answer::Refused(problem) = told else { panic!("{told:?}") };
-    assert_eq!(problem.code, "DEADLOCK");
-    assert!(problem.message.contains("re-entrant") && problem.cycle.is_some_and(|cycle| cycle.length == 1));
+    doors.check("a wait for oneself", &problem, refused("DEADLOCK", "", "re-entrant"), &before).await;
+    assert!(problem.cycle.is_some_and(|cycle| cycle.length == 1));
     for _ in 0..255 {
         assert!(matches!(doors.stream.ask(again(true)).await, Answer::Granted(_)));
     }
+    let before = doors.state().await;
     let told = doors.stream.ask(again(true)).await;
     let Answer::Refused(problem) = told else { panic!("{told:?}") };
-    assert_eq!(
-        (problem.code.as_str(), problem.limit.as_str(), problem.max),
-        ("RESOURCE_EXHAUSTED", "depth", Some(255))
-    );
+    doors.check("too deep", &problem, refused("RESOURCE_EXHAUSTED", "", "255"), &before).await;
+    assert_eq!((problem.limit.as_str(), problem.max), ("depth", Some(255)));
 
     let all = |names: Vec<String>| {
         let wanted = names.into_iter().map(|resource| v1::Wanted { resource, ..Default::default() }).collect();

@@ -17,7 +17,7 @@ fn waiting(resource: &str) -> Ask {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_who_wait_for_each_other_have_one_victim() {
-    let doors = open().await;
+    let mut doors = open().await;
     let names = ["ring/a", "ring/b", "ring/c"];
     let mut ring = Vec::new();
     for name in names {
@@ -37,7 +37,7 @@ async fn three_who_wait_for_each_other_have_one_victim() {
         match again {
             Answer::Waiting(_) => {}
             Answer::Refused(problem) => {
-                assert_eq!(problem.code, "DEADLOCK");
+                assert_eq!((problem.code.as_str(), problem.field.as_str()), ("DEADLOCK", ""));
                 assert_eq!(problem.cycle.expect("it is told the cycle").length, 3);
                 victims += 1;
             }
@@ -45,6 +45,10 @@ async fn three_who_wait_for_each_other_have_one_victim() {
         }
     }
     assert_eq!(victims, 1);
+    // Told once as it was found, and once when it was asked again.
+    let (_, figures) = doors.http.ask("GET /metrics", "", "").await;
+    assert!(figures.contains(r#"leasehold_bad_input_total{code="DEADLOCK",field=""} 2"#), "{figures}");
+    assert!(figures.contains("leasehold_deadlocks_total 1"), "{figures}");
     for (name, (_, grant)) in names.iter().zip(&ring) {
         doors.calls.clone().confirm(held(name, &grant.token)).await.expect("nobody lost what it holds");
     }
@@ -66,6 +70,8 @@ async fn a_waiter_whose_session_ends_is_told_and_never_granted() {
     let wait = heard.iter().find(|response| response.sequence == 1).expect("the wait is answered");
     let Some(Answer::Refused(problem)) = &wait.answer else { panic!("{wait:?}") };
     assert_eq!((problem.code.as_str(), problem.reason.as_str()), ("LEASE_LOST", "session"));
+    let (_, figures) = doors.http.ask("GET /metrics", "", "").await;
+    assert!(figures.contains(r#"leasehold_bad_input_total{code="LEASE_LOST",field=""} 1"#), "{figures}");
     doors.calls.release(held("wanted", &grant.token)).await.expect("given back");
     let view = doors.calls.show(v1::ShowRequest { resource: "wanted".into(), min_position: 0 }).await;
     assert!(view.is_err() || view.is_ok_and(|view| view.into_inner().held == 0), "nobody holds it");
@@ -127,25 +133,30 @@ async fn a_hold_that_ran_out_is_not_confirmed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_tells_the_truth_up_to_the_maximum_hold_and_none_goes_beyond() {
-    let doors = open().await;
+    let mut doors = open().await;
     let terms = Some(v1::Terms { max_hold_ms: Some(700), ..Default::default() });
     let ask = v1::Acquire { terms, ttl_ms: Some(500), ..acquire("short", "w") };
     let mut calls = doors.calls.clone();
     let grant = calls.acquire(ask).await.expect("it is free").into_inner();
-    let until = std::time::Instant::now() + Duration::from_secs(60);
+    let (granted, until) = (std::time::Instant::now(), std::time::Instant::now() + Duration::from_secs(60));
     let problem = loop {
         let renew = v1::Renew { held: Some(held("short", &grant.token)), ttl_ms: None, progress: None };
+        let asked = granted.elapsed().as_millis() as u64;
         match calls.renew(renew).await {
             Ok(current) => {
                 let remaining = current.into_inner().remaining_ms;
                 assert!(remaining <= 500, "never more than the ttl: {remaining}");
+                // A millisecond more, because clocks are read in whole ones.
+                assert!(remaining + asked <= 701, "never beyond the maximum hold: {remaining} after {asked}");
                 assert!(std::time::Instant::now() < until, "held for ever");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Err(status) => break from_status(&status),
         }
     };
+    let text = doors.http.ask("GET /metrics", "", "").await.1;
     assert_eq!((problem.code.as_str(), problem.reason.as_str()), ("LEASE_LOST", "max_hold"));
+    assert!(text.contains(r#"leasehold_bad_input_total{code="LEASE_LOST",field=""} 1"#), "{text}");
     doors.running.stop().await;
 }
 
@@ -153,11 +164,13 @@ async fn a_renewal_tells_the_truth_up_to_the_maximum_hold_and_none_goes_beyond()
 async fn a_call_whose_time_is_over_has_no_effect() {
     let doors = open().await;
     let mut calls = doors.calls.clone();
+    let before = doors.state().await;
     let mut request = Request::new(acquire("never", "w"));
     // A digit more than this client counts itself: otherwise it gives up before the server has said anything.
     request.metadata_mut().insert("grpc-timeout", "000000000n".parse().expect("plain text"));
     let status = within(calls.acquire(request)).await.expect_err("no time at all");
-    assert_eq!(from_status(&status).code, "TIMEOUT", "{status:?}");
+    let expected = refused("TIMEOUT", "grpc-timeout", "nothing happened");
+    doors.check("no time at all", &from_status(&status), expected, &before).await;
     let show = v1::ShowRequest { resource: "never".into(), min_position: 0 };
     assert_eq!(from_status(&calls.show(show).await.expect_err("nobody took it")).code, "NOT_FOUND");
     doors.running.stop().await;

@@ -12,7 +12,7 @@ use leasehold_wire::v1;
 use leasehold_wire::v1::request::Ask;
 use leasehold_wire::v1::response::Answer;
 
-use crate::doors::{Stream, acquire, connect};
+use crate::doors::{Stream, acquire, connect, within};
 
 /// A journal that tells how large its largest batch was, and keeps nothing while it is held up.
 struct Measured<J> {
@@ -24,6 +24,41 @@ struct Measured<J> {
 struct Measures {
     largest: AtomicUsize,
     held_up: AtomicBool,
+    /// Whether a turn stands still because of that.
+    stands: AtomicBool,
+}
+
+impl Measures {
+    /// Holds up the next turn that has something to keep, and waits until one is: what is asked then gathers behind it.
+    async fn hold_up(&self, stream: &mut Stream) {
+        self.held_up.store(true, Ordering::SeqCst);
+        let ask = Some(Ask::Acquire(acquire("held/up", "")));
+        let requests = vec![v1::Request { sequence: HOLDS_UP, ask }];
+        stream.send(v1::ClientBatch { requests, lowest: 1, ..Default::default() });
+        let standing = async {
+            while !self.stands.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        within(standing).await;
+    }
+
+    fn go_on(&self) {
+        self.held_up.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The number of the request that holds a turn up.
+const HOLDS_UP: u64 = 1 << 20;
+
+/// Waits until so much waits for a turn.
+async fn until_gathered(running: &Running, much: usize) {
+    let gathering = async {
+        while running.api().inbox.waiting() < much {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(gathering).await;
 }
 
 struct MeasuredPlace(Arc<Measures>);
@@ -50,8 +85,10 @@ impl<J: Journal> Journal for Measured<J> {
 
     async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<Kept, Fault> {
         while self.place.held_up.load(Ordering::SeqCst) {
+            self.place.stands.store(true, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(1));
         }
+        self.place.stands.store(false, Ordering::SeqCst);
         self.place.largest.fetch_max(batch.len(), Ordering::Relaxed);
         self.inner.append(sequence, batch).await
     }
@@ -113,16 +150,15 @@ async fn much_asked_at_once_is_put_on_record_in_several_turns() {
         let ask = v1::delivery::Ask::Enqueue(v1::Enqueue { body, ..Default::default() });
         Ask::Delivery(v1::Delivery { queue: "q".into(), ask: Some(ask) })
     };
-    let all = {
-        measures.held_up.store(true, Ordering::SeqCst);
-        let told = streams.iter_mut().map(|stream| ask(stream, (0..120).map(|_| enqueue()).collect(), 4));
-        let mut all = Box::pin(futures::future::join_all(told));
-        // Everything is sent, and what the server takes gathers behind the first turn.
-        let gathering = tokio::time::timeout(Duration::from_secs(1), &mut all);
-        assert!(gathering.await.is_err(), "nothing is told while nothing is kept");
-        measures.held_up.store(false, Ordering::SeqCst);
-        all
-    };
+    let mut other = Stream::open(connect(running.address).await).await;
+    measures.hold_up(&mut other).await;
+    let told = streams.iter_mut().map(|stream| ask(stream, (0..120).map(|_| enqueue()).collect(), 4));
+    let mut all = Box::pin(futures::future::join_all(told));
+    // Twice what a turn puts on record gathers, counted in portions of 512 bytes; nothing is told while nothing is kept.
+    tokio::select! {
+        _ = &mut all => panic!("told before it was kept"),
+        () = until_gathered(&running, (8 << 20) / 512) => measures.go_on(),
+    }
     for answers in all.await {
         assert!(answers.iter().all(|answer| matches!(answer, Answer::Delivery(_))), "{:?}", answers[0]);
     }
@@ -150,14 +186,15 @@ async fn many_who_are_freed_at_once_are_granted_in_several_turns() {
         let asks = (0..EACH).map(wait).collect();
         assert!(ask(waiter, asks, 25).await.iter().all(|answer| matches!(answer, Answer::Waiting(_))));
     }
+    let mut other = Stream::open(connect(running.address).await).await;
+    measures.hold_up(&mut other).await;
     measures.largest.store(0, Ordering::Relaxed);
-    measures.held_up.store(true, Ordering::SeqCst);
     for holder in &holders {
         let close = v1::Request { sequence: 1_000, ask: Some(Ask::CloseSession(v1::CloseSession::default())) };
         holder.send(v1::ClientBatch { requests: vec![close], lowest: 1, ..Default::default() });
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    measures.held_up.store(false, Ordering::SeqCst);
+    until_gathered(&running, holders.len()).await;
+    measures.go_on();
     for waiter in &mut waiters {
         let mut granted = 0;
         while granted < EACH {

@@ -1,12 +1,18 @@
 //! A server that is asked to stop does what it has taken, tells it, and says goodbye; then nobody is connected.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use leasehold_server::driver::Stopped;
+use leasehold_server::journal::memory::Memory;
+use leasehold_server::journal::{Fault, Room};
+use leasehold_server::meter::Looked;
+use leasehold_server::server::{Settings, start};
 use leasehold_wire::v1::request::Ask;
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{from_status, v1};
 
-use crate::doors::{Http, Stream, acquire, connect, open, within};
+use crate::doors::{Http, Stream, acquire, connect, held, open, within};
 
 fn requests(from: u64, count: u64) -> v1::ClientBatch {
     let request = |sequence| {
@@ -66,14 +72,7 @@ async fn those_who_wait_or_watch_are_told_that_it_stops() {
     events.send(b"GET /v1/events HTTP/1.1\r\nhost: test\r\n\r\n").await.expect("it asks");
     let mut byte = [0; 1];
     events.read(&mut byte).await.expect("it watches");
-    while doors
-        .calls
-        .waiters(v1::WaitersRequest { resource: "r".into(), ..Default::default() })
-        .await
-        .is_ok_and(|list| list.into_inner().waiters.len() < 2)
-    {
-        tokio::task::yield_now().await;
-    }
+    doors.until_waiting("r", 2).await;
     let stopping = tokio::spawn(doors.running.stop());
     let goodbye = doors.stream.next().await.expect("a last word").goodbye.expect("a goodbye");
     assert_eq!(goodbye.code, "UNAVAILABLE");
@@ -102,6 +101,32 @@ async fn whoever_does_not_go_is_cut_and_the_server_stops_all_the_same() {
     tokio::time::timeout(Duration::from_secs(60), doors.running.stop()).await.expect("it does not wait for ever");
     assert_eq!(idle.rest().await, b"");
     half.rest().await;
+}
+
+/// Nothing that it has decided can be kept: it was told to nobody, and nobody waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_room_stops_when_it_is_asked_to() {
+    let journal = Memory::default();
+    let settings = Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Settings::default() };
+    let running = start(journal.clone(), settings).await.expect("a server on a free port starts");
+    let mut calls = connect(running.address).await;
+    let grant = calls.acquire(acquire("held", "w")).await.expect("it is free").into_inner();
+    let api = running.api().clone();
+    let status = api.look(|grantor| grantor.status()).await.expect("it serves");
+    let looked = Looked { status, progress_ms: None };
+    journal.set_room(Room::None);
+    let release = tokio::spawn(async move { calls.release(held("held", &grant.token)).await });
+    // The turn that ends it waits for room, and everybody with it.
+    let waits = async {
+        while api.meter.text(&looked).contains("\nleasehold_journal_full_total 0\n") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(waits).await;
+    let stopped = within(running.stop()).await;
+    assert_eq!(stopped, Stopped::Failed(Fault::Full));
+    let status = within(release).await.expect("no panic").expect_err("nothing is kept");
+    assert_eq!(from_status(&status).code, "INDETERMINATE", "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

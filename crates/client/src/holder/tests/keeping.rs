@@ -101,6 +101,45 @@ fn a_charter_that_raises_tokens_is_followed_and_watched() {
 }
 
 #[test]
+fn a_raised_token_whose_telling_was_lost_is_told_again_and_nothing_is_lost() {
+    let grantor = Grantor::new();
+    let charter = Charter { token_on_renewal: TokenOnRenewal::Rotate, ..Charter::default() };
+    grantor.set_charter("a", charter).expect("a sound charter");
+    let client = grantor.client("w1");
+    let guard = acquire(&client, "a").expect("it is free");
+    let mut newest = guard.token_number();
+    for _ in 0..5 {
+        grantor.deafen(&client);
+        // By now the grantor has raised the token and said so to nobody.
+        while grantor.unheard(&client) == 0 {
+            grantor.advance(Duration::from_millis(50));
+        }
+        grantor.partition(&client);
+        grantor.heal(&client);
+        grantor.advance(Duration::from_millis(500));
+        assert!(guard.state() == State::Held && guard.token_number() > newest, "{:?}", guard.state());
+        newest = guard.token_number();
+        block_on(guard.put("k", b"v")).expect("under the newest token");
+    }
+}
+
+#[test]
+fn a_write_that_shows_a_token_while_it_is_raised_is_shown_the_new_one() {
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let guard = acquire(&client, "a").expect("it is free");
+    let (put, rotated) = (guard.put("k", b"v"), guard.rotate());
+    let (mut put, mut rotated) = (Box::pin(put), Box::pin(rotated));
+    let mut context = Context::from_waker(Waker::noop());
+    grantor.pause(&client);
+    assert!(rotated.as_mut().poll(&mut context).is_pending() && put.as_mut().poll(&mut context).is_pending());
+    grantor.resume(&client);
+    let token = block_on(rotated).expect("it is current");
+    assert_eq!(block_on(put).expect("under the token that was raised before it"), 1);
+    assert_eq!(token, guard.token());
+}
+
+#[test]
 fn an_unknown_outcome_is_an_answer_and_is_resolved_under_the_same_id() {
     let grantor = Grantor::new();
     let client = grantor.client("w1");

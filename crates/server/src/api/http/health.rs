@@ -7,6 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::api::Api;
+use crate::meter::Looked;
 
 /// `GET /healthz`: the process answers.
 pub async fn alive() -> &'static str {
@@ -23,10 +24,10 @@ pub async fn ready(State(api): State<Api>) -> Response {
 
 /// `GET /metrics`.
 pub async fn metrics(State(api): State<Api>) -> Response {
-    match api.look(|grantor| grantor.status()).await {
-        Ok(status) => {
+    match api.look(Looked::at).await {
+        Ok(looked) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], api.meter.text(&status)).into_response()
+            ([(header::CONTENT_TYPE, kind)], api.meter.text(&looked)).into_response()
         }
         Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem.message).into_response(),
     }

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use super::heard::Question;
 use super::told::{At, Problem, Told};
 use crate::api::Api;
+use crate::api::looks::not_a_name;
 
 /// Which resources, and from where on.
 #[derive(Deserialize)]
@@ -167,7 +168,7 @@ pub async fn events(
     State(api): State<Api>,
     Question(watched): Question<Watched>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let events = api.watch(watched.prefix).map(|seen| {
+    let events = api.watch(watched.prefix).map_err(not_a_name)?.map(|seen| {
         let seen = match seen {
             Ok(seen) => seen,
             Err(missed) => {

@@ -23,7 +23,7 @@ pub async fn backup(State(api): State<Api>, _: Question<Nothing>) -> Result<Resp
         (header::CONTENT_LENGTH, about.total().to_string()),
         (header::CONTENT_DISPOSITION, named),
     ];
-    let body = Body::from_stream(pieces.map(Ok::<_, std::convert::Infallible>));
+    let body = Body::from_stream(pieces.map(|piece| piece.map_err(|problem| std::io::Error::other(problem.message))));
     Ok((headers, body).into_response())
 }
 

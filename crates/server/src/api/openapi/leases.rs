@@ -50,7 +50,7 @@ pub fn describe(document: &mut Document) {
     let acquire = on("acquireLease", "Take a lease")
         .about(
             "With `wait` the answer comes when it is granted or the wait is over: a long poll. Without a session both \
-             `holder` and `ttl` are needed.",
+             `holder` and `ttl` are needed. Under a key the wait, and what it is granted, belong to the key's session.",
         )
         .takes::<AcquireBody>(true, json!({ "holder": "worker-1", "ttl": "30s", "wait": "5s" }))
         .tells::<GrantBody>("Granted, and durable", grant)
