@@ -138,7 +138,7 @@ impl Lock {
         }
         let read = |given| match given {
             Given::Guards(mut guards) => guards.pop().ok_or_else(|| Error::garbled("a grant of nothing")),
-            Given::Answer(_) => Err(Error::garbled("another answer than a grant")),
+            _ => Err(Error::garbled("another answer than a grant")),
         };
         self.ask(read).await?.outcome().await
     }
@@ -148,7 +148,7 @@ impl Lock {
     pub async fn acquire_all(&self) -> Result<Vec<Guard>, Failure<Vec<Guard>>> {
         let read = |given| match given {
             Given::Guards(guards) => Ok(guards),
-            Given::Answer(_) => Err(Error::garbled("another answer than a grant")),
+            _ => Err(Error::garbled("another answer than a grant")),
         };
         self.ask(read).await?.outcome().await
     }
@@ -221,11 +221,11 @@ impl Lock {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn within(field: &str, given: Duration, least: u64, most: u64) -> Result<u64, Error> {
+pub(crate) fn within(field: &str, given: Duration, least: u64, most: u64) -> Result<u64, Error> {
     let ms = millis(given);
     if (least..=most).contains(&ms) {
         Ok(ms)

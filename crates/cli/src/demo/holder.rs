@@ -192,7 +192,7 @@ fn say(said: &Said) {
 
 fn told(failure: &Failure) -> String {
     match failure {
-        Failure::Coded(error) => error.to_string(),
+        Failure::Coded(error) | Failure::Ending(error, _) => error.to_string(),
         Failure::Other(why) => why.clone(),
     }
 }

@@ -21,7 +21,7 @@ impl Alive {
         self.0.store(until.0, Ordering::Release);
     }
 
-    fn get(&self) -> Instant {
+    pub(crate) fn get(&self) -> Instant {
         Instant(self.0.load(Ordering::Acquire))
     }
 }

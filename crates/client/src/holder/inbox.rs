@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use leasehold_core::command::{Answer, Style};
 use leasehold_core::holder::Timing;
 use leasehold_core::lease::Access;
+use leasehold_core::time::Instant;
+use leasehold_wire::v1::request::Ask as Message;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::Handle;
 use super::cell::Cell;
 use super::reply::Reply;
+use super::saying::{Listen, Spoken};
 use crate::Guard;
 
 /// Requests of one client that may be without an answer, waits among them; whoever asks for more waits for room.
@@ -21,6 +24,8 @@ pub(crate) const OPEN: usize = 1 << 14;
 pub(crate) enum Given {
     /// The leases, in the order they were asked for.
     Guards(Vec<Guard>),
+    /// An answer that was given in the session, beside its leases.
+    Spoken(Box<Spoken>),
     /// Any other answer.
     Answer(Answer),
 }
@@ -32,6 +37,14 @@ pub(crate) enum Ask {
     Acquire { by: By, wanted: Box<Wanted>, handle: Weak<Handle> },
     /// Ask the grantor about a lease that is held.
     Call { by: By, cell: Arc<Cell>, what: Call },
+    /// Ask the grantor something in the session that is about none of its leases.
+    Say { by: By, message: Box<Message>, handle: Weak<Handle> },
+    /// The same, and nobody waits for the answer.
+    Tell(Box<Message>),
+    /// Somebody wants to hear what the session is told.
+    Listen(Weak<dyn Listen>),
+    /// Somebody sleeps until then.
+    Alarm { at: Instant, tell: Reply<Given> },
     /// Give a lease back; a guard that was dropped waits for no answer.
     Release { key: u64, cell: Arc<Cell>, tell: Option<Reply<Given>> },
     /// There is progress to show.
@@ -57,6 +70,7 @@ pub(crate) struct By {
 pub(crate) enum Call {
     Confirm,
     Rotate,
+    Pin { at: u64 },
     Put { key: String, bytes: Option<Vec<u8>>, expect: Option<u64> },
     HandOff { to: Option<String>, style: Option<Style>, drain_ms: Option<u64> },
 }
@@ -124,6 +138,11 @@ impl Inbox {
         if first {
             self.arrived.notify_one();
         }
+    }
+
+    /// Whether the thread has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.lock().over
     }
 
     pub(super) fn close(&self) {

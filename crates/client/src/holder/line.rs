@@ -1,7 +1,7 @@
 //! The holder's state between two things that happen: what is asked, what is heard, what time brings. It does no I/O.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::command::{Answer, Event};
@@ -11,11 +11,13 @@ use leasehold_wire::RENEWALS;
 use leasehold_wire::v1::request::Ask as Message;
 
 use super::actors::Actors;
+use super::alarms::Alarms;
 use super::chance::Chance;
 use super::inbox::{Ask, Given};
 use super::leases::{Leases, Turned};
 use super::reply::Reply;
 use super::requests::{Pending, Purpose, Renewing, Requests};
+use super::saying::Listen;
 use super::session::Session;
 use crate::stream::{Batch, Heard, RenewedBatch};
 use crate::{Client, Error, Meter};
@@ -45,6 +47,8 @@ pub(super) struct Line {
     pub requests: Requests,
     pub leases: Leases,
     pub actors: Actors,
+    alarms: Alarms,
+    pub listeners: Vec<Weak<dyn Listen>>,
     /// Renewals under way, by the number of their batch.
     renewing: BTreeMap<u64, (Instant, Vec<Renewing>)>,
     next_renewal: u64,
@@ -77,6 +81,8 @@ impl Line {
             requests: Requests::default(),
             leases: Leases::default(),
             actors: Actors::default(),
+            alarms: Alarms::default(),
+            listeners: Vec::new(),
             renewing: BTreeMap::new(),
             next_renewal: 0,
             asked_since: None,
@@ -96,6 +102,10 @@ impl Line {
         match ask {
             Ask::Acquire { by, wanted, handle } => self.acquire(now, by, *wanted, handle),
             Ask::Call { by, cell, what } => self.call(now, by, &cell, what),
+            Ask::Say { by, message, handle } => self.say(now, by, *message, handle),
+            Ask::Tell(message) => self.ask(now, 0, *message, Purpose::Tell),
+            Ask::Listen(listener) => self.listeners.push(listener),
+            Ask::Alarm { at, tell } => self.alarms.set(at, tell),
             Ask::Release { key, cell, tell } => self.release(now, key, &cell, tell),
             Ask::Progress { cell } => {
                 if let Some(kept) = self.leases.of(&cell) {
@@ -118,6 +128,7 @@ impl Line {
     pub(super) fn turn(&mut self, now: Instant) {
         self.chance.another_round();
         self.attend_session(now);
+        self.alarms.ring(now);
         while let Some(bucket) = self.leases.timers.due(now) {
             for entry in &bucket {
                 if self.leases.counts(*entry) {
@@ -246,7 +257,7 @@ impl Line {
                 return;
             }
             // The others are for recipes and for people.
-            _ => return,
+            other => return self.tell_listeners(&other),
         };
         let Some(place) = self.leases.place_of(lease) else {
             return;
@@ -338,7 +349,8 @@ impl Line {
         let connect = (!self.connected && !connecting && self.needs_stream()).then_some(self.connect_at);
         let look = (!self.requests.is_empty() || self.leases.count > 0).then_some(self.look_at);
         let session = self.session.as_ref().map(|session| session.due);
-        let all = [self.leases.timers.next(), self.deaf_at(), self.closing, session, connect, look];
+        let alarm = self.alarms.next();
+        let all = [self.leases.timers.next(), self.deaf_at(), self.closing, session, connect, look, alarm];
         all.into_iter().flatten().min().unwrap_or(Instant(u64::MAX))
     }
 

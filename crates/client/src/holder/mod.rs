@@ -2,6 +2,7 @@
 //! loses nothing.
 
 mod actors;
+mod alarms;
 mod asking;
 mod cell;
 mod chance;
@@ -13,20 +14,22 @@ mod leases;
 mod line;
 mod reply;
 mod requests;
+mod saying;
 mod session;
 #[cfg(test)]
 mod tests;
 mod timers;
 
-pub(crate) use cell::{Cell, View};
+pub(crate) use cell::{Alive, Cell, View};
 pub(crate) use inbox::{Ask, Call, Given, Wanted};
 pub(crate) use reply::{Said, Told, reply};
+pub(crate) use saying::{Listen, Spoken, Undo};
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::holder::Timing;
+use leasehold_core::holder::{RateError, Timing};
 use leasehold_core::name::HolderName;
 
 use crate::clock::Clock;
@@ -44,6 +47,9 @@ use reply::{Reply, gone};
 pub(crate) struct Handle {
     inbox: Arc<Inbox>,
     pub(crate) clock: Clock,
+    pub(crate) rate: RateError,
+    /// Who holds, for people to read.
+    pub(crate) holder: String,
 }
 
 impl Handle {
@@ -55,6 +61,7 @@ impl Handle {
         let holder = options.holder.clone().unwrap_or_else(|| format!("process-{}", std::process::id()));
         checked(HolderName::parse(&holder))?;
         let patience_ms = u64::try_from(options.request.as_millis()).unwrap_or(u64::MAX);
+        let name = holder.clone();
         let settings = Settings { holder, timing, patience_ms, rate: options.rate_error };
         // Of its own, so that no connection depends on the caller's event loop; and no call outlasts a session.
         let most = Duration::from_millis(ttl_ms / 4);
@@ -82,7 +89,7 @@ impl Handle {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
         let work = move || runtime.block_on(drive::drive(line, time, theirs));
         std::thread::Builder::new().name("leasehold".into()).spawn(work).map_err(unable)?;
-        Ok(Arc::new(Self { inbox, clock }))
+        Ok(Arc::new(Self { inbox, clock, rate: options.rate_error, holder: name }))
     }
 
     pub(crate) fn put(&self, ask: Ask) {
@@ -104,6 +111,11 @@ impl Handle {
         let key = self.inbox.key();
         self.inbox.put(ask(By { key, tell, _room: room }, Arc::downgrade(self)));
         Ok(Asked { handle: self.clone(), key, told, read, settled: false })
+    }
+
+    /// An error once the thread has ended: nobody sleeps or asks here any more.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.inbox.is_over() { Err(gone()) } else { Ok(()) }
     }
 
     /// Ends the session and the thread.

@@ -45,6 +45,8 @@ pub(super) struct Pending {
 pub(super) enum Purpose {
     Acquire(Box<Acquiring>),
     Call { by: By, place: u32, life: u32 },
+    Say { by: By, handle: Weak<Handle> },
+    Tell,
     Release { tell: Option<Reply<Given>>, resource: Box<str> },
     Cancel,
     Renew(Renewing),

@@ -162,18 +162,20 @@ impl Line {
                 Purpose::Call { by, .. } => {
                     by.tell.done(Err(Error::indeterminate("the session ended before the answer came", None)));
                 }
+                Purpose::Say { .. } => self.said_in_vain(pending, true),
                 Purpose::Release { tell: who, .. } => tell(who, Err(over)),
                 Purpose::Close(who) => self.closed(who),
-                Purpose::Cancel | Purpose::Renew(_) | Purpose::Session(..) | Purpose::Reconcile => {}
+                Purpose::Tell | Purpose::Cancel | Purpose::Renew(_) | Purpose::Session(..) | Purpose::Reconcile => {}
             }
         }
         for pending in unsent {
             match pending.purpose {
                 Purpose::Acquire(_) => self.requests.put(pending),
+                Purpose::Say { .. } => self.said_in_vain(pending, false),
                 Purpose::Call { by, .. } => by.tell.done(Err(lost(Loss::Ended(Reason::Session)))),
                 Purpose::Release { tell: who, .. } => tell(who, Err(lost(Loss::Ended(Reason::Session)))),
                 Purpose::Close(who) => self.closed(who),
-                Purpose::Cancel | Purpose::Renew(_) | Purpose::Session(..) | Purpose::Reconcile => {}
+                Purpose::Tell | Purpose::Cancel | Purpose::Renew(_) | Purpose::Session(..) | Purpose::Reconcile => {}
             }
         }
         self.stop_all();
