@@ -32,6 +32,16 @@ impl Everywhere {
         self.addr.as_deref()
     }
 
+    /// The servers, or where one is expected.
+    pub fn addr_or_default(&self) -> &str {
+        self.addr().unwrap_or(DEFAULT_ADDR)
+    }
+
+    /// The same, checked.
+    pub fn endpoints(&self) -> Result<Endpoints, Error> {
+        Endpoints::parse(self.addr_or_default())
+    }
+
     /// Asks the servers something.
     pub fn ask<T>(&self, work: impl AsyncFnOnce(Client) -> Result<T, Error>) -> Result<T, Failure> {
         self.run(async |client| work(client).await.map_err(Failure::from))
@@ -39,7 +49,7 @@ impl Everywhere {
 
     /// The same, for what can fail in other ways too.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> Result<T, Failure>) -> Result<T, Failure> {
-        let endpoints = Endpoints::parse(self.addr().unwrap_or(DEFAULT_ADDR))?;
+        let endpoints = self.endpoints()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::Other(format!("cannot start: {error}")))?;
         runtime.block_on(async { work(Client::connect(endpoints)).await })

@@ -7,6 +7,7 @@ mod charter;
 mod completions;
 mod config;
 mod connection;
+mod demo;
 mod draft;
 mod file;
 mod hold;
@@ -16,6 +17,7 @@ mod operate;
 mod page;
 mod past;
 mod restore;
+mod run;
 mod serve;
 mod status;
 mod table;
@@ -53,6 +55,9 @@ enum Command {
     Acquire(acquire::Args),
     Renew(hold::Renew),
     Release(hold::Release),
+    Run(run::Args),
+    Elect(run::Elect),
+    Progress(run::Progress),
     Check(hold::Check),
     Handoff(operate::Handoff),
     Revoke(operate::Revoke),
@@ -71,6 +76,7 @@ enum Command {
     Backup(backup::Args),
     Restore(restore::Args),
     Bench(bench::Args),
+    Demo(demo::Args),
     Config(config::Args),
     Token(token::Args),
     Trail(trail::Args),
@@ -78,6 +84,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = run::behind_the_scenes().or_else(demo::behind_the_scenes) {
+        return ended;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return told::misused(&error),
@@ -88,6 +97,9 @@ fn main() -> ExitCode {
         Command::Acquire(args) => acquire::run(args, ask),
         Command::Renew(args) => hold::renew(args, ask),
         Command::Release(args) => hold::release(args, ask),
+        Command::Run(args) => run::run(args, ask),
+        Command::Elect(args) => run::elect(args, ask),
+        Command::Progress(args) => run::progress(args, ask),
         Command::Check(args) => hold::check(args, ask),
         Command::Handoff(args) => operate::handoff(args, ask),
         Command::Revoke(args) => operate::revoke(args, ask),
@@ -106,6 +118,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::run(args, ask),
         Command::Restore(args) => restore::run(args, ask),
         Command::Bench(args) => bench::run(args, ask),
+        Command::Demo(args) => demo::run(args, ask),
         Command::Config(args) => config::run(args, ask),
         Command::Token(args) => token::run(args, json),
         Command::Trail(args) => trail::run(args, ask),

@@ -35,7 +35,7 @@ fn page() -> String {
     page
 }
 
-const EXITS: [(u8, &str); 11] = [
+const EXITS: [(u8, &str); 14] = [
     (0, "done"),
     (1, "another error"),
     (2, "wrong usage, or a field that holds what it may not"),
@@ -44,9 +44,12 @@ const EXITS: [(u8, &str); 11] = [
     (5, "no server answers, or the outcome is unknown"),
     (6, "not allowed"),
     (7, "a limit is reached"),
-    (8, "a question of a charter is left open"),
+    (8, "a question of a charter is left open, or a demonstration failed"),
     (65, "stored data is damaged"),
     (78, "the configuration says what it may not"),
+    (126, "`run` and `elect`: the command was found and cannot be run"),
+    (127, "`run` and `elect`: the command was not found"),
+    (128, "`run`: 128 + n, signal n ended the command; otherwise `run` ends with the command's own code"),
 ];
 
 fn tell(command: &mut Command, page: &mut String) {

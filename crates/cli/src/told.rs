@@ -22,6 +22,11 @@ impl Answer {
     /// The answer has been written already.
     pub const WRITTEN: Self = Self { text: None, note: None, exit: 0 };
 
+    /// Somebody else has answered, and how that ended is passed on.
+    pub const fn ended(exit: u8) -> Self {
+        Self { exit, ..Self::WRITTEN }
+    }
+
     /// An answer that is not what was hoped for.
     pub fn but(text: String, note: String, exit: u8) -> Self {
         Self { text: Some(text), note: Some(note), exit }
@@ -44,6 +49,8 @@ impl From<String> for Answer {
 pub enum Failure {
     /// With a stable code.
     Coded(Error),
+    /// The same, with an exit code that the caller chose.
+    Ending(Error, u8),
     /// Without one.
     Other(String),
 }
@@ -89,11 +96,13 @@ pub fn finish(outcome: Outcome, in_json: bool) -> ExitCode {
 }
 
 fn failed(failure: &Failure, in_json: bool) -> ExitCode {
+    let coded = |error: &Error, exit| {
+        complain(&if in_json { json(&error.body()) } else { format!("leasehold: {error}") });
+        ExitCode::from(exit)
+    };
     match failure {
-        Failure::Coded(error) => {
-            complain(&if in_json { json(&error.body()) } else { format!("leasehold: {error}") });
-            ExitCode::from(error.exit())
-        }
+        Failure::Coded(error) => coded(error, error.exit()),
+        Failure::Ending(error, exit) => coded(error, *exit),
         Failure::Other(why) => {
             complain(&if in_json { json(&serde_json::json!({ "detail": why })) } else { format!("leasehold: {why}") });
             ExitCode::from(EXIT_OTHER)

@@ -35,7 +35,7 @@ fn everything_is_measured_told_in_one_document_and_cleaned_up() {
     // A storm is measured five times, each beside an idle time.
     let all = std::env::var("LEASEHOLD_DEPTH").as_deref() != Ok("quick");
     if !all {
-        bench.args(["fsync", "acquire", "renew", "handoff", "held"]);
+        bench.args(["fsync", "acquire", "renew", "handoff", "run", "held"]);
     }
     let body = run(&mut bench).ok().json();
     let rows = body["rows"].as_array().expect("a list of rows");
@@ -51,6 +51,7 @@ fn everything_is_measured_told_in_one_document_and_cleaned_up() {
         "renew in batches of 1000",
         "renew in batches of 8000",
         "release to the next holder",
+        "a command killed under `run`",
     ] {
         assert!(figure(begins, "per_second") > 0.0, "{begins}");
         assert!(figure(begins, "p50_ms") <= figure(begins, "p99_ms"), "{begins}");

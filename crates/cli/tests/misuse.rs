@@ -179,9 +179,10 @@ fn a_reader_that_went_away_is_no_failure() {
 fn shells_can_complete_every_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = run(&mut leasehold(&["completions", shell])).ok().out;
-        for command in ["acquire", "held-by", "charter", "completions"] {
+        for command in ["acquire", "held-by", "charter", "run", "elect", "progress", "completions"] {
             assert!(script.contains(command), "{shell} does not complete {command}");
         }
+        assert!(!script.contains("__mind") && !script.contains("__start"), "{shell} completes what nobody types");
     }
     usage(&["completions", "cmd"]);
 }

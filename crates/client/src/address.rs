@@ -75,6 +75,12 @@ impl Endpoints {
         Ok(Self(addresses))
     }
 
+    /// No server: for a grantor in this process.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) const fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// The servers; at least one.
     pub fn all(&self) -> &[Address] {
         &self.0

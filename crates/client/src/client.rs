@@ -1,14 +1,18 @@
 //! The client: which servers it knows, how long it is patient, and what it tells them beside each request.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use leasehold_core::holder::RateError;
 use leasehold_core::token::Token;
 use leasehold_wire::headers::Key;
 use tonic::transport::Channel;
 
-use crate::{Address, Endpoints, Error};
+use crate::holder::Handle;
+use crate::stream::Link;
+use crate::{Address, Endpoints, Error, Meter};
 
 /// How patient a client is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,11 +23,24 @@ pub struct Options {
     pub request: Duration,
     /// For a broken watch to be made again.
     pub rejoin: Duration,
+    /// Who holds, for people to read; absent: the process by its number.
+    pub holder: Option<String>,
+    /// How long the session lives without being heard. Everything that is held ends with it, so no lease lasts longer.
+    pub session: Duration,
+    /// How much faster or slower than real time any clock may run.
+    pub rate_error: RateError,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(3), request: Duration::from_secs(10), rejoin: Duration::from_secs(30) }
+        Self {
+            connect: Duration::from_secs(3),
+            request: Duration::from_secs(10),
+            rejoin: Duration::from_secs(30),
+            holder: None,
+            session: Duration::from_secs(30),
+            rate_error: RateError::default(),
+        }
     }
 }
 
@@ -34,11 +51,22 @@ pub struct Client {
     pub(crate) key: Option<Key>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) endpoints: Endpoints,
     pub(crate) options: Options,
+    pub(crate) link: Link,
+    pub(crate) meter: OnceLock<Arc<dyn Meter>>,
+    holder: Mutex<Option<Arc<Handle>>>,
     state: Mutex<State>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("endpoints", &self.endpoints)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a client learns.
@@ -59,7 +87,43 @@ impl Client {
 
     /// A client for these servers.
     pub fn with(endpoints: Endpoints, options: Options) -> Self {
-        Self { shared: Arc::new(Shared { endpoints, options, state: Mutex::default() }), key: None }
+        Self::linked(endpoints, options, Link::Wire)
+    }
+
+    pub(crate) fn linked(endpoints: Endpoints, options: Options, link: Link) -> Self {
+        let (meter, holder, state) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { endpoints, options, link, meter, holder, state }), key: None }
+    }
+
+    /// The same servers over connections of its own.
+    pub(crate) fn apart(&self, options: Options) -> Self {
+        Self::linked(self.shared.endpoints.clone(), options, self.shared.link.clone())
+    }
+
+    /// Counts what happens to this client's leases. The first meter stays; set it before the first lease.
+    pub fn metered(self, meter: Arc<dyn Meter>) -> Self {
+        // A second one is not taken, as said.
+        let _ = self.shared.meter.set(meter);
+        self
+    }
+
+    /// The thread that holds for this client and its clones; started when it is first needed.
+    pub(crate) fn handle(&self) -> Result<Arc<Handle>, Error> {
+        let mut holder = self.shared.holder.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match &*holder {
+            Some(handle) => Ok(handle.clone()),
+            None => Ok(holder.insert(Handle::start(self)?).clone()),
+        }
+    }
+
+    /// Gives everything back and ends the session: what is held ends in one step. A client that is only dropped does the
+    /// same without waiting for it. Whatever is asked of its leases later is refused; a new lock opens a new session.
+    pub async fn close(&self) -> Result<(), Error> {
+        let holder = self.shared.holder.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        match holder {
+            Some(handle) => handle.close().await,
+            None => Ok(()),
+        }
     }
 
     /// The same client, whose next change is recognised if it comes again: under this key it happens once (L11). A key

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use leasehold_core::lease::Reason;
-use leasehold_core::refusal::Refusal;
+use leasehold_core::refusal::{Refusal, What};
 use leasehold_wire::json::ProblemBody;
 use leasehold_wire::{Code, problem, v1};
 use serde_json::Value;
@@ -96,6 +96,13 @@ impl Error {
         self
     }
 
+    /// A field that holds what it may not.
+    pub(crate) fn invalid(field: &str, reason: impl fmt::Display) -> Self {
+        let reason = reason.to_string();
+        let told = v1::Problem::of(Code::InvalidArgument, format!("{field}: {reason}"));
+        Self(Box::new(v1::Problem { field: field.into(), reason, ..told }))
+    }
+
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         let told = v1::Problem::of(Code::Unavailable, message);
         Self(Box::new(v1::Problem { next_step: "Start a server, or name another with --addr.".into(), ..told }))
@@ -114,6 +121,12 @@ impl Error {
     /// An answer that no server of this version gives.
     pub(crate) fn garbled(why: impl fmt::Display) -> Self {
         Self::new(Code::FrameError, format!("the server's answer makes no sense: {why}"))
+    }
+
+    /// Whether the session is over, or was never this server's.
+    pub(crate) fn session_over(&self) -> bool {
+        self.lost() == Some(Reason::Session)
+            || (self.code() == Some(Code::NotFound) && self.0.about == What::Session.word())
     }
 
     pub(crate) fn leader(&self) -> Option<&str> {

@@ -1,20 +1,19 @@
 //! What a program holds a lease with.
 //!
-//! Today this is the connection: one [`Client`] over several servers, every single call of the service, and one [`Error`]
-//! for everything that goes wrong. The guard, its renewals and the recipes will stand on it. When to renew and until when
-//! a holder may think it holds is decided in [`leasehold_core`] already, so that the simulator will run the very rules
-//! that programs run.
+//! A [`Client`] reaches several servers. [`Client::lock`] asks for a lease and gives a [`Guard`], which is renewed from a
+//! thread of its own, knows by its own clock until when it may act, and gives the lease back when it is dropped. When to
+//! renew and until when to believe is decided in [`leasehold_core::holder`]. Single calls, without a guard, are there too.
 //!
 //! ```no_run
-//! use leasehold::{Client, Endpoints, Held};
-//! use leasehold_core::command::Acquire;
+//! use std::time::Duration;
+//! use leasehold::{Client, Endpoints};
 //!
+//! # async fn write(_token: &str) {}
 //! # async fn example() -> Result<(), leasehold::Error> {
 //! let client = Client::connect(Endpoints::parse("127.0.0.1:7421")?);
-//! let granted = client.acquire(&Acquire::exclusive("jobs/settle", "worker-1", 30_000)).await?;
-//! let held = Held::of("jobs/settle", granted.token());
-//! client.renew(&held, None, None).await?;
-//! client.release(&held).await?;
+//! let guard = client.lock("jobs/settle").wait(Duration::from_secs(60)).acquire().await?;
+//! // Every write shows the token; the work is dropped if the lease cannot be kept.
+//! guard.run(|hold| async move { write(&hold.token()).await }).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -23,15 +22,26 @@
 
 mod address;
 mod backup;
+pub mod blocking;
 mod charter;
 mod client;
+mod clock;
 mod error;
+mod failure;
+mod guard;
+mod hold;
+mod holder;
 mod lease;
+mod lock;
 mod look;
+mod meter;
 mod operate;
+pub mod recipes;
 mod route;
 mod session;
 pub mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod trail;
 mod watch;
 
@@ -39,12 +49,19 @@ pub use address::{Address, Endpoints};
 pub use backup::Copying;
 pub use client::{Client, Options};
 pub use error::Error;
+pub use failure::{Failure, Unresolved};
+pub use guard::{Guard, Stopped};
+pub use hold::{HandOver, Hold, Sight, State, Watching};
 pub use lease::{Granted, Held, Renewed};
+pub use lock::Lock;
 pub use look::Listing;
+pub use meter::Meter;
 pub use session::Opened;
 pub use trail::{Exporting, Trail, Wanted};
 pub use watch::{Happened, Watch, Watched};
 
+/// Until when a holder may act, what ends its lease, what follows, and the order in which a successor begins.
+pub use leasehold_core::holder::{Claim, Deadline, Loss, MayWrite, MustRead, NextStep, RateError};
 /// The code of an error.
 pub use leasehold_wire::Code;
 /// The stable codes, what each means, and what a command line ends with.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::command::{Known, SessionGrant};
 use leasehold_core::ids::SessionId;
 use leasehold_wire::json::SessionBody;
-use leasehold_wire::{session_bits, session_id, v1};
+use leasehold_wire::{Issuer, session_bits, session_id, v1};
 
 use crate::lease::To;
 use crate::route::Nature;
@@ -29,6 +29,17 @@ impl Opened {
     /// The 32 bytes to come back with.
     pub fn secret(&self) -> &[u8] {
         &self.0.secret
+    }
+
+    /// Who answers here, as tokens name it.
+    pub(crate) fn issuer(&self) -> Result<Issuer, Error> {
+        let cluster = self.0.cluster.parse().map_err(Error::garbled)?;
+        Ok(Issuer { cluster, incarnation: self.0.incarnation.parse().map_err(Error::garbled)? })
+    }
+
+    /// How long a renewal lasts, and how long it lives unless renewed.
+    pub(crate) const fn lasts(&self) -> (u64, u64) {
+        (self.0.ttl_ms, self.0.remaining_ms)
     }
 
     /// The session as the HTTP interface tells it.

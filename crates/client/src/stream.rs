@@ -17,13 +17,37 @@ use crate::{Client, Error};
 /// Batches that may lie between the caller and the connection.
 const UNSENT: usize = 256;
 
+/// How a client reaches its grantor.
+#[derive(Clone, Debug)]
+pub(crate) enum Link {
+    /// Over the network.
+    Wire,
+    /// In this process, for tests.
+    #[cfg(any(test, feature = "testing"))]
+    Memory(std::sync::Arc<crate::testing::Door>),
+}
+
 /// The half that asks. Dropping it ends the stream; the session lives on until its deadline.
 #[derive(Clone, Debug)]
-pub struct Asking(mpsc::Sender<v1::ClientBatch>);
+pub struct Asking(Out);
+
+#[derive(Clone, Debug)]
+enum Out {
+    Wire(mpsc::Sender<v1::ClientBatch>),
+    #[cfg(any(test, feature = "testing"))]
+    Memory(std::sync::Arc<crate::testing::Connection>),
+}
 
 /// The half that hears.
 #[derive(Debug)]
-pub struct Hearing(Streaming<v1::ServerBatch>);
+pub struct Hearing(In);
+
+#[derive(Debug)]
+enum In {
+    Wire(Box<Streaming<v1::ServerBatch>>),
+    #[cfg(any(test, feature = "testing"))]
+    Memory(mpsc::UnboundedReceiver<v1::ServerBatch>),
+}
 
 /// Who comes back, and with what.
 #[derive(Clone, Copy)]
@@ -52,6 +76,15 @@ impl Batch {
             self.0.requests.push(v1::Request { sequence, ask });
         }
         known
+    }
+
+    /// The client waits for answers from this sequence on.
+    pub(crate) fn lowest(&mut self, lowest: u64) {
+        self.0.lowest = lowest;
+    }
+
+    pub(crate) fn push(&mut self, request: v1::Request) {
+        self.0.requests.push(request);
     }
 
     /// Adds renewals, answered together under one sequence.
@@ -104,6 +137,11 @@ impl Client {
             None => v1::hello::How::Open(v1::OpenSession { holder: holder.into(), ttl_ms, waits_only: false }),
         };
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        #[cfg(any(test, feature = "testing"))]
+        if let Link::Memory(door) = &self.shared.link {
+            let (welcome, connection, hearing) = door.open(how)?;
+            return Ok((Opened::of(welcome), Asking(Out::Memory(connection)), Hearing(In::Memory(hearing))));
+        }
         let hello = v1::Hello {
             protocol: PROTOCOL,
             how: Some(how),
@@ -127,7 +165,7 @@ impl Client {
         let (out, mut hearing) = self.call(Nature::Again, std::time::Duration::ZERO, hello, send).await?;
         match hearing.message().await {
             Ok(Some(v1::ServerBatch { welcome: Some(welcome), .. })) => {
-                Ok((Opened::of(welcome), Asking(out), Hearing(hearing)))
+                Ok((Opened::of(welcome), Asking(Out::Wire(out)), Hearing(In::Wire(Box::new(hearing)))))
             }
             Ok(_) => Err(Error::unavailable("the stream ended before its welcome".to_owned())),
             Err(status) => Err(Error::from(leasehold_wire::from_status(&status))),
@@ -139,14 +177,32 @@ impl Asking {
     /// Sends a batch. An error means that the stream is over: what was asked on it may have happened.
     pub async fn send(&self, batch: Batch) -> Result<(), Error> {
         let over = || Error::unavailable("the stream is over; come back to the session".to_owned());
-        self.0.send(batch.0).await.map_err(|_| over())
+        match &self.0 {
+            Out::Wire(out) => out.send(batch.0).await.map_err(|_| over()),
+            #[cfg(any(test, feature = "testing"))]
+            Out::Memory(connection) => connection.take(batch.0),
+        }
+    }
+
+    /// Whether a batch can be sent without waiting.
+    pub(crate) fn has_room(&self) -> bool {
+        match &self.0 {
+            Out::Wire(out) => out.capacity() > 0,
+            #[cfg(any(test, feature = "testing"))]
+            Out::Memory(_) => true,
+        }
     }
 }
 
 impl Hearing {
     /// The next batch. An error means that the stream is over: what was asked on it may have happened.
     pub async fn next(&mut self) -> Result<Heard, Error> {
-        let batch = match self.0.message().await {
+        let message = match &mut self.0 {
+            In::Wire(hearing) => hearing.message().await,
+            #[cfg(any(test, feature = "testing"))]
+            In::Memory(hearing) => Ok(hearing.recv().await),
+        };
+        let batch = match message {
             Ok(Some(batch)) => batch,
             Ok(None) => return Err(Error::unavailable("the server ended the stream".to_owned())),
             Err(status) => return Err(Error::from(leasehold_wire::from_status(&status))),

@@ -23,8 +23,9 @@ pub const HOLD_MAX: u64 = 366 * 24 * 3_600_000;
 pub const WAIT_MAX: u64 = 24 * 3_600_000;
 /// Longest drain, grace, or veto period.
 pub const GRACE_MAX: u64 = 10 * 60_000;
-/// How long a predecessor may drain unless its charter says otherwise.
-pub const DRAIN_DEFAULT: u64 = 10_000;
+/// How long a predecessor may drain unless its charter says otherwise. A holder that hears nothing stops after it if that is
+/// shorter than its ttl, so it is no shorter than the ttl that most leases have.
+pub const DRAIN_DEFAULT: u64 = 30_000;
 /// A holder leaves at least this long between two attempts to renew, in milliseconds.
 pub const RENEW_GAP_MIN: u64 = 10;
 
@@ -132,6 +133,8 @@ pub const CACHE_KEYS: usize = 1 << 20;
 pub const CACHE_READERS: usize = 1 << 16;
 /// Live pins on one resource.
 pub const PINS: usize = 1 << 20;
+/// Largest entry of a fenced append log, in bytes; also the most that a torn tail can be, beside its head.
+pub const LOG_ENTRY_BYTES: usize = 16 << 20;
 
 const _: () = assert!(TTL_MIN >= TURN_NORMAL && TURN_NORMAL >= 2 * TURN_EVERY, "a lease outlives a turn");
 const _: () = assert!(TTL_MIN >= 10 * RENEW_GAP_MIN, "the shortest lease has room for several attempts to renew");

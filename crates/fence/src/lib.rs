@@ -1,8 +1,9 @@
 //! The check inside a target: what refuses the zombie.
 //!
-//! Here today is the rule that every fence shares, as the core decides it. The fences themselves (one file and one feature
-//! per target) and the suite that all of them pass come with the fences. Until then the rule can be used by hand, in the
-//! same step as the write it admits:
+//! One directory and one cargo feature per target: `sqlite`, `file` (an append log) and `postgres`. They share the rule,
+//! which the core decides, the way a token's text is checked before its number is compared, one refusal and one error.
+//! There is no trait for them: a common `check()` would invite check-then-act, and the check must be one step with the
+//! write. The rule can also be used by hand, in the same step as the write it admits:
 //!
 //! ```
 //! use leasehold_core::token::Number;
@@ -18,4 +19,20 @@
 //! assert_eq!(admit(Mark::Armed(mark), paused), Verdict::Stale { presented: paused, mark: successor });
 //! ```
 
+#[cfg(any(feature = "file", feature = "sqlite"))]
+mod blocker;
+mod error;
+#[cfg(feature = "file")]
+pub mod file;
+mod observer;
+mod place;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod refusal;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+pub use error::Error;
 pub use leasehold_core::fence::{Mark, Verdict, admit};
+pub use observer::{Act, Counted, Counters, Event, Observer};
+pub use refusal::{Lost, Refusal};

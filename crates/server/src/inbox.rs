@@ -52,8 +52,8 @@ pub struct Drained {
 impl Drained {
     /// How many requests and renewals there are.
     pub fn count(&self) -> usize {
-        let many = self.renewals.iter().map(|renewals| renewals.leases.len()).sum::<usize>();
-        many + self.first.len() + self.asks.len()
+        let renewals = self.renewals.iter().map(|renewals| renewals.leases.len()).sum::<usize>();
+        renewals + self.first.len() + self.asks.len()
     }
 
     /// Whether nobody asked for anything.

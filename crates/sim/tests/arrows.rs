@@ -75,7 +75,9 @@ fn tests_and_builds_open_no_arrow_that_the_crates_lack() {
     let ours = workspace.names();
     for (name, _) in ARROWS {
         for kind in ["dev", "build"] {
-            let needs: BTreeSet<_> = workspace.needs(name, Some(kind)).intersection(&ours).copied().collect();
+            let needs = workspace.needs(name, Some(kind));
+            // A crate whose own tests want its features names itself, and that opens nothing.
+            let needs: BTreeSet<_> = needs.intersection(&ours).copied().filter(|need| *need != name).collect();
             assert!(needs.is_subset(&workspace.below(name)), "{kind} arrows of {name}: {needs:?}");
         }
     }

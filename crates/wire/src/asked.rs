@@ -125,9 +125,10 @@ pub fn digest(ask: &Ask) -> u64 {
     u64::from_be_bytes(std::array::from_fn(|i| digest[i]))
 }
 
-/// Whether a retry must be told the same. The others change nothing on which a retry could act twice.
+/// Whether a retry must be told the same. The others change nothing on which a retry could act twice; a renewal does where
+/// it raises the token, which the grantor knows.
 const fn is_remembered(ask: &Ask) -> bool {
-    !matches!(ask, Ask::Renew(_) | Ask::RenewSession(_) | Ask::Confirm(_) | Ask::ShowToken(_))
+    !matches!(ask, Ask::RenewSession(_) | Ask::Confirm(_) | Ask::ShowToken(_))
 }
 
 /// The token text inside a request.

@@ -153,12 +153,13 @@ impl Code {
 }
 
 /// What the command line ends with where no code is the reason.
-pub const OTHER_EXITS: [(u8, &str); 6] = [
+pub const OTHER_EXITS: [(u8, &str); 7] = [
     (0, "done"),
     (1, "another error"),
     (2, "wrong usage"),
     (8, "a coverage hole, a failed probe or a failed demonstration"),
-    (127, "`run`: the command was not found"),
+    (126, "`run`, `elect`: the command was found and cannot be run"),
+    (127, "`run`, `elect`: the command was not found"),
     (128, "`run`: 128 + n, the command was ended by signal n; otherwise the command's own code"),
 ];
 

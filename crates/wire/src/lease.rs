@@ -265,6 +265,7 @@ pub fn grant(from: &Grant, issuer: &Issuer, resource: &str, holder: &str) -> v1:
         drain_ms: from.drain_ms,
         overlaps_ms: from.overlaps_ms,
         depth: from.depth,
+        rotates: from.rotates,
     }
 }
 
@@ -280,6 +281,7 @@ pub fn read_grant(from: &v1::Grant) -> Result<Grant, Refusal> {
         drain_ms: from.drain_ms,
         overlaps_ms: from.overlaps_ms,
         depth: from.depth,
+        rotates: from.rotates,
     })
 }
 

@@ -2,8 +2,9 @@
 
 mod crowd;
 mod line;
-mod own;
+pub mod own;
 mod report;
+mod wrapped;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ enum What {
     Renew,
     /// From a release to the next holder
     Handoff,
+    /// From the death of a command under `run` to the start of the next one's
+    Run,
     /// A million held leases: memory, and the time to start again
     Held,
     /// A million leases that end in the same second, beside renewals
@@ -149,6 +152,9 @@ impl<'a> Bench<'a> {
         }
         if self.wants(What::Handoff) {
             self.handoff().await?;
+        }
+        if self.wants(What::Run) {
+            self.wrapped().await?;
         }
         if self.wants(What::Held) {
             self.held().await?;

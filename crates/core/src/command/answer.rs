@@ -84,6 +84,8 @@ pub struct Grant {
     pub overlaps_ms: Option<u64>,
     /// How often it was entered; 1 for a plain hold.
     pub depth: u32,
+    /// Renewals raise its token, so that a renewal without an answer must be asked for again under its own request id.
+    pub rotates: bool,
 }
 
 /// A lease that is current, as told to its holder.

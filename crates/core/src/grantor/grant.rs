@@ -143,6 +143,7 @@ impl Grantor {
             drain_ms: self.drain_period(self.table.resources.name(lease.resource)),
             overlaps_ms: current.overlaps_ms,
             depth: 1 + self.table.extra(slot).map_or(0, |extra| extra.depth),
+            rotates: self.rotates(slot),
         }
     }
 

@@ -130,15 +130,17 @@ impl Grantor {
         } else {
             self.extend(slot);
         }
-        if self.table.due.rotating > 0 {
-            let lease = self.table.lease(slot);
-            let charter = self.table.charter(self.table.resources.name(lease.resource));
-            let rotates = charter.is_some_and(|charter| charter.token_on_renewal == TokenOnRenewal::Rotate);
-            if rotates && !lease.is_apart() && self.check_quarantine().is_ok() {
-                self.rotate_number(slot)?;
-            }
+        if self.rotates(slot) && !self.table.lease(slot).is_apart() && self.check_quarantine().is_ok() {
+            self.rotate_number(slot)?;
         }
         Ok(Answer::Current(self.current_now(slot)))
+    }
+
+    /// Whether renewals of a lease raise its token.
+    pub(super) fn rotates(&self, slot: u32) -> bool {
+        let charter = || self.table.charter(self.table.resources.name(self.table.lease(slot).resource));
+        self.table.due.rotating > 0
+            && charter().is_some_and(|charter| charter.token_on_renewal == TokenOnRenewal::Rotate)
     }
 
     /// Moves a deadline. The first renewal of a tenure goes on record; the others cost no commit.

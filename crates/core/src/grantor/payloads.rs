@@ -1,5 +1,7 @@
 //! The payloads' tables decide; here their facts go on record and their answers out.
 
+use std::sync::Arc;
+
 use super::Grantor;
 use super::table::Table;
 use crate::command::{Answer, Event, Held};
@@ -103,9 +105,23 @@ impl Grantor {
         for fact in with_moment(&self.table, next, |at| self.table.queues.due(at, DUE_AT_ONCE)) {
             self.record(&Record::Delivery(fact));
         }
+        let mut keys = Vec::new();
         for fact in with_moment(&self.table, next, |at| self.table.cache.due(at, DUE_AT_ONCE)) {
+            if let cache::Fact::Ended { number, .. } = fact {
+                keys.extend(self.table.cache.holder_of(number).map(|(key, _)| Arc::from(key)));
+            }
             self.record(&Record::Cache(fact));
         }
+        self.tell_cleared(keys);
+    }
+
+    /// Whoever means to write one of these keys, where a reader has gone, is told if it was the last.
+    pub(super) fn tell_cleared(&mut self, mut keys: Vec<Arc<str>>) {
+        keys.sort_unstable();
+        keys.dedup();
+        let cleared = |key: &Arc<str>| with_moment(&self.table, Number::FIRST, |at| self.table.cache.cleared(at, key));
+        let notices = keys.iter().filter_map(cleared).collect();
+        self.tell(notices);
     }
 
     pub(super) fn payload_deadline(&self) -> Option<Millis> {

@@ -126,7 +126,9 @@ impl Grantor {
             }
         }
         let session = self.session_id(slot);
+        let read = self.table.cache.read_by(session);
         self.record(&Record::SessionEnded { session, reason });
+        self.tell_cleared(read);
         self.wait_left(&holders, &touched);
     }
 

@@ -149,6 +149,11 @@ impl Renewal {
         }
     }
 
+    /// The grantor's word, unasked, that the lease is over. An end is final, so one that is told late is as true.
+    pub fn ended(&mut self, reason: Reason) {
+        self.belief.lose(Loss::Ended(reason));
+    }
+
     /// A reason to ask now: a pushed notice, or a connection that is back. A notice may be late, so it moves no
     /// deadline; only the answer does.
     pub fn ask_now(&mut self, now: Instant) {

@@ -1,6 +1,6 @@
 //! What is held, what is free, and how a lease ends: all of it counted anew from the lists.
 
-use leasehold_core::charter::{AfterRevocation, Charter};
+use leasehold_core::charter::{AfterRevocation, Charter, TokenOnRenewal};
 use leasehold_core::command::{Answer, Current, Grant};
 use leasehold_core::lease::{Access, Reason, Rung};
 use leasehold_core::refusal::{Cycle, Member, Refusal};
@@ -164,6 +164,7 @@ impl Spec {
             drain_ms: self.charter(lease.resource).handoff.unwrap_or_default().drain_ms,
             overlaps_ms: current.overlaps_ms,
             depth: 1 + lease.depth,
+            rotates: self.charter(lease.resource).token_on_renewal == TokenOnRenewal::Rotate,
         }
     }
 

@@ -136,6 +136,7 @@ fn a_grant_that_nobody_can_hear_of_is_given_back() {
         drain_ms: 1,
         overlaps_ms: None,
         depth: 1,
+        rotates: false,
     };
     let given_back = |inbox: &Inbox| {
         let mut drained = crate::inbox::Drained::default();

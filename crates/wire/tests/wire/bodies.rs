@@ -111,6 +111,7 @@ fn a_grant_tells_all_that_was_promised() {
         drain_ms: 10_000,
         overlaps_ms: None,
         depth: 1,
+        rotates: false,
     };
     let body = GrantBody::from(leasehold_wire::grant(&grant, &ISSUER, "jobs/settle", "worker-1"));
     let expected = json!({

@@ -137,6 +137,7 @@ fn answers() {
         drain_ms: 2_000,
         overlaps_ms: Some(1_000),
         depth: 1,
+        rotates: false,
     };
     let lost = problem(&Refusal::Lost(Reason::MaxHold));
     let responses = vec![

@@ -39,8 +39,9 @@ fn rung() -> impl Strategy<Value = Rung> {
 }
 
 fn grant() -> impl Strategy<Value = Grant> {
-    (lease(), number(), reach(), any::<[u64; 3]>(), rung(), option::of(any::<u64>()), any::<u32>()).prop_map(
-        |(lease, number, reach, [ttl_ms, remaining_ms, drain_ms], rung, overlaps_ms, depth)| Grant {
+    let counts = (any::<u32>(), any::<bool>());
+    (lease(), number(), reach(), any::<[u64; 3]>(), rung(), option::of(any::<u64>()), counts).prop_map(
+        |(lease, number, reach, [ttl_ms, remaining_ms, drain_ms], rung, overlaps_ms, (depth, rotates))| Grant {
             lease,
             number,
             reach,
@@ -50,6 +51,7 @@ fn grant() -> impl Strategy<Value = Grant> {
             drain_ms,
             overlaps_ms,
             depth,
+            rotates,
         },
     )
 }

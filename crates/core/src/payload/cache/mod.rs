@@ -336,6 +336,24 @@ impl Cache {
         }
     }
 
+    /// The keys on which a session has a read lease.
+    pub fn read_by(&self, session: SessionId) -> Vec<Arc<str>> {
+        let keys = self.live.of(session).into_iter().filter_map(|number| self.held.get(&number));
+        keys.cloned().collect()
+    }
+
+    /// What the writer of a key is told when a reader is gone, however it went: that none is left.
+    pub fn cleared(&self, at: &Moment<'_>, key: &str) -> Option<Notice> {
+        match &self.entries.get(key)?.sole {
+            Some(Sole { kind: Kind::Intent, number, lease: Lease { session: Some(session), .. } })
+                if self.readers(at, key).next().is_none() =>
+            {
+                Some(Notice::Clear { session: *session, key: key.into(), intent: *number })
+            }
+            _ => None,
+        }
+    }
+
     /// What is known about a key.
     pub fn view(&self, key: &str) -> View {
         match self.entries.get(key) {

@@ -1,0 +1,157 @@
+//! Who plays: a server, holders, and the directory of it all, as long as the demonstration lasts.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use leasehold::Client;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::talk::{Order, Said, Target};
+use super::timeline::Timeline;
+use super::{Plan, failed, ledger};
+use crate::bench::own::Own;
+use crate::told::Failure;
+
+/// How long anybody may take beyond what was planned, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The place, and the server in it.
+pub struct Stage {
+    /// Before its directory, so that it ends first.
+    pub server: Own,
+    address: String,
+    directory: Directory,
+}
+
+impl Stage {
+    pub async fn set(plan: Plan, timeline: &mut Timeline) -> Result<Self, Failure> {
+        let directory = Directory::new()?;
+        let mut server = Own::start(&directory.0)?;
+        let (endpoints, _) = server.answers().await?;
+        let status = Client::connect(endpoints.clone()).status().await?;
+        let cluster = status.cluster.parse().map_err(|_| failed("its server names no cluster"))?;
+        let address = endpoints.all()[0].as_str().to_owned();
+        timeline.tell("grantor", &format!("serves on {address}, with a journal in a file"));
+        if plan.fenced {
+            ledger::create(&directory.0, Target::Fenced, cluster)?;
+        }
+        ledger::create(&directory.0, Target::Unfenced, cluster)?;
+        Ok(Self { server, address, directory })
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory.0
+    }
+
+    /// Starts a holder that will pay this amount.
+    pub fn holder(&self, name: &'static str, amount: i64, plan: Plan) -> Result<Holder, Failure> {
+        let cannot = |error: std::io::Error| failed(&format!("cannot start a holder: {error}"));
+        let mut child = Command::new(std::env::current_exe().map_err(cannot)?)
+            .args([super::holder::WORD, &self.address, name])
+            .args([super::millis(plan.ttl).to_string(), amount.to_string()])
+            .arg(self.directory())
+            .arg(if plan.fenced { "fenced" } else { "unfenced" })
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(cannot)?;
+        let orders = child.stdin.take().expect("it is piped");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+        let (tell, says) = unbounded_channel();
+        // Ends with the holder.
+        std::thread::spawn(move || {
+            let said = lines.filter_map(|line| serde_json::from_str(&line).ok());
+            for said in said {
+                if tell.send(said).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Holder { name, child, orders, says })
+    }
+}
+
+/// A holder's process.
+pub struct Holder {
+    pub name: &'static str,
+    child: Child,
+    orders: ChildStdin,
+    says: UnboundedReceiver<Said>,
+}
+
+impl Holder {
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next thing it says, within what is planned and then some.
+    pub async fn says(&mut self, plan: Plan) -> Result<Said, Failure> {
+        let bound = plan.ttl * 3 + plan.pause + PATIENCE;
+        match tokio::time::timeout(bound, self.says.recv()).await {
+            Ok(Some(Said::Failed { why })) => Err(failed(&format!("holder {}: {why}", self.name))),
+            Ok(Some(said)) => Ok(said),
+            Ok(None) => Err(failed(&format!("holder {} ended before its part did", self.name))),
+            Err(_) => Err(failed(&format!("holder {} says nothing", self.name))),
+        }
+    }
+
+    /// What it has said and nobody has heard.
+    pub fn said(&mut self) -> Option<Said> {
+        self.says.try_recv().ok()
+    }
+
+    pub fn order(&mut self, order: Order) -> Result<(), Failure> {
+        let sent = writeln!(self.orders, "{}", order.word());
+        sent.map_err(|_| failed(&format!("holder {} ended before its part did", self.name)))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It may have gone by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Stops a child of ours, and comes back when the kernel says that it stands.
+pub fn stop(id: u32) -> Result<(), Failure> {
+    let pid = pid(id)?;
+    let stopped = kill_process(pid, Signal::STOP).and_then(|()| waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED));
+    stopped.map(drop).map_err(|error| failed(&format!("cannot stop a process: {error}")))
+}
+
+pub fn go_on(id: u32) -> Result<(), Failure> {
+    kill_process(pid(id)?, Signal::CONT).map_err(|error| failed(&format!("cannot continue a process: {error}")))
+}
+
+fn pid(id: u32) -> Result<Pid, Failure> {
+    i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| failed("a process without a number"))
+}
+
+/// A directory that ends with the demonstration.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Result<Self, Failure> {
+        let path = std::env::temp_dir().join(format!("leasehold-demo-{}", std::process::id()));
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|error| failed(&format!("{}: {error}", path.display())))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What cannot be removed is left where the system cleans up.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

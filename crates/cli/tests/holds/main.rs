@@ -1,0 +1,48 @@
+//! What a guard keeps to when things go wrong, against a real server over real connections and in real processes.
+
+mod ends;
+mod keeps;
+mod processes;
+#[path = "../support/mod.rs"]
+mod support;
+mod unknown;
+mod waits;
+mod way;
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Endpoints, Guard, Options};
+use support::{PATIENCE, Server};
+
+/// Of leases that are to run out, or nearly; long enough for a machine that does other things too.
+const TTL: Duration = Duration::from_secs(2);
+
+fn client(server: &Server, holder: &str) -> Client {
+    client_at(&server.address, Options { holder: Some(holder.into()), ..Options::default() })
+}
+
+fn client_at(address: &str, options: Options) -> Client {
+    Client::with(Endpoints::parse(address).expect("an address with a port"), options)
+}
+
+async fn acquire(client: &Client, name: &str) -> Guard {
+    client.lock(name).acquire().await.expect("it is free")
+}
+
+/// Waits until it is so, with a generous bound.
+async fn until(mut so: impl AsyncFnMut() -> bool) {
+    let over = Instant::now() + PATIENCE;
+    while !so().await {
+        assert!(Instant::now() < over, "it never came to be so");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// How many hold a resource, and how many wait for it.
+async fn crowd(looking: &Client, name: &str) -> (u64, u64) {
+    match looking.show(name).await {
+        Ok(shown) => (shown.held, shown.waiters),
+        Err(error) if error.code() == Some(leasehold::Code::NotFound) => (0, 0),
+        Err(error) => panic!("{error}"),
+    }
+}

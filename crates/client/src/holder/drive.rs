@@ -1,0 +1,154 @@
+//! The holder's thread: what is asked, heard and due goes into the line, and what the line wants sent goes out.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::time::Instant;
+
+use super::inbox::Inbox;
+use super::line::Line;
+use crate::clock::Clock;
+use crate::stream::{Asking, Heard, Hearing};
+use crate::{Client, Error, Opened};
+
+/// How soon a full connection is tried again, in milliseconds.
+const FULL_RETRY: u64 = 5;
+
+/// A stream on its way.
+type Connecting = Pin<Box<dyn Future<Output = (Instant, Made)> + Send>>;
+
+/// Runs until nobody needs it any more.
+pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
+    let mut stream: Option<(Asking, Hearing)> = None;
+    let mut connecting: Option<Connecting> = None;
+    let mut asks = Vec::new();
+    let _ended = Ended { inbox: &inbox, clock: &clock };
+    while !line.over {
+        let now = clock.now();
+        let closed = inbox.drain(&mut asks);
+        asks.drain(..).for_each(|ask| line.take(now, ask));
+        if closed && line.closing.is_none() {
+            line.close(now, None);
+        }
+        line.turn(now);
+        if stream.is_some() && (!line.connected || line.is_deaf(now)) {
+            stream = None;
+            if line.connected {
+                line.broken(now);
+            }
+        }
+        let mut full = false;
+        if let Some((asking, _)) = &stream {
+            while asking.has_room() {
+                // The clock was read before, so that every deadline counts from before the sending.
+                let Some(batch) = line.flush(now) else { break };
+                if asking.send(batch).await.is_err() {
+                    break;
+                }
+            }
+            full = !asking.has_room();
+        } else if connecting.is_none() && line.wants_stream(now) {
+            connecting = Some(connect(&line, clock.clone()));
+        }
+        let due = line.next_due(connecting.is_some());
+        let due = if full { due.min(now.plus_millis(FULL_RETRY)) } else { due };
+        let woke = tokio::select! {
+            biased;
+            never = clock.look() => match never {},
+            heard = hear(&mut stream), if stream.is_some() => Woke::Heard(heard),
+            (sent, made) = made(&mut connecting), if connecting.is_some() => Woke::Made(sent, made),
+            () = inbox.arrived.notified() => Woke::Asked,
+            () = clock.sleep_until(due) => Woke::Due,
+        };
+        clock.gate().await;
+        match woke {
+            Woke::Heard(Ok(heard)) => line.hear(clock.now(), heard),
+            Woke::Heard(Err(error)) => {
+                tracing::debug!("{error}");
+                stream = None;
+                line.broken(clock.now());
+            }
+            Woke::Made(sent, made) => {
+                connecting = None;
+                stream = begun(&mut line, clock.now(), sent, made);
+            }
+            Woke::Asked | Woke::Due => {}
+        }
+    }
+}
+
+/// However the thread ends, whoever asks it something is told.
+struct Ended<'a> {
+    inbox: &'a Inbox,
+    clock: &'a Clock,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.inbox.end();
+        self.clock.left();
+    }
+}
+
+/// A stream that was made, or why not.
+type Made = Result<(Opened, Asking, Hearing), Error>;
+
+/// What woke the thread.
+enum Woke {
+    Heard(Result<Heard, Error>),
+    Made(Instant, Made),
+    Asked,
+    Due,
+}
+
+async fn hear(stream: &mut Option<(Asking, Hearing)>) -> Result<Heard, Error> {
+    match stream {
+        Some((_, hearing)) => hearing.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn made(connecting: &mut Option<Connecting>) -> (Instant, Made) {
+    match connecting {
+        Some(connecting) => connecting.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Opens a stream, or comes back to the session on a new one, within the time that a session can spare.
+fn connect(line: &Line, clock: Clock) -> Connecting {
+    let (client, holder, resume): (Client, String, _) =
+        (line.client.clone(), line.settings.holder.clone(), line.resume());
+    let ttl_ms = line.settings.timing.ttl_ms();
+    Box::pin(async move {
+        let sent = clock.now();
+        let opening = client.stream(&holder, ttl_ms, resume.as_ref());
+        let late = || Error::unavailable("no server welcomed this session in time");
+        let most = Duration::from_millis(ttl_ms / 2);
+        (sent, tokio::time::timeout(most, opening).await.unwrap_or_else(|_| Err(late())))
+    })
+}
+
+fn begun(line: &mut Line, now: Instant, sent: Instant, made: Made) -> Option<(Asking, Hearing)> {
+    match made {
+        Ok((opened, asking, hearing)) => match line.connected(now, sent, &opened) {
+            Ok(()) => return Some((asking, hearing)),
+            Err(error) => {
+                tracing::warn!("{error}");
+                line.connect_later(now);
+            }
+        },
+        Err(error) => {
+            tracing::debug!("{error}");
+            let denied = error.code() == Some(crate::Code::PermissionDenied);
+            if line.session.is_some() && (denied || error.session_over()) {
+                line.session_over(now);
+            } else {
+                line.unreached = Some(error);
+                line.connect_later(now);
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,142 @@
+//! What is asked in the client's session beside its leases, what takes it back, and who hears what the session is told.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use leasehold_core::command::{Answer, Command, Event};
+use leasehold_core::payload::cache;
+use leasehold_core::time::Instant;
+use leasehold_wire::v1::request::Ask as Message;
+
+use super::cell::Alive;
+use super::inbox::{Ask, By, Given};
+use super::line::Line;
+use super::requests::{Pending, Purpose};
+use super::{Handle, reply};
+use crate::failure::Asked;
+use crate::{Error, Failure};
+
+/// Hears what the session is told, on the thread that holds: it must not wait, and it must not hold what it hears.
+pub(crate) trait Listen: fmt::Debug + Send + Sync {
+    fn heard(&self, event: &Event);
+}
+
+/// An answer that was given in a session.
+#[derive(Debug)]
+pub(crate) struct Spoken {
+    pub(crate) answer: Answer,
+    /// Until when that session may be thought alive: what it was given ends with it.
+    pub(crate) alive: Arc<Alive>,
+    /// What takes back that which was given.
+    pub(crate) undo: Undo,
+}
+
+/// Takes something back when it is dropped, without waiting for it.
+#[derive(Default)]
+pub(crate) struct Undo(Option<(Weak<Handle>, Box<Message>)>);
+
+impl Undo {
+    /// It is over in another way: nothing is to be taken back any more.
+    pub(crate) fn settled(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if let Some((handle, message)) = self.0.take()
+            && let Some(handle) = handle.upgrade()
+        {
+            handle.put(Ask::Tell(message));
+        }
+    }
+}
+
+impl fmt::Debug for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Undo").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Handle {
+    /// Asks something in this client's session.
+    pub(crate) async fn say(self: &Arc<Self>, command: &Command<'_>) -> Result<Spoken, Failure<Spoken>> {
+        let unasked = || Error::garbled("a question that no stream asks");
+        let message = Box::new(leasehold_wire::ask(command).ok_or_else(unasked)?);
+        let read = |given| match given {
+            Given::Spoken(spoken) => Ok(*spoken),
+            Given::Answer(_) | Given::Guards(_) => Err(Error::garbled("an answer to something else")),
+        };
+        self.ask(|by, handle| Ask::Say { by, message, handle }, read).await?.outcome().await
+    }
+
+    /// Tells it what the session hears, for as long as it lives.
+    pub(crate) fn listen(&self, listener: Weak<dyn Listen>) {
+        self.put(Ask::Listen(listener));
+    }
+
+    /// Sleeps until then, by the clock that leases are counted by. Ends early only with the thread.
+    pub(crate) async fn sleep_until(self: &Arc<Self>, at: Instant) {
+        let (tell, told) = reply();
+        self.put(Ask::Alarm { at, tell });
+        let sleeping = Asked { handle: self.clone(), key: 0, told, read: |_| Ok(()), settled: true };
+        // A thread that ended wakes everybody; whoever asks it next is told.
+        let _ = sleeping.outcome().await;
+    }
+
+    /// Sleeps for so long.
+    pub(crate) async fn sleep_ms(self: &Arc<Self>, ms: u64) {
+        self.sleep_until(self.clock.now().plus_millis(ms)).await;
+    }
+}
+
+impl Line {
+    /// Puts what is asked in the session among the requests.
+    pub(super) fn say(&mut self, now: Instant, by: By, message: Message, handle: Weak<Handle>) {
+        let key = by.key;
+        self.ask(now, key, message, Purpose::Say { by, handle });
+    }
+
+    /// Takes in the answer.
+    pub(super) fn said(&mut self, by: By, handle: Weak<Handle>, asked: &Message, answer: Result<Answer, Error>) {
+        let spoken = answer.and_then(|answer| {
+            let session = self.session.as_ref().ok_or_else(|| Error::garbled("an answer outside of a session"))?;
+            let undo = Undo(undo(asked, &answer).map(|message| (handle, Box::new(message))));
+            Ok(Given::Spoken(Box::new(Spoken { answer, alive: session.alive.clone(), undo })))
+        });
+        by.tell.done(spoken);
+    }
+
+    /// What was asked in a session that is over: what had left may have happened, the rest is asked in the next one.
+    pub(super) fn said_in_vain(&mut self, pending: Pending, sent: bool) {
+        match pending.purpose {
+            Purpose::Say { by, .. } if sent => {
+                by.tell.done(Err(Error::indeterminate("the session ended before the answer came", None)));
+            }
+            _ => self.requests.put(pending),
+        }
+    }
+
+    /// Tells those who listen.
+    pub(super) fn tell_listeners(&mut self, event: &Event) {
+        self.listeners.retain(|listener| listener.strong_count() > 0);
+        for listener in self.listeners.iter().filter_map(Weak::upgrade) {
+            listener.heard(event);
+        }
+    }
+}
+
+/// What takes back that which an answer gave.
+fn undo(asked: &Message, told: &Answer) -> Option<Message> {
+    let (Message::Cache(asked), Answer::Cache(told)) = (asked, told) else {
+        return None;
+    };
+    let key = asked.key.as_str();
+    let command = match **told {
+        cache::Answer::Reading { lease, .. } => cache::Command::Invalidated { key, lease },
+        cache::Answer::Intended { intent, .. } => cache::Command::Abort { key, number: intent },
+        cache::Answer::Fill { token, .. } => cache::Command::Abort { key, number: token },
+        _ => return None,
+    };
+    leasehold_wire::ask(&Command::Cache(command))
+}

@@ -1,0 +1,278 @@
+//! An append log in a file that refuses the zombie: its marks are entries of the log itself.
+//!
+//! Every append takes the kernel's lock on the file, reads what others appended, asks the rule, writes one entry and syncs
+//! it, all before the lock is let go. So a claim is one step against appends of every process of this machine.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use leasehold_core::{name::Name, token::{Cluster, Incarnation, Number, Reach, Token}};
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("events.log");
+//! # let cluster = Cluster(*b"examples");
+//! # let name = Name::parse("jobs/settle")?;
+//! # let token = Token { cluster, incarnation: Incarnation(1), resource: leasehold_core::name::resource_hash("jobs/settle"),
+//! #     reach: Reach::Slot(0), number: Number::FIRST }.to_string();
+//! use leasehold_fence::file::{Log, Reader};
+//!
+//! Log::create(&path, cluster, name, 0)?; // once
+//! let mut log = Log::open(&path, cluster, name, 0)?;
+//! log.claim(&token)?; // a new holder's first act, before it reads
+//! log.append(&token, b"invoice 7 paid")?;
+//!
+//! let mut reader = Reader::open(&path, cluster, name, 0)?;
+//! assert_eq!(reader.next()?.unwrap().bytes, b"invoice 7 paid");
+//! # Ok(())
+//! # }
+//! ```
+
+mod format;
+mod reader;
+mod shelf;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::limits::LOG_ENTRY_BYTES;
+use leasehold_core::name::Name;
+use leasehold_core::token::{Cluster, Number};
+
+use crate::observer::Watch;
+use crate::place::{Place, Shown};
+use crate::{Act, Counters, Error, Lost, Mark, Observer};
+use format::{HEADER, Head, Header, Kind};
+pub use reader::{Checkpoint, Entry, Reader};
+use shelf::{Found, Hold, Shelf};
+
+/// How long an append or a claim waits for others to leave, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A fenced log, open for appending. Any number of processes may have it open.
+#[derive(Debug)]
+pub struct Log {
+    place: Place,
+    shelf: Shelf,
+    known: Known,
+    patience: Duration,
+    watch: Watch,
+    /// A sync failed here: what the kernel shows is no longer what the disk has.
+    failed: bool,
+}
+
+/// The log up to where it was read.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    end: u64,
+    index: u64,
+    mark: Mark,
+    /// Which file was armed.
+    inode: Option<u64>,
+}
+
+impl Known {
+    const NOTHING: Self = Self { end: HEADER as u64, index: 0, mark: Mark::Lost, inode: None };
+
+    /// One more entry.
+    fn apply(&mut self, head: Head, next: u64) {
+        let shown = Number::new(head.number);
+        match (head.kind, shown) {
+            (Kind::Armed { inode }, floor) => {
+                self.inode = Some(inode);
+                self.mark = floor.map_or(Mark::Fresh, Mark::Armed);
+            }
+            (Kind::Claim | Kind::Entry, Some(shown)) => {
+                // Two tokens out of order were not written by this fence; the higher one still stands.
+                if !matches!(self.mark, Mark::Armed(mark) if mark > shown) {
+                    self.mark = Mark::Armed(shown);
+                }
+            }
+            (Kind::Claim | Kind::Entry, None) => self.mark = Mark::Lost,
+        }
+        self.index += 1;
+        self.end = next;
+    }
+}
+
+impl Log {
+    /// Makes a new log, armed as fresh: its first token sets the mark. A file that is there already is left alone.
+    pub fn create(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<(), Error> {
+        let place = Place::new(cluster, resource, slot);
+        let salt = shelf::rand_u64()?;
+        shelf::create(path, |inode| {
+            let mut bytes = Header::new(&place.guarded, salt).encode().to_vec();
+            let head = Head { kind: Kind::Armed { inode }, index: 0, number: 0, incarnation: 0 };
+            bytes.extend(format::encode(salt, head, &[]));
+            bytes
+        })
+    }
+
+    /// Opens a log. One that is not there, or not whole, refuses: it never starts anew by itself.
+    pub fn open(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<Self, Error> {
+        let place = Place::new(cluster, resource, slot);
+        let shelf = Shelf::open(path, &place)?;
+        let watch = Watch::default();
+        let mut log = Self { place, shelf, known: Known::NOTHING, patience: PATIENCE, watch, failed: false };
+        let locked = log.shelf.lock(Hold::Beside, log.patience)?;
+        log.known = caught_up(&log.shelf, log.known)?;
+        drop(locked);
+        Ok(log)
+    }
+
+    /// How long a claim or an append may wait for others to leave (F8); 5 s unless set.
+    pub const fn patience(mut self, bound: Duration) -> Self {
+        self.patience = bound;
+        self
+    }
+
+    /// Who is told every answer.
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.watch.observer = Some(observer);
+        self
+    }
+
+    /// What this handle answered.
+    pub fn counters(&self) -> &Counters {
+        &self.watch.counters
+    }
+
+    /// The mark that is kept, for a survey. What is lost is told as a refusal.
+    pub fn mark(&mut self) -> Result<Option<Number>, Error> {
+        let locked = self.shelf.lock(Hold::Beside, self.patience)?;
+        self.known = caught_up(&self.shelf, self.known)?;
+        let standing = standing(&self.shelf, &self.known)?;
+        drop(locked);
+        match standing {
+            (Mark::Armed(mark), _) => Ok(Some(mark)),
+            (Mark::Fresh, _) => Ok(None),
+            (Mark::Lost, how) => Err(crate::Refusal::Lost(how).into()),
+        }
+    }
+
+    /// A new holder's first act, before it reads: raises the mark, durable when this returns.
+    pub fn claim(&mut self, token: &str) -> Result<Number, Error> {
+        let answer = self.put(token, Kind::Claim, &[]);
+        self.watch.tell(&self.place.name, self.place.guarded.slot, Act::Claim, &answer);
+        answer
+    }
+
+    /// Appends one entry under this token, durable when this returns.
+    pub fn append(&mut self, token: &str, bytes: &[u8]) -> Result<Number, Error> {
+        let answer = if bytes.len() > LOG_ENTRY_BYTES {
+            Err(Error::Misplaced("the entry is larger than 16 MiB; append it in parts"))
+        } else {
+            self.put(token, Kind::Entry, bytes)
+        };
+        self.watch.tell(&self.place.name, self.place.guarded.slot, Act::Write, &answer);
+        answer
+    }
+
+    /// Arms a log that was copied or restored, in this file, from a floor that no holder of before lies above. A floor
+    /// below what the log has seen is refused.
+    pub fn rearm(&mut self, floor: Number) -> Result<(), Error> {
+        self.usable()?;
+        let locked = self.shelf.lock(Hold::Alone, self.patience)?;
+        let inode = self.shelf.inode()?;
+        self.known = caught_up(&self.shelf, self.known)?;
+        if matches!(self.known.mark, Mark::Armed(mark) if mark > floor) {
+            return Err(Error::Conflict("the floor is below a number that was seen here; take a higher one"));
+        }
+        let head = Head { kind: Kind::Armed { inode }, index: self.known.index, number: floor.get(), incarnation: 0 };
+        let kept = keep(&self.shelf, &mut self.known, head, &[]);
+        drop(locked);
+        self.noted(kept)
+    }
+
+    fn put(&mut self, token: &str, kind: Kind, bytes: &[u8]) -> Result<Number, Error> {
+        let shown = self.place.read(token)?;
+        self.usable()?;
+        let locked = self.shelf.lock(Hold::Alone, self.patience)?;
+        let kept = check(&self.shelf, &mut self.known, shown).and_then(|raised| {
+            if kind == Kind::Claim && self.known.mark == Mark::Armed(raised) {
+                // The mark stands; whoever wrote it may have died before its sync.
+                self.shelf.file.sync_data().map_err(Failed::Sync)?;
+                return Ok(raised);
+            }
+            let head = Head { kind, index: self.known.index, number: raised.get(), incarnation: shown.incarnation.0 };
+            keep(&self.shelf, &mut self.known, head, bytes)?;
+            Ok(raised)
+        });
+        drop(locked);
+        self.noted(kept)
+    }
+
+    fn usable(&self) -> Result<(), Error> {
+        if self.failed {
+            return Err(io::Error::other("an earlier sync of this log failed; open it again").into());
+        }
+        Ok(())
+    }
+
+    fn noted<T>(&mut self, kept: Result<T, Failed>) -> Result<T, Error> {
+        kept.map_err(|failed| match failed {
+            Failed::Sync(error) => {
+                self.failed = true;
+                error.into()
+            }
+            Failed::Other(error) => error,
+        })
+    }
+}
+
+/// Why nothing was kept, and whether the handle can go on.
+enum Failed {
+    /// Nobody knows what the disk has.
+    Sync(io::Error),
+    Other(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// Reads what others appended, and asks the rule. The lock is held.
+fn check(shelf: &Shelf, known: &mut Known, shown: Shown) -> Result<Number, Failed> {
+    *known = caught_up(shelf, *known)?;
+    let (mark, how) = standing(shelf, known)?;
+    Ok(shown.against(mark, how)?)
+}
+
+/// The log up to its end.
+fn caught_up(shelf: &Shelf, mut known: Known) -> Result<Known, Error> {
+    while let Found::Entry(head, _, next) = shelf.at(known.end, known.index)? {
+        known.apply(head, next);
+    }
+    Ok(known)
+}
+
+/// The mark that counts: none, if this is not the file that was armed.
+fn standing(shelf: &Shelf, known: &Known) -> Result<(Mark, Lost), Error> {
+    Ok(match known.inode {
+        Some(armed) if armed == shelf.inode()? => (known.mark, Lost::Unreadable),
+        Some(_) => (Mark::Lost, Lost::Moved),
+        None => (Mark::Lost, Lost::Unreadable),
+    })
+}
+
+/// Cuts what a crash left behind the end, writes one entry there, and syncs it.
+fn keep(shelf: &Shelf, known: &mut Known, head: Head, bytes: &[u8]) -> Result<(), Failed> {
+    let entry = format::encode(shelf.salt, head, bytes);
+    shelf.file.set_len(known.end).map_err(Error::from)?;
+    if let Err(error) = shelf.file.write_all_at(&entry, known.end) {
+        // A half entry may stay if this fails too; the next append cuts it.
+        shelf.file.set_len(known.end).ok();
+        return Err(Error::from(error).into());
+    }
+    if let Err(error) = shelf.file.sync_data() {
+        // The kernel may now call lost pages clean. They must be written anew, by whoever comes next.
+        shelf.file.set_len(known.end).ok();
+        return Err(Failed::Sync(error));
+    }
+    known.apply(head, known.end + entry.len() as u64);
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! What a fence stands before, and what a token must pass before its number is compared with any mark.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use leasehold_core::name::Name;
+use leasehold_core::time::Wall;
+use leasehold_core::token::{Cluster, Guarded, Incarnation, Number, Token, plausible};
+
+use crate::{Error, Mark, Refusal, Verdict, admit};
+
+/// One guarded place of a target: whose tokens, for which resource and slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) guarded: Guarded,
+}
+
+impl Place {
+    pub(crate) fn new(cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
+        Self { name: resource.as_str().to_owned(), guarded: Guarded::new(cluster, resource, slot) }
+    }
+
+    /// The resource's hash as targets keep it, in the spelling of a token's text.
+    pub(crate) fn resource(&self) -> String {
+        format!("{:016x}", u64::from_be_bytes(self.guarded.resource))
+    }
+
+    /// Reads a token's text and checks all that needs no mark.
+    pub(crate) fn read(&self, text: &str) -> Result<Shown, Refusal> {
+        let token = Token::parse(text)?;
+        let number = token.for_target(&self.guarded)?;
+        if !plausible(number, wall()) {
+            return Err(Refusal::Implausible { presented: number });
+        }
+        Ok(Shown { number, incarnation: token.incarnation })
+    }
+}
+
+/// A token that is for this place and believable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) number: Number,
+    pub(crate) incarnation: Incarnation,
+}
+
+impl Shown {
+    /// Asks the shared rule. `lost` says how, if the mark is.
+    pub(crate) fn against(self, mark: Mark, lost: crate::Lost) -> Result<Number, Error> {
+        match admit(mark, self.number) {
+            Verdict::Admitted { mark } => Ok(mark),
+            Verdict::Stale { presented, mark } => Err(Refusal::Stale { presented, mark }.into()),
+            Verdict::Lost => Err(Refusal::Lost(lost).into()),
+        }
+    }
+}
+
+/// The target's clock. One that is before 1970 believes no number, which refuses rather than guesses.
+fn wall() -> Wall {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Wall(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

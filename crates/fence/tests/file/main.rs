@@ -1,0 +1,11 @@
+//! The fenced log, held to its promises in real files.
+
+mod crash;
+mod events;
+mod lost;
+#[path = "../support/mistakes.rs"]
+mod mistakes;
+mod random;
+mod refusals;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,83 @@
+//! A database of one test, with the guarded table: what was written, under which token, in the order of arrival.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold_fence::Error;
+use leasehold_fence::postgres::{Fence, install};
+use tokio_postgres::{Client, Transaction};
+
+use crate::server::Server;
+use crate::support::{CLUSTER, name, token};
+
+/// So long that no test waits for it to end.
+pub const LONG: Duration = Duration::from_secs(3_600);
+
+pub struct Database {
+    pub server: Arc<Server>,
+    pub name: String,
+    pub fence: Fence,
+    pub db: Client,
+}
+
+impl Database {
+    /// An armed fence in a new database of the shared server.
+    pub async fn new() -> Self {
+        Self::on(tokio::task::spawn_blocking(Server::shared).await.expect("a server")).await
+    }
+
+    pub async fn on(server: Arc<Server>) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let admin = server.connect("leasehold", "postgres").await.expect("connected");
+        admin.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a database");
+        let db = server.connect("leasehold", &name).await.expect("connected");
+        db.batch_execute("CREATE TABLE written (place bigserial PRIMARY KEY, number bigint NOT NULL)")
+            .await
+            .expect("a table");
+        install(&db).await.expect("installed");
+        let fence = Fence::new(CLUSTER, crate::support::name(), 0);
+        fence.arm(&db).await.expect("armed");
+        Self { server, name, fence, db }
+    }
+
+    /// One more connection, as another process has it.
+    pub async fn connect(&self) -> Client {
+        self.server.connect("leasehold", &self.name).await.expect("connected")
+    }
+
+    /// The numbers under which something was written, in order of arrival.
+    pub async fn written(&self) -> Vec<u64> {
+        let db = self.connect().await;
+        let rows = db.query("SELECT number FROM written ORDER BY place", &[]).await.expect("readable");
+        rows.iter().map(|row| u64::try_from(row.get::<_, i64>(0)).expect("a number")).collect()
+    }
+
+    pub async fn mark(&self) -> Option<u64> {
+        self.fence.mark(&self.connect().await).await.expect("the mark is there").map(|mark| mark.get())
+    }
+
+    /// A whole write by the holder of this number.
+    pub async fn write(&self, db: &mut Client, number: u64) -> Result<(), Error> {
+        let tx = db.transaction().await?;
+        self.fence.admit(&tx, &token(number), LONG).await?;
+        put(&tx, number).await?;
+        Ok(tx.commit().await?)
+    }
+}
+
+pub async fn put(tx: &Transaction<'_>, number: u64) -> Result<(), tokio_postgres::Error> {
+    let number = i64::try_from(number).expect("small numbers");
+    tx.execute("INSERT INTO written (number) VALUES ($1)", &[&number]).await.map(|_| ())
+}
+
+/// The server's process for this connection.
+pub async fn backend(db: &Client) -> u32 {
+    let row = db.query_one("SELECT pg_backend_pid()", &[]).await.expect("it answers");
+    u32::try_from(row.get::<_, i32>(0)).expect("a process id")
+}
+
+pub fn fence() -> Fence {
+    Fence::new(CLUSTER, name(), 0)
+}

@@ -1,0 +1,135 @@
+//! Marks outlive every zombie: lost means refuse, and nobody below a superuser lowers or deletes one.
+
+use leasehold_core::token::Cluster;
+use leasehold_fence::postgres::{Fence, VERSION, install};
+use leasehold_fence::{Error, Lost, Refusal};
+
+use crate::database::{Database, LONG};
+use crate::support::{CLUSTER, name, number, token};
+
+fn lost(result: Result<impl std::fmt::Debug, Error>) -> Lost {
+    match result {
+        Err(Error::Refused(Refusal::Lost(how))) => how,
+        other => panic!("not lost: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_mark_that_nobody_armed_refuses_every_token() {
+    let base = Database::new().await;
+    let other = leasehold_core::name::Name::parse("jobs/other").expect("a name");
+    let fence = Fence::new(CLUSTER, other, 0);
+    assert_eq!(lost(fence.claim(&base.db, &token(5)).await), Lost::Missing);
+    assert_eq!(lost(fence.mark(&base.db).await), Lost::Missing);
+}
+
+#[tokio::test]
+async fn a_database_without_the_fence_refuses_every_token() {
+    let base = Database::new().await;
+    let mut bare = base.server.connect("leasehold", "postgres").await.expect("connected");
+    assert_eq!(lost(base.fence.claim(&bare, &token(5)).await), Lost::Missing);
+    let tx = bare.transaction().await.expect("a transaction");
+    assert_eq!(lost(base.fence.admit(&tx, &token(5), LONG).await), Lost::Missing);
+}
+
+#[tokio::test]
+async fn a_lost_mark_refuses_until_it_is_armed_above_all_that_was_seen() {
+    let base = Database::new().await;
+    let mut db = base.connect().await;
+    base.fence.claim(&db, &token(20)).await.expect("claimed");
+    base.fence.declare_lost(&db).await.expect("declared");
+    assert_eq!(lost(base.write(&mut db, 21).await), Lost::Declared);
+    base.fence.arm(&db).await.expect("arming leaves what is there");
+    assert_eq!(lost(base.fence.claim(&db, &token(21)).await), Lost::Declared);
+    assert_eq!(base.fence.rearm(&db, number(19)).await.expect_err("lower").code(), "CONFLICT");
+    assert_eq!(lost(base.fence.mark(&db).await), Lost::Declared);
+    base.fence.rearm(&db, number(30)).await.expect("armed from a floor");
+    assert_eq!(base.fence.claim(&db, &token(29)).await.expect_err("a holder of before").code(), "STALE_TOKEN");
+    base.fence.claim(&db, &token(31)).await.expect("a holder of after");
+    assert_eq!(base.written().await, []);
+}
+
+#[tokio::test]
+async fn a_mark_that_another_server_kept_refuses_until_it_is_armed_here() {
+    let base = Database::new().await;
+    let mut db = base.connect().await;
+    base.fence.claim(&db, &token(20)).await.expect("claimed");
+    // What a promoted standby or a dump from elsewhere looks like to the server that now has it.
+    db.batch_execute("UPDATE leasehold.fence SET home = '1/00000001'").await.expect("as after a failover");
+    assert_eq!(lost(base.write(&mut db, 20).await), Lost::Moved);
+    assert_eq!(lost(base.fence.claim(&db, &token(21)).await), Lost::Moved);
+    assert_eq!(lost(base.fence.mark(&db).await), Lost::Moved);
+    base.fence.rearm(&db, number(25)).await.expect("armed here");
+    base.write(&mut db, 26).await.expect("a holder of after");
+    assert_eq!(base.written().await, [26]);
+}
+
+#[tokio::test]
+async fn a_mark_of_another_cluster_refuses_and_stays() {
+    let base = Database::new().await;
+    let cluster = Cluster(*b"another!");
+    let foreign = Fence::new(cluster, name(), 0);
+    let armed = foreign.arm(&base.db).await.expect_err("arming over it");
+    assert_eq!((armed.refusal(), armed.code()), (Some(&Refusal::ForeignMark), "WRONG_CLUSTER"));
+    let shown = leasehold_core::token::Token { cluster, ..crate::support::parts(9) }.to_string();
+    assert_eq!(foreign.claim(&base.db, &shown).await.expect_err("a claim").code(), "WRONG_CLUSTER");
+    assert_eq!(base.mark().await, None);
+}
+
+#[tokio::test]
+async fn plain_sql_cannot_lower_move_or_delete_a_mark() {
+    let base = Database::new().await;
+    base.fence.claim(&base.db, &token(20)).await.expect("claimed");
+    for around in [
+        "UPDATE leasehold.fence SET mark = 19",
+        "UPDATE leasehold.fence SET mark = NULL, state = 'fresh'",
+        "UPDATE leasehold.fence SET slot = 3",
+        "UPDATE leasehold.fence SET cluster = '0000000000000000'",
+        "DELETE FROM leasehold.fence",
+        "TRUNCATE leasehold.fence",
+    ] {
+        let error = base.db.batch_execute(around).await.expect_err(around);
+        assert_eq!(error.code().map(|code| code.code()), Some("LH009"), "{around}: {error}");
+    }
+    assert_eq!(base.mark().await, Some(20));
+}
+
+#[tokio::test]
+async fn an_app_that_may_only_use_the_schema_claims_and_writes_and_arms_nothing() {
+    let base = Database::new().await;
+    let role = format!("app_{}", base.name);
+    let grants = format!(
+        "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA leasehold TO {role}; GRANT INSERT, SELECT ON written TO {role};
+         GRANT USAGE ON SEQUENCE written_place_seq TO {role}"
+    );
+    base.db.batch_execute(&grants).await.expect("a role");
+    let mut app = base.server.connect(&role, &base.name).await.expect("connected");
+    base.fence.claim(&app, &token(5)).await.expect("claims");
+    base.write(&mut app, 5).await.expect("writes");
+    base.fence.claim(&base.db, &token(6)).await.expect("its successor");
+    assert_eq!(base.write(&mut app, 5).await.expect_err("late").code(), "STALE_TOKEN");
+    for beyond in [
+        "SELECT leasehold.rearm('jobs/settle', 9)",
+        "SELECT leasehold.arm('jobs/new', '0000000000000000')",
+        "SELECT leasehold.declare_lost('jobs/settle')",
+        "UPDATE leasehold.fence SET mark = 9",
+        "INSERT INTO leasehold.claiming VALUES (1, 1, 9)",
+        "SELECT * FROM leasehold.fence",
+    ] {
+        let error = app.batch_execute(beyond).await.expect_err(beyond);
+        assert_eq!(error.code().map(|code| code.code()), Some("42501"), "{beyond}: {error}");
+    }
+    assert_eq!((base.mark().await, base.written().await), (Some(6), vec![5]));
+}
+
+#[tokio::test]
+async fn installing_twice_changes_nothing_and_a_newer_version_is_left_alone() {
+    let base = Database::new().await;
+    base.fence.claim(&base.db, &token(20)).await.expect("claimed");
+    install(&base.db).await.expect("again");
+    assert_eq!(base.mark().await, Some(20));
+    base.db.batch_execute("UPDATE leasehold.version SET version = 2").await.expect("as a later version would");
+    let error = install(&base.db).await.expect_err("newer");
+    assert!(matches!(error, Error::Version { have: 2, want: VERSION }), "{error}");
+    assert_eq!(base.mark().await, Some(20), "and the connection is usable");
+}

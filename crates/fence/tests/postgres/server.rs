@@ -1,0 +1,159 @@
+//! A PostgreSQL server of the test's own: in a directory that is removed with it, on a socket there, under a user that is
+//! not root, because PostgreSQL refuses root. One that cannot be started fails the test.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tempfile::TempDir;
+use tokio_postgres::{Client, Config, NoTls};
+
+/// A server that is running.
+pub struct Server {
+    dir: TempDir,
+    process: Mutex<Child>,
+}
+
+impl Server {
+    /// The server that the tests of this run share, each in a database of its own.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(Self::start(&[]));
+            *shared = Arc::downgrade(&server);
+            server
+        })
+    }
+
+    /// A server of one's own, with these settings.
+    pub fn start(settings: &[&str]) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+        if geteuid().is_root() {
+            let (uid, gid) = other_user();
+            chown(dir.path(), Some(uid), Some(gid)).expect("root gives a directory away");
+        }
+        let initdb = program("initdb")
+            .args(["--no-sync", "--auth=trust", "--username=leasehold", "--encoding=UTF8", "--locale=C", "-D"])
+            .arg(dir.path().join("data"))
+            .output()
+            .expect("initdb can be started; ./test installs PostgreSQL");
+        assert!(initdb.status.success(), "initdb: {}", String::from_utf8_lossy(&initdb.stderr));
+        let process = Mutex::new(postgres(dir.path(), settings));
+        let server = Self { dir, process };
+        server.wait_until_it_answers();
+        server
+    }
+
+    /// Stops it as a crash would, and starts it again on what is left.
+    pub fn crash_and_restart(&self) {
+        let mut process = self.process.lock().expect("nobody panicked");
+        kill_process(Pid::from_child(&process), Signal::QUIT).expect("it is our child");
+        process.wait().expect("it is our child");
+        *process = postgres(self.dir.path(), &[]);
+        drop(process);
+        self.wait_until_it_answers();
+    }
+
+    pub fn socket(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// One more connection.
+    pub async fn connect(&self, user: &str, database: &str) -> Result<Client, tokio_postgres::Error> {
+        let mut config = Config::new();
+        let (client, connection) = config.host_path(self.socket()).user(user).dbname(database).connect(NoTls).await?;
+        // It ends with the client, or with an error that the client's own calls tell.
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    fn wait_until_it_answers(&self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let until = Instant::now() + Duration::from_secs(120);
+        let answered = std::thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    runtime.block_on(async {
+                        loop {
+                            let error = match self.connect("leasehold", "postgres").await {
+                                Ok(_) => return Ok(()),
+                                Err(error) => error,
+                            };
+                            if Instant::now() > until
+                                || self.process.lock().expect("ours").try_wait().expect("ours").is_some()
+                            {
+                                return Err(error);
+                            }
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                        }
+                    })
+                })
+                .join()
+                .expect("no panic")
+        });
+        let log = || fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        answered.unwrap_or_else(|error| panic!("PostgreSQL does not answer: {error}\n{}", log()));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let process = self.process.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // Fast shutdown. If it has ended by itself there is nobody to tell.
+        kill_process(Pid::from_child(process), Signal::INT).ok();
+        process.wait().ok();
+    }
+}
+
+fn postgres(dir: &Path, settings: &[&str]) -> Child {
+    let log = fs::File::create(dir.join("log")).expect("a log");
+    let mut command = program("postgres");
+    command.arg("-D").arg(dir.join("data")).arg("-k").arg(dir).args(["-c", "listen_addresses="]);
+    command.args(["-c", "max_connections=60", "-c", "shared_buffers=16MB"]);
+    settings.iter().for_each(|setting| {
+        command.args(["-c", setting]);
+    });
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.spawn().expect("postgres can be started")
+}
+
+/// One of PostgreSQL's programs, under a user that it accepts.
+fn program(name: &str) -> Command {
+    let path = programs().join(name);
+    if !geteuid().is_root() {
+        return Command::new(path);
+    }
+    let (uid, gid) = other_user();
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={uid}"), format!("--regid={gid}"), "--clear-groups".to_owned()]).arg(path);
+    // Whose home and directory the other user cannot enter.
+    command.env_remove("HOME").current_dir("/");
+    command
+}
+
+/// Where Debian keeps the newest version's programs.
+fn programs() -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").map(|all| all.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    let newest = versions
+        .iter()
+        .filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()))
+        .filter(|version| Path::new(&format!("/usr/lib/postgresql/{version}/bin/initdb")).exists())
+        .max();
+    let newest = newest.expect("PostgreSQL's server is installed; ./test does it");
+    PathBuf::from(format!("/usr/lib/postgresql/{newest}/bin"))
+}
+
+fn other_user() -> (u32, u32) {
+    let users = fs::read_to_string("/etc/passwd").expect("the list of users");
+    let of = |wanted: &str| {
+        let line = users.lines().find(|line| line.split(':').next() == Some(wanted))?;
+        let mut fields = line.split(':').skip(2);
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    };
+    of("postgres").or_else(|| of("nobody")).expect("a user beside root")
+}

@@ -1,0 +1,11 @@
+//! The fence in SQLite, held to its promises in real files.
+
+mod atomic;
+mod ledger;
+mod marks;
+#[path = "../support/mistakes.rs"]
+mod mistakes;
+mod random;
+mod refusals;
+#[path = "../support/mod.rs"]
+mod support;
