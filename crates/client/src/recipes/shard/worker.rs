@@ -195,7 +195,7 @@ impl Worker {
     }
 
     /// Who works here and who has what.
-    async fn look(&self) -> Result<Seen, Error> {
+    async fn look(&mut self) -> Result<Seen, Error> {
         let mut seen = Seen { owners: vec![Owner::Nobody; self.of.count as usize], ..Seen::default() };
         let mut listing = self.of.client.list(&self.of.prefix, 0);
         while let Some(page) = listing.page(u32::MAX).await? {
