@@ -76,7 +76,7 @@ async fn work_stops_when_its_server_is_gone_and_its_lease_is_asked_for_again() {
     server.signal("KILL");
     server.wait();
     assert_eq!(working.await.expect("it ran"), Err(Stopped::Suspended));
-    let server = server.again();
+    let server = server.again_there();
     // What was stopped was given back, once somebody could be told.
     let again = client.lock("a").ttl(TTL).wait(crate::support::PATIENCE).acquire().await.expect("it is given back");
     assert!(again.token_number() > token && again.state() == State::Held);

@@ -31,7 +31,7 @@ async fn a_server_that_is_down_for_three_ttls_suspends_a_guard_which_then_holds_
     assert_eq!(guard.stopped().await, State::Suspended);
     tokio::time::sleep(2 * TTL).await;
     assert_eq!(guard.state(), State::Suspended, "nobody said that it is over");
-    let server = server.again();
+    let server = server.again_there();
     until(async || guard.state() == State::Held).await;
     assert_eq!(guard.token(), token);
     let busy = crate::client(&server, "w2").lock("a").acquire().await.expect_err("it is held").into_error();
@@ -48,7 +48,7 @@ async fn what_is_asked_while_the_server_is_down_happens_once_when_it_is_back() {
     let hold = guard.hold().clone();
     let put = tokio::spawn(async move { hold.put("at", b"1").await });
     tokio::time::sleep(TTL / 2).await;
-    let _server = server.again();
+    let _server = server.again_there();
     let first = put.await.expect("it ran").expect("the session went on");
     assert_eq!(guard.store("at", Some(b"2"), Some(first)).await.expect("nothing came between"), first + 1);
 }

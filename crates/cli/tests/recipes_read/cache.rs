@@ -27,7 +27,7 @@ async fn a_write_waits_for_copies_that_were_granted_before_the_server_was_killed
     let (reader, writer) = (open(&reading), open(&writing));
     let source = Arc::new(AtomicU64::new(1));
     assert_eq!(get(&reader, &source).await, 1);
-    let _server = server.again();
+    let _server = server.again_there();
     assert!(reader.peek("page").is_some(), "the copy outlives the server");
     let (copies, target) = (reader.clone(), source.clone());
     let written = soon(writer.write("page", PATIENCE, |intent| async move {

@@ -49,7 +49,7 @@ async fn what_happened_while_nobody_could_be_heard_is_healed_by_listing_anew() {
     let mut discovery = looking.discover("db").await.expect("the server answers");
     assert_eq!(discovery.instances().count(), 2);
     // The feed breaks, and nobody makes it again before everything has happened.
-    let _server = server.again();
+    let _server = server.again_there();
     a.end().await.expect("it stands");
     let _b = two.announce("db", "b").register().await.expect("the name is free");
     let _a = two.announce("db", "a").details("moved").register().await.expect("the name is free");

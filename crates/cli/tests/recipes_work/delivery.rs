@@ -62,7 +62,7 @@ async fn workers_that_fail_and_a_server_that_is_killed_lose_no_message_and_no_co
     }
     let held = soon(queue.receive(5)).await.expect("the server answers");
     assert!(held.len() == 5 && held.iter().all(|message| message.attempt() == 2));
-    let _server = server.again();
+    let _server = server.again_there();
     // A process that goes gives back what it had, long before the visibility is over.
     one.close().await.expect("the server hears it");
     until(async || other.counts().await.is_ok_and(|counts| counts.ready == 5)).await;

@@ -100,7 +100,7 @@ async fn who_watches_finds_the_leader_again_after_the_server_was_killed() {
     assert_eq!(soon(observing.next()).await.expect("the server answers"), None);
     let leads = soon(one.election("jobs/leader").announce("first").campaign()).await.expect("nobody leads");
     assert_eq!(named(soon(observing.next()).await.expect("the server answers").as_ref()), Some("first"));
-    let _server = server.again();
+    let _server = server.again_there();
     leads.put("acted", b"yes").await.expect("a killed server ends no lease");
     leads.resign().await.expect("it leads");
     assert_eq!(soon(observing.next()).await.expect("the server answers"), None);

@@ -45,7 +45,7 @@ async fn an_expired_hold_is_not_confirmed_also_by_a_process_that_took_it_over() 
     let long = ann.reserve("hall/1", 2).keep_for(MINUTE).hold().await.expect("they came back");
     let token = long.token();
     ann.close().await.expect("nothing hangs on its session");
-    let _server = server.again();
+    let _server = server.again_there();
     let taken = desk.reservation("hall/1", &token).expect("a token's text");
     assert!(matches!(taken.outcome().await, Ok(Outcome::Open(_))));
     taken.resize(1).await.expect("it stands");
