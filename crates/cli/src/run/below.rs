@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, pidfd_open, pidfd_send_signal,
-    set_child_subreaper, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, pidfd_send_signal, set_child_subreaper, wait,
 };
 
 /// How long to wait for what was killed before looking again, at first and at most.
@@ -48,7 +47,6 @@ pub fn end(mut told: impl FnMut(Pid, WaitStatus)) -> Vec<i32> {
     let mut pause = LOOK_AGAIN[0];
     // Orphans become children at once: without a child there is nobody below.
     while reap(&mut told) {
-        kill_children();
         let beyond = signal(Signal::KILL);
         if !beyond.is_empty() && living().iter().all(|process| beyond.contains(&process.pid)) {
             return beyond;
@@ -57,18 +55,6 @@ pub fn end(mut told: impl FnMut(Pid, WaitStatus)) -> Vec<i32> {
         pause = (pause * 2).min(LOOK_AGAIN[1]);
     }
     Vec::new()
-}
-
-/// Kills whoever is a child now, as fast as that can be told: one that forks and ends, again and again, is a child for a moment
-/// only. A child's number is its own until it is taken in here.
-fn kill_children() {
-    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
-            // The dead need nothing more, and who may not be killed is told of later.
-            let _ = kill_process(child, Signal::KILL);
-        }
-    }
 }
 
 /// A process, told apart from a later one of the same number by when it began.

@@ -142,13 +142,15 @@ struct Told {
 impl Times {
     /// The command's time by a deadline; none where it may outlive its lease.
     fn until(&self, now: u64, deadline: leasehold::Deadline) -> Option<Until> {
-        // A charter's drain period can make a renewal last for less than the ttl: what is kept for the end shrinks with it.
         let (end, left) = (deadline.earliest.0, deadline.earliest.0.saturating_sub(now));
-        let hard = end.saturating_sub(self.margin.min(left / MARGIN));
+        let hard = end.saturating_sub(left.min(self.ttl) / MARGIN);
+        // A charter's drain period can make a renewal last for less than the ttl. It is then renewed after a third of that,
+        // and the command is asked after two.
+        let most = if left < self.ttl / 10 * 9 { left / 3 } else { left / 2 };
         match self.on_lost {
             OnLost::Warn => None,
             OnLost::Kill => Some(Until { soft: None, hard }),
-            OnLost::Term => Some(Until { soft: Some(hard.saturating_sub(self.grace.min(left / 2))), hard }),
+            OnLost::Term => Some(Until { soft: Some(hard.saturating_sub(self.grace.min(most))), hard }),
         }
     }
 
@@ -174,7 +176,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn until(on_lost: OnLost, left: u64) -> Option<Until> {
-        let times = Times { on_lost, grace: 5 * SECOND, margin: SECOND / 2 };
+        let times = Times { on_lost, ttl: 10 * SECOND, grace: 5 * SECOND };
         let end = Instant((100 + left) * SECOND);
         times.until(100 * SECOND, Deadline { earliest: end, latest: end })
     }
@@ -188,9 +190,9 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_for_less_than_the_ttl_leaves_half_of_it_for_the_work() {
-        let told = until(OnLost::Term, 4).expect("it has an end");
-        assert_eq!((told.soft, told.hard), (Some(101 * SECOND + 8 * SECOND / 10), 103 * SECOND + 8 * SECOND / 10));
+    fn what_lasts_for_less_than_the_ttl_leaves_most_of_it_for_the_work() {
+        let told = until(OnLost::Term, 6).expect("it has an end");
+        assert_eq!((told.soft, told.hard), (Some(103 * SECOND + 7 * SECOND / 10), 105 * SECOND + 7 * SECOND / 10));
         assert_eq!(until(OnLost::Term, 0), Some(Until { soft: Some(100 * SECOND), hard: 100 * SECOND }));
     }
 }

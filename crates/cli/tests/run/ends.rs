@@ -1,6 +1,8 @@
 //! Wrappers and minders that are killed or stopped: nothing of a command outlives its lease.
 
-use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::CommandExt;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::TTL;
 use crate::wrapped::{World, Wrapped, lives, looks_for, until};
@@ -23,7 +25,10 @@ struct Family {
 
 impl Family {
     fn begin(world: &World, ttl: &str) -> Self {
-        let wrapped = world.begin(&["run", "a", "--ttl", ttl], FAMILY);
+        Self::of(world.begin(&["run", "a", "--ttl", ttl], FAMILY))
+    }
+
+    fn of(wrapped: Wrapped) -> Self {
         let (mut minder, mut below) = (None, Vec::new());
         while minder.is_none() || below.len() < 3 {
             let line = wrapped.hears("");
@@ -67,6 +72,20 @@ fn a_wrapper_that_is_killed_takes_everyone_along_before_a_successor_begins() {
 }
 
 #[test]
+fn a_job_that_is_killed_as_a_whole_leaves_nobody_who_left_it_before() {
+    let world = World::new();
+    let mut job = world.command(&["run", "a", "--ttl", "5m", "--", "sh", "-c", FAMILY]);
+    // As a shell starts a job: in a group of its own, which is not that of this test.
+    let family = Family::of(Wrapped::begin(job.process_group(0)));
+    let successor = world.begin(&["run", "a", "--wait", "60s"], &looks_for(&family.below));
+    world.server.until_waited_for("a");
+    kill_process_group(family.wrapped.pid(), Signal::KILL).expect("it is there");
+    finds_nobody(&successor);
+    assert_eq!((family.wrapped.ends().exit, successor.ends().exit), (-1, 0));
+    world.is_empty();
+}
+
+#[test]
 fn a_wrapper_that_is_killed_while_no_server_answers_takes_everyone_along_all_the_same() {
     let world = World::new();
     let family = Family::begin(&world, TTL);
@@ -80,7 +99,7 @@ fn a_wrapper_that_is_killed_while_no_server_answers_takes_everyone_along_all_the
 #[test]
 fn a_minder_that_is_killed_is_replaced_by_its_wrapper_which_ends_everyone() {
     let world = World::new();
-    let family = Family::begin(&world, TTL);
+    let family = Family::begin(&world, "5m");
     let successor = world.begin(&["run", "a", "--wait", "60s"], &looks_for(&family.below));
     world.server.until_waited_for("a");
     kill_process(family.minder, Signal::KILL).expect("it is there");
@@ -100,7 +119,7 @@ fn a_wrapper_that_stands_still_for_three_ttls_loses_and_its_command_is_dead_befo
     world.server.until_waited_for("a");
     family.wrapped.signal(Signal::STOP);
     finds_nobody(&successor);
-    std::thread::sleep(std::time::Duration::from_secs(6));
+    std::thread::sleep(std::time::Duration::from_secs(12));
     family.wrapped.signal(Signal::CONT);
     let ended = family.wrapped.ends();
     assert_eq!(ended.exit, 3, "{ended:?}");
@@ -132,7 +151,7 @@ fn where_the_minder_stands_still_too_everyone_dies_when_it_wakes() {
 #[test]
 fn a_command_dies_with_both_its_wrapper_and_its_minder() {
     let world = World::new();
-    let wrapped = world.begin(&["run", "a", "--ttl", TTL], "echo minder $PPID; echo child $$; exec sleep 600");
+    let wrapped = world.begin(&["run", "a", "--ttl", "5m"], "echo minder $PPID; echo child $$; exec sleep 600");
     let (minder, child) = (wrapped.process("minder"), wrapped.process("child"));
     // The wrapper first, standing still: it must not take the minder's place.
     wrapped.signal(Signal::STOP);

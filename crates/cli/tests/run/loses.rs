@@ -7,6 +7,8 @@ use crate::wrapped::{World, lives, until};
 const POLITE: &str = "trap 'echo asked; exit 0' TERM; echo began $$; while :; do sleep 0.01; done";
 /// Says when it is asked to end, and does not.
 const DEAF: &str = "trap 'echo asked' TERM; echo began $$; while :; do sleep 0.01; done";
+/// Says when it is asked to end, and ends a moment later.
+const DEAF_FOR_A_WHILE: &str = "trap 'echo asked; sleep 1; exit 0' TERM; echo began $$; while :; do sleep 0.01; done";
 
 fn revoke(world: &World) {
     world.server.run(&["revoke", "a", "--reason", "a test"]).ok();
@@ -72,10 +74,10 @@ fn a_server_that_is_silent_for_longer_than_the_ttl_costs_the_command_before_the_
 #[test]
 fn a_server_that_is_silent_for_a_moment_costs_nothing() {
     let world = World::new();
-    let mut wrapped = world.begin(&["run", "a", "--ttl", "20s"], "echo began; read line; exit 4");
+    let mut wrapped = world.begin(&["run", "a", "--grace", "500ms"], "echo began; read line; exit 4");
     wrapped.hears("began");
     world.server.signal("STOP");
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    std::thread::sleep(std::time::Duration::from_secs(1));
     world.server.signal("CONT");
     wrapped.types("end\n");
     assert_eq!(wrapped.ends().exit, 4);
@@ -84,16 +86,17 @@ fn a_server_that_is_silent_for_a_moment_costs_nothing() {
 #[test]
 fn a_lease_that_is_handed_over_is_given_up_by_its_command_before_the_successor_begins() {
     let world = World::new();
-    let first =
-        world.begin(&["run", "a"], "trap 'echo asked; exit 0' TERM; echo began $$; while :; do sleep 0.01; done");
-    let child = first.process("began");
-    let script = format!("kill -0 {} 2>/dev/null && echo lives; echo began", child.as_raw_pid());
-    let second = world.begin(&["run", "a", "--wait", "60s"], &script);
-    world.server.until_waited_for("a");
-    world.server.run(&["handoff", "a", "--gap"]).ok();
-    assert_eq!(second.hears(""), "began");
-    first.hears("asked");
-    assert_eq!((first.ends().exit, second.ends().exit), (3, 0));
+    for how in ["--gap", "--overlap"] {
+        let first = world.begin(&["run", "a", "--wait", "60s"], DEAF_FOR_A_WHILE);
+        let child = first.process("began");
+        let script = format!("kill -0 {} 2>/dev/null && echo lives; echo began", child.as_raw_pid());
+        let second = world.begin(&["run", "a", "--wait", "60s"], &script);
+        world.server.until_waited_for("a");
+        world.server.run(&["handoff", "a", how]).ok();
+        assert_eq!(second.hears(""), "began", "{how}");
+        first.hears("asked");
+        assert_eq!((first.ends().exit, second.ends().exit), (3, 0), "{how}");
+    }
 }
 
 #[test]

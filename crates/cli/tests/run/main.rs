@@ -12,4 +12,4 @@ mod support;
 mod wrapped;
 
 /// Of leases that are to run out, or nearly; long enough for a machine that does other things too.
-const TTL: &str = "2s";
+const TTL: &str = "4s";

@@ -8,8 +8,8 @@ use crate::wrapped::World;
 #[test]
 fn a_command_that_reports_progress_keeps_its_lease_beyond_the_window() {
     let world = World::new();
-    let script = r#"i=0; while [ $i -lt 20 ]; do i=$((i+1)); "$LEASEHOLD" progress $i >&2 || exit 9; sleep 0.5; done; echo done"#;
-    let wrapped = world.begin(&["run", "a", "--ttl", "3s", "--progress", "4s"], script);
+    let script = r#"i=0; while [ $i -lt 24 ]; do i=$((i+1)); "$LEASEHOLD" progress $i >&2 || exit 9; sleep 0.5; done; echo done"#;
+    let wrapped = world.begin(&["run", "a", "--ttl", "10s", "--progress", "5s"], script);
     wrapped.hears("done");
     assert_eq!(wrapped.ends().exit, 0);
 }
@@ -17,7 +17,7 @@ fn a_command_that_reports_progress_keeps_its_lease_beyond_the_window() {
 #[test]
 fn a_command_that_stalls_loses_its_lease_although_its_wrapper_renews() {
     let world = World::new();
-    let wrapped = world.begin(&["run", "a", "--ttl", "3s", "--progress", "1s"], "echo began; exec sleep 600");
+    let wrapped = world.begin(&["run", "a", "--ttl", "10s", "--progress", "1s"], "echo began; exec sleep 600");
     wrapped.hears("began");
     let ended = wrapped.ends();
     assert_eq!(ended.exit, 3, "{ended:?}");

@@ -140,7 +140,7 @@ impl Line {
                     None => by.tell.done(answer.map(Given::Answer)),
                 }
             }
-            Purpose::Say { by, handle } => self.said(by, handle, &pending.message, answer),
+            Purpose::Say { by, handle } => self.said(sent, by, handle, &pending.message, answer),
             Purpose::Release { tell: who, resource } => {
                 self.meter.released(&resource);
                 tell(who, answer);
