@@ -71,6 +71,18 @@ fn the_first_page_does_the_same_with_the_binary() {
 }
 
 #[test]
+fn the_first_page_runs_a_command_under_a_lease() {
+    let server = Server::start();
+    let block =
+        blocks("README.md").into_iter().find(|block| block.contains("leasehold run")).expect("a block that runs");
+    let told = typed(&server, &block).ok();
+    let number = told.out.trim().strip_prefix("settling under ").unwrap_or_else(|| panic!("{told:?}"));
+    assert!(number.parse::<u64>().is_ok_and(|number| number > 0), "{told:?}");
+    let happened = server.json(&["history", "jobs/settle"]);
+    assert!(happened.to_string().contains(number), "{happened}");
+}
+
+#[test]
 fn what_operators_are_told_to_type_is_there() {
     let server = Server::start();
     server.acquire("jobs/settle", "worker-1");

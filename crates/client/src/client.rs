@@ -116,6 +116,36 @@ impl Client {
         }
     }
 
+    /// Who holds, for people to read.
+    pub(crate) fn holder_name(&self) -> String {
+        self.shared.options.holder.clone().unwrap_or_else(|| format!("process-{}", std::process::id()))
+    }
+
+    /// What stands in the grantor of a test, if that is whom this client asks.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn in_memory<T>(
+        &self,
+        look: impl FnOnce(&leasehold_core::grantor::Grantor) -> T,
+    ) -> Option<Result<T, Error>> {
+        match &self.shared.link {
+            Link::Wire => None,
+            Link::Memory(door) => Some(door.look(look)),
+        }
+    }
+
+    /// The same for a single call, which is asked without a session.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn of_memory(
+        &self,
+        command: leasehold_core::command::Command<'_>,
+        resource: &str,
+    ) -> Option<Result<leasehold_wire::v1::response::Answer, Error>> {
+        match &self.shared.link {
+            Link::Wire => None,
+            Link::Memory(door) => Some(door.ask(command, resource)),
+        }
+    }
+
     /// Gives everything back and ends the session: what is held ends in one step. A client that is only dropped does the
     /// same without waiting for it. Whatever is asked of its leases later is refused; a new lock opens a new session.
     pub async fn close(&self) -> Result<(), Error> {

@@ -110,6 +110,11 @@ impl Hold {
         self.cell.view().draining
     }
 
+    /// Waits until a planned transfer or a pre-emption wants this holder to finish, or the lease is lost.
+    pub async fn leaving(&self) {
+        self.cell.until(|view| (view.draining.is_some() || view.loss.is_some()).then_some(())).await;
+    }
+
     /// Waits until the lease is lost, by the grantor's word.
     pub async fn lost(&self) -> Loss {
         self.cell.until(|view| view.loss).await

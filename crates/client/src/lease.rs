@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::command::{Acquire, AcquireAll, Current, Grant, HandOff, Which};
+#[cfg(any(test, feature = "testing"))]
+use leasehold_core::command::{Command, Renew};
 use leasehold_core::name::resource_hash;
 use leasehold_core::token::Token;
 use leasehold_wire::json::{CurrentBody, GrantBody};
@@ -29,7 +31,13 @@ impl<'a> Held<'a> {
         Self { lease: Which::Resource(resource), token, holder: None }
     }
 
-    fn message(&self) -> v1::Held {
+    #[cfg(any(test, feature = "testing"))]
+    const fn shown(&self) -> leasehold_core::command::Held<'a> {
+        let (lease, number, holder) = (self.lease, self.token.number, self.holder);
+        leasehold_core::command::Held { lease, number, session: None, holder }
+    }
+
+    pub(crate) fn message(&self) -> v1::Held {
         let which = match self.lease {
             Which::Id(id) => v1::held::Which::Lease(lease_bits(id)),
             Which::Resource(name) => v1::held::Which::Resource(name.into()),
@@ -133,6 +141,13 @@ impl fmt::Debug for Renewed {
 impl Client {
     /// Takes a lease, now or after waiting.
     pub async fn acquire(&self, ask: &Acquire<'_>) -> Result<Granted, Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(told) = self.of_memory(Command::Acquire(*ask), ask.resource) {
+            return match told? {
+                v1::response::Answer::Granted(told) => self.granted(told, ask.resource, ask.holder),
+                _ => Err(Error::garbled("another answer than a grant")),
+            };
+        }
         let wait = Duration::from_millis(ask.terms.wait_ms);
         let send = |mut to: To, ask| async move { to.acquire(ask).await };
         let told = self.call(Nature::Change, wait, v1::Acquire::from(ask), send).await?;
@@ -159,6 +174,10 @@ impl Client {
 
     /// Extends a lease; with another ttl, or with evidence of progress, if there is any.
     pub async fn renew(&self, held: &Held<'_>, ttl_ms: Option<u64>, progress: Option<u64>) -> Result<Renewed, Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(told) = self.of_memory(Command::Renew(Renew { held: held.shown(), ttl_ms, progress }), "") {
+            return current_of(told?, held.token);
+        }
         let ask = v1::Renew { held: Some(held.message()), ttl_ms, progress };
         let send = |mut to: To, ask| async move { to.renew(ask).await };
         let told = self.call(Nature::Again, Duration::ZERO, ask, send).await?;
@@ -169,6 +188,10 @@ impl Client {
 
     /// Whether a lease is current, at a moment inside of this call.
     pub async fn confirm(&self, held: &Held<'_>) -> Result<Renewed, Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(told) = self.of_memory(Command::Confirm(held.shown()), "") {
+            return current_of(told?, held.token);
+        }
         let send = |mut to: To, ask| async move { to.confirm(ask).await };
         let told = self.call(Nature::Look, Duration::ZERO, held.message(), send).await?;
         Renewed::read(told, held.token)
@@ -176,8 +199,46 @@ impl Client {
 
     /// Gives a lease back.
     pub async fn release(&self, held: &Held<'_>) -> Result<(), Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(told) = self.of_memory(Command::Release(held.shown()), "") {
+            return told.map(drop);
+        }
         let send = |mut to: To, ask| async move { to.release(ask).await };
         self.call(Nature::Change, Duration::ZERO, held.message(), send).await.map(drop)
+    }
+
+    /// Turns a hold into a commitment.
+    pub async fn confirm_hold(&self, held: &Held<'_>) -> Result<(), Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(told) = self.of_memory(Command::ConfirmHold(held.shown()), "") {
+            return told.map(drop);
+        }
+        let send = |mut to: To, ask| async move { to.confirm_hold(ask).await };
+        self.call(Nature::Change, Duration::ZERO, held.message(), send).await.map(drop)
+    }
+
+    /// Asks for more or fewer units of a hold.
+    pub async fn resize_hold(&self, held: &Held<'_>, units: u32) -> Result<Renewed, Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(told) = self.of_memory(Command::ResizeHold { held: held.shown(), units }, "") {
+            return current_of(told?, held.token);
+        }
+        let ask = v1::ResizeHold { held: Some(held.message()), units };
+        let send = |mut to: To, ask| async move { to.resize_hold(ask).await };
+        let told = self.call(Nature::Again, Duration::ZERO, ask, send).await?;
+        Renewed::read(told, held.token)
+    }
+
+    /// Keeps a hold over its expiry while an obligation is in flight, as far as its charter lets it.
+    pub async fn veto(&self, held: &Held<'_>, for_ms: u64) -> Result<Renewed, Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(told) = self.of_memory(Command::Veto { held: held.shown(), for_ms }, "") {
+            return current_of(told?, held.token);
+        }
+        let ask = v1::Veto { held: Some(held.message()), for_ms };
+        let send = |mut to: To, ask| async move { to.veto(ask).await };
+        let told = self.call(Nature::Again, Duration::ZERO, ask, send).await?;
+        Renewed::read(told, held.token)
     }
 
     /// Begins a planned transfer. The holder shows its token, an operator does not.
@@ -197,3 +258,11 @@ impl Client {
 
 /// The service as calls are sent to it.
 pub(crate) type To = leasehold_wire::v1::leasehold_client::LeaseholdClient<tonic::transport::Channel>;
+
+#[cfg(any(test, feature = "testing"))]
+fn current_of(told: v1::response::Answer, shown: Token) -> Result<Renewed, Error> {
+    match told {
+        v1::response::Answer::Current(told) => Renewed::read(told, shown),
+        _ => Err(Error::garbled("another answer than a current lease")),
+    }
+}

@@ -39,6 +39,7 @@ mod operate;
 pub mod recipes;
 mod route;
 mod session;
+mod state;
 pub mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -57,6 +58,7 @@ pub use lock::Lock;
 pub use look::Listing;
 pub use meter::Meter;
 pub use session::Opened;
+pub use state::Stored;
 pub use trail::{Exporting, Trail, Wanted};
 pub use watch::{Happened, Watch, Watched};
 

@@ -221,11 +221,11 @@ impl Lock {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn within(field: &str, given: Duration, least: u64, most: u64) -> Result<u64, Error> {
+pub(crate) fn within(field: &str, given: Duration, least: u64, most: u64) -> Result<u64, Error> {
     let ms = millis(given);
     if (least..=most).contains(&ms) {
         Ok(ms)

@@ -25,7 +25,8 @@ impl Place {
         format!("{:016x}", u64::from_be_bytes(self.guarded.resource))
     }
 
-    /// Reads a token's text and checks all that needs no mark.
+    /// Reads a token's text and checks all that needs no mark: whose it is, what it is for (T6, F4), and whether the clock
+    /// believes it (F5).
     pub(crate) fn read(&self, text: &str) -> Result<Shown, Refusal> {
         let token = Token::parse(text)?;
         let number = token.for_target(&self.guarded)?;
@@ -44,7 +45,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Asks the shared rule. `lost` says how, if the mark is.
+    /// Asks the shared rule, under whatever lock makes it one step with the write (F1). `lost` says how, if the mark is.
     pub(crate) fn against(self, mark: Mark, lost: crate::Lost) -> Result<Number, Error> {
         match admit(mark, self.number) {
             Verdict::Admitted { mark } => Ok(mark),

@@ -47,7 +47,7 @@ impl Pace {
 
 impl Walk {
     /// One more request, unless there were too many.
-    pub fn step(&self) -> Result<(), v1::Problem> {
+    pub fn step(&self) -> Result<(), Box<v1::Problem>> {
         let most = self.pace.most.load(Ordering::Relaxed);
         if most == 0 {
             return Ok(());
@@ -55,13 +55,13 @@ impl Walk {
         self.step_at(u64::try_from(self.pace.began.elapsed().as_nanos()).unwrap_or(u64::MAX), most)
     }
 
-    fn step_at(&self, now: u64, most: u32) -> Result<(), v1::Problem> {
+    fn step_at(&self, now: u64, most: u32) -> Result<(), Box<v1::Problem>> {
         let each = SECOND.div_ceil(most.into());
         let taken = self.even.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |even| {
             let even = even.max(now) + each;
             (even - now <= SECOND.max(each)).then_some(even)
         });
-        taken.map(drop).map_err(|even| too_fast(most, (even + each - now).saturating_sub(SECOND)))
+        taken.map(drop).map_err(|even| Box::new(too_fast(most, (even + each - now).saturating_sub(SECOND))))
     }
 }
 

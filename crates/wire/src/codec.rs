@@ -31,13 +31,13 @@ bounds! { ASK_BYTES, ASK_FIELDS:
     ClientBatch Request OpenSession RenewSession CloseSession Acquire AcquireAll Renew Held Revoke HandOff Free SetCapacity
     WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest UsageRequest
     StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter BackupRequest
-    TrailRequest ExportTrailRequest VerifyTrailRequest
+    TrailRequest ExportTrailRequest VerifyTrailRequest ResizeHold Veto StateRequest QueueRequest
 }
 
 bounds! { ANSWER_BYTES, ANSWER_FIELDS:
     ServerBatch Welcome SessionState Done Grant Grants Current ResourceView ResourceList LeaseList WaiterList DeadlockList
     EndedList UsageList Status Event Charters BackupPiece TrailPage TrailLines
-    TrailVerified
+    TrailVerified StateList QueueView
 }
 
 /// The codec of the service, on both sides.

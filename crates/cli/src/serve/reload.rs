@@ -42,6 +42,9 @@ impl Reload {
         let (before, now) = (self.chosen.told(), read.told());
         let changed = before.iter().zip(&now).filter(|(before, now)| before != now);
         let (at_once, later): (Vec<_>, Vec<_>) = changed.partition(|((key, _), _)| WHILE_SERVING.contains(key));
+        // Done, and then told.
+        self.room.resize(read.connections as usize);
+        self.pace.set(read.request_rate);
         for ((key, before), (_, now)) in &at_once {
             tracing::info!("{key} is {now} now, and was {before}");
         }
@@ -51,8 +54,7 @@ impl Reload {
         if at_once.is_empty() && later.is_empty() {
             tracing::info!("the settings were read again; nothing changed");
         }
-        self.room.resize(read.connections as usize);
-        self.pace.set(read.request_rate);
+        // A lower level would keep the words about itself back.
         self.level.set(read.log_level);
         // What waits for a restart goes on being told as a difference.
         self.chosen = Chosen {

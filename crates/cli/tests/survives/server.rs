@@ -67,6 +67,10 @@ impl Server {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                // Its last words may still be on their way here.
+                while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+                    self.said.push(line);
+                }
                 return status;
             }
             assert!(Instant::now() < until, "the server does not end: {:?}", self.said());

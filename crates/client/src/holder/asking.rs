@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use leasehold_core::command::{Answer, Command, HandOff, Held, Renew, Which};
+use leasehold_core::command::{self, Answer, Command, HandOff, Held, Renew};
 use leasehold_core::holder::Loss;
 use leasehold_core::ids::LeaseId;
 use leasehold_core::lease::Reason;
 use leasehold_core::time::Instant;
+use leasehold_wire::lease_id;
+use leasehold_wire::v1::held::Which;
 use leasehold_wire::v1::request::Ask as Message;
 
 use super::cell::Cell;
@@ -30,7 +32,7 @@ impl Line {
             Call::Pin { at } => Command::Pin { held, at: *at },
             Call::Put { key, bytes, expect } => Command::Put { held, key, bytes: bytes.as_deref(), expect: *expect },
             Call::HandOff { to, style, drain_ms } => Command::HandOff(HandOff {
-                which: Which::Id(cell.lease),
+                which: command::Which::Id(cell.lease),
                 number: Some(held.number),
                 to: to.as_deref(),
                 style: *style,
@@ -65,12 +67,8 @@ impl Line {
         let Some(kept) = self.leases.of(cell).map(|_| ()).and_then(|()| self.leases.remove(cell.place)) else {
             return tell(who, Err(over(cell)));
         };
-        let mut renewal = kept.renewal;
-        let held = Held::by_id(cell.lease, renewal.token());
-        let command = match renewal.drained(0) {
-            Ok(_) => Command::Drained(held),
-            Err(_) => Command::Release(held),
-        };
+        // For one that drains this says that it has drained; a pre-empted or revoked one ends as such.
+        let command = Command::Release(Held::by_id(cell.lease, kept.renewal.token()));
         cell.update(|view| {
             view.working = false;
             view.loss = Some(Loss::Ended(Reason::Released));
@@ -136,17 +134,21 @@ impl Line {
             }
             Purpose::Call { by, place, life } => {
                 self.called(now, sent, place, life, &pending.message, &answer);
+                self.raised_too_late(now, place, life, &pending.message, &answer);
                 match self.overtaken(place, life, pending.message, &answer) {
                     Some(message) => self.ask(now, by.key, message, Purpose::Call { by, place, life }),
                     None => by.tell.done(answer.map(Given::Answer)),
                 }
             }
-            Purpose::Say { by, handle } => self.said(by, handle, &pending.message, answer),
+            Purpose::Say { by, handle } => self.said(sent, by, handle, &pending.message, answer),
             Purpose::Release { tell: who, resource } => {
                 self.meter.released(&resource);
                 tell(who, answer);
             }
-            Purpose::Renew(one) => self.shown(now, one, &answer),
+            Purpose::Renew(one) => {
+                self.shown(now, one, &answer);
+                self.raised_too_late(now, one.place, one.life, &pending.message, &answer);
+            }
             Purpose::Session(attempt, known) => {
                 self.session_told(now, attempt, &answer);
                 if matches!(&answer, Ok(Answer::Session(grant)) if grant.mismatch) {
@@ -155,6 +157,29 @@ impl Line {
             }
             Purpose::Close(who) => self.closed(who),
             Purpose::Cancel | Purpose::Reconcile | Purpose::Tell => {}
+        }
+    }
+
+    /// A token was raised while its lease was given back under the old one, which was refused: it is given back again.
+    fn raised_too_late(
+        &mut self,
+        now: Instant,
+        place: u32,
+        life: u32,
+        message: &Message,
+        answer: &Result<Answer, Error>,
+    ) {
+        let gone = self.leases.at(place).is_none_or(|kept| kept.life != life);
+        let held = match message {
+            Message::Renew(renew) => renew.held.as_ref(),
+            Message::Rotate(held) => Some(held),
+            _ => None,
+        };
+        if let (true, Some(held), Ok(Answer::Current(current))) = (gone, held, answer)
+            && let Some(Which::Lease(lease)) = held.which
+            && current.number.get() > held.number
+        {
+            self.give_back(now, Held::by_id(lease_id(lease), current.number));
         }
     }
 

@@ -140,6 +140,11 @@ impl Inbox {
         }
     }
 
+    /// Whether the thread has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_one();

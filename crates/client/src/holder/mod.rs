@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::holder::Timing;
+use leasehold_core::holder::{RateError, Timing};
 use leasehold_core::name::HolderName;
 
 use crate::clock::Clock;
@@ -47,6 +47,7 @@ use reply::{Reply, gone};
 pub(crate) struct Handle {
     inbox: Arc<Inbox>,
     pub(crate) clock: Clock,
+    pub(crate) rate: RateError,
     /// Who holds, for people to read.
     pub(crate) holder: String,
 }
@@ -88,7 +89,7 @@ impl Handle {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
         let work = move || runtime.block_on(drive::drive(line, time, theirs));
         std::thread::Builder::new().name("leasehold".into()).spawn(work).map_err(unable)?;
-        Ok(Arc::new(Self { inbox, clock, holder: name }))
+        Ok(Arc::new(Self { inbox, clock, rate: options.rate_error, holder: name }))
     }
 
     pub(crate) fn put(&self, ask: Ask) {
@@ -110,6 +111,11 @@ impl Handle {
         let key = self.inbox.key();
         self.inbox.put(ask(By { key, tell, _room: room }, Arc::downgrade(self)));
         Ok(Asked { handle: self.clone(), key, told, read, settled: false })
+    }
+
+    /// An error once the thread has ended: nobody sleeps or asks here any more.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.inbox.is_over() { Err(gone()) } else { Ok(()) }
     }
 
     /// Ends the session and the thread.

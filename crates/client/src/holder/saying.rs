@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use leasehold_core::command::{Answer, Command, Event};
-use leasehold_core::payload::cache;
+use leasehold_core::payload::{cache, delivery};
 use leasehold_core::time::Instant;
+use leasehold_wire::Issuer;
 use leasehold_wire::v1::request::Ask as Message;
 
 use super::cell::Alive;
@@ -25,6 +26,10 @@ pub(crate) trait Listen: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Spoken {
     pub(crate) answer: Answer,
+    /// When it was asked for: what lasts is counted from there.
+    pub(crate) sent: Instant,
+    /// Who gave it, as tokens name it.
+    pub(crate) issuer: Issuer,
     /// Until when that session may be thought alive: what it was given ends with it.
     pub(crate) alive: Arc<Alive>,
     /// What takes back that which was given.
@@ -33,7 +38,7 @@ pub(crate) struct Spoken {
 
 /// Takes something back when it is dropped, without waiting for it.
 #[derive(Default)]
-pub(crate) struct Undo(Option<(Weak<Handle>, Box<Message>)>);
+pub(crate) struct Undo(Option<(Weak<Handle>, Vec<Message>)>);
 
 impl Undo {
     /// It is over in another way: nothing is to be taken back any more.
@@ -44,10 +49,10 @@ impl Undo {
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        if let Some((handle, message)) = self.0.take()
+        if let Some((handle, messages)) = self.0.take()
             && let Some(handle) = handle.upgrade()
         {
-            handle.put(Ask::Tell(message));
+            messages.into_iter().for_each(|message| handle.put(Ask::Tell(Box::new(message))));
         }
     }
 }
@@ -61,13 +66,29 @@ impl fmt::Debug for Undo {
 impl Handle {
     /// Asks something in this client's session.
     pub(crate) async fn say(self: &Arc<Self>, command: &Command<'_>) -> Result<Spoken, Failure<Spoken>> {
-        let unasked = || Error::garbled("a question that no stream asks");
-        let message = Box::new(leasehold_wire::ask(command).ok_or_else(unasked)?);
+        let message = Box::new(spelled(command)?);
         let read = |given| match given {
             Given::Spoken(spoken) => Ok(*spoken),
             Given::Answer(_) | Given::Guards(_) => Err(Error::garbled("an answer to something else")),
         };
         self.ask(|by, handle| Ask::Say { by, message, handle }, read).await?.outcome().await
+    }
+
+    /// The same, with the answer read by whoever asks; what it gave is then not taken back.
+    pub(crate) async fn ask_in_session<T>(
+        self: &Arc<Self>,
+        command: &Command<'_>,
+        read: fn(Given) -> Result<T, Error>,
+    ) -> Result<T, Failure<T>> {
+        let message = Box::new(spelled(command)?);
+        self.ask(|by, handle| Ask::Say { by, message, handle }, read).await?.outcome().await
+    }
+
+    /// The same for which nobody waits.
+    pub(crate) fn tell(&self, command: &Command<'_>) {
+        if let Ok(message) = spelled(command) {
+            self.put(Ask::Tell(Box::new(message)));
+        }
     }
 
     /// Tells it what the session hears, for as long as it lives.
@@ -90,6 +111,10 @@ impl Handle {
     }
 }
 
+fn spelled(command: &Command<'_>) -> Result<Message, Error> {
+    leasehold_wire::ask(command).ok_or_else(|| Error::garbled("a question that no stream asks"))
+}
+
 impl Line {
     /// Puts what is asked in the session among the requests.
     pub(super) fn say(&mut self, now: Instant, by: By, message: Message, handle: Weak<Handle>) {
@@ -98,11 +123,19 @@ impl Line {
     }
 
     /// Takes in the answer.
-    pub(super) fn said(&mut self, by: By, handle: Weak<Handle>, asked: &Message, answer: Result<Answer, Error>) {
+    pub(super) fn said(
+        &mut self,
+        sent: Instant,
+        by: By,
+        handle: Weak<Handle>,
+        asked: &Message,
+        answer: Result<Answer, Error>,
+    ) {
         let spoken = answer.and_then(|answer| {
             let session = self.session.as_ref().ok_or_else(|| Error::garbled("an answer outside of a session"))?;
-            let undo = Undo(undo(asked, &answer).map(|message| (handle, Box::new(message))));
-            Ok(Given::Spoken(Box::new(Spoken { answer, alive: session.alive.clone(), undo })))
+            let undo = Undo(Some((handle, undo(asked, &answer))));
+            let (alive, issuer) = (session.alive.clone(), session.issuer);
+            Ok(Given::Spoken(Box::new(Spoken { answer, sent, issuer, alive, undo })))
         });
         by.tell.done(spoken);
     }
@@ -127,12 +160,26 @@ impl Line {
 }
 
 /// What takes back that which an answer gave.
-fn undo(asked: &Message, told: &Answer) -> Option<Message> {
-    let (Message::Cache(asked), Answer::Cache(told)) = (asked, told) else {
-        return None;
-    };
-    let key = asked.key.as_str();
-    let command = match **told {
+fn undo(asked: &Message, told: &Answer) -> Vec<Message> {
+    match (asked, told) {
+        (Message::Cache(asked), Answer::Cache(told)) => undo_cache(&asked.key, told).into_iter().collect(),
+        (Message::Delivery(asked), Answer::Delivery(told)) => match &**told {
+            delivery::Answer::Received(taken) => {
+                let nack = |one: &delivery::Delivery| {
+                    let (queue, item, receipt) = (asked.queue.as_str(), one.item, one.receipt);
+                    let nack = delivery::Command::Nack { queue, item, receipt, delay_ms: 0 };
+                    leasehold_wire::ask(&Command::Delivery(nack))
+                };
+                taken.iter().filter_map(nack).collect()
+            }
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+fn undo_cache(key: &str, told: &cache::Answer) -> Option<Message> {
+    let command = match *told {
         cache::Answer::Reading { lease, .. } => cache::Command::Invalidated { key, lease },
         cache::Answer::Intended { intent, .. } => cache::Command::Abort { key, number: intent },
         cache::Answer::Fill { token, .. } => cache::Command::Abort { key, number: token },

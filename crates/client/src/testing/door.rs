@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use leasehold_core::command::Command;
+use leasehold_core::grantor::Grantor;
 use leasehold_core::ids::SessionId;
 use leasehold_wire::v1;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -43,9 +45,7 @@ impl Door {
         &self,
         how: v1::hello::How,
     ) -> Result<(v1::Welcome, Arc<Connection>, UnboundedReceiver<v1::ServerBatch>), Error> {
-        if self.lock().cut {
-            return Err(Error::unavailable("cut off by the test"));
-        }
+        self.reached()?;
         let (out, hearing) = unbounded_channel();
         let line = Mutex::new(Line { out: Some(out), session: None, unheard: None });
         let connection = Arc::new(Connection { hand: self.hand.clone(), world: self.world.clone(), line });
@@ -54,6 +54,27 @@ impl Door {
         state.open.retain(|known| known.strong_count() > 0);
         state.open.push(Arc::downgrade(&connection));
         Ok((welcome, connection, hearing))
+    }
+
+    /// Looks at what stands.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Grantor) -> T) -> Result<T, Error> {
+        self.reached()?;
+        Ok(look(world(&self.world).grantor()))
+    }
+
+    /// Asks without a session, and hears the answer as a single call does.
+    pub(crate) fn ask(&self, command: Command<'_>, resource: &str) -> Result<v1::response::Answer, Error> {
+        self.reached()?;
+        let mut world = world(&self.world);
+        let told = world.ask(self.hand.now(), command);
+        match leasehold_wire::answer(&told, &world.issuer(), |_| resource) {
+            v1::response::Answer::Refused(problem) => Err(Error::from(problem)),
+            told => Ok(told),
+        }
+    }
+
+    fn reached(&self) -> Result<(), Error> {
+        if self.lock().cut { Err(Error::unavailable("cut off by the test")) } else { Ok(()) }
     }
 
     /// Breaks every connection and makes no other, or makes them again.

@@ -65,7 +65,8 @@ impl Grantor {
         Self(Arc::new(Shared { time, world: Arc::new(Mutex::new(world)), doors: Mutex::default() }))
     }
 
-    /// A client of this grantor, as a process of its own. Only what goes through [`Client::lock`] is there.
+    /// A client of this grantor, as a process of its own. Leases, recipes and looks are there; watches
+    /// and what operators do are not.
     pub fn client(&self, holder: &str) -> Client {
         self.client_with(Options { holder: Some(holder.to_owned()), ..Options::default() })
     }

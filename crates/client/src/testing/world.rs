@@ -67,6 +67,10 @@ impl World {
         &self.grantor
     }
 
+    pub(super) const fn issuer(&self) -> Issuer {
+        self.issuer
+    }
+
     fn now(&self, at: Instant) -> Now {
         let instant = Instant(at.0 + self.ahead);
         Now { instant, wall: wall(instant) }

@@ -44,6 +44,14 @@ impl Calls {
         let (_, position) = self.one(metadata, ask).await?;
         told(v1::Done {}, position)
     }
+
+    /// A request that leaves a lease current.
+    async fn current(&self, metadata: &MetadataMap, ask: Ask) -> Result<Response<v1::Current>, Status> {
+        match self.one(metadata, ask).await? {
+            (Answer::Current(current), position) => told(current, position),
+            _ => Err(unexpected()),
+        }
+    }
 }
 
 /// An answer with the journal position that it depends on.
@@ -154,10 +162,7 @@ impl Leasehold for Calls {
 
     async fn renew(&self, from: Request<v1::Renew>) -> Result<Response<v1::Current>, Status> {
         let (metadata, _, ask) = from.into_parts();
-        match self.one(&metadata, Ask::Renew(ask)).await? {
-            (Answer::Current(current), position) => told(current, position),
-            _ => Err(unexpected()),
-        }
+        self.current(&metadata, Ask::Renew(ask)).await
     }
 
     async fn release(&self, from: Request<v1::Held>) -> Result<Response<v1::Done>, Status> {
@@ -167,10 +172,7 @@ impl Leasehold for Calls {
 
     async fn confirm(&self, from: Request<v1::Held>) -> Result<Response<v1::Current>, Status> {
         let (metadata, _, ask) = from.into_parts();
-        match self.one(&metadata, Ask::Confirm(ask)).await? {
-            (Answer::Current(current), position) => told(current, position),
-            _ => Err(unexpected()),
-        }
+        self.current(&metadata, Ask::Confirm(ask)).await
     }
 
     async fn revoke(&self, from: Request<v1::Revoke>) -> Result<Response<v1::Done>, Status> {
@@ -196,6 +198,21 @@ impl Leasehold for Calls {
     async fn set_capacity(&self, from: Request<v1::SetCapacity>) -> Result<Response<v1::Done>, Status> {
         let (metadata, _, ask) = from.into_parts();
         self.done(&metadata, Ask::SetCapacity(ask)).await
+    }
+
+    async fn confirm_hold(&self, from: Request<v1::Held>) -> Result<Response<v1::Done>, Status> {
+        let (metadata, _, ask) = from.into_parts();
+        self.done(&metadata, Ask::ConfirmHold(ask)).await
+    }
+
+    async fn resize_hold(&self, from: Request<v1::ResizeHold>) -> Result<Response<v1::Current>, Status> {
+        let (metadata, _, ask) = from.into_parts();
+        self.current(&metadata, Ask::ResizeHold(ask)).await
+    }
+
+    async fn veto(&self, from: Request<v1::Veto>) -> Result<Response<v1::Current>, Status> {
+        let (metadata, _, ask) = from.into_parts();
+        self.current(&metadata, Ask::Veto(ask)).await
     }
 
     async fn waive_quarantine(&self, from: Request<v1::WaiveQuarantine>) -> Result<Response<v1::Done>, Status> {
@@ -225,6 +242,14 @@ impl Leasehold for Calls {
 
     async fn history(&self, from: Request<v1::HistoryRequest>) -> Result<Response<v1::EndedList>, Status> {
         seen(self.0.ends(from.into_inner()).await)
+    }
+
+    async fn state(&self, from: Request<v1::StateRequest>) -> Result<Response<v1::StateList>, Status> {
+        seen(self.0.state(from.into_inner()).await)
+    }
+
+    async fn queue(&self, from: Request<v1::QueueRequest>) -> Result<Response<v1::QueueView>, Status> {
+        seen(self.0.queue(from.into_inner()).await)
     }
 
     async fn usage(&self, from: Request<v1::UsageRequest>) -> Result<Response<v1::UsageList>, Status> {

@@ -5,7 +5,8 @@ use leasehold_core::grantor::Usage;
 use leasehold_core::name::{HolderName, Name, NameError, Prefix};
 use leasehold_core::refusal::{Refusal, What};
 use leasehold_wire::{
-    charter, deadlock_view, ended, lease_view, problem, resource_view, status_view, usage, v1, waiter_view,
+    charter, deadlock_view, ended, lease_view, problem, queue_view, resource_view, state_list, status_view, usage, v1,
+    waiter_view,
 };
 
 use super::Api;
@@ -85,6 +86,23 @@ impl Api {
         Name::parse(&from.resource).map_err(not_a_name)?;
         self.look_from(0, move |grantor| v1::EndedList {
             ended: grantor.history(&from.resource, page(from.most)).iter().map(ended).collect(),
+        })
+        .await
+    }
+
+    /// The small state of a resource.
+    pub async fn state(&self, from: v1::StateRequest) -> Seen<v1::StateList> {
+        self.look_from(from.min_position, move |grantor| {
+            state_list(grantor.small_state(), &from.resource, &from.after, page(from.most))
+        })
+        .await
+    }
+
+    /// A queue, and its dead messages if they are asked for.
+    pub async fn queue(&self, from: v1::QueueRequest) -> Seen<v1::QueueView> {
+        self.look_from(from.min_position, move |grantor| {
+            let (now, most) = (grantor.status().time, from.most.map_or(0, page));
+            queue_view(grantor.queues(), now, &from.queue, from.after, most)
         })
         .await
     }

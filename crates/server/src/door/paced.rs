@@ -33,7 +33,7 @@ pub async fn paced(request: Request, next: Next) -> Response {
     }
     match request.extensions().get::<Arc<Walk>>().map_or(Ok(()), |walk| walk.step()) {
         Ok(()) => next.run(request).await,
-        Err(problem) if speaks_grpc(request.headers()) => leasehold_wire::status(problem).into_http(),
-        Err(problem) => Problem::from(problem).into_response(),
+        Err(problem) if speaks_grpc(request.headers()) => leasehold_wire::status(*problem).into_http(),
+        Err(problem) => Problem::from(*problem).into_response(),
     }
 }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use leasehold_core::command::{Command, Revoke, Which};
 use leasehold_core::lease::Reason;
 
 use super::{TTL, acquire, held};
@@ -181,4 +182,18 @@ fn work_is_not_polled_after_its_deadline_though_the_thread_that_renews_has_not_l
     drop(running);
     assert_eq!(polled, 1);
     grantor.resume(&client);
+}
+
+#[test]
+fn a_holder_that_is_revoked_with_grace_finishes_and_gives_back_before_it_is_over() {
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let guard = acquire(&client, "a").expect("it is free");
+    let (which, reason) = (Which::Resource("a"), Reason::Operator);
+    let revoke = Revoke { which, reason, why: "a test", grace_ms: 60_000 };
+    grantor.operate(Command::Revoke(revoke)).expect("it is held");
+    grantor.advance(Duration::from_millis(100));
+    assert!(guard.draining().is_some() && guard.is_held(), "it was given time to finish");
+    block_on(guard.release()).expect("it is done");
+    assert_eq!(held(&grantor, "a"), 0);
 }

@@ -124,6 +124,26 @@ fn a_raised_token_whose_telling_was_lost_is_told_again_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_lease_that_is_given_back_while_its_token_is_raised_is_given_back() {
+    let grantor = Grantor::new();
+    let charter = Charter { token_on_renewal: TokenOnRenewal::Rotate, ..Charter::default() };
+    grantor.set_charter("a", charter).expect("a sound charter");
+    let client = grantor.client("w1");
+    let guard = acquire(&client, "a").expect("it is free");
+    grantor.deafen(&client);
+    while grantor.unheard(&client) == 0 {
+        grantor.advance(Duration::from_millis(50));
+    }
+    drop(guard);
+    grantor.settle();
+    assert_eq!(held(&grantor, "a"), 1, "it showed a token that was gone");
+    grantor.partition(&client);
+    grantor.heal(&client);
+    grantor.advance(Duration::from_millis(500));
+    assert_eq!(held(&grantor, "a"), 0);
+}
+
+#[test]
 fn a_write_that_shows_a_token_while_it_is_raised_is_shown_the_new_one() {
     let grantor = Grantor::new();
     let client = grantor.client("w1");

@@ -58,13 +58,30 @@ fn open(client: &Client) -> Cache<u64> {
     client.cache().ttl(TTL).patience(LONG).open().expect("the timing is possible")
 }
 
-/// Lets time pass in small steps until a thread has ended.
-fn pass_until<T>(grantor: &Grantor, thread: JoinHandle<T>) -> T {
+/// Waits for what other threads do, with a generous bound. Time stands still meanwhile.
+#[track_caller]
+fn until(mut happened: impl FnMut() -> bool) {
     let over = std::time::Instant::now() + Duration::from_secs(60);
-    while !thread.is_finished() {
-        assert!(std::time::Instant::now() < over, "it never ended");
-        grantor.advance(Duration::from_millis(10));
+    while !happened() {
+        assert!(std::time::Instant::now() < over, "it never happened");
+        std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// What a thread comes to while time stands still.
+#[track_caller]
+fn join<T>(thread: JoinHandle<T>) -> T {
+    until(|| thread.is_finished());
+    thread.join().expect("it did not panic")
+}
+
+/// What a thread comes to that must sleep. However slowly it runs, time runs slower than that.
+#[track_caller]
+fn join_passing<T>(grantor: &Grantor, thread: JoinHandle<T>) -> T {
+    until(|| {
+        grantor.advance(Duration::from_millis(10));
+        thread.is_finished()
+    });
     thread.join().expect("it did not panic")
 }
 
@@ -76,7 +93,7 @@ fn a_copy_is_read_without_asking_and_dropped_before_the_write_begins() {
     assert_eq!((source.get(&reader), source.get(&reader), source.looks()), (0, 0, 1));
     let other = reader.clone();
     let at_work = move || assert_eq!(other.peek("page"), None, "a copy was there while its key was written");
-    let written = pass_until(&grantor, source.write(&writer, 7, at_work)).expect("nobody holds it up");
+    let written = join(source.write(&writer, 7, at_work)).expect("nobody holds it up");
     assert!(written.version.expect("it was in time") > 0);
     assert_eq!((source.get(&reader), source.looks()), (7, 2));
 }
@@ -93,7 +110,8 @@ fn a_reader_that_missed_its_invalidation_has_dropped_its_copy_by_its_own_clock()
     let other = reader.clone();
     let at_work = move || assert_eq!(other.peek("page"), None, "a copy was there while its key was written");
     let write = source.write(&writer, 7, at_work);
-    pass_until(&grantor, write).expect("it waits no longer than the reader's time").version.expect("in time");
+    grantor.advance(TTL + TTL / 10);
+    join(write).expect("it waits no longer than the reader's time").version.expect("in time");
     assert_eq!(source.value.load(Ordering::SeqCst), 7);
 }
 
@@ -108,7 +126,8 @@ fn a_reader_that_is_stopped_is_waited_for_until_its_time_is_over() {
     let write = source.write(&writer, 7, || {});
     grantor.advance(TTL / 2);
     assert!(!write.is_finished() && source.value.load(Ordering::SeqCst) == 0, "the copy may still be in use");
-    pass_until(&grantor, write).expect("it waits no longer than the reader's time").version.expect("in time");
+    grantor.advance(TTL / 2 + TTL / 10);
+    join(write).expect("it waits no longer than the reader's time").version.expect("in time");
     grantor.resume(&stopped);
     grantor.advance(TTL);
     assert_eq!((reader.peek("page"), source.get(&reader)), (None, 7));
@@ -124,7 +143,7 @@ fn while_a_key_is_written_it_is_read_and_not_kept() {
         assert_eq!((looked.get(&other), looked.get(&other)), (0, 0), "reading goes on");
         assert_eq!(other.peek("page"), None, "and nothing is kept");
     };
-    pass_until(&grantor, source.write(&writer, 7, at_work)).expect("nobody holds it up");
+    join(source.write(&writer, 7, at_work)).expect("nobody holds it up");
     assert_eq!((source.get(&reader), source.get(&reader), source.looks()), (7, 7, 3));
 }
 
@@ -138,7 +157,7 @@ fn a_copy_that_ran_out_is_good_again_if_nobody_wrote() {
     assert_eq!(reader.peek("page"), None);
     assert_eq!((source.get(&reader), source.looks()), (0, 1), "the version is the same, so the source is not asked");
     grantor.advance(2 * TTL);
-    pass_until(&grantor, source.write(&writer, 7, || {})).expect("nobody reads");
+    join(source.write(&writer, 7, || {})).expect("nobody reads");
     assert_eq!((source.get(&reader), source.looks()), (7, 2));
 }
 
@@ -170,7 +189,7 @@ fn a_write_that_fails_leaves_no_copy_that_is_believed() {
             }))
         })
     };
-    let written = pass_until(&grantor, failing).expect("the work was done");
+    let written = join(failing).expect("the work was done");
     assert!(written.done.is_err() && written.version.is_ok());
     assert_eq!(source.get(&reader), 7);
 }
@@ -190,7 +209,9 @@ fn work_that_outlasts_its_intent_is_dropped_and_its_copies_are_not_believed() {
             }))
         })
     };
-    let over = pass_until(&grantor, hanging).expect_err("its time is over");
+    until(|| source.value.load(Ordering::SeqCst) == 7);
+    grantor.advance(2 * TTL);
+    let over = join(hanging).expect_err("its time is over");
     assert!(over.lost().is_some(), "{over}");
     grantor.advance(TTL);
     assert_eq!(source.get(&reader), 7);
@@ -213,12 +234,10 @@ fn a_dropped_write_takes_its_intent_back() {
         }
     }
     let third = open(&grantor.client("r2"));
-    let over = std::time::Instant::now() + Duration::from_secs(60);
-    while third.peek("page").is_none() {
-        assert!(std::time::Instant::now() < over, "the key is still meant to be written");
+    until(|| {
         source.get(&third);
-        grantor.settle();
-    }
+        third.peek("page").is_some()
+    });
 }
 
 #[test]
@@ -228,7 +247,9 @@ fn a_cold_key_is_filled_once_however_many_want_it() {
     let fills: Arc<AtomicUsize> = Arc::default();
     let wanted: Vec<_> = (0..8)
         .map(|at| {
-            let cache = open(&grantor.client(&format!("r{at}")));
+            // So long that nobody is too slow to fill it.
+            let client = grantor.client(&format!("r{at}"));
+            let cache: Cache<u64> = client.cache().ttl(10 * LONG).patience(LONG).open().expect("it is possible");
             let (shared, fills) = (shared.clone(), fills.clone());
             std::thread::spawn(move || {
                 let find = |version| ready(Some(version).filter(|version| *version == shared.load(Ordering::SeqCst)));
@@ -241,7 +262,7 @@ fn a_cold_key_is_filled_once_however_many_want_it() {
             })
         })
         .collect();
-    let got: Vec<_> = wanted.into_iter().map(|thread| pass_until(&grantor, thread)).collect();
+    let got: Vec<_> = wanted.into_iter().map(|thread| join_passing(&grantor, thread)).collect();
     assert_eq!(fills.load(Ordering::SeqCst), 1, "everybody else waited");
     let version = shared.load(Ordering::SeqCst);
     assert!(got.iter().all(|(value, cache)| **value == version && cache.peek("page").is_some()));
@@ -264,17 +285,13 @@ fn a_filler_that_fails_is_replaced_at_once_and_one_that_vanished_when_its_time_i
         };
         block_on(vanishing.get_or_fill("page", nothing, hang))
     });
-    let over = std::time::Instant::now() + Duration::from_secs(60);
-    while begun.load(Ordering::SeqCst) == 0 {
-        assert!(std::time::Instant::now() < over, "it was never asked to fill");
-        grantor.settle();
-    }
+    until(|| begun.load(Ordering::SeqCst) == 1);
     let waiting = std::thread::spawn(move || {
         block_on(patient.get_or_fill("page", nothing, |version| ready(Ok::<_, Infallible>(version))))
     });
     grantor.advance(TTL / 2);
     assert!(!waiting.is_finished(), "one fills at a time");
-    let version = pass_until(&grantor, waiting).expect("the other's time is over");
+    let version = join_passing(&grantor, waiting).expect("the other's time is over");
     assert!(*version > 0);
 }
 

@@ -62,9 +62,10 @@ impl<V: Send + Sync + 'static> Cache<V> {
         let inner = &*self.inner;
         let give_up = inner.handle.clock.now().plus_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let mut standing = inner.intend(key, give_up).await?;
-        while standing.readers > 0 {
-            if inner.cleared(standing.number).await && !inner.is_over(&standing) {
-                break;
+        while standing.readers > 0 || inner.is_over(&standing) {
+            if standing.readers > 0 && inner.cleared(standing.number).await {
+                standing.readers = 0;
+                continue;
             }
             // Taken back and meant again: the answer tells how many still read.
             drop(standing);

@@ -12,7 +12,7 @@ pub(super) const LIST: &str = "leasehold-list+jwt";
 /// No signed text is longer.
 pub(super) const TEXT_BYTES: usize = 256 << 10;
 /// How far apart the clocks of issuer and verifier may be, unless said otherwise.
-pub(super) const SKEW: Duration = Duration::from_secs(5);
+pub(super) const SKEW: Duration = Duration::from_secs(2);
 /// And at most.
 pub(super) const SKEW_MOST: Duration = Duration::from_secs(3_600);
 /// The longest that anything signed may be believed.

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use jsonwebtoken::{Algorithm, Header};
 use leasehold_core::lease::Rung;
+use leasehold_core::limits::DRAIN_DEFAULT;
 use leasehold_core::name::HolderName;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Number, Token};
@@ -109,8 +110,13 @@ impl Issuer {
         let token = Token::parse(token).map_err(|wrong| Error::from(&Refusal::from(wrong)))?;
         // Both clocks are read before the asking: what is left was left then or later.
         let (now, rate): (_, RateError) = (SystemTime::now(), client.shared.options.rate_error);
-        let current = client.confirm(&Held::of(resource, token)).await?;
-        let left = Duration::from_millis(rate.shorter(current.current().remaining_ms));
+        let confirmed = client.confirm(&Held::of(resource, token)).await?;
+        // A handoff can end the lease within its drain period, whenever it begins.
+        let charter = client.charters(Some(resource)).await?.pop().and_then(|(_, charter)| charter.handoff);
+        let drain_ms = charter.map_or(DRAIN_DEFAULT, |handoff| handoff.drain_ms);
+        let current = confirmed.current();
+        let left_ms = [Some(current.remaining_ms), Some(drain_ms), current.drain_ms].into_iter().flatten().min();
+        let left = Duration::from_millis(rate.shorter(left_ms.unwrap_or(0)));
         self.sign(&Bound { resource, token, left }, wish, now)
     }
 
@@ -127,8 +133,9 @@ impl Issuer {
         let exp = lease_ends.min(start.saturating_add(wish.life.as_secs().min(self.life)));
         if exp <= start {
             let least = 2 * self.skew + 1;
-            let reason =
-                format_args!("too short: a credential needs more than {least} s of its lease, and 1 s of life");
+            let reason = format_args!(
+                "too short: it takes more than {least} s of the lease, and of the drain period in its charter, and 1 s of life"
+            );
             return Err(Error::invalid("life", reason));
         }
         let number = bound.token.number.get();
