@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -162,6 +162,19 @@ impl Drop for Wrapped {
         // One that ended already has nothing left to end; its minder ends what is below.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// What is still said there.
+#[track_caller]
+fn rest(lines: &Receiver<String>) -> Vec<String> {
+    let mut said = Vec::new();
+    loop {
+        match lines.recv_timeout(PATIENCE) {
+            Ok(line) => said.push(line),
+            Err(RecvTimeoutError::Disconnected) => return said,
+            Err(RecvTimeoutError::Timeout) => panic!("somebody outlives the wrapper, after {said:?}"),
+        }
     }
 }
 
