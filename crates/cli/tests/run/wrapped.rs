@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -152,9 +152,8 @@ impl Wrapped {
         until("the wrapper ends", || self.child.try_wait().expect("it can be waited for").is_some());
         let status = self.child.wait().expect("it ended");
         // Both end with the last process that could say something.
-        let (lines, errors) =
-            (self.lines.iter().collect(), self.complained.take().into_iter().chain(self.errors.iter()));
-        Ended { exit: status.code().unwrap_or(-1), lines, errors: errors.collect::<Vec<_>>().join("\n") }
+        let errors = [self.complained.take(), rest(&self.errors)].concat().join("\n");
+        Ended { exit: status.code().unwrap_or(-1), lines: rest(&self.lines), errors }
     }
 }
 
@@ -163,6 +162,19 @@ impl Drop for Wrapped {
         // One that ended already has nothing left to end; its minder ends what is below.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// What is still said there.
+#[track_caller]
+fn rest(lines: &Receiver<String>) -> Vec<String> {
+    let mut said = Vec::new();
+    loop {
+        match lines.recv_timeout(PATIENCE) {
+            Ok(line) => said.push(line),
+            Err(RecvTimeoutError::Disconnected) => return said,
+            Err(RecvTimeoutError::Timeout) => panic!("somebody outlives the wrapper, after {said:?}"),
+        }
     }
 }
 
