@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::future::{Either, select};
+use futures::future::{Either, join, select};
 use futures::stream::FuturesUnordered;
 use leasehold_core::name::Name;
 
@@ -103,8 +103,7 @@ impl Shards {
                 works.push(async move { guard.run(|_| work(shard)).await });
             }
         }
-        worker.leave().await;
-        while works.next().await.is_some() {}
+        join(worker.leave(), async { while works.next().await.is_some() {} }).await;
         Ok(())
     }
 

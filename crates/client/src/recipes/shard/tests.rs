@@ -155,6 +155,15 @@ fn a_worker_that_leaves_tells_its_work_and_leaves_its_shards_to_the_others() {
 }
 
 #[test]
+fn work_on_shards_can_be_spawned() {
+    const fn can<T: Send>(_: &T) {}
+    let shards = orders(&Grantor::new().client("w1"), 1);
+    can(&shards.run(std::future::pending(), |shard: Shard| async move { shard.leaving().await }));
+    let mut worker = block_on(shards.join()).expect("there is room");
+    can(&worker.next());
+}
+
+#[test]
 fn a_number_of_shards_that_cannot_be_is_refused() {
     let grantor = Grantor::new();
     let client = grantor.client("w1");

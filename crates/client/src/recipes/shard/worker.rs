@@ -105,7 +105,7 @@ impl Worker {
             }
             State::Lost(loss) => return Err(lost(loss)),
         }
-        let seen = self.look().await?;
+        let seen = look(&self.of).await?;
         let seat = self.seat.token_number().get();
         let plan =
             seen.plan(seat, self.stealing.len(), self.before.as_ref(), AT_ONCE.saturating_sub(self.stealing.len()));
@@ -164,10 +164,8 @@ impl Worker {
         let ask = HandOff { which, number: None, to: None, style: None, drain_ms: None };
         match self.handle.say(&Command::HandOff(ask)).await.map_err(Failure::into_error) {
             Ok(_) => self.stealing.push(waiting),
-            // It became free meanwhile, and the wait is granted.
-            Err(error) if error.code() == Some(Code::NotFound) => self.stealing.push(waiting),
-            // It moves already: this wait is taken back.
-            Err(error) if error.code() == Some(Code::Conflict) => {}
+            // It moves already, or has just become free: this wait is taken back, and the next look finds it.
+            Err(error) if matches!(error.code(), Some(Code::Conflict | Code::NotFound)) => {}
             Err(error) => return Err(error),
         }
         Ok(())
@@ -193,31 +191,30 @@ impl Worker {
         self.owned.insert(index, hold.clone());
         self.gained.push_back((guard, Shard { index, hold, client: self.of.client.clone() }));
     }
+}
 
-    /// Who works here and who has what.
-    async fn look(&mut self) -> Result<Seen, Error> {
-        let mut seen = Seen { owners: vec![Owner::Nobody; self.of.count as usize], ..Seen::default() };
-        let mut listing = self.of.client.list(&self.of.prefix, 0);
-        while let Some(page) = listing.page(u32::MAX).await? {
-            for resource in page {
-                let Some(name) = resource.resource.strip_prefix(&*self.of.prefix).map(|rest| rest.trim_matches('/'))
-                else {
-                    continue;
+/// Who works here and who has what.
+async fn look(of: &Shards) -> Result<Seen, Error> {
+    let mut seen = Seen { owners: vec![Owner::Nobody; of.count as usize], ..Seen::default() };
+    let mut listing = of.client.list(&of.prefix, 0);
+    while let Some(page) = listing.page(u32::MAX).await? {
+        for resource in page {
+            let Some(name) = resource.resource.strip_prefix(&*of.prefix).map(|rest| rest.trim_matches('/')) else {
+                continue;
+            };
+            let numbers = resource.leases.iter().filter_map(|lease| lease.token_number.parse::<u64>().ok());
+            if name == WORKERS {
+                seen.workers.extend(numbers);
+            } else if let Some(owner) = name.parse().ok().and_then(|at: usize| seen.owners.get_mut(at)) {
+                *owner = match &resource.leases[..] {
+                    [] => Owner::Nobody,
+                    [one] if one.draining.is_none() => one.metadata.parse().map_or(Owner::Moving, Owner::Of),
+                    _ => Owner::Moving,
                 };
-                let numbers = resource.leases.iter().filter_map(|lease| lease.token_number.parse::<u64>().ok());
-                if name == WORKERS {
-                    seen.workers.extend(numbers);
-                } else if let Some(owner) = name.parse().ok().and_then(|at: usize| seen.owners.get_mut(at)) {
-                    *owner = match &resource.leases[..] {
-                        [] => Owner::Nobody,
-                        [one] if one.draining.is_none() => one.metadata.parse().map_or(Owner::Moving, Owner::Of),
-                        _ => Owner::Moving,
-                    };
-                }
             }
         }
-        Ok(seen)
     }
+    Ok(seen)
 }
 
 /// A seat among the workers: its number tells them apart.
