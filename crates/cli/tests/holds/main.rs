@@ -7,6 +7,7 @@ mod processes;
 mod support;
 mod unknown;
 mod waits;
+#[path = "../support/way.rs"]
 mod way;
 
 use std::time::{Duration, Instant};

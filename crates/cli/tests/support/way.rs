@@ -1,5 +1,7 @@
 //! A way to a server that a test can cut, lead to another, or on which it can lose every answer.
 
+#![allow(dead_code, reason = "each test file uses what it needs")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
