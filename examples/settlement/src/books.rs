@@ -9,21 +9,19 @@ use std::time::Duration;
 use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
 use leasehold_fence::file::{Log, Reader};
-use leasehold_fence::sqlite::{Fence, install};
 use leasehold_fence::{Error, Refusal};
-use rusqlite::{Connection, Transaction, params};
 
 use crate::Fault;
+use crate::table::Table;
 
 /// What guards the nightly run.
 pub const RESOURCE: &str = "settlement/nightly";
 
 /// The targets, as one process has them open.
 pub struct Books {
-    db: Connection,
+    table: Table,
     events: Events,
     bank: File,
-    fence: Fence,
 }
 
 enum Events {
@@ -44,13 +42,9 @@ fn name() -> Name<'static> {
 
 impl Books {
     pub fn create(dir: &Path, fenced: bool, cluster: Cluster) -> Result<(), Fault> {
-        let mut db = database(dir)?;
-        // One row for each merchant: settling it again replaces the row, and that looks harmless.
-        db.execute_batch("CREATE TABLE settled (merchant TEXT PRIMARY KEY, cents INTEGER NOT NULL) STRICT")?;
+        Table::open(dir, fenced, cluster, name())?.create()?;
         File::create(dir.join("bank.csv"))?;
         if fenced {
-            install(&mut db)?;
-            Fence::new(cluster, name(), 0).arm(&mut db)?;
             Log::create(&dir.join("events.log"), cluster, name(), 0)?;
         } else {
             File::create(dir.join("events.log"))?;
@@ -65,40 +59,30 @@ impl Books {
         } else {
             Events::Plain(append("events.log")?)
         };
-        Ok(Self { db: database(dir)?, events, bank: append("bank.csv")?, fence: Fence::new(cluster, name(), 0) })
+        Ok(Self { table: Table::open(dir, fenced, cluster, name())?, events, bank: append("bank.csv")? })
     }
 
     /// A new holder's first act, at every target.
     pub fn claim(&mut self, token: &str) -> Result<(), Error> {
-        if let Events::Fenced(log) = &mut self.events {
-            self.fence.claim(&mut self.db, token)?;
-            log.claim(token)?;
+        self.table.claim(token)?;
+        match &mut self.events {
+            Events::Fenced(log) => log.claim(token).map(drop),
+            Events::Plain(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// Who has been settled.
     pub fn settled(&self) -> Result<BTreeSet<String>, Fault> {
-        let mut rows = self.db.prepare("SELECT merchant FROM settled")?;
-        let merchants = rows.query_map([], |row| row.get(0))?;
-        Ok(merchants.collect::<Result<_, _>>()?)
+        self.table.settled()
     }
 
     /// Settles one merchant: the table, the event, and then the bank is told to pay.
-    pub fn settle(&mut self, merchant: &str, cents: i64, token: &str) -> Result<Row, Fault> {
-        let written = match &mut self.events {
-            Events::Fenced(log) => {
-                let row = self.fence.write(&mut self.db, token, |tx| put(tx, merchant, cents));
-                row.and_then(|()| log.append(token, merchant.as_bytes()).map(drop))
-            }
-            Events::Plain(file) => {
-                let tx = self.db.transaction()?;
-                put(&tx, merchant, cents)?;
-                tx.commit()?;
-                writeln!(file, "{merchant}")?;
-                Ok(())
-            }
-        };
+    pub fn settle(&mut self, merchant: &str, cents: i64, token: &str, left: Duration) -> Result<Row, Fault> {
+        let row = self.table.put(merchant, cents, token, left);
+        let written = row.and_then(|()| match &mut self.events {
+            Events::Fenced(log) => log.append(token, merchant.as_bytes()).map(drop),
+            Events::Plain(file) => Ok(writeln!(file, "{merchant}")?),
+        });
         match written {
             Ok(()) => {
                 writeln!(self.bank, "{merchant};{cents}")?;
@@ -108,17 +92,6 @@ impl Books {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-fn database(dir: &Path) -> Result<Connection, Fault> {
-    let db = Connection::open(dir.join("table.db"))?;
-    db.pragma_update(None, "journal_mode", "wal")?;
-    db.busy_timeout(Duration::from_secs(10))?;
-    Ok(db)
-}
-
-fn put(tx: &Transaction<'_>, merchant: &str, cents: i64) -> rusqlite::Result<()> {
-    tx.execute("INSERT OR REPLACE INTO settled VALUES (?1, ?2)", params![merchant, cents]).map(drop)
 }
 
 /// What an auditor finds afterwards.

@@ -15,7 +15,7 @@ use crate::Fault;
 use crate::books::RESOURCE;
 
 /// Nothing here takes longer, however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A grantor that serves until it is dropped.
 pub struct Grantor {

@@ -4,12 +4,14 @@
 //! ```text
 //! cargo run -p leasehold-settlement              everything in a directory that is removed
 //! cargo run -p leasehold-settlement -- DIR       everything kept there, to look at
+//! SETTLEMENT_POSTGRES='host=… dbname=…' …        the table in an empty PostgreSQL database
 //! ```
 
 mod books;
 mod grantor;
 mod party;
 mod story;
+mod table;
 mod wire;
 mod worker;
 

@@ -1,17 +1,20 @@
 //! A process of the story: what it says line by line, what it is told, and the signals it gets.
 
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::Fault;
+use crate::grantor::PATIENCE;
 
 pub struct Party {
     child: Child,
     orders: ChildStdin,
-    says: Lines<BufReader<ChildStdout>>,
+    says: Receiver<String>,
 }
 
 impl Party {
@@ -19,7 +22,10 @@ impl Party {
         let mut child =
             Command::new(std::env::current_exe()?).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let orders = child.stdin.take().ok_or("it was piped")?;
-        let says = BufReader::new(child.stdout.take().ok_or("it was piped")?).lines();
+        let lines = BufReader::new(child.stdout.take().ok_or("it was piped")?).lines();
+        let (tell, says) = channel();
+        // Ends with the process.
+        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
         Ok(Self { child, orders, says })
     }
 
@@ -31,7 +37,10 @@ impl Party {
     }
 
     pub fn next(&mut self) -> Result<String, Fault> {
-        Ok(self.says.next().ok_or("a process ended before its part did")??)
+        self.says.recv_timeout(PATIENCE).map_err(|why| match why {
+            RecvTimeoutError::Timeout => "a process says nothing".into(),
+            RecvTimeoutError::Disconnected => "a process ended before its part did".into(),
+        })
     }
 
     pub fn order(&mut self, what: &str) -> Result<(), Fault> {

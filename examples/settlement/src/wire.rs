@@ -4,6 +4,7 @@
 use std::io::{BufRead, Read, Write, stdin};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -39,7 +40,9 @@ pub fn play(words: &[&str]) -> Result<(), Fault> {
             return Ok(());
         }
         let merchant = text("merchant")?;
-        match books.settle(merchant, message["cents"].as_i64().ok_or("a row without an amount")?, token)? {
+        let cents = message["cents"].as_i64().ok_or("a row without an amount")?;
+        let left = Duration::from_millis(message["left_ms"].as_u64().ok_or("a row without its time")?);
+        match books.settle(merchant, cents, token, left)? {
             Row::Settled => println!("settled {merchant}"),
             Row::Refused(refusal) => println!("refused {} {merchant}: {refusal}", refusal.code()),
         }

@@ -25,7 +25,7 @@ pub fn play(words: &[&str]) -> Result<(), Fault> {
     println!("granted {}", guard.token_number());
 
     let mut stream = UnixStream::connect(socket)?;
-    writeln!(stream, "{}", json!({ "claim": true, "token": guard.token() }))?;
+    send(&mut stream, &json!({ "claim": true, "token": guard.token() }))?;
     let mut line = String::new();
     BufReader::new(stream.try_clone()?).read_line(&mut line)?;
     let answer: Value = serde_json::from_str(&line)?;
@@ -36,7 +36,8 @@ pub fn play(words: &[&str]) -> Result<(), Fault> {
     let left = OWED.iter().filter(|(merchant, _)| !settled.contains(merchant));
     let mut sent = 0;
     for (merchant, cents) in left {
-        writeln!(stream, "{}", json!({ "merchant": merchant, "cents": cents, "token": guard.token() }))?;
+        let left = u64::try_from(guard.left().as_millis())?;
+        send(&mut stream, &json!({ "merchant": merchant, "cents": cents, "token": guard.token(), "left_ms": left }))?;
         sent += 1;
     }
     println!("sent {sent}");
@@ -51,4 +52,9 @@ pub fn play(words: &[&str]) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// In one piece: a socket's buffer has room for a night's rows, but not for each of their letters in a packet of its own.
+fn send(stream: &mut UnixStream, message: &Value) -> std::io::Result<()> {
+    stream.write_all(format!("{message}\n").as_bytes())
 }

@@ -4,7 +4,7 @@ use leasehold::{Code, Loss, State, Stopped};
 use leasehold_core::lease::Reason;
 
 use crate::support::Server;
-use crate::{TTL, acquire, client};
+use crate::{TTL, acquire, client, client_by_way};
 
 #[tokio::test]
 async fn a_revoked_guard_is_told_at_once() {
@@ -69,14 +69,15 @@ async fn a_write_under_a_lease_that_is_over_is_refused() {
 #[tokio::test]
 async fn work_stops_when_its_server_is_gone_and_its_lease_is_asked_for_again() {
     let mut server = Server::start();
-    let client = client(&server, "w1");
+    let (client, way) = client_by_way(&server).await;
     let guard = client.lock("a").ttl(TTL).acquire().await.expect("it is free");
     let token = guard.token_number();
     let working = tokio::spawn(guard.run(|_| std::future::pending::<()>()));
     server.signal("KILL");
     server.wait();
     assert_eq!(working.await.expect("it ran"), Err(Stopped::Suspended));
-    let server = server.again_there();
+    let server = server.again();
+    way.leads_to(&server.address);
     // What was stopped was given back, once somebody could be told.
     let again = client.lock("a").ttl(TTL).wait(crate::support::PATIENCE).acquire().await.expect("it is given back");
     assert!(again.token_number() > token && again.state() == State::Held);

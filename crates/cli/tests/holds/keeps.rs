@@ -7,7 +7,7 @@ use leasehold_core::command::Acquire;
 
 use crate::support::Server;
 use crate::way::Way;
-use crate::{TTL, acquire, client, client_at, crowd, until};
+use crate::{TTL, acquire, client, client_at, client_by_way, crowd, until};
 
 #[tokio::test]
 async fn an_event_loop_that_is_blocked_for_three_ttls_keeps_its_lease() {
@@ -23,7 +23,7 @@ async fn an_event_loop_that_is_blocked_for_three_ttls_keeps_its_lease() {
 #[tokio::test]
 async fn a_server_that_is_down_for_three_ttls_suspends_a_guard_which_then_holds_again_under_the_same_token() {
     let mut server = Server::start();
-    let client = client(&server, "w1");
+    let (client, way) = client_by_way(&server).await;
     let guard = client.lock("a").ttl(TTL).acquire().await.expect("it is free");
     let token = guard.token();
     server.signal("KILL");
@@ -31,7 +31,8 @@ async fn a_server_that_is_down_for_three_ttls_suspends_a_guard_which_then_holds_
     assert_eq!(guard.stopped().await, State::Suspended);
     tokio::time::sleep(2 * TTL).await;
     assert_eq!(guard.state(), State::Suspended, "nobody said that it is over");
-    let server = server.again_there();
+    let server = server.again();
+    way.leads_to(&server.address);
     until(async || guard.state() == State::Held).await;
     assert_eq!(guard.token(), token);
     let busy = crate::client(&server, "w2").lock("a").acquire().await.expect_err("it is held").into_error();
@@ -41,14 +42,15 @@ async fn a_server_that_is_down_for_three_ttls_suspends_a_guard_which_then_holds_
 #[tokio::test]
 async fn what_is_asked_while_the_server_is_down_happens_once_when_it_is_back() {
     let mut server = Server::start();
-    let client = client(&server, "w1");
+    let (client, way) = client_by_way(&server).await;
     let guard = acquire(&client, "a").await;
     server.signal("KILL");
     server.wait();
     let hold = guard.hold().clone();
     let put = tokio::spawn(async move { hold.put("at", b"1").await });
     tokio::time::sleep(TTL / 2).await;
-    let _server = server.again_there();
+    let server = server.again();
+    way.leads_to(&server.address);
     let first = put.await.expect("it ran").expect("the session went on");
     assert_eq!(guard.store("at", Some(b"2"), Some(first)).await.expect("nothing came between"), first + 1);
 }

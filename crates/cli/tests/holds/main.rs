@@ -7,18 +7,26 @@ mod processes;
 mod support;
 mod unknown;
 mod waits;
+#[path = "../support/way.rs"]
 mod way;
 
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Endpoints, Guard, Options};
 use support::{PATIENCE, Server};
+use way::Way;
 
 /// Of leases that are to run out, or nearly; long enough for a machine that does other things too.
 const TTL: Duration = Duration::from_secs(2);
 
 fn client(server: &Server, holder: &str) -> Client {
     client_at(&server.address, Options { holder: Some(holder.into()), ..Options::default() })
+}
+
+/// A client whose server may come back at another address.
+async fn client_by_way(server: &Server) -> (Client, Way) {
+    let way = Way::to(&server.address).await;
+    (client_at(&way.address, Options { holder: Some("w1".into()), ..Options::default() }), way)
 }
 
 fn client_at(address: &str, options: Options) -> Client {

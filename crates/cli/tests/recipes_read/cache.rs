@@ -9,7 +9,8 @@ use leasehold::Client;
 use leasehold::recipes::cache::Cache;
 
 use crate::support::{PATIENCE, Server};
-use crate::{TTL, client, soon};
+use crate::way::Way;
+use crate::{TTL, client_at, soon};
 
 fn open(client: &Client) -> Cache<u64> {
     client.cache().ttl(5 * TTL).patience(PATIENCE).open().expect("the timing is possible")
@@ -23,11 +24,13 @@ async fn get(cache: &Cache<u64>, source: &AtomicU64) -> u64 {
 #[tokio::test]
 async fn a_write_waits_for_copies_that_were_granted_before_the_server_was_killed() {
     let server = Server::start();
-    let (reading, writing) = (client(&server, "reader"), client(&server, "writer"));
+    let way = Way::to(&server.address).await;
+    let (reading, writing) = (client_at(&way.address, "reader"), client_at(&way.address, "writer"));
     let (reader, writer) = (open(&reading), open(&writing));
     let source = Arc::new(AtomicU64::new(1));
     assert_eq!(get(&reader, &source).await, 1);
-    let _server = server.again_there();
+    let server = server.again();
+    way.leads_to(&server.address);
     assert!(reader.peek("page").is_some(), "the copy outlives the server");
     let (copies, target) = (reader.clone(), source.clone());
     let written = soon(writer.write("page", PATIENCE, |intent| async move {

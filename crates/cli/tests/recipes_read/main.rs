@@ -6,6 +6,8 @@ mod pin;
 mod session;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/way.rs"]
+mod way;
 
 use std::time::Duration;
 
@@ -16,8 +18,13 @@ use support::Server;
 const TTL: Duration = Duration::from_secs(2);
 
 fn client(server: &Server, holder: &str) -> Client {
+    client_at(&server.address, holder)
+}
+
+/// A client over a way, for a server that comes back at another address.
+fn client_at(address: &str, holder: &str) -> Client {
     let options = Options { holder: Some(holder.into()), ..Options::default() };
-    Client::with(Endpoints::parse(&server.address).expect("an address with a port"), options)
+    Client::with(Endpoints::parse(address).expect("an address with a port"), options)
 }
 
 /// Waits for something that comes, with a generous bound.

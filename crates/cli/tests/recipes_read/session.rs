@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use leasehold::recipes::session::{Change, Discovery};
 
 use crate::support::Server;
-use crate::{client, soon};
+use crate::way::Way;
+use crate::{client, client_at, soon};
 
 fn names(discovery: &Discovery) -> Vec<String> {
     discovery.instances().map(|one| format!("{} at {}", one.name, one.details)).collect()
@@ -43,13 +44,16 @@ async fn a_list_of_instances_follows_who_comes_and_who_goes() {
 #[tokio::test]
 async fn what_happened_while_nobody_could_be_heard_is_healed_by_listing_anew() {
     let server = Server::start();
-    let (one, two, looking) = (client(&server, "host-1"), client(&server, "host-2"), client(&server, "proxy"));
+    let way = Way::to(&server.address).await;
+    let (one, two, looking) =
+        (client_at(&way.address, "host-1"), client_at(&way.address, "host-2"), client_at(&way.address, "proxy"));
     let a = one.announce("db", "a").register().await.expect("the name is free");
     let stays = one.announce("db", "s").register().await.expect("the name is free");
     let mut discovery = looking.discover("db").await.expect("the server answers");
     assert_eq!(discovery.instances().count(), 2);
     // The feed breaks, and nobody makes it again before everything has happened.
-    let _server = server.again_there();
+    let server = server.again();
+    way.leads_to(&server.address);
     a.end().await.expect("it stands");
     let _b = two.announce("db", "b").register().await.expect("the name is free");
     let _a = two.announce("db", "a").details("moved").register().await.expect("the name is free");

@@ -7,7 +7,8 @@ use leasehold::Code;
 use leasehold::recipes::delivery::{Counts, Sending};
 
 use crate::support::Server;
-use crate::{client, soon, until};
+use crate::way::Way;
+use crate::{client, client_at, soon, until};
 
 /// Long enough for a machine that does other things too.
 const VISIBLE: Duration = Duration::from_secs(6);
@@ -50,7 +51,8 @@ async fn a_message_is_kept_for_as_long_as_its_work_takes() {
 #[tokio::test]
 async fn workers_that_fail_and_a_server_that_is_killed_lose_no_message_and_no_count_of_attempts() {
     let server = Server::start();
-    let (one, two) = (client(&server, "one"), client(&server, "two"));
+    let way = Way::to(&server.address).await;
+    let (one, two) = (client_at(&way.address, "one"), client_at(&way.address, "two"));
     let (queue, other) = (one.queue("mail"), two.queue("mail"));
     let how = Sending { attempts: Some(3), ..Sending::default() };
     let mut items = BTreeMap::new();
@@ -62,7 +64,8 @@ async fn workers_that_fail_and_a_server_that_is_killed_lose_no_message_and_no_co
     }
     let held = soon(queue.receive(5)).await.expect("the server answers");
     assert!(held.len() == 5 && held.iter().all(|message| message.attempt() == 2));
-    let _server = server.again_there();
+    let server = server.again();
+    way.leads_to(&server.address);
     // A process that goes gives back what it had, long before the visibility is over.
     one.close().await.expect("the server hears it");
     until(async || other.counts().await.is_ok_and(|counts| counts.ready == 5)).await;

@@ -6,7 +6,8 @@ use leasehold::recipes::leader::Leader;
 use tokio::sync::oneshot;
 
 use crate::support::Server;
-use crate::{client, soon, until, waiters};
+use crate::way::Way;
+use crate::{client, client_at, soon, until, waiters};
 
 /// Longer than any test: who is followed sooner was not waited out.
 const TTL: Duration = Duration::from_secs(30);
@@ -94,13 +95,15 @@ async fn who_watches_is_never_told_an_old_leader_after_the_new_one_acted() {
 #[tokio::test]
 async fn who_watches_finds_the_leader_again_after_the_server_was_killed() {
     let server = Server::start();
-    let one = client(&server, "one");
-    let looking = client(&server, "looking").election("jobs/leader");
+    let way = Way::to(&server.address).await;
+    let one = client_at(&way.address, "one");
+    let looking = client_at(&way.address, "looking").election("jobs/leader");
     let mut observing = soon(looking.observe()).await.expect("the server answers");
     assert_eq!(soon(observing.next()).await.expect("the server answers"), None);
     let leads = soon(one.election("jobs/leader").announce("first").campaign()).await.expect("nobody leads");
     assert_eq!(named(soon(observing.next()).await.expect("the server answers").as_ref()), Some("first"));
-    let _server = server.again_there();
+    let server = server.again();
+    way.leads_to(&server.address);
     leads.put("acted", b"yes").await.expect("a killed server ends no lease");
     leads.resign().await.expect("it leads");
     assert_eq!(soon(observing.next()).await.expect("the server answers"), None);

@@ -7,6 +7,8 @@ mod reservation;
 mod shard;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/way.rs"]
+mod way;
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +16,13 @@ use leasehold::{Client, Endpoints, Options};
 use support::{PATIENCE, Server};
 
 fn client(server: &Server, holder: &str) -> Client {
+    client_at(&server.address, holder)
+}
+
+/// A client over a way, for a server that comes back at another address.
+fn client_at(address: &str, holder: &str) -> Client {
     let options = Options { holder: Some(holder.into()), ..Options::default() };
-    Client::with(Endpoints::parse(&server.address).expect("an address with a port"), options)
+    Client::with(Endpoints::parse(address).expect("an address with a port"), options)
 }
 
 /// Waits for something that comes, with a generous bound.

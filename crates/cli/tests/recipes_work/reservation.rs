@@ -6,7 +6,8 @@ use leasehold::Code;
 use leasehold::recipes::reservation::Outcome;
 
 use crate::support::Server;
-use crate::{client, soon, until};
+use crate::way::Way;
+use crate::{client, client_at, soon, until};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -34,7 +35,8 @@ async fn many_who_want_the_last_seats_get_no_more_than_there_are() {
 #[tokio::test]
 async fn an_expired_hold_is_not_confirmed_also_by_a_process_that_took_it_over() {
     let server = Server::start();
-    let (ann, desk) = (client(&server, "ann"), client(&server, "desk"));
+    let way = Way::to(&server.address).await;
+    let (ann, desk) = (client_at(&way.address, "ann"), client_at(&way.address, "desk"));
     desk.set_capacity("hall/1", 2).await.expect("it can be sized");
     let short = ann.reserve("hall/1", 2).keep_for(Duration::from_millis(200)).hold().await.expect("there are two");
     let taken = desk.reservation("hall/1", &short.token()).expect("a token's text");
@@ -45,7 +47,8 @@ async fn an_expired_hold_is_not_confirmed_also_by_a_process_that_took_it_over() 
     let long = ann.reserve("hall/1", 2).keep_for(MINUTE).hold().await.expect("they came back");
     let token = long.token();
     ann.close().await.expect("nothing hangs on its session");
-    let _server = server.again_there();
+    let server = server.again();
+    way.leads_to(&server.address);
     let taken = desk.reservation("hall/1", &token).expect("a token's text");
     assert!(matches!(taken.outcome().await, Ok(Outcome::Open(_))));
     taken.resize(1).await.expect("it stands");

@@ -152,9 +152,8 @@ impl Wrapped {
         until("the wrapper ends", || self.child.try_wait().expect("it can be waited for").is_some());
         let status = self.child.wait().expect("it ended");
         // Both end with the last process that could say something.
-        let (lines, errors) =
-            (self.lines.iter().collect(), self.complained.take().into_iter().chain(self.errors.iter()));
-        Ended { exit: status.code().unwrap_or(-1), lines, errors: errors.collect::<Vec<_>>().join("\n") }
+        let errors = [self.complained.take(), rest(&self.errors)].concat().join("\n");
+        Ended { exit: status.code().unwrap_or(-1), lines: rest(&self.lines), errors }
     }
 }
 

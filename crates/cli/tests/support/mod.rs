@@ -111,14 +111,6 @@ impl Server {
         Self::on("127.0.0.1:0", data)
     }
 
-    /// The same at the same address, for clients that come back by themselves.
-    pub fn again_there(mut self) -> Self {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ended");
-        let data = std::mem::replace(&mut self.data, tempfile::tempdir().expect("a directory"));
-        Self::on(&self.address.clone(), data)
-    }
-
     fn on(listen: &str, data: TempDir) -> Self {
         let mut command = leasehold(&["serve", "--listen", listen, "--data"]);
         command.arg(data.path().join("journal"));

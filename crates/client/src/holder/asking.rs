@@ -195,6 +195,7 @@ impl Line {
         let kept = self.leases.at(place).filter(|kept| refused && kept.life == life && !kept.foreign)?;
         let number = match &mut message {
             Message::Put(put) => &mut put.held.as_mut()?.number,
+            Message::Pin(pin) => &mut pin.held.as_mut()?.number,
             Message::Confirm(held) | Message::Rotate(held) => &mut held.number,
             Message::HandOff(handoff) => handoff.number.as_mut()?,
             _ => return None,

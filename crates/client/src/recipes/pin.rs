@@ -199,6 +199,11 @@ mod tests {
         let work = std::thread::spawn(move || block_on(held.run(|_| std::future::pending::<()>())));
         grantor.partition(&reader);
         grantor.advance(2 * TTL);
+        let over = std::time::Instant::now() + Duration::from_secs(60);
+        while !work.is_finished() {
+            assert!(std::time::Instant::now() < over, "it was never stopped");
+            std::thread::yield_now();
+        }
         assert_eq!(work.join().expect("it ran"), Err(Stopped::Suspended));
     }
 

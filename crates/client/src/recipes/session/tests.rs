@@ -103,6 +103,7 @@ fn one_who_stays_comes_back_after_expiry_and_never_after_a_revocation() {
         times.load(Ordering::SeqCst) >= 2 && found(&grantor, "a") == 1
     });
     grantor.revoke("db/a").expect("it is held");
+    until(|| stay.is_finished());
     let why = stay.join().expect("it ended");
     assert_eq!(why.lost(), Some(Reason::Operator));
     let before = times.load(Ordering::SeqCst);

@@ -1,7 +1,9 @@
-//! A way to a server that a test can cut, or on which it can lose every answer.
+//! A way to a server that a test can cut, lead to another, or on which it can lose every answer.
 
-use std::sync::Arc;
+#![allow(dead_code, reason = "each test file uses what it needs")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,6 +21,7 @@ struct Passage {
 pub struct Way {
     pub address: String,
     passage: Sender<Passage>,
+    server: Arc<Mutex<String>>,
     made: Arc<AtomicUsize>,
     swallowed: Arc<AtomicUsize>,
 }
@@ -29,16 +32,23 @@ impl Way {
         let address = listener.local_addr().expect("it is bound").to_string();
         let (passage, watching) = channel(Passage { life: 0, deaf: false });
         let (made, swallowed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (count, lost, server) = (made.clone(), swallowed.clone(), server.to_owned());
+        let server = Arc::new(Mutex::new(server.to_owned()));
+        let (count, lost, target) = (made.clone(), swallowed.clone(), server.clone());
         tokio::spawn(async move {
             while let Ok((from, _)) = listener.accept().await {
-                if let Ok(to) = TcpStream::connect(&server).await {
+                let to = target.lock().expect("nobody panics with it").clone();
+                if let Ok(to) = TcpStream::connect(to).await {
                     count.fetch_add(1, Ordering::AcqRel);
                     tokio::spawn(carry(from, to, watching.clone(), lost.clone()));
                 }
             }
         });
-        Self { address, passage, made, swallowed }
+        Self { address, passage, server, made, swallowed }
+    }
+
+    /// From now on it leads to a server at another address.
+    pub fn leads_to(&self, address: &str) {
+        address.clone_into(&mut self.server.lock().expect("nobody panics with it"));
     }
 
     /// Breaks every connection; others can be made.
