@@ -80,6 +80,10 @@ impl<'a> Wrapper<'a> {
         let holding = Holding { guard: &guard, signals, notices, times: *times, resigns };
         let over = holding.run(&mut minder).await;
         self.give_back(guard, matches!(over, Over::Lost(_))).await;
+        if !resigns {
+            // Before the minder goes: there is no moment at which nobody would remove it. A candidate needs it again.
+            place::remove(self.place.path());
+        }
         minder.leave().await;
         Ok(over)
     }

@@ -93,8 +93,7 @@ fn signals_are_passed_on_to_the_command() {
     ];
     for (name, signal) in signals {
         let script = format!("trap 'echo got {name}; exit 5' {name}; echo began; while :; do sleep 0.01; done");
-        // Whatever the runner of the tests ignores, this command does not.
-        let wrapped = Wrapped::begin(under_env(&world, "--default-signal").args(["--", "sh", "-c", &script]));
+        let wrapped = world.begin(&["run", "a", "--wait", "60s"], &script);
         wrapped.hears("began");
         wrapped.signal(signal);
         wrapped.hears(&format!("got {name}"));
@@ -102,25 +101,12 @@ fn signals_are_passed_on_to_the_command() {
     }
 }
 
-/// The wrapper, started by a program that sets how signals are taken.
-fn under_env(world: &World, signals: &str) -> std::process::Command {
-    let inner = world.command(&["run", "a", "--wait", "60s"]);
-    let mut outer = std::process::Command::new("env");
-    outer.arg(signals).arg(inner.get_program()).args(inner.get_args());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => outer.env(name, value),
-            None => outer.env_remove(name),
-        };
-    }
-    outer
-}
-
 #[test]
 fn what_nohup_ignores_stays_ignored() {
     let world = World::new();
     let script = "trap 'echo got USR1; exit 0' USR1; echo began; while :; do sleep 0.01; done";
-    let wrapped = Wrapped::begin(under_env(&world, "--ignore-signal=HUP").args(["--", "sh", "-c", script]));
+    let nohup = ["env", "--default-signal", "--ignore-signal=HUP"];
+    let wrapped = Wrapped::begin(&mut world.under(&nohup, &["run", "a", "--", "sh", "-c", script]));
     wrapped.hears("began");
     wrapped.signal(Signal::HUP);
     wrapped.signal(Signal::USR1);
@@ -161,17 +147,10 @@ fn what_a_command_leaves_behind_ends_with_it() {
 fn what_is_typed_at_a_terminal_reaches_the_command_once() {
     let world = World::new();
     let script = r#"n=0; trap 'n=$((n+1)); echo got $n' INT; echo began; until read line; do :; done; echo total $n"#;
-    let inner = world.command(&["run", "a"]);
-    let program = inner.get_program().to_str().expect("a text");
-    let line = format!("exec {program} run a -- sh -c '{}'", script.replace('\'', r"'\''"));
-    let mut outer = std::process::Command::new("script");
-    outer.args(["-qec", &line, "/dev/null"]).env("SHELL", "/bin/sh");
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => outer.env(name, value),
-            None => outer.env_remove(name),
-        };
-    }
+    let line = format!("LINE=exec \"$LEASEHOLD\" run a -- sh -c '{}'", script.replace('\'', r"'\''"));
+    let typed = r#"exec script -qec "$LINE" /dev/null"#;
+    let terminal = ["env", "--default-signal", "SHELL=/bin/sh", &line, "sh", "-c", typed];
+    let mut outer = world.under(&terminal, &[]);
     let mut terminal = Wrapped::begin(&mut outer);
     terminal.hears("began");
     for n in 1..=5 {

@@ -31,11 +31,24 @@ impl World {
         Wrapped::begin(&mut command)
     }
 
-    /// A command whose wrapper has its directory here.
+    /// A command whose wrapper has its directory here. Whatever signals the runner of the tests ignores, it does not.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.server.command(args);
-        command.env("TMPDIR", self.room.path()).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
-        command
+        self.under(&["env", "--default-signal"], args)
+    }
+
+    /// The same, started by a program that becomes it.
+    pub fn under(&self, starts: &[&str], args: &[&str]) -> Command {
+        let inner = self.server.command(args);
+        let mut outer = Command::new(starts[0]);
+        outer.args(&starts[1..]).arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => outer.env(name, value),
+                None => outer.env_remove(name),
+            };
+        }
+        outer.env("TMPDIR", self.room.path()).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
+        outer
     }
 
     /// Why the leases on a resource ended, the latest first.
