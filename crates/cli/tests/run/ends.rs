@@ -1,7 +1,5 @@
 //! Wrappers and minders that are killed or stopped: nothing of a command outlives its lease.
 
-use std::os::unix::process::CommandExt;
-
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::TTL;
@@ -75,8 +73,8 @@ fn a_wrapper_that_is_killed_takes_everyone_along_before_a_successor_begins() {
 fn a_job_that_is_killed_as_a_whole_leaves_nobody_who_left_it_before() {
     let world = World::new();
     let mut job = world.command(&["run", "a", "--ttl", "5m", "--", "sh", "-c", FAMILY]);
-    // As a shell starts a job: in a group of its own, which is not that of this test.
-    let family = Family::of(Wrapped::begin(job.process_group(0)));
+    // It has a group of its own, as a shell's jobs have.
+    let family = Family::of(Wrapped::begin(&mut job));
     let successor = world.begin(&["run", "a", "--wait", "60s"], &looks_for(&family.below));
     world.server.until_waited_for("a");
     kill_process_group(family.wrapped.pid(), Signal::KILL).expect("it is there");

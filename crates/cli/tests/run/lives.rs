@@ -60,14 +60,16 @@ fn the_code_of_a_command_is_passed_on() {
 #[test]
 fn a_command_finds_its_lease_in_its_environment() {
     let world = World::new();
+    // What it loses by its own release it is asked to end for; it has something to say before.
     let script = r#"
+        trap '' TERM
         echo resource $LEASEHOLD_RESOURCE
         echo number $LEASEHOLD_TOKEN_NUMBER
         echo lease $LEASEHOLD_LEASE
         echo mode $(stat -c %a "$(dirname "$LEASEHOLD_SOCKET")")
         "$LEASEHOLD" check a --json
         "$LEASEHOLD" release a && echo released"#;
-    let ended = world.begin(&["run", "a"], script).ends();
+    let ended = world.begin(&["run", "a", "--ttl", "30s", "--grace", "10s"], script).ends();
     let told = |word: &str| {
         let line = ended.lines.iter().find_map(|line| line.strip_prefix(word));
         line.unwrap_or_else(|| panic!("{word} in {ended:?}")).to_owned()

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -97,8 +98,10 @@ pub struct Ended {
 }
 
 impl Wrapped {
+    /// In a group of its own: in a group whose leader has no parent any more, the end of a command hangs up on everybody there
+    /// as soon as one of them stands still, and the others are the tests.
     pub fn begin(command: &mut Command) -> Self {
-        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let piped = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = piped.spawn().expect("the binary was built for this test");
         let lines = lines_of(child.stdout.take().expect("it is piped"));
         let errors = lines_of(child.stderr.take().expect("it is piped"));
