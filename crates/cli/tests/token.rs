@@ -74,8 +74,8 @@ fn help_promises_only_what_is_there() {
     let (_, rest) = help.split_once("Commands:\n").expect("help lists commands");
     let (commands, _) = rest.split_once("\n\n").expect("and then options");
     let listed: Vec<_> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    let all = "serve acquire renew release check handoff revoke free quarantine ls show held-by waiters deadlocks watch \
-               history usage status charter backup restore bench config token trail completions help";
+    let all = "serve acquire renew release run elect progress check handoff revoke free quarantine ls show held-by waiters \
+               deadlocks watch history usage status charter backup restore bench demo config token trail completions help";
     assert_eq!(listed, all.split_whitespace().collect::<Vec<_>>());
 }
 
