@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::command::{Answer, Event};
+use leasehold_core::command::{Answer, Event, Part};
 use leasehold_core::holder::{RateError, Timing};
 use leasehold_core::time::Instant;
 use leasehold_wire::RENEWALS;
@@ -57,8 +57,8 @@ pub(super) struct Line {
     /// The shortest ttl so far: for its sake a silent stream is given up in time.
     pub shortest_ms: u64,
     look_at: Instant,
-    /// The grantor knows other leases than this client: it is told the list.
-    pub reconcile: bool,
+    /// The grantor knows other leases than this client: it is told the list, and this of it is still to be told.
+    pub reconcile: Option<Part>,
     connect_at: Instant,
     failures: u32,
     /// Why there is no stream.
@@ -88,7 +88,7 @@ impl Line {
             asked_since: None,
             shortest_ms,
             look_at: Instant::default(),
-            reconcile: false,
+            reconcile: None,
             unreached: None,
             connect_at: Instant::default(),
             failures: 0,
@@ -149,7 +149,7 @@ impl Line {
 
     /// The next batch to send; none if there is nothing.
     pub(super) fn flush(&mut self, now: Instant) -> Option<Batch> {
-        if self.reconcile
+        if self.reconcile.is_some()
             && self.requests.has_window()
             && let Some(list) = self.list()
         {
@@ -301,7 +301,7 @@ impl Line {
             self.meter.disconnected();
             tracing::info!("the stream broke; coming back to the session");
         }
-        (self.asked_since, self.reconcile) = (None, false);
+        (self.asked_since, self.reconcile) = (None, None);
         self.leases.out.clear();
         let unavailable = || Err(Error::unavailable("the stream broke"));
         for (_, (_, renewals)) in std::mem::take(&mut self.renewing) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::command::{Answer, Command, Known};
+use leasehold_core::command::{Answer, Command, Known, Part};
 use leasehold_core::holder::{Action, Answer as Told, Attempt, Granted, Renewal, Renewed};
 use leasehold_core::ids::SessionId;
 use leasehold_core::time::Instant;
@@ -125,20 +125,20 @@ impl Line {
     /// What the grantor counts differs from what was known here when it was asked. If that has changed since, the next
     /// renewal compares again; else the list is told, and what is not on it ends.
     pub(super) fn compare(&mut self, asked: Known) {
-        self.reconcile = self.leases.known() == asked;
+        self.reconcile = (self.leases.known() == asked).then_some(Part::ALL);
     }
 
-    /// The list, made when it is sent: what is granted later than the list and heard before it is sent would end by it.
+    /// The list, or its next part, made when it is sent: what is granted later than the list and heard before it is sent would end by it.
     pub(super) fn list(&mut self) -> Option<Message> {
-        self.reconcile = false;
+        let Part { from, .. } = self.reconcile.take()?;
         let id = self.session.as_ref()?.id;
         let list = self.leases.list();
-        if list.len() > LISTED {
-            tracing::warn!(leases = list.len(), "more leases than one list can tell; not compared with the grantor's");
-            return None;
-        }
-        tracing::info!(leases = list.len(), "the grantor knows other leases; telling it ours");
-        leasehold_wire::ask(&Command::Reconcile { session: id, leases: &list })
+        let begin = from.map_or(0, |from| list.partition_point(|lease| *lease < from));
+        let end = list.len().min(begin + LISTED);
+        let part = Part { from, until: list.get(end).copied() };
+        tracing::info!(leases = end - begin, of = list.len(), "the grantor knows other leases; telling it ours");
+        self.reconcile = part.until.map(|from| Part { from: Some(from), until: None });
+        leasehold_wire::ask(&Command::Reconcile { session: id, leases: &list[begin..end], part })
     }
 
     /// The session ended, and all that it carried with it. Everything stops at once; why each lease ended, the next session

@@ -11,6 +11,8 @@ use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Reason;
 
 use super::{TTL, acquire, held, until};
+use futures::future::join_all;
+
 use crate::blocking::block_on;
 use crate::testing::Grantor;
 use crate::{Code, Failure, Guard, Lock, Loss, Meter, State};
@@ -248,6 +250,26 @@ fn a_list_of_leases_is_never_older_than_what_was_granted_since() {
     assert_eq!(held(&grantor, "b"), 0, "the list was told");
     assert!(guards.iter().all(|guard| guard.is_held()) && guard.is_held());
     assert!((0..MANY).all(|at| held(&grantor, &format!("many/{at}")) == 1), "and none of these was missing on it");
+}
+
+#[test]
+fn a_list_longer_than_a_message_is_told_in_parts() {
+    const MANY: usize = 33_000;
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let first = block_on(client.lock("first").ttl(Duration::from_secs(30)).acquire()).expect("it is free");
+    let session = grantor.show("first").and_then(|shown| shown.leases[0].session).expect("a session carries it");
+    grantor.operate(orphan("low", session)).expect("it is free");
+    let locks: Vec<Lock> = (0..MANY).map(|at| client.lock(format!("many/{at}")).ttl(Duration::from_secs(30))).collect();
+    let guards: Vec<Guard> = block_on(join_all(locks.iter().map(|lock| lock.acquire())))
+        .into_iter()
+        .map(|got| got.expect("it is free"))
+        .collect();
+    grantor.operate(orphan("high", session)).expect("it is free");
+    grantor.advance(Duration::from_secs(11));
+    until(|| held(&grantor, "low") + held(&grantor, "high") == 0);
+    assert!(guards.iter().all(|guard| guard.is_held()) && first.is_held());
+    assert!((0..MANY).all(|at| held(&grantor, &format!("many/{at}")) == 1), "what was in another part stays");
 }
 
 #[test]
