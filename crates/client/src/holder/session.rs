@@ -64,6 +64,8 @@ impl Line {
             self.session = Some(Session { id, secret, issuer, alive, renewal, due: now });
         }
         self.session.as_ref().expect("just set").alive.until(until);
+        // Before anything is asked under it.
+        self.settings.told.send_replace(self.resume());
         self.connected = true;
         self.unreached = None;
         self.meter.connected(resumed);
