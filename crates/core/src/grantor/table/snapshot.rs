@@ -7,6 +7,7 @@ use super::term::Clock;
 use super::{Deadlock, Identity, Quarantine, Table};
 use crate::charter::Charter;
 use crate::codec::{Malformed, Reader, Write};
+use crate::coverage::Coverage;
 use crate::limits;
 use crate::payload::{cache::Cache, delivery::Queues, state::Small};
 use crate::refusal::Cycle;
@@ -14,12 +15,13 @@ use crate::store::wheel::Wheel;
 use crate::time::{Millis, Wall};
 use crate::token::{Cluster, Incarnation};
 
-/// The format of a snapshot.
+/// The format of a snapshot, and of one in which targets have reported: it has a section more at its end.
 const VERSION: u8 = 1;
+const WITH_COVERAGE: u8 = 2;
 
 impl Table {
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.u8(VERSION);
+        out.u8(if self.coverage.is_empty() { VERSION } else { WITH_COVERAGE });
         out.flag(self.identity.is_some());
         if let Some(identity) = self.identity {
             out.raw(&identity.cluster.0);
@@ -42,11 +44,15 @@ impl Table {
         self.small.encode(out);
         self.queues.encode(out);
         self.cache.encode(out);
+        if !self.coverage.is_empty() {
+            self.coverage.encode(out);
+        }
     }
 
     pub fn decode(bytes: &[u8], hash_seed: u64) -> Result<Self, Malformed> {
         let mut from = Reader::new(bytes);
-        if from.u8()? != VERSION {
+        let version = from.u8()?;
+        if version != VERSION && version != WITH_COVERAGE {
             return Err(from.wrong("a snapshot of another format version"));
         }
         let mut table = Self::new(hash_seed);
@@ -77,6 +83,9 @@ impl Table {
         table.small = Small::decode(&mut from)?;
         table.queues = Queues::decode(&mut from)?;
         table.cache = Cache::decode(&mut from)?;
+        if version == WITH_COVERAGE {
+            table.coverage = Coverage::decode(&mut from)?;
+        }
         from.finish()?;
         Ok(table)
     }
