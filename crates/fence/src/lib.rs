@@ -21,9 +21,12 @@
 
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod blocker;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 #[cfg(feature = "file")]
 pub mod file;
+mod kept;
 mod observer;
 mod place;
 #[cfg(feature = "postgres")]
@@ -33,6 +36,7 @@ mod refusal;
 pub mod sqlite;
 
 pub use error::Error;
+pub use kept::{Kept, Once};
 pub use leasehold_core::fence::{Mark, Verdict, admit};
 pub use observer::{Act, Counted, Counters, Event, Observer};
 pub use refusal::{Lost, Refusal};
