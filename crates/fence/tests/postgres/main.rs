@@ -13,5 +13,6 @@ mod plain;
 mod random;
 mod refusals;
 mod server;
+mod stopped;
 #[path = "../support/mod.rs"]
 mod support;
