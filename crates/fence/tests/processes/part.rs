@@ -93,6 +93,7 @@ fn inside(path: &Path, number: u64) {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).expect("a transaction");
     fence.admit(&tx, &token(number)).expect("admitted");
     put(&tx, number, "inside").expect("written");
+    fence.leave(&tx).expect("left");
     say("inside");
     let mut order = String::new();
     stdin().lock().read_line(&mut order).expect("an order");

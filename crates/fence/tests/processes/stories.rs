@@ -41,7 +41,9 @@ impl World {
         db.execute_batch("CREATE TABLE written (place INTEGER PRIMARY KEY, number INTEGER NOT NULL, what TEXT) STRICT")
             .expect("a table");
         install(&mut db).expect("installed");
-        Fence::new(CLUSTER, name(), 0).arm(&mut db).expect("armed");
+        let fence = Fence::new(CLUSTER, name(), 0);
+        fence.arm(&mut db).expect("armed");
+        fence.protect(&mut db, "written").expect("the table itself refuses who was not admitted");
         world
     }
 
