@@ -6,7 +6,7 @@ use super::{Checked, Coverage, Mode, Place, Seen};
 use crate::charter::{self, Charter};
 
 /// One slot of a target: what is on record, and what was checked since this grantor serves.
-type Place = (u32, Seen, Option<Checked>);
+type At = (u32, Seen, Option<Checked>);
 
 /// Where a zombie could get through, or where nobody knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,7 +83,7 @@ pub fn holes(
     coverage: &Coverage,
     checked: Option<&BTreeMap<Place, Checked>>,
 ) -> Vec<TargetView> {
-    let mut reported: BTreeMap<&str, Vec<Place>> = BTreeMap::new();
+    let mut reported: BTreeMap<&str, Vec<At>> = BTreeMap::new();
     for (target, slot, seen) in coverage.of(resource) {
         let counted = checked.and_then(|checked| checked.get(&(target.into(), slot))).copied();
         reported.entry(target).or_default().push((slot, seen.clone(), counted));
