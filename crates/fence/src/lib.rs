@@ -24,6 +24,8 @@ mod blocker;
 mod error;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "http")]
+pub mod http;
 mod observer;
 mod place;
 #[cfg(feature = "postgres")]
