@@ -21,11 +21,14 @@
 
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod blocker;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 #[cfg(feature = "file")]
 pub mod file;
 #[cfg(feature = "http")]
 pub mod http;
+mod kept;
 mod observer;
 mod place;
 #[cfg(feature = "postgres")]
@@ -35,6 +38,7 @@ mod refusal;
 pub mod sqlite;
 
 pub use error::Error;
+pub use kept::{Kept, Once};
 pub use leasehold_core::fence::{Mark, Verdict, admit};
 pub use observer::{Act, Counted, Counters, Event, Observer};
 pub use refusal::{Lost, Refusal};

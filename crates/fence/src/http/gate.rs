@@ -18,7 +18,7 @@ use crate::{Error, Lost, Mark, Refusal};
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) place: Place,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     marks: Mutex<Marks>,
     standing: Mutex<Standing>,
     changed: Notify,

@@ -22,6 +22,7 @@ use super::gate::{Denied, Gate, Inside};
 use super::standing::Fate;
 use super::told::{Problem, in_grpc, in_json, speaks_grpc};
 use crate::Act;
+use crate::place::Passed;
 
 /// Carries the token's text.
 pub const LEASE_TOKEN: &str = "lease-token";
@@ -108,23 +109,22 @@ where
             // From here on only the target can say what becomes of it.
             inside.is(Fate::Unknown);
             let call = inner.call(Request::from_parts(head, Carried::new(body, Some(inside.clone()))));
-            match timeout_at(inside.until, call).await {
-                Ok(Ok(response)) => {
-                    if let Some(token) = token.filter(|_| done(&response)) {
-                        inside.remembered(&token).await;
-                    }
-                    Ok(shared.heard(response, inside))
-                }
+            let response = match timeout_at(inside.until, call).await {
+                Ok(Ok(response)) => response,
                 Ok(Err(error)) => {
                     Figures::count(&shared.figures.unknown);
-                    Err(error)
+                    return Err(error);
                 }
                 Err(_) => {
                     Figures::count(&shared.figures.unknown);
-                    let told = "the target did not answer within the bound; it may have been applied, read there whether it was";
-                    Ok(Problem::new("INDETERMINATE", told).answer(grpc))
+                    let told = "the target did not answer within the bound; read there whether it was applied";
+                    return Ok(Problem::new("INDETERMINATE", told).answer(grpc));
                 }
+            };
+            if let Some(token) = token.filter(|_| done(&response)) {
+                inside.remembered(&token).await;
             }
+            Ok(shared.heard(response, inside))
         })
     }
 }
@@ -181,13 +181,12 @@ impl Shared {
         let (name, slot) = (&gate.place.name, gate.place.guarded.slot);
         match answer {
             Ok(admitted) => {
-                self.watch.tell(name, slot, act, &Ok(admitted.number()));
+                self.watch.told(name, slot, act, Ok(&Passed { number: admitted.number(), left: None }));
                 Ok(admitted)
             }
             Err(Denied::Fence(error)) => {
-                let answer = Err(error);
-                self.watch.tell(name, slot, act, &answer);
-                Err(Denied::Fence(answer.expect_err("it was just one")))
+                self.watch.told(name, slot, act, Err(&error));
+                Err(Denied::Fence(error))
             }
             Err(denied) => {
                 Figures::count(match denied {

@@ -141,7 +141,7 @@ fn found(reader: &mut Reader) -> Result<Found, Error> {
     while let Some(entry) = reader.next()? {
         match entry.bytes.split_first() {
             Some((&OUT, [])) => found.settled = true,
-            Some((&(kind @ (SEQUENCE | DONE)), rest)) => {
+            Some((&kind, rest)) if matches!(kind, SEQUENCE | DONE) => {
                 found.settled = false;
                 let sequence = rest.try_into().map(u64::from_le_bytes);
                 found.sequence = sequence.ok().map(|sequence| (entry.number, sequence, kind == DONE));

@@ -39,6 +39,7 @@
 mod body;
 mod figures;
 mod gate;
+mod heard;
 mod layer;
 mod marks;
 mod rules;
@@ -55,11 +56,12 @@ use leasehold_core::token::Cluster;
 use crate::file::Log;
 use crate::observer::Watch;
 use crate::place::Place;
-use crate::{Counters, Error, Mark, Observer};
+use crate::{Counters, Error, Kept, Mark, Observer};
 pub use body::{Answered, Carried};
 use figures::Figures;
 pub use figures::Seen;
 use gate::Gate;
+pub use heard::heard;
 pub use layer::{CLAIM, CLAIM_GRPC, FenceLayer, Fenced, LEASE_APPLIED, LEASE_SEQUENCE, LEASE_TOKEN, Outcome};
 use marks::Marks;
 pub use rules::{Rules, Under};
@@ -130,6 +132,22 @@ impl Fence {
         let gates = gates.collect::<Result<_, Error>>()?;
         let (watch, figures) = (Watch::default(), Figures::default());
         Ok(Self(Arc::new(Shared { rules, gates, watch, figures })))
+    }
+
+    /// Whose tokens a mark file takes.
+    pub fn cluster(marks: &Path) -> Result<Cluster, Error> {
+        let kept = Log::survey(marks)?;
+        Ok(kept.first().expect("a log keeps one mark").cluster)
+    }
+
+    /// Every mark that is kept, with the name of its resource.
+    pub fn survey(&self) -> Result<Vec<Kept>, Error> {
+        let mut all = Vec::new();
+        for (gate, under) in self.0.gates.iter().zip(self.0.rules.places()) {
+            let named = |kept| Kept { name: Some(under.resource.clone()), ..kept };
+            all.extend(Log::survey(&gate.path)?.into_iter().map(named));
+        }
+        Ok(all)
     }
 
     /// Who is told every answer. Set it before the first layer is made.

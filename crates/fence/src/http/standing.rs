@@ -129,14 +129,7 @@ impl Standing {
     }
 
     /// One who asks, for the first time or again. `waits` is its id among those who wait to raise the mark.
-    pub(super) fn ask(
-        &mut self,
-        seen: Look,
-        now: Instant,
-        number: Number,
-        want: Want,
-        waits: &mut Option<u64>,
-    ) -> Step {
+    pub(super) fn ask(&mut self, seen: Look, now: Instant, shown: Shown, want: Want, waits: &mut Option<u64>) -> Step {
         if self.busy {
             return Step::Wait(None);
         }

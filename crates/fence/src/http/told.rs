@@ -172,6 +172,10 @@ impl From<&Error> for Problem {
             None => base,
         };
         let base = number(base, "presented", refusal.presented());
+        let base = match refusal {
+            Refusal::NotAdopted { incarnation, .. } => base.with("incarnation", incarnation.to_string()),
+            _ => base,
+        };
         number(base, "mark", if let Refusal::Stale { mark, .. } = refusal { Some(*mark) } else { None })
     }
 }

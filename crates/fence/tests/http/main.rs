@@ -1,6 +1,7 @@
 //! The gate before a service: what it refuses, whom it keeps waiting, and what it remembers.
 
 mod apart;
+mod conforms;
 mod kept;
 mod known;
 #[path = "../support/mistakes.rs"]

@@ -73,6 +73,7 @@ async fn a_process_that_comes_after_remembers_what_was_let_through_and_what_was_
     let third = world.sends(shows(33, "/held").header("lease-sequence", "3"), "third");
     let _then = world.held.recv().await.expect("it is inside");
     third.abort();
+    assert!(third.await.expect_err("gone").is_cancelled());
     let world = world.again();
     assert_eq!(sends(&world, 33, 3, "/now").await.code().as_deref(), Some("INDETERMINATE"), "it may have been applied");
     assert_eq!(sends(&world, 33, 4, "/now").await.code(), None);
