@@ -26,6 +26,8 @@ pub mod conformance;
 mod error;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "http")]
+pub mod http;
 mod kept;
 mod observer;
 mod place;

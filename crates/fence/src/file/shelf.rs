@@ -52,6 +52,15 @@ pub(super) enum Found {
 
 impl Shelf {
     pub(super) fn open(path: &Path, place: &Place) -> Result<Self, Error> {
+        let (shelf, header) = Self::any(path)?;
+        if !header.guards(&place.guarded) {
+            return Err(Refusal::ForeignMark.into());
+        }
+        Ok(shelf)
+    }
+
+    /// A log, whosever it is.
+    pub(super) fn any(path: &Path) -> Result<(Self, Header), Error> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Refusal::Lost(Lost::Missing).into());
@@ -70,10 +79,7 @@ impl Shelf {
             NoHeader::Version(have) => Error::Version { have: have.into(), want: format::VERSION.into() },
             NoHeader::Checksum => corrupt("the header's checksum does not fit"),
         })?;
-        if !header.guards(&place.guarded) {
-            return Err(Refusal::ForeignMark.into());
-        }
-        Ok(Self { path: path.to_owned(), file, salt: header.salt })
+        Ok((Self { path: path.to_owned(), file, salt: header.salt }, header))
     }
 
     /// The kernel's lock on this log, until the guard is dropped.
