@@ -27,7 +27,10 @@
 
 mod format;
 mod reader;
+mod replace;
 mod shelf;
+mod stand;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -46,7 +49,9 @@ use crate::place::{Place, Shown};
 use crate::{Act, Counters, Error, Lost, Mark, Observer};
 use format::{HEADER, Head, Header, Kind};
 pub use reader::{Checkpoint, Entry, Reader};
+pub use replace::Replace;
 use shelf::{Found, Hold, Shelf};
+pub use survey::survey;
 
 /// How long an append or a claim waits for others to leave, unless told otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,10 +76,12 @@ struct Known {
     mark: Mark,
     /// Which file was armed.
     inode: Option<u64>,
+    /// Whose token set the mark.
+    incarnation: Option<u32>,
 }
 
 impl Known {
-    const NOTHING: Self = Self { end: HEADER as u64, index: 0, mark: Mark::Lost, inode: None };
+    const NOTHING: Self = Self { end: HEADER as u64, index: 0, mark: Mark::Lost, inode: None, incarnation: None };
 
     /// One more entry.
     fn apply(&mut self, head: Head, next: u64) {
@@ -88,6 +95,7 @@ impl Known {
                 // Two tokens out of order were not written by this fence; the higher one still stands.
                 if !matches!(self.mark, Mark::Armed(mark) if mark > shown) {
                     self.mark = Mark::Armed(shown);
+                    self.incarnation = Some(head.incarnation);
                 }
             }
             (Kind::Claim | Kind::Entry, None) => self.mark = Mark::Lost,
