@@ -9,6 +9,7 @@ use leasehold_core::holder::{RateError, Timing};
 use leasehold_core::time::Instant;
 use leasehold_wire::RENEWALS;
 use leasehold_wire::v1::request::Ask as Message;
+use tokio::sync::watch::Sender;
 
 use super::actors::Actors;
 use super::alarms::Alarms;
@@ -20,7 +21,7 @@ use super::requests::{Pending, Purpose, Renewing, Requests};
 use super::saying::Listen;
 use super::session::Session;
 use crate::meter::Hooks;
-use crate::stream::{Batch, Heard, RenewedBatch};
+use crate::stream::{Batch, Heard, RenewedBatch, Resume};
 use crate::{Client, Error};
 
 /// How often it is looked at whose patience is over.
@@ -36,6 +37,8 @@ pub(super) struct Settings {
     pub timing: Timing,
     pub patience_ms: u64,
     pub rate: RateError,
+    /// Who is told of the session.
+    pub told: Sender<Option<Resume>>,
 }
 
 pub(super) struct Line {

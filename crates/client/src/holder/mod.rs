@@ -62,7 +62,8 @@ impl Handle {
         checked(HolderName::parse(&holder))?;
         let patience_ms = u64::try_from(options.request.as_millis()).unwrap_or(u64::MAX);
         let name = holder.clone();
-        let settings = Settings { holder, timing, patience_ms, rate: options.rate_error };
+        let told = client.shared.session.clone();
+        let settings = Settings { holder, timing, patience_ms, rate: options.rate_error, told };
         // Of its own, so that no connection depends on the caller's event loop; and no call outlasts a session.
         let most = Duration::from_millis(ttl_ms / 4);
         let own = client.apart(Options {

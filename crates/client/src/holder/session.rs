@@ -66,6 +66,8 @@ impl Line {
         if self.closing.is_none() {
             self.session.as_ref().expect("just set").alive.until(until);
         }
+        // Before anything is asked under it.
+        self.settings.told.send_replace(self.resume());
         self.connected = true;
         self.unreached = None;
         self.meter.tell(|meter| meter.connected(resumed));
