@@ -2,6 +2,7 @@
 
 mod atomic;
 mod bounds;
+mod conforms;
 mod database;
 mod marks;
 #[path = "../support/mistakes.rs"]

@@ -55,7 +55,9 @@ async fn a_mark_that_another_server_kept_refuses_until_it_is_armed_here() {
     let mut db = base.connect().await;
     base.fence.claim(&db, &token(20)).await.expect("claimed");
     // What a promoted standby or a dump from elsewhere looks like to the server that now has it.
-    db.batch_execute("UPDATE leasehold.fence SET home = '1/00000001'").await.expect("as after a failover");
+    db.batch_execute("UPDATE leasehold.fence SET home = '1/00000001', started = NULL")
+        .await
+        .expect("as after a failover");
     assert_eq!(lost(base.write(&mut db, 20).await), Lost::Moved);
     assert_eq!(lost(base.fence.claim(&db, &token(21)).await), Lost::Moved);
     assert_eq!(lost(base.fence.mark(&db).await), Lost::Moved);
@@ -113,7 +115,9 @@ async fn an_app_that_may_only_use_the_schema_claims_and_writes_and_arms_nothing(
         "SELECT leasehold.arm('jobs/new', '0000000000000000')",
         "SELECT leasehold.declare_lost('jobs/settle')",
         "UPDATE leasehold.fence SET mark = 9",
-        "INSERT INTO leasehold.claiming VALUES (1, 1, 9)",
+        "SELECT leasehold.adopt('jobs/settle', '00000009')",
+        "SELECT leasehold.unprotect('written')",
+        "DELETE FROM leasehold.protected",
         "SELECT * FROM leasehold.fence",
     ] {
         let error = app.batch_execute(beyond).await.expect_err(beyond);
@@ -128,8 +132,8 @@ async fn installing_twice_changes_nothing_and_a_newer_version_is_left_alone() {
     base.fence.claim(&base.db, &token(20)).await.expect("claimed");
     install(&base.db).await.expect("again");
     assert_eq!(base.mark().await, Some(20));
-    base.db.batch_execute("UPDATE leasehold.version SET version = 2").await.expect("as a later version would");
+    base.db.batch_execute("UPDATE leasehold.version SET version = 99").await.expect("as a later version would");
     let error = install(&base.db).await.expect_err("newer");
-    assert!(matches!(error, Error::Version { have: 2, want: VERSION }), "{error}");
+    assert!(matches!(error, Error::Version { have: 99, want: VERSION }), "{error}");
     assert_eq!(base.mark().await, Some(20), "and the connection is usable");
 }
