@@ -116,7 +116,8 @@ impl Coverage {
             }
             Fact::Zombie { resource, slot, target, presented, mark, times, holder } => {
                 let places = self.resources.get_mut(resource).ok_or("a zombie at a target that never reported")?;
-                let seen = places.get_mut(&(target.clone(), *slot)).ok_or("a zombie at a target that never reported")?;
+                let seen =
+                    places.get_mut(&(target.clone(), *slot)).ok_or("a zombie at a target that never reported")?;
                 seen.zombies = seen.zombies.saturating_add(*times);
                 self.zombies = self.zombies.saturating_add(*times);
                 seen.last = Some(LastRefused { at, presented: *presented, mark: *mark, holder: holder.clone() });

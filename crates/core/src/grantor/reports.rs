@@ -27,9 +27,8 @@ impl Grantor {
         }
         reports.iter().try_for_each(check)?;
         let place = |report: &Report<'_>| (report.resource.to_owned(), report.target.to_owned(), report.slot);
-        let is_new = |report: &&Report<'_>| {
-            self.table.coverage.get(report.resource, report.target, report.slot).is_none()
-        };
+        let is_new =
+            |report: &&Report<'_>| self.table.coverage.get(report.resource, report.target, report.slot).is_none();
         let new: BTreeSet<_> = reports.iter().filter(is_new).map(place).collect();
         self.table.coverage.has_room(new.len())?;
         let highest = reports.iter().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);

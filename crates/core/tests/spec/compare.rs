@@ -7,8 +7,8 @@ use leasehold_core::grantor::{Grantor, LeaseView, Output, WaiterView};
 use leasehold_core::refusal::Refusal;
 
 use super::charters::RESOURCES;
-use super::reports::Row;
 use super::model::{Spec, Wait, lease_id, number, reach, session_id};
+use super::reports::Row;
 
 /// The same answers to the same requests, each in its order.
 pub fn replies(out: &Output, spec: &Spec) -> Result<(), String> {

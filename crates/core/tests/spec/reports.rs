@@ -5,8 +5,8 @@ use leasehold_core::coverage::{Mode, Report};
 use leasehold_core::refusal::{Refusal, What};
 use leasehold_core::token::{Cluster, TokenError};
 
-use super::identity;
 use super::asks::{Said, invalid, token};
+use super::identity;
 use super::model::{Name, Spec};
 
 /// A place of a target: resource, target, slot.

@@ -27,8 +27,17 @@ pub fn asked<'a>(
     let mode = Mode::from_word(mode).ok_or_else(|| format!("{mode} is no mode"))?;
     let (slot, checks) = (0, 1);
     let none = (None, None);
-    let mut report =
-        Report { resource, slot, target, mode, checks, refusals: 0, checked_ago_ms: 0, highest: none.0, zombie: none.1 };
+    let mut report = Report {
+        resource,
+        slot,
+        target,
+        mode,
+        checks,
+        refusals: 0,
+        checked_ago_ms: 0,
+        highest: none.0,
+        zombie: none.1,
+    };
     loop {
         if at.take("checks") {
             report.checks = at.number("a count")?;
