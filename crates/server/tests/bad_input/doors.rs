@@ -167,7 +167,7 @@ impl Doors {
             "{} held, {} sessions, {} waiters, {} the last number, ended {:?}, {listed:?}",
             status.held, status.sessions, status.waiters, status.counter, status.totals
         );
-        let text = api.meter.text(&Looked { status, progress_ms: None });
+        let text = api.meter.text(&Looked { status, progress_ms: None, fences: (0, 0, 0) });
         let counted = text.lines().filter_map(|line| {
             let (labels, count) = line.strip_prefix("leasehold_bad_input_total{")?.split_once("} ")?;
             let label = |name: &str| {
