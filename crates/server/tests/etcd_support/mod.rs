@@ -80,7 +80,8 @@ impl Server {
     pub fn begin(&mut self, at: usize) {
         let data = self.above.path().join(&self.members[at].name);
         let member = &mut self.members[at];
-        let (client, peer) = (format!("http://127.0.0.1:{}", member.client), format!("http://127.0.0.1:{}", member.peer));
+        let (client, peer) =
+            (format!("http://127.0.0.1:{}", member.client), format!("http://127.0.0.1:{}", member.peer));
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "etcd", "--name", &member.name, "--data-dir"]).arg(data);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
@@ -115,6 +116,34 @@ impl Server {
         }
     }
 
+    /// Kills the only member, puts a snapshot in place of what it had, and starts it again under the same name: it keeps
+    /// its cluster id.
+    pub fn set_back(&mut self, snapshot: &str) {
+        self.kill(0);
+        let member = &self.members[0];
+        let data = self.above.path().join(&member.name);
+        std::fs::remove_dir_all(&data).expect("it was there");
+        let peer = format!("http://127.0.0.1:{}", member.peer);
+        let data = data.to_str().expect("a path of text");
+        self.ctl_ok(&[
+            "snapshot",
+            "restore",
+            snapshot,
+            "--name",
+            &member.name,
+            "--initial-cluster",
+            &member.cluster,
+            "--initial-cluster-token",
+            "leasehold-test",
+            "--initial-advertise-peer-urls",
+            &peer,
+            "--data-dir",
+            data,
+        ]);
+        self.begin(0);
+        assert!(self.is_up(0), "it starts from its snapshot");
+    }
+
     /// Where to reach it.
     pub fn entry(&self) -> Entry {
         let endpoints = self.members.iter().map(|member| format!("127.0.0.1:{}", member.client)).collect();
@@ -124,9 +153,8 @@ impl Server {
     /// A journal under a prefix, for one server with a directory of its own. Its lease outlives any pause of this machine.
     pub fn place(&self, prefix: &str, server: &str) -> Etcd {
         let data = self.above.path().join(server);
-        let mut place = Etcd::new(self.entry(), prefix, "127.0.0.1:7421", &data).expect("a directory of its own");
-        place.lease_seconds = 600;
-        place
+        let place = Etcd::new(self.entry(), prefix, "127.0.0.1:7421", &data).expect("a directory of its own");
+        place.with_lease(600)
     }
 
     /// Runs etcd's own command line.

@@ -8,7 +8,7 @@ use super::gauge::Gauge;
 use super::hold::{Generation, Hold};
 use super::keys::Keys;
 use super::local::{Local, Witness};
-use super::meta::{FORMAT, Meta, NotOurs};
+use super::meta::{FORMAT, Meta, NotOurs, Snapshot};
 use super::pb::{AlarmType, Compare, RangeRequest, RequestOp};
 use super::reach::Reach;
 use super::reading::{NotRead, Reading};
@@ -21,10 +21,11 @@ use crate::journal::{FIRST, OpenError, Opened, Replay};
 use crate::secret;
 
 /// An etcd that was looked at and can be written.
+#[derive(Clone)]
 pub struct Entered {
-    reach: Arc<Reach>,
-    keys: Keys,
-    local: Arc<Local>,
+    pub reach: Arc<Reach>,
+    pub keys: Keys,
+    pub local: Arc<Local>,
     gauge: Arc<Gauge>,
     quota: u64,
     accept_restored: bool,
@@ -99,8 +100,12 @@ impl Entered {
     /// The prefix is empty, or holds a journal of ours.
     async fn look_at_prefix(&self) -> Result<(), OpenError> {
         match self.reading(0).meta().await {
-            Ok((Some(_), _)) => Ok(()),
+            Ok((Some(meta), revision)) => self.heed(&meta, revision, None).map(drop),
             Ok((None, _)) => {
+                if let Some(Witness { journal, .. }) = self.local.witness() {
+                    let (prefix, found) = (self.keys.prefix().to_owned(), "none".to_owned());
+                    return Err(OpenError::Etcd(Refused::OtherJournal { prefix, seen: journal, found }));
+                }
                 let (key, range_end) = self.keys.all();
                 let range = RangeRequest { key, range_end, keys_only: true, ..Default::default() };
                 let told = self.reach.range_tried(range).await.map_err(|trouble| self.refused(trouble))?;
@@ -118,7 +123,8 @@ impl Entered {
         }
     }
 
-    fn reading(&self, revision: i64) -> Reading<'_> {
+    /// Whoever reads at a revision.
+    pub fn reading(&self, revision: i64) -> Reading<'_> {
         Reading { reach: &self.reach, keys: &self.keys, revision }
     }
 
@@ -129,15 +135,17 @@ impl Entered {
         hold.map_err(|trouble| self.refused(trouble))
     }
 
-    /// Opens the journal that was claimed. If that fails, the claim is given back.
+    /// Opens the journal that was claimed; `told` is the last sequence that the listener has heard already. If that fails,
+    /// the claim is given back.
     pub async fn take(
         self,
-        hold: Hold,
+        hold: Arc<Hold>,
         mine: Generation,
+        told: u64,
         replay: &mut (dyn Replay + Send),
     ) -> Result<Opened<EtcdJournal>, OpenError> {
-        match self.read(&mine, replay).await {
-            Ok((meta, next)) => Ok(self.opened(hold, mine, meta, next)),
+        match self.read(&mine, told, replay).await {
+            Ok((meta, next, restored)) => Ok(self.opened(hold, mine, meta, next, restored)),
             Err(why) => {
                 hold.end().await;
                 Err(why)
@@ -145,41 +153,82 @@ impl Entered {
         }
     }
 
-    /// Tells what is on record as of the claim. Returns which journal it is, and the sequence that comes next.
-    async fn read(&self, mine: &Generation, replay: &mut (dyn Replay + Send)) -> Result<(Meta, u64), OpenError> {
+    /// Tells what is on record as of the claim. Returns which journal it is, the sequence that comes next, and whether etcd
+    /// was set back.
+    async fn read(
+        &self,
+        mine: &Generation,
+        told: u64,
+        replay: &mut (dyn Replay + Send),
+    ) -> Result<(Meta, u64, bool), OpenError> {
         let at = self.reading(mine.revision);
-        let (meta, _) = at.meta().await.map_err(|why| self.not_read(why))?;
+        let (meta, current) = at.meta().await.map_err(|why| self.not_read(why))?;
         let meta = match meta {
             Some(meta) => meta,
             None => self.create(mine).await?,
         };
-        self.heed(&meta, mine.revision, None)?;
-        let corrupt = |key: Vec<u8>, wrong: leasehold_core::grantor::Corrupt| OpenError::Corrupt {
-            file: String::from_utf8_lossy(&key).into_owned().into(),
-            offset: wrong.at as u64,
-            reason: wrong.why.to_owned(),
-        };
-        let mut from = FIRST;
-        if let Some(snapshot) = meta.snapshot {
-            let bytes = at.snapshot(snapshot).await.map_err(|why| self.not_read(why))?;
-            let told = replay.snapshot(snapshot.sequence, &bytes);
-            told.map_err(|wrong| corrupt(self.keys.chunks(snapshot.sequence).0, wrong))?;
-            from = snapshot.sequence + 1;
+        let (next, _) = self.tell(&at, meta.snapshot, told, replay).await?;
+        let restored = self.heed(&meta, current, Some(next - 1))?;
+        Ok((meta, next, restored))
+    }
+
+    /// Tells what comes after a sequence, from the newest snapshot on if nothing was told yet or the log does not reach so
+    /// far back. Returns the sequence that comes next, and the revision of which that is true.
+    pub async fn tell(
+        &self,
+        at: &Reading<'_>,
+        newest: Option<Snapshot>,
+        told: u64,
+        replay: &mut (dyn Replay + Send),
+    ) -> Result<(u64, i64), OpenError> {
+        if told > 0 {
+            match self.tell_batches(at, told, told, replay).await {
+                // The last batch is always there. If it is not, etcd has forgotten it.
+                Ok((next, _)) if next == told => {
+                    return Err(OpenError::Etcd(Refused::Restored { what: "batch", seen: told, found: 0 }));
+                }
+                Err(NotTold::Read(NotRead::Trimmed { .. })) => {}
+                told => return told.map_err(|why| self.not_told(why)),
+            }
         }
+        let mut from = FIRST;
+        if let Some(newest) = newest {
+            let bytes = at.snapshot(newest).await.map_err(|why| self.not_read(why))?;
+            let heard = replay.snapshot(newest.sequence, &bytes);
+            heard.map_err(|wrong| corrupt(&self.keys.chunks(newest.sequence).0, wrong))?;
+            from = newest.sequence + 1;
+        }
+        self.tell_batches(at, from, from - 1, replay).await.map_err(|why| self.not_told(why))
+    }
+
+    /// Reads from a sequence on, and tells what is above another.
+    async fn tell_batches(
+        &self,
+        at: &Reading<'_>,
+        from: u64,
+        above: u64,
+        replay: &mut (dyn Replay + Send),
+    ) -> Result<(u64, i64), NotTold> {
         let mut wrong = None;
-        let mut each = |sequence: u64, batch: &[u8]| match replay.batch(sequence, batch) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(why) => {
-                wrong = Some(corrupt(self.keys.log(sequence), why));
-                ControlFlow::Break(())
+        let mut each = |sequence: u64, batch: &[u8]| {
+            let heard = if sequence > above { replay.batch(sequence, batch) } else { Ok(()) };
+            match heard {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(why) => {
+                    wrong = Some(corrupt(&self.keys.log(sequence), why));
+                    ControlFlow::Break(())
+                }
             }
         };
-        let next = at.batches(from, &mut each).await.map_err(|why| self.not_read(why))?;
-        if let Some(wrong) = wrong {
-            return Err(wrong);
+        let reached = at.batches(from, &mut each).await.map_err(NotTold::Read)?;
+        wrong.map_or(Ok(reached), |wrong| Err(NotTold::Refused(wrong)))
+    }
+
+    fn not_told(&self, why: NotTold) -> OpenError {
+        match why {
+            NotTold::Read(why) => self.not_read(why),
+            NotTold::Refused(why) => why,
         }
-        self.heed(&meta, mine.revision, Some(next - 1))?;
-        Ok((meta, next))
     }
 
     /// A new journal. Whoever is not the leader any more creates nothing.
@@ -205,27 +254,22 @@ impl Entered {
         }
     }
 
-    /// What this server has seen must still be there.
-    fn heed(&self, meta: &Meta, revision: i64, sequence: Option<u64>) -> Result<(), OpenError> {
-        let Some(Witness { journal, revision: seen, sequence: last }) = self.local.witness() else { return Ok(()) };
+    /// What this server has seen must still be there. True if it is not, and that was accepted.
+    fn heed(&self, meta: &Meta, revision: i64, sequence: Option<u64>) -> Result<bool, OpenError> {
+        let Some(Witness { journal, revision: seen, sequence: last }) = self.local.witness() else { return Ok(false) };
         if journal != meta.id {
             let (prefix, found) = (self.keys.prefix().to_owned(), meta.id.clone());
             return Err(OpenError::Etcd(Refused::OtherJournal { prefix, seen: journal, found }));
         }
-        if self.accept_restored {
-            return Ok(());
-        }
-        let restored = |what, seen, found| Err(OpenError::Etcd(Refused::Restored { what, seen, found }));
-        if revision <= seen {
-            return restored("revision", seen.unsigned_abs(), revision.unsigned_abs());
-        }
-        match sequence {
-            Some(found) if found < last => restored("batch", last, found),
-            _ => Ok(()),
-        }
+        let (what, seen, found) = match sequence {
+            _ if revision < seen => ("revision", seen.unsigned_abs(), revision.unsigned_abs()),
+            Some(found) if found < last => ("batch", last, found),
+            _ => return Ok(false),
+        };
+        if self.accept_restored { Ok(true) } else { Err(OpenError::Etcd(Refused::Restored { what, seen, found })) }
     }
 
-    fn opened(self, hold: Hold, mine: Generation, meta: Meta, next: u64) -> Opened<EtcdJournal> {
+    fn opened(self, hold: Arc<Hold>, mine: Generation, meta: Meta, next: u64, restored: bool) -> Opened<EtcdJournal> {
         let warnings = self.local.warnings();
         let writer = Arc::new(Writer {
             reach: self.reach.clone(),
@@ -241,7 +285,7 @@ impl Entered {
         });
         writer.witness();
         let looking = self.gauge.watch(self.reach, self.quota);
-        Opened { journal: EtcdJournal { writer, hold: Some(hold), looking }, warnings }
+        Opened { journal: EtcdJournal { writer, _hold: hold, looking, restored }, warnings }
     }
 
     /// What a trouble means to somebody who wants to open.
@@ -255,7 +299,8 @@ impl Entered {
         })
     }
 
-    fn not_read(&self, why: NotRead) -> OpenError {
+    /// What it means that something was not read.
+    pub fn not_read(&self, why: NotRead) -> OpenError {
         let prefix = || self.keys.prefix().to_owned();
         match why {
             NotRead::Trouble(trouble) => self.refused(trouble),
@@ -264,10 +309,27 @@ impl Entered {
                 why: "the log begins here, and no snapshot covers what was before".to_owned(),
             }),
             NotRead::Corrupt { key, why } => OpenError::Etcd(Refused::Corrupt { key, why }),
-            NotRead::Meta(NotOurs::Newer(have)) => OpenError::Etcd(Refused::Newer { prefix: prefix(), have, want: FORMAT }),
+            NotRead::Meta(NotOurs::Newer(have)) => {
+                OpenError::Etcd(Refused::Newer { prefix: prefix(), have, want: FORMAT })
+            }
             NotRead::Meta(NotOurs::Foreign) => {
                 OpenError::Etcd(Refused::Foreign { prefix: prefix(), key: format!("{}meta", prefix()) })
             }
         }
+    }
+}
+
+/// Why batches were not told.
+enum NotTold {
+    Read(NotRead),
+    Refused(OpenError),
+}
+
+/// A batch or a snapshot that the state refuses.
+pub fn corrupt(key: &[u8], wrong: leasehold_core::grantor::Corrupt) -> OpenError {
+    OpenError::Corrupt {
+        file: String::from_utf8_lossy(key).into_owned().into(),
+        offset: wrong.at as u64,
+        reason: wrong.why.to_owned(),
     }
 }

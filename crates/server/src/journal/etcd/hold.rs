@@ -66,9 +66,9 @@ impl Hold {
         Ok(hold)
     }
 
-    /// What the leader key says while this server leads.
-    pub fn value(&self) -> &[u8] {
-        &self.value
+    /// Whether the lease is known to be over: this server was away for longer than it lasts.
+    pub fn is_over(&self) -> bool {
+        self.beating.is_finished()
     }
 
     /// Who leads now.
@@ -122,8 +122,26 @@ impl Hold {
         own.then(|| Generation { revision: leader.mod_revision, value: self.value.clone() })
     }
 
+    /// Gives the leader key to another server in one transaction, and tells its address. None if there is nobody to take
+    /// it, or if it was not this server's any more.
+    pub async fn hand_over(&self, mine: &Generation) -> Option<String> {
+        let (key, range_end) = self.keys.members();
+        let told = self.reach.range_tried(RangeRequest { key, range_end, ..Default::default() }).await.ok()?;
+        let own = self.keys.member(&self.nonce);
+        for other in told.kvs.iter().filter(|other| other.key != own && other.lease != 0) {
+            let mut compare = mine.leads(&self.keys);
+            compare.push(Compare::changed_at(&other.key, other.mod_revision));
+            let give = RequestOp::put(&self.keys.leader(), other.value.clone(), other.lease);
+            let given = self.reach.txn(TxnRequest { compare, success: vec![give], failure: Vec::new() }).await;
+            if given.is_ok_and(|told| told.succeeded) {
+                return Some(address(&other.value));
+            }
+        }
+        None
+    }
+
     /// Leaves at once: what hangs on the lease goes with it.
-    pub async fn end(self) {
+    pub async fn end(&self) {
         self.beating.abort();
         // Where etcd cannot be reached, the lease ends by itself.
         let _ = self.reach.revoke(self.lease).await;
@@ -134,6 +152,12 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.beating.abort();
     }
+}
+
+/// Where the server is that a leader or member key names.
+pub fn address(value: &[u8]) -> String {
+    let text = String::from_utf8_lossy(value);
+    text.split_once(' ').map_or_else(|| text.to_string(), |(address, _)| address.to_owned())
 }
 
 /// Keeps a lease alive as long as it can be. Whether somebody leads is never asked here: a key can go while its lease lives.

@@ -62,7 +62,11 @@ impl Local {
         if words.next()?.parse() != Ok(crc32fast::hash(text.as_bytes())) {
             return None;
         }
-        Some(Witness { journal: journal.to_owned(), revision: revision.parse().ok()?, sequence: sequence.parse().ok()? })
+        Some(Witness {
+            journal: journal.to_owned(),
+            revision: revision.parse().ok()?,
+            sequence: sequence.parse().ok()?,
+        })
     }
 
     /// Notes what was seen. A witness that cannot be written is missed only when etcd was set back.

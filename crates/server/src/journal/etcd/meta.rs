@@ -82,7 +82,14 @@ mod tests {
         meta.snapshot = Some(Snapshot { sequence: 9, chunks: 2, bytes: 700_000, checksum: 17 });
         assert_eq!(Meta::decode(&meta.encode()), Ok(meta));
         assert_eq!(Meta::decode(b"leasehold-journal 2\nid x\n"), Err(NotOurs::Newer(2)));
-        for foreign in [&b""[..], b"\xff", b"a value", b"leasehold-journal", b"leasehold-journal 1\n", b"leasehold-journal x\nid 1"] {
+        for foreign in [
+            &b""[..],
+            b"\xff",
+            b"a value",
+            b"leasehold-journal",
+            b"leasehold-journal 1\n",
+            b"leasehold-journal x\nid 1",
+        ] {
             assert_eq!(Meta::decode(foreign), Err(NotOurs::Foreign));
         }
     }

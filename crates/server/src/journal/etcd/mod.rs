@@ -18,6 +18,7 @@
 //! The audit trail lies on each server's own machine: [page 0026](../../../../docs/decisions/0026-the-trail-stays-local.md).
 
 mod entering;
+mod follow;
 mod gauge;
 mod hold;
 mod keys;
@@ -39,6 +40,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::task::JoinHandle;
 
+pub use follow::{Leading, Listen, Standby};
 pub use gauge::{Gauge, QUOTA};
 pub use reach::{Entry, Tls};
 pub use refused::Refused;
@@ -56,12 +58,9 @@ pub struct Etcd {
     entry: Entry,
     prefix: String,
     address: String,
-    /// How large etcd's database may become, where it does not say so itself.
-    pub quota: u64,
-    /// How long the leader key outlives its server, in seconds. Less than etcd allows is the shortest that it does.
-    pub lease_seconds: u32,
-    /// etcd may have been set back to a snapshot: what this server has seen beyond that is given up.
-    pub accept_restored: bool,
+    quota: u64,
+    lease_seconds: u32,
+    accept_restored: bool,
     local: Arc<Local>,
 }
 
@@ -72,6 +71,21 @@ impl Etcd {
         let (prefix, address) = (prefix.to_owned(), address.to_owned());
         Ok(Self { entry, prefix, address, quota: QUOTA, lease_seconds: 1, accept_restored: false, local })
     }
+
+    /// How large etcd's database may become, where it does not say so itself.
+    pub fn with_quota(self, quota: u64) -> Self {
+        Self { quota, ..self }
+    }
+
+    /// Whether what etcd has forgotten is given up.
+    pub fn accepting_restored(self, accept_restored: bool) -> Self {
+        Self { accept_restored, ..self }
+    }
+
+    /// How long the leader key outlives its server, in seconds. Less than etcd allows is the shortest that it does.
+    pub fn with_lease(self, lease_seconds: u32) -> Self {
+        Self { lease_seconds, ..self }
+    }
 }
 
 impl Place for Etcd {
@@ -79,31 +93,31 @@ impl Place for Etcd {
 
     async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<Opened<EtcdJournal>, OpenError> {
         let entered = Entered::into(self).await?;
-        let hold = entered.begin(self).await?;
+        let hold = Arc::new(entered.begin(self).await?);
         let mine = hold.claim_by_force().await.map_err(|trouble| entered.refused(trouble))?;
         let mine = mine.ok_or(OpenError::Etcd(Refused::Taken))?;
-        entered.take(hold, mine, replay).await
+        entered.take(hold, mine, 0, replay).await
     }
 }
 
 /// One writer of a journal on etcd.
 pub struct EtcdJournal {
     writer: Arc<Writer>,
-    hold: Option<Hold>,
+    /// As long as it is there the leader key is kept.
+    _hold: Arc<Hold>,
     looking: JoinHandle<()>,
+    restored: bool,
 }
 
 impl EtcdJournal {
+    /// Whether etcd was set back to a snapshot: what comes from there begins a new life of the cluster (T5).
+    pub fn was_restored(&self) -> bool {
+        self.restored
+    }
+
     /// How full etcd is.
     pub fn gauge(&self) -> &Arc<Gauge> {
         &self.writer.gauge
-    }
-
-    /// Gives the leader key back at once: nobody has to wait until its lease is over.
-    pub async fn leave(mut self) {
-        if let Some(hold) = self.hold.take() {
-            hold.end().await;
-        }
     }
 }
 

@@ -24,6 +24,12 @@ impl Compare {
         Self::equal(key, CompareTarget::Value, TargetUnion::Value(value.to_vec()))
     }
 
+    /// The key is there.
+    pub fn present(key: &[u8]) -> Self {
+        let result = CompareResult::Greater as i32;
+        Self { result, ..Self::equal(key, CompareTarget::Version, TargetUnion::Version(0)) }
+    }
+
     /// The key is not there.
     pub fn absent(key: &[u8]) -> Self {
         Self::equal(key, CompareTarget::Create, TargetUnion::CreateRevision(0))

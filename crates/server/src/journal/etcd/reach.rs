@@ -16,9 +16,9 @@ use super::pb::lease_client::LeaseClient;
 use super::pb::maintenance_client::MaintenanceClient;
 use super::pb::watch_client::WatchClient;
 use super::pb::{
-    AlarmRequest, AlarmResponse, AuthenticateRequest, CompactionRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
-    LeaseRevokeRequest, RangeRequest, RangeResponse, ResponseHeader, StatusRequest, StatusResponse, TxnRequest,
-    TxnResponse, WatchRequest, WatchResponse,
+    AlarmRequest, AlarmResponse, AuthenticateRequest, CompactionRequest, LeaseGrantRequest, LeaseGrantResponse,
+    LeaseKeepAliveRequest, LeaseRevokeRequest, RangeRequest, RangeResponse, ResponseHeader, StatusRequest,
+    StatusResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
 use super::trouble::Trouble;
 
@@ -148,11 +148,12 @@ impl Reach {
     /// Watches; whoever has lost the leader of etcd says so and ends it.
     pub async fn watch(&self, create: WatchRequest) -> Result<tonic::Streaming<WatchResponse>, Trouble> {
         let send = |channel, message: Request<WatchRequest>| async move {
-            let mut message =
-                message.map(|message| futures::StreamExt::chain(
+            let mut message = message.map(|message| {
+                futures::StreamExt::chain(
                     futures::stream::once(std::future::ready(message)),
                     futures::stream::pending(),
-                ));
+                )
+            });
             message.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
             WatchClient::new(channel).max_decoding_message_size(ANSWER_BYTES).watch(message).await
         };

@@ -77,8 +77,9 @@ impl Reading<'_> {
         Ok(self.reach.range_tried(range).await?.kvs.pop())
     }
 
-    /// The batches from a sequence on, in order and without a gap. Returns the sequence that comes next.
-    pub async fn batches(&self, from: u64, each: Listener<'_>) -> Result<u64, NotRead> {
+    /// The batches from a sequence on, in order and without a gap. Returns the sequence that comes next, and the revision
+    /// of which that is true.
+    pub async fn batches(&self, from: u64, each: Listener<'_>) -> Result<(u64, i64), NotRead> {
         let (mut next, mut limit, mut revision) = (from, PAGE_FIRST, self.revision);
         loop {
             let range = RangeRequest {
@@ -96,7 +97,8 @@ impl Reading<'_> {
                 }
                 page => page?,
             };
-            revision = page.header.map_or(0, |header| header.revision).min(if self.revision == 0 { i64::MAX } else { self.revision });
+            let newest = page.header.map_or(0, |header| header.revision);
+            revision = if self.revision == 0 && revision == 0 { newest } else { revision };
             let bytes: usize = page.kvs.iter().map(|batch| batch.value.len()).sum();
             let at = Reading { revision, ..*self };
             for batch in page.kvs {
@@ -114,11 +116,11 @@ impl Reading<'_> {
                     Stored::Parts { parts, checksum } => each(sequence, &at.parts(sequence, parts, checksum).await?),
                 };
                 if flow == ControlFlow::Break(()) {
-                    return Ok(next);
+                    return Ok((next, revision));
                 }
             }
             if !page.more {
-                return Ok(next);
+                return Ok((next, revision));
             }
             let size = bytes.max(1) / usize::try_from(limit).unwrap_or(1).max(1);
             let fits = i64::try_from(PAGE_BYTES / size.max(1)).unwrap_or(PAGE_MOST);

@@ -56,7 +56,9 @@ impl fmt::Display for Refused {
             Self::Version { endpoint, have } => {
                 write!(f, "etcd at {endpoint} is version {have}; 3.4.x and 3.5.3 or newer are supported")
             }
-            Self::Login { why } => write!(f, "etcd does not let this server in: {why}; check --etcd-user and its password"),
+            Self::Login { why } => {
+                write!(f, "etcd does not let this server in: {why}; check --etcd-user and its password")
+            }
             Self::ReadOnly { prefix } => {
                 write!(f, "etcd does not let this server write under {prefix}; grant its user readwrite there")
             }

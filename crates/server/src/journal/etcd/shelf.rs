@@ -38,7 +38,8 @@ impl EtcdShelf {
             look.push(RequestOp::put(&self.writer.keys.confirm(), Bytes::new(), 0));
         }
         let Some(told) = self.writer.change(look).await? else { return Ok(None) };
-        let meta = told.got(0).ok_or("it is missing").and_then(|meta| Meta::decode(&meta.value).map_err(|_| "not ours"));
+        let meta =
+            told.got(0).ok_or("it is missing").and_then(|meta| Meta::decode(&meta.value).map_err(|_| "not ours"));
         let broken = |why| Fault::Failed { why: format!("{}meta in etcd: {why}", self.writer.keys.prefix()) };
         meta.map(Some).map_err(broken)
     }
@@ -147,7 +148,7 @@ impl Shelf for EtcdShelf {
     }
 
     async fn tail(&self, from: u64, each: Listener<'_>) -> Result<u64, NotTold> {
-        self.reading(0).batches(from, each).await.map_err(not_told)
+        self.reading(0).batches(from, each).await.map(|(next, _)| next).map_err(not_told)
     }
 }
 

@@ -60,9 +60,14 @@ mod tests {
 
     #[test]
     fn reads_are_trusted_only_where_the_stale_ones_were_mended() {
-        for (text, fresh) in
-            [("3.4.23", false), ("3.4.42", true), ("3.5.27", false), ("3.5.28", true), ("3.6.8", false), ("3.6.9", true)]
-        {
+        for (text, fresh) in [
+            ("3.4.23", false),
+            ("3.4.42", true),
+            ("3.5.27", false),
+            ("3.5.28", true),
+            ("3.6.8", false),
+            ("3.6.9", true),
+        ] {
             assert_eq!(version(text).reads_are_fresh(), fresh, "{text}");
         }
         assert!(version("3.7.0").reads_are_fresh());

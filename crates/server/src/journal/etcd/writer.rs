@@ -13,7 +13,7 @@ use super::pb::{Compare, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use super::reach::Reach;
 use super::stored::{self, CHUNK};
 use super::trouble::Trouble;
-use crate::journal::{Confirmed, Fault, Kept};
+use crate::journal::{Confirmed, FIRST, Fault, Kept};
 
 /// What the journal and its shelf both know.
 pub struct Writer {
@@ -99,6 +99,10 @@ impl Writer {
         let value = Bytes::from(stored::encode(&self.mine, batch));
         let mut compare = self.mine.leads(&self.keys);
         compare.push(Compare::absent(&key));
+        // An etcd that was set back may know this writer and not what it wrote: a gap would be worse than a refusal.
+        if sequence > FIRST {
+            compare.push(Compare::present(&self.keys.log(sequence - 1)));
+        }
         let put = RequestOp::put(&key, value.clone(), 0);
         let failure = vec![RequestOp::get(&leader), RequestOp::get(&key)];
         let told = self.until_known(TxnRequest { compare, success: vec![put], failure }).await?;
@@ -107,6 +111,8 @@ impl Writer {
         }
         if !self.mine.is(told.got(0)) {
             self.fence();
+        } else if told.got(1).is_none() {
+            return Err(self.fail(format!("etcd was set back: batch {} is not there any more", sequence - 1)));
         }
         // It came through before, without a word: equal bytes are one's own, and durable.
         match told.got(1).is_some_and(|there| there.value == value) {
