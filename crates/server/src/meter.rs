@@ -255,6 +255,11 @@ impl Meter {
             let ended = self.ended.get_or_create(&EndLabel { state, reason: reason.word() });
             ended.inner().store(status.totals.ended[usize::from(reason.code())], Ordering::Relaxed);
         }
+        self.written()
+    }
+
+    /// Everything as text, without the figures of a grantor: this server has none at work.
+    pub fn written(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
         text
