@@ -24,16 +24,25 @@ mod blocker;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "file")]
 pub mod file;
 mod kept;
+pub mod logs;
+#[cfg(feature = "nats")]
+pub mod nats;
 mod observer;
 mod place;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod refusal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "etcd", feature = "nats", feature = "redis"))]
+mod text;
 
 pub use error::Error;
 pub use kept::{Kept, Once};
