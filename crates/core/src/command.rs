@@ -8,10 +8,11 @@ pub use secret::Secret;
 
 use crate::charter::Charter;
 pub use crate::charter::Style;
+use crate::coverage::Report;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, Reason};
 use crate::payload::{cache, delivery};
-use crate::token::{Number, Token};
+use crate::token::{Cluster, Number, Token};
 
 /// One thing that happens to a grantor.
 #[derive(Clone, Debug)]
@@ -199,6 +200,22 @@ pub enum Command<'a> {
     RemoveCharter {
         /// The prefix.
         prefix: &'a str,
+        /// Why.
+        why: &'a str,
+    },
+    /// What fences saw at their targets since they last said.
+    Report {
+        /// Whose tokens they check.
+        cluster: Cluster,
+        /// One entry for each place, and one for each zombie.
+        reports: &'a [Report<'a>],
+    },
+    /// A target is no more.
+    ForgetTarget {
+        /// The resource it was reported under.
+        resource: &'a str,
+        /// Its name.
+        target: &'a str,
         /// Why.
         why: &'a str,
     },

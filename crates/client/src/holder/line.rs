@@ -1,7 +1,7 @@
 //! The holder's state between two things that happen: what is asked, what is heard, what time brings. It does no I/O.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use leasehold_core::command::{Answer, Event, Part};
@@ -20,8 +20,9 @@ use super::reply::Reply;
 use super::requests::{Pending, Purpose, Renewing, Requests};
 use super::saying::Listen;
 use super::session::Session;
+use crate::meter::Hooks;
 use crate::stream::{Batch, Heard, RenewedBatch, Resume};
-use crate::{Client, Error, Meter};
+use crate::{Client, Error};
 
 /// How often it is looked at whose patience is over.
 const LOOK_EVERY: u64 = 250;
@@ -43,7 +44,7 @@ pub(super) struct Settings {
 pub(super) struct Line {
     pub settings: Settings,
     pub client: Client,
-    pub meter: Arc<dyn Meter>,
+    pub meter: Hooks,
     pub chance: Chance,
     pub session: Option<Session>,
     pub connected: bool,
@@ -71,8 +72,15 @@ pub(super) struct Line {
     pub over: bool,
 }
 
+/// However the thread ends, nobody goes on without it.
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.stop_for_good();
+    }
+}
+
 impl Line {
-    pub(super) fn new(settings: Settings, client: Client, meter: Arc<dyn Meter>, chance: Chance) -> Self {
+    pub(super) fn new(settings: Settings, client: Client, meter: Hooks, chance: Chance) -> Self {
         let shortest_ms = settings.timing.ttl_ms();
         Self {
             settings,
@@ -222,7 +230,7 @@ impl Line {
         let Some((sent, renewals)) = self.renewing.remove(&batch.sequence) else {
             return;
         };
-        self.meter.renewed(renewals.len(), since(sent, now));
+        self.meter.tell(|meter| meter.renewed(renewals.len(), since(sent, now)));
         let mut others = batch.others.into_iter().peekable();
         for (index, one) in renewals.into_iter().enumerate() {
             let told = match others.next_if(|(at, _)| *at == index) {
@@ -282,12 +290,12 @@ impl Line {
             Turned::Suspended => {
                 if let Some(kept) = leases.at(place) {
                     tracing::warn!(resource = %kept.cell.resource, "not renewed in time: work stops");
-                    meter.suspended(&kept.cell.resource);
+                    meter.tell(|meter| meter.suspended(&kept.cell.resource));
                 }
             }
             Turned::Resumed => {
                 if let Some(kept) = leases.at(place) {
-                    meter.resumed(&kept.cell.resource);
+                    meter.tell(|meter| meter.resumed(&kept.cell.resource));
                 }
             }
             Turned::Lost(kept, loss) => lost = Some((kept, loss)),
@@ -301,7 +309,7 @@ impl Line {
     /// The stream broke: nothing that was asked on it is known to have been heard.
     pub(super) fn broken(&mut self, now: Instant) {
         if std::mem::replace(&mut self.connected, false) {
-            self.meter.disconnected();
+            self.meter.tell(|meter| meter.disconnected());
             tracing::info!("the stream broke; coming back to the session");
         }
         (self.asked_since, self.reconcile) = (None, None);

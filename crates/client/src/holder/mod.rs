@@ -35,7 +35,7 @@ use leasehold_core::name::HolderName;
 use crate::clock::Clock;
 use crate::failure::Asked;
 use crate::look::checked;
-use crate::meter::Unmetered;
+use crate::meter::Hooks;
 use crate::stream::Link;
 use crate::{Client, Error, Options};
 use chance::Chance;
@@ -82,7 +82,7 @@ impl Handle {
                 (Clock::Hand(door.hand()), Chance::seeded(door.seed()))
             }
         };
-        let meter = client.shared.meter.get().cloned().unwrap_or_else(|| Arc::new(Unmetered));
+        let meter = Hooks(client.shared.meter.get().cloned());
         let line = Line::new(settings, own, meter, chance);
         let inbox = Arc::new(Inbox::new());
         let (theirs, time) = (inbox.clone(), clock.clone());

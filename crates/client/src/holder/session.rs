@@ -63,12 +63,14 @@ impl Line {
             let (id, issuer) = (opened.session(), opened.issuer()?);
             self.session = Some(Session { id, secret, issuer, alive, renewal, due: now });
         }
-        self.session.as_ref().expect("just set").alive.until(until);
+        if self.closing.is_none() {
+            self.session.as_ref().expect("just set").alive.until(until);
+        }
         // Before anything is asked under it.
         self.settings.told.send_replace(self.resume());
         self.connected = true;
         self.unreached = None;
-        self.meter.connected(resumed);
+        self.meter.tell(|meter| meter.connected(resumed));
         tracing::info!(session = %opened.session(), resumed, "the stream stands");
         for place in self.leases.places() {
             if let Some(kept) = self.leases.at(place) {
@@ -120,7 +122,9 @@ impl Line {
             _ => Told::Unavailable,
         };
         session.renewal.answered(attempt, now, answer);
-        session.alive.until(session.renewal.deadline().earliest);
+        if self.closing.is_none() {
+            session.alive.until(session.renewal.deadline().earliest);
+        }
         session.due = now;
     }
 
@@ -188,6 +192,8 @@ impl Line {
     pub(super) fn close(&mut self, now: Instant, who: Option<Reply<Given>>) {
         let most = if who.is_some() { self.settings.patience_ms } else { FAREWELL };
         self.closing.get_or_insert(now.plus_millis(most));
+        // Stopped before it is asked for: the session's end may be heard late or never, and a successor begins with it.
+        self.stop_for_good();
         match &self.session {
             Some(session) => {
                 let command = Command::CloseSession { session: session.id };
@@ -204,8 +210,14 @@ impl Line {
         tell(who, Ok(Answer::Done));
     }
 
-    /// The thread ends, heard or not. Nothing is renewed any more, so nobody may go on.
+    /// The thread ends, heard or not.
     pub(super) fn given_up(&mut self) {
+        self.stop_for_good();
+        self.over = true;
+    }
+
+    /// Nothing is renewed any more, so nobody may go on.
+    pub(super) fn stop_for_good(&mut self) {
         if let Some(session) = &self.session {
             session.alive.until(Instant::default());
         }
@@ -217,7 +229,6 @@ impl Line {
                 });
             }
         }
-        self.over = true;
     }
 
     /// Work under every lease stops: the session may be over, and everything with it.
