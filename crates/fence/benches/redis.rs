@@ -93,7 +93,7 @@ async fn round(ways: &[MultiplexedConnection], fence: Option<&Fence>) -> u64 {
 }
 
 fn token() -> String {
-    let number = Number::new(258_755_447_193_600_007).expect("a number");
+    let number = Number::new(240_000_000_000_000_007).expect("a number");
     let resource = resource_hash(RESOURCE);
     Token { cluster: CLUSTER, incarnation: Incarnation(1), resource, reach: Reach::Slot(0), number }.to_string()
 }

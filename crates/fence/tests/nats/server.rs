@@ -1,6 +1,7 @@
 //! A NATS server of the test's own, and the fence's log in it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::message::StreamMessage;
@@ -115,14 +116,19 @@ pub struct Way {
 impl Way {
     pub async fn open(at: &str, stream: &str) -> Result<Self, async_nats::ConnectError> {
         let (tell, lost) = watch::channel(false);
-        let options = ConnectOptions::new().reconnect_delay_callback(|_| Duration::from_secs(3600));
+        let (connected, once) = (Arc::new(AtomicBool::new(false)), Duration::from_secs(3600));
+        let before = connected.clone();
+        let delay = move |_| if before.load(Ordering::SeqCst) { once } else { Duration::ZERO };
+        let options = ConnectOptions::new().reconnect_delay_callback(delay);
         let options = options.event_callback(move |event| {
             if event == Event::Disconnected {
                 tell.send_replace(true);
             }
             std::future::ready(())
         });
-        let mut jetstream = jetstream::new(options.connect(at).await?);
+        let client = options.connect(at).await?;
+        connected.store(true, Ordering::SeqCst);
+        let mut jetstream = jetstream::new(client);
         jetstream.set_timeout(Duration::from_secs(120));
         let log = Log::open(&jetstream, stream, SUBJECT, CLUSTER, name(), 0).await.expect("it asks nobody");
         Ok(Self { log: log.patience(Duration::from_secs(120)), lost })
