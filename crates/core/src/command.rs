@@ -81,6 +81,8 @@ pub enum Command<'a> {
         session: SessionId,
         /// The leases the client knows, in rising order.
         leases: &'a [LeaseId],
+        /// The part of all leases that the list tells of; a long list comes in several.
+        part: Part,
     },
     /// End a session and all that it holds in one step (S1).
     CloseSession {
@@ -257,6 +259,25 @@ pub struct OpenSession<'a> {
     pub secret: Secret,
     /// Whether it only carries waits: what it is granted then lives by its own ttl and token.
     pub waits_only: bool,
+}
+
+/// Which ids a list of leases tells of: all of them unless bounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// The first id.
+    pub from: Option<LeaseId>,
+    /// The first id after it.
+    pub until: Option<LeaseId>,
+}
+
+impl Part {
+    /// Every id.
+    pub const ALL: Self = Self { from: None, until: None };
+
+    /// Whether an id is one of them.
+    pub fn has(&self, lease: LeaseId) -> bool {
+        self.from.is_none_or(|from| from <= lease) && self.until.is_none_or(|until| lease < until)
+    }
 }
 
 /// What a client believes it holds, in two numbers.

@@ -42,6 +42,7 @@ mutants! {
     AliveNotRecorded breaks "L2",
     ExtensionNotRecorded breaks "L2",
     EndsEarly breaks "L2",
+    ShortDrainObeyed breaks "L2",
     GrantNotRecorded breaks "L3",
     RefusalNotRecorded breaks "L4",
     TokenNotCompared breaks "L5",

@@ -391,6 +391,20 @@ fn a_snapshot_has_the_bytes_it_always_had_and_is_read_back() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a test keeps its files; the core does not")]
+fn a_snapshot_of_the_first_format_is_read_as_if_every_charter_had_changed_just_then() {
+    let (_, snapshot) = cluster();
+    let first = unhex(&std::fs::read_to_string(path("snapshot-1.hex")).unwrap());
+    assert_eq!((first[0], snapshot[0]), (1, 2));
+    let told = recover(8, Some(&first), []).unwrap().snapshot();
+    assert!(told[0] == 2 && told != snapshot, "what it did not tell is not guessed");
+    assert!(
+        recover(9, Some(&told), []).unwrap().snapshot() == told,
+        "it is written in the newest format and read again"
+    );
+}
+
+#[test]
 fn a_journal_that_was_written_before_is_replayed_for_ever() {
     let (batches, snapshot) = cluster();
     let now: String = batches.iter().map(|batch| hex(batch) + "\n").collect();

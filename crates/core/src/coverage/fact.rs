@@ -193,9 +193,6 @@ impl Coverage {
             coverage.places += places.len();
             coverage.resources.insert(resource.into(), places);
         }
-        if coverage.is_empty() {
-            return Err(from.wrong("a section that says nothing"));
-        }
         Ok(coverage)
     }
 }

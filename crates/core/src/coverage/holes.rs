@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use super::{Checked, Coverage, Mode, Place, Seen};
 use crate::charter::{self, Charter};
 
+/// One slot of a target: what is on record, and what was checked since this grantor serves.
+type At = (u32, Seen, Option<Checked>);
+
 /// Where a zombie could get through, or where nobody knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hole {
@@ -80,7 +83,7 @@ pub fn holes(
     coverage: &Coverage,
     checked: Option<&BTreeMap<Place, Checked>>,
 ) -> Vec<TargetView> {
-    let mut reported: BTreeMap<&str, Vec<(u32, Seen, Option<Checked>)>> = BTreeMap::new();
+    let mut reported: BTreeMap<&str, Vec<At>> = BTreeMap::new();
     for (target, slot, seen) in coverage.of(resource) {
         let counted = checked.and_then(|checked| checked.get(&(target.into(), slot))).copied();
         reported.entry(target).or_default().push((slot, seen.clone(), counted));

@@ -147,11 +147,6 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Whether nothing was ever reported.
-    pub fn is_empty(&self) -> bool {
-        self.resources.is_empty() && self.zombies == 0
-    }
-
     /// How many places of targets have reported.
     pub fn places(&self) -> usize {
         self.places

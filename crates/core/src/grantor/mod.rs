@@ -224,7 +224,7 @@ impl Grantor {
         match command {
             Command::OpenSession(open) => self.open_session(open),
             Command::ResumeSession { session, secret } => self.resume_session(*session, *secret),
-            Command::Reconcile { session, leases } => self.reconcile(*session, leases),
+            Command::Reconcile { session, leases, part } => self.reconcile(*session, leases, *part),
             Command::CloseSession { session } => self.close_session(*session),
             Command::Acquire(acquire) => self.acquire(request, acquire),
             Command::AcquireAll(acquire) => self.acquire_all(request, acquire),

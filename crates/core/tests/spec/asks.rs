@@ -59,7 +59,7 @@ impl Spec {
                 self.hear(slot);
                 Ok(self.session_answer(slot, false))
             }
-            Command::Reconcile { session, leases } => self.reconcile(*session, leases),
+            Command::Reconcile { session, leases, part } => self.reconcile(*session, leases, *part),
             Command::CloseSession { session } => {
                 let slot = self.live_session(*session)?;
                 self.end_session(slot);

@@ -1,8 +1,8 @@
 //! What one client asks, drawn by chance from what the clients know: mostly sensible, now and then wrong.
 
 use leasehold_core::command::{
-    Acquire, AcquireAll, Command, HandOff, Held, Known, OpenSession, Renew, Request, RequestId, Revoke, Style, Terms,
-    Which,
+    Acquire, AcquireAll, Command, HandOff, Held, Known, OpenSession, Part, Renew, Request, RequestId, Revoke, Style,
+    Terms, Which,
 };
 use leasehold_core::coverage::{Mode, Refused, Report};
 use leasehold_core::ids::{LeaseId, SessionId};
@@ -55,7 +55,10 @@ pub fn ask(world: &World, seed: u64) -> Option<(Request, Command<'static>)> {
             let session = session(world, &mut chance)?;
             match chance.below(8) {
                 0 => Command::CloseSession { session },
-                1 => Command::Reconcile { session, leases: &[] },
+                1 => {
+                    let mut bound = || chance.one_in(3).then(|| LeaseId { slot: chance.below(8) as u32, reuse: 0 });
+                    Command::Reconcile { session, leases: &[], part: Part { from: bound(), until: bound() } }
+                }
                 2 => {
                     let known = world.known_secret(session);
                     let secret = if chance.one_in(3) { [0xee; 32] } else { known };

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use leasehold_core::token::Number;
-use leasehold_fence::Error;
+use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    Applied, CLUSTER, MISTAKES, RACE, RISING, STALE, Subject, TOLD, Writer, check, name, race,
+    Applied, CLUSTER, LOST, MISTAKES, RACE, RISING, STALE, STRICT, SURVEY, Subject, TOLD, Writer, check, name, race,
 };
 use leasehold_fence::file::{Log, Reader};
+use leasehold_fence::{Error, Kept};
 use tempfile::TempDir;
 
 struct Shelf(Mutex<TempDir>);
@@ -52,6 +52,26 @@ impl Subject for Shelf {
     async fn mark(&self) -> Result<Option<Number>, Error> {
         self.open().mark()
     }
+
+    async fn declare_lost(&self) -> Result<bool, Error> {
+        self.open().declare_lost().map(|()| true)
+    }
+
+    async fn rearm(&self, floor: Number) -> Result<bool, Error> {
+        self.open().rearm(floor).map(|()| true)
+    }
+
+    async fn make_strict(&self) -> Result<bool, Error> {
+        self.open().strict(true).map(|()| true)
+    }
+
+    async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
+        self.open().adopt(incarnation).map(|()| true)
+    }
+
+    async fn survey(&self) -> Result<Option<Vec<Kept>>, Error> {
+        Log::survey(&self.path()).map(Some)
+    }
 }
 
 impl Writer for Way {
@@ -67,7 +87,7 @@ impl Writer for Way {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn it_conforms() {
     let held = check(&Shelf(Mutex::new(directory()))).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert_eq!(held, [RISING, STALE, TOLD, MISTAKES, RACE]);
+    assert_eq!(held, [RISING, STALE, TOLD, MISTAKES, LOST, SURVEY, STRICT, RACE]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

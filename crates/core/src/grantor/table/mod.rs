@@ -65,6 +65,8 @@ pub(crate) struct Table {
     pub others: Usage,
     pub counted_holders: usize,
     pub charters: Charters,
+    /// When a charter last changed, and the counter then: whoever was granted before may have been told other terms.
+    pub agreed: (Millis, u64),
     pub deadlocks: VecDeque<Deadlock>,
     pub deadlocks_found: u64,
     pub small: Small,
@@ -156,6 +158,7 @@ impl Table {
             others: Usage::default(),
             counted_holders: 0,
             charters: Charters::default(),
+            agreed: (Millis(0), 0),
             deadlocks: VecDeque::new(),
             deadlocks_found: 0,
             small: Small::default(),
@@ -178,6 +181,18 @@ impl Table {
 
     pub fn max_ttl(&self) -> u64 {
         self.identity.map_or(limits::TTL_MAX_DEFAULT, |identity| identity.max_ttl)
+    }
+
+    /// A charter has changed.
+    fn agreed_now(&mut self) {
+        self.agreed = (self.time, self.counter);
+        self.count_rotating();
+    }
+
+    /// Whether a lease was granted under the charters as they are, so that its holder was told what they say now.
+    pub fn told_as_agreed(&self, lease: &Lease) -> bool {
+        let (at, counter) = self.agreed;
+        lease.granted() > at || (lease.granted() == at && lease.number().get() > counter)
     }
 
     /// Counts the charters that make renewals raise the token, so that the others need not look.

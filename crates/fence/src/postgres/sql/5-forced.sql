@@ -125,7 +125,9 @@ BEGIN
     END LOOP;
     fresh := ARRAY(SELECT DISTINCT ROW(m.relation::oid, o.name, o.slot)::leasehold.protected
       FROM leasehold.protected AS o, leasehold.family(o.relation) AS m(relation)
-      WHERE NOT EXISTS (SELECT FROM leasehold.protected AS k WHERE k.relation = m.relation));
+      WHERE NOT EXISTS (SELECT FROM leasehold.protected AS k WHERE k.relation = m.relation)
+        -- A partition that leaves loses the row trigger that it had from its parent.
+        OR NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = m.relation AND t.tgname = 'leasehold_guard_row'));
     IF fresh <> '{}' THEN
       -- What is not listed may be altered: the list is set aside while the new ones get their triggers.
       listed := ARRAY(SELECT k FROM leasehold.protected AS k);
@@ -133,7 +135,7 @@ BEGIN
       FOR p IN SELECT * FROM unnest(fresh) LOOP
         PERFORM leasehold.guard_relation(p.relation::regclass, p.name, p.slot);
       END LOOP;
-      INSERT INTO leasehold.protected SELECT * FROM unnest(listed || fresh);
+      INSERT INTO leasehold.protected SELECT * FROM unnest(listed || fresh) ON CONFLICT DO NOTHING;
     END IF;
   END IF;
   FOR p IN SELECT o.relation::regclass AS relation FROM leasehold.protected AS o WHERE 2 <> (SELECT count(*) FROM pg_trigger AS t
