@@ -10,7 +10,7 @@ use crate::told::Outcome;
 
 /// Tend the fences that stand at targets
 ///
-/// TARGET is an address: postgres://USER@HOST/DATABASE or sqlite:PATH.
+/// TARGET is an address: postgres://USER@HOST/DATABASE, sqlite:PATH, or file:PATH for an append log or a replaced file.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold fence marks sqlite:/var/lib/app/ledger.db")]
 pub struct Args {

@@ -4,7 +4,7 @@ use leasehold::{Client, Code, Error};
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
 use crate::connection::Everywhere;
-use crate::target::{Place, Target, name_of};
+use crate::target::{Place, Target};
 use crate::told::{Failure, Outcome};
 
 /// Which fences of a target.
@@ -29,7 +29,7 @@ impl Which {
         for kept in &marks {
             let place = match &self.resource {
                 Some(resource) => Place::new(kept.cluster, resource, self.slot)?,
-                None => Place::new(kept.cluster, name_of(kept), kept.slot)?,
+                None => Place::new(kept.cluster, kept.name.as_deref().ok_or_else(nameless)?, kept.slot)?,
             };
             if self.resource.is_none() || place.is_at(kept) {
                 places.push(place);
@@ -41,6 +41,11 @@ impl Which {
         }
         Ok(places)
     }
+}
+
+/// A log keeps no name, only its hash: nobody can guess it.
+fn nameless() -> Error {
+    Error::new(Code::InvalidArgument, "the target keeps no names of resources").then("Name one with --resource.")
 }
 
 /// Arm a fence for a resource under which nothing was written yet

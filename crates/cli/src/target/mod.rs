@@ -1,5 +1,6 @@
 //! Targets by their address: what an operator reads and does at the fence of each, one file for each scheme.
 
+mod file;
 mod place;
 mod postgres;
 mod sqlite;
@@ -14,11 +15,12 @@ use crate::told::{Failure, coded};
 pub use place::{Place, name_of};
 
 /// The schemes that this binary knows, as help tells them.
-pub const SCHEMES: &str = "postgres://USER@HOST/DATABASE, sqlite:PATH";
+pub const SCHEMES: &str = "postgres://USER@HOST/DATABASE, sqlite:PATH, file:PATH";
 
 /// Where a fence keeps its marks.
 #[derive(Clone, Debug)]
 pub enum Target {
+    File(PathBuf),
     Postgres(String),
     Sqlite(PathBuf),
 }
@@ -47,8 +49,9 @@ impl Target {
         };
         match scheme {
             "postgres" | "postgresql" => Ok(Self::Postgres(text.to_owned())),
-            "sqlite" if rest.trim_start_matches('/').is_empty() => wrong("sqlite: names no file".to_owned()),
+            "sqlite" | "file" if rest.trim_start_matches('/').is_empty() => wrong(format!("{scheme}: names no file")),
             "sqlite" => Ok(Self::Sqlite(rest.strip_prefix("//").unwrap_or(rest).into())),
+            "file" => Ok(Self::File(rest.strip_prefix("//").unwrap_or(rest).into())),
             other => {
                 let shown: String = other.chars().filter(|c| c.is_ascii_alphanumeric()).take(16).collect();
                 wrong(format!("{shown}: is not built into this binary; known are {SCHEMES}"))
@@ -59,6 +62,7 @@ impl Target {
     /// The address as it may be shown: without a password.
     pub fn shown(&self) -> String {
         match self {
+            Self::File(path) => format!("file:{}", path.display()),
             Self::Sqlite(path) => format!("sqlite:{}", path.display()),
             Self::Postgres(url) => {
                 let url = url.split(['?', '#']).next().unwrap_or_default();
@@ -78,6 +82,7 @@ impl Target {
         match self {
             Self::Postgres(url) => postgres::marks(url).await,
             Self::Sqlite(path) => sqlite::marks(path),
+            Self::File(path) => file::marks(path),
         }
     }
 
@@ -86,6 +91,7 @@ impl Target {
         match self {
             Self::Postgres(url) => postgres::arm(url, place).await,
             Self::Sqlite(path) => sqlite::arm(path, place),
+            Self::File(path) => file::arm(path, place),
         }
     }
 
@@ -94,6 +100,7 @@ impl Target {
         match self {
             Self::Postgres(url) => postgres::rearm(url, place, floor).await,
             Self::Sqlite(path) => sqlite::rearm(path, place, floor),
+            Self::File(path) => file::rearm(path, place, floor),
         }
     }
 
@@ -102,6 +109,7 @@ impl Target {
         match self {
             Self::Postgres(url) => postgres::declare_lost(url, place).await,
             Self::Sqlite(path) => sqlite::declare_lost(path, place),
+            Self::File(path) => file::declare_lost(path, place),
         }
     }
 
@@ -110,6 +118,7 @@ impl Target {
         match self {
             Self::Postgres(url) => postgres::adopt(url, place, incarnation).await,
             Self::Sqlite(path) => sqlite::adopt(path, place, incarnation),
+            Self::File(path) => file::adopt(path, place, incarnation),
         }
     }
 
@@ -132,6 +141,7 @@ impl Target {
         match self {
             Self::Postgres(url) => postgres::probe(url, place, &stale).await,
             Self::Sqlite(path) => sqlite::probe(path, place, &stale),
+            Self::File(path) => file::probe(path, place, &stale),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Incarnation, Number, Reach, Token};
+use leasehold_fence::file::Log;
 use leasehold_fence::{Error, Refusal};
 use serde_json::json;
 
@@ -99,4 +100,28 @@ fn a_survey_lifts_a_restored_cluster_above_the_marks_of_its_targets() {
     let surveyed = restore("surveyed", &["--survey", &ledger.url]);
     assert!(floor(&surveyed) >= ahead.get(), "{surveyed}");
     assert_eq!(surveyed["surveyed"][0]["mark"], json!(ahead.to_string()));
+}
+
+#[test]
+fn an_append_log_is_armed_proven_lost_and_re_armed_by_its_address() {
+    let server = Server::start();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = folder.path().join("events.log");
+    let url = format!("file:{}", path.display());
+    server.run(&["fence", "arm", &url, "--resource", RESOURCE]).ok();
+    let name = leasehold_core::name::Name::parse(RESOURCE).expect("a name");
+    let mut log = Log::open(&path, cluster(&server), name, 0).expect("it was made");
+    let token = server.acquire(RESOURCE, "w1");
+    log.claim(&token).expect("the holder claims");
+    let before = std::fs::read(&path).expect("it is there");
+    let probed = server.run(&["fences", RESOURCE, "--probe", "--target", &format!("events={url}"), "--json"]).json();
+    assert_eq!(probed["targets"][0]["probe"]["found"], "refused", "{probed}");
+    assert_eq!(before, std::fs::read(&path).expect("it is there"), "a probe changes nothing");
+    assert_eq!(text(&server.json(&["fence", "marks", &url])[0]["mark"]), number(&token));
+    let unnamed = server.run(&["fence", "lost", &url]);
+    assert!(unnamed.exit != 0 && unnamed.err.contains("--resource"), "{unnamed:?}");
+    server.run(&["fence", "lost", &url, "--resource", RESOURCE]).ok();
+    assert!(log.append(&token, b"late").is_err(), "lost until it is re-armed");
+    server.run(&["fence", "rearm", &url, "--resource", RESOURCE]).ok();
+    assert_eq!(server.json(&["fence", "marks", &url])[0]["state"], "armed");
 }
