@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use leasehold_core::token::Number;
-use leasehold_fence::Error;
+use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    Applied, CLUSTER, MISTAKES, RACE, RISING, STALE, Subject, TOLD, Writer, check, name, race,
+    Applied, CLUSTER, LOST, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY, Subject, TOLD, Writer, check,
+    name, race,
 };
 use leasehold_fence::file::{Log, Reader};
+use leasehold_fence::{Error, Kept, Once};
 use tempfile::TempDir;
 
 struct Shelf(Mutex<TempDir>);
@@ -52,6 +53,26 @@ impl Subject for Shelf {
     async fn mark(&self) -> Result<Option<Number>, Error> {
         self.open().mark()
     }
+
+    async fn declare_lost(&self) -> Result<bool, Error> {
+        self.open().declare_lost().map(|()| true)
+    }
+
+    async fn rearm(&self, floor: Number) -> Result<bool, Error> {
+        self.open().rearm(floor).map(|()| true)
+    }
+
+    async fn make_strict(&self) -> Result<bool, Error> {
+        self.open().strict(true).map(|()| true)
+    }
+
+    async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
+        self.open().adopt(incarnation).map(|()| true)
+    }
+
+    async fn survey(&self) -> Result<Option<Vec<Kept>>, Error> {
+        self.open().survey().map(Some)
+    }
 }
 
 impl Writer for Way {
@@ -62,12 +83,16 @@ impl Writer for Way {
     async fn write(&mut self, token: &str, value: &str) -> Result<(), Error> {
         self.0.append(token, value.as_bytes()).map(|_| ())
     }
+
+    async fn write_sequenced(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<Once>, Error> {
+        self.0.append_once(token, sequence, value.as_bytes()).map(Some)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn it_conforms() {
     let held = check(&Shelf(Mutex::new(directory()))).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert_eq!(held, [RISING, STALE, TOLD, MISTAKES, RACE]);
+    assert_eq!(held, [RISING, STALE, TOLD, MISTAKES, LOST, SURVEY, STRICT, SEQUENCES, RACE]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
