@@ -13,6 +13,7 @@ mod file;
 mod hold;
 mod look;
 mod operate;
+mod own;
 #[cfg(test)]
 mod page;
 mod past;
@@ -84,7 +85,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    if let Some(ended) = run::behind_the_scenes().or_else(demo::behind_the_scenes) {
+    if let Some(ended) = run::behind_the_scenes().or_else(demo::behind_the_scenes).or_else(own::behind_the_scenes) {
         return ended;
     }
     let args = match Args::try_parse() {

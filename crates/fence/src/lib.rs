@@ -21,12 +21,22 @@
 
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod blocker;
+#[cfg(feature = "cell")]
+pub mod cell;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 mod error;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "http")]
+pub mod http;
 mod kept;
+#[cfg(any(feature = "dynamodb", feature = "objects"))]
+mod nonce;
+#[cfg(feature = "objects")]
+pub mod objects;
 mod observer;
 mod place;
 #[cfg(feature = "postgres")]
@@ -34,6 +44,10 @@ pub mod postgres;
 mod refusal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "cell", feature = "dynamodb", feature = "file", feature = "objects"))]
+mod state;
+#[cfg(any(feature = "file", feature = "objects"))]
+mod text;
 
 pub use error::Error;
 pub use kept::{Kept, Once};

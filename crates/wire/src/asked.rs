@@ -1,6 +1,6 @@
 //! Requests: the message as the core's command, with its names borrowed, and back.
 
-use leasehold_core::command::{AcquireAll, Command, Known, Request, RequestId};
+use leasehold_core::command::{AcquireAll, Command, Known, Part, Request, RequestId};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::Access;
 use leasehold_core::refusal::Refusal;
@@ -49,7 +49,7 @@ pub struct Asked<'a>(Kept<'a>);
 enum Kept<'a> {
     One(Command<'a>),
     Several(Vec<(&'a str, Access)>, AcquireAll<'a>),
-    Known(SessionId, Vec<LeaseId>),
+    Known(SessionId, Vec<LeaseId>, Part),
 }
 
 impl<'a> Asked<'a> {
@@ -74,7 +74,8 @@ impl<'a> Asked<'a> {
             },
             Ask::Reconcile(ask) => {
                 let leases = ask.leases.iter().map(|bits| lease_id(*bits)).collect();
-                return Ok(Self(Kept::Known(some_session(ask.session, caller)?, leases)));
+                let part = Part { from: ask.from.map(lease_id), until: ask.until.map(lease_id) };
+                return Ok(Self(Kept::Known(some_session(ask.session, caller)?, leases, part)));
             }
             Ask::CloseSession(ask) => Command::CloseSession { session: some_session(ask.session, caller)? },
             Ask::Put(ask) => put(ask, caller)?,
@@ -103,7 +104,7 @@ impl<'a> Asked<'a> {
         match &self.0 {
             Kept::One(command) => command.clone(),
             Kept::Several(wanted, acquire) => Command::AcquireAll(AcquireAll { wanted, ..*acquire }),
-            Kept::Known(session, leases) => Command::Reconcile { session: *session, leases },
+            Kept::Known(session, leases, part) => Command::Reconcile { session: *session, leases, part: *part },
         }
     }
 }
@@ -158,9 +159,11 @@ pub fn ask(command: &Command<'_>) -> Option<Ask> {
             known: known.map(|known| v1::Known { count: known.count, digest: known.digest }),
             session: Some(session_bits(*session)),
         }),
-        Command::Reconcile { session, leases } => Ask::Reconcile(v1::Reconcile {
+        Command::Reconcile { session, leases, part } => Ask::Reconcile(v1::Reconcile {
             leases: leases.iter().map(|lease| lease_bits(*lease)).collect(),
             session: Some(session_bits(*session)),
+            from: part.from.map(lease_bits),
+            until: part.until.map(lease_bits),
         }),
         Command::CloseSession { session } => {
             Ask::CloseSession(v1::CloseSession { session: Some(session_bits(*session)) })

@@ -1,11 +1,9 @@
-//! What a log says up to where it was read: its mark, and all that decides about the next token.
+//! What a log says up to where it was read: the mark, and whom it follows.
 
 use leasehold_core::token::{Incarnation, Number};
 
-use super::format::{HEADER, Head, Kind, Word};
-use super::shelf::Shelf;
-use crate::place::Standing;
-use crate::{Error, Lost, Mark};
+use super::format::{FOLLOWS, HEADER, Head, Kind, STRICT};
+use crate::Mark;
 
 /// The log up to where it was read.
 #[derive(Clone, Copy, Debug)]
@@ -15,14 +13,15 @@ pub(super) struct Known {
     pub(super) mark: Mark,
     /// The highest number of all, also while the mark is lost.
     pub(super) seen: Option<Number>,
+    /// An operator said that the mark is lost.
+    pub(super) declared: bool,
+    /// Whose token set the mark, or whom an operator adopted.
     pub(super) incarnation: Option<Incarnation>,
     pub(super) strict: bool,
     /// The last sequence applied under the mark.
-    last: Option<u64>,
-    /// How the mark is lost, if it is.
-    lost: Lost,
+    pub(super) last: Option<u64>,
     /// Which file was armed.
-    inode: Option<u64>,
+    pub(super) inode: Option<u64>,
 }
 
 impl Known {
@@ -31,10 +30,10 @@ impl Known {
         index: 0,
         mark: Mark::Lost,
         seen: None,
+        declared: false,
         incarnation: None,
         strict: false,
         last: None,
-        lost: Lost::Unreadable,
         inode: None,
     };
 
@@ -43,28 +42,25 @@ impl Known {
         let shown = Number::new(head.number);
         match (head.kind, shown) {
             (Kind::Armed { inode }, floor) => {
-                self.inode = Some(inode);
-                self.mark = floor.map_or(Mark::Fresh, Mark::Armed);
-                self.lost = Lost::Unreadable;
-                self.last = None;
+                (self.inode, self.declared) = (Some(inode), false);
+                let mark = floor.map_or(Mark::Fresh, Mark::Armed);
+                if mark != self.mark {
+                    self.last = None;
+                }
+                self.mark = mark;
+                self.strict = head.flags & STRICT != 0;
+                self.incarnation = (head.flags & FOLLOWS != 0).then_some(Incarnation(head.incarnation));
             }
             (Kind::Claim | Kind::Entry, Some(shown)) => {
                 // Two tokens out of order were not written by this fence; the higher one still stands.
                 if !matches!(self.mark, Mark::Armed(mark) if mark > shown) {
-                    if self.mark != Mark::Armed(shown) {
-                        self.last = None;
-                    }
-                    self.mark = Mark::Armed(shown);
-                    self.incarnation = Some(Incarnation(head.incarnation));
-                    self.last = head.sequence.or(self.last);
+                    let before = if self.mark == Mark::Armed(shown) { self.last } else { None };
+                    self.last = head.flags.checked_sub(1).or(before);
+                    (self.mark, self.incarnation) = (Mark::Armed(shown), Some(Incarnation(head.incarnation)));
                 }
             }
-            (Kind::Claim | Kind::Entry, None) => self.mark = Mark::Lost,
-            (Kind::Told(Word::Lost), _) => (self.mark, self.lost) = (Mark::Lost, Lost::Declared),
-            (Kind::Told(Word::Strict), _) => self.strict = true,
-            (Kind::Told(Word::Loose), _) => self.strict = false,
-            (Kind::Told(Word::Adopted), _) => {
-                (self.incarnation, self.last) = (Some(Incarnation(head.incarnation)), None);
+            (Kind::Claim | Kind::Entry, None) => {
+                (self.mark, self.declared) = (Mark::Lost, head.kind == Kind::Claim);
             }
         }
         self.seen = self.seen.max(shown);
@@ -72,14 +68,14 @@ impl Known {
         self.end = next;
     }
 
-    /// What counts: no mark, if this is not the file that was armed.
-    pub(super) fn standing(&self, shelf: &Shelf) -> Result<Standing, Error> {
-        let Self { incarnation, strict, last, .. } = *self;
-        let (mark, lost) = match self.inode {
-            Some(armed) if armed == shelf.inode()? => (self.mark, self.lost),
-            Some(_) => (Mark::Lost, Lost::Moved),
-            None => (Mark::Lost, Lost::Unreadable),
-        };
-        Ok(Standing { mark, lost, incarnation, strict, last })
+    /// The head of an arming that says the same about whom the log follows.
+    pub(super) fn armed(&self, inode: u64, floor: Option<Number>) -> Head {
+        Head {
+            kind: Kind::Armed { inode },
+            index: self.index,
+            number: floor.map_or(0, Number::get),
+            incarnation: self.incarnation.map_or(0, |incarnation| incarnation.0),
+            flags: if self.strict { STRICT } else { 0 } | if self.incarnation.is_some() { FOLLOWS } else { 0 },
+        }
     }
 }

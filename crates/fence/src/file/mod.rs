@@ -29,7 +29,10 @@ mod format;
 mod known;
 mod operator;
 mod reader;
+mod replace;
 mod shelf;
+mod stand;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -44,12 +47,14 @@ use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
 
 use crate::observer::Watch;
-use crate::place::{Passed, Place, Shown};
-use crate::{Act, Counters, Error, Mark, Observer, Once};
+use crate::place::{Passed, Place, Shown, Standing};
+use crate::{Act, Counters, Error, Lost, Mark, Observer, Once};
 use format::{Head, Header, Kind};
 use known::Known;
 pub use reader::{Checkpoint, Entry, Reader};
+pub use replace::Replace;
 use shelf::{Found, Hold, Shelf};
+pub use survey::survey;
 
 /// How long an append or a claim waits for others to leave, unless told otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -73,7 +78,7 @@ impl Log {
         let salt = shelf::rand_u64()?;
         shelf::create(path, |inode| {
             let mut bytes = Header::new(&place.guarded, salt).encode().to_vec();
-            let head = Head { kind: Kind::Armed { inode }, index: 0, number: 0, incarnation: 0, sequence: None };
+            let head = Head { kind: Kind::Armed { inode }, index: 0, number: 0, incarnation: 0, flags: 0 };
             bytes.extend(format::encode(salt, head, &[]));
             bytes
         })
@@ -111,8 +116,7 @@ impl Log {
     /// A new holder's first act, before it reads: raises the mark, durable when this returns.
     pub fn claim(&mut self, token: &str) -> Result<Number, Error> {
         let answer = self.put(token, Kind::Claim, None, &[]);
-        self.tell(Act::Claim, &answer);
-        answer.map(|(passed, _)| passed.number)
+        self.told(Act::Claim, answer).map(|(passed, _)| passed.number)
     }
 
     /// Appends one entry under this token, durable when this returns.
@@ -124,7 +128,7 @@ impl Log {
     /// is told as already applied, and is not appended again.
     pub fn append_once(&mut self, token: &str, sequence: u64, bytes: &[u8]) -> Result<Once, Error> {
         if sequence == u64::MAX {
-            return Err(Error::Misplaced("the sequence is 2^64 - 1 or more; number the entries from 0"));
+            return Err(Error::Misplaced("the sequence is 2^64 - 1; number the entries from 0"));
         }
         self.appended(token, Some(sequence), bytes).map(|(_, once)| once)
     }
@@ -135,13 +139,13 @@ impl Log {
         } else {
             self.put(token, Kind::Entry, sequence, bytes)
         };
-        self.tell(Act::Write, &answer);
-        answer
+        self.told(Act::Write, answer)
     }
 
-    fn tell(&self, act: Act, answer: &Result<(Passed, Once), Error>) {
+    fn told(&self, act: Act, answer: Result<(Passed, Once), Error>) -> Result<(Passed, Once), Error> {
         let told = answer.as_ref().map(|(passed, _)| passed);
         self.watch.told(&self.place.name, self.place.guarded.slot, act, told);
+        answer
     }
 
     fn put(&mut self, token: &str, kind: Kind, sequence: Option<u64>, bytes: &[u8]) -> Result<(Passed, Once), Error> {
@@ -149,15 +153,16 @@ impl Log {
         self.usable()?;
         let locked = self.shelf.lock(Hold::Alone, self.patience)?;
         let kept = check(&self.shelf, &mut self.known, shown, sequence).and_then(|(passed, once)| {
-            let same =
-                (self.known.mark, self.known.incarnation) == (Mark::Armed(passed.number), Some(shown.incarnation));
-            if once != Once::Applied || (kind == Kind::Claim && same) {
-                // It stands there; whoever wrote it may have died before its sync.
+            let stands =
+                self.known.mark == Mark::Armed(passed.number) && self.known.incarnation == Some(shown.incarnation);
+            if once != Once::Applied || (kind == Kind::Claim && stands) {
+                // Whoever wrote it may have died before its sync.
                 self.shelf.file.sync_data().map_err(Failed::Sync)?;
                 return Ok((passed, once));
             }
-            let (index, incarnation) = (self.known.index, shown.incarnation.0);
-            let head = Head { kind, index, number: passed.number.get(), incarnation, sequence };
+            let (number, incarnation) = (passed.number.get(), shown.incarnation.0);
+            let flags = sequence.map_or(0, |sequence| sequence + 1);
+            let head = Head { kind, index: self.known.index, number, incarnation, flags };
             keep(&self.shelf, &mut self.known, head, bytes)?;
             Ok((passed, once))
         });
@@ -199,7 +204,7 @@ impl From<Error> for Failed {
 /// Reads what others appended, and asks the rule. The lock is held.
 fn check(shelf: &Shelf, known: &mut Known, shown: Shown, sequence: Option<u64>) -> Result<(Passed, Once), Failed> {
     *known = caught_up(shelf, *known)?;
-    Ok(shown.pass(&known.standing(shelf)?, sequence)?)
+    Ok(shown.pass(&standing(shelf, known)?, sequence)?)
 }
 
 /// The log up to its end.
@@ -208,6 +213,18 @@ fn caught_up(shelf: &Shelf, mut known: Known) -> Result<Known, Error> {
         known.apply(head, next);
     }
     Ok(known)
+}
+
+/// What counts: no mark, if this is not the file that was armed.
+fn standing(shelf: &Shelf, known: &Known) -> Result<Standing, Error> {
+    let (mark, lost) = match known.inode {
+        Some(armed) if armed == shelf.inode()? => {
+            (known.mark, if known.declared { Lost::Declared } else { Lost::Unreadable })
+        }
+        Some(_) => (Mark::Lost, Lost::Moved),
+        None => (Mark::Lost, Lost::Unreadable),
+    };
+    Ok(Standing { mark, lost, incarnation: known.incarnation, strict: known.strict, last: known.last })
 }
 
 /// Cuts what a crash left behind the end, writes one entry there, and syncs it.

@@ -1,80 +1,92 @@
-//! What an operator does to a log: look, arm it again, and say what only people know.
+//! What an operator does to a fenced log: look, arm it again, and say what only people know.
+
+use std::path::Path;
 
 use leasehold_core::token::{Incarnation, Number};
 
-use super::format::{Head, Kind, Word};
-use super::shelf::Hold;
-use super::{Log, caught_up, keep};
-use crate::{Error, Kept, Mark, Refusal};
+use super::format::{Head, Kind};
+use super::known::Known;
+use super::shelf::{Hold, Shelf};
+use super::{Log, PATIENCE, caught_up, keep, standing};
+use crate::place::Standing;
+use crate::{Error, Kept, Lost, Mark, Refusal};
 
 impl Log {
     /// The mark that is kept. What is lost is told as a refusal.
     pub fn mark(&mut self) -> Result<Option<Number>, Error> {
-        let standing = self.looked()?;
-        match standing.mark {
-            Mark::Armed(mark) => Ok(Some(mark)),
-            Mark::Fresh => Ok(None),
-            Mark::Lost => Err(Refusal::Lost(standing.lost).into()),
+        let locked = self.shelf.lock(Hold::Beside, self.patience)?;
+        self.known = caught_up(&self.shelf, self.known)?;
+        let standing = standing(&self.shelf, &self.known)?;
+        drop(locked);
+        match standing {
+            Standing { mark: Mark::Armed(mark), .. } => Ok(Some(mark)),
+            Standing { mark: Mark::Fresh, .. } => Ok(None),
+            Standing { mark: Mark::Lost, lost, .. } => Err(Refusal::Lost(lost).into()),
         }
     }
 
-    /// Every mark that this log keeps: one. It knows its resource by the hash only; the name is the one it was opened with.
-    pub fn survey(&mut self) -> Result<Vec<Kept>, Error> {
-        let standing = self.looked()?;
-        let (resource, guarded) = (self.place.resource(), &self.place.guarded);
-        Ok(vec![Kept {
-            cluster: guarded.cluster,
-            resource,
-            name: Some(self.place.name.clone()),
-            slot: guarded.slot,
-            mark: standing.mark,
-            incarnation: standing.incarnation,
-            strict: standing.strict,
-        }])
-    }
-
-    fn looked(&mut self) -> Result<crate::place::Standing, Error> {
-        let locked = self.shelf.lock(Hold::Beside, self.patience)?;
-        self.known = caught_up(&self.shelf, self.known)?;
-        let standing = self.known.standing(&self.shelf)?;
+    /// The mark that a log keeps, whosever it is.
+    pub fn survey(path: &Path) -> Result<Vec<Kept>, Error> {
+        let (shelf, header) = Shelf::any(path)?;
+        let locked = shelf.lock(Hold::Beside, PATIENCE)?;
+        let known = caught_up(&shelf, Known::NOTHING)?;
+        let Standing { mark, incarnation, strict, .. } = standing(&shelf, &known)?;
         drop(locked);
-        Ok(standing)
+        let resource = format!("{:016x}", u64::from_be_bytes(header.resource));
+        let (cluster, slot) = (header.cluster, header.slot);
+        Ok(vec![Kept { cluster, resource, name: None, slot, mark, incarnation, strict }])
     }
 
-    /// Arms a log that was copied, restored or declared lost, in this file, from a floor that no holder of before lies above.
-    /// A floor below what the log has seen is refused.
+    /// Arms a log that was copied or restored, in this file, from a floor that no holder of before lies above. A floor
+    /// below what the log has seen is refused.
     pub fn rearm(&mut self, floor: Number) -> Result<(), Error> {
-        self.told(|log| {
-            if log.known.seen.is_some_and(|seen| seen > floor) {
+        self.set(|known, inode| {
+            if known.seen > Some(floor) {
                 return Err(Error::Conflict("the floor is below a number that was seen here; take a higher one"));
             }
-            Ok((Kind::Armed { inode: log.shelf.inode()? }, floor.get(), 0))
+            Ok(known.armed(inode, Some(floor)))
         })
     }
 
     /// Refuses everything until [`Log::rearm`].
     pub fn declare_lost(&mut self) -> Result<(), Error> {
-        self.told(|_| Ok((Kind::Told(Word::Lost), 0, 0)))
+        let lost = |known: &Known| Head { kind: Kind::Claim, index: known.index, number: 0, incarnation: 0, flags: 0 };
+        self.set(|known, _| Ok(lost(known)))
     }
 
-    /// Refuses tokens of another incarnation than the one it follows, until that is adopted: for a target that two restored
-    /// copies of one cluster could reach (T5). `false` goes along with whoever shows the higher number, and reports it.
+    /// Refuses tokens of another incarnation than the one it follows, until that is adopted (T5).
     pub fn strict(&mut self, strict: bool) -> Result<(), Error> {
-        self.told(|_| Ok((Kind::Told(if strict { Word::Strict } else { Word::Loose }), 0, 0)))
+        self.follow(|known| known.strict = strict)
     }
 
     /// Follows this incarnation from now on: the cluster was restored, and that was meant. The mark stays.
     pub fn adopt(&mut self, incarnation: Incarnation) -> Result<(), Error> {
-        self.told(|_| Ok((Kind::Told(Word::Adopted), 0, incarnation.0)))
+        self.follow(|known| known.incarnation = Some(incarnation))
     }
 
-    /// Keeps one entry that is nobody's write: its kind, number and incarnation.
-    fn told(&mut self, what: impl FnOnce(&Self) -> Result<(Kind, u64, u32), Error>) -> Result<(), Error> {
+    fn follow(&mut self, change: impl FnOnce(&mut Known)) -> Result<(), Error> {
+        self.set(|known, inode| {
+            // Arming anew would take a copy for the log itself.
+            if known.inode != Some(inode) {
+                return Err(Refusal::Lost(Lost::Moved).into());
+            }
+            let floor = match known.mark {
+                Mark::Armed(mark) => Some(mark),
+                Mark::Fresh => None,
+                Mark::Lost => return Err(Error::Conflict("the mark is lost; re-arm the log first")),
+            };
+            let mut with = *known;
+            change(&mut with);
+            Ok(with.armed(inode, floor))
+        })
+    }
+
+    fn set(&mut self, head: impl FnOnce(&Known, u64) -> Result<Head, Error>) -> Result<(), Error> {
         self.usable()?;
         let locked = self.shelf.lock(Hold::Alone, self.patience)?;
+        let inode = self.shelf.inode()?;
         self.known = caught_up(&self.shelf, self.known)?;
-        let (kind, number, incarnation) = what(self)?;
-        let head = Head { kind, index: self.known.index, number, incarnation, sequence: None };
+        let head = head(&self.known, inode)?;
         let kept = keep(&self.shelf, &mut self.known, head, &[]);
         drop(locked);
         self.noted(kept)

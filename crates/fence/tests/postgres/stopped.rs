@@ -116,11 +116,11 @@ async fn a_holder_stopped_inside_its_transaction_lets_its_successor_in_within_tw
             claim.patience(Duration::from_secs(2)).claim(&new, &token(34)).await
         };
         claimed.unwrap_or_else(|error| panic!("{left}: {error}"));
-        assert_eq!(base.written().await, [], "{left}: the successor reads nothing of it");
+        assert_eq!(base.written().await, [] as [u64; 0], "{left}: the successor reads nothing of it");
         old.order(&format!("COMMIT; {ASK}"));
         old.go_on();
         old.says.by_ref().for_each(drop);
-        assert_eq!(base.written().await, [], "{left}: the late commit fails");
+        assert_eq!(base.written().await, [] as [u64; 0], "{left}: the late commit fails");
         let mut new = new;
         let tx = new.transaction().await.expect("begun");
         base.fence.admit(&tx, &token(34), LONG).await.expect("admitted");

@@ -127,8 +127,8 @@ fn orders() -> impl Strategy<Value = Ask> {
         (text(), any::<u32>()).prop_map(|(resource, units)| Ask::SetCapacity(v1::SetCapacity { resource, units })),
         (text(), any::<u64>()).prop_map(|(resource, below)| Ask::Collect(v1::Collect { resource, below })),
         (known, session()).prop_map(|(known, session)| Ask::RenewSession(v1::RenewSession { known, session })),
-        (prop::collection::vec(any::<u64>(), 0..9), session())
-            .prop_map(|(leases, session)| Ask::Reconcile(v1::Reconcile { leases, session })),
+        (prop::collection::vec(any::<u64>(), 0..9), session(), session(), session())
+            .prop_map(|(leases, session, from, until)| Ask::Reconcile(v1::Reconcile { leases, session, from, until })),
         session().prop_map(|session| Ask::CloseSession(v1::CloseSession { session })),
         (any::<u64>(), session()).prop_map(|(sequence, session)| Ask::Cancel(v1::Cancel { sequence, session })),
         (text(), text()).prop_map(|(prefix, why)| Ask::RemoveCharter(v1::RemoveCharter { prefix, why })),
