@@ -28,11 +28,18 @@ pub mod conformance;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(any(feature = "etcd", feature = "nats", feature = "redis"))]
+mod fixed;
 #[cfg(feature = "http")]
 pub mod http;
 mod kept;
+pub mod logs;
+#[cfg(feature = "nats")]
+pub mod nats;
 #[cfg(any(feature = "dynamodb", feature = "objects"))]
 mod nonce;
 #[cfg(feature = "objects")]
@@ -41,6 +48,8 @@ mod observer;
 mod place;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod refusal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -43,6 +43,24 @@ impl State {
         self.last = sequence.or(self.last);
     }
 
+    /// An operator said that the mark is lost.
+    pub(crate) fn declare_lost(&mut self) -> Result<(), Error> {
+        self.lost = Some(Lost::Declared);
+        Ok(())
+    }
+
+    /// From now on an incarnation that is not known is refused.
+    pub(crate) fn make_strict(&mut self) -> Result<(), Error> {
+        self.strict = true;
+        Ok(())
+    }
+
+    /// An operator said whom to follow.
+    pub(crate) fn adopt(&mut self, incarnation: Incarnation) -> Result<(), Error> {
+        self.incarnation = Some(incarnation);
+        Ok(())
+    }
+
     /// Armed from a floor, whatever was lost. One below what was seen is refused.
     pub(crate) fn rearm(&mut self, floor: Number) -> Result<(), Error> {
         if self.seen.is_some_and(|seen| seen > floor) {

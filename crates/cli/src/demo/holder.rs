@@ -37,7 +37,9 @@ fn play(words: &[String]) -> Result<(), Failure> {
     let (Ok(ttl), Ok(amount)) = (ttl.parse(), amount.parse()) else { return Err(super::failed("not a number")) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| super::failed(&format!("cannot start: {error}")))?;
-    let options = Options { holder: Some(name.clone()), ..Options::default() };
+    // A lease ends with its session.
+    let session = Options::default().session.max(Duration::from_millis(ttl));
+    let options = Options { holder: Some(name.clone()), session, ..Options::default() };
     let client = Client::with(Endpoints::parse(addr)?, options);
     let guard = runtime.block_on(granted(&client, Duration::from_millis(ttl)))?;
     say(&Said::Granted { number: guard.token_number().to_string() });

@@ -21,7 +21,9 @@ async fn lead_until_told(client: Client, _: Options) {
         tokio::spawn(async move { while other.put("at", b"x").await.is_ok() {} });
     }
     let election = client.election("a").ttl(TTL);
-    let stop = async move { drop(told.recv().await) };
+    let stop = async move {
+        told.recv().await;
+    };
     let led = election.lead(stop, async |hold| {
         println!("@leads {}", hold.token_number());
         hold.leaving().await;

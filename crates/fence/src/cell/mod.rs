@@ -27,7 +27,7 @@ use leasehold_core::token::{Cluster, Incarnation, Number};
 use crate::observer::Watch;
 use crate::place::{Passed, Place, Shown};
 use crate::state::State;
-use crate::{Act, Counters, Error, Kept, Lost, Observer, Once};
+use crate::{Act, Counters, Error, Kept, Observer, Once};
 pub use checked::{Checked, Presented};
 
 /// A value that changes only under a token at or above its mark. Share it by reference or in an `Arc`.
@@ -54,8 +54,7 @@ impl<T> Fenced<T> {
 
     /// From here on a token of an incarnation that it does not know is refused until it is adopted (T5).
     pub fn make_strict(&self) -> Result<(), Error> {
-        self.enter()?.state.strict = true;
-        Ok(())
+        self.enter()?.state.make_strict()
     }
 
     /// Who is told every answer.
@@ -117,8 +116,7 @@ impl<T> Fenced<T> {
 
     /// From now on everything is refused until [`Fenced::rearm`]: the value was put back to what it was earlier.
     pub fn declare_lost(&self) -> Result<(), Error> {
-        self.enter()?.state.lost = Some(Lost::Declared);
-        Ok(())
+        self.enter()?.state.declare_lost()
     }
 
     /// Arms it again from a floor that no holder of before lies above; after a thread panicked inside a write too, by
@@ -132,8 +130,7 @@ impl<T> Fenced<T> {
 
     /// A strict fence follows this incarnation from now on.
     pub fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
-        self.enter()?.state.incarnation = Some(incarnation);
-        Ok(())
+        self.enter()?.state.adopt(incarnation)
     }
 
     fn step<R>(

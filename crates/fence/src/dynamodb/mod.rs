@@ -125,7 +125,7 @@ impl Fence {
 
     /// From now on everything is refused until [`Fence::rearm`]: what is guarded was put back to what it was earlier.
     pub async fn declare_lost(&self) -> Result<(), Error> {
-        self.operate(|state| Ok(state.lost = Some(Lost::Declared))).await
+        self.operate(State::declare_lost).await
     }
 
     /// Arms a mark that was restored or declared lost, from a floor that no holder of before lies above. A floor below
@@ -136,12 +136,12 @@ impl Fence {
 
     /// From now on a token of an incarnation that it does not know is refused until it is adopted (T5).
     pub async fn make_strict(&self) -> Result<(), Error> {
-        self.operate(|state| Ok(state.strict = true)).await
+        self.operate(State::make_strict).await
     }
 
     /// A strict fence follows this incarnation from now on.
     pub async fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
-        self.operate(|state| Ok(state.incarnation = Some(incarnation))).await
+        self.operate(|state| state.adopt(incarnation)).await
     }
 
     async fn state(&self) -> Result<(State, String), Error> {

@@ -30,12 +30,11 @@ use std::time::Duration;
 use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
-use super::PATIENCE;
 use super::stand::{self, Inside, Stand};
 use crate::observer::Watch;
 use crate::place::{Passed, Place};
 use crate::state::State;
-use crate::{Act, Counters, Error, Lost, Observer, Once};
+use crate::{Act, Counters, Error, Observer, Once};
 
 /// A fenced file. Any number of threads and processes may have it open.
 #[derive(Debug)]
@@ -54,8 +53,8 @@ impl Replace {
     /// Opens a fenced file. One that is not there, or keeps no mark, refuses.
     pub fn open(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<Self, Error> {
         let place = Place::new(cluster, resource, slot);
-        let stand = Stand { path: path.to_owned(), patience: PATIENCE };
-        stand::read(path)?.state(&place)?;
+        let stand = Stand::at(path)?;
+        stand::read(&stand.path)?.state(&place)?;
         Ok(Self { place, stand, watch: Watch::default() })
     }
 
@@ -116,10 +115,7 @@ impl Replace {
 
     /// From now on everything is refused until [`Replace::rearm`]: the content was put back to what it was earlier.
     pub fn declare_lost(&self) -> Result<(), Error> {
-        self.operate(|state| {
-            state.lost = Some(Lost::Declared);
-            Ok(())
-        })
+        self.operate(State::declare_lost)
     }
 
     /// Arms a file that was copied, restored or declared lost, from a floor that no holder of before lies above. A floor
@@ -130,24 +126,18 @@ impl Replace {
 
     /// From now on a token of an incarnation that it does not know is refused until it is adopted (T5).
     pub fn make_strict(&self) -> Result<(), Error> {
-        self.operate(|state| {
-            state.strict = true;
-            Ok(())
-        })
+        self.operate(State::make_strict)
     }
 
     /// A strict fence follows this incarnation from now on.
     pub fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
-        self.operate(|state| {
-            state.incarnation = Some(incarnation);
-            Ok(())
-        })
+        self.operate(|state| state.adopt(incarnation))
     }
 
     /// Arms a file that is there and keeps no mark, from a floor: one that was made without the fence, or copied without
     /// its attributes. Its content stays.
     pub fn arm(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32, floor: Number) -> Result<(), Error> {
-        let stand = Stand { path: path.to_owned(), patience: PATIENCE };
+        let stand = Stand::at(path)?;
         let inside = stand.enter()?;
         if inside.is_marked()? {
             return Err(Error::Conflict("the file keeps a mark already; open it, and re-arm it if it was moved"));

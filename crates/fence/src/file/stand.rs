@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, XattrFlags, fgetxattr, flock, fsetxattr};
 use rustix::io::Errno;
 
+use super::PATIENCE;
 use super::shelf::{BETWEEN, folder_of, local, rand_u64};
 use crate::place::Place;
 use crate::state::State;
@@ -157,6 +158,14 @@ impl Found {
 }
 
 impl Stand {
+    /// Where the file of this path really stands: a link is not replaced, what it leads to is.
+    pub(super) fn at(path: &Path) -> Result<Self, Error> {
+        match fs::canonicalize(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Refusal::Lost(Lost::Missing).into()),
+            path => Ok(Self { path: path?, patience: PATIENCE }),
+        }
+    }
+
     /// Takes the lock of the file that the path leads to. Who waited finds another file there, and takes that one's.
     pub(super) fn enter(&self) -> Result<Inside, Error> {
         let began = Instant::now();

@@ -40,7 +40,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use crate::observer::Watch;
 use crate::place::{Passed, Place};
 use crate::state::State;
-use crate::{Act, Counters, Error, Lost, Observer, Once};
+use crate::{Act, Counters, Error, Observer, Once};
 pub use generations::{Generations, Held};
 use manifest::{FILE, Manifest, data_key};
 pub use object_store;
@@ -175,7 +175,7 @@ impl Fence {
 
     /// From now on everything is refused until [`Fence::rearm`]: the bucket was put back to what it was earlier.
     pub async fn declare_lost(&self) -> Result<(), Error> {
-        self.operate(|state| Ok(state.lost = Some(Lost::Declared))).await
+        self.operate(State::declare_lost).await
     }
 
     /// Arms a manifest that was copied, restored or declared lost, from a floor that no holder of before lies above. A
@@ -186,12 +186,12 @@ impl Fence {
 
     /// From now on a token of an incarnation that it does not know is refused until it is adopted (T5).
     pub async fn make_strict(&self) -> Result<(), Error> {
-        self.operate(|state| Ok(state.strict = true)).await
+        self.operate(State::make_strict).await
     }
 
     /// A strict fence follows this incarnation from now on.
     pub async fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
-        self.operate(|state| Ok(state.incarnation = Some(incarnation))).await
+        self.operate(|state| state.adopt(incarnation)).await
     }
 
     fn manifest(&self) -> Path {

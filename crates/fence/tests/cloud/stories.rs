@@ -24,9 +24,11 @@ pub const ALL: [(&str, fn()); 9] = [
     ("a_table_or_prefix_that_was_restored_elsewhere_refuses_until_it_is_armed_again", restored),
 ];
 
-/// How many operations race: what the slow server bears in all of `./test`, and the whole number in the deep one.
+/// How many operations race: what the slow server bears in the inner loop and in all of `./test`, and the whole number in
+/// the deep one.
 fn operations(kind: &str) -> u64 {
     match std::env::var("LEASEHOLD_DEPTH").as_deref() {
+        Ok("quick") => 400,
         Ok("deep") => 10_000,
         _ if kind == "s3" => 4_000,
         _ => 1_000,
@@ -81,7 +83,7 @@ fn restored() {
     let Target::Objects(fence) = block_on(world.open()) else { unreachable!("it is S3's world") };
     block_on(fence.write(&token(33), &[objects::Change::Put("kept", b"1")])).expect("written");
     let store = std::sync::Arc::new(world.place().store());
-    block_on(copy_all(&*store, "guarded", "elsewhere"));
+    block_on(copy_all(&store, "guarded", "elsewhere"));
     let copy = objects::Fence::new(store, "elsewhere", conformance::CLUSTER, conformance::name(), 0).expect("a prefix");
     assert_eq!(block_on(copy.claim(&token(34))).expect_err("a copy").refusal().expect("refused").why(), "moved");
     assert_eq!(block_on(copy.rearm(conformance::number(32))).expect_err("below").code(), "CONFLICT");

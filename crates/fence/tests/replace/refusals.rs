@@ -64,3 +64,14 @@ fn who_has_the_file_open_goes_on_reading_the_one_it_opened() {
     reader.read_to_string(&mut read).expect("readable");
     assert_eq!((read.as_str(), leader.content().as_str()), ("before", "after, and longer"));
 }
+
+#[test]
+fn a_link_to_the_file_stays_a_link() {
+    let leader = Leader::new();
+    let link = leader.dir.path().join("current");
+    std::os::unix::fs::symlink(leader.file(), &link).expect("linked");
+    let file = leasehold_fence::file::Replace::open(&link, crate::support::CLUSTER, crate::support::name(), 0);
+    file.expect("opened").write(&token(33), b"new").expect("current");
+    assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink());
+    assert_eq!(leader.content(), "new");
+}
