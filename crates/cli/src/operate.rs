@@ -33,7 +33,7 @@ pub struct Handoff {
     /// Two hold it for a moment; never nobody
     #[arg(long)]
     overlap: bool,
-    /// How long the predecessor may drain, if not as the charter says
+    /// How long the predecessor may drain, if not as the charter says; a silent one gets no less than it was told
     #[arg(long, value_name = "DURATION")]
     drain: Option<Lasting>,
     /// The token's text, if its holder asks

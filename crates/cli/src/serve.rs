@@ -1,5 +1,7 @@
-//! `leasehold serve`: a grantor on this machine, durable in a directory.
+//! `leasehold serve`: a grantor on this machine, durable in a directory, or one of several over etcd.
 
+mod cluster;
+mod kept;
 mod log;
 mod memory;
 mod notify;
@@ -12,6 +14,7 @@ use std::path::PathBuf;
 
 use leasehold_server::door::Bounds;
 use leasehold_server::driver::Stopped;
+use leasehold_server::journal::OpenError;
 use leasehold_server::journal::Place;
 use leasehold_server::journal::file::{Directory, Options, SEGMENT_BYTES};
 use leasehold_server::journal::memory::Memory;
@@ -20,9 +23,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::table::lasting;
 use crate::told::{Answer, Failure, Outcome, coded};
+use kept::Kept;
 use log::Level;
 use reload::Reload;
-use settings::{Chosen, Given, Journal, Kept};
+use settings::{Chosen, Given};
 use size::Size;
 use spelled::segment_size;
 
@@ -32,7 +36,11 @@ use spelled::segment_size;
 /// Every option can stand in a file (--config), under its name with `_` for `-`; what is given here goes before the file.
 /// SIGHUP reads the file again.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  leasehold serve --listen 127.0.0.1:7421 --data /var/lib/leasehold")]
+///
+/// With --journal etcd://… several servers share a journal: one leads, the others stand by, and one of them leads when the
+/// leader is gone. SIGTERM hands over first.
+#[command(after_help = "Examples:\n  leasehold serve --listen 127.0.0.1:7421 --data /var/lib/leasehold\n  \
+                        leasehold serve --journal etcd://h1:2379,h2:2379,h3:2379/leasehold --advertise lease-1:7421")]
 pub struct Args {
     /// A file with settings, in TOML
     #[arg(long, value_name = "FILE")]
@@ -43,6 +51,9 @@ pub struct Args {
     /// How long a segment of the log is. Short ones are for tests: what is ready for a full disk is shorter with them
     #[arg(long, value_name = "SIZE", hide = true, value_parser = segment_size)]
     segment_bytes: Option<Size>,
+    /// How long the leader key outlives its server, in seconds. Long ones are for tests on busy machines
+    #[arg(long, value_name = "SECONDS", hide = true, default_value_t = 1)]
+    etcd_lease: u32,
     #[command(flatten)]
     given: Given,
 }
@@ -51,14 +62,14 @@ pub fn run(args: &Args) -> Outcome {
     memory::give_back();
     let mut flags = args.given.clone();
     if args.ephemeral {
-        flags.journal = Some(Journal::Here(Kept::Memory));
+        flags.journal = Some(Kept::Memory);
     }
     let chosen = Chosen::from(&flags, args.config.as_deref())?;
     let level = log::begin(chosen.log, chosen.log_level).map_err(Failure::Other)?;
     let runtime = tokio::runtime::Runtime::new();
     let runtime = runtime.map_err(|error| Failure::Other(format!("cannot start: {error}")))?;
     runtime.block_on(async {
-        match chosen.journal {
+        match &chosen.journal {
             Kept::File => {
                 let segment_bytes = args.segment_bytes.map_or(SEGMENT_BYTES, |size| size.0);
                 let options = Options { accept_copy: chosen.accept_copy, segment_bytes, ..Options::default() };
@@ -66,6 +77,7 @@ pub fn run(args: &Args) -> Outcome {
                 serve(place, flags, args.config.clone(), chosen, level).await
             }
             Kept::Memory => serve(Memory::new(), flags, args.config.clone(), chosen, level).await,
+            Kept::Etcd { .. } => cluster::serve(flags, args.config.clone(), chosen, level, args.etcd_lease).await,
         }
     })
 }
@@ -81,7 +93,11 @@ where
     tell(&running, &chosen);
     let reload = Reload { flags, config, chosen, level, room: running.room.clone(), pace: running.pace.clone() };
     notify::ready(&format!("serving on {}", running.address));
-    let stopped = running.until(signals.asked_to_stop(reload)).await;
+    ended(running.until(signals.asked_to_stop(reload)).await)
+}
+
+/// How a server ended.
+fn ended(stopped: Stopped) -> Outcome {
     match stopped {
         Stopped::Asked => {
             tracing::info!("stopped");
@@ -123,18 +139,24 @@ fn tell(running: &Running, chosen: &Chosen) {
     if chosen.insecure_listen && !chosen.listen.ip().is_loopback() {
         tracing::warn!("reachable from other machines without TLS");
     }
-    let kept = match chosen.journal {
+    let kept = match &chosen.journal {
         Kept::File => chosen.data.display().to_string(),
         Kept::Memory => "in memory".to_owned(),
+        etcd @ Kept::Etcd { .. } => etcd.to_string(),
     };
     let reached = chosen.advertise.as_ref().map(|address| format!(", advertised as {address}")).unwrap_or_default();
     tracing::info!("serving on {}, journal {kept}, cluster {}{reached}", running.address, running.issuer.cluster);
 }
 
+/// What a library calls a choice is a flag here.
 fn not_started(why: &Failed) -> Failure {
+    let flagged = |flag: &str| coded("CONFIG", &format!("{why} ({flag})"));
     match why {
+        Failed::Journal(OpenError::Copied { .. }) => flagged("--accept-copy"),
+        Failed::Listen { .. } => flagged("--listen"),
+        Failed::Insecure { .. } => flagged("--insecure-listen"),
         Failed::Journal(error) => coded(error.code(), error),
-        Failed::NotOpened(_) | Failed::Listen { .. } | Failed::Insecure { .. } => coded("CONFIG", why),
+        Failed::NotOpened(_) => coded("CONFIG", why),
         Failed::Keep(fault) => coded(fault.code(), fault),
         Failed::Fenced => Failure::Other(why.to_string()),
     }

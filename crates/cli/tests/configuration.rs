@@ -71,7 +71,11 @@ fn a_file_that_says_what_it_may_not_is_refused_with_its_place() {
         ("trail_age = \"-1d\"\n", ", 1, trail_age}: ", "not a duration"),
         ("trail_age = \"999ms\"\n", ", 1, trail_age}: ", "at least 1s"),
         ("journal = \"tape\"\n", ", 1, journal}: ", "file, memory"),
-        ("journal = \"etcd://127.0.0.1:2379\"\n", "CONFIG{journal}: ", "not built in this version"),
+        ("journal = \"etcd://127.0.0.1\"\n", ", 1, journal}: ", "is not HOST:PORT"),
+        ("etcd_quota = \"1MiB\"\n", ", 1, etcd_quota}: ", "from 16MiB to 64GiB"),
+        ("etcd_user = \"u\"\n", "CONFIG{etcd_user}: ", "etcd_password_file"),
+        ("etcd_cert = \"c\"\n", "CONFIG{etcd_cert}: ", "name both files"),
+        ("etcd_cert = \"c\"\netcd_key = \"k\"\n", "CONFIG{etcd_ca}: ", "name whom to trust"),
         ("advertise = \"http://a:1\"\n", ", 1, advertise}: ", "scheme"),
         ("log_level = \"loud\"\n", ", 1, log_level}: ", "error, warn, info, debug or trace"),
         ("insecure_listen = \"yes\"\n", ", 1, insecure_listen}: ", "invalid type"),
@@ -173,13 +177,14 @@ fn a_check_prints_what_would_hold() {
 }
 
 #[test]
-fn flags_that_cannot_be_meant_are_wrong_usage_and_etcd_is_not_there_yet() {
+fn flags_that_cannot_be_meant_are_wrong_usage() {
     for args in [
         &["--max-ttl", "10"][..],
         &["--connections", "0"],
         &["--request-rate", "0"],
         &["--listen", "localhost"],
         &["--journal", "tape"],
+        &["--journal", "etcd://127.0.0.1:2379/a b"],
         &["--log", "xml"],
         &["--log-level", "loud"],
         &["--advertise", "nowhere"],
@@ -187,8 +192,8 @@ fn flags_that_cannot_be_meant_are_wrong_usage_and_etcd_is_not_there_yet() {
     ] {
         assert_eq!(run(&mut leasehold(&[&["serve"], args].concat())).exit, 2, "{args:?}");
     }
-    let told = run(&mut leasehold(&["serve", "--journal", "etcd://127.0.0.1:2379"]));
-    assert!(told.fails(78, "leasehold: CONFIG{journal}: ").err.contains("not built in this version"));
+    let told = run(&mut leasehold(&["serve", "--journal", "etcd://127.0.0.1:2379", "--listen", "0.0.0.0:0"]));
+    assert!(told.fails(78, "leasehold: CONFIG{advertise}: ").err.contains("say where they reach it"));
     let told = run(&mut leasehold(&["serve", "--ephemeral", "--listen", "0.0.0.0:0"]));
     assert!(told.fails(78, "leasehold: CONFIG: ").err.contains("--insecure-listen"));
 }

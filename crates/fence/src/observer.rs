@@ -118,14 +118,6 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Counts and tells an answer. What is no answer (the target failed, or is blocked) passes untold.
-    pub(crate) fn tell(&self, resource: &str, slot: u32, act: Act, answer: &Result<Number, Error>) {
-        match answer {
-            Ok(number) => self.told(resource, slot, act, Ok(&Passed { number: *number, left: None })),
-            Err(error) => self.told(resource, slot, act, Err(error)),
-        }
-    }
-
-    /// The same, for a fence that looks at the incarnation.
     pub(crate) fn told(&self, resource: &str, slot: u32, act: Act, answer: Result<&Passed, &Error>) {
         let (number, refusal, left) = match answer {
             Ok(passed) => (Some(passed.number), None, passed.left),

@@ -31,9 +31,14 @@ impl Place {
     /// Reads a token's text and checks all that needs no mark: whose it is, what it is for (T6, F4), and whether the clock
     /// believes it (F5).
     pub(crate) fn read(&self, text: &str) -> Result<Shown, Refusal> {
+        self.read_at(text, wall())
+    }
+
+    /// The same, believed by a clock that showed this.
+    pub(crate) fn read_at(&self, text: &str, wall: Wall) -> Result<Shown, Refusal> {
         let token = Token::parse(text)?;
         let number = token.for_target(&self.guarded)?;
-        if !plausible(number, wall()) {
+        if !plausible(number, wall) {
             return Err(Refusal::Implausible { presented: number });
         }
         Ok(Shown { number, incarnation: token.incarnation })

@@ -2,6 +2,7 @@
 
 mod body;
 mod connection;
+mod elsewhere;
 mod paced;
 mod refused;
 
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::api::{Api, Calls};
+use crate::meter::Meter;
 use crate::pace::{Pace, Walk};
 use crate::room::Room;
 use connection::Connection;
@@ -74,18 +76,19 @@ pub enum Doors {
     Cut,
 }
 
-/// Serves until told to close, and then until everybody has left.
+/// Serves until told to close, and then until everybody has left. Whoever comes later waits at the listener, for as long as
+/// somebody has it.
 pub async fn serve(
-    listener: TcpListener,
-    api: Api,
+    listener: Arc<TcpListener>,
+    inside: Router,
+    meter: Arc<Meter>,
     bounds: Bounds,
     room: Arc<Room>,
     pace: Arc<Pace>,
     mut doors: watch::Receiver<Doors>,
 ) {
     let anteroom = Room::new(TOLD_TO_GO);
-    let meter = api.meter.clone();
-    let (inside, outside) = (router(api.clone(), bounds), refused::full(room.clone(), api));
+    let outside = refused::full(room.clone(), meter.clone());
     let graceful = GracefulShutdown::new();
     loop {
         let stream = tokio::select! {
@@ -160,5 +163,10 @@ pub fn router(api: Api, bounds: Bounds) -> Router {
         .fallback(refused::unknown)
         .layer(axum::middleware::from_fn_with_state(bounds.body_timeout, body::whole))
         .layer(axum::middleware::from_fn(paced::paced))
-        .layer(axum::middleware::from_fn_with_state(api, refused::typed))
+        .layer(axum::middleware::from_fn_with_state(api.meter, refused::typed))
+}
+
+/// What is served by whoever does not lead: it says who does.
+pub fn aside(meter: Arc<Meter>, leader: watch::Receiver<Option<String>>) -> Router {
+    elsewhere::routes(meter, leader)
 }

@@ -77,7 +77,9 @@ impl<J: Journal> Driver<J> {
         };
         match stopped {
             Stopped::Asked => self.why = stopping("the server is being stopped; come back with the session's secret"),
-            Stopped::Fenced => self.why = stopping("another server has taken the journal; ask that one"),
+            Stopped::Fenced => {
+                self.why = v1::Problem::of(Code::NotLeader, "another server has taken the journal; ask that one");
+            }
             Stopped::Failed(_) => {}
         }
         stopped
@@ -205,7 +207,12 @@ impl<J: Journal> Driver<J> {
             if self.output.replies.is_empty() && self.told.is_empty() {
                 return Ok(());
             }
-            return match self.journal.confirm().await {
+            let confirmed = tokio::select! {
+                biased;
+                confirmed = self.journal.confirm() => confirmed,
+                fault = given_up(&self.inbox) => Err(fault),
+            };
+            return match confirmed {
                 Ok(Confirmed::StillMine) => Ok(()),
                 Ok(Confirmed::Fenced) => Err(Stopped::Fenced),
                 Err(fault) => Err(Stopped::Failed(fault)),
@@ -214,7 +221,12 @@ impl<J: Journal> Driver<J> {
         loop {
             let sequence = self.journal.next();
             let started = std::time::Instant::now();
-            match self.journal.append(sequence, &self.output.batch).await {
+            let kept = tokio::select! {
+                biased;
+                kept = self.journal.append(sequence, &self.output.batch) => kept,
+                fault = given_up(&self.inbox) => Err(fault),
+            };
+            match kept {
                 Ok(Kept::Durable) => {
                     self.meter.synced(self.output.batch.len(), started.elapsed());
                     self.keeping.appended(self.output.batch.len());
@@ -265,6 +277,18 @@ impl<J> Drop for Driver<J> {
     }
 }
 
+/// Whoever asks a server to stop does not wait for a journal on other machines that does not answer. What was not kept was
+/// not told.
+async fn given_up(inbox: &Inbox) -> Fault {
+    loop {
+        tokio::time::sleep(GIVE_UP).await;
+        if inbox.is_stopping() {
+            tokio::time::sleep(GIVE_UP).await;
+            return Fault::Failed { why: "it did not answer before the server had to stop".to_owned() };
+        }
+    }
+}
+
 fn stopping(message: &str) -> v1::Problem {
     v1::Problem::of(Code::Unavailable, message)
 }
@@ -278,6 +302,8 @@ const LOOKING: Duration = Duration::from_millis(5);
 const NOBODY: u64 = u64::MAX;
 /// The longest that a late turn waits for what was asked meanwhile, in milliseconds.
 const LET_IN_MOST: u64 = 500;
+/// How long a journal may take to answer once the server was asked to stop, and half of it at least.
+const GIVE_UP: Duration = Duration::from_secs(3);
 /// How often a full disk is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(100);
 

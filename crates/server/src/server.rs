@@ -6,20 +6,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::grantor::{Corrupt, Grantor, NotOpened, Opening, Output, Recovered, Restoring};
+use leasehold_core::grantor::{Grantor, NotOpened, Opening, Output, Recovered, Restoring};
 use leasehold_core::lease::Rung;
 use leasehold_core::time::Wall;
 use leasehold_core::token::{Cluster, Incarnation};
 use leasehold_wire::Issuer;
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::api::Api;
 use crate::door::Doors;
 use crate::driver::{Driver, Stopped};
+use crate::entrance::{Entrance, Fold};
 use crate::inbox::Inbox;
-use crate::journal::{Fault, Journal, Kept, OpenError, Place, Replay};
-use crate::keep::{self, Behind, Keep};
+use crate::journal::{Fault, Journal, Kept, OpenError, Opened, Place};
+use crate::keep::{self, Keep};
 use crate::meter::Meter;
 use crate::pace::Pace;
 use crate::room::Room;
@@ -91,10 +91,10 @@ impl fmt::Display for Failed {
             Self::NotOpened(why) => why.fmt(f),
             Self::Keep(why) => why.fmt(f),
             Self::Fenced => f.write_str("another server has taken the journal; this one stops"),
-            Self::Listen { at, why } => write!(f, "cannot listen on {at}: {why}; choose another with --listen"),
+            Self::Listen { at, why } => write!(f, "cannot listen on {at}: {why}; choose another address"),
             Self::Insecure { at } => write!(
                 f,
-                "{at} is reachable from other machines, and there is no TLS; listen on 127.0.0.1, or spell out --insecure-listen"
+                "{at} is reachable from other machines, and there is no TLS; listen on 127.0.0.1, or allow it in so many words"
             ),
         }
     }
@@ -129,19 +129,23 @@ where
     P: Place,
     P::Journal: 'static,
 {
-    if !settings.listen.ip().is_loopback() && !settings.insecure_listen {
-        return Err(Failed::Insecure { at: settings.listen });
-    }
-    let listening = |why| Failed::Listen { at: settings.listen, why };
-    let listener = TcpListener::bind(settings.listen).await.map_err(listening)?;
-    let address = listener.local_addr().map_err(listening)?;
-    let hash_seed = u64::from_ne_bytes(secret::draw());
-    let mut fold = Fold { recovered: Recovered::empty(hash_seed), hash_seed, behind: Behind::default() };
+    let entrance = Entrance::bind(&settings).await?;
+    let mut fold = Fold::empty();
     let opened = place.open(&mut fold).await.map_err(Failed::Journal)?;
+    lead(&entrance, fold, opened, &settings).await
+}
+
+/// Begins a tenure over a journal that was opened, and lets everybody in.
+pub(crate) async fn lead<J: Journal + 'static>(
+    entrance: &Entrance,
+    fold: Fold,
+    opened: Opened<J>,
+    settings: &Settings,
+) -> Result<Running, Failed> {
     let mut journal = opened.journal;
     let behind = fold.behind;
     let recorded = fold.recovered.about().map(|about| about.wall);
-    let grantor = open_tenure(fold.recovered, &mut journal, &settings).await?;
+    let grantor = open_tenure(fold.recovered, &mut journal, settings).await?;
     let status = grantor.status();
     let issuer = Issuer { cluster: status.cluster, incarnation: status.incarnation };
     tracing::info!(
@@ -152,19 +156,15 @@ where
         let why = if rolled_back { "a rollback" } else { "a restore" };
         tracing::warn!(remaining_ms = ms, "in quarantine after {why}: nothing is granted until it is over or waived");
     }
-    let (inbox, watchers, meter) =
-        (Arc::new(Inbox::default()), Arc::new(Watchers::default()), Arc::new(Meter::default()));
+    let (inbox, watchers, meter) = (Arc::new(Inbox::default()), Arc::new(Watchers::default()), entrance.meter.clone());
     doubt_clock(clock::now().wall, recorded, &meter);
     let keeper = keep::start(journal.shelf(), settings.keep, behind, meter.keep());
     let api = Api { inbox, issuer, watchers, meter, keeping: keeper.keeping().clone() };
     let stopped = drive(Driver::new(grantor, journal, &api));
-    let (closing, closed) = tokio::sync::watch::channel(Doors::Open);
-    let room = Room::new(settings.bounds.connections);
-    let pace = Pace::new(settings.bounds.request_rate);
-    let serving = door::serve(listener, api.clone(), settings.bounds, room.clone(), pace.clone(), closed);
-    let doors = tokio::spawn(serving);
-    let warnings = opened.warnings;
-    let max_ttl_ms = status.max_ttl_ms;
+    let opened_doors = entrance.open(door::router(api.clone(), settings.bounds));
+    let (doors, closing) = (opened_doors.serving, opened_doors.closing);
+    let (address, room, pace) = (entrance.address, entrance.room.clone(), entrance.pace.clone());
+    let (warnings, max_ttl_ms) = (opened.warnings, status.max_ttl_ms);
     Ok(Running { address, issuer, max_ttl_ms, warnings, room, pace, api, stopped, doors, closing, keeper })
 }
 
@@ -266,25 +266,4 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// The thread of the turns ended without a word.
 fn panicked() -> Stopped {
     Stopped::Failed(Fault::Failed { why: "a turn panicked; this is a fault of the server, see above".to_owned() })
-}
-
-/// Folds what is on record into a state.
-struct Fold {
-    recovered: Recovered,
-    hash_seed: u64,
-    behind: Behind,
-}
-
-impl Replay for Fold {
-    fn snapshot(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
-        self.recovered = Recovered::from_snapshot(bytes, self.hash_seed)?;
-        self.behind.snapshot = bytes.len() as u64;
-        Ok(())
-    }
-
-    fn batch(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
-        self.behind.bytes += bytes.len() as u64;
-        self.behind.batches += 1;
-        self.recovered.apply(bytes)
-    }
 }

@@ -2,20 +2,22 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use leasehold::duration::Lasting;
 use leasehold::{Address, Error};
 use leasehold_core::limits::TTL_MAX_DEFAULT;
+use leasehold_server::journal::etcd::QUOTA;
 use leasehold_server::keep::Keep;
 use leasehold_server::server::Settings;
 use leasehold_server::trail::Retention;
 
+use super::kept::{EntryFiles, Kept};
 use super::log::{Format, Words};
 use super::size::Size;
 use super::spelled::{
-    BATCHES_MOST, CONNECTIONS_MOST, RATE_MOST, advertised, batches, counted, log_size, longest_ttl, rated, spelled,
-    spelled_address, spelled_age, spelled_log_size, spelled_trail_size, spelled_ttl, trail_age, trail_size,
+    BATCHES_MOST, CONNECTIONS_MOST, RATE_MOST, advertised, batches, counted, log_size, longest_ttl, quota_size, rated,
+    spelled, spelled_address, spelled_age, spelled_log_size, spelled_quota_size, spelled_trail_size, spelled_ttl,
+    trail_age, trail_size,
 };
 use crate::file;
 
@@ -34,16 +36,39 @@ pub struct Given {
     /// Listen beyond this machine although there is no TLS
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub insecure_listen: Option<bool>,
-    /// Where facts are kept: file, memory or etcd://… [default: file]
+    /// Where facts are kept: file, memory or etcd://HOST:PORT[,HOST:PORT...]/PREFIX [default: file]
     #[arg(long, value_name = "JOURNAL")]
     #[serde(deserialize_with = "spelled")]
-    pub journal: Option<Journal>,
-    /// The directory of the file journal; created if its parent is there [default: ./leasehold-data]
+    pub journal: Option<Kept>,
+    /// The directory of the file journal, or of what a server on etcd keeps for itself; created if its parent is there
+    /// [default: ./leasehold-data]
     #[arg(long, value_name = "DIRECTORY")]
     pub data: Option<PathBuf>,
     /// The directory was copied or moved here, and the original will never run again
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub accept_copy: Option<bool>,
+    /// etcd was set back to a snapshot: begin a new life of the cluster from what is left
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub accept_restored: Option<bool>,
+    /// Who this server is to etcd, if etcd asks
+    #[arg(long, value_name = "NAME")]
+    pub etcd_user: Option<String>,
+    /// The file with that user's password
+    #[arg(long, value_name = "FILE")]
+    pub etcd_password_file: Option<PathBuf>,
+    /// Whom to trust to be etcd, PEM; with it the connection is encrypted
+    #[arg(long, value_name = "FILE")]
+    pub etcd_ca: Option<PathBuf>,
+    /// This server's own certificate for etcd, PEM
+    #[arg(long, value_name = "FILE")]
+    pub etcd_cert: Option<PathBuf>,
+    /// The key of that certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    pub etcd_key: Option<PathBuf>,
+    /// How large etcd's database may become, where etcd does not say so itself [default: 2GiB]
+    #[arg(long, value_name = "SIZE", value_parser = quota_size)]
+    #[serde(deserialize_with = "spelled_quota_size")]
+    pub etcd_quota: Option<Size>,
     /// The longest ttl of a new cluster, for good [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = longest_ttl)]
     #[serde(deserialize_with = "spelled_ttl")]
@@ -85,37 +110,6 @@ pub struct Given {
 /// Parts of a trail, so that a small trail has several too.
 const PARTS: u64 = 8;
 
-/// Which journal somebody asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Journal {
-    /// One that is there.
-    Here(Kept),
-    /// The one on etcd.
-    Etcd,
-}
-
-/// Where facts are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// In a directory of this machine.
-    File,
-    /// Nowhere, once the process ends.
-    Memory,
-}
-
-impl FromStr for Journal {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "file" => Ok(Self::Here(Kept::File)),
-            "memory" => Ok(Self::Here(Kept::Memory)),
-            _ if text.starts_with("etcd://") => Ok(Self::Etcd),
-            _ => Err("not a journal; write file, memory or etcd://HOST:PORT"),
-        }
-    }
-}
-
 impl Given {
     /// What a file says.
     pub fn read(path: &Path) -> Result<Self, Error> {
@@ -131,6 +125,13 @@ impl Given {
             journal: self.journal.or(other.journal),
             data: self.data.or(other.data),
             accept_copy: self.accept_copy.or(other.accept_copy),
+            accept_restored: self.accept_restored.or(other.accept_restored),
+            etcd_user: self.etcd_user.or(other.etcd_user),
+            etcd_password_file: self.etcd_password_file.or(other.etcd_password_file),
+            etcd_ca: self.etcd_ca.or(other.etcd_ca),
+            etcd_cert: self.etcd_cert.or(other.etcd_cert),
+            etcd_key: self.etcd_key.or(other.etcd_key),
+            etcd_quota: self.etcd_quota.or(other.etcd_quota),
             max_ttl: self.max_ttl.or(other.max_ttl),
             connections: self.connections.or(other.connections),
             request_rate: self.request_rate.or(other.request_rate),
@@ -153,6 +154,8 @@ pub struct Chosen {
     pub journal: Kept,
     pub data: PathBuf,
     pub accept_copy: bool,
+    pub accept_restored: bool,
+    pub etcd: EntryFiles,
     pub max_ttl: Lasting,
     /// Whether somebody asked for that ttl.
     pub max_ttl_given: bool,
@@ -172,20 +175,23 @@ impl Chosen {
         let written = config.map(Given::read).transpose()?.unwrap_or_default();
         let given = flags.clone().or(written);
         let usual = Settings::default();
-        let journal = match given.journal.unwrap_or(Journal::Here(Kept::File)) {
-            Journal::Here(kept) => kept,
-            Journal::Etcd => {
-                let told = "journal: the one on etcd is not built in this version; write file or memory";
-                return Err(Error::config("journal", told));
-            }
+        let etcd = EntryFiles {
+            user: given.etcd_user,
+            password: given.etcd_password_file,
+            ca: given.etcd_ca,
+            own: EntryFiles::pair(given.etcd_cert, given.etcd_key)?,
+            quota: given.etcd_quota.unwrap_or(Size(QUOTA)),
         };
+        etcd.check()?;
         Ok(Self {
             listen: given.listen.unwrap_or(usual.listen),
             advertise: given.advertise,
             insecure_listen: given.insecure_listen.unwrap_or(false),
-            journal,
+            journal: given.journal.unwrap_or(Kept::File),
             data: given.data.unwrap_or_else(|| PathBuf::from("./leasehold-data")),
             accept_copy: given.accept_copy.unwrap_or(false),
+            accept_restored: given.accept_restored.unwrap_or(false),
+            etcd,
             max_ttl: given.max_ttl.unwrap_or(Lasting::from_millis(TTL_MAX_DEFAULT)),
             max_ttl_given: given.max_ttl.is_some(),
             connections: given.connections.unwrap_or(usual.bounds.connections as u32),
@@ -217,18 +223,24 @@ impl Chosen {
 
     /// Every setting by its key, as people read it.
     pub fn told(&self) -> Vec<(&'static str, String)> {
-        let journal = match self.journal {
-            Kept::File => "file",
-            Kept::Memory => "memory",
-        };
+        let told = |path: &Option<PathBuf>| path.as_ref().map_or("none".to_owned(), |path| path.display().to_string());
+        let own = |(cert, key): (PathBuf, PathBuf)| (Some(cert), Some(key));
+        let (cert, key) = self.etcd.own.clone().map_or((None, None), own);
         let advertise = self.advertise.as_ref().map_or_else(|| self.listen.to_string(), ToString::to_string);
         vec![
             ("listen", self.listen.to_string()),
             ("advertise", advertise),
             ("insecure_listen", self.insecure_listen.to_string()),
-            ("journal", journal.to_owned()),
+            ("journal", self.journal.to_string()),
             ("data", self.data.display().to_string()),
             ("accept_copy", self.accept_copy.to_string()),
+            ("accept_restored", self.accept_restored.to_string()),
+            ("etcd_user", self.etcd.user.clone().unwrap_or_else(|| "none".to_owned())),
+            ("etcd_password_file", told(&self.etcd.password)),
+            ("etcd_ca", told(&self.etcd.ca)),
+            ("etcd_cert", told(&cert)),
+            ("etcd_key", told(&key)),
+            ("etcd_quota", self.etcd.quota.to_string()),
             ("max_ttl", self.max_ttl.to_string()),
             ("connections", self.connections.to_string()),
             ("request_rate", self.request_rate.map_or_else(|| "unbounded".to_owned(), |rate| rate.to_string())),

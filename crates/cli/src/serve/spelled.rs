@@ -19,6 +19,8 @@ const LOG_SIZES: (Size, Size) = (Size(1 << 10), Size(1 << 40));
 pub const BATCHES_MOST: u64 = 1 << 32;
 /// Less than this has no room for a few parts, and the newest part is always kept.
 const TRAIL_SIZES: (Size, Size) = (Size(64 << 10), Size(1 << 50));
+/// What etcd itself advises against is refused here too.
+const QUOTA_SIZES: (Size, Size) = (Size(16 << 20), Size(64 << 30));
 const SEGMENT_SIZES: (Size, Size) = (Size(4 << 10), Size(1 << 30));
 const AGE_LEAST: Lasting = Lasting::from_millis(1_000);
 
@@ -44,6 +46,10 @@ pub fn log_size(text: &str) -> Result<Size, String> {
 
 pub fn trail_size(text: &str) -> Result<Size, String> {
     size(text, TRAIL_SIZES)
+}
+
+pub fn quota_size(text: &str) -> Result<Size, String> {
+    size(text, QUOTA_SIZES)
 }
 
 pub fn segment_size(text: &str) -> Result<Size, String> {
@@ -80,6 +86,10 @@ pub fn spelled_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Addr
 
 pub fn spelled_log_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Size>, D::Error> {
     as_flag(from, log_size)
+}
+
+pub fn spelled_quota_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Size>, D::Error> {
+    as_flag(from, quota_size)
 }
 
 pub fn spelled_trail_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Size>, D::Error> {

@@ -137,7 +137,8 @@ impl Server {
         let mut said = Vec::new();
         let address = loop {
             let line = lines.next().unwrap_or_else(|| panic!("a server that starts says where: {said:?}"));
-            let served = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next()).map(str::to_owned);
+            let at = line.split("serving on ").nth(1).or_else(|| line.split("standing by on ").nth(1));
+            let served = at.and_then(|rest| rest.split(',').next()).map(str::to_owned);
             said.push(line);
             if let Some(address) = served {
                 break address;

@@ -27,6 +27,7 @@ impl Grantor {
         if !(limits::TTL_MIN..=limits::GRACE_MAX).contains(&drain_ms) {
             return Err(Refusal::Invalid { field: "drain", reason: "from 100 ms to 10 minutes" });
         }
+        let drain_ms = drain_ms.max(self.goes_on_unheard(slot, rule.drain_ms));
         let to = handoff.to.unwrap_or_default();
         let style = if mutants::on(Mutant::GapOverlaps) { Style::Overlap } else { style };
         if style == Style::Gap {
@@ -71,6 +72,19 @@ impl Grantor {
             return Err(Refusal::Exhausted { limit: Limit::Units, max, got });
         }
         Ok(())
+    }
+
+    /// How long a holder that hears nothing may still go on: for what is left of its lease, or for the drain period it was
+    /// told with its grant if that is shorter. No handoff ends it before (L2), whatever drain period was asked for since.
+    fn goes_on_unheard(&self, slot: u32, drain_ms: u64) -> u64 {
+        let left = self.remaining(slot);
+        if mutants::on(Mutant::ShortDrainObeyed) {
+            0
+        } else if self.table.told_as_agreed(self.table.lease(slot)) {
+            left.min(drain_ms)
+        } else {
+            left
+        }
     }
 
     fn handoff_rule(&self, name: &str) -> Handoff {

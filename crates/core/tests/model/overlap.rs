@@ -37,6 +37,8 @@ const EXACT: RateError = match RateError::from_ppm(0) {
 #[derive(Clone, Copy, Debug)]
 pub struct World {
     style: Style,
+    /// The operator asks for a shorter drain period than the holder was told.
+    hurried: bool,
     ticks: u32,
     asks: u8,
     writes: u8,
@@ -62,7 +64,8 @@ impl Fault {
     pub const ALL: [Self; 4] = [Self::ClaimAtOnce, Self::ReadBeforeClaim, Self::DrainedTooEarly, Self::SilentGoesOn];
 }
 
-const WORLD: World = World { style: Style::Overlap, ticks: 5, asks: 1, writes: 1, crashes: 1, fault: None };
+const WORLD: World =
+    World { style: Style::Overlap, hurried: false, ticks: 5, asks: 1, writes: 1, crashes: 1, fault: None };
 
 /// Searches the worlds with one handoff.
 pub fn check(bounds: Bounds) -> Result<Summary, String> {
@@ -75,6 +78,7 @@ pub fn check(bounds: Bounds) -> Result<Summary, String> {
     let mut summary = Summary::default();
     summary.search("overlap", world)?;
     summary.search("gap", World { style: Style::Gap, ..world })?;
+    summary.search("a hurried overlap", World { hurried: true, asks: 1, writes: 1, ..world })?;
     Ok(summary)
 }
 
@@ -327,7 +331,8 @@ impl World {
 
     fn hand_off(&self, state: &mut State) -> Result<Option<()>, String> {
         let which = Which::Resource(RESOURCE);
-        let handoff = HandOff { which, number: None, to: None, style: None, drain_ms: None };
+        let handoff =
+            HandOff { which, number: None, to: None, style: None, drain_ms: self.hurried.then_some(DRAIN / 2) };
         let answers = self.turn(state, vec![(Request::tagged(3), Command::HandOff(handoff))])?;
         if !answers.iter().any(|(to, answer)| *to == 3 && matches!(answer, Answer::Current(_))) {
             return Ok(None);

@@ -58,6 +58,8 @@ impl Spec {
         if !(limits::TTL_MIN..=limits::GRACE_MAX).contains(&drain) {
             return Err(invalid("drain"));
         }
+        // Who hears nothing goes on for as long as it was told with its grant (L2).
+        let drain = drain.max(rule.drain_ms.min(self.current_now(i).remaining_ms));
         let to = handoff.to.unwrap_or_default();
         if style == Style::Overlap {
             self.quarantined()?;

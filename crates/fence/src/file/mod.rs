@@ -29,7 +29,10 @@ mod format;
 mod known;
 mod operator;
 mod reader;
+mod replace;
 mod shelf;
+mod stand;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -49,7 +52,9 @@ use crate::{Act, Counters, Error, Lost, Mark, Observer};
 use format::{Head, Header, Kind};
 use known::Known;
 pub use reader::{Checkpoint, Entry, Reader};
+pub use replace::Replace;
 use shelf::{Found, Hold, Shelf};
+pub use survey::survey;
 
 /// How long an append or a claim waits for others to leave, unless told otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);

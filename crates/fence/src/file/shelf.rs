@@ -29,7 +29,7 @@ const NETWORK: [u64; 10] = [
     0x4750_4653, // GPFS
 ];
 /// How long one who wants the lock sleeps between two tries.
-const BETWEEN: Duration = Duration::from_millis(2);
+pub(super) const BETWEEN: Duration = Duration::from_millis(2);
 /// How far beyond a gap an index is still believed to be of this log: a bound for the search, not for the log.
 const AHEAD: u64 = 1 << 20;
 
@@ -171,10 +171,7 @@ impl Shelf {
 
 /// Makes a log's file with its first bytes, all or nothing: under another name, synced, then linked to its own.
 pub(super) fn create(path: &Path, bytes: impl FnOnce(u64) -> Vec<u8>) -> Result<(), Error> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}-{:08x}.new", std::process::id(), rand_u64()?));
     let draft = PathBuf::from(draft);
@@ -194,6 +191,11 @@ pub(super) fn create(path: &Path, bytes: impl FnOnce(u64) -> Vec<u8>) -> Result<
     Ok(File::open(folder)?.sync_all()?)
 }
 
+/// Where a file of this path is, or would be.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
 /// Eight bytes that nobody chose.
 pub(super) fn rand_u64() -> Result<u64, Error> {
     let mut bytes = [0; 8];
@@ -201,7 +203,7 @@ pub(super) fn rand_u64() -> Result<u64, Error> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn local(file: &File) -> Result<(), Error> {
+pub(super) fn local(file: &File) -> Result<(), Error> {
     let kind = fstatfs(file).map_err(io::Error::from)?.f_type as u64;
     if NETWORK.contains(&kind) {
         let have = format!("{kind:#x}, of the network");

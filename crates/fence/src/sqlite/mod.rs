@@ -26,6 +26,7 @@
 
 mod durable;
 mod enter;
+mod forced;
 mod operator;
 mod row;
 mod schema;
@@ -40,6 +41,7 @@ use rusqlite::{Connection, Transaction};
 use crate::observer::Watch;
 use crate::place::{Passed, Place};
 use crate::{Act, Counters, Error, Mark, Observer, Once};
+pub use forced::protection;
 pub use operator::survey;
 pub use schema::{FROM_1, SQL, VERSION, install};
 
@@ -112,7 +114,10 @@ impl Fence {
         let answer = if tx.is_autocommit() {
             Err(Error::Misplaced("admit was asked outside of a transaction; begin one, admit, write, commit"))
         } else {
-            durable::check(tx).and_then(|()| self.raise(tx, token, sequence))
+            durable::check(tx).and_then(|()| self.raise(tx, token, sequence)).and_then(|(passed, once)| {
+                forced::enter(tx, &self.place, passed.number)?;
+                Ok((passed, once))
+            })
         };
         let told = answer.as_ref().map(|(passed, _)| passed);
         self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, told);
@@ -129,6 +134,7 @@ impl Fence {
         let tx = self.enter(db)?;
         self.admit(&tx, token)?;
         let done = work(&tx)?;
+        self.leave(&tx)?;
         tx.commit()?;
         Ok(done)
     }
@@ -146,6 +152,7 @@ impl Fence {
             Once::Applied => Some(work(&tx)?),
             Once::AlreadyApplied { .. } => None,
         };
+        self.leave(&tx)?;
         tx.commit()?;
         Ok(done)
     }

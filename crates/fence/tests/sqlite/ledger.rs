@@ -11,7 +11,7 @@ use crate::support::{CLUSTER, name};
 pub struct Ledger {
     pub dir: TempDir,
     pub fence: Fence,
-    journal: &'static str,
+    pub journal: &'static str,
 }
 
 impl Ledger {

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod conforms;
+mod forced;
 mod ledger;
 mod marks;
 #[path = "../support/mistakes.rs"]

@@ -103,6 +103,8 @@ fn plain_sql_cannot_lower_move_or_delete_a_mark() {
         "UPDATE leasehold_fence SET slot = 3",
         "UPDATE leasehold_fence SET cluster = '0000000000000000'",
         "DELETE FROM leasehold_fence",
+        "REPLACE INTO leasehold_fence (resource, slot, name, cluster, state) SELECT resource, slot, name, cluster, 'fresh'
+           FROM leasehold_fence",
     ] {
         let error = db.execute_batch(around).expect_err(around);
         assert!(error.to_string().contains("CONFLICT"), "{around}: {error}");

@@ -11,26 +11,27 @@ use axum::response::{IntoResponse, Response};
 use leasehold_wire::{Code, METADATA_CODE, from_status, v1};
 use tonic::Status;
 
-use crate::api::{self, Api, Problem, Refused};
+use crate::api::{self, Problem, Refused};
 use crate::door::HEAD_BYTES;
+use crate::meter::Meter;
 use crate::room::Room;
 
 /// Counts what is refused, and gives what the libraries below refuse the form of a problem.
-pub async fn typed(State(api): State<Api>, request: Request, next: Next) -> Response {
+pub async fn typed(State(meter): State<Arc<Meter>>, request: Request, next: Next) -> Response {
     let grpc = speaks_grpc(request.headers());
     if grpc && has_no_time(request.headers()) {
         let told = "grpc-timeout: no time was left when it arrived; nothing happened, allow more";
         let problem = v1::Problem { field: "grpc-timeout".into(), ..v1::Problem::of(Code::Timeout, told) };
-        api.meter.refused().at_door(&problem);
+        meter.refused().at_door(&problem);
         return leasehold_wire::status(problem).into_http();
     }
     let response = next.run(request).await;
     if let Some(Refused(problem)) = response.extensions().get() {
-        api.meter.refused().at_door(problem);
+        meter.refused().at_door(problem);
         return response;
     }
     if grpc {
-        return typed_status(&api, response);
+        return typed_status(&meter, response);
     }
     if !response.status().is_client_error() {
         return response;
@@ -38,7 +39,7 @@ pub async fn typed(State(api): State<Api>, request: Request, next: Next) -> Resp
     let status = response.status();
     let said = to_bytes(response.into_body(), HEAD_BYTES).await.unwrap_or_default();
     let problem = Problem::from(plain(status, &said));
-    api.meter.refused().at_door(&problem.0);
+    meter.refused().at_door(&problem.0);
     problem.into_response()
 }
 
@@ -68,7 +69,7 @@ fn plain(status: StatusCode, said: &Bytes) -> v1::Problem {
     }
 }
 
-fn typed_status(api: &Api, response: Response) -> Response {
+fn typed_status(meter: &Meter, response: Response) -> Response {
     let Some(status) = Status::from_header_map(response.headers()) else {
         return response;
     };
@@ -76,13 +77,13 @@ fn typed_status(api: &Api, response: Response) -> Response {
         return response;
     }
     if response.headers().contains_key(METADATA_CODE) {
-        api.meter.refused().at_door(&from_status(&status));
+        meter.refused().at_door(&from_status(&status));
         return response;
     }
     let Some(problem) = api::of_library(&status) else {
         return response;
     };
-    api.meter.refused().at_door(&problem);
+    meter.refused().at_door(&problem);
     leasehold_wire::status(problem).into_http()
 }
 
@@ -108,9 +109,9 @@ pub async fn unknown(request: Request) -> Response {
 }
 
 /// What a connection beyond the bound hears, whatever it asks.
-pub fn full(room: Arc<Room>, api: Api) -> Router {
+pub fn full(room: Arc<Room>, meter: Arc<Meter>) -> Router {
     let told = move |request: Request<Body>| {
-        let (api, max) = (api.clone(), room.most() as u64);
+        let (meter, max) = (meter.clone(), room.most() as u64);
         async move {
             let said = format!("at most {max} connections; close one, or use one for many requests");
             let problem = v1::Problem {
@@ -119,7 +120,7 @@ pub fn full(room: Arc<Room>, api: Api) -> Router {
                 got: Some(max + 1),
                 ..v1::Problem::of(Code::ResourceExhausted, said)
             };
-            api.meter.refused().at_door(&problem);
+            meter.refused().at_door(&problem);
             if speaks_grpc(request.headers()) {
                 return leasehold_wire::status(problem).into_http();
             }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::etcd::Refused;
+
 /// Why something was not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -99,6 +101,8 @@ pub enum OpenError {
     Full { path: PathBuf },
     /// The machine refused.
     Failed { path: PathBuf, why: String },
+    /// The one on etcd was not opened.
+    Etcd(Refused),
 }
 
 impl OpenError {
@@ -120,6 +124,7 @@ impl OpenError {
             Self::UnsupportedVersion { .. } => "UNSUPPORTED_VERSION",
             Self::Full { .. } => "STORAGE_FULL",
             Self::Failed { .. } => "STORAGE_FAILED",
+            Self::Etcd(why) => why.code(),
         }
     }
 
@@ -171,7 +176,7 @@ impl fmt::Display for OpenError {
             }
             Self::Copied { path, what } => write!(
                 f,
-                "{}: a copy, its {what} is another; if the original will never run again, serve it with --accept-copy",
+                "{}: a copy, its {what} is another; if the original will never run again, accept the copy",
                 path.display()
             ),
             Self::Unfinished { path } => {
@@ -190,6 +195,7 @@ impl fmt::Display for OpenError {
             ),
             Self::Full { path } => write!(f, "{}: no space left; free some and start again", path.display()),
             Self::Failed { path, why } => write!(f, "{}: {why}; check the disk, then start again", path.display()),
+            Self::Etcd(why) => why.fmt(f),
         }
     }
 }

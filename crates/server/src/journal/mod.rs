@@ -2,6 +2,7 @@
 
 pub mod conformance;
 mod error;
+pub mod etcd;
 pub mod file;
 pub mod memory;
 

@@ -165,11 +165,11 @@ impl Table {
             Record::CharterSet { prefix, charter, .. } => {
                 let charter = Charter::decode(charter).map_err(|_| "a charter that cannot be read")?;
                 self.charters.set(prefix, charter).map_err(|_| "too many charters")?;
-                self.count_rotating();
+                self.agreed_now();
             }
             Record::CharterRemoved { prefix, .. } => {
                 self.charters.remove(prefix).ok_or("no such charter")?;
-                self.count_rotating();
+                self.agreed_now();
             }
             Record::Answered { session, sequence, lowest, digest, outcome } => {
                 let session = self.sessions.at_mut(*session).ok_or("no such session")?;
@@ -199,6 +199,7 @@ impl Table {
                 self.numbers(fact.numbers())?;
                 self.cache.apply(fact, self.time)?;
             }
+            Record::Coverage(fact) => self.coverage.apply(fact, self.wall)?,
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ mod snapshot;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::charter::{Charter, Charters, TokenOnRenewal};
+use crate::coverage::Coverage;
 use crate::ids::LeaseId;
 use crate::lease::Reason;
 use crate::limits;
@@ -64,11 +65,14 @@ pub(crate) struct Table {
     pub others: Usage,
     pub counted_holders: usize,
     pub charters: Charters,
+    /// When a charter last changed, and the counter then: whoever was granted before may have been told other terms.
+    pub agreed: (Millis, u64),
     pub deadlocks: VecDeque<Deadlock>,
     pub deadlocks_found: u64,
     pub small: Small,
     pub queues: Queues,
     pub cache: Cache,
+    pub coverage: Coverage,
     pub due: Due,
 }
 
@@ -154,11 +158,13 @@ impl Table {
             others: Usage::default(),
             counted_holders: 0,
             charters: Charters::default(),
+            agreed: (Millis(0), 0),
             deadlocks: VecDeque::new(),
             deadlocks_found: 0,
             small: Small::default(),
             queues: Queues::default(),
             cache: Cache::default(),
+            coverage: Coverage::default(),
             due: Due {
                 leases: Wheel::new(Millis(0)),
                 sessions: Wheel::new(Millis(0)),
@@ -175,6 +181,18 @@ impl Table {
 
     pub fn max_ttl(&self) -> u64 {
         self.identity.map_or(limits::TTL_MAX_DEFAULT, |identity| identity.max_ttl)
+    }
+
+    /// A charter has changed.
+    fn agreed_now(&mut self) {
+        self.agreed = (self.time, self.counter);
+        self.count_rotating();
+    }
+
+    /// Whether a lease was granted under the charters as they are, so that its holder was told what they say now.
+    pub fn told_as_agreed(&self, lease: &Lease) -> bool {
+        let (at, counter) = self.agreed;
+        lease.granted() > at || (lease.granted() == at && lease.number().get() > counter)
     }
 
     /// Counts the charters that make renewals raise the token, so that the others need not look.

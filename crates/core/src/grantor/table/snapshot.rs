@@ -7,6 +7,7 @@ use super::term::Clock;
 use super::{Deadlock, Identity, Quarantine, Table};
 use crate::charter::Charter;
 use crate::codec::{Malformed, Reader, Write};
+use crate::coverage::Coverage;
 use crate::limits;
 use crate::payload::{cache::Cache, delivery::Queues, state::Small};
 use crate::refusal::Cycle;
@@ -14,8 +15,9 @@ use crate::store::wheel::Wheel;
 use crate::time::{Millis, Wall};
 use crate::token::{Cluster, Incarnation};
 
-/// The format of a snapshot.
-const VERSION: u8 = 1;
+/// The format of a snapshot. The first one told neither when a charter last changed nor what targets reported.
+const VERSION: u8 = 2;
+const FIRST_VERSION: u8 = 1;
 
 impl Table {
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -42,11 +44,13 @@ impl Table {
         self.small.encode(out);
         self.queues.encode(out);
         self.cache.encode(out);
+        self.coverage.encode(out);
     }
 
     pub fn decode(bytes: &[u8], hash_seed: u64) -> Result<Self, Malformed> {
         let mut from = Reader::new(bytes);
-        if from.u8()? != VERSION {
+        let version = from.u8()?;
+        if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(from.wrong("a snapshot of another format version"));
         }
         let mut table = Self::new(hash_seed);
@@ -69,6 +73,10 @@ impl Table {
         let rolled_back = from.flag()?;
         table.quarantine = until.map(|until| Quarantine { until: Millis(until), rolled_back });
         table.decode_charters(&mut from)?;
+        table.agreed = match version {
+            FIRST_VERSION => (table.time, table.counter),
+            _ => (Millis(from.num()?), from.num()?),
+        };
         table.decode_settings(&mut from)?;
         table.decode_sessions(&mut from)?;
         table.decode_leases(&mut from)?;
@@ -77,6 +85,9 @@ impl Table {
         table.small = Small::decode(&mut from)?;
         table.queues = Queues::decode(&mut from)?;
         table.cache = Cache::decode(&mut from)?;
+        if version > FIRST_VERSION {
+            table.coverage = Coverage::decode(&mut from)?;
+        }
         from.finish()?;
         Ok(table)
     }
@@ -87,6 +98,8 @@ impl Table {
             out.text(prefix);
             out.bytes(&charter.encode());
         }
+        out.num(self.agreed.0.0);
+        out.num(self.agreed.1);
     }
 
     fn decode_charters(&mut self, from: &mut Reader<'_>) -> Result<(), Malformed> {

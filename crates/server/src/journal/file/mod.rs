@@ -29,7 +29,7 @@ mod frame;
 mod header;
 mod identity;
 mod local;
-mod names;
+pub(super) mod names;
 mod plant;
 mod rack;
 mod recover;
@@ -45,6 +45,7 @@ pub use disk::{Disk, Whereabouts};
 pub use header::JournalId;
 pub use local::LocalDisk;
 pub use plant::{Planted, plant};
+pub(super) use rack::Trail;
 pub use shelf::FileShelf;
 
 use super::error::is_full;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::disk::Disk;
+use super::rack::Trail;
 use super::recover::read_all;
 use super::spare::{PACE, remove_if_there};
 use super::{Shared, frame, header, names};
@@ -31,8 +32,8 @@ impl<D: Disk> FileShelf<D> {
         Self { shared: Arc::clone(shared) }
     }
 
-    pub(super) fn shared(&self) -> &Shared<D> {
-        &self.shared
+    pub(super) fn trail(&self) -> Trail<'_, D> {
+        Trail { disk: &self.shared.disk, failed: &self.shared.failed }
     }
 
     fn save_now(&self, sequence: u64, snapshot: &[u8]) -> Result<Kept, Fault> {
@@ -182,7 +183,7 @@ impl<D: Disk> FileShelf<D> {
         Ok(durable.max(from))
     }
 
-    pub(super) fn unreadable(&self, name: &str, error: &io::Error) -> NotTold {
+    fn unreadable(&self, name: &str, error: &io::Error) -> NotTold {
         NotTold::Unreadable { why: format!("{}: {error}", self.shared.disk.path(name).display()) }
     }
 }

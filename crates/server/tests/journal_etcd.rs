@@ -1,0 +1,106 @@
+//! The journal on etcd on trial, on a real one: of one member, and of three.
+
+mod etcd_support;
+
+use std::cell::Cell;
+use std::future::Future;
+
+use etcd_support::Server;
+use leasehold_server::journal::conformance::{self, Fencing, Told, batch};
+use leasehold_server::journal::etcd::EtcdJournal;
+use leasehold_server::journal::{Confirmed, Journal, Kept, Opened, Place, Shelf};
+
+/// On threads of its own, as in a server.
+fn wait<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(future)
+}
+
+async fn open<P: Place<Journal = EtcdJournal>>(place: &P) -> (EtcdJournal, Told) {
+    let mut told = Told::default();
+    let Opened { journal, .. } = place.open(&mut told).await.expect("opened");
+    (journal, told)
+}
+
+fn conforms(server: &Server) {
+    let count = Cell::new(0);
+    let new = || {
+        count.set(count.get() + 1);
+        server.place(&format!("conformance/{}", count.get()), &format!("server-{}", count.get()))
+    };
+    let held = wait(conformance::run(new, Fencing::Ends)).expect("the journal on etcd conforms");
+    assert_eq!(held.len(), 13, "{held:?}");
+}
+
+#[test]
+fn the_journal_on_one_member_meets_every_obligation() {
+    conforms(&Server::single());
+}
+
+#[test]
+fn the_journal_on_three_members_meets_every_obligation() {
+    conforms(&Server::three());
+}
+
+#[test]
+fn a_batch_larger_than_a_request_is_kept_whole() {
+    let server = Server::single();
+    let place = server.place("large", "server");
+    wait(async {
+        let (mut journal, _) = open(&place).await;
+        let large: Vec<u8> = (0..1_700_000_u32).map(|at| (at % 251) as u8).collect();
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(2, &large).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(2, &large).await, Ok(Kept::Durable), "a resend");
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Durable));
+        let (journal, told) = open(&place).await;
+        assert!(told.batches == vec![(1, batch(1)), (2, large), (3, batch(3))], "all of it came back");
+        let shelf = journal.shelf();
+        assert_eq!(shelf.save(3, &vec![9; 1_200_000]).await, Ok(Kept::Durable));
+        assert_eq!(shelf.trim(3).await, Ok(Kept::Durable));
+    });
+    let left = server.ctl_ok(&["get", "/large/", "--prefix", "--keys-only"]);
+    assert!(!left.contains("/large/part/"), "the parts went with their batch: {left}");
+    assert_eq!(left.matches("/large/snap/").count(), 3, "{left}");
+}
+
+#[test]
+fn a_leader_key_that_was_deleted_while_its_lease_lives_ends_the_writer() {
+    let server = Server::single();
+    let place = server.place("deleted", "server");
+    wait(async {
+        let (mut journal, _) = open(&place).await;
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
+        server.ctl_ok(&["del", "/deleted/leader"]);
+        assert_eq!(journal.confirm().await, Ok(Confirmed::Fenced));
+        assert_eq!(journal.append(2, &batch(2)).await, Ok(Kept::Fenced));
+        let (mut journal, told) = open(&place).await;
+        assert_eq!(told.batches, vec![(1, batch(1))]);
+        assert_eq!(journal.append(2, &batch(2)).await, Ok(Kept::Durable));
+        // Written again, it is another's: the revision is higher, whatever the value says.
+        let value = server.ctl_ok(&["get", "/deleted/leader", "--print-value-only"]);
+        server.ctl_ok(&["put", "/deleted/leader", value.trim_end()]);
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Fenced));
+    });
+}
+
+#[test]
+fn a_member_that_dies_does_not_stop_the_writer() {
+    let mut server = Server::three();
+    let place = server.place("survives", "server");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (mut journal, _) = runtime.block_on(open(&place));
+    let mut sequence = 0;
+    for at in 0..3 {
+        server.kill(at);
+        for _ in 0..5 {
+            sequence += 1;
+            assert_eq!(runtime.block_on(journal.append(sequence, &batch(sequence))), Ok(Kept::Durable));
+        }
+        assert_eq!(runtime.block_on(journal.confirm()), Ok(Confirmed::StillMine));
+        server.begin(at);
+        assert!(server.is_up(at), "member {at} comes back");
+    }
+    let (_, told) = runtime.block_on(open(&place));
+    assert_eq!(told.batches, (1..=sequence).map(|at| (at, batch(at))).collect::<Vec<_>>());
+}
