@@ -49,7 +49,7 @@ impl Subject for Proxied {
     async fn applied(&self) -> Vec<Applied> {
         let all = self.service.ghost().await.into_iter();
         let number = |number| Number::new(number).expect("a number");
-        all.map(|(n, value)| Applied { number: number(n), value }).filter(|one| one.value != "").collect()
+        all.map(|(n, value)| Applied { number: number(n), value }).filter(|one| !one.value.is_empty()).collect()
     }
 
     async fn mark(&self) -> Result<Option<Number>, Error> {

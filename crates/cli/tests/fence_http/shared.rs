@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
@@ -22,7 +23,7 @@ pub fn become_other(words: &[String]) {
 /// A process of ours, and what it says.
 pub struct Process {
     child: Child,
-    says: Receiver<String>,
+    says: Mutex<Receiver<String>>,
     pub said: Vec<String>,
 }
 
@@ -43,12 +44,12 @@ impl Process {
         std::thread::spawn(move || {
             BufReader::new(speaks).lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
         });
-        Self { child, says, said: Vec::new() }
+        Self { child, says: Mutex::new(says), said: Vec::new() }
     }
 
     /// The next line it says; none when it has ended.
     pub fn says(&mut self) -> Option<String> {
-        let line = self.says.recv_timeout(PATIENCE).ok()?;
+        let line = self.says.get_mut().expect("whole").recv_timeout(PATIENCE).ok()?;
         self.said.push(line.clone());
         Some(line)
     }

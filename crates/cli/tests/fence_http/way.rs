@@ -36,7 +36,8 @@ impl Heard {
         if self.status.is_success() {
             return "OK".to_owned();
         }
-        self.json()["code"].as_str().unwrap_or_default().to_owned()
+        let problem: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        problem["code"].as_str().unwrap_or_default().to_owned()
     }
 }
 
