@@ -8,7 +8,7 @@
 //! | 9..17 | index in the log, from 0, without a gap |
 //! | 17..25 | the token's number, or the floor of an arming (0: fresh); a claim of 0 says that the mark is lost |
 //! | 25..29 | the token's incarnation, or the one that an arming follows |
-//! | 29..37 | of an arming: 1 strict, 2 the incarnation counts, or both; else 0 |
+//! | 29..37 | of an arming: 1 strict, 2 the incarnation counts, or both; of an entry: its sequence plus one, or 0; else 0 |
 //!
 //! All numbers are little-endian. The salt is the log's own, so that bytes of another log in a payload prove nothing.
 
@@ -101,7 +101,7 @@ pub(super) struct Head {
     pub(super) index: u64,
     pub(super) number: u64,
     pub(super) incarnation: u32,
-    /// Of an arming: [`STRICT`] and [`FOLLOWS`].
+    /// Of an arming: [`STRICT`] and [`FOLLOWS`]. Of an entry: its sequence inside the hold plus one, 0 if it has none.
     pub(super) flags: u64,
 }
 

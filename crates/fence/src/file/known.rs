@@ -18,6 +18,8 @@ pub(super) struct Known {
     /// Whose token set the mark, or whom an operator adopted.
     pub(super) incarnation: Option<Incarnation>,
     pub(super) strict: bool,
+    /// The last sequence applied under the mark.
+    pub(super) last: Option<u64>,
     /// Which file was armed.
     pub(super) inode: Option<u64>,
 }
@@ -31,6 +33,7 @@ impl Known {
         declared: false,
         incarnation: None,
         strict: false,
+        last: None,
         inode: None,
     };
 
@@ -40,13 +43,19 @@ impl Known {
         match (head.kind, shown) {
             (Kind::Armed { inode }, floor) => {
                 (self.inode, self.declared) = (Some(inode), false);
-                self.mark = floor.map_or(Mark::Fresh, Mark::Armed);
+                let mark = floor.map_or(Mark::Fresh, Mark::Armed);
+                if mark != self.mark {
+                    self.last = None;
+                }
+                self.mark = mark;
                 self.strict = head.flags & STRICT != 0;
                 self.incarnation = (head.flags & FOLLOWS != 0).then_some(Incarnation(head.incarnation));
             }
             (Kind::Claim | Kind::Entry, Some(shown)) => {
                 // Two tokens out of order were not written by this fence; the higher one still stands.
                 if !matches!(self.mark, Mark::Armed(mark) if mark > shown) {
+                    let before = if self.mark == Mark::Armed(shown) { self.last } else { None };
+                    self.last = head.flags.checked_sub(1).or(before);
                     (self.mark, self.incarnation) = (Mark::Armed(shown), Some(Incarnation(head.incarnation)));
                 }
             }

@@ -48,7 +48,7 @@ use leasehold_core::token::{Cluster, Number};
 
 use crate::observer::Watch;
 use crate::place::{Passed, Place, Shown, Standing};
-use crate::{Act, Counters, Error, Lost, Mark, Observer};
+use crate::{Act, Counters, Error, Lost, Mark, Observer, Once};
 use format::{Head, Header, Kind};
 use known::Known;
 pub use reader::{Checkpoint, Entry, Reader};
@@ -115,41 +115,56 @@ impl Log {
 
     /// A new holder's first act, before it reads: raises the mark, durable when this returns.
     pub fn claim(&mut self, token: &str) -> Result<Number, Error> {
-        let answer = self.put(token, Kind::Claim, &[]);
-        self.told(Act::Claim, answer)
+        let answer = self.put(token, Kind::Claim, None, &[]);
+        self.told(Act::Claim, answer).map(|(passed, _)| passed.number)
     }
 
     /// Appends one entry under this token, durable when this returns.
     pub fn append(&mut self, token: &str, bytes: &[u8]) -> Result<Number, Error> {
+        self.appended(token, None, bytes).map(|(passed, _)| passed.number)
+    }
+
+    /// Appends one entry that carries its sequence inside the hold, rising from entry to entry: one that arrives a second time
+    /// is told as already applied, and is not appended again.
+    pub fn append_once(&mut self, token: &str, sequence: u64, bytes: &[u8]) -> Result<Once, Error> {
+        if sequence == u64::MAX {
+            return Err(Error::Misplaced("the sequence is 2^64 - 1; number the entries from 0"));
+        }
+        self.appended(token, Some(sequence), bytes).map(|(_, once)| once)
+    }
+
+    fn appended(&mut self, token: &str, sequence: Option<u64>, bytes: &[u8]) -> Result<(Passed, Once), Error> {
         let answer = if bytes.len() > LOG_ENTRY_BYTES {
             Err(Error::Misplaced("the entry is larger than 16 MiB; append it in parts"))
         } else {
-            self.put(token, Kind::Entry, bytes)
+            self.put(token, Kind::Entry, sequence, bytes)
         };
         self.told(Act::Write, answer)
     }
 
-    fn told(&self, act: Act, answer: Result<Passed, Error>) -> Result<Number, Error> {
-        self.watch.told(&self.place.name, self.place.guarded.slot, act, answer.as_ref());
-        answer.map(|passed| passed.number)
+    fn told(&self, act: Act, answer: Result<(Passed, Once), Error>) -> Result<(Passed, Once), Error> {
+        let told = answer.as_ref().map(|(passed, _)| passed);
+        self.watch.told(&self.place.name, self.place.guarded.slot, act, told);
+        answer
     }
 
-    fn put(&mut self, token: &str, kind: Kind, bytes: &[u8]) -> Result<Passed, Error> {
+    fn put(&mut self, token: &str, kind: Kind, sequence: Option<u64>, bytes: &[u8]) -> Result<(Passed, Once), Error> {
         let shown = self.place.read(token)?;
         self.usable()?;
         let locked = self.shelf.lock(Hold::Alone, self.patience)?;
-        let kept = check(&self.shelf, &mut self.known, shown).and_then(|passed| {
+        let kept = check(&self.shelf, &mut self.known, shown, sequence).and_then(|(passed, once)| {
             let stands =
                 self.known.mark == Mark::Armed(passed.number) && self.known.incarnation == Some(shown.incarnation);
-            if kind == Kind::Claim && stands {
+            if once != Once::Applied || (kind == Kind::Claim && stands) {
                 // Whoever wrote it may have died before its sync.
                 self.shelf.file.sync_data().map_err(Failed::Sync)?;
-                return Ok(passed);
+                return Ok((passed, once));
             }
             let (number, incarnation) = (passed.number.get(), shown.incarnation.0);
-            let head = Head { kind, index: self.known.index, number, incarnation, flags: 0 };
+            let flags = sequence.map_or(0, |sequence| sequence + 1);
+            let head = Head { kind, index: self.known.index, number, incarnation, flags };
             keep(&self.shelf, &mut self.known, head, bytes)?;
-            Ok(passed)
+            Ok((passed, once))
         });
         drop(locked);
         self.noted(kept)
@@ -187,10 +202,9 @@ impl From<Error> for Failed {
 }
 
 /// Reads what others appended, and asks the rule. The lock is held.
-fn check(shelf: &Shelf, known: &mut Known, shown: Shown) -> Result<Passed, Failed> {
+fn check(shelf: &Shelf, known: &mut Known, shown: Shown, sequence: Option<u64>) -> Result<(Passed, Once), Failed> {
     *known = caught_up(shelf, *known)?;
-    let (passed, _) = shown.pass(&standing(shelf, known)?, None)?;
-    Ok(passed)
+    Ok(shown.pass(&standing(shelf, known)?, sequence)?)
 }
 
 /// The log up to its end.
@@ -210,7 +224,7 @@ fn standing(shelf: &Shelf, known: &Known) -> Result<Standing, Error> {
         Some(_) => (Mark::Lost, Lost::Moved),
         None => (Mark::Lost, Lost::Unreadable),
     };
-    Ok(Standing { mark, lost, incarnation: known.incarnation, strict: known.strict, last: None })
+    Ok(Standing { mark, lost, incarnation: known.incarnation, strict: known.strict, last: known.last })
 }
 
 /// Cuts what a crash left behind the end, writes one entry there, and syncs it.

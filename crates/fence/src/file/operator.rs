@@ -9,7 +9,7 @@ use super::known::Known;
 use super::shelf::{Hold, Shelf};
 use super::{Log, PATIENCE, caught_up, keep, standing};
 use crate::place::Standing;
-use crate::{Error, Kept, Mark, Refusal};
+use crate::{Error, Kept, Lost, Mark, Refusal};
 
 impl Log {
     /// The mark that is kept. What is lost is told as a refusal.
@@ -66,6 +66,10 @@ impl Log {
 
     fn follow(&mut self, change: impl FnOnce(&mut Known)) -> Result<(), Error> {
         self.set(|known, inode| {
+            // Arming anew would take a copy for the log itself.
+            if known.inode != Some(inode) {
+                return Err(Refusal::Lost(Lost::Moved).into());
+            }
             let floor = match known.mark {
                 Mark::Armed(mark) => Some(mark),
                 Mark::Fresh => None,

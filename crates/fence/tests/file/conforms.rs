@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    Applied, CLUSTER, LOST, MISTAKES, RACE, RISING, STALE, STRICT, SURVEY, Subject, TOLD, Writer, check, name, race,
+    Applied, CLUSTER, LOST, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY, Subject, TOLD, Writer, check,
+    name, race,
 };
 use leasehold_fence::file::{Log, Reader};
-use leasehold_fence::{Error, Kept};
+use leasehold_fence::{Error, Kept, Once};
 use tempfile::TempDir;
 
 struct Shelf(Mutex<TempDir>);
@@ -82,12 +83,16 @@ impl Writer for Way {
     async fn write(&mut self, token: &str, value: &str) -> Result<(), Error> {
         self.0.append(token, value.as_bytes()).map(|_| ())
     }
+
+    async fn write_sequenced(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<Once>, Error> {
+        self.0.append_once(token, sequence, value.as_bytes()).map(Some)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn it_conforms() {
     let held = check(&Shelf(Mutex::new(directory()))).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert_eq!(held, [RISING, STALE, TOLD, MISTAKES, LOST, SURVEY, STRICT, RACE]);
+    assert_eq!(held, [RISING, STALE, TOLD, MISTAKES, LOST, SURVEY, STRICT, SEQUENCES, RACE]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -12,6 +12,7 @@ mod mistakes;
 mod plain;
 mod random;
 mod refusals;
+mod replicated;
 mod server;
 mod stopped;
 #[path = "../support/mod.rs"]

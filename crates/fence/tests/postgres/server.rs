@@ -32,7 +32,12 @@ impl Server {
 
     /// A server of one's own, with these settings.
     pub fn start(settings: &[&str]) -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+        Self::start_below(Path::new("/dev/shm"), settings)
+    }
+
+    /// The same, with its data below this directory, or among the temporary files if that cannot be.
+    pub fn start_below(place: &Path, settings: &[&str]) -> Self {
+        let dir = tempfile::tempdir_in(place).or_else(|_| tempfile::tempdir()).expect("a directory");
         if geteuid().is_root() {
             let (uid, gid) = other_user();
             chown(dir.path(), Some(uid), Some(gid)).expect("root gives a directory away");
