@@ -2,9 +2,9 @@
 
 mod cluster;
 mod kept;
-mod log;
+pub mod log;
 mod memory;
-mod notify;
+pub mod notify;
 mod reload;
 pub mod settings;
 mod size;

@@ -1,5 +1,6 @@
 //! `leasehold fence`: fences that stand before a target, and what an operator does to their marks.
 
+mod http;
 mod marks;
 mod tend;
 
@@ -20,6 +21,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    Http(http::Args),
     Marks(marks::Args),
     Arm(tend::Arm),
     Rearm(tend::Rearm),
@@ -29,6 +31,7 @@ enum Command {
 
 pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
     match &args.command {
+        Command::Http(args) => http::run(args, ask),
         Command::Marks(args) => marks::run(args, ask),
         Command::Arm(args) => tend::arm(args, ask),
         Command::Rearm(args) => tend::rearm(args, ask),

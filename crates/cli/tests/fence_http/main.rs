@@ -1,0 +1,46 @@
+//! The proxy as a real process before a real service: stopped, killed and late holders, and what the service applied.
+//!
+//! A child is this program itself, started with its part. Nobody but the children takes a mark file.
+
+mod behind;
+mod holder;
+mod measure;
+mod proxied;
+mod proxy;
+mod served;
+mod shared;
+mod stories;
+#[path = "../support/mod.rs"]
+mod support;
+mod way;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What is run, by name, in the words of the test runner, so that it can be counted and chosen like any other test.
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        Some(behind::PART) => return behind::play(),
+        Some(holder::PART) => return holder::play(&words[1..]),
+        Some(shared::PART) => return shared::become_other(&words[1..]),
+        Some(measure::PART) => return measure::measure(),
+        Some("--list") => return stories::ALL.iter().for_each(|(name, _)| println!("{name}: test")),
+        _ => {}
+    }
+    let wanted = words.iter().find(|word| !word.starts_with('-'));
+    let chosen: Vec<_> =
+        stories::ALL.iter().filter(|(name, _)| wanted.is_none_or(|word| name.contains(word.as_str()))).collect();
+    println!("\nrunning {} tests", chosen.len());
+    let (mut passed, mut failed) = (0, 0);
+    for (name, story) in &chosen {
+        let held = catch_unwind(AssertUnwindSafe(story)).is_ok();
+        println!("test {name} ... {}", if held { "ok" } else { "FAILED" });
+        if held { passed += 1 } else { failed += 1 }
+    }
+    let result = if failed == 0 { "ok" } else { "FAILED" };
+    let left = stories::ALL.len() - chosen.len();
+    println!("\ntest result: {result}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {left} filtered out\n");
+    if failed > 0 {
+        std::process::exit(101);
+    }
+}
