@@ -76,6 +76,7 @@ impl State {
     }
 
     /// The same for a survey.
+    #[cfg_attr(not(feature = "cell"), allow(dead_code, reason = "the others tell their marks from what is stored"))]
     pub(crate) fn kept(&self, place: &Place) -> Kept {
         Kept {
             cluster: place.guarded.cluster,

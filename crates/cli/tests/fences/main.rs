@@ -2,6 +2,7 @@
 
 mod covers;
 mod postgres;
+#[allow(dead_code, reason = "the fences' own tests also crash it")]
 #[path = "../../../fence/tests/postgres/server.rs"]
 mod server;
 #[path = "../support/mod.rs"]
