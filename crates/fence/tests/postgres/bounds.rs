@@ -28,7 +28,7 @@ async fn a_holder_that_stands_still_is_ended_when_its_lease_is_over() {
     let patient = base.fence.clone().patience(Duration::from_secs(300));
     patient.claim(&new, &token(34)).await.expect("the server ended it");
     tx.commit().await.expect_err("the late commit fails");
-    assert_eq!(base.written().await, []);
+    assert_eq!(base.written().await, [0_u64; 0]);
 }
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn a_statement_that_outlasts_the_lease_is_ended() {
     // On a busy machine the lease may be over before the statement begins, and then the connection is.
     assert!(ended.is_closed() || ["57014", "25P03"].contains(&ended.code().expect("told").code()), "{ended}");
     drop(tx);
-    assert_eq!(base.written().await, []);
+    assert_eq!(base.written().await, [0_u64; 0]);
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_claim_that_may_ends_who_is_inside() {
     let evicting = base.fence.clone().patience(Duration::from_secs(2)).evicting();
     evicting.claim(&new, &token(34)).await.expect("it ended the one inside");
     tx.commit().await.expect_err("the late commit fails");
-    assert_eq!(base.written().await, []);
+    assert_eq!(base.written().await, [0_u64; 0]);
     assert_eq!(backend(&base.db).await, bystander, "and nobody else");
 }
 

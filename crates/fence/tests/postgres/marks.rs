@@ -46,7 +46,7 @@ async fn a_lost_mark_refuses_until_it_is_armed_above_all_that_was_seen() {
     base.fence.rearm(&db, number(30)).await.expect("armed from a floor");
     assert_eq!(base.fence.claim(&db, &token(29)).await.expect_err("a holder of before").code(), "STALE_TOKEN");
     base.fence.claim(&db, &token(31)).await.expect("a holder of after");
-    assert_eq!(base.written().await, []);
+    assert_eq!(base.written().await, [0_u64; 0]);
 }
 
 #[tokio::test]

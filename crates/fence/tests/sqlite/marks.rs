@@ -57,7 +57,7 @@ fn a_lost_mark_refuses_until_it_is_armed_above_all_that_was_seen() {
     let below = ledger.fence.claim(&mut db, &token(29)).expect_err("a holder of before");
     assert_eq!(below.code(), "STALE_TOKEN");
     ledger.fence.claim(&mut db, &token(31)).expect("a holder of after");
-    assert_eq!(ledger.written(), []);
+    assert_eq!(ledger.written(), [0_u64; 0]);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn plain_sql_refuses_the_same_mistakes_but_for_the_checksum() {
     let lost = db.execute_batch(&in_plain_sql(&token(50), 50)).expect_err("lost");
     assert!(lost.to_string().contains("STORAGE_FAILED: lost"), "{lost}");
     db.execute_batch("ROLLBACK").expect("rolled back");
-    assert_eq!(ledger.written(), []);
+    assert_eq!(ledger.written(), [0_u64; 0]);
 }
 
 #[test]
