@@ -30,6 +30,9 @@ local function whose()
   return home
 end
 
+-- What passed last at a mark: its text, and the token. While both are the same, and this library is, so is the answer.
+local passed_mark, passed_token, passed_count = {}, {}, 0
+
 local function no(text) return { err = text } end
 
 local function crc32(text)
@@ -79,6 +82,7 @@ local function admit(key, token, sequence)
   token = token or ''
   local left
   local kept = redis.pcall('GET', key)
+  if sequence == '' and kept and kept == passed_mark[key] and token == passed_token[key] then return end
   local body = sub(token, 1, 76)
   local same = type(kept) == 'string' and #token == 85 and sub(kept, 1, 76) == body and sub(kept, 78, 78) == 'a'
     and sub(kept, 82, 121) == whose()
@@ -112,6 +116,11 @@ local function admit(key, token, sequence)
   local now = body .. ' a ' .. sub(kept, 80, 122) .. (sequence ~= '' and sequence or last) .. sub(kept, 143)
   -- Before the write: an error of the write may follow a mark that was raised, never the other way round.
   if now ~= kept then redis.call('SET', key, now) end
+  if not passed_mark[key] then
+    if passed_count >= 1000 then passed_mark, passed_token, passed_count = {}, {}, 0 end
+    passed_count = passed_count + 1
+  end
+  passed_mark[key], passed_token[key] = now, token
   return nil, nil, left
 end
 
