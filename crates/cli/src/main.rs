@@ -9,10 +9,13 @@ mod config;
 mod connection;
 mod demo;
 mod draft;
+mod fence;
+mod fences;
 mod file;
 mod hold;
 mod look;
 mod operate;
+mod own;
 #[cfg(test)]
 mod page;
 mod past;
@@ -21,6 +24,7 @@ mod run;
 mod serve;
 mod status;
 mod table;
+mod target;
 mod token;
 mod told;
 mod trail;
@@ -73,6 +77,8 @@ enum Command {
     Usage(past::Usage),
     Status(status::Args),
     Charter(charter::Args),
+    Fences(fences::Args),
+    Fence(fence::Args),
     Backup(backup::Args),
     Restore(restore::Args),
     Bench(bench::Args),
@@ -84,7 +90,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    if let Some(ended) = run::behind_the_scenes().or_else(demo::behind_the_scenes) {
+    if let Some(ended) = run::behind_the_scenes().or_else(demo::behind_the_scenes).or_else(own::behind_the_scenes) {
         return ended;
     }
     let args = match Args::try_parse() {
@@ -115,6 +121,8 @@ fn main() -> ExitCode {
         Command::Usage(args) => past::usage(args, ask),
         Command::Status(_) => status::run(ask),
         Command::Charter(args) => charter::run(args, ask),
+        Command::Fences(args) => fences::run(args, ask),
+        Command::Fence(args) => fence::run(args, ask),
         Command::Backup(args) => backup::run(args, ask),
         Command::Restore(args) => restore::run(args, ask),
         Command::Bench(args) => bench::run(args, ask),

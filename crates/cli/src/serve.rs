@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use leasehold_server::door::Bounds;
 use leasehold_server::driver::Stopped;
+use leasehold_server::journal::OpenError;
 use leasehold_server::journal::Place;
 use leasehold_server::journal::file::{Directory, Options, SEGMENT_BYTES};
 use leasehold_server::journal::memory::Memory;
@@ -147,10 +148,15 @@ fn tell(running: &Running, chosen: &Chosen) {
     tracing::info!("serving on {}, journal {kept}, cluster {}{reached}", running.address, running.issuer.cluster);
 }
 
+/// What a library calls a choice is a flag here.
 fn not_started(why: &Failed) -> Failure {
+    let flagged = |flag: &str| coded("CONFIG", &format!("{why} ({flag})"));
     match why {
+        Failed::Journal(OpenError::Copied { .. }) => flagged("--accept-copy"),
+        Failed::Listen { .. } => flagged("--listen"),
+        Failed::Insecure { .. } => flagged("--insecure-listen"),
         Failed::Journal(error) => coded(error.code(), error),
-        Failed::NotOpened(_) | Failed::Listen { .. } | Failed::Insecure { .. } => coded("CONFIG", why),
+        Failed::NotOpened(_) => coded("CONFIG", why),
         Failed::Keep(fault) => coded(fault.code(), fault),
         Failed::Fenced => Failure::Other(why.to_string()),
     }

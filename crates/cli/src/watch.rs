@@ -41,6 +41,9 @@ fn line(event: &EventBody) -> String {
     words.extend(event.resource.clone());
     words.extend(event.holder.clone());
     words.extend(event.token_number.clone());
+    if let (Some(target), Some(mark)) = (&event.target, &event.mark) {
+        words.push(format!("below {mark} at {target}, {} times", event.times.unwrap_or(1)));
+    }
     if let (Some(state), Some(reason)) = (&event.state, &event.reason) {
         words.push(format!("{state}: {reason}"));
     }

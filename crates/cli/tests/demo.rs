@@ -24,14 +24,23 @@ fn place() -> TempDir {
 
 #[track_caller]
 fn nothing_is_left(place: &TempDir) {
-    let left: Vec<_> = std::fs::read_dir(place.path()).expect("readable").flatten().map(|e| e.path()).collect();
+    let left = left(place);
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// Files there, and processes that know of it.
+fn left(place: &TempDir) -> Vec<String> {
+    let mut left: Vec<_> =
+        std::fs::read_dir(place.path()).expect("readable").flatten().map(|e| e.path().display().to_string()).collect();
     let here = place.path().to_str().expect("text");
     for process in std::fs::read_dir("/proc").expect("a kernel").flatten() {
         let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
         let words = String::from_utf8_lossy(&words).into_owned();
-        assert!(!words.contains(here), "{}: {words}", process.path().display());
+        if words.contains(here) {
+            left.push(format!("{}: {words}", process.path().display()));
+        }
     }
+    left
 }
 
 /// The places at which these words stand in the timeline, which must be in this order.
@@ -175,5 +184,22 @@ fn interrupted_it_leaves_neither_processes_nor_files() {
     kill_process(Pid::from_child(&child), Signal::INT).expect("our child");
     let status = child.wait().expect("our child");
     assert_eq!(status.code(), Some(1));
+    nothing_is_left(&place);
+}
+
+#[test]
+fn killed_it_leaves_neither_processes_nor_files() {
+    let place = place();
+    let mut command = demo(place.path(), &["--ttl", "60s", "--pause", "10m"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("first    is stopped")), "a holder stands still now");
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+    let over = std::time::Instant::now() + support::PATIENCE;
+    while !left(&place).is_empty() {
+        assert!(std::time::Instant::now() < over, "still there: {:?}", left(&place));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     nothing_is_left(&place);
 }

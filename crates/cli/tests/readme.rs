@@ -117,3 +117,47 @@ fn the_unit_and_its_settings_are_what_this_binary_takes() {
     let checked = run(&mut leasehold(&["config", "check", path.to_str().expect("a text"), "--json"])).ok().json();
     assert_eq!(checked["trail_age"], "90d");
 }
+
+/// The examples of the client by their names, with the features that each needs.
+fn examples() -> Vec<(String, Vec<String>)> {
+    let manifest: toml::Table = read("crates/client/Cargo.toml").parse().expect("a manifest");
+    assert_eq!(manifest["package"]["name"].as_str(), Some("leasehold"), "the lines below name the package");
+    let declared = manifest["example"].as_array().expect("a list");
+    let needs = |name: &str| {
+        let of = declared.iter().find(|example| example["name"].as_str() == Some(name));
+        let features = of.and_then(|example| example.get("required-features")?.as_array());
+        features.into_iter().flatten().filter_map(|feature| Some(feature.as_str()?.to_owned())).collect()
+    };
+    let files = fs::read_dir(root().join("crates/client/examples")).expect("they are there").flatten();
+    let names = files.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".rs")?.to_owned()));
+    names.map(|name| (name.clone(), needs(&name))).collect()
+}
+
+/// What is to be typed at the root for an example, up to its own words.
+fn line_of(name: &str, features: &[String]) -> String {
+    let features = if features.is_empty() { String::new() } else { format!("--features {} ", features.join(",")) };
+    format!("`cargo run -p leasehold {features}--example {name}")
+}
+
+#[test]
+fn every_recipe_names_a_program_that_is_there_and_how_to_run_it_from_the_root() {
+    let page = read("docs/recipes.md");
+    let programs: Vec<&str> = page.lines().filter(|line| line.starts_with("- **Program.**")).collect();
+    let examples = examples();
+    assert_eq!(programs.len(), page.matches("`cargo run").count(), "a command stands in a line for programs");
+    for line in &programs {
+        let is_one = |(name, features): &(String, Vec<String>)| {
+            let wanted = line_of(name, features);
+            line.contains(&format!("{wanted} ")) || line.contains(&format!("{wanted}`"))
+        };
+        assert!(examples.iter().any(is_one), "{line}");
+    }
+    for (name, features) in &examples {
+        let head = read(&format!("crates/client/examples/{name}.rs"));
+        // One of them is a measurement.
+        let head = head.replace("-p leasehold --release --example", "-p leasehold --example");
+        assert!(head.contains(&line_of(name, features)), "{name} says how it is run");
+        assert_eq!(head.matches("cargo run").count(), 1, "{name} says it once");
+        assert!(page.contains(&format!("--example {name}")) || name == "guards", "{name} belongs to a recipe");
+    }
+}

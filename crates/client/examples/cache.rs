@@ -1,7 +1,7 @@
 //! A file that several processes cache and one writes: no copy is used while it is written.
 //!
-//! `cargo run --example cache -- FILE read` in some terminals, `cargo run --example cache -- FILE write TEXT` in another;
-//! the server is named by LEASEHOLD_ADDR. Stop a reader with SIGSTOP and write: the write waits for its time to be over.
+//! `cargo run -p leasehold --example cache -- FILE read` in some terminals, `… FILE write TEXT` in another; the server is named
+//! by LEASEHOLD_ADDR. Stop a reader with SIGSTOP and write: the write waits for its time to be over.
 
 use std::time::{Duration, Instant};
 

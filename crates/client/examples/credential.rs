@@ -1,7 +1,8 @@
 //! An issuer that signs for holders, a holder that asks it, and a verifier that needs neither of them nor the server.
 //!
-//! `cargo run --features credential --example credential [-- SECONDS]`: takes a lease, issues a credential for it, checks
-//! it every second as a target would, revokes it half-way, and goes on checking. The server is named by LEASEHOLD_ADDR.
+//! `cargo run -p leasehold --features credential --example credential [-- SECONDS]`: takes a lease, issues a credential for
+//! it, checks it every second as a target would, revokes it half-way, and goes on checking. The server is named by
+//! LEASEHOLD_ADDR.
 
 use std::time::{Duration, SystemTime};
 

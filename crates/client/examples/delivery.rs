@@ -1,7 +1,8 @@
 //! A queue: messages go to one worker at a time, until they are done or out of attempts.
 //!
-//! `cargo run --example delivery -- send TEXT…`, `… work` (a text that begins with `bad` fails), `… dead`, `… redrive ID`; the
-//! server is named by LEASEHOLD_ADDR. Kill a worker in the middle of a message: another gets it when the session is over.
+//! `cargo run -p leasehold --example delivery -- send TEXT…`, `… work` (a text that begins with `bad` fails), `… dead`,
+//! `… redrive ID`; the server is named by LEASEHOLD_ADDR. Kill a worker in the middle of a message: another gets it when the
+//! session is over.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
-//! Many guards in one process: what it costs to keep them. `cargo run --release --example guards -- ADDR [COUNT] [SECONDS]`
+//! Many guards in one process: what it costs to keep them.
+//!
+//! `cargo run -p leasehold --release --example guards -- ADDR [COUNT] [SECONDS]`
 
 use std::time::{Duration, Instant};
 

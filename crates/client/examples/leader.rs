@@ -1,8 +1,8 @@
 //! One leads, the others stand by, anybody watches.
 //!
-//! `cargo run --example leader -- NAME` campaigns under a name, `cargo run --example leader -- --watch` observes; the server is
-//! named by LEASEHOLD_ADDR. End the leader with SIGTERM (or Ctrl-C): the next one leads at once. End it with SIGKILL: the next
-//! one leads when the ttl of ten seconds is over.
+//! `cargo run -p leasehold --example leader -- NAME` campaigns under a name, `… --watch` observes; the server is named by
+//! LEASEHOLD_ADDR. End the leader with SIGTERM (or Ctrl-C): the next one leads at once. End it with SIGKILL: the next one
+//! leads when the ttl of ten seconds is over.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Several programs, one at a time: a job under one lock, or under several at once.
 //!
-//! `cargo run --example lock -- SECONDS NAME…`; the server is named by LEASEHOLD_ADDR. Start two with the same name, or with
-//! names that overlap: the second waits. Stop the first with SIGSTOP for longer than thirty seconds and continue it: its work is
-//! over when it wakes up.
+//! `cargo run -p leasehold --example lock -- SECONDS NAME…`; the server is named by LEASEHOLD_ADDR. Start two with the same
+//! name, or with names that overlap: the second waits. Stop the first with SIGSTOP for longer than thirty seconds and continue
+//! it: its work is over when it wakes up.
 
 use std::time::Duration;
 

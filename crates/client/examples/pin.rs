@@ -1,7 +1,7 @@
 //! Readers that pin a position and a collector that deletes below the lowest pin, over a directory of numbered files.
 //!
-//! `cargo run --example pin -- DIRECTORY write COUNT`, `… read FROM SECONDS`, `… collect BELOW`; the server is named by
-//! LEASEHOLD_ADDR. Stop a reader with SIGSTOP for longer than its ttl, collect, and continue it: it says that it lost.
+//! `cargo run -p leasehold --example pin -- DIRECTORY write COUNT`, `… read FROM SECONDS`, `… collect BELOW`; the server is
+//! named by LEASEHOLD_ADDR. Stop a reader with SIGSTOP for longer than its ttl, collect, and continue it: it says that it lost.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Seats that are held, then paid for or given back.
 //!
-//! `cargo run --example reservation -- size SEATS`, `… hold SEATS SECONDS` (prints the token), `… confirm TOKEN`,
+//! `cargo run -p leasehold --example reservation -- size SEATS`, `… hold SEATS SECONDS` (prints the token), `… confirm TOKEN`,
 //! `… cancel TOKEN`, `… resize TOKEN SEATS`, `… veto TOKEN SECONDS`, `… show TOKEN`; the server is named by LEASEHOLD_ADDR. Hold,
 //! wait until the time is over, and confirm: it is refused.
 

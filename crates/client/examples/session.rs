@@ -1,7 +1,7 @@
 //! Service discovery: instances that register, and a list that stays current.
 //!
-//! `cargo run --example session -- watch [SERVICE]` in one terminal, `cargo run --example session -- join NAME DETAILS
-//! [SERVICE]` in others; the server is named by LEASEHOLD_ADDR. Kill one with -9, or the server, and see what is told.
+//! `cargo run -p leasehold --example session -- watch [SERVICE]` in one terminal, `… join NAME DETAILS [SERVICE]` in others;
+//! the server is named by LEASEHOLD_ADDR. Kill one with -9, or the server, and see what is told.
 
 use std::time::Duration;
 

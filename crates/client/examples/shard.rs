@@ -1,7 +1,8 @@
 //! Twelve shards over as many workers as there are; each counts, and goes on where the last owner stopped.
 //!
-//! `cargo run --example shard -- NAME`; the server is named by LEASEHOLD_ADDR. Start several, end one with SIGTERM (its shards
-//! move at once) and one with SIGKILL (they move when the ttl of ten seconds is over): no count is lost, and none is taken back.
+//! `cargo run -p leasehold --example shard -- NAME`; the server is named by LEASEHOLD_ADDR. Start several, end one with SIGTERM
+//! (its shards move at once) and one with SIGKILL (they move when the ttl of ten seconds is over): no count is lost, and none is
+//! taken back.
 
 use std::time::Duration;
 

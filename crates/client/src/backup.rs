@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_wire::{from_status, v1};
-use tonic::Streaming;
+use tonic::{Status, Streaming};
 
 use crate::lease::To;
 use crate::route::Nature;
@@ -16,17 +16,8 @@ pub struct Copying(Streaming<v1::BackupPiece>);
 impl Copying {
     /// The next bytes; none at the end. A copy that broke off is not gone on with: begin a new one.
     pub async fn piece(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        match self.0.message().await {
-            Ok(piece) => Ok(piece.map(|piece| piece.bytes)),
-            Err(status) => {
-                let told = Error::from(from_status(&status));
-                Err(match told.is_indeterminate() {
-                    true => Error::unavailable(format!("the backup broke off ({})", status.message()))
-                        .then("Begin a new one."),
-                    false => told,
-                })
-            }
-        }
+        let piece = self.0.message().await.map_err(|status| broke_off("backup", &status))?;
+        Ok(piece.map(|piece| piece.bytes))
     }
 }
 
@@ -35,5 +26,15 @@ impl Client {
     pub async fn backup(&self) -> Result<Copying, Error> {
         let send = |mut to: To, ask| async move { to.backup(ask).await };
         self.call(Nature::Look, Duration::ZERO, v1::BackupRequest {}, send).await.map(Copying)
+    }
+}
+
+/// Why a file on its way ended before its end: a copy is not gone on with, so what is unknown does not matter.
+pub(crate) fn broke_off(what: &str, status: &Status) -> Error {
+    let told = Error::from(from_status(status));
+    if told.is_indeterminate() {
+        Error::unavailable(format!("the {what} broke off ({})", status.message())).then("Begin a new one.")
+    } else {
+        told
     }
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use leasehold_core::holder::RateError;
 use leasehold_core::token::Token;
 use leasehold_wire::headers::Key;
+use tokio::sync::watch;
 use tonic::transport::Channel;
 
 use crate::holder::Handle;
-use crate::stream::Link;
+use crate::stream::{Link, Resume};
 use crate::{Address, Endpoints, Error, Meter};
 
 /// How patient a client is.
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) link: Link,
     pub(crate) meter: OnceLock<Arc<dyn Meter>>,
+    pub(crate) session: watch::Sender<Option<Resume>>,
     holder: Mutex<Option<Arc<Handle>>>,
     state: Mutex<State>,
 }
@@ -92,7 +94,8 @@ impl Client {
 
     pub(crate) fn linked(endpoints: Endpoints, options: Options, link: Link) -> Self {
         let (meter, holder, state) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { endpoints, options, link, meter, holder, state }), key: None }
+        let session = watch::Sender::new(None);
+        Self { shared: Arc::new(Shared { endpoints, options, link, meter, session, holder, state }), key: None }
     }
 
     /// The same servers over connections of its own.
@@ -114,6 +117,12 @@ impl Client {
             Some(handle) => Ok(handle.clone()),
             None => Ok(holder.insert(Handle::start(self)?).clone()),
         }
+    }
+
+    /// The session by which this client and its clones wait and hold, as it changes; none before there is one. Whoever
+    /// outlives this process can end it with that ([`Client::stream`], then [`Client::close_session`]).
+    pub fn session(&self) -> watch::Receiver<Option<Resume>> {
+        self.shared.session.subscribe()
     }
 
     /// Who holds, for people to read.

@@ -28,7 +28,10 @@ impl Clock {
             Self::Boot => {
                 let read = clock_gettime(ClockId::Boottime);
                 let seconds = u64::try_from(read.tv_sec).unwrap_or(0);
-                Instant(seconds * 1_000_000_000 + u64::try_from(read.tv_nsec).unwrap_or(0))
+                let now = seconds * 1_000_000_000 + u64::try_from(read.tv_nsec).unwrap_or(0);
+                #[cfg(any(test, feature = "testing"))]
+                let now = now.saturating_add(crate::testing::slept());
+                Instant(now)
             }
             #[cfg(any(test, feature = "testing"))]
             Self::Hand(hand) => hand.now(),

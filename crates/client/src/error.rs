@@ -105,7 +105,7 @@ impl Error {
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         let told = v1::Problem::of(Code::Unavailable, message);
-        Self(Box::new(v1::Problem { next_step: "Start a server, or name another with --addr.".into(), ..told }))
+        Self(Box::new(v1::Problem { next_step: "Start a server, or name the address of another.".into(), ..told }))
     }
 
     /// Without a request id there is no retry protection, and the next step says so.

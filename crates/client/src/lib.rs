@@ -28,6 +28,7 @@ mod client;
 mod clock;
 mod error;
 mod failure;
+mod fences;
 mod guard;
 mod hold;
 mod holder;
@@ -37,6 +38,8 @@ mod look;
 mod meter;
 mod operate;
 pub mod recipes;
+#[cfg(feature = "report")]
+pub mod report;
 mod route;
 mod session;
 mod state;

@@ -1,5 +1,7 @@
 //! What a program may count about its leases; every hook is called from the holder's thread and must return at once.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::holder::Loss;
@@ -45,8 +47,15 @@ pub trait Meter: Send + Sync {
     fn disconnected(&self) {}
 }
 
-/// Counts nothing.
-#[derive(Debug)]
-pub(crate) struct Unmetered;
+/// A program's hooks, kept from taking the holder's thread, and every lease with it, down when they panic.
+pub(crate) struct Hooks(pub(crate) Option<Arc<dyn Meter>>);
 
-impl Meter for Unmetered {}
+impl Hooks {
+    pub(crate) fn tell(&self, told: impl FnOnce(&dyn Meter)) {
+        if let Some(meter) = &self.0
+            && catch_unwind(AssertUnwindSafe(|| told(&**meter))).is_err()
+        {
+            tracing::error!("a hook for metrics panicked; the leases go on");
+        }
+    }
+}

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use leasehold_core::name::Name;
 use leasehold_wire::json::{EntryBody, ProofBody, TrailBody};
-use leasehold_wire::{Code, from_status, v1};
+use leasehold_wire::{Code, v1};
 use tonic::Streaming;
 
+use crate::backup::broke_off;
 use crate::lease::To;
 use crate::look::checked;
 use crate::route::Nature;
@@ -86,17 +87,8 @@ pub struct Exporting(Streaming<v1::TrailLines>);
 impl Exporting {
     /// The next bytes; none at the end. An export that broke off is not gone on with: begin a new one.
     pub async fn piece(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        match self.0.message().await {
-            Ok(piece) => Ok(piece.map(|piece| piece.bytes)),
-            Err(status) => {
-                let told = Error::from(from_status(&status));
-                Err(match told.is_indeterminate() {
-                    true => Error::unavailable(format!("the export broke off ({})", status.message()))
-                        .then("Begin a new one."),
-                    false => told,
-                })
-            }
-        }
+        let piece = self.0.message().await.map_err(|status| broke_off("export", &status))?;
+        Ok(piece.map(|piece| piece.bytes))
     }
 }
 

@@ -8,10 +8,11 @@ pub use secret::Secret;
 
 use crate::charter::Charter;
 pub use crate::charter::Style;
+use crate::coverage::Report;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, Reason};
 use crate::payload::{cache, delivery};
-use crate::token::{Number, Token};
+use crate::token::{Cluster, Number, Token};
 
 /// One thing that happens to a grantor.
 #[derive(Clone, Debug)]
@@ -80,6 +81,8 @@ pub enum Command<'a> {
         session: SessionId,
         /// The leases the client knows, in rising order.
         leases: &'a [LeaseId],
+        /// The part of all leases that the list tells of; a long list comes in several.
+        part: Part,
     },
     /// End a session and all that it holds in one step (S1).
     CloseSession {
@@ -200,6 +203,22 @@ pub enum Command<'a> {
         /// Why.
         why: &'a str,
     },
+    /// What fences saw at their targets since they last said.
+    Report {
+        /// Whose tokens they check.
+        cluster: Cluster,
+        /// One entry for each place, and one for each zombie.
+        reports: &'a [Report<'a>],
+    },
+    /// A target is no more.
+    ForgetTarget {
+        /// The resource it was reported under.
+        resource: &'a str,
+        /// Its name.
+        target: &'a str,
+        /// Why.
+        why: &'a str,
+    },
     /// End a quarantine before its time, in writing (T5).
     WaiveQuarantine {
         /// Why.
@@ -240,6 +259,25 @@ pub struct OpenSession<'a> {
     pub secret: Secret,
     /// Whether it only carries waits: what it is granted then lives by its own ttl and token.
     pub waits_only: bool,
+}
+
+/// Which ids a list of leases tells of: all of them unless bounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// The first id.
+    pub from: Option<LeaseId>,
+    /// The first id after it.
+    pub until: Option<LeaseId>,
+}
+
+impl Part {
+    /// Every id.
+    pub const ALL: Self = Self { from: None, until: None };
+
+    /// Whether an id is one of them.
+    pub fn has(&self, lease: LeaseId) -> bool {
+        self.from.is_none_or(|from| from <= lease) && self.until.is_none_or(|until| lease < until)
+    }
 }
 
 /// What a client believes it holds, in two numbers.

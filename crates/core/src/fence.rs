@@ -13,7 +13,7 @@
 //! There is no trait for fences: their targets differ too much, and a common `check()` would invite check-then-act.
 
 use crate::mutants::{self, Mutant};
-use crate::token::Number;
+use crate::token::{Incarnation, Number};
 
 /// The highest token a fence has seen for what it guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +102,30 @@ pub fn admit_sequenced(mark: Mark, last: Option<u64>, presented: Number, sequenc
     }
 }
 
+/// Whether a fence knows the life of the cluster that issued a token, after the number has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// It is the one it follows, or the first it sees.
+    Known,
+    /// Another one, and the fence goes along: keep it beside the mark, and report it.
+    Changed {
+        /// The one it followed.
+        from: Incarnation,
+    },
+    /// Another one, and the fence is strict: change nothing until an operator adopts it.
+    NotAdopted,
+}
+
+/// May a token of this incarnation pass a fence that follows `kept`? After a restore numbers go on above all earlier ones,
+/// but two restored copies that are alive at once both count upwards: only a strict fence stays with one of them (T5).
+pub fn follow(kept: Option<Incarnation>, strict: bool, shown: Incarnation) -> Follow {
+    match kept {
+        Some(from) if from != shown && strict => Follow::NotAdopted,
+        Some(from) if from != shown => Follow::Changed { from },
+        Some(_) | None => Follow::Known,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,5 +206,16 @@ mod tests {
         let mark = Mark::Armed(n(7));
         assert_eq!(admit_sequenced(mark, Some(500), n(8), 0), Sequenced::Admitted { mark: n(8), last: 0 });
         assert_eq!(admit_sequenced(Mark::Fresh, Some(500), n(8), 0), Sequenced::Admitted { mark: n(8), last: 0 });
+    }
+
+    #[test]
+    fn another_incarnation_is_reported_and_a_strict_fence_refuses_it_until_it_is_adopted() {
+        let (old, new) = (Incarnation(1), Incarnation(2));
+        for strict in [false, true] {
+            assert_eq!(follow(None, strict, new), Follow::Known);
+            assert_eq!(follow(Some(new), strict, new), Follow::Known);
+        }
+        assert_eq!(follow(Some(old), false, new), Follow::Changed { from: old });
+        assert_eq!(follow(Some(old), true, new), Follow::NotAdopted);
     }
 }

@@ -36,6 +36,7 @@
 pub mod charter;
 pub mod codec;
 pub mod command;
+pub mod coverage;
 pub mod fence;
 pub mod grantor;
 pub mod holder;

@@ -84,6 +84,8 @@ pub const TICK_OFFERS: usize = 1 << 11;
 pub const EDGES_PER_STEP: usize = 1 << 14;
 /// Leases of an actor that are looked at to see whether anybody waits for it; one with more is always walked.
 pub const LEASES_GLANCED: usize = 64;
+/// Leases of a resource among which the holder of a refused token is looked for; beyond, only the ended ones are.
+pub const HOLDERS_SOUGHT: usize = 1 << 12;
 /// Members of a cycle that are told by name; the length is told in full.
 pub const CYCLE_TOLD: usize = 64;
 /// Deadlocks kept for the operator's list.
@@ -99,6 +101,10 @@ pub const CHARTER_TEXT_BYTES: usize = 1_024;
 pub const CHARTER_AUTHORITY: usize = 64;
 /// Targets of one charter.
 pub const CHARTER_TARGETS: usize = 64;
+/// Targets of all resources that reported, each slot on its own.
+pub const TARGETS: usize = 1 << 16;
+/// Entries of one batch of fences' reports: each may look for a holder among all remembered ends.
+pub const REPORTS: usize = 256;
 /// Longest name of a target, in bytes.
 pub const TARGET_NAME_BYTES: usize = 128;
 /// Keys of small state under one resource.

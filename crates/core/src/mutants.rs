@@ -61,6 +61,7 @@ mutants! {
     LowerAdmitted breaks "F1",
     ResourceNotCompared breaks "F4",
     AnythingPlausible breaks "F5",
+    ZombieNotTold breaks "F6",
     LostMarkIsFresh breaks "F7",
     QueueJumped breaks "W1",
     WakeLost breaks "W2",

@@ -8,6 +8,7 @@ pub use expired::Expired;
 
 use crate::codec::{Malformed, Reader, Write};
 use crate::command::Style;
+use crate::coverage;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, Reason};
 use crate::payload::{cache, delivery, state};
@@ -91,6 +92,8 @@ pub enum Record<'a> {
     Delivery(delivery::Fact),
     /// A cached key.
     Cache(cache::Fact),
+    /// A target and its fence.
+    Coverage(coverage::Fact),
 }
 
 /// A lease as it is put on record.

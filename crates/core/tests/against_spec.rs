@@ -32,7 +32,7 @@ fn runner() -> TestRunner {
 }
 
 /// What all runs together must have met at least once; otherwise they show less than they seem to.
-const SOMETIMES: [&str; 58] = [
+const SOMETIMES: [&str; 61] = [
     "CANCELLED",
     "DEADLOCK",
     "TIMEOUT",
@@ -64,11 +64,14 @@ const SOMETIMES: [&str; 58] = [
     "a shown token proved a rollback",
     "a snapshot",
     "a stall",
+    "a target forgotten",
+    "a target that reported",
     "a veto",
     "a wait by several actors of one session",
     "a wait for several resources",
     "a wait may pass",
     "a wait that was not heard yet",
+    "a zombie",
     "an inherited priority",
     "an opening from a snapshot",
     "an opening that never served",

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use leasehold_core::codec::Reader;
 use leasehold_core::command::{Acquire, Command, Held, Input, OpenSession, Request, RequestId, Style, Terms};
+use leasehold_core::coverage;
 use leasehold_core::grantor::{Opening, Output, Recovered, recover};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Access, Reason, Rung};
@@ -153,6 +154,7 @@ fn records() -> Vec<Record<'static>> {
     all.extend(delivery_facts(session).into_iter().map(Record::Delivery));
     all.extend(cache_facts(session).into_iter().map(Record::Cache));
     all.push(Record::Expired(Expired(vec![(7, number(1 << 60)), (8, number((1 << 60) + 1)), (2, number(12))])));
+    all.extend(coverage_facts().into_iter().map(Record::Coverage));
     all
 }
 
@@ -179,6 +181,24 @@ fn delivery_facts(session: SessionId) -> Vec<delivery::Fact> {
         Fact::Expired { item: 2, receipt: number(21) },
         Fact::Redriven { item: 2 },
         Fact::Dropped { item: 2 },
+    ]
+}
+
+fn coverage_facts() -> Vec<coverage::Fact> {
+    use coverage::{Fact, Mode};
+    let (resource, target) = ("jobs/settle", "ledger");
+    vec![
+        Fact::Reported { resource: resource.into(), slot: 2, target: target.into(), mode: Mode::Cooperative },
+        Fact::Zombie {
+            resource: resource.into(),
+            slot: 2,
+            target: target.into(),
+            presented: number(33),
+            mark: number(34),
+            times: 7,
+            holder: "worker-1".into(),
+        },
+        Fact::Forgotten { resource: resource.into(), target: target.into(), why: "moved".into() },
     ]
 }
 

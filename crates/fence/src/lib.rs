@@ -21,18 +21,45 @@
 
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod blocker;
+#[cfg(feature = "cell")]
+pub mod cell;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(any(feature = "etcd", feature = "nats", feature = "redis"))]
+mod fixed;
+#[cfg(feature = "http")]
+pub mod http;
+mod kept;
+pub mod logs;
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(any(feature = "dynamodb", feature = "objects"))]
+mod nonce;
+#[cfg(feature = "objects")]
+pub mod objects;
 mod observer;
 mod place;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod refusal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "cell", feature = "dynamodb", feature = "file", feature = "objects"))]
+mod state;
+#[cfg(any(feature = "file", feature = "objects"))]
+mod text;
 
 pub use error::Error;
+pub use kept::{Kept, Once};
 pub use leasehold_core::fence::{Mark, Verdict, admit};
 pub use observer::{Act, Counted, Counters, Event, Observer};
 pub use refusal::{Lost, Refusal};

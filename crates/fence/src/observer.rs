@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use leasehold_core::token::{Number, TokenError};
+use leasehold_core::token::{Incarnation, Number, TokenError};
 
+use crate::place::Passed;
 use crate::{Error, Refusal};
 
 /// What was asked of a fence.
@@ -30,6 +31,8 @@ pub struct Event<'a> {
     pub number: Option<Number>,
     /// The no, if it was one.
     pub refusal: Option<Refusal>,
+    /// The incarnation that was followed before, if the token admitted is of another one: the cluster was restored.
+    pub left: Option<Incarnation>,
 }
 
 /// Told every answer. It is called on the writer's way, inside its transaction: it must not wait (F9).
@@ -48,6 +51,8 @@ pub struct Counters {
     foreign: AtomicU64,
     implausible: AtomicU64,
     lost: AtomicU64,
+    not_adopted: AtomicU64,
+    restored: AtomicU64,
 }
 
 /// The counters as they stood at one time.
@@ -67,6 +72,10 @@ pub struct Counted {
     pub implausible: u64,
     /// Refused because the mark is lost.
     pub lost: u64,
+    /// Refused as of an incarnation that a strict fence does not follow.
+    pub not_adopted: u64,
+    /// Admitted, and of another incarnation than the one before.
+    pub restored: u64,
 }
 
 impl Counters {
@@ -81,6 +90,8 @@ impl Counters {
             foreign: read(&self.foreign),
             implausible: read(&self.implausible),
             lost: read(&self.lost),
+            not_adopted: read(&self.not_adopted),
+            restored: read(&self.restored),
         }
     }
 
@@ -93,6 +104,7 @@ impl Counters {
             (Some(Refusal::Implausible { .. } | Refusal::Token(TokenError::Implausible)), _) => &self.implausible,
             (Some(Refusal::Token(_)), _) => &self.invalid,
             (Some(Refusal::Lost(_)), _) => &self.lost,
+            (Some(Refusal::NotAdopted { .. }), _) => &self.not_adopted,
         }
     }
 }
@@ -106,15 +118,18 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Counts and tells an answer. What is no answer (the target failed, or is blocked) passes untold.
-    pub(crate) fn tell(&self, resource: &str, slot: u32, act: Act, answer: &Result<Number, Error>) {
-        let (number, refusal) = match answer {
-            Ok(number) => (Some(*number), None),
-            Err(Error::Refused(refusal)) => (refusal.presented(), Some(*refusal)),
+    pub(crate) fn told(&self, resource: &str, slot: u32, act: Act, answer: Result<&Passed, &Error>) {
+        let (number, refusal, left) = match answer {
+            Ok(passed) => (Some(passed.number), None, passed.left),
+            Err(Error::Refused(refusal)) => (refusal.presented(), Some(*refusal), None),
             Err(_) => return,
         };
         self.counters.counter(act, refusal).fetch_add(1, Ordering::Relaxed);
+        if left.is_some() {
+            self.counters.restored.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(observer) = &self.observer {
-            observer.told(&Event { resource, slot, act, number, refusal });
+            observer.told(&Event { resource, slot, act, number, refusal, left });
         }
     }
 }

@@ -6,7 +6,10 @@ use leasehold_core::name::Name;
 use leasehold_core::time::Wall;
 use leasehold_core::token::{Cluster, Guarded, Incarnation, Number, Token, plausible};
 
-use crate::{Error, Mark, Refusal, Verdict, admit};
+use leasehold_core::fence::{Follow, Sequenced, admit_sequenced, follow};
+
+use crate::kept::Once;
+use crate::{Error, Lost, Mark, Refusal, Verdict, admit};
 
 /// One guarded place of a target: whose tokens, for which resource and slot.
 #[derive(Clone, Debug)]
@@ -28,9 +31,14 @@ impl Place {
     /// Reads a token's text and checks all that needs no mark: whose it is, what it is for (T6, F4), and whether the clock
     /// believes it (F5).
     pub(crate) fn read(&self, text: &str) -> Result<Shown, Refusal> {
+        self.read_at(text, wall())
+    }
+
+    /// The same, believed by a clock that showed this.
+    pub(crate) fn read_at(&self, text: &str, wall: Wall) -> Result<Shown, Refusal> {
         let token = Token::parse(text)?;
         let number = token.for_target(&self.guarded)?;
-        if !plausible(number, wall()) {
+        if !plausible(number, wall) {
             return Err(Refusal::Implausible { presented: number });
         }
         Ok(Shown { number, incarnation: token.incarnation })
@@ -53,6 +61,47 @@ impl Shown {
             Verdict::Lost => Err(Refusal::Lost(lost).into()),
         }
     }
+}
+
+impl Shown {
+    /// The whole question, for a fence that knows incarnations and numbers its writes where asked: number first, then
+    /// whose, then whether it is a late duplicate. Under the same lock as the write.
+    pub(crate) fn pass(self, standing: &Standing, sequence: Option<u64>) -> Result<(Passed, Once), Error> {
+        let number = self.against(standing.mark, standing.lost)?;
+        let left = match follow(standing.incarnation, standing.strict, self.incarnation) {
+            Follow::Known => None,
+            Follow::Changed { from } => Some(from),
+            Follow::NotAdopted => {
+                return Err(Refusal::NotAdopted { presented: self.number, incarnation: self.incarnation }.into());
+            }
+        };
+        let once = match sequence.map(|sequence| admit_sequenced(standing.mark, standing.last, self.number, sequence)) {
+            Some(Sequenced::AlreadyApplied { last }) => Once::AlreadyApplied { last },
+            _ => Once::Applied,
+        };
+        Ok((Passed { number, left }, once))
+    }
+}
+
+/// What a target keeps of one place, as the rule needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    pub(crate) mark: Mark,
+    /// How the mark is lost, if it is.
+    pub(crate) lost: Lost,
+    /// Whose token set the mark, or whom an operator adopted.
+    pub(crate) incarnation: Option<Incarnation>,
+    pub(crate) strict: bool,
+    /// The last sequence applied under the mark.
+    pub(crate) last: Option<u64>,
+}
+
+/// A token that was let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub(crate) number: Number,
+    /// The incarnation that was followed before, if this token is of another one.
+    pub(crate) left: Option<Incarnation>,
 }
 
 /// The target's clock. One that is before 1970 believes no number, which refuses rather than guesses.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leasehold_core::token::{Number, TokenError};
+use leasehold_core::token::{Incarnation, Number, TokenError};
 
 /// A fence's no. Nothing was changed, neither the target nor the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,13 @@ pub enum Refusal {
     Lost(Lost),
     /// What the fence keeps belongs to another cluster.
     ForeignMark,
+    /// A strict fence follows another life of the cluster (T5).
+    NotAdopted {
+        /// What was shown.
+        presented: Number,
+        /// Of which incarnation.
+        incarnation: Incarnation,
+    },
 }
 
 /// How a mark was lost.
@@ -49,6 +56,7 @@ impl Refusal {
             Self::Stale { .. } => "STALE_TOKEN",
             Self::Lost(_) => "STORAGE_FAILED",
             Self::ForeignMark => "WRONG_CLUSTER",
+            Self::NotAdopted { .. } => "NOT_ADOPTED",
         }
     }
 
@@ -63,13 +71,16 @@ impl Refusal {
             Self::Lost(Lost::Moved) => "moved",
             Self::Lost(Lost::Declared) => "lost",
             Self::ForeignMark => "cluster",
+            Self::NotAdopted { .. } => "incarnation",
         }
     }
 
     /// The number that was shown, where one could be read.
     pub const fn presented(&self) -> Option<Number> {
         match *self {
-            Self::Implausible { presented } | Self::Stale { presented, .. } => Some(presented),
+            Self::Implausible { presented } | Self::Stale { presented, .. } | Self::NotAdopted { presented, .. } => {
+                Some(presented)
+            }
             Self::Token(_) | Self::Lost(_) | Self::ForeignMark => None,
         }
     }
@@ -100,6 +111,13 @@ impl fmt::Display for Refusal {
             }),
             Self::ForeignMark => {
                 f.write_str("the mark kept here belongs to another cluster; use the target of this cluster")
+            }
+            Self::NotAdopted { presented, incarnation } => {
+                write!(
+                    f,
+                    "token {presented} is of incarnation {incarnation}, which this strict fence does not follow; adopt it, \
+                     if the restore was meant"
+                )
             }
         }
     }

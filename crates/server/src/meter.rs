@@ -48,6 +48,9 @@ pub struct Meter {
     position: Gauge<u64, AtomicU64>,
     connections: Gauge<i64, AtomicI64>,
     events_missed: Counter,
+    zombies: Counter,
+    fence_checks: Gauge<u64, AtomicU64>,
+    fence_targets: Gauge,
     clocks: ClockMeter,
     refused: RefusedMeter,
     keep: KeepMeter,
@@ -66,6 +69,8 @@ pub struct Looked {
     pub status: Status,
     /// How long ago the lease that is furthest behind showed progress.
     pub progress_ms: Option<u64>,
+    /// Writes of zombies refused, ever; tokens checked since the start; targets that reported.
+    pub fences: (u64, u64, usize),
 }
 
 impl Looked {
@@ -74,7 +79,9 @@ impl Looked {
 
     /// Looks.
     pub fn at(grantor: &Grantor) -> Self {
-        Self { status: grantor.status(), progress_ms: grantor.oldest_progress(Self::MOST) }
+        let coverage = grantor.coverage();
+        let fences = (coverage.zombies(), grantor.checks(), coverage.places());
+        Self { status: grantor.status(), progress_ms: grantor.oldest_progress(Self::MOST), fences }
     }
 }
 
@@ -112,6 +119,9 @@ impl Default for Meter {
             position: Gauge::default(),
             connections: Gauge::default(),
             events_missed: Counter::default(),
+            zombies: Counter::default(),
+            fence_checks: Gauge::default(),
+            fence_targets: Gauge::default(),
             clocks: ClockMeter::new(&mut registry),
             refused: RefusedMeter::new(&mut registry),
             keep: KeepMeter::new(&mut registry),
@@ -148,6 +158,10 @@ impl Meter {
         registry.register("position", "The last journal position that was told", self.position.clone());
         registry.register("connections", "Connections open", self.connections.clone());
         registry.register("events_missed", "Events that watchers read too slowly for", self.events_missed.clone());
+        registry.register("zombies", "Writes of zombies that targets refused and reported", self.zombies.clone());
+        let about = "Tokens that fences checked, as reported since the server was started";
+        registry.register("fence_checks", about, self.fence_checks.clone());
+        registry.register("fence_targets", "Targets that ever reported, slot by slot", self.fence_targets.clone());
     }
 }
 
@@ -226,6 +240,10 @@ impl Meter {
         self.stalled.inner().store((status.stalled_ms as f64 / 1_000.0).to_bits(), Ordering::Relaxed);
         self.progress_age.set(looked.progress_ms.unwrap_or(0) as f64 / 1_000.0);
         self.quarantine.set(status.quarantine.map_or(0, |(ms, _)| ms) as f64 / 1_000.0);
+        let (zombies, checks, targets) = looked.fences;
+        self.zombies.inner().store(zombies, Ordering::Relaxed);
+        self.fence_checks.set(checks);
+        gauge(&self.fence_targets, targets);
         self.token.set(status.counter);
         self.clocks.refresh();
         for reason in Reason::ALL {

@@ -91,10 +91,10 @@ impl fmt::Display for Failed {
             Self::NotOpened(why) => why.fmt(f),
             Self::Keep(why) => why.fmt(f),
             Self::Fenced => f.write_str("another server has taken the journal; this one stops"),
-            Self::Listen { at, why } => write!(f, "cannot listen on {at}: {why}; choose another with --listen"),
+            Self::Listen { at, why } => write!(f, "cannot listen on {at}: {why}; choose another address"),
             Self::Insecure { at } => write!(
                 f,
-                "{at} is reachable from other machines, and there is no TLS; listen on 127.0.0.1, or spell out --insecure-listen"
+                "{at} is reachable from other machines, and there is no TLS; listen on 127.0.0.1, or allow it in so many words"
             ),
         }
     }

@@ -84,6 +84,7 @@ impl Watchers {
                     Some(ended) => (ended.resource, ended.holder),
                     None => continue,
                 },
+                Event::Zombie(zombie) => (zombie.resource.clone(), zombie.holder.clone()),
                 _ => (String::new(), String::new()),
             };
             let seen = Seen { resource, holder, event: notice.event.clone(), position };

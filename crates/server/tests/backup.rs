@@ -91,7 +91,7 @@ fn a_clock_behind_the_backup_needs_a_floor_and_a_floor_must_be_above_what_is_kno
     let (bytes, _) = backed_up(60_000);
     let backup = backup::read(&bytes).expect("it is whole");
     let try_it = |floor: Option<u64>| {
-        let asked = Restore { floor: floor.and_then(Number::new) };
+        let asked = Restore { floor: floor.and_then(Number::new), ..Restore::default() };
         restore_onto(&Power::new(), &small(), &backup, &asked, at(50_000))
     };
     let behind = NotOpened::ClockBehind { backup: Wall(WALL + 60_000) };

@@ -1,6 +1,7 @@
 //! Requests: the message as the core's command, with its names borrowed, and back.
 
-use leasehold_core::command::{AcquireAll, Command, Known, Request, RequestId};
+use leasehold_core::command::{AcquireAll, Command, Known, Part, Request, RequestId};
+use leasehold_core::coverage::Report;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::Access;
 use leasehold_core::refusal::Refusal;
@@ -9,6 +10,7 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 
 use crate::charter::{charter, read_charter};
+use crate::coverage::{read_reports, reports};
 use crate::lease::{acquire, acquire_all, hand_off, held, renew, revoke, some_session, wanted};
 use crate::payload::{cache, delivery, put};
 use crate::v1::request::Ask;
@@ -49,7 +51,8 @@ pub struct Asked<'a>(Kept<'a>);
 enum Kept<'a> {
     One(Command<'a>),
     Several(Vec<(&'a str, Access)>, AcquireAll<'a>),
-    Known(SessionId, Vec<LeaseId>),
+    Known(SessionId, Vec<LeaseId>, Part),
+    Reports(Cluster, Vec<Report<'a>>),
 }
 
 impl<'a> Asked<'a> {
@@ -74,7 +77,8 @@ impl<'a> Asked<'a> {
             },
             Ask::Reconcile(ask) => {
                 let leases = ask.leases.iter().map(|bits| lease_id(*bits)).collect();
-                return Ok(Self(Kept::Known(some_session(ask.session, caller)?, leases)));
+                let part = Part { from: ask.from.map(lease_id), until: ask.until.map(lease_id) };
+                return Ok(Self(Kept::Known(some_session(ask.session, caller)?, leases, part)));
             }
             Ask::CloseSession(ask) => Command::CloseSession { session: some_session(ask.session, caller)? },
             Ask::Put(ask) => put(ask, caller)?,
@@ -93,6 +97,13 @@ impl<'a> Asked<'a> {
             },
             Ask::RemoveCharter(ask) => Command::RemoveCharter { prefix: &ask.prefix, why: &ask.why },
             Ask::WaiveQuarantine(ask) => Command::WaiveQuarantine { why: &ask.why },
+            Ask::Report(ask) => {
+                let (cluster, reports) = read_reports(ask)?;
+                return Ok(Self(Kept::Reports(cluster, reports)));
+            }
+            Ask::ForgetTarget(ask) => {
+                Command::ForgetTarget { resource: &ask.resource, target: &ask.target, why: &ask.why }
+            }
             Ask::ShowToken(_) => Command::Show,
         };
         Ok(Self(Kept::One(command)))
@@ -103,7 +114,8 @@ impl<'a> Asked<'a> {
         match &self.0 {
             Kept::One(command) => command.clone(),
             Kept::Several(wanted, acquire) => Command::AcquireAll(AcquireAll { wanted, ..*acquire }),
-            Kept::Known(session, leases) => Command::Reconcile { session: *session, leases },
+            Kept::Known(session, leases, part) => Command::Reconcile { session: *session, leases, part: *part },
+            Kept::Reports(cluster, reports) => Command::Report { cluster: *cluster, reports },
         }
     }
 }
@@ -126,9 +138,10 @@ pub fn digest(ask: &Ask) -> u64 {
 }
 
 /// Whether a retry must be told the same. The others change nothing on which a retry could act twice; a renewal does where
-/// it raises the token, which the grantor knows.
+/// it raises the token, which the grantor knows. A report that comes twice counts twice, because remembering it would cost a
+/// commit for every check.
 const fn is_remembered(ask: &Ask) -> bool {
-    !matches!(ask, Ask::RenewSession(_) | Ask::Confirm(_) | Ask::ShowToken(_))
+    !matches!(ask, Ask::RenewSession(_) | Ask::Confirm(_) | Ask::ShowToken(_) | Ask::Report(_))
 }
 
 /// The token text inside a request.
@@ -158,9 +171,11 @@ pub fn ask(command: &Command<'_>) -> Option<Ask> {
             known: known.map(|known| v1::Known { count: known.count, digest: known.digest }),
             session: Some(session_bits(*session)),
         }),
-        Command::Reconcile { session, leases } => Ask::Reconcile(v1::Reconcile {
+        Command::Reconcile { session, leases, part } => Ask::Reconcile(v1::Reconcile {
             leases: leases.iter().map(|lease| lease_bits(*lease)).collect(),
             session: Some(session_bits(*session)),
+            from: part.from.map(lease_bits),
+            until: part.until.map(lease_bits),
         }),
         Command::CloseSession { session } => {
             Ask::CloseSession(v1::CloseSession { session: Some(session_bits(*session)) })
@@ -208,6 +223,12 @@ pub fn ask(command: &Command<'_>) -> Option<Ask> {
             Ask::RemoveCharter(v1::RemoveCharter { prefix: (*prefix).into(), why: (*why).into() })
         }
         Command::WaiveQuarantine { why } => Ask::WaiveQuarantine(v1::WaiveQuarantine { why: (*why).into() }),
+        Command::Report { cluster, reports: seen } => Ask::Report(reports(*cluster, seen)),
+        Command::ForgetTarget { resource, target, why } => Ask::ForgetTarget(v1::ForgetTarget {
+            resource: (*resource).into(),
+            target: (*target).into(),
+            why: (*why).into(),
+        }),
         Command::Show => Ask::ShowToken(v1::ShowToken::default()),
         _ => return None,
     })

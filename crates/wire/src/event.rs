@@ -1,6 +1,7 @@
 //! What happened, told to a session or to those who watch.
 
 use leasehold_core::command::Event;
+use leasehold_core::coverage::Zombie;
 use leasehold_core::lease::Reason;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Millis;
@@ -29,6 +30,17 @@ pub fn event(from: &Event, position: u64, resource: &str, holder: &str) -> v1::E
         Event::Clear { key, intent } => Told::Clear(v1::CacheEvent { key: key.clone(), number: intent.get() }),
         Event::Deadlock(found) => Told::Deadlock(cycle(found)),
         Event::RolledBack { shown } => Told::RolledBack(shown.get()),
+        Event::Zombie(zombie) => {
+            let told = Told::Zombie(v1::ZombieEvent {
+                target: zombie.target.clone(),
+                slot: zombie.slot,
+                presented: zombie.presented.get(),
+                mark: zombie.mark.get(),
+                times: zombie.times,
+            });
+            let (resource, holder) = (zombie.resource.clone(), zombie.holder.clone());
+            return v1::Event { position, resource, holder, event: Some(told) };
+        }
         _ => return v1::Event { position, resource: resource.into(), holder: holder.into(), event: None },
     };
     v1::Event { position, resource: resource.into(), holder: holder.into(), event: Some(told) }
@@ -49,5 +61,14 @@ pub fn read_event(from: &v1::Event) -> Result<Event, Refusal> {
         Told::Clear(told) => Event::Clear { key: told.key.clone(), intent: number(told.number)? },
         Told::Deadlock(found) => Event::Deadlock(Box::new(read_cycle(found))),
         Told::RolledBack(shown) => Event::RolledBack { shown: number(*shown)? },
+        Told::Zombie(told) => Event::Zombie(Box::new(Zombie {
+            resource: from.resource.clone(),
+            slot: told.slot,
+            target: told.target.clone(),
+            holder: from.holder.clone(),
+            presented: number(told.presented)?,
+            mark: number(told.mark)?,
+            times: told.times,
+        })),
     })
 }

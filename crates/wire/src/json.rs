@@ -6,6 +6,7 @@
 mod ask;
 mod charter;
 mod event;
+mod fence;
 mod problem;
 mod told;
 mod trail;
@@ -20,6 +21,7 @@ pub use charter::{
     StartsFromBody, TargetBody,
 };
 pub use event::EventBody;
+pub use fence::{CoveredBody, FencesBody, LastZombieBody, PlaceBody, RefusedBody, ReportBody, ReportsBody};
 pub use problem::{PROBLEM_TYPE, ProblemBody};
 pub use told::{CurrentBody, DoneBody, GrantBody, SessionBody, SessionStateBody};
 pub use trail::{EntryBody, ProofBody, TrailBody};

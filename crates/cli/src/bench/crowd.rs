@@ -63,7 +63,7 @@ impl Bench<'_> {
             (self.client, self.endpoints) = (Client::connect(endpoints.clone()), endpoints);
             let held = self.client.status().await?.held;
             if held != count {
-                return Err(super::own::failed(&format!("{held} of {count} leases are there after a kill")));
+                return Err(super::failed(&format!("{held} of {count} leases are there after a kill")));
             }
             self.rows.push(Row::named(format!("killed, serving {count} again")).with(
                 "after",
@@ -120,7 +120,7 @@ impl Bench<'_> {
             }
             time *= 2;
         }
-        Err(super::own::failed("the first leases end before the last are taken; take fewer --leases"))
+        Err(super::failed("the first leases end before the last are taken; take fewer --leases"))
     }
 
     /// Renews until all the others have ended. Tells how long after their common deadline that was.
@@ -139,7 +139,7 @@ impl Bench<'_> {
                 return Ok((stretch, end.elapsed()));
             }
             if end.elapsed() > Duration::from_secs(60) {
-                return Err(super::own::failed("leases of the storm are still there after a minute"));
+                return Err(super::failed("leases of the storm are still there after a minute"));
             }
         }
     }

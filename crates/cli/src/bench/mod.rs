@@ -2,8 +2,7 @@
 
 mod crowd;
 mod line;
-pub mod own;
-mod report;
+pub mod report;
 mod wrapped;
 
 use std::io::IsTerminal;
@@ -17,9 +16,9 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::connection::Everywhere;
+use crate::own::Own;
 use crate::told::{Failure, Outcome};
 use line::{Ends, Line, Stretch};
-use own::Own;
 use report::{Row, table};
 
 /// Measure a server: one of its own on a fresh directory, or the one at --addr
@@ -77,13 +76,13 @@ pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| own::failed(&format!("cannot start: {error}")))?;
+        .map_err(|error| failed(&format!("cannot start: {error}")))?;
     let rows = runtime.block_on(async {
         let interrupted = interrupted()?;
         // Whichever way it ends, its server and its directory end with it.
         tokio::select! {
             rows = measured(args, ask.addr()) => rows,
-            () = interrupted => Err(own::failed("interrupted; nothing is left of its server and its directory")),
+            () = interrupted => Err(failed("interrupted; nothing is left of its server and its directory")),
         }
     })?;
     let body = json!({ "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
@@ -96,9 +95,13 @@ async fn measured(args: &Args, addr: Option<&str>) -> Result<Vec<Row>, Failure> 
     Ok(bench.rows)
 }
 
+fn failed(why: &str) -> Failure {
+    Failure::Other(format!("bench: {why}"))
+}
+
 /// Ends when somebody asks this process to. It listens from the call on.
 fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
-    let listen = |kind| signal(kind).map_err(|error| own::failed(&format!("cannot listen to signals: {error}")));
+    let listen = |kind| signal(kind).map_err(|error| failed(&format!("cannot listen to signals: {error}")));
     let (mut interrupt, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     Ok(async move {
         tokio::select! {
@@ -123,7 +126,7 @@ impl<'a> Bench<'a> {
         let (own, endpoints) = match addr {
             Some(addr) => (None, Endpoints::parse(addr)?),
             None => {
-                let mut own = Own::start(&args.beside)?;
+                let mut own = Own::start("bench", &args.beside)?;
                 let (endpoints, _) = own.answers().await?;
                 (Some(own), endpoints)
             }
@@ -170,7 +173,7 @@ impl<'a> Bench<'a> {
     fn fsync(&mut self) -> Result<(), Failure> {
         use std::os::unix::fs::FileExt;
         self.shown.set_message("syncing the disk");
-        let wrong = |error: std::io::Error| own::failed(&format!("{}: {error}", self.args.beside.display()));
+        let wrong = |error: std::io::Error| failed(&format!("{}: {error}", self.args.beside.display()));
         let path = self.args.beside.join(format!("leasehold-bench-{}.sync", std::process::id()));
         let file = std::fs::File::create_new(&path).map_err(wrong)?;
         let mut stretch = Stretch::new();

@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 
 use super::Bench;
+use super::failed;
 use super::line::Stretch;
-use super::own::failed;
 use super::report::Row;
 use crate::told::Failure;
 

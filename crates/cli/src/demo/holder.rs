@@ -1,14 +1,14 @@
-//! A holder of the demonstration, in a process of its own. It renews, believes in its own clock, and never looks again
-//! between the moment its write is ready and the write: that is where a pause lands.
+//! A holder of the demonstration, in a process of its own. Its guard renews and knows by its own clock until when it holds;
+//! between the moment its write is ready and the write it never looks again: that is where a pause lands.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use leasehold::{Client, Endpoints, Granted, Held};
-use leasehold_core::command::{Acquire, Terms};
+use leasehold::{Client, Endpoints, Error, Guard, Hold, Options, State, Stopped};
 use leasehold_core::limits::WAIT_MAX;
+use leasehold_core::token::Token;
 use leasehold_fence::sqlite::Fence;
 use leasehold_fence::{Error as Refused, Refusal};
 use rusqlite::Connection;
@@ -37,11 +37,17 @@ fn play(words: &[String]) -> Result<(), Failure> {
     let (Ok(ttl), Ok(amount)) = (ttl.parse(), amount.parse()) else { return Err(super::failed("not a number")) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| super::failed(&format!("cannot start: {error}")))?;
-    let client = Client::connect(Endpoints::parse(addr)?);
-    let granted = runtime.block_on(granted(&client, name, ttl))?;
-    say(&Said::Granted { number: granted.token().number.to_string() });
-    let mut holder = Holder { runtime, client, granted, ttl, name: name.clone(), amount, targets: Vec::new() };
-    holder.renews();
+    // A lease ends with its session.
+    let session = Options::default().session.max(Duration::from_millis(ttl));
+    let options = Options { holder: Some(name.clone()), session, ..Options::default() };
+    let client = Client::with(Endpoints::parse(addr)?, options);
+    let guard = runtime.block_on(granted(&client, Duration::from_millis(ttl)))?;
+    say(&Said::Granted { number: guard.token_number().to_string() });
+    let token = guard.token().parse().map_err(|_| super::failed("a token that cannot be read"))?;
+    let (hold, targets) = (guard.hold().clone(), Vec::new());
+    let mut holder =
+        Holder { runtime, guard: Some(guard), hold, token, prepared: 0, name: name.clone(), amount, targets };
+    holder.watches();
     holder.comes_in(&PathBuf::from(directory), fenced == "fenced")?;
     for line in stdin().lock().lines().map_while(Result::ok) {
         let Some(order) = Order::from_word(&line) else { return Err(super::failed("an order that nobody knows")) };
@@ -52,9 +58,12 @@ fn play(words: &[String]) -> Result<(), Failure> {
 
 struct Holder {
     runtime: Runtime,
-    client: Client,
-    granted: Granted,
-    ttl: u64,
+    /// Until it is given back.
+    guard: Option<Guard>,
+    hold: Hold,
+    token: Token,
+    /// How often it got ready.
+    prepared: u64,
     name: String,
     amount: i64,
     /// What it writes to, and what it read there.
@@ -81,23 +90,22 @@ impl Holder {
     fn does(&mut self, order: Order) -> Result<(), Failure> {
         match order {
             Order::Prepare => {
-                let asked = Instant::now();
-                match self.runtime.block_on(renewed(&self.client, &self.granted)) {
-                    // Counted from before it asked, as a holder must.
-                    Ok(_) => say(&Said::Prepared { left_ms: self.ttl.saturating_sub(super::millis(asked.elapsed())) }),
+                self.prepared += 1;
+                match self.runtime.block_on(renewed(&self.hold, self.prepared)) {
+                    Ok(()) => say(&Said::Prepared { left_ms: super::millis(self.hold.left()) }),
                     Err(error) => say(&Said::Lost { code: error.word().to_owned() }),
                 }
             }
             Order::Write => self.writes()?,
-            Order::Confirm => match self.runtime.block_on(renewed(&self.client, &self.granted)) {
-                Ok(number) => say(&Said::Kept { number }),
+            Order::Confirm => match self.runtime.block_on(confirmed(&self.hold)) {
+                Ok(()) => say(&Said::Kept { number: self.hold.token_number().to_string() }),
                 Err(error) => say(&Said::Lost { code: error.word().to_owned() }),
             },
             Order::Release => {
-                let held = Held::of(RESOURCE, self.granted.token());
-                match self.runtime.block_on(self.client.release(&held)) {
+                let guard = self.guard.take().ok_or_else(|| super::failed("it was given back before"))?;
+                match self.runtime.block_on(guard.release()) {
                     Ok(()) => say(&Said::Released),
-                    Err(error) => say(&Said::Lost { code: error.word().to_owned() }),
+                    Err(failure) => say(&Said::Lost { code: failure.into_error().word().to_owned() }),
                 }
             }
         }
@@ -122,36 +130,29 @@ impl Holder {
         Ok(())
     }
 
-    /// Renews in the background, three times in a ttl, until it is told that the lease is over.
-    fn renews(&self) {
-        let (client, granted, every) = (self.client.clone(), self.granted.clone(), Duration::from_millis(self.ttl / 3));
+    /// Says when the grantor says that the lease is over.
+    fn watches(&self) {
+        let hold = self.hold.clone();
         self.runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(every).await;
-                let held = Held::of(RESOURCE, granted.token());
-                match client.renew(&held, None, None).await {
-                    Err(error) if is_over(&error) => return say(&Said::Lost { code: error.word().to_owned() }),
-                    // Whether it was renewed or nobody answered: it is tried again in time.
-                    Ok(_) | Err(_) => {}
-                }
-            }
+            let over = Error::from(Stopped::Lost(hold.lost().await));
+            say(&Said::Lost { code: over.word().to_owned() });
         });
     }
 
     fn fence(&self) -> Fence {
-        Fence::new(self.granted.token().cluster, ledger::name(), 0)
+        Fence::new(self.token.cluster, ledger::name(), 0)
     }
 
     fn token(&self) -> String {
-        self.granted.token().to_string()
+        self.token.to_string()
     }
 }
 
 /// Waits for the lease, over servers that do not answer for a while.
-async fn granted(client: &Client, name: &str, ttl: u64) -> Result<Granted, Failure> {
+async fn granted(client: &Client, ttl: Duration) -> Result<Guard, Failure> {
     loop {
-        let terms = Terms { wait_ms: WAIT_MAX, ..Terms::DEFAULT };
-        match client.acquire(&Acquire { terms, ..Acquire::exclusive(RESOURCE, name, ttl) }).await {
+        let lock = client.lock(RESOURCE).ttl(ttl).wait(Duration::from_millis(WAIT_MAX));
+        match lock.acquire().await.map_err(leasehold::Failure::into_error) {
             Err(error) if ["UNAVAILABLE", "INDETERMINATE", "TIMEOUT"].contains(&error.word()) => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -160,18 +161,35 @@ async fn granted(client: &Client, name: &str, ttl: u64) -> Result<Granted, Failu
     }
 }
 
-/// Renews until somebody decided.
-async fn renewed(client: &Client, granted: &Granted) -> Result<String, leasehold::Error> {
+/// Tells how far it is, which renews at once, and waits until that was heard.
+async fn renewed(hold: &Hold, at: u64) -> Result<(), Error> {
+    let before = hold.deadline().earliest;
+    hold.progress(at);
+    let mut watching = hold.watch();
     loop {
-        match client.renew(&Held::of(RESOURCE, granted.token()), None, None).await {
-            Ok(renewed) => return Ok(renewed.token().number.to_string()),
-            Err(error) if is_over(&error) => return Err(error),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        match watching.next().await {
+            Some(sight) if sight.state == State::Held && sight.deadline.earliest > before => return Ok(()),
+            Some(sight) => {
+                if let State::Lost(loss) = sight.state {
+                    return Err(Stopped::Lost(loss).into());
+                }
+            }
+            None => return Err(Stopped::Suspended.into()),
         }
     }
 }
 
-fn is_over(error: &leasehold::Error) -> bool {
+/// Asks until somebody decided.
+async fn confirmed(hold: &Hold) -> Result<(), Error> {
+    loop {
+        match hold.confirm().await {
+            Err(error) if !is_over(&error) => tokio::time::sleep(Duration::from_millis(50)).await,
+            told => return told,
+        }
+    }
+}
+
+fn is_over(error: &Error) -> bool {
     ["LEASE_LOST", "NOT_CURRENT"].contains(&error.word())
 }
 

@@ -1,10 +1,8 @@
 //! Who plays: a server, holders, and the directory of it all, as long as the demonstration lasts.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Stdio};
 use std::time::Duration;
 
 use leasehold::Client;
@@ -14,7 +12,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::talk::{Order, Said, Target};
 use super::timeline::Timeline;
 use super::{Plan, failed, ledger};
-use crate::bench::own::Own;
+use crate::own::Own;
+use crate::run::dies_with_us;
 use crate::told::Failure;
 
 /// How long anybody may take beyond what was planned, however busy the machine is.
@@ -22,36 +21,34 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The place, and the server in it.
 pub struct Stage {
-    /// Before its directory, so that it ends first.
     pub server: Own,
     address: String,
-    directory: Directory,
 }
 
 impl Stage {
     pub async fn set(plan: Plan, timeline: &mut Timeline) -> Result<Self, Failure> {
-        let directory = Directory::new()?;
-        let mut server = Own::start(&directory.0)?;
+        let mut server = Own::start("demo", &std::env::temp_dir())?;
         let (endpoints, _) = server.answers().await?;
         let status = Client::connect(endpoints.clone()).status().await?;
         let cluster = status.cluster.parse().map_err(|_| failed("its server names no cluster"))?;
         let address = endpoints.all()[0].as_str().to_owned();
         timeline.tell("grantor", &format!("serves on {address}, with a journal in a file"));
         if plan.fenced {
-            ledger::create(&directory.0, Target::Fenced, cluster)?;
+            ledger::create(server.place(), Target::Fenced, cluster)?;
         }
-        ledger::create(&directory.0, Target::Unfenced, cluster)?;
-        Ok(Self { server, address, directory })
+        ledger::create(server.place(), Target::Unfenced, cluster)?;
+        Ok(Self { server, address })
     }
 
     pub fn directory(&self) -> &Path {
-        &self.directory.0
+        self.server.place()
     }
 
     /// Starts a holder that will pay this amount.
     pub fn holder(&self, name: &'static str, amount: i64, plan: Plan) -> Result<Holder, Failure> {
         let cannot = |error: std::io::Error| failed(&format!("cannot start a holder: {error}"));
-        let mut child = Command::new(std::env::current_exe().map_err(cannot)?)
+        let mut child = dies_with_us(self.directory())
+            .map_err(cannot)?
             .args([super::holder::WORD, &self.address, name])
             .args([super::millis(plan.ttl).to_string(), amount.to_string()])
             .arg(self.directory())
@@ -133,25 +130,4 @@ pub fn go_on(id: u32) -> Result<(), Failure> {
 
 fn pid(id: u32) -> Result<Pid, Failure> {
     i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| failed("a process without a number"))
-}
-
-/// A directory that ends with the demonstration.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new() -> Result<Self, Failure> {
-        let path = std::env::temp_dir().join(format!("leasehold-demo-{}", std::process::id()));
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| failed(&format!("{}: {error}", path.display())))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // What cannot be removed is left where the system cleans up.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -7,12 +7,12 @@ use leasehold::{Code, Error, Guard, NextStep, Stopped};
 use leasehold_core::limits::WAIT_MAX;
 
 use super::hold::Over;
+use super::mind::Minder;
 use super::shape::Shape;
-use super::starter::{NOT_FOUND, NOT_RUN};
-use super::talk::Ended;
+use super::voice::Voice;
 use super::wrap::{self, Wrapper};
 use crate::connection::Everywhere;
-use crate::told::{Answer, Failure, Outcome, complain};
+use crate::told::{Answer, Failure, Outcome};
 
 /// How long to pause for those who do not say.
 const PAUSE: Lasting = Lasting::from_millis(1_000);
@@ -38,35 +38,40 @@ pub struct Args {
 pub fn elect(args: &Args, ask: &Everywhere) -> Outcome {
     wrap::block_on(async {
         let mut wrapper = Wrapper::new(&args.name, &args.shape, ask)?;
-        let outcome = campaign(args, &mut wrapper).await;
-        wrapper.close(outcome).await
+        let mut minder = wrapper.minder().await?;
+        let outcome = campaign(args, &mut wrapper, &mut minder).await;
+        wrapper.close(minder, outcome).await
     })
 }
 
-async fn campaign(args: &Args, wrapper: &mut Wrapper<'_>) -> Outcome {
+async fn campaign(args: &Args, wrapper: &mut Wrapper<'_>, minder: &mut Minder) -> Outcome {
     let Args { name, shape, .. } = args;
     let pause = Duration::from_millis(args.pause.millis());
     loop {
-        let minder = wrapper.minder().await?;
         let lock = shape.lock(&wrapper.client, name, Duration::from_millis(WAIT_MAX));
-        let won = wrapper.until_asked_to_end(stand(|| lock.acquire(), pause)).await;
+        let voice = wrapper.voice.clone();
+        let won = wrapper.asks(minder, stand(|| lock.acquire(), pause, &voice)).await;
         let Ok(won) = won else {
             return Ok(Answer::ended(0));
         };
-        let guard: Guard = won?;
-        complain(&format!("leasehold: {name}: leads under token number {}", guard.token_number().get()));
-        let after = match wrapper.hold(guard, minder, true).await? {
+        let after = match wrapper.hold(won?, minder, true).await {
             Over::Resigned(_) => return Ok(Answer::ended(0)),
-            Over::Failed(why) => return Err(Failure::Other(why)),
-            Over::Ended(Ended::Code(code @ (NOT_RUN | NOT_FOUND))) => return Ok(Answer::ended(code)),
-            Over::Ended(ended) => format!("the command ended with {}", ended.exit()),
+            Over::Unstarted(unstarted) => return Ok(wrapper.unstarted(unstarted)),
             Over::Lost(Some(loss)) if Stopped::Lost(loss).next_step() == NextStep::LeaveToCaller => {
                 return Err(wrap::lost(name, Some(loss)));
             }
+            Over::Ended(ended) => format!("the command ended with {}", ended.exit()),
             Over::Lost(Some(loss)) => loss.to_string(),
             Over::Lost(None) => "the lease could not be kept".to_owned(),
+            Over::Failed(why) => why,
         };
-        complain(&format!("leasehold: {name}: {after}; stands again"));
+        if wrapper.beyond {
+            return Err(Failure::Other(format!("{name}: {after}; does not stand again beside what may not be ended")));
+        }
+        voice.say(format!("leasehold: {name}: {after}; stands again"));
+        // There is always one: it would remove the directory if this process were killed.
+        let next = wrapper.minder().await?;
+        std::mem::replace(minder, next).leave();
         if wrapper.until_asked_to_end(tokio::time::sleep(pause)).await.is_err() {
             return Ok(Answer::ended(0));
         }
@@ -74,7 +79,7 @@ async fn campaign(args: &Args, wrapper: &mut Wrapper<'_>) -> Outcome {
 }
 
 /// Asks until it is granted, or refused for good.
-async fn stand<F>(ask: impl Fn() -> F, pause: Duration) -> Result<Guard, Error>
+async fn stand<F>(ask: impl Fn() -> F, pause: Duration, voice: &Voice) -> Result<Guard, Error>
 where
     F: Future<Output = Result<Guard, leasehold::Failure<Guard>>>,
 {
@@ -90,7 +95,7 @@ where
         }
         // Once for each reason: an outage may be long.
         if told.replace(error.word().to_owned()).as_deref() != Some(error.word()) {
-            complain(&format!("leasehold: {error}; asks again"));
+            voice.say(format!("leasehold: {error}; asks again"));
         }
         tokio::time::sleep(pause).await;
     }

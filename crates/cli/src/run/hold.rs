@@ -1,15 +1,20 @@
 //! One hold and the command that runs under it: renewals move its deadline, and a loss ends it.
 
+use std::time::Duration;
+
+use futures::FutureExt;
 use leasehold::{Guard, Loss, Sight, State};
+use rustix::process::Signal;
 
 use super::TOKEN;
+use super::course::{Act, Course};
 use super::mind::Minder;
-use super::minder::now;
+use super::minder::{LOOK_EVERY, now};
 use super::notice::Notices;
 use super::shape::{MARGIN, OnLost, Times};
 use super::signals::{Came, Signals};
-use super::talk::{Ended, Order, Report, Until};
-use crate::told::complain;
+use super::talk::{Ended, Order, Report, Unstarted, Until};
+use super::voice::Voice;
 
 /// How a hold was used up.
 #[derive(Debug)]
@@ -20,8 +25,17 @@ pub enum Over {
     Lost(Option<Loss>),
     /// A signal asked this holder to resign.
     Resigned(Came),
-    /// The command was never there, or its minder died; all that was there is dead.
+    /// The command was never there.
+    Unstarted(Unstarted),
+    /// Its minder died; all that was there is dead.
     Failed(String),
+}
+
+/// A hold that is over, and the lease still there to be given back.
+pub struct Finished {
+    pub over: Over,
+    /// Processes that live and may not be ended by this user.
+    pub beyond: Vec<i32>,
 }
 
 /// What a command's time depends on.
@@ -29,95 +43,119 @@ pub struct Holding<'a> {
     pub guard: &'a Guard,
     pub signals: &'a mut Signals,
     pub notices: &'a Notices,
+    pub voice: &'a Voice,
     pub times: Times,
     /// Whether a polite signal ends the hold, or is only passed on.
     pub resigns: bool,
 }
 
 impl Holding<'_> {
-    /// Runs the command until nothing of it is left. The lease is still there to be given back.
-    pub async fn run(self, minder: &mut Minder) -> Over {
+    /// Runs the command until nothing of it is left, but for those told.
+    pub async fn run(self, minder: &mut Minder) -> Finished {
         let env = [
             (TOKEN, self.guard.token()),
             ("LEASEHOLD_TOKEN_NUMBER", self.guard.token_number().get().to_string()),
             ("LEASEHOLD_LEASE", self.guard.lease().to_string()),
         ];
         let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
-        minder.order(&Order::Start { env, until: self.times.until(now(), self.guard.deadline()) }).await;
-        let (mut watching, mut over) = (self.guard.watch(), Told::default());
+        let deadline = self.guard.deadline();
+        let until = self.times.until(now(), deadline);
+        let mut told = Told::new(until.map(|until| until.at_last(deadline)));
+        minder.order(&Order::Start { env, until });
+        let mut watching = self.guard.watch();
         let report = loop {
             tokio::select! {
+                // A report that is there comes first: then the minder was in time.
+                biased;
                 report = minder.report() => break report,
-                sight = watching.next(), if !over.lost => {
+                came = self.signals.next() => self.pass(minder, came, &mut told),
+                sight = watching.next(), if !told.lost => {
                     if let Some(sight) = sight {
-                        self.follow(minder, &sight, &mut over).await;
+                        self.follow(minder, &sight, &mut told);
                     }
                 }
-                came = self.signals.next() => self.pass(minder, came, &mut over).await,
                 progress = self.notices.progress() => match progress {
                     Ok(progress) => self.guard.progress(progress),
-                    Err(wrong) => complain(&format!("leasehold: notice: {wrong}")),
+                    Err(wrong) => self.voice.say(format!("leasehold: notice: {wrong}")),
                 },
+                () = tokio::time::sleep(told.pause()) => {}
+            }
+            if told.last.act(now()) == Act::Kill {
+                // Whoever wakes up late finds the report of a minder that was in time, once the sockets were looked at.
+                tokio::task::yield_now().await;
+                if let Some(report) = minder.report().now_or_never() {
+                    break report;
+                }
+                told.overdue = true;
+                break None;
             }
         };
         let left = if report.is_none() { minder.replace() } else { Vec::new() };
-        self.judge(report, left, &over)
+        self.judge(report, left, &told)
     }
 
     /// What a renewal or a change means for the command.
-    async fn follow(&self, minder: &Minder, sight: &Sight, over: &mut Told) {
+    fn follow(&self, minder: &mut Minder, sight: &Sight, told: &mut Told) {
         let resource = self.guard.resource();
         match sight.state {
             State::Held => {
                 if let Some(until) = self.times.until(now(), sight.deadline) {
-                    minder.order(&Order::Until(until)).await;
+                    told.last.renewed(until.at_last(sight.deadline));
+                    minder.order(&Order::Until(until));
                 }
-                over.suspended = false;
+                told.suspended = false;
             }
-            State::Suspended if self.times.on_lost == OnLost::Warn && !over.suspended => {
-                over.suspended = true;
-                complain(&format!(
+            State::Suspended if self.times.on_lost == OnLost::Warn && !told.suspended => {
+                told.suspended = true;
+                self.voice.say(format!(
                     "leasehold: {resource}: not renewed in time; only fences stop the command's writes now"
                 ));
             }
             // The minder has looked at its own clock.
             State::Suspended => {}
             State::Lost(loss) => {
-                over.lost = true;
+                told.lost = true;
                 if self.times.on_lost == OnLost::Warn {
-                    complain(&format!("leasehold: {resource}: {loss}; only fences stop the command's writes now"));
+                    self.voice.say(format!("leasehold: {resource}: {loss}; only fences stop the command's writes now"));
                 }
             }
         }
         // Who drains is to be done before its deadline; who lost should be already.
-        if (sight.draining.is_some() || over.lost) && !over.stopped {
-            over.stopped = true;
-            if let Some(within) = self.times.within(over.lost) {
-                minder.order(&Order::Stop { within }).await;
+        if (sight.draining.is_some() || told.lost) && !told.stopped {
+            told.stopped = true;
+            if let Some(within) = self.times.within(told.lost) {
+                self.stop(minder, within, told);
             }
         }
     }
 
-    async fn pass(&self, minder: &Minder, came: Came, over: &mut Told) {
+    fn pass(&self, minder: &mut Minder, came: Came, told: &mut Told) {
         if self.resigns && came.resigns() {
-            over.resigned.get_or_insert(came);
-            minder.order(&Order::Stop { within: self.times.grace }).await;
+            told.resigned.get_or_insert(came);
+            self.stop(minder, self.times.grace, told);
         } else if !came.typed() {
-            minder.order(&Order::Pass(came.number())).await;
+            minder.order(&Order::Pass(came.number()));
         }
     }
 
-    fn judge(&self, report: Option<Report>, left: Vec<i32>, told: &Told) -> Over {
+    fn stop(&self, minder: &mut Minder, within: u64, told: &mut Told) {
+        told.last.stop(now(), within.saturating_add(self.times.ttl / MARGIN / 2));
+        minder.order(&Order::Stop { within });
+    }
+
+    fn judge(&self, report: Option<Report>, left: Vec<i32>, told: &Told) -> Finished {
+        let killed = Ended::Signal(Signal::KILL.as_raw());
         let (beyond, over) = match report {
             Some(Report::Over { ended, stopped, beyond }) => (beyond, self.verdict(ended, stopped, told)),
-            Some(Report::NotStarted(why)) => (left, Over::Failed(format!("the command cannot be started: {why}"))),
+            Some(Report::NotStarted(unstarted)) => (left, Over::Unstarted(unstarted)),
+            None if told.overdue => {
+                let words = "the command's minder stands still; the command was ended by its wrapper";
+                self.voice.say(format!("leasehold: {}: {words}", self.guard.resource()));
+                (left, self.verdict(killed, true, told))
+            }
             None => (left, Over::Failed("the command's minder was killed; the command was ended".to_owned())),
         };
-        if !beyond.is_empty() {
-            let pids = beyond.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
-            complain(&format!("leasehold: process {pids} may not be ended by this user; only fences stop its writes"));
-        }
-        over
+        Finished { over, beyond }
     }
 
     fn verdict(&self, ended: Ended, stopped: bool, told: &Told) -> Over {
@@ -130,13 +168,34 @@ impl Holding<'_> {
     }
 }
 
-/// What was said already.
-#[derive(Default)]
+/// What was said already, and when the wrapper waits for its minder no longer.
 struct Told {
     lost: bool,
     stopped: bool,
     suspended: bool,
     resigned: Option<Came>,
+    overdue: bool,
+    last: Course,
+}
+
+impl Told {
+    const fn new(last: Option<Until>) -> Self {
+        let last = Course::new(last);
+        Self { lost: false, stopped: false, suspended: false, resigned: None, overdue: false, last }
+    }
+
+    fn pause(&self) -> Duration {
+        let left = self.last.next().map_or(LOOK_EVERY, |at| Duration::from_nanos(at.saturating_sub(now())));
+        left.min(LOOK_EVERY)
+    }
+}
+
+impl Until {
+    /// When the wrapper ends what its minder should have ended: between the command's end and the lease's.
+    const fn at_last(self, deadline: leasehold::Deadline) -> Self {
+        let late = deadline.earliest.0.saturating_sub(self.hard) / 2;
+        Self { soft: None, hard: self.hard.saturating_add(late) }
+    }
 }
 
 impl Times {
@@ -187,6 +246,13 @@ mod tests {
         assert_eq!((told.soft, told.hard), (Some(104 * SECOND + SECOND / 2), 109 * SECOND + SECOND / 2));
         assert_eq!(until(OnLost::Kill, 10).map(|told| (told.soft, told.hard)), Some((None, told.hard)));
         assert_eq!(until(OnLost::Warn, 10), None);
+    }
+
+    #[test]
+    fn a_wrapper_waits_for_its_minder_until_half_of_what_is_kept_for_killing_is_over() {
+        let end = Instant(110 * SECOND);
+        let last = until(OnLost::Term, 10).expect("it has an end").at_last(Deadline { earliest: end, latest: end });
+        assert_eq!((last.soft, last.hard), (None, 109 * SECOND + 3 * SECOND / 4));
     }
 
     #[test]

@@ -16,10 +16,15 @@ use crate::told::Failure;
 /// How long a minder may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Bytes of orders that may lie here.
+const UNSENT: usize = 1 << 16;
+
 /// A minder that waits for its command, or minds it.
 pub struct Minder {
     process: Child,
     talk: Talk,
+    /// What was ordered and has not gone out: one that stands still takes nothing in.
+    unsent: Vec<u8>,
 }
 
 impl Minder {
@@ -44,12 +49,19 @@ impl Minder {
         let _ = std::fs::remove_file(&control);
         let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
         let (stream, _) = came.map_err(|_| late()).and_then(|came| came).map_err(not_minded)?;
-        Ok(Self { process, talk: Talk::over(stream) })
+        Ok(Self { process, talk: Talk::over(stream), unsent: Vec::new() })
     }
 
-    /// Tells it something. One that cannot be told is dead, which the next report says.
-    pub async fn order(&self, order: &Order) {
-        let _ = self.talk.say(order).await;
+    /// Tells it something, without waiting: one that stands still holds up nobody. One that takes nothing in for that long
+    /// hears less, and its wrapper looks at the clock too. One that cannot be told is dead, which the next report says.
+    pub fn order(&mut self, order: &Order) {
+        if self.unsent.len() < UNSENT
+            && let Ok(line) = serde_json::to_vec(order)
+        {
+            self.unsent.extend_from_slice(&line);
+            self.unsent.push(b'\n');
+        }
+        let _ = self.talk.say_some(&mut self.unsent);
     }
 
     /// What became of the command; none if the minder died.
@@ -57,18 +69,18 @@ impl Minder {
         self.talk.hear().await
     }
 
-    /// Takes the place of a minder that died. Nothing of the command is left when this returns, but for those told.
+    /// Takes the place of a minder that died or stands still. Nothing of the command is left when this returns, nor of the
+    /// minder, but for those told.
     pub fn replace(&self) -> Vec<i32> {
         below::end(|_, _| {})
     }
 
-    /// Lets it go, after the lease was given back.
-    pub async fn leave(self) {
-        self.order(&Order::Leave).await;
-        let Self { talk, mut process } = self;
-        drop(talk);
-        // It has nothing left to do; one that died was taken in already.
-        let _ = process.wait();
+    /// Lets it go, after the lease was given back, or before there was one.
+    pub fn leave(mut self) {
+        self.order(&Order::Leave);
+        // It has nothing left to do, also if it stands still; one that died was taken in already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 

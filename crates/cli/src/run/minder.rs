@@ -21,14 +21,15 @@ use super::below;
 use super::course::{Act, Course};
 use super::place;
 use super::starter;
-use super::talk::{Ended, Order, Report, Talk};
+use super::talk::{Ended, Order, Report, Talk, Unstarted};
+use super::will::Will;
 use super::{ADDR, RESOURCE, TOKEN};
 
 /// The word by which the binary knows that it is a minder.
 pub const WORD: &str = "__mind";
 
 /// Timers stop while the machine sleeps and the boot clock does not: it is looked at this often.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+pub const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a server may take to take back what a dead wrapper held.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -53,23 +54,45 @@ async fn mind(directory: &Path, group: i32, command: Vec<OsString>) -> io::Resul
         return Ok(());
     };
     let mut talk = Talk::over(socket);
-    let Some(Order::Start { env, until }) = talk.hear().await else {
-        place::remove(directory);
-        return Ok(());
+    let mut will = None;
+    let (env, until) = loop {
+        match talk.hear().await {
+            Some(Order::Start { env, until }) => break (env, until),
+            Some(Order::Session(session)) => will = Some(session),
+            Some(Order::Leave) => return Ok(()),
+            Some(_) => {}
+            None => {
+                place::remove(directory);
+                take_back(will).await;
+                return Ok(());
+            }
+        }
     };
+    let mut course = Course::new(until);
+    if course.act(now()) == Act::Kill {
+        // Its time was over before it began: a wrapper that stood still in between does not know.
+        let ended = Ended::Signal(Signal::KILL.as_raw());
+        return minded_nothing(&mut talk, directory, &env, Report::Over { ended, stopped: true, beyond: Vec::new() })
+            .await;
+    }
     let started = Command::new("/proc/self/exe")
         .arg0("leasehold")
         .arg(starter::WORD)
         .arg(std::process::id().to_string())
+        .arg(directory)
         .args(command)
         .envs(env.iter().map(|(name, value)| (name, value)))
         .process_group(group)
         .spawn();
     let child = match started {
         Ok(child) => Pid::from_child(&child),
-        Err(error) => return talk.say(&Report::NotStarted(error.to_string())).await,
+        Err(error) => {
+            let why = format!("the command cannot be started: {error}");
+            let report = Report::NotStarted(Unstarted { exit: starter::NOT_RUN, why });
+            return minded_nothing(&mut talk, directory, &env, report).await;
+        }
     };
-    let mut minded = Minded { child, ended: None, course: Course::new(until) };
+    let mut minded = Minded { child, ended: None, course };
     let gone = loop {
         minded.look();
         if minded.ended.is_some() {
@@ -90,13 +113,25 @@ async fn mind(directory: &Path, group: i32, command: Vec<OsString>) -> io::Resul
     let beyond = minded.end();
     let ended = minded.ended.unwrap_or(Ended::Signal(Signal::KILL.as_raw()));
     let reached = beyond.is_empty();
-    let gone =
-        gone || talk.say(&Report::Over { ended, stopped, beyond }).await.is_err() || !told_to_leave(&mut talk).await;
+    let report = match starter::unstarted(directory) {
+        Some(unstarted) => Report::NotStarted(unstarted),
+        None => Report::Over { ended, stopped, beyond },
+    };
+    let gone = gone || talk.say(&report).await.is_err() || !told_to_leave(&mut talk).await;
     if gone {
         place::remove(directory);
     }
     if gone && reached {
         give_back(&env).await;
+    }
+    Ok(())
+}
+
+/// Reports of a command that there never was, and waits until the wrapper has given the lease back.
+async fn minded_nothing(talk: &mut Talk, directory: &Path, env: &[(String, String)], report: Report) -> io::Result<()> {
+    if talk.say(&report).await.is_err() || !told_to_leave(talk).await {
+        place::remove(directory);
+        give_back(env).await;
     }
     Ok(())
 }
@@ -114,13 +149,23 @@ async fn told_to_leave(talk: &mut Talk) -> bool {
 
 /// Gives back what a dead wrapper holds, so that nobody waits for its ttl. Whoever cannot be reached finds out by the ttl.
 async fn give_back(env: &[(String, String)]) {
-    let own = |name| std::env::var(name).ok();
     let token = env.iter().find(|(name, _)| name == TOKEN).and_then(|(_, token)| token.parse().ok());
-    let endpoints = own(ADDR).and_then(|addr| Endpoints::parse(&addr).ok());
-    if let (Some(token), Some(endpoints), Some(resource)) = (token, endpoints, own(RESOURCE)) {
+    if let (Some(token), Some(endpoints), Ok(resource)) = (token, endpoints(), std::env::var(RESOURCE)) {
         let held = Held::of(&resource, token);
         let _ = tokio::time::timeout(PATIENCE, Client::connect(endpoints).release(&held)).await;
     }
+}
+
+/// Takes back what a wrapper waits for that died before it had a command: it would be granted to nobody.
+async fn take_back(will: Option<Will>) {
+    if let (Some(will), Some(endpoints)) = (will, endpoints()) {
+        will.carry_out(endpoints, PATIENCE).await;
+    }
+}
+
+/// The servers of the wrapper.
+fn endpoints() -> Option<Endpoints> {
+    std::env::var(ADDR).ok().and_then(|addr| Endpoints::parse(&addr).ok())
 }
 
 /// A command under way.
@@ -141,8 +186,8 @@ impl Minded {
                     let _ = kill_process(self.child, signal);
                 }
             }
-            // There is one command for each minder, and it is minded until it is dead.
-            Order::Start { .. } | Order::Leave => {}
+            // There is one command for each minder, minded until it is dead; its lease is then given back by its token.
+            Order::Start { .. } | Order::Session(_) | Order::Leave => {}
         }
     }
 

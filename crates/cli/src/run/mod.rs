@@ -15,10 +15,13 @@ mod shape;
 mod signals;
 mod starter;
 mod talk;
+mod voice;
+mod will;
 mod wrap;
 
 pub use elect::{Args as Elect, elect};
 pub use progress::{Args as Progress, progress};
+pub use starter::dies_with_us;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,6 +34,7 @@ use leasehold_core::refusal::Refusal;
 use crate::connection::Everywhere;
 use crate::told::{Answer, Failure, Outcome};
 use hold::Over;
+use mind::Minder;
 use shape::Shape;
 use wrap::Wrapper;
 
@@ -76,15 +80,15 @@ pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
     }
     wrap::block_on(async {
         let mut wrapper = Wrapper::new(&args.name, &args.shape, ask)?;
-        let outcome = hold_once(args, Duration::from_millis(wait), &mut wrapper).await;
-        wrapper.close(outcome).await
+        let mut minder = wrapper.minder().await?;
+        let outcome = hold_once(args, Duration::from_millis(wait), &mut wrapper, &mut minder).await;
+        wrapper.close(minder, outcome).await
     })
 }
 
-async fn hold_once(args: &Args, wait: Duration, wrapper: &mut Wrapper<'_>) -> Outcome {
-    let minder = wrapper.minder().await?;
+async fn hold_once(args: &Args, wait: Duration, wrapper: &mut Wrapper<'_>, minder: &mut Minder) -> Outcome {
     let lock = args.shape.lock(&wrapper.client, &args.name, wait);
-    let guard = match wrapper.until_asked_to_end(lock.acquire()).await {
+    let guard = match wrapper.asks(minder, lock.acquire()).await {
         Ok(Ok(guard)) => guard,
         Ok(Err(failure)) => {
             let error = failure.into_error();
@@ -93,9 +97,10 @@ async fn hold_once(args: &Args, wait: Duration, wrapper: &mut Wrapper<'_>) -> Ou
         }
         Err(came) => return Ok(Answer::ended(came.exit())),
     };
-    match wrapper.hold(guard, minder, false).await? {
+    match wrapper.hold(guard, minder, false).await {
         Over::Ended(ended) => Ok(Answer::ended(ended.exit())),
         Over::Resigned(came) => Ok(Answer::ended(came.exit())),
+        Over::Unstarted(unstarted) => Ok(wrapper.unstarted(unstarted)),
         Over::Lost(loss) => Err(wrap::lost(&args.name, loss)),
         Over::Failed(why) => Err(Failure::Other(why)),
     }

@@ -1,4 +1,4 @@
-//! The directory of a wrapper: two sockets that nobody else on the machine reaches, gone when it is.
+//! The directory of a wrapper: two sockets and a note that nobody else on the machine reaches, gone when it is.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -12,6 +12,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 const CONTROL: &str = "minder";
 /// Where the command tells how far it is.
 const PROGRESS: &str = "progress";
+/// Where a starter leaves why there is no command.
+const UNSTARTED: &str = "unstarted";
 
 /// A directory that is removed when this is dropped. The minder removes it if the wrapper cannot.
 pub struct Place(PathBuf);
@@ -51,10 +53,16 @@ pub fn progress(directory: &Path) -> PathBuf {
     directory.join(PROGRESS)
 }
 
+/// Where a starter leaves why there is no command.
+pub fn unstarted(directory: &Path) -> PathBuf {
+    directory.join(UNSTARTED)
+}
+
 /// Removes a wrapper's directory and what belongs there, and nothing that somebody else put beside it.
 pub fn remove(directory: &Path) {
     // Whatever is gone already is gone.
     let _ = fs::remove_file(control(directory));
     let _ = fs::remove_file(progress(directory));
+    let _ = fs::remove_file(unstarted(directory));
     let _ = fs::remove_dir(directory);
 }

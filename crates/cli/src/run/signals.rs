@@ -1,10 +1,9 @@
 //! Signals that reach the wrapper and are meant for its command.
 
-use std::fs::File;
-
-use rustix::process::{Signal, getpgrp};
-use rustix::termios::tcgetpgrp;
-use tokio::signal::unix::{Signal as Coming, SignalKind, signal};
+use rustix::process::Signal;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
+use tokio::sync::mpsc::{Receiver, channel};
 
 /// What is passed on, and whether it ends a wrapper that has no command yet.
 const PASSED: [(Signal, bool); 6] = [
@@ -16,39 +15,48 @@ const PASSED: [(Signal, bool); 6] = [
     (Signal::USR2, false),
 ];
 
+/// Who sent a signal that a terminal's keys make: the kernel (SI_KERNEL).
+const KERNEL: i32 = 0x80;
+/// Signals that may wait to be passed on; the kernel itself keeps one of each.
+const WAITING: usize = 16;
+
 /// The signals of this process, from now on.
-pub struct Signals(Vec<(Signal, Coming)>);
+pub struct Signals(Receiver<Came>);
 
 /// A signal that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Came {
     signal: Signal,
+    /// Whether the kernel sent it.
+    kernel: bool,
 }
 
 impl Signals {
     /// Listens. A signal that the caller ignores (as `nohup` does) stays ignored, also for the command.
     pub fn listen() -> std::io::Result<Self> {
         let ignored = ignored();
-        let heard = PASSED.iter().filter(|(signal, _)| ignored & 1 << (signal.as_raw() - 1) == 0);
-        let listen = |(wanted, _): &(Signal, bool)| Ok((*wanted, signal(SignalKind::from_raw(wanted.as_raw()))?));
-        heard.map(listen).collect::<Result<_, _>>().map(Self)
+        let heard = PASSED.iter().map(|(signal, _)| signal.as_raw()).filter(|raw| ignored & 1 << (raw - 1) == 0);
+        let mut listening = SignalsInfo::<WithRawSiginfo>::new(heard)?;
+        let (tell, came) = channel(WAITING);
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            for info in listening.forever() {
+                let signal = PASSED.iter().map(|(signal, _)| *signal).find(|signal| signal.as_raw() == info.si_signo);
+                let told = signal.map(|signal| Came { signal, kernel: info.si_code == KERNEL });
+                if told.is_some_and(|told| tell.blocking_send(told).is_err()) {
+                    // Nobody listens any more.
+                    return;
+                }
+            }
+        })?;
+        Ok(Self(came))
     }
 
-    /// The next one.
+    /// The next one. Nothing is lost if this is dropped before it returns.
     pub async fn next(&mut self) -> Came {
-        let heard = self.0.iter_mut().map(|(signal, coming)| {
-            Box::pin(async move {
-                if coming.recv().await.is_none() {
-                    std::future::pending::<()>().await;
-                }
-                Came { signal: *signal }
-            })
-        });
-        let heard: Vec<_> = heard.collect();
-        if heard.is_empty() {
-            return std::future::pending().await;
+        match self.0.recv().await {
+            Some(came) => came,
+            None => std::future::pending().await,
         }
-        futures::future::select_all(heard).await.0
     }
 
     /// The next one that ends a wrapper without a command.
@@ -82,10 +90,10 @@ impl Came {
         [Signal::INT, Signal::TERM].contains(&self.signal)
     }
 
-    /// Whether the command has it already: what is typed at a terminal goes to every process in its foreground.
+    /// Whether the command has it already: what is typed at a terminal goes to every process in its foreground. What a
+    /// process sends goes to the wrapper alone.
     pub fn typed(self) -> bool {
-        let key = [Signal::INT, Signal::QUIT].contains(&self.signal);
-        key && File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
+        self.kernel && [Signal::INT, Signal::QUIT].contains(&self.signal)
     }
 }
 

@@ -6,9 +6,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
+use super::will::Will;
+
 /// What the minder is told.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
+    /// The session by which the wrapper waits and holds, for a minder that outlives it.
+    Session(Will),
     /// Start the command.
     Start {
         /// What its environment says beside what the minder's does.
@@ -51,7 +55,15 @@ pub enum Report {
         beyond: Vec<i32>,
     },
     /// There is no command.
-    NotStarted(String),
+    NotStarted(Unstarted),
+}
+
+/// Why there is no command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unstarted {
+    /// What a shell would end with.
+    pub exit: u8,
+    pub why: String,
 }
 
 /// How a process ended.
@@ -97,6 +109,18 @@ impl Talk {
             match self.stream.try_write(rest) {
                 Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says as much as can be said at once: the rest is left in the line. An error says that nobody is there.
+    pub fn say_some(&self, line: &mut Vec<u8>) -> io::Result<()> {
+        while !line.is_empty() {
+            match self.stream.try_write(line) {
+                Ok(written) => drop(line.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }

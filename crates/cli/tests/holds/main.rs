@@ -1,7 +1,9 @@
 //! What a guard keeps to when things go wrong, against a real server over real connections and in real processes.
 
+mod asleep;
 mod ends;
 mod keeps;
+mod leads;
 mod processes;
 #[path = "../support/mod.rs"]
 mod support;

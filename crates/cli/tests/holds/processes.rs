@@ -16,13 +16,13 @@ use crate::support::{PATIENCE, Server};
 use crate::{TTL, acquire, client, client_at, crowd, until};
 
 /// Where the server is, for the copy of a test that holds.
-const HOLDS_AT: &str = "LEASEHOLD_TEST_HOLDS_AT";
+pub const HOLDS_AT: &str = "LEASEHOLD_TEST_HOLDS_AT";
 /// Where it writes, if it does.
-const WRITES_TO: &str = "LEASEHOLD_TEST_WRITES_TO";
+pub const WRITES_TO: &str = "LEASEHOLD_TEST_WRITES_TO";
 
 /// A holder's own process.
-struct Process {
-    child: Child,
+pub struct Process {
+    pub child: Child,
     says: Receiver<String>,
 }
 
@@ -33,10 +33,14 @@ impl Process {
     }
 
     fn spawn(mut command: Command, test: &str, server: &Server, writes_to: &Path) -> Self {
-        let name = format!("processes::{test}");
-        command.args(["--exact", &name, "--nocapture"]).env(HOLDS_AT, &server.address).env(WRITES_TO, writes_to);
-        let piped = command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = piped.spawn().expect("this program runs again");
+        command.stdin(Stdio::null());
+        Self::again(command, &format!("processes::{test}"), server, writes_to)
+    }
+
+    /// The same for a test of any module.
+    pub fn again(mut command: Command, name: &str, server: &Server, writes_to: &Path) -> Self {
+        command.args(["--exact", name, "--nocapture"]).env(HOLDS_AT, &server.address).env(WRITES_TO, writes_to);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("this program runs again");
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
         let (tell, says) = channel();
         std::thread::spawn(move || lines.try_for_each(|line| tell.send(line)));
@@ -45,7 +49,7 @@ impl Process {
 
     /// Waits until it says something that begins so, and returns the rest.
     #[track_caller]
-    fn says(&self, begins: &str) -> String {
+    pub fn says(&self, begins: &str) -> String {
         loop {
             let line = self.says.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it never said {begins:?}"));
             // The first line of a test follows what the harness says about it.
@@ -55,7 +59,7 @@ impl Process {
         }
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill is there");
         assert!(sent.success());
@@ -71,7 +75,7 @@ impl Drop for Process {
 }
 
 /// In the holder's process: does what it is there for.
-fn as_holder<W: Future<Output = ()>>(holds: impl FnOnce(Client, Options) -> W) -> bool {
+pub fn as_holder<W: Future<Output = ()>>(holds: impl FnOnce(Client, Options) -> W) -> bool {
     let Ok(address) = std::env::var(HOLDS_AT) else {
         return false;
     };
@@ -81,11 +85,11 @@ fn as_holder<W: Future<Output = ()>>(holds: impl FnOnce(Client, Options) -> W) -
     true
 }
 
-fn in_parent(test: impl Future<Output = ()>) {
+pub fn in_parent(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(test);
 }
 
-fn writes(to: &Path) -> usize {
+pub fn writes(to: &Path) -> usize {
     std::fs::read_to_string(to).map_or(0, |text| text.lines().count())
 }
 

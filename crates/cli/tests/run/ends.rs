@@ -6,7 +6,7 @@ use crate::TTL;
 use crate::wrapped::{World, Wrapped, lives, looks_for, until};
 
 /// A command with a grandchild in a session of its own, and one whose parent is gone; none of them ends when asked.
-const FAMILY: &str = r#"
+pub const FAMILY: &str = r#"
     trap '' TERM HUP INT
     setsid sh -c 'echo grandchild $$; while :; do sleep 1; done' &
     (setsid sh -c 'echo orphan $$; while :; do sleep 1; done' &)
@@ -15,10 +15,10 @@ const FAMILY: &str = r#"
     while :; do sleep 1; done"#;
 
 /// A wrapper with its minder and everyone below.
-struct Family {
-    wrapped: Wrapped,
-    minder: Pid,
-    below: [Pid; 3],
+pub struct Family {
+    pub wrapped: Wrapped,
+    pub minder: Pid,
+    pub below: [Pid; 3],
 }
 
 impl Family {
@@ -26,7 +26,7 @@ impl Family {
         Self::of(world.begin(&["run", "a", "--ttl", ttl], FAMILY))
     }
 
-    fn of(wrapped: Wrapped) -> Self {
+    pub fn of(wrapped: Wrapped) -> Self {
         let (mut minder, mut below) = (None, Vec::new());
         while minder.is_none() || below.len() < 3 {
             let line = wrapped.hears("");

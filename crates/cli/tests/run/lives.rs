@@ -166,3 +166,20 @@ fn what_is_typed_at_a_terminal_reaches_the_command_once() {
     terminal.shows("total 5");
     assert_eq!(terminal.ends().exit, 0);
 }
+
+#[test]
+fn what_is_sent_to_a_wrapper_in_the_foreground_of_a_terminal_is_passed_on_too() {
+    let world = World::new();
+    let script =
+        r#"trap 'echo got INT' INT; echo wrapper $(ps -o ppid= -p $PPID); until read line; do :; done; echo done"#;
+    let line = format!("LINE=exec \"$LEASEHOLD\" run a -- sh -c '{}'", script.replace('\'', r"'\''"));
+    let typed = r#"exec script -qec "$LINE" /dev/null"#;
+    let terminal = ["env", "--default-signal", "SHELL=/bin/sh", &line, "sh", "-c", typed];
+    let mut terminal = Wrapped::begin(&mut world.under(&terminal, &[]));
+    let wrapper = terminal.process("wrapper");
+    kill_process(wrapper, Signal::INT).expect("it is there");
+    terminal.shows("got INT");
+    terminal.types("end\n");
+    terminal.shows("done");
+    assert_eq!(terminal.ends().exit, 0);
+}

@@ -108,6 +108,15 @@ impl Wrapped {
         Self { input: child.stdin.take(), child, lines, errors, complained: RefCell::default() }
     }
 
+    /// The same, with nobody who reads its standard error.
+    pub fn unread(command: &mut Command) -> Self {
+        let piped = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("the binary was built for this test");
+        let lines = lines_of(child.stdout.take().expect("it is piped"));
+        let (_, errors) = channel();
+        Self { input: child.stdin.take(), child, lines, errors, complained: RefCell::default() }
+    }
+
     /// The next line that begins so; what comes after the word.
     #[track_caller]
     pub fn hears(&self, word: &str) -> String {
@@ -215,6 +224,12 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
 pub fn lives(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, fields)| !fields.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Whether a process stands still.
+pub fn stands(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('T'))
 }
 
 /// A script that says which of these processes live when it begins.

@@ -142,7 +142,7 @@ impl Line {
             }
             Purpose::Say { by, handle } => self.said(sent, by, handle, &pending.message, answer),
             Purpose::Release { tell: who, resource } => {
-                self.meter.released(&resource);
+                self.meter.tell(|meter| meter.released(&resource));
                 tell(who, answer);
             }
             Purpose::Renew(one) => {

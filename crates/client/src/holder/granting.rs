@@ -177,7 +177,7 @@ impl Line {
             return;
         };
         let (group, index) = kept.making.take().expect("just seen");
-        self.meter.granted(&kept.cell.resource, since(group.born, now));
+        self.meter.tell(|meter| meter.granted(&kept.cell.resource, since(group.born, now)));
         tracing::debug!(resource = %kept.cell.resource, lease = %kept.cell.lease, "granted");
         let cell = kept.cell.clone();
         match group.handle.upgrade() {
@@ -188,7 +188,7 @@ impl Line {
 
     /// A lease is over by the grantor's word.
     pub(super) fn lost(&mut self, kept: Kept, loss: Loss) {
-        self.meter.lost(&kept.cell.resource, loss);
+        self.meter.tell(|meter| meter.lost(&kept.cell.resource, loss));
         tracing::warn!(resource = %kept.cell.resource, lease = %kept.cell.lease, "{loss}");
         self.give_actor_back(kept.actor);
         if let Some((group, _)) = kept.making {

@@ -1,14 +1,15 @@
 //! The holder's state between two things that happen: what is asked, what is heard, what time brings. It does no I/O.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold_core::command::{Answer, Event};
+use leasehold_core::command::{Answer, Event, Part};
 use leasehold_core::holder::{RateError, Timing};
 use leasehold_core::time::Instant;
 use leasehold_wire::RENEWALS;
 use leasehold_wire::v1::request::Ask as Message;
+use tokio::sync::watch::Sender;
 
 use super::actors::Actors;
 use super::alarms::Alarms;
@@ -19,8 +20,9 @@ use super::reply::Reply;
 use super::requests::{Pending, Purpose, Renewing, Requests};
 use super::saying::Listen;
 use super::session::Session;
-use crate::stream::{Batch, Heard, RenewedBatch};
-use crate::{Client, Error, Meter};
+use crate::meter::Hooks;
+use crate::stream::{Batch, Heard, RenewedBatch, Resume};
+use crate::{Client, Error};
 
 /// How often it is looked at whose patience is over.
 const LOOK_EVERY: u64 = 250;
@@ -35,12 +37,14 @@ pub(super) struct Settings {
     pub timing: Timing,
     pub patience_ms: u64,
     pub rate: RateError,
+    /// Who is told of the session.
+    pub told: Sender<Option<Resume>>,
 }
 
 pub(super) struct Line {
     pub settings: Settings,
     pub client: Client,
-    pub meter: Arc<dyn Meter>,
+    pub meter: Hooks,
     pub chance: Chance,
     pub session: Option<Session>,
     pub connected: bool,
@@ -57,8 +61,8 @@ pub(super) struct Line {
     /// The shortest ttl so far: for its sake a silent stream is given up in time.
     pub shortest_ms: u64,
     look_at: Instant,
-    /// The grantor knows other leases than this client: it is told the list.
-    pub reconcile: bool,
+    /// The grantor knows other leases than this client: it is told the list, and this of it is still to be told.
+    pub reconcile: Option<Part>,
     connect_at: Instant,
     failures: u32,
     /// Why there is no stream.
@@ -68,8 +72,15 @@ pub(super) struct Line {
     pub over: bool,
 }
 
+/// However the thread ends, nobody goes on without it.
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.stop_for_good();
+    }
+}
+
 impl Line {
-    pub(super) fn new(settings: Settings, client: Client, meter: Arc<dyn Meter>, chance: Chance) -> Self {
+    pub(super) fn new(settings: Settings, client: Client, meter: Hooks, chance: Chance) -> Self {
         let shortest_ms = settings.timing.ttl_ms();
         Self {
             settings,
@@ -88,7 +99,7 @@ impl Line {
             asked_since: None,
             shortest_ms,
             look_at: Instant::default(),
-            reconcile: false,
+            reconcile: None,
             unreached: None,
             connect_at: Instant::default(),
             failures: 0,
@@ -149,7 +160,7 @@ impl Line {
 
     /// The next batch to send; none if there is nothing.
     pub(super) fn flush(&mut self, now: Instant) -> Option<Batch> {
-        if self.reconcile
+        if self.reconcile.is_some()
             && self.requests.has_window()
             && let Some(list) = self.list()
         {
@@ -219,7 +230,7 @@ impl Line {
         let Some((sent, renewals)) = self.renewing.remove(&batch.sequence) else {
             return;
         };
-        self.meter.renewed(renewals.len(), since(sent, now));
+        self.meter.tell(|meter| meter.renewed(renewals.len(), since(sent, now)));
         let mut others = batch.others.into_iter().peekable();
         for (index, one) in renewals.into_iter().enumerate() {
             let told = match others.next_if(|(at, _)| *at == index) {
@@ -279,12 +290,12 @@ impl Line {
             Turned::Suspended => {
                 if let Some(kept) = leases.at(place) {
                     tracing::warn!(resource = %kept.cell.resource, "not renewed in time: work stops");
-                    meter.suspended(&kept.cell.resource);
+                    meter.tell(|meter| meter.suspended(&kept.cell.resource));
                 }
             }
             Turned::Resumed => {
                 if let Some(kept) = leases.at(place) {
-                    meter.resumed(&kept.cell.resource);
+                    meter.tell(|meter| meter.resumed(&kept.cell.resource));
                 }
             }
             Turned::Lost(kept, loss) => lost = Some((kept, loss)),
@@ -298,10 +309,10 @@ impl Line {
     /// The stream broke: nothing that was asked on it is known to have been heard.
     pub(super) fn broken(&mut self, now: Instant) {
         if std::mem::replace(&mut self.connected, false) {
-            self.meter.disconnected();
+            self.meter.tell(|meter| meter.disconnected());
             tracing::info!("the stream broke; coming back to the session");
         }
-        (self.asked_since, self.reconcile) = (None, false);
+        (self.asked_since, self.reconcile) = (None, None);
         self.leases.out.clear();
         let unavailable = || Err(Error::unavailable("the stream broke"));
         for (_, (_, renewals)) in std::mem::take(&mut self.renewing) {

@@ -35,7 +35,7 @@ use leasehold_core::name::HolderName;
 use crate::clock::Clock;
 use crate::failure::Asked;
 use crate::look::checked;
-use crate::meter::Unmetered;
+use crate::meter::Hooks;
 use crate::stream::Link;
 use crate::{Client, Error, Options};
 use chance::Chance;
@@ -62,7 +62,8 @@ impl Handle {
         checked(HolderName::parse(&holder))?;
         let patience_ms = u64::try_from(options.request.as_millis()).unwrap_or(u64::MAX);
         let name = holder.clone();
-        let settings = Settings { holder, timing, patience_ms, rate: options.rate_error };
+        let told = client.shared.session.clone();
+        let settings = Settings { holder, timing, patience_ms, rate: options.rate_error, told };
         // Of its own, so that no connection depends on the caller's event loop; and no call outlasts a session.
         let most = Duration::from_millis(ttl_ms / 4);
         let own = client.apart(Options {
@@ -81,7 +82,7 @@ impl Handle {
                 (Clock::Hand(door.hand()), Chance::seeded(door.seed()))
             }
         };
-        let meter = client.shared.meter.get().cloned().unwrap_or_else(|| Arc::new(Unmetered));
+        let meter = Hooks(client.shared.meter.get().cloned());
         let line = Line::new(settings, own, meter, chance);
         let inbox = Arc::new(Inbox::new());
         let (theirs, time) = (inbox.clone(), clock.clone());

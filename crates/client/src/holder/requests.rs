@@ -347,7 +347,7 @@ impl Room {
     }
 }
 
-/// What a grantor does not remember, because a retry can do no harm.
+/// What a grantor does not remember, because a retry can do no harm; a report that comes twice counts twice.
 const fn is_plain(message: &Message) -> bool {
-    matches!(message, Message::RenewSession(_) | Message::Confirm(_) | Message::ShowToken(_))
+    matches!(message, Message::RenewSession(_) | Message::Confirm(_) | Message::ShowToken(_) | Message::Report(_))
 }

@@ -1,7 +1,10 @@
 //! What is asked in the client's session beside its leases, what takes it back, and who hears what the session is told.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 
 use leasehold_core::command::{Answer, Command, Event};
 use leasehold_core::payload::{cache, delivery};
@@ -16,6 +19,9 @@ use super::requests::{Pending, Purpose};
 use super::{Handle, reply};
 use crate::failure::Asked;
 use crate::{Error, Failure};
+
+/// How often a deadline is looked at that can come nearer without a word, in milliseconds: a session's end brings one.
+const LOOK_EVERY: u64 = 250;
 
 /// Hears what the session is told, on the thread that holds: it must not wait, and it must not hold what it hears.
 pub(crate) trait Listen: fmt::Debug + Send + Sync {
@@ -103,6 +109,21 @@ impl Handle {
         let sleeping = Asked { handle: self.clone(), key: 0, told, read: |_| Ok(()), settled: true };
         // A thread that ended wakes everybody; whoever asks it next is told.
         let _ = sleeping.outcome().await;
+    }
+
+    /// Waits until a deadline is over, which may move meanwhile. It looks at the clock whenever it is polled: whatever else
+    /// woke this task must not be done first. Over, too, once the thread has ended: nothing moves a deadline any more.
+    pub(crate) async fn over(self: &Arc<Self>, deadline: impl Fn() -> Instant) {
+        let is_over = || self.clock.now() >= deadline() || self.check().is_err();
+        while !is_over() {
+            let look = self.clock.now().plus_millis(LOOK_EVERY);
+            let mut alarm = pin!(self.sleep_until(deadline().min(look)));
+            poll_fn(|context| {
+                let rung = alarm.as_mut().poll(context);
+                if is_over() { Poll::Ready(()) } else { rung }
+            })
+            .await;
+        }
     }
 
     /// Sleeps for so long.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::command::{Answer, Command, Known};
+use leasehold_core::command::{Answer, Command, Known, Part};
 use leasehold_core::holder::{Action, Answer as Told, Attempt, Granted, Renewal, Renewed};
 use leasehold_core::ids::SessionId;
 use leasehold_core::time::Instant;
@@ -63,10 +63,14 @@ impl Line {
             let (id, issuer) = (opened.session(), opened.issuer()?);
             self.session = Some(Session { id, secret, issuer, alive, renewal, due: now });
         }
-        self.session.as_ref().expect("just set").alive.until(until);
+        if self.closing.is_none() {
+            self.session.as_ref().expect("just set").alive.until(until);
+        }
+        // Before anything is asked under it.
+        self.settings.told.send_replace(self.resume());
         self.connected = true;
         self.unreached = None;
-        self.meter.connected(resumed);
+        self.meter.tell(|meter| meter.connected(resumed));
         tracing::info!(session = %opened.session(), resumed, "the stream stands");
         for place in self.leases.places() {
             if let Some(kept) = self.leases.at(place) {
@@ -118,27 +122,29 @@ impl Line {
             _ => Told::Unavailable,
         };
         session.renewal.answered(attempt, now, answer);
-        session.alive.until(session.renewal.deadline().earliest);
+        if self.closing.is_none() {
+            session.alive.until(session.renewal.deadline().earliest);
+        }
         session.due = now;
     }
 
     /// What the grantor counts differs from what was known here when it was asked. If that has changed since, the next
     /// renewal compares again; else the list is told, and what is not on it ends.
     pub(super) fn compare(&mut self, asked: Known) {
-        self.reconcile = self.leases.known() == asked;
+        self.reconcile = (self.leases.known() == asked).then_some(Part::ALL);
     }
 
-    /// The list, made when it is sent: what is granted later than the list and heard before it is sent would end by it.
+    /// The list, or its next part, made when it is sent: what is granted later than the list and heard before it is sent would end by it.
     pub(super) fn list(&mut self) -> Option<Message> {
-        self.reconcile = false;
+        let Part { from, .. } = self.reconcile.take()?;
         let id = self.session.as_ref()?.id;
         let list = self.leases.list();
-        if list.len() > LISTED {
-            tracing::warn!(leases = list.len(), "more leases than one list can tell; not compared with the grantor's");
-            return None;
-        }
-        tracing::info!(leases = list.len(), "the grantor knows other leases; telling it ours");
-        leasehold_wire::ask(&Command::Reconcile { session: id, leases: &list })
+        let begin = from.map_or(0, |from| list.partition_point(|lease| *lease < from));
+        let end = list.len().min(begin + LISTED);
+        let part = Part { from, until: list.get(end).copied() };
+        tracing::info!(leases = end - begin, of = list.len(), "the grantor knows other leases; telling it ours");
+        self.reconcile = part.until.map(|from| Part { from: Some(from), until: None });
+        leasehold_wire::ask(&Command::Reconcile { session: id, leases: &list[begin..end], part })
     }
 
     /// The session ended, and all that it carried with it. Everything stops at once; why each lease ended, the next session
@@ -186,6 +192,8 @@ impl Line {
     pub(super) fn close(&mut self, now: Instant, who: Option<Reply<Given>>) {
         let most = if who.is_some() { self.settings.patience_ms } else { FAREWELL };
         self.closing.get_or_insert(now.plus_millis(most));
+        // Stopped before it is asked for: the session's end may be heard late or never, and a successor begins with it.
+        self.stop_for_good();
         match &self.session {
             Some(session) => {
                 let command = Command::CloseSession { session: session.id };
@@ -202,8 +210,14 @@ impl Line {
         tell(who, Ok(Answer::Done));
     }
 
-    /// The thread ends, heard or not. Nothing is renewed any more, so nobody may go on.
+    /// The thread ends, heard or not.
     pub(super) fn given_up(&mut self) {
+        self.stop_for_good();
+        self.over = true;
+    }
+
+    /// Nothing is renewed any more, so nobody may go on.
+    pub(super) fn stop_for_good(&mut self) {
         if let Some(session) = &self.session {
             session.alive.until(Instant::default());
         }
@@ -215,7 +229,6 @@ impl Line {
                 });
             }
         }
-        self.over = true;
     }
 
     /// Work under every lease stops: the session may be over, and everything with it.

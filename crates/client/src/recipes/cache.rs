@@ -19,7 +19,7 @@ use leasehold_core::time::Instant;
 use crate::holder::{Handle, Listen, Spoken};
 use crate::look::checked;
 use crate::{Client, Error, Failure, RateError};
-use copies::{Copies, Kept};
+use copies::{Begun, Copies, Kept};
 pub use fill::Unfilled;
 pub use write::{Intent, Written};
 
@@ -130,7 +130,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
                 let value = match load().await {
                     Ok(value) => Arc::new(value),
                     Err(error) => {
-                        self.inner.copies.invalidate(key, lease);
+                        self.inner.copies.drop_copy(key, lease);
                         return Err(error);
                     }
                 };
@@ -177,8 +177,9 @@ impl<V: Send + Sync + 'static> Inner<V> {
         let until = sent.plus_millis(self.rate.shorter(remaining_ms.min(self.ttl_ms)));
         let kept = Kept { version, lease: lease.get(), until, alive: spoken.alive, _undo: spoken.undo };
         match self.copies.begin(key, kept) {
-            Some(value) => Some(Reading::Same(value)),
-            None => Some(Reading::New(lease.get())),
+            Begun::Same(value) => Some(Reading::Same(value)),
+            Begun::Empty => Some(Reading::New(lease.get())),
+            Begun::Over => None,
         }
     }
 
@@ -198,7 +199,12 @@ impl<V: Send + Sync> Listen for Inner<V> {
     fn heard(&self, event: &leasehold_core::command::Event) {
         use leasehold_core::command::Event;
         match event {
-            Event::Invalidate { key, lease } => self.copies.invalidate(key, lease.get()),
+            Event::Invalidate { key, lease } => {
+                let said = self.copies.invalidate(key, lease.get());
+                // A copy says so itself when it goes; for one that was never taken it is said here.
+                let gone = (!said).then_some(cache::Command::Invalidated { key, lease: *lease });
+                gone.into_iter().for_each(|gone| self.handle.tell(&Command::Cache(gone)));
+            }
             Event::Clear { intent, .. } => self.clears.tell(intent.get()),
             _ => {}
         }

@@ -126,7 +126,7 @@ impl Queue {
             return Err(odd());
         };
         let taken = items.into_iter().map(|item| {
-            let one = Delivery::new(&handle, &self.name, issuer, sent, item);
+            let one = Delivery::new(&handle, &self.name, issuer, (sent, &spoken.alive), item);
             self.client.saw(one.shown());
             one
         });

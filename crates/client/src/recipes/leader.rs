@@ -84,7 +84,7 @@ impl Election {
             let leading = pin!(elected.guard.run(&mut work));
             match select(stop.as_mut(), leading).await {
                 Either::Left(((), leading)) => {
-                    // Not begun if nobody waits or the way is cut: then the lease goes back when the work returns.
+                    // Not begun if the way is cut: then the lease goes back when the work returns.
                     let (_, ended) = join(hold.hand_off(HandOver::default()), leading).await;
                     return Ok(ended.ok());
                 }
@@ -111,7 +111,7 @@ impl Leadership {
     /// Hands over as planned: the transfer is announced, `finish` runs, and then the successor leads. With an overlap the
     /// successor is chosen at once and claims when `finish` is done. What does not finish within the drain period is stopped.
     pub async fn hand_over<W: Future>(self, how: HandOver, finish: W) -> Result<W::Output, Stopped> {
-        // What is not announced, because nobody waits, is simply given back after the finish.
+        // What cannot be announced is simply given back after the finish.
         let _ = self.guard.hand_off(how).await;
         self.guard.run(|_| finish).await
     }

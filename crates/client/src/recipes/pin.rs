@@ -67,16 +67,23 @@ impl Pin {
 }
 
 impl Pinned {
-    /// The position.
+    /// The position: while it is not known which of two the grantor has, the higher one, which is kept in any case.
     pub const fn position(&self) -> u64 {
         self.at
     }
 
     /// Moves the pin, forwards or backwards. Backwards it may be refused with CONFLICT, and then stays where it is.
     pub async fn move_to(&mut self, at: u64) -> Result<(), Error> {
-        self.guard.pin(at).await?;
-        self.at = at;
-        Ok(())
+        let before = self.at;
+        // Set before it is asked for: a move that is given up, or whose answer is lost, may have been made.
+        self.at = before.max(at);
+        let moved = self.guard.pin(at).await;
+        match &moved {
+            Ok(()) => self.at = at,
+            Err(error) if error.is_unavailable() || error.is_indeterminate() => {}
+            Err(_) => self.at = before,
+        }
+        moved
     }
 
     /// Reads under the pin. The work is dropped at the local deadline, before a collector may delete what it reads.
@@ -217,5 +224,21 @@ mod tests {
         grantor.advance(2 * TTL);
         assert_eq!(collect(&collector, 100), 100);
         assert_ne!(held.state(), State::Held);
+    }
+
+    #[test]
+    fn a_move_that_was_given_up_on_its_way_leaves_the_higher_position() {
+        let grantor = Grantor::new();
+        let (reader, collector) = (grantor.client("r1"), grantor.client("gc"));
+        let mut held = pin(&reader, 10).expect("nothing was collected");
+        grantor.deafen(&reader);
+        {
+            let mut moving = std::pin::pin!(held.move_to(25));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(moving.as_mut().poll(&mut context).is_pending());
+            grantor.settle();
+        }
+        let below = collect(&collector, 100);
+        assert_eq!((below, held.position()), (25, 25), "nothing that it says to have pinned is collected");
     }
 }

@@ -24,6 +24,8 @@ use crate::{Client, Error, Failure, Hold, Lock, Stored};
 const TTL: Duration = Duration::from_secs(30);
 /// How often a worker looks at who has what.
 const LOOK: Duration = Duration::from_secs(1);
+/// The shortest of that: looking is a question to the grantor.
+const LOOK_LEAST: Duration = Duration::from_millis(10);
 /// The key of a shard's checkpoint.
 const CHECKPOINT: &str = "checkpoint";
 /// The segment under which workers say that they are there.
@@ -68,6 +70,9 @@ impl Shards {
         checked(Name::parse(&self.prefix))?;
         if self.count == 0 || self.count > MOST {
             return Err(Error::invalid("count", format_args!("{}; from 1 to {MOST} shards", self.count)));
+        }
+        if self.look < LOOK_LEAST {
+            return Err(Error::invalid("look_every", format_args!("{:?}; at least {LOOK_LEAST:?}", self.look)));
         }
         Worker::join(self.clone()).await
     }

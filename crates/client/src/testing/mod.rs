@@ -19,10 +19,13 @@
 
 mod door;
 mod hand;
+mod slept;
 mod world;
 
 pub(crate) use door::{Connection, Door};
 pub(crate) use hand::Hand;
+pub use slept::SLEPT;
+pub(crate) use slept::slept;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};

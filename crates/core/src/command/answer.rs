@@ -1,5 +1,6 @@
 //! What a grantor answers, and what it tells those who did not ask.
 
+use crate::coverage::Zombie;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Reason, Rung};
 use crate::payload::{cache, delivery};
@@ -158,6 +159,8 @@ pub enum Event {
     },
     /// A deadlock was found.
     Deadlock(Box<Cycle>),
+    /// A target refused a holder whose authority is over (F6).
+    Zombie(Box<Zombie>),
     /// This grantor's state was rolled back behind its back (T9).
     RolledBack {
         /// The token that showed it.

@@ -3,6 +3,7 @@
 use super::table::Table;
 use super::table::lease::{DrainCause, NONE};
 use crate::command::Style;
+use crate::coverage;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, Reason};
 use crate::payload::{cache, delivery, state};
@@ -29,6 +30,12 @@ pub struct Change<'a> {
     pub why: &'a str,
     /// Whom a handoff is for, or who paid for a deadlock.
     pub to: &'a str,
+    /// The target that reported, refused or was forgotten.
+    pub target: &'a str,
+    /// What stood at the target, where a lower number was shown.
+    pub mark: Option<u64>,
+    /// How the target meets writes, in one stable word.
+    pub mode: &'a str,
     pub style: Option<Style>,
     /// The key of small state.
     pub key: &'a str,
@@ -129,6 +136,7 @@ impl Table {
             Record::State(fact) => each(&self.written(fact)),
             Record::Delivery(fact) => self.account_delivery(fact, each),
             Record::Cache(fact) => each(&self.cached(fact)),
+            Record::Coverage(fact) => each(&reported(fact)),
             Record::Idle
             | Record::Stalled { .. }
             | Record::SessionAlive { .. }
@@ -269,6 +277,34 @@ impl Table {
             },
             Fact::Done { number } => of("cache_done", *number),
             Fact::Ended { number, reason } => Change { reason: Some(*reason), ..of("cache_ended", *number) },
+        }
+    }
+}
+
+fn reported(fact: &coverage::Fact) -> Change<'_> {
+    use coverage::Fact;
+    match fact {
+        Fact::Reported { resource, slot, target, mode } => Change {
+            kind: "target_reported",
+            resource,
+            target,
+            slot: Some(*slot),
+            mode: mode.word(),
+            ..Change::default()
+        },
+        Fact::Zombie { resource, slot, target, presented, mark, times, holder } => Change {
+            kind: "zombie",
+            resource,
+            target,
+            slot: Some(*slot),
+            number: Some(presented.get()),
+            mark: Some(mark.get()),
+            units: Some(*times),
+            holder,
+            ..Change::default()
+        },
+        Fact::Forgotten { resource, target, why } => {
+            Change { kind: "target_forgotten", resource, target, why, ..Change::default() }
         }
     }
 }

@@ -12,6 +12,7 @@ mod held;
 mod opening;
 mod payloads;
 mod priority;
+mod reports;
 mod requests;
 mod revoke;
 mod rollback;
@@ -30,6 +31,7 @@ pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
 use sha2::{Digest, Sha256};
 
 use crate::command::{Answer, Command, Event, Input, Notice, Reply, Request};
+use crate::coverage::{Checked, Place};
 use crate::ids::SessionId;
 use crate::lease::Rung;
 use crate::limits;
@@ -61,6 +63,8 @@ pub struct Grantor {
     watched: bool,
     /// Whether waiters were told that a quarantine is over.
     quarantine_seen: bool,
+    /// What fences counted since this tenure was opened; not on record, because a check must not cost a commit.
+    checked: std::collections::BTreeMap<Box<str>, std::collections::BTreeMap<Place, Checked>>,
     /// Room for names that are read from the table while it changes.
     scratch: (String, String),
     due: Vec<u32>,
@@ -220,7 +224,7 @@ impl Grantor {
         match command {
             Command::OpenSession(open) => self.open_session(open),
             Command::ResumeSession { session, secret } => self.resume_session(*session, *secret),
-            Command::Reconcile { session, leases } => self.reconcile(*session, leases),
+            Command::Reconcile { session, leases, part } => self.reconcile(*session, leases, *part),
             Command::CloseSession { session } => self.close_session(*session),
             Command::Acquire(acquire) => self.acquire(request, acquire),
             Command::AcquireAll(acquire) => self.acquire_all(request, acquire),
@@ -244,6 +248,8 @@ impl Grantor {
             Command::Cache(command) => self.cache(command),
             Command::SetCharter { prefix, charter, why } => self.set_charter(prefix, charter, why),
             Command::RemoveCharter { prefix, why } => self.remove_charter(prefix, why),
+            Command::Report { cluster, reports } => self.report(*cluster, reports),
+            Command::ForgetTarget { resource, target, why } => self.forget_target(resource, target, why),
             Command::WaiveQuarantine { why } => self.waive_quarantine(why),
             // Where a charter raises the token on renewal, a renewal changes something: its retry is told the same.
             Command::Renew(renew) => self.renew(renew),

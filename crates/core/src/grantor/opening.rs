@@ -261,6 +261,7 @@ impl Recovered {
             only_endings: false,
             watched: true,
             quarantine_seen: false,
+            checked: Default::default(),
             scratch: Default::default(),
             due: Vec::new(),
             expiring: Default::default(),

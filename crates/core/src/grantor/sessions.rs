@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use super::Grantor;
 use super::table::lease::NONE;
 use super::table::party::Waiter;
-use crate::command::{Answer, Known, OpenSession, Secret, SessionGrant};
+use crate::command::{Answer, Known, OpenSession, Part, Secret, SessionGrant};
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::Reason;
 use crate::limits;
@@ -50,10 +50,13 @@ impl Grantor {
     }
 
     /// A lease that its client does not know, although its grant was acknowledged, is an orphan and ends.
-    pub(super) fn reconcile(&mut self, id: SessionId, leases: &[LeaseId]) -> Result<Answer, Refusal> {
+    pub(super) fn reconcile(&mut self, id: SessionId, leases: &[LeaseId], part: Part) -> Result<Answer, Refusal> {
         let slot = self.live_session(id)?;
         if !leases.is_sorted() {
             return Err(Refusal::Invalid { field: "leases", reason: "in rising order" });
+        }
+        if !leases.iter().all(|lease| part.has(*lease)) {
+            return Err(Refusal::Invalid { field: "leases", reason: "from `from` up to and without `until`" });
         }
         let unacknowledged: std::collections::BTreeSet<LeaseId> = self
             .table
@@ -69,7 +72,7 @@ impl Grantor {
             .collect();
         for lease in self.table.session_leases(slot) {
             let known = self.table.lease_id(lease);
-            if leases.binary_search(&known).is_err() && !unacknowledged.contains(&known) {
+            if part.has(known) && leases.binary_search(&known).is_err() && !unacknowledged.contains(&known) {
                 self.end_lease(lease, Reason::Released, "not known to its client");
             }
         }

@@ -198,7 +198,7 @@ fn reason(from: &mut Reader<'_>) -> Result<Reason, Malformed> {
 }
 
 /// Text of 1 to `most` bytes.
-fn text<'a>(from: &mut Reader<'a>, most: usize) -> Result<&'a str, Malformed> {
+pub(crate) fn text<'a>(from: &mut Reader<'a>, most: usize) -> Result<&'a str, Malformed> {
     let text = from.text()?;
     if text.is_empty() || text.len() > most { Err(from.wrong("text empty or too long")) } else { Ok(text) }
 }

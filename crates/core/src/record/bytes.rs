@@ -3,6 +3,7 @@
 use super::{Cause, Expired, Granted, Outcome, Record, Waiting};
 use crate::codec::{Malformed, Reader, Write};
 use crate::command::Style;
+use crate::coverage;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, Reason};
 use crate::limits;
@@ -117,6 +118,10 @@ impl<'a> Record<'a> {
                 out.u8(36);
                 ends.encode(out);
             }
+            Self::Coverage(fact) => {
+                out.u8(37);
+                fact.encode(out);
+            }
         }
     }
 
@@ -202,6 +207,7 @@ impl<'a> Record<'a> {
             34 => Self::Delivery(delivery::Fact::decode(from)?),
             35 => Self::Cache(cache::Fact::decode(from)?),
             36 => Self::Expired(Expired::decode(from)?),
+            37 => Self::Coverage(coverage::Fact::decode(from)?),
             _ => return Err(from.wrong("no such record")),
         })
     }

@@ -54,6 +54,8 @@ named! {
         Hold => "hold",
         /// A quarantine.
         Quarantine => "quarantine",
+        /// A target that reported.
+        Target => "target",
     }
 }
 
@@ -100,5 +102,9 @@ named! {
         CacheKeys => "cache_keys",
         /// Pins of a resource.
         Pins => "pins",
+        /// Entries of a batch of reports.
+        Reports => "reports",
+        /// Targets that reported.
+        Targets => "targets",
     }
 }

@@ -54,6 +54,7 @@ pub enum Kind {
     Pins,
     Operator,
     Show,
+    Report,
     Retry,
 }
 
@@ -85,6 +86,7 @@ impl Flavour {
             (1, Kind::Operator),
             (2, Kind::Show),
             (4, Kind::Retry),
+            (3, Kind::Report),
         ];
         let long = vec![0, 300, 2_000, 20_000, 20_000];
         match style {
@@ -141,8 +143,9 @@ impl Flavour {
                     (5, Kind::Revoke),
                     (12, Kind::HandOff),
                     (1, Kind::Units),
-                    (3, Kind::Operator),
+                    (5, Kind::Operator),
                     (2, Kind::Retry),
+                    (3, Kind::Report),
                 ],
                 waits: long,
             },

@@ -59,7 +59,7 @@ impl Spec {
                 self.hear(slot);
                 Ok(self.session_answer(slot, false))
             }
-            Command::Reconcile { session, leases } => self.reconcile(*session, leases),
+            Command::Reconcile { session, leases, part } => self.reconcile(*session, leases, *part),
             Command::CloseSession { session } => {
                 let slot = self.live_session(*session)?;
                 self.end_session(slot);
@@ -149,6 +149,8 @@ impl Spec {
                 }
                 Ok(Answer::CollectBelow(floor))
             }
+            Command::Report { cluster, reports } => self.report(*cluster, reports),
+            Command::ForgetTarget { resource, target, .. } => self.forget(resource, target),
             Command::WaiveQuarantine { .. } => {
                 if self.quarantined().is_ok() {
                     return Err(Refusal::NotFound(What::Quarantine));
@@ -161,7 +163,7 @@ impl Spec {
     }
 
     /// T9: a token of this cluster and incarnation above the counter.
-    fn shown(&mut self, token: &Token) -> Result<(), Refusal> {
+    pub fn shown(&mut self, token: &Token) -> Result<(), Refusal> {
         let ours = (token.cluster, token.incarnation) == (identity::CLUSTER, identity::incarnation(self.incarnation));
         if !ours || token.number.get() <= self.counter {
             return Ok(());

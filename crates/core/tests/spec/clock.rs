@@ -24,6 +24,7 @@ impl Spec {
             waits_ever: 0,
             places: BTreeMap::new(),
             deadlocks: 0,
+            targets: BTreeMap::new(),
             units: Units::default(),
             anchor: (0, 0),
             last_turn: 0,

@@ -8,6 +8,7 @@ use leasehold_core::refusal::Refusal;
 
 use super::charters::RESOURCES;
 use super::model::{Spec, Wait, lease_id, number, reach, session_id};
+use super::reports::Row;
 
 /// The same answers to the same requests, each in its order.
 pub fn replies(out: &Output, spec: &Spec) -> Result<(), String> {
@@ -37,12 +38,16 @@ fn alike(core: &Answer, ours: &Answer) -> bool {
 
 /// Every end and every notice to go is told, once.
 pub fn notices(out: &Output, spec: &Spec) -> Result<(), String> {
-    let (mut ended, mut draining) = (BTreeSet::new(), BTreeSet::new());
+    let (mut ended, mut draining, mut zombies) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for notice in &out.notices {
         let new = match &notice.event {
             Event::Ended { lease, number, reason } => ended.insert((lease.slot, number.get(), reason.code())),
             Event::Draining { lease, until } => {
                 draining.insert((lease.slot, until.0));
+                true
+            }
+            Event::Zombie(zombie) => {
+                zombies.push((zombie.target.as_str(), zombie.presented.get()));
                 true
             }
             _ => true,
@@ -51,6 +56,7 @@ pub fn notices(out: &Output, spec: &Spec) -> Result<(), String> {
             return Err(format!("told twice: {notice:?}"));
         }
     }
+    same("zombies told (F6)", &zombies, &spec.turn.zombies)?;
     if ended != spec.turn.ended || draining != spec.turn.draining {
         return Err(format!(
             "told ends {ended:?} and notices {draining:?}, the spec says {:?} and {:?}",
@@ -72,6 +78,8 @@ pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
     same("time, counter, held, waiting, deadlocks, quarantine", &figures, &ours)?;
     let sessions = spec.sessions.iter().filter(|session| !session.over).count();
     same("sessions", &status.sessions, &sessions)?;
+    let kept: BTreeMap<_, _> = RESOURCES.iter().flat_map(|resource| rows(core, resource)).collect();
+    same("targets", &kept, &spec.targets)?;
     same("stalled", &status.stalled_ms, &spec.stalls.iter().map(|(_, ms)| ms).sum())?;
     for (slot, session) in spec.sessions.iter().enumerate().filter(|(_, session)| !session.over) {
         let view = core.session(session_id(slot as u32)).ok_or("a session is gone")?;
@@ -83,6 +91,14 @@ pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
     RESOURCES
         .iter()
         .try_for_each(|resource| resource_view(core, spec, resource).map_err(|e| format!("{resource}: {e}")))
+}
+
+/// What the core keeps of the targets of a resource.
+fn rows<'a>(core: &'a Grantor, resource: &'a str) -> impl Iterator<Item = ((&'a str, &'a str, u32), Row)> {
+    core.coverage().of(resource).map(move |(target, slot, seen)| {
+        let last = seen.last.as_ref().map(|last| (last.presented.get(), last.mark.get(), last.holder.to_string()));
+        ((resource, target, slot), (seen.mode, seen.zombies, last))
+    })
 }
 
 fn resource_view(core: &Grantor, spec: &Spec, resource: &str) -> Result<(), String> {

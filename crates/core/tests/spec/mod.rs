@@ -17,6 +17,7 @@ mod compare;
 mod held;
 mod model;
 mod queue;
+mod reports;
 mod sessions;
 mod sightings;
 mod state;

@@ -143,6 +143,7 @@ pub struct Turn {
     pub draining: BTreeSet<(u32, u64)>,
     pub began: Vec<u64>,
     pub granted: Vec<u64>,
+    pub zombies: Vec<(Name, u64)>,
 }
 
 /// What a hold took and what became of it (C2).
@@ -169,6 +170,8 @@ pub struct Spec {
     pub waits_ever: u64,
     pub places: BTreeMap<Name, Place>,
     pub deadlocks: u64,
+    /// What fences reported.
+    pub targets: BTreeMap<super::reports::Place, super::reports::Row>,
     pub units: Units,
     /// The driver's clock when this tenure began to serve, and the grantor time then; and at the last turn.
     pub anchor: (u64, u64),

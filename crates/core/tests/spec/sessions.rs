@@ -1,6 +1,6 @@
 //! Sessions: liveness that leases hang on.
 
-use leasehold_core::command::{Answer, Known, OpenSession, SessionGrant};
+use leasehold_core::command::{Answer, Known, OpenSession, Part, SessionGrant};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::Reason;
 use leasehold_core::limits;
@@ -61,7 +61,7 @@ impl Spec {
     }
 
     /// What its client does not know, although the grant was acknowledged, is an orphan.
-    pub fn reconcile(&mut self, id: SessionId, known: &[LeaseId]) -> Said {
+    pub fn reconcile(&mut self, id: SessionId, known: &[LeaseId], part: Part) -> Said {
         let slot = self.live_session(id)?;
         for i in self.carried_by(slot) {
             let memory = self.sessions[slot as usize].memory.values();
@@ -69,7 +69,10 @@ impl Spec {
                 Memory::Granted(leases) => Some(leases),
                 _ => None,
             });
-            if !known.contains(&lease_id(i)) && !unacknowledged.any(|leases| leases.contains(&i)) {
+            if part.has(lease_id(i))
+                && !known.contains(&lease_id(i))
+                && !unacknowledged.any(|leases| leases.contains(&i))
+            {
                 self.end_lease(i, Reason::Released);
             }
         }

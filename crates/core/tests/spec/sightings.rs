@@ -1,5 +1,6 @@
 //! What a run met, so that all runs together can show that they met everything.
 
+use leasehold_core::coverage::Fact;
 use leasehold_core::lease::{Access, Reason};
 use leasehold_core::record::Record;
 
@@ -35,6 +36,9 @@ impl World {
                 Record::Floor { .. } => "a collection",
                 Record::Freed { .. } => "a hold freed",
                 Record::QuarantineWaived { .. } => "a quarantine waived",
+                Record::Coverage(Fact::Reported { .. }) => "a target that reported",
+                Record::Coverage(Fact::Zombie { .. }) => "a zombie",
+                Record::Coverage(Fact::Forgotten { .. }) => "a target forgotten",
                 Record::Deadlocked { policy, .. } => {
                     ["a deadlock reported", "a deadlock refused", "a deadlock revoked"][usize::from(*policy).min(2)]
                 }

@@ -1,15 +1,17 @@
 //! What one client asks, drawn by chance from what the clients know: mostly sensible, now and then wrong.
 
 use leasehold_core::command::{
-    Acquire, AcquireAll, Command, HandOff, Held, Known, OpenSession, Renew, Request, RequestId, Revoke, Style, Terms,
-    Which,
+    Acquire, AcquireAll, Command, HandOff, Held, Known, OpenSession, Part, Renew, Request, RequestId, Revoke, Style,
+    Terms, Which,
 };
+use leasehold_core::coverage::{Mode, Refused, Report};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Access, Reason};
 
 use super::acts::Kind;
 use super::chance::Chance;
 use super::charters::HOLDERS;
+use super::identity;
 use super::model::{Name, lease_id, number};
 use super::world::{KnownGrant, World};
 
@@ -53,7 +55,10 @@ pub fn ask(world: &World, seed: u64) -> Option<(Request, Command<'static>)> {
             let session = session(world, &mut chance)?;
             match chance.below(8) {
                 0 => Command::CloseSession { session },
-                1 => Command::Reconcile { session, leases: &[] },
+                1 => {
+                    let mut bound = || chance.one_in(3).then(|| LeaseId { slot: chance.below(8) as u32, reuse: 0 });
+                    Command::Reconcile { session, leases: &[], part: Part { from: bound(), until: bound() } }
+                }
                 2 => {
                     let known = world.known_secret(session);
                     let secret = if chance.one_in(3) { [0xee; 32] } else { known };
@@ -130,6 +135,7 @@ pub fn ask(world: &World, seed: u64) -> Option<(Request, Command<'static>)> {
             request.shown = Some(super::asks::token(raw, world.spec.incarnation, chance.below(4) > 0));
             Command::Show
         }
+        Kind::Report => reported(world, &mut chance)?,
         Kind::Retry => {
             let (mut id, command) = world.sent.get(chance.below(world.sent.len().max(1) as u64) as usize)?.clone();
             if chance.one_in(10) {
@@ -143,6 +149,43 @@ pub fn ask(world: &World, seed: u64) -> Option<(Request, Command<'static>)> {
         request.id = new_id(world, &command, &mut chance);
     }
     Some((request, command))
+}
+
+/// What fences may tell: of what was granted lately, sometimes nonsense, now and then that a target is gone.
+fn reported(world: &World, chance: &mut Chance) -> Option<Command<'static>> {
+    const TARGETS: [Name; 3] = ["ledger", "mail", "cache"];
+    if chance.one_in(6) {
+        let known: Vec<_> = world.spec.targets.keys().map(|(resource, target, _)| (*resource, *target)).collect();
+        let unknown = (resource(world, chance), chance.pick(&TARGETS));
+        let (resource, target) = if known.is_empty() || chance.one_in(3) { unknown } else { chance.pick(&known) };
+        return Some(Command::ForgetTarget { resource, target, why: "gone" });
+    }
+    let entries = 1 + chance.below(2);
+    let mut one = || {
+        let grant = chance.pick(&world.grants);
+        let newer = chance.pick(&world.grants).number.max(grant.number);
+        let mark = if chance.one_in(8) { grant.number } else { newer };
+        let zombie =
+            Refused { presented: grant.number, mark, times: 1 + chance.below(3), holder: chance.pick(&["", "ann"]) };
+        Report {
+            resource: if chance.one_in(8) { resource(world, chance) } else { grant.resource },
+            slot: chance.pick(&[0, 0, 0, 1]),
+            target: chance.pick(&TARGETS),
+            mode: chance.pick(&Mode::ALL),
+            checks: chance.below(3),
+            refusals: chance.below(2),
+            checked_ago_ms: chance.below(2_000),
+            highest: chance.pick(&[None, Some(newer)]),
+            zombie: (newer > grant.number || chance.one_in(9)).then_some(zombie),
+        }
+    };
+    if world.grants.is_empty() {
+        return None;
+    }
+    // A command of a run borrows for good; a few bytes stay behind.
+    let reports: &'static [Report<'static>] = Vec::leak((0..entries).map(|_| one()).collect());
+    let cluster = if chance.one_in(9) { identity::STRANGER } else { identity::CLUSTER };
+    Some(Command::Report { cluster, reports })
 }
 
 fn takes_id(command: &Command<'_>) -> bool {

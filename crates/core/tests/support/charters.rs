@@ -1,7 +1,7 @@
 //! Charters as stories write them: a few terms behind `with`, one after the other.
 
 use leasehold_core::charter::{
-    AfterRevocation, AtExpiry, Charter, Handoff, OnDeadlock, Preemption, Renewal, Style, TokenOnRenewal,
+    AfterRevocation, AtExpiry, Charter, Handoff, Mode, OnDeadlock, Preemption, Renewal, Style, Target, TokenOnRenewal,
 };
 
 use super::words::Words;
@@ -51,6 +51,17 @@ fn term(charter: &mut Charter, words: &mut Words<'_>) -> Result<(), String> {
             charter.ttl_max_ms = Some(words.millis("the longest ttl")?);
         }
         "veto" => charter.at_expiry = AtExpiry::Veto { max_ms: words.millis("the longest veto")? },
+        "target" => {
+            let (name, mode) = (words.word("a target")?, words.word("how it meets a stale token")?);
+            let mode = match mode {
+                "forced" => Mode::Forced,
+                "cooperative" => Mode::Cooperative,
+                "grantor" => Mode::Grantor,
+                "none" => Mode::None { why: None },
+                other => return Err(format!("{other} is no way to meet a stale token")),
+            };
+            charter.targets.push(Target { name: name.into(), at: "somewhere".into(), mode: Some(mode) });
+        }
         "nothing" => {}
         other => return Err(format!("{other} is no term of a charter")),
     }

@@ -1,5 +1,6 @@
 //! What anybody may look at, in the words of stories.
 
+use leasehold_core::coverage::{Checked, Seen, TargetView};
 use leasehold_core::grantor::{Grantor, Usage};
 use leasehold_core::lease::{Access, Reason};
 
@@ -22,6 +23,8 @@ pub fn look(grantor: &Grantor, labels: &Labels, words: &[String]) -> Result<Opti
     } else if at.take("held by") {
         let leases = grantor.held_by(at.word("a holder")?);
         Heard::list(leases.into_iter().map(|lease| lease.resource))
+    } else if at.take("targets of") {
+        Heard::list(grantor.targets(at.word("a resource")?).iter().flat_map(target))
     } else if at.take("active count") {
         Heard::Exactly(grantor.active_count().to_string())
     } else if at.take("waiters of") {
@@ -100,6 +103,23 @@ pub fn look(grantor: &Grantor, labels: &Labels, words: &[String]) -> Result<Opti
     };
     at.end()?;
     Ok(Some(heard))
+}
+
+/// A target: what its fences reported, place by place, and its hole.
+fn target(target: &TargetView) -> Vec<String> {
+    let name = if target.name.is_empty() { "nothing" } else { &target.name };
+    let hole = target.hole.map_or(String::new(), |hole| format!(" {}", hole.word()));
+    if target.seen.is_empty() {
+        return vec![format!("{name}{hole}")];
+    }
+    let place = |(slot, seen, counted): &(u32, Seen, Option<Checked>)| {
+        let slot = if *slot == 0 { String::new() } else { format!(" slot {slot}") };
+        let checks = counted.map_or(0, |counted| counted.checks);
+        let who = seen.last.as_ref().map_or("", |last| &last.holder);
+        let zombies = if seen.zombies == 0 { String::new() } else { format!(" zombies {} last {who}", seen.zombies) };
+        format!("{name}{slot} {} checks {checks}{zombies}{hole}", seen.mode.word())
+    };
+    target.seen.iter().map(place).collect()
 }
 
 fn value(bytes: &[u8], number: u64) -> Heard {

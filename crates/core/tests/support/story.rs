@@ -39,6 +39,7 @@ pub const FILES: &[(&str, &str)] = files![
     "deadlocks.txt",
     "priorities.txt",
     "capacity.txt",
+    "coverage.txt",
     "deliveries.txt",
     "sessions.txt",
     "caches.txt",

@@ -265,6 +265,11 @@ pub fn event(event: &Event, labels: &Labels, now: Millis) -> String {
         Event::Clear { key, intent } => format!("clear {key} #{intent}"),
         Event::Deadlock(cycle) => format!("deadlock {}", cycle_told(cycle)),
         Event::RolledBack { shown } => format!("rolled back #{shown}"),
+        Event::Zombie(zombie) => {
+            let who = if zombie.holder.is_empty() { "nobody known" } else { &zombie.holder };
+            let (target, presented, mark) = (&zombie.target, zombie.presented, zombie.mark);
+            format!("zombie {who} at {target} #{presented} below #{mark} times {}", zombie.times)
+        }
         other => format!("{other:?}"),
     }
 }

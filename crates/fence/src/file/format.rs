@@ -6,9 +6,9 @@
 //! | 4..8 | CRC-32 of the log's salt, the length and all behind this field |
 //! | 8 | kind: 1 claim, 2 entry, 3 armed |
 //! | 9..17 | index in the log, from 0, without a gap |
-//! | 17..25 | the token's number, or the floor of an arming (0: fresh) |
-//! | 25..29 | the token's incarnation |
-//! | 29..37 | sequence inside the hold, 0 where writes are not numbered |
+//! | 17..25 | the token's number, or the floor of an arming (0: fresh); a claim of 0 says that the mark is lost |
+//! | 25..29 | the token's incarnation, or the one that an arming follows |
+//! | 29..37 | of an arming: 1 strict, 2 the incarnation counts, or both; of an entry: its sequence plus one, or 0; else 0 |
 //!
 //! All numbers are little-endian. The salt is the log's own, so that bytes of another log in a payload prove nothing.
 
@@ -101,7 +101,14 @@ pub(super) struct Head {
     pub(super) index: u64,
     pub(super) number: u64,
     pub(super) incarnation: u32,
+    /// Of an arming: [`STRICT`] and [`FOLLOWS`]. Of an entry: its sequence inside the hold plus one, 0 if it has none.
+    pub(super) flags: u64,
 }
+
+/// An arming that refuses other incarnations.
+pub(super) const STRICT: u64 = 1;
+/// An arming whose incarnation counts.
+pub(super) const FOLLOWS: u64 = 2;
 
 /// An entry's bytes.
 pub(super) fn encode(salt: u64, head: Head, payload: &[u8]) -> Vec<u8> {
@@ -122,7 +129,7 @@ pub(super) fn encode(salt: u64, head: Head, payload: &[u8]) -> Vec<u8> {
     bytes.extend(head.index.to_le_bytes());
     bytes.extend(head.number.to_le_bytes());
     bytes.extend(head.incarnation.to_le_bytes());
-    bytes.extend(0_u64.to_le_bytes());
+    bytes.extend(head.flags.to_le_bytes());
     bytes.extend_from_slice(payload);
     let checksum = checksum(salt, &bytes);
     bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
@@ -149,7 +156,8 @@ pub(super) fn decode(salt: u64, bytes: &[u8]) -> Option<Head> {
         (3, 8) => Kind::Armed { inode: u64_at(bytes, HEAD) },
         _ => return None,
     };
-    Some(Head { kind, index: u64_at(bytes, 9), number: u64_at(bytes, 17), incarnation: u32_at(bytes, 25) })
+    let (number, incarnation, flags) = (u64_at(bytes, 17), u32_at(bytes, 25), u64_at(bytes, 29));
+    Some(Head { kind, index: u64_at(bytes, 9), number, incarnation, flags })
 }
 
 fn checksum(salt: u64, bytes: &[u8]) -> u32 {

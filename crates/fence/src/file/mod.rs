@@ -26,8 +26,13 @@
 //! ```
 
 mod format;
+mod known;
+mod operator;
 mod reader;
+mod replace;
 mod shelf;
+mod stand;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -42,11 +47,14 @@ use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
 
 use crate::observer::Watch;
-use crate::place::{Place, Shown};
-use crate::{Act, Counters, Error, Lost, Mark, Observer};
-use format::{HEADER, Head, Header, Kind};
+use crate::place::{Passed, Place, Shown, Standing};
+use crate::{Act, Counters, Error, Lost, Mark, Observer, Once};
+use format::{Head, Header, Kind};
+use known::Known;
 pub use reader::{Checkpoint, Entry, Reader};
+pub use replace::Replace;
 use shelf::{Found, Hold, Shelf};
+pub use survey::survey;
 
 /// How long an append or a claim waits for others to leave, unless told otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -63,40 +71,6 @@ pub struct Log {
     failed: bool,
 }
 
-/// The log up to where it was read.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    end: u64,
-    index: u64,
-    mark: Mark,
-    /// Which file was armed.
-    inode: Option<u64>,
-}
-
-impl Known {
-    const NOTHING: Self = Self { end: HEADER as u64, index: 0, mark: Mark::Lost, inode: None };
-
-    /// One more entry.
-    fn apply(&mut self, head: Head, next: u64) {
-        let shown = Number::new(head.number);
-        match (head.kind, shown) {
-            (Kind::Armed { inode }, floor) => {
-                self.inode = Some(inode);
-                self.mark = floor.map_or(Mark::Fresh, Mark::Armed);
-            }
-            (Kind::Claim | Kind::Entry, Some(shown)) => {
-                // Two tokens out of order were not written by this fence; the higher one still stands.
-                if !matches!(self.mark, Mark::Armed(mark) if mark > shown) {
-                    self.mark = Mark::Armed(shown);
-                }
-            }
-            (Kind::Claim | Kind::Entry, None) => self.mark = Mark::Lost,
-        }
-        self.index += 1;
-        self.end = next;
-    }
-}
-
 impl Log {
     /// Makes a new log, armed as fresh: its first token sets the mark. A file that is there already is left alone.
     pub fn create(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<(), Error> {
@@ -104,7 +78,7 @@ impl Log {
         let salt = shelf::rand_u64()?;
         shelf::create(path, |inode| {
             let mut bytes = Header::new(&place.guarded, salt).encode().to_vec();
-            let head = Head { kind: Kind::Armed { inode }, index: 0, number: 0, incarnation: 0 };
+            let head = Head { kind: Kind::Armed { inode }, index: 0, number: 0, incarnation: 0, flags: 0 };
             bytes.extend(format::encode(salt, head, &[]));
             bytes
         })
@@ -139,66 +113,58 @@ impl Log {
         &self.watch.counters
     }
 
-    /// The mark that is kept, for a survey. What is lost is told as a refusal.
-    pub fn mark(&mut self) -> Result<Option<Number>, Error> {
-        let locked = self.shelf.lock(Hold::Beside, self.patience)?;
-        self.known = caught_up(&self.shelf, self.known)?;
-        let standing = standing(&self.shelf, &self.known)?;
-        drop(locked);
-        match standing {
-            (Mark::Armed(mark), _) => Ok(Some(mark)),
-            (Mark::Fresh, _) => Ok(None),
-            (Mark::Lost, how) => Err(crate::Refusal::Lost(how).into()),
-        }
-    }
-
     /// A new holder's first act, before it reads: raises the mark, durable when this returns.
     pub fn claim(&mut self, token: &str) -> Result<Number, Error> {
-        let answer = self.put(token, Kind::Claim, &[]);
-        self.watch.tell(&self.place.name, self.place.guarded.slot, Act::Claim, &answer);
-        answer
+        let answer = self.put(token, Kind::Claim, None, &[]);
+        self.told(Act::Claim, answer).map(|(passed, _)| passed.number)
     }
 
     /// Appends one entry under this token, durable when this returns.
     pub fn append(&mut self, token: &str, bytes: &[u8]) -> Result<Number, Error> {
+        self.appended(token, None, bytes).map(|(passed, _)| passed.number)
+    }
+
+    /// Appends one entry that carries its sequence inside the hold, rising from entry to entry: one that arrives a second time
+    /// is told as already applied, and is not appended again.
+    pub fn append_once(&mut self, token: &str, sequence: u64, bytes: &[u8]) -> Result<Once, Error> {
+        if sequence == u64::MAX {
+            return Err(Error::Misplaced("the sequence is 2^64 - 1; number the entries from 0"));
+        }
+        self.appended(token, Some(sequence), bytes).map(|(_, once)| once)
+    }
+
+    fn appended(&mut self, token: &str, sequence: Option<u64>, bytes: &[u8]) -> Result<(Passed, Once), Error> {
         let answer = if bytes.len() > LOG_ENTRY_BYTES {
             Err(Error::Misplaced("the entry is larger than 16 MiB; append it in parts"))
         } else {
-            self.put(token, Kind::Entry, bytes)
+            self.put(token, Kind::Entry, sequence, bytes)
         };
-        self.watch.tell(&self.place.name, self.place.guarded.slot, Act::Write, &answer);
+        self.told(Act::Write, answer)
+    }
+
+    fn told(&self, act: Act, answer: Result<(Passed, Once), Error>) -> Result<(Passed, Once), Error> {
+        let told = answer.as_ref().map(|(passed, _)| passed);
+        self.watch.told(&self.place.name, self.place.guarded.slot, act, told);
         answer
     }
 
-    /// Arms a log that was copied or restored, in this file, from a floor that no holder of before lies above. A floor
-    /// below what the log has seen is refused.
-    pub fn rearm(&mut self, floor: Number) -> Result<(), Error> {
-        self.usable()?;
-        let locked = self.shelf.lock(Hold::Alone, self.patience)?;
-        let inode = self.shelf.inode()?;
-        self.known = caught_up(&self.shelf, self.known)?;
-        if matches!(self.known.mark, Mark::Armed(mark) if mark > floor) {
-            return Err(Error::Conflict("the floor is below a number that was seen here; take a higher one"));
-        }
-        let head = Head { kind: Kind::Armed { inode }, index: self.known.index, number: floor.get(), incarnation: 0 };
-        let kept = keep(&self.shelf, &mut self.known, head, &[]);
-        drop(locked);
-        self.noted(kept)
-    }
-
-    fn put(&mut self, token: &str, kind: Kind, bytes: &[u8]) -> Result<Number, Error> {
+    fn put(&mut self, token: &str, kind: Kind, sequence: Option<u64>, bytes: &[u8]) -> Result<(Passed, Once), Error> {
         let shown = self.place.read(token)?;
         self.usable()?;
         let locked = self.shelf.lock(Hold::Alone, self.patience)?;
-        let kept = check(&self.shelf, &mut self.known, shown).and_then(|raised| {
-            if kind == Kind::Claim && self.known.mark == Mark::Armed(raised) {
-                // The mark stands; whoever wrote it may have died before its sync.
+        let kept = check(&self.shelf, &mut self.known, shown, sequence).and_then(|(passed, once)| {
+            let stands =
+                self.known.mark == Mark::Armed(passed.number) && self.known.incarnation == Some(shown.incarnation);
+            if once != Once::Applied || (kind == Kind::Claim && stands) {
+                // Whoever wrote it may have died before its sync.
                 self.shelf.file.sync_data().map_err(Failed::Sync)?;
-                return Ok(raised);
+                return Ok((passed, once));
             }
-            let head = Head { kind, index: self.known.index, number: raised.get(), incarnation: shown.incarnation.0 };
+            let (number, incarnation) = (passed.number.get(), shown.incarnation.0);
+            let flags = sequence.map_or(0, |sequence| sequence + 1);
+            let head = Head { kind, index: self.known.index, number, incarnation, flags };
             keep(&self.shelf, &mut self.known, head, bytes)?;
-            Ok(raised)
+            Ok((passed, once))
         });
         drop(locked);
         self.noted(kept)
@@ -236,10 +202,9 @@ impl From<Error> for Failed {
 }
 
 /// Reads what others appended, and asks the rule. The lock is held.
-fn check(shelf: &Shelf, known: &mut Known, shown: Shown) -> Result<Number, Failed> {
+fn check(shelf: &Shelf, known: &mut Known, shown: Shown, sequence: Option<u64>) -> Result<(Passed, Once), Failed> {
     *known = caught_up(shelf, *known)?;
-    let (mark, how) = standing(shelf, known)?;
-    Ok(shown.against(mark, how)?)
+    Ok(shown.pass(&standing(shelf, known)?, sequence)?)
 }
 
 /// The log up to its end.
@@ -250,13 +215,16 @@ fn caught_up(shelf: &Shelf, mut known: Known) -> Result<Known, Error> {
     Ok(known)
 }
 
-/// The mark that counts: none, if this is not the file that was armed.
-fn standing(shelf: &Shelf, known: &Known) -> Result<(Mark, Lost), Error> {
-    Ok(match known.inode {
-        Some(armed) if armed == shelf.inode()? => (known.mark, Lost::Unreadable),
+/// What counts: no mark, if this is not the file that was armed.
+fn standing(shelf: &Shelf, known: &Known) -> Result<Standing, Error> {
+    let (mark, lost) = match known.inode {
+        Some(armed) if armed == shelf.inode()? => {
+            (known.mark, if known.declared { Lost::Declared } else { Lost::Unreadable })
+        }
         Some(_) => (Mark::Lost, Lost::Moved),
         None => (Mark::Lost, Lost::Unreadable),
-    })
+    };
+    Ok(Standing { mark, lost, incarnation: known.incarnation, strict: known.strict, last: known.last })
 }
 
 /// Cuts what a crash left behind the end, writes one entry there, and syncs it.

@@ -29,7 +29,7 @@ const NETWORK: [u64; 10] = [
     0x4750_4653, // GPFS
 ];
 /// How long one who wants the lock sleeps between two tries.
-const BETWEEN: Duration = Duration::from_millis(2);
+pub(super) const BETWEEN: Duration = Duration::from_millis(2);
 /// How far beyond a gap an index is still believed to be of this log: a bound for the search, not for the log.
 const AHEAD: u64 = 1 << 20;
 
@@ -52,6 +52,15 @@ pub(super) enum Found {
 
 impl Shelf {
     pub(super) fn open(path: &Path, place: &Place) -> Result<Self, Error> {
+        let (shelf, header) = Self::any(path)?;
+        if !header.guards(&place.guarded) {
+            return Err(Refusal::ForeignMark.into());
+        }
+        Ok(shelf)
+    }
+
+    /// A log, whosever it is.
+    pub(super) fn any(path: &Path) -> Result<(Self, Header), Error> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Refusal::Lost(Lost::Missing).into());
@@ -70,10 +79,7 @@ impl Shelf {
             NoHeader::Version(have) => Error::Version { have: have.into(), want: format::VERSION.into() },
             NoHeader::Checksum => corrupt("the header's checksum does not fit"),
         })?;
-        if !header.guards(&place.guarded) {
-            return Err(Refusal::ForeignMark.into());
-        }
-        Ok(Self { path: path.to_owned(), file, salt: header.salt })
+        Ok((Self { path: path.to_owned(), file, salt: header.salt }, header))
     }
 
     /// The kernel's lock on this log, until the guard is dropped.
@@ -165,10 +171,7 @@ impl Shelf {
 
 /// Makes a log's file with its first bytes, all or nothing: under another name, synced, then linked to its own.
 pub(super) fn create(path: &Path, bytes: impl FnOnce(u64) -> Vec<u8>) -> Result<(), Error> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}-{:08x}.new", std::process::id(), rand_u64()?));
     let draft = PathBuf::from(draft);
@@ -188,6 +191,11 @@ pub(super) fn create(path: &Path, bytes: impl FnOnce(u64) -> Vec<u8>) -> Result<
     Ok(File::open(folder)?.sync_all()?)
 }
 
+/// Where a file of this path is, or would be.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
 /// Eight bytes that nobody chose.
 pub(super) fn rand_u64() -> Result<u64, Error> {
     let mut bytes = [0; 8];
@@ -195,7 +203,7 @@ pub(super) fn rand_u64() -> Result<u64, Error> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn local(file: &File) -> Result<(), Error> {
+pub(super) fn local(file: &File) -> Result<(), Error> {
     let kind = fstatfs(file).map_err(io::Error::from)?.f_type as u64;
     if NETWORK.contains(&kind) {
         let have = format!("{kind:#x}, of the network");

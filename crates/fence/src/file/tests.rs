@@ -12,7 +12,7 @@ fn written_past_the_fence(path: &Path, entries: &[(Kind, u64)]) {
     Log::create(path, cluster, name, 0).expect("created");
     let shelf = Shelf::open(path, &Place::new(cluster, name, 0)).expect("opened");
     for (index, (kind, number)) in (1..).zip(entries) {
-        let head = Head { kind: *kind, index, number: *number, incarnation: 1 };
+        let head = Head { kind: *kind, index, number: *number, incarnation: 1, flags: 0 };
         let end = shelf.file.metadata().expect("its length").len();
         let entry = format::encode(shelf.salt, head, &number.to_le_bytes());
         shelf.file.write_all_at(&entry, end).expect("written");

@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod operator;
 mod told;
 
 use std::sync::Arc;
@@ -30,22 +31,31 @@ use std::time::Duration;
 use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::{Client, Statement, Transaction};
 
 use crate::observer::Watch;
 use crate::place::Place;
-use crate::{Act, Counters, Error, Lost, Observer, Refusal};
+use crate::{Act, Counters, Error, Observer, Once};
+pub use operator::survey;
 
 /// The version of [`SQL`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
-/// What is installed in the database, for who installs it by hand: `psql -v ON_ERROR_STOP=1 -f install.sql`.
-pub const SQL: &str = include_str!("install.sql");
+/// What is installed in the database. By hand: `psql -v ON_ERROR_STOP=1 -f install.sql`, which reads the same files.
+pub const SQL: &str = concat!(
+    include_str!("sql/1-marks.sql"),
+    include_str!("sql/2-token.sql"),
+    include_str!("sql/3-check.sql"),
+    include_str!("sql/4-claim.sql"),
+    include_str!("sql/5-forced.sql"),
+    include_str!("sql/6-operator.sql"),
+);
 
 /// How long a claim waits for who is inside, unless told otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Installs the fence in this database; again, it changes nothing. A newer version is refused and left as it is.
+/// Installs the fence in this database, or brings an older version up to date; marks stay. A newer version is refused and
+/// left as it is.
 pub async fn install(db: &Client) -> Result<(), Error> {
     let installed = db.batch_execute(SQL).await;
     if installed.is_err() {
@@ -95,52 +105,9 @@ impl Fence {
         &self.watch.counters
     }
 
-    /// Says that nothing was written under this resource's slot yet: its first token sets the mark. Where a mark is kept
-    /// already, it stays.
-    pub async fn arm(&self, db: &Client) -> Result<(), Error> {
-        let cluster = self.place.guarded.cluster.to_string();
-        let with: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&self.place.name, Type::TEXT), (&cluster, Type::TEXT), (&self.slot(), Type::INT8)];
-        db.query_typed("SELECT leasehold.arm($1, $2, $3)", &with).await?;
-        Ok(())
-    }
-
-    /// The mark that is kept, for a survey. What is lost is told as a refusal.
-    pub async fn mark(&self, db: &Client) -> Result<Option<Number>, Error> {
-        let sql =
-            "SELECT mark, state = 'lost', home <> leasehold.home() FROM leasehold.fence WHERE name = $1 AND slot = $2";
-        let found = db.query_typed(sql, &[(&self.place.name, Type::TEXT), (&self.slot(), Type::INT8)]).await?;
-        let Some(row) = found.first() else { return Err(Refusal::Lost(Lost::Missing).into()) };
-        match (row.get::<_, Option<i64>>(0), row.get(1), row.get(2)) {
-            (_, true, _) => Err(Refusal::Lost(Lost::Declared).into()),
-            (_, _, true) => Err(Refusal::Lost(Lost::Moved).into()),
-            (None, _, _) => Ok(None),
-            (Some(mark), _, _) => {
-                let mark = u64::try_from(mark).ok().and_then(Number::new);
-                mark.map(Some).ok_or(Error::Refused(Refusal::Lost(Lost::Unreadable)))
-            }
-        }
-    }
-
-    /// Refuses everything until [`Fence::rearm`].
-    pub async fn declare_lost(&self, db: &Client) -> Result<(), Error> {
-        let with: [(&(dyn ToSql + Sync), Type); 2] = [(&self.place.name, Type::TEXT), (&self.slot(), Type::INT8)];
-        db.query_typed("SELECT leasehold.declare_lost($1, $2)", &with).await?;
-        Ok(())
-    }
-
-    /// Sets a lost mark to a floor that no holder of before lies above. A floor below what was seen here is refused.
-    pub async fn rearm(&self, db: &Client, floor: Number) -> Result<(), Error> {
-        let floor = i64::try_from(floor.get()).expect("a number is below 2^63");
-        let with: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&self.place.name, Type::TEXT), (&floor, Type::INT8), (&self.slot(), Type::INT8)];
-        db.query_typed("SELECT leasehold.rearm($1, $2, $3)", &with).await?;
-        Ok(())
-    }
-
     /// A new holder's first act, before it reads: raises the mark in transactions of its own, durable when this returns.
     pub async fn claim(&self, db: &Client, token: &str) -> Result<Number, Error> {
-        let sql = "CALL leasehold.claim($1, $2, $3, $4 * interval '1 ms', $5)";
+        let sql = "CALL leasehold.claim($1, $2, $3, $4 * interval '1 ms', $5, NULL)";
         let bound = millis(self.patience);
         let with: [(&(dyn ToSql + Sync), Type); 5] = [
             (&token, Type::TEXT),
@@ -150,11 +117,11 @@ impl Fence {
             (&self.evicting, Type::BOOL),
         ];
         let answer = match db.query_typed(sql, &with).await {
-            Ok(_) => told::number(token),
+            Ok(rows) => told::passed(token, rows.first().and_then(|row| row.get(0))),
             Err(error) => Err(told::error(error, self.patience)),
         };
-        self.watch.tell(&self.place.name, self.place.guarded.slot, Act::Claim, &answer);
-        answer
+        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Claim, answer.as_ref());
+        answer.map(|passed| passed.number)
     }
 
     /// Admits the rest of this transaction: what it writes lands under the mark it was checked against, or not at all.
@@ -168,11 +135,77 @@ impl Fence {
         let with: [(&(dyn ToSql + Sync), Type); 4] =
             [(&token, Type::TEXT), (&self.place.name, Type::TEXT), (&self.slot(), Type::INT8), (&left, Type::INT8)];
         let answer = match tx.query_typed(sql, &with).await {
-            Ok(_) => told::number(token),
+            Ok(_) => told::passed(token, None),
             Err(error) => Err(told::error(error, Duration::ZERO)),
         };
-        self.watch.tell(&self.place.name, self.place.guarded.slot, Act::Write, &answer);
-        answer
+        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, answer.as_ref());
+        answer.map(|passed| passed.number)
+    }
+
+    /// Like [`Fence::admit`], for a write that carries its sequence inside the hold, rising from write to write: one that
+    /// arrives a second time is told as already applied, and then the caller writes nothing.
+    pub async fn admit_once(
+        &self,
+        tx: &Transaction<'_>,
+        token: &str,
+        sequence: u64,
+        left: Duration,
+    ) -> Result<Once, Error> {
+        let number = i64::try_from(sequence)
+            .map_err(|_| Error::Misplaced("the sequence is 2^63 or more; number the writes from 0"))?;
+        let sql = "SELECT leasehold.admit_once($1, $2, $3, $4, $5 * interval '1 ms')";
+        let left = millis(left);
+        let with: [(&(dyn ToSql + Sync), Type); 5] = [
+            (&token, Type::TEXT),
+            (&number, Type::INT8),
+            (&self.place.name, Type::TEXT),
+            (&self.slot(), Type::INT8),
+            (&left, Type::INT8),
+        ];
+        let answer = match tx.query_typed(sql, &with).await {
+            Ok(rows) => told::passed(token, None).map(|passed| (passed, rows.first().and_then(|row| row.get(0)))),
+            Err(error) => Err(told::error(error, Duration::ZERO)),
+        };
+        let passed = answer.as_ref().map(|(passed, _)| passed);
+        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, passed);
+        let last: Option<i64> = answer?.1;
+        Ok(match last.map(u64::try_from) {
+            Some(Ok(last)) => Once::AlreadyApplied { last },
+            _ => Once::Applied,
+        })
+    }
+
+    /// Runs one statement behind the fence, outside of a transaction: the check is folded into it, so it costs no round
+    /// trip of its own. Write the statement with [`Fence::FOLDED`] in its condition.
+    pub async fn execute(
+        &self,
+        db: &Client,
+        token: &str,
+        folded: &Statement,
+        with: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, Error> {
+        let slot = self.slot();
+        let mut all: Vec<&(dyn ToSql + Sync)> = vec![&token, &self.place.name, &slot];
+        all.extend(with);
+        let done = db.execute(folded, &all).await.map_err(|error| told::error(error, Duration::ZERO));
+        let answer = match &done {
+            Ok(_) => told::passed(token, None),
+            Err(Error::Refused(refusal)) => Err(Error::Refused(*refusal)),
+            Err(_) => return done,
+        };
+        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, answer.as_ref());
+        done
+    }
+
+    /// The condition that folds the check into a statement for [`Fence::execute`]; its own parameters begin with `$4`:
+    /// `UPDATE paid SET cents = $5 WHERE invoice = $4 AND` …
+    pub const FOLDED: &'static str = "(SELECT leasehold.admit($1::text, $2::text, $3::bigint, NULL)) > 0";
+
+    /// The number of a token that is for this place, for a row that carries its own mark:
+    /// `UPDATE account SET cents = $1, lease = $2 WHERE id = $3 AND lease <= $2`. The row's own update is the check, and a
+    /// claim is the same statement that changes nothing else.
+    pub fn number(&self, token: &str) -> Result<Number, Error> {
+        Ok(self.place.read(token)?.number)
     }
 
     fn slot(&self) -> i64 {

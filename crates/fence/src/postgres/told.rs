@@ -6,11 +6,13 @@ use leasehold_core::token::{Number, Token, TokenError};
 use tokio_postgres::error::DbError;
 
 use super::VERSION;
+use crate::place::Passed;
 use crate::{Error, Lost, Refusal};
 
-/// The number of a token that the server has just read.
-pub(super) fn number(token: &str) -> Result<Number, Error> {
-    Ok(Token::parse(token).map_err(Refusal::Token)?.number)
+/// What is told of a token that the server has just let in.
+pub(super) fn passed(token: &str, left: Option<&str>) -> Result<Passed, Error> {
+    let number = Token::parse(token).map_err(Refusal::Token)?.number;
+    Ok(Passed { number, left: left.and_then(|of| of.parse().ok()) })
 }
 
 /// An error of the server's, where it is an answer.
@@ -50,8 +52,13 @@ fn answer(told: &DbError, waited: Duration) -> Option<Error> {
         "LH008" if text("why") == Some("version") => Refusal::Token(TokenError::Version { have: version() }).into(),
         "LH008" => Error::Version { have: version(), want: VERSION },
         "LH009" => {
-            Error::Conflict("it would lower, move or delete a mark; take a floor at or above what was seen here")
+            Error::Conflict("it would lower, move or delete a mark, or take a guard away; the server's log says which")
         }
+        "LH010" => Refusal::NotAdopted {
+            presented: number("presented")?,
+            incarnation: text("incarnation").and_then(|of| of.parse().ok())?,
+        }
+        .into(),
         // A snapshot of before a claim, a lock that was not had in the caller's own time: nothing happened.
         "40001" | "40P01" | "55P03" => Error::Blocked { waited, by: Vec::new() },
         "2D000" => Error::Misplaced("a transaction is open on this connection; a claim needs one of its own"),

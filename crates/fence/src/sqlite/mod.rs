@@ -25,27 +25,28 @@
 //! ```
 
 mod durable;
+mod enter;
+mod forced;
+mod operator;
 mod row;
 mod schema;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction};
 
 use crate::observer::Watch;
-use crate::place::Place;
-use crate::{Act, Counters, Error, Lost, Mark, Observer, Refusal, blocker};
-pub use schema::{SQL, VERSION, install};
+use crate::place::{Passed, Place};
+use crate::{Act, Counters, Error, Mark, Observer, Once};
+pub use forced::protection;
+pub use operator::survey;
+pub use schema::{FROM_1, SQL, VERSION, install};
 
 /// How long a claim tries to get in, unless told otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a claim sleeps between two tries; SQLite wakes nobody.
-const BETWEEN: Duration = Duration::from_millis(2);
 
 /// The fence of one resource's slot in a database. It keeps nothing itself and can be used with any connection.
 #[derive(Clone, Debug)]
@@ -78,70 +79,21 @@ impl Fence {
         &self.watch.counters
     }
 
-    /// Says that nothing was written under this resource's slot yet: its first token sets the mark. Where a mark is kept
-    /// already, it stays.
-    pub fn arm(&self, db: &mut Connection) -> Result<(), Error> {
-        let tx = self.enter(db)?;
-        if let (Mark::Lost, Lost::Missing) = row::mark(&tx, &self.place)? {
-            let sql = "INSERT INTO main.leasehold_fence (resource, slot, name, cluster, state) VALUES (?1, ?2, ?3, ?4, 'fresh')";
-            let Place { name, guarded } = &self.place;
-            tx.execute(sql, params![self.place.resource(), guarded.slot, name, guarded.cluster.to_string()])?;
-        }
-        tx.commit()?;
-        Ok(())
-    }
-
-    /// The mark that is kept, for a survey. What is lost is told as a refusal.
-    pub fn mark(&self, db: &Connection) -> Result<Option<Number>, Error> {
-        match row::mark(db, &self.place)? {
-            (Mark::Armed(mark), _) => Ok(Some(mark)),
-            (Mark::Fresh, _) => Ok(None),
-            (Mark::Lost, how) => Err(Refusal::Lost(how).into()),
-        }
-    }
-
-    /// Refuses everything until [`Fence::rearm`]: after the database itself was restored from a copy.
-    pub fn declare_lost(&self, db: &mut Connection) -> Result<(), Error> {
-        let tx = self.enter(db)?;
-        let sql = "UPDATE main.leasehold_fence SET state = 'lost' WHERE resource = ?1 AND slot = ?2";
-        if tx.execute(sql, params![self.place.resource(), self.place.guarded.slot])? == 0 {
-            return Err(Refusal::Lost(Lost::Missing).into());
-        }
-        tx.commit()?;
-        Ok(())
-    }
-
-    /// Sets a lost mark to a floor that no holder of before lies above. A floor below what was seen here is refused.
-    pub fn rearm(&self, db: &mut Connection, floor: Number) -> Result<(), Error> {
-        let tx = self.enter(db)?;
-        let sql = "UPDATE main.leasehold_fence SET state = 'armed', mark = ?3, sequence = NULL \
-                   WHERE resource = ?1 AND slot = ?2 AND coalesce(mark, 0) <= ?3";
-        let number = i64::try_from(floor.get()).expect("a number is below 2^63");
-        if tx.execute(sql, params![self.place.resource(), self.place.guarded.slot, number])? == 0 {
-            return Err(match row::mark(&tx, &self.place)? {
-                (Mark::Lost, Lost::Missing) => Refusal::Lost(Lost::Missing).into(),
-                _ => Error::Conflict("the floor is below a number that was seen here; take a higher one"),
-            });
-        }
-        tx.commit()?;
-        Ok(())
-    }
-
     /// A new holder's first act, before it reads: raises the mark in a transaction of its own, durable when this returns.
     /// What is read after it, no predecessor changes any more.
     pub fn claim(&self, db: &mut Connection, token: &str) -> Result<Number, Error> {
         let answer = self.claimed(db, token);
-        self.watch.tell(&self.place.name, self.place.guarded.slot, Act::Claim, &answer);
-        answer
+        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Claim, answer.as_ref());
+        answer.map(|passed| passed.number)
     }
 
-    fn claimed(&self, db: &mut Connection, token: &str) -> Result<Number, Error> {
+    fn claimed(&self, db: &mut Connection, token: &str) -> Result<Passed, Error> {
         self.place.read(token)?;
         durable::check(db)?;
         let tx = self.enter(db)?;
-        let number = self.raise(&tx, token)?;
+        let (passed, _) = self.raise(&tx, token, None)?;
         tx.commit()?;
-        Ok(number)
+        Ok(passed)
     }
 
     /// Admits the rest of the caller's own transaction: what it writes lands together with the mark, or not at all. On a
@@ -149,12 +101,26 @@ impl Fence {
     ///
     /// Call it in the transaction itself, not inside a savepoint that may be rolled back while the transaction goes on.
     pub fn admit(&self, tx: &Connection, token: &str) -> Result<Number, Error> {
+        self.admitted(tx, token, None).map(|(passed, _)| passed.number)
+    }
+
+    /// Like [`Fence::admit`], for a write that carries its sequence inside the hold, rising from write to write: one that
+    /// arrives a second time is told as already applied, and then the caller writes nothing.
+    pub fn admit_once(&self, tx: &Connection, token: &str, sequence: u64) -> Result<Once, Error> {
+        self.admitted(tx, token, Some(sequence)).map(|(_, once)| once)
+    }
+
+    fn admitted(&self, tx: &Connection, token: &str, sequence: Option<u64>) -> Result<(Passed, Once), Error> {
         let answer = if tx.is_autocommit() {
             Err(Error::Misplaced("admit was asked outside of a transaction; begin one, admit, write, commit"))
         } else {
-            durable::check(tx).and_then(|()| self.raise(tx, token))
+            durable::check(tx).and_then(|()| self.raise(tx, token, sequence)).and_then(|(passed, once)| {
+                forced::enter(tx, &self.place, passed.number)?;
+                Ok((passed, once))
+            })
         };
-        self.watch.tell(&self.place.name, self.place.guarded.slot, Act::Write, &answer);
+        let told = answer.as_ref().map(|(passed, _)| passed);
+        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, told);
         answer
     }
 
@@ -168,69 +134,41 @@ impl Fence {
         let tx = self.enter(db)?;
         self.admit(&tx, token)?;
         let done = work(&tx)?;
+        self.leave(&tx)?;
+        tx.commit()?;
+        Ok(done)
+    }
+
+    /// Runs a write behind the fence once, however often it is asked under this sequence. `None` if it was applied before.
+    pub fn write_once<T>(
+        &self,
+        db: &mut Connection,
+        token: &str,
+        sequence: u64,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, Error> {
+        let tx = self.enter(db)?;
+        let done = match self.admit_once(&tx, token, sequence)? {
+            Once::Applied => Some(work(&tx)?),
+            Once::AlreadyApplied { .. } => None,
+        };
+        self.leave(&tx)?;
         tx.commit()?;
         Ok(done)
     }
 
     /// Check and mark, under the write lock that is held until the transaction ends.
-    fn raise(&self, tx: &Connection, token: &str) -> Result<Number, Error> {
+    fn raise(&self, tx: &Connection, token: &str, sequence: Option<u64>) -> Result<(Passed, Once), Error> {
         let shown = self.place.read(token)?;
+        let column = sequence.map(i64::try_from).transpose();
+        let column = column.map_err(|_| Error::Misplaced("the sequence is 2^63 or more; number the writes from 0"))?;
         self.lock(tx)?;
-        let (mark, how) = row::mark(tx, &self.place)?;
-        let raised = shown.against(mark, how)?;
-        if mark != Mark::Armed(raised) {
-            row::raise(tx, &self.place, shown)?;
+        let standing = row::standing(tx, &self.place)?;
+        let (passed, once) = shown.pass(&standing, sequence)?;
+        let same = (standing.mark, standing.incarnation) == (Mark::Armed(passed.number), Some(shown.incarnation));
+        if once == Once::Applied && (!same || sequence.is_some()) {
+            row::raise(tx, &self.place, shown, column)?;
         }
-        Ok(raised)
+        Ok((passed, once))
     }
-
-    /// Changes no row and takes the write lock: what is read from here on, nobody else changes before the commit. A
-    /// transaction whose snapshot is already old is told to begin anew.
-    fn lock(&self, tx: &Connection) -> Result<(), Error> {
-        let lock = "UPDATE main.leasehold_fence SET mark = mark WHERE resource IS NULL";
-        match tx.prepare_cached(lock).and_then(|mut lock| lock.execute([])) {
-            Ok(_) => Ok(()),
-            Err(error) if row::no_table(&error) => Err(Refusal::Lost(Lost::Missing).into()),
-            Err(error) => Err(entered(error, tx, Duration::ZERO)),
-        }
-    }
-
-    /// Begins a write transaction within the bound, whatever the connection's own patience is.
-    fn enter<'db>(&self, db: &'db mut Connection) -> Result<Transaction<'db>, Error> {
-        let db: &Connection = db;
-        if !db.is_autocommit() {
-            return Err(Error::Misplaced("a transaction is open on this connection; this needs one of its own"));
-        }
-        let began = Instant::now();
-        // A handler of the caller's own shows as 0 here and is left in place.
-        let own: u32 = db.query_row("PRAGMA busy_timeout", [], |row| row.get(0))?;
-        if own > 0 {
-            db.busy_timeout(Duration::ZERO)?;
-        }
-        let tx = loop {
-            match Transaction::new_unchecked(db, TransactionBehavior::Immediate) {
-                Err(error) if busy(&error) && began.elapsed() < self.patience => thread::sleep(BETWEEN),
-                tx => break tx,
-            }
-        };
-        if own > 0 {
-            db.busy_timeout(Duration::from_millis(own.into()))?;
-        }
-        tx.map_err(|error| entered(error, db, began.elapsed()))
-    }
-}
-
-/// Why a write lock was not had.
-fn entered(error: rusqlite::Error, db: &Connection, waited: Duration) -> Error {
-    if !busy(&error) {
-        return error.into();
-    }
-    let file = db.path().map(PathBuf::from).unwrap_or_default();
-    let mut shared = file.clone().into_os_string();
-    shared.push("-shm");
-    Error::Blocked { waited, by: blocker::holders(&[&file, Path::new(&shared)]) }
-}
-
-fn busy(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }

@@ -5,16 +5,21 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use crate::Error;
 
 /// The version of [`SQL`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
-/// The tables and triggers, for who installs them by hand: `sqlite3 FILE < schema.sql`.
-pub const SQL: &str = include_str!("schema.sql");
+/// The tables and triggers, for who installs them by hand into a database that has none: `sqlite3 FILE < …`.
+pub const SQL: &str = concat!(include_str!("schema.sql"), "\n", include_str!("checks.sql"));
 
-/// Installs the fence's tables in the caller's database, once. A newer version is refused and left as it is.
+/// From version 1, for who upgrades by hand.
+pub const FROM_1: &str = concat!(include_str!("from1.sql"), "\n", include_str!("checks.sql"));
+
+/// Installs the fence's tables in the caller's database, or brings an older version's up to date; marks stay. A newer
+/// version is refused and left as it is.
 pub fn install(db: &mut Connection) -> Result<(), Error> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     match version(&tx)? {
         Some(VERSION) => return Ok(()),
+        Some(1) => tx.execute_batch(FROM_1)?,
         Some(have) => return Err(Error::Version { have, want: VERSION }),
         None => tx.execute_batch(SQL)?,
     }

@@ -49,6 +49,9 @@ fn a_copy_refuses_until_it_is_armed_above_all_that_it_has_seen() {
     assert_eq!(lost(log.claim(&token(21))), Lost::Moved);
     assert_eq!(log.rearm(number(19)).expect_err("lower than what was seen").code(), "CONFLICT");
     assert_eq!(lost(log.append(&token(21), b"no")), Lost::Moved);
+    assert_eq!(lost(log.strict(true)), Lost::Moved, "whom it follows does not arm it");
+    assert_eq!(lost(log.adopt(leasehold_core::token::Incarnation(9))), Lost::Moved);
+    assert_eq!(lost(log.append(&token(21), b"no")), Lost::Moved);
     log.rearm(number(30)).expect("armed from a floor");
     assert_eq!(log.claim(&token(29)).expect_err("a holder of before").code(), "STALE_TOKEN");
     log.append(&token(31), b"after").expect("a holder of after");

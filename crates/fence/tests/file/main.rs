@@ -1,5 +1,6 @@
 //! The fenced log, held to its promises in real files.
 
+mod conforms;
 mod crash;
 mod events;
 mod lost;

@@ -66,7 +66,7 @@ async fn a_transaction_that_began_before_the_claim_does_not_write_after_it() {
         put(&tx, 33).await.expect_err("the transaction has failed");
         drop(tx);
         assert_eq!(base.write(&mut old, 33).await.expect_err("begun anew").code(), "STALE_TOKEN", "{level:?}");
-        assert_eq!(base.written().await, []);
+        assert_eq!(base.written().await, [0_u64; 0]);
     }
 }
 

@@ -8,10 +8,12 @@ use tokio_postgres::Client;
 use crate::database::{Database, LONG, backend, fence, put};
 use crate::support::token;
 
-/// Waits until a claim of this number says that it wants in, from another connection.
-async fn a_claim_waits(db: &Client, number: i64) {
-    let sql = "SELECT 1 FROM leasehold.claiming WHERE number = $1";
-    while db.query_opt(sql, &[&number]).await.expect("readable").is_none() {
+/// Waits until so many of the place's lockers wait: a claim for who is inside, or a writer behind a claim.
+async fn waiting(db: &Client, many: i64) {
+    let sql =
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted AND database =
+               (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while db.query_one(sql, &[]).await.expect("readable").get::<_, i64>(0) < many {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -28,7 +30,7 @@ async fn a_holder_that_stands_still_is_ended_when_its_lease_is_over() {
     let patient = base.fence.clone().patience(Duration::from_secs(300));
     patient.claim(&new, &token(34)).await.expect("the server ended it");
     tx.commit().await.expect_err("the late commit fails");
-    assert_eq!(base.written().await, []);
+    assert_eq!(base.written().await, [0_u64; 0]);
 }
 
 #[tokio::test]
@@ -42,7 +44,7 @@ async fn a_statement_that_outlasts_the_lease_is_ended() {
     // On a busy machine the lease may be over before the statement begins, and then the connection is.
     assert!(ended.is_closed() || ["57014", "25P03"].contains(&ended.code().expect("told").code()), "{ended}");
     drop(tx);
-    assert_eq!(base.written().await, []);
+    assert_eq!(base.written().await, [0_u64; 0]);
 }
 
 #[tokio::test]
@@ -74,12 +76,12 @@ async fn a_claim_that_may_ends_who_is_inside() {
     let evicting = base.fence.clone().patience(Duration::from_secs(2)).evicting();
     evicting.claim(&new, &token(34)).await.expect("it ended the one inside");
     tx.commit().await.expect_err("the late commit fails");
-    assert_eq!(base.written().await, []);
+    assert_eq!(base.written().await, [0_u64; 0]);
     assert_eq!(backend(&base.db).await, bystander, "and nobody else");
 }
 
 #[tokio::test]
-async fn a_waiting_claim_bars_new_writes_below_it_and_is_not_overtaken() {
+async fn new_writes_wait_behind_a_claim_that_waits_and_do_not_overtake_it() {
     let base = Database::new().await;
     let (mut old, new) = (base.connect().await, base.connect().await);
     base.fence.claim(&old, &token(33)).await.expect("claimed");
@@ -88,19 +90,24 @@ async fn a_waiting_claim_bars_new_writes_below_it_and_is_not_overtaken() {
     put(&tx, 33).await.expect("written");
 
     let claim = tokio::spawn(async move { fence().patience(LONG).claim(&new, &token(34)).await });
-    a_claim_waits(&base.db, 34).await;
+    waiting(&base.db, 1).await;
     let mut next = base.connect().await;
-    let barred = base.write(&mut next, 33).await.expect_err("a new write of the predecessor's");
-    assert_eq!(barred.code(), "STALE_TOKEN", "{barred}");
+    let behind = tokio::spawn(async move {
+        let tx = next.transaction().await?;
+        fence().admit(&tx, &token(33), LONG).await?;
+        put(&tx, 33).await?;
+        Ok::<_, Error>(tx.commit().await?)
+    });
+    waiting(&base.db, 2).await;
     tx.commit().await.expect("what was inside finishes");
     claim.await.expect("no panic").expect("and then the claim is in");
+    let late = behind.await.expect("no panic").expect_err("a new write of the predecessor's");
+    assert_eq!(late.code(), "STALE_TOKEN", "{late}");
     assert_eq!((base.mark().await, base.written().await), (Some(34), vec![33]));
-    let left: i64 = base.db.query_one("SELECT count(*) FROM leasehold.claiming", &[]).await.expect("told").get(0);
-    assert_eq!(left, 0, "the bar is gone");
 }
 
 #[tokio::test]
-async fn the_bar_ends_with_the_claim_and_with_its_caller() {
+async fn a_claim_that_gives_up_or_whose_caller_is_gone_holds_nobody_up() {
     let base = Database::new().await;
     let (mut old, new, mut next) = (base.connect().await, base.connect().await, base.connect().await);
     base.fence.claim(&old, &token(33)).await.expect("claimed");
@@ -109,20 +116,20 @@ async fn the_bar_ends_with_the_claim_and_with_its_caller() {
 
     let hasty = base.fence.clone().patience(Duration::ZERO);
     assert!(matches!(hasty.claim(&new, &token(34)).await, Err(Error::Blocked { .. })));
-    base.write(&mut next, 33).await.expect("the claim gave up, and its bar with it");
+    base.write(&mut next, 33).await.expect("the claim gave up");
 
     let caller = backend(&new).await;
     let claim = tokio::spawn(async move { fence().patience(LONG).claim(&new, &token(34)).await });
-    a_claim_waits(&base.db, 34).await;
+    waiting(&base.db, 1).await;
     base.db.batch_execute(&format!("SELECT pg_terminate_backend({caller}, 60000)")).await.expect("ended");
     claim.await.expect("no panic").expect_err("its caller is gone");
-    base.write(&mut next, 33).await.expect("and its bar too");
+    base.write(&mut next, 33).await.expect("and holds nobody up");
     tx.commit().await.expect("committed");
     assert_eq!(base.mark().await, Some(33));
 }
 
 #[tokio::test]
-async fn a_claim_that_is_cancelled_takes_its_bar_away() {
+async fn a_claim_that_is_cancelled_holds_nobody_up() {
     let base = Database::new().await;
     let (mut old, new, mut next) = (base.connect().await, base.connect().await, base.connect().await);
     base.fence.claim(&old, &token(33)).await.expect("claimed");
@@ -132,7 +139,7 @@ async fn a_claim_that_is_cancelled_takes_its_bar_away() {
     let patient = base.fence.clone().patience(LONG);
     let cancelled = patient.claim(&new, &token(34)).await.expect_err("cancelled");
     assert_eq!(cancelled.code(), "STORAGE_FAILED", "{cancelled}");
-    base.write(&mut next, 33).await.expect("the bar is gone");
+    base.write(&mut next, 33).await.expect("nobody waits");
     tx.commit().await.expect("committed");
     new.batch_execute("SET statement_timeout = 0").await.expect("set");
     base.fence.claim(&new, &token(34)).await.expect("and the connection is usable");

@@ -1,14 +1,19 @@
 //! The fence in PostgreSQL, held to its promises in a real server that these tests start themselves.
 
+mod around;
 mod atomic;
 mod bounds;
+mod conforms;
 mod database;
+mod forced;
 mod marks;
 #[path = "../support/mistakes.rs"]
 mod mistakes;
 mod plain;
 mod random;
 mod refusals;
+mod replicated;
 mod server;
+mod stopped;
 #[path = "../support/mod.rs"]
 mod support;

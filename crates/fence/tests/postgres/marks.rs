@@ -46,7 +46,7 @@ async fn a_lost_mark_refuses_until_it_is_armed_above_all_that_was_seen() {
     base.fence.rearm(&db, number(30)).await.expect("armed from a floor");
     assert_eq!(base.fence.claim(&db, &token(29)).await.expect_err("a holder of before").code(), "STALE_TOKEN");
     base.fence.claim(&db, &token(31)).await.expect("a holder of after");
-    assert_eq!(base.written().await, []);
+    assert_eq!(base.written().await, [0_u64; 0]);
 }
 
 #[tokio::test]
@@ -55,7 +55,9 @@ async fn a_mark_that_another_server_kept_refuses_until_it_is_armed_here() {
     let mut db = base.connect().await;
     base.fence.claim(&db, &token(20)).await.expect("claimed");
     // What a promoted standby or a dump from elsewhere looks like to the server that now has it.
-    db.batch_execute("UPDATE leasehold.fence SET home = '1/00000001'").await.expect("as after a failover");
+    db.batch_execute("UPDATE leasehold.fence SET home = '1/00000001', started = NULL")
+        .await
+        .expect("as after a failover");
     assert_eq!(lost(base.write(&mut db, 20).await), Lost::Moved);
     assert_eq!(lost(base.fence.claim(&db, &token(21)).await), Lost::Moved);
     assert_eq!(lost(base.fence.mark(&db).await), Lost::Moved);
@@ -113,7 +115,9 @@ async fn an_app_that_may_only_use_the_schema_claims_and_writes_and_arms_nothing(
         "SELECT leasehold.arm('jobs/new', '0000000000000000')",
         "SELECT leasehold.declare_lost('jobs/settle')",
         "UPDATE leasehold.fence SET mark = 9",
-        "INSERT INTO leasehold.claiming VALUES (1, 1, 9)",
+        "SELECT leasehold.adopt('jobs/settle', '00000009')",
+        "SELECT leasehold.unprotect('written')",
+        "DELETE FROM leasehold.protected",
         "SELECT * FROM leasehold.fence",
     ] {
         let error = app.batch_execute(beyond).await.expect_err(beyond);
@@ -128,8 +132,55 @@ async fn installing_twice_changes_nothing_and_a_newer_version_is_left_alone() {
     base.fence.claim(&base.db, &token(20)).await.expect("claimed");
     install(&base.db).await.expect("again");
     assert_eq!(base.mark().await, Some(20));
-    base.db.batch_execute("UPDATE leasehold.version SET version = 2").await.expect("as a later version would");
+    base.db.batch_execute("UPDATE leasehold.version SET version = 99").await.expect("as a later version would");
     let error = install(&base.db).await.expect_err("newer");
-    assert!(matches!(error, Error::Version { have: 2, want: VERSION }), "{error}");
+    assert!(matches!(error, Error::Version { have: 99, want: VERSION }), "{error}");
     assert_eq!(base.mark().await, Some(20), "and the connection is usable");
+}
+
+#[tokio::test]
+async fn a_database_of_version_1_is_brought_up_to_date_and_keeps_its_marks() {
+    let base = Database::new().await;
+    let name = format!("old_{}", base.name);
+    base.db.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a database");
+    let old = base.server.connect("leasehold", &name).await.expect("connected");
+    let mut writer = base.server.connect("leasehold", &name).await.expect("connected");
+    old.batch_execute(include_str!("version1.sql")).await.expect("as version 1 left it");
+    old.batch_execute("CREATE TABLE public.written (place bigserial PRIMARY KEY, number bigint NOT NULL)")
+        .await
+        .expect("a table");
+    let sql = format!("SELECT leasehold.arm('{}', '{CLUSTER}')", crate::support::RESOURCE);
+    old.batch_execute(&sql).await.expect("armed by version 1");
+    old.batch_execute(&format!("CALL leasehold.claim('{}')", token(20))).await.expect("claimed under version 1");
+
+    // One is inside under version 1 while the new one is installed: it commits first.
+    let inside = writer.transaction().await.expect("begun");
+    inside.batch_execute(&format!("SELECT leasehold.admit('{}')", token(20))).await.expect("admitted by version 1");
+    let upgrade = tokio::spawn(async move { (install(&old).await, old) });
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    while base.db.query_one(waits, &[]).await.expect("readable").get::<_, i64>(0) == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    inside.batch_execute("INSERT INTO written (number) VALUES (20)").await.expect("written");
+    inside.commit().await.expect("committed");
+    let (installed, old) = upgrade.await.expect("no panic");
+    installed.expect("brought up to date");
+
+    assert_eq!(base.fence.mark(&old).await.expect("kept"), Some(number(20)));
+    assert_eq!(base.fence.claim(&old, &token(19)).await.expect_err("late").code(), "STALE_TOKEN");
+    base.write(&mut writer, 20).await.expect("the holder goes on, on the connection it had");
+    base.fence.claim(&old, &token(21)).await.expect("claimed");
+    assert_eq!(base.write(&mut writer, 20).await.expect_err("late").code(), "STALE_TOKEN");
+    base.fence.protect(&old, "written").await.expect("and it has what is new");
+
+    let objects = "SELECT string_agg(o, E'\\n' ORDER BY o) FROM (
+        SELECT 'f ' || p.oid::regprocedure::text FROM pg_proc AS p WHERE p.pronamespace = 'leasehold'::regnamespace
+        UNION ALL SELECT 'c ' || c.relname || ' ' || a.attname || ' ' || a.atttypid::regtype FROM pg_class AS c
+          JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          WHERE c.relnamespace = 'leasehold'::regnamespace) AS all_objects(o)";
+    let [upgraded, new]: [String; 2] = [
+        old.query_one(objects, &[]).await.expect("told").get(0),
+        base.db.query_one(objects, &[]).await.expect("told").get(0),
+    ];
+    assert_eq!(upgraded, new, "nothing is missing and nothing is left over");
 }

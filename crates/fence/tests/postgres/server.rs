@@ -32,7 +32,12 @@ impl Server {
 
     /// A server of one's own, with these settings.
     pub fn start(settings: &[&str]) -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+        Self::start_below(Path::new("/dev/shm"), settings)
+    }
+
+    /// The same, with its data below this directory, or among the temporary files if that cannot be.
+    pub fn start_below(place: &Path, settings: &[&str]) -> Self {
+        let dir = tempfile::tempdir_in(place).or_else(|_| tempfile::tempdir()).expect("a directory");
         if geteuid().is_root() {
             let (uid, gid) = other_user();
             chown(dir.path(), Some(uid), Some(gid)).expect("root gives a directory away");
@@ -51,12 +56,35 @@ impl Server {
 
     /// Stops it as a crash would, and starts it again on what is left.
     pub fn crash_and_restart(&self) {
+        self.restart_after(Signal::QUIT);
+    }
+
+    /// The same by `kill -9`: nobody cleans up. Its children end when they notice, and until then a new one is refused.
+    pub fn kill_and_restart(&self) {
+        self.restart_after(Signal::KILL);
+    }
+
+    fn restart_after(&self, signal: Signal) {
         let mut process = self.process.lock().expect("nobody panicked");
-        kill_process(Pid::from_child(&process), Signal::QUIT).expect("it is our child");
+        kill_process(Pid::from_child(&process), signal).expect("it is our child");
         process.wait().expect("it is our child");
+        self.wait_until_its_children_are_gone();
         *process = postgres(self.dir.path(), &[]);
         drop(process);
         self.wait_until_it_answers();
+    }
+
+    /// Until nobody is attached to the shared memory whose key the lock file names: PostgreSQL asks the same.
+    fn wait_until_its_children_are_gone(&self) {
+        let Ok(lock) = fs::read_to_string(self.dir.path().join("data/postmaster.pid")) else { return };
+        let segment = lock.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)).map(str::to_owned);
+        let until = Instant::now() + Duration::from_secs(120);
+        while let Some(id) = &segment
+            && attached(id)
+        {
+            assert!(Instant::now() < until, "a backend outlived its server");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     pub fn socket(&self) -> &Path {
@@ -108,6 +136,13 @@ impl Drop for Server {
         kill_process(Pid::from_child(process), Signal::INT).ok();
         process.wait().ok();
     }
+}
+
+/// Whether somebody still has this segment of shared memory.
+fn attached(id: &str) -> bool {
+    let table = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    let row = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|row| row.get(1) == Some(&id));
+    row.is_some_and(|row| row.get(6).is_some_and(|count| *count != "0"))
 }
 
 fn postgres(dir: &Path, settings: &[&str]) -> Child {

@@ -2,6 +2,7 @@
 
 mod child;
 mod part;
+mod replace;
 mod stories;
 #[path = "../support/mod.rs"]
 mod support;

@@ -4,7 +4,7 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 
 use leasehold_fence::Error;
-use leasehold_fence::file::Log;
+use leasehold_fence::file::{Log, Replace};
 use leasehold_fence::sqlite::Fence;
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -17,6 +17,7 @@ pub const PLAY: &str = "play";
 pub enum Target {
     Sqlite(Fence, Connection),
     File(Log),
+    Replace(Replace),
 }
 
 impl Target {
@@ -27,6 +28,7 @@ impl Target {
                 db.pragma_update(None, "journal_mode", "wal").expect("wal");
                 Self::Sqlite(Fence::new(CLUSTER, name(), 0), db)
             }
+            "replace" => Self::Replace(Replace::open(path, CLUSTER, name(), 0).expect("the file opens")),
             _ => Self::File(Log::open(path, CLUSTER, name(), 0).expect("the log opens")),
         }
     }
@@ -35,6 +37,7 @@ impl Target {
         match self {
             Self::Sqlite(fence, db) => fence.claim(db, &token(number)).map(|_| ()),
             Self::File(log) => log.claim(&token(number)).map(|_| ()),
+            Self::Replace(file) => file.claim(&token(number)).map(|_| ()),
         }
     }
 
@@ -42,6 +45,7 @@ impl Target {
         match self {
             Self::Sqlite(fence, db) => fence.write(db, &token(number), |tx| put(tx, number, what)),
             Self::File(log) => log.append(&token(number), what.as_bytes()).map(|_| ()),
+            Self::Replace(file) => file.update(&token(number), |old| appended(old, number, what)).map(|_| ()),
         }
     }
 }
@@ -51,6 +55,11 @@ pub fn put(db: &Connection, number: u64, what: &str) -> rusqlite::Result<()> {
     db.execute("INSERT INTO written (number, what) VALUES (?1, ?2)", (number, what)).map(|_| ())
 }
 
+/// One more line in a replaced file.
+fn appended(old: &[u8], number: u64, what: &str) -> Vec<u8> {
+    [old, format!("{number} {what}\n").as_bytes()].concat()
+}
+
 pub fn play(words: &[String]) {
     let [part, target, path, number] = words else { panic!("a part, a target, a path and a number: {words:?}") };
     let path = PathBuf::from(path);
@@ -58,6 +67,8 @@ pub fn play(words: &[String]) {
     match part.as_str() {
         "late" => late(Target::open(target, &path), number),
         "inside" => inside(&path, number),
+        "replacing" => replacing(&path, number),
+        "twice" => twice(Target::open(target, &path), number),
         "busy" => busy(Target::open(target, &path), number),
         "racing" => racing(Target::open(target, &path), number),
         other => panic!("no such part: {other}"),
@@ -93,11 +104,32 @@ fn inside(path: &Path, number: u64) {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).expect("a transaction");
     fence.admit(&tx, &token(number)).expect("admitted");
     put(&tx, number, "inside").expect("written");
+    fence.leave(&tx).expect("left");
     say("inside");
     let mut order = String::new();
     stdin().lock().read_line(&mut order).expect("an order");
     tx.commit().expect("committed");
     say("committed");
+}
+
+/// Stays inside its replace, admitted and with the file's lock, until it is told to go on.
+fn replacing(path: &Path, number: u64) {
+    let Target::Replace(file) = Target::open("replace", path) else { unreachable!("it was just asked for") };
+    let replaced = file.update(&token(number), |old| {
+        say("inside");
+        let mut order = String::new();
+        stdin().lock().read_line(&mut order).expect("an order");
+        appended(old, number, "inside")
+    });
+    say(&told(replaced.map(|_| ())));
+}
+
+/// Claims and writes twice.
+fn twice(mut target: Target, number: u64) {
+    say(&told(target.claim(number)));
+    for what in ["first", "second"] {
+        say(&told(target.write(number, what)));
+    }
 }
 
 /// Writes as fast as it can, and says each write when it is acknowledged.

@@ -4,36 +4,44 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold_fence::Error;
-use leasehold_fence::file::{Log, Reader};
+use leasehold_fence::file::{Log, Reader, Replace};
 use leasehold_fence::sqlite::{Fence, install};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 use crate::child::Child;
 use crate::part::Target;
+use crate::replace;
 use crate::support::{CLUSTER, name, token};
 
-pub const ALL: [(&str, fn()); 5] = [
+pub const ALL: [(&str, fn()); 8] = [
     ("a_stopped_holder_that_writes_after_its_successor_is_refused", late),
     ("a_process_stopped_inside_its_transaction_is_named_and_its_end_lets_the_claim_in", stopped_inside),
     ("a_process_killed_inside_its_transaction_leaves_neither_mark_nor_row", killed_inside),
     ("kill_9_in_the_middle_of_writes_keeps_every_acknowledged_one_and_the_mark", killed_while_writing),
     ("racing_processes_never_write_below_the_mark", racing),
+    ("a_process_stopped_inside_its_replace_is_named_and_its_end_lets_the_claim_in", replace::stopped_inside),
+    ("a_writer_killed_before_any_of_its_system_calls_leaves_the_old_file_or_the_new_one", replace::killed_anywhere),
+    ("readers_always_see_a_whole_file_while_its_writers_are_killed", replace::whole),
 ];
 
-const TARGETS: [&str; 2] = ["sqlite", "file"];
+const TARGETS: [&str; 3] = ["sqlite", "file", "replace"];
 
-struct World {
+pub struct World {
     kind: &'static str,
     dir: TempDir,
 }
 
 impl World {
-    fn new(kind: &'static str) -> Self {
+    pub fn new(kind: &'static str) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         let world = Self { kind, dir };
         if kind == "file" {
             Log::create(&world.path(), CLUSTER, name(), 0).expect("created");
+            return world;
+        }
+        if kind == "replace" {
+            Replace::create(&world.path(), CLUSTER, name(), 0, b"").expect("created");
             return world;
         }
         let mut db = Connection::open(world.path()).expect("a database");
@@ -41,28 +49,33 @@ impl World {
         db.execute_batch("CREATE TABLE written (place INTEGER PRIMARY KEY, number INTEGER NOT NULL, what TEXT) STRICT")
             .expect("a table");
         install(&mut db).expect("installed");
-        Fence::new(CLUSTER, name(), 0).arm(&mut db).expect("armed");
+        let fence = Fence::new(CLUSTER, name(), 0);
+        fence.arm(&mut db).expect("armed");
+        fence.protect(&mut db, "written").expect("the table itself refuses who was not admitted");
         world
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.dir.path().join(self.kind)
     }
 
-    fn open(&self) -> Target {
+    pub fn open(&self) -> Target {
         Target::open(self.kind, &self.path())
     }
 
-    fn start(&self, part: &str, number: u64) -> Child {
+    pub fn start(&self, part: &str, number: u64) -> Child {
         Child::start(part, self.kind, &self.path(), number)
     }
 
     /// Everything that landed, in order.
-    fn written(&self) -> Vec<(u64, String)> {
+    pub fn written(&self) -> Vec<(u64, String)> {
         if self.kind == "file" {
             let mut reader = Reader::open(&self.path(), CLUSTER, name(), 0).expect("readable");
             let all = std::iter::from_fn(|| reader.next().expect("whole"));
             return all.map(|e| (e.number.get(), String::from_utf8(e.bytes).expect("text"))).collect();
+        }
+        if self.kind == "replace" {
+            return lines(&std::fs::read_to_string(self.path()).expect("readable"));
         }
         let db = Connection::open(self.path()).expect("opens");
         let mut all = db.prepare("SELECT number, what FROM written ORDER BY place").expect("the table");
@@ -70,9 +83,16 @@ impl World {
         rows.map(|row| row.expect("a row")).map(|(n, what)| (u64::try_from(n).expect("a number"), what)).collect()
     }
 
-    fn numbers(&self) -> Vec<u64> {
+    pub fn numbers(&self) -> Vec<u64> {
         self.written().into_iter().map(|(number, _)| number).collect()
     }
+}
+
+/// The lines of a replaced file, each whole.
+pub fn lines(content: &str) -> Vec<(u64, String)> {
+    assert!(content.is_empty() || content.ends_with('\n'), "a half line: {content:?}");
+    let pairs = content.lines().map(|line| line.split_once(' ').expect("a number and what was written"));
+    pairs.map(|(number, what)| (number.parse().expect("a number"), what.to_owned())).collect()
 }
 
 fn late() {
@@ -130,8 +150,13 @@ fn killed_inside() {
     fence.claim(&mut db, &token(32)).expect("nobody was there");
 }
 
+/// How many are killed: in all of `./test`, and in the deep one.
+pub fn rounds() -> u64 {
+    if std::env::var("LEASEHOLD_DEPTH").is_ok_and(|depth| depth == "deep") { 100 } else { 10 }
+}
+
 fn killed_while_writing() {
-    let rounds = if std::env::var("LEASEHOLD_DEPTH").is_ok_and(|depth| depth == "deep") { 100 } else { 10 };
+    let rounds = rounds();
     for kind in TARGETS {
         let world = World::new(kind);
         let mut kept = 0;

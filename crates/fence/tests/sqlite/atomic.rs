@@ -77,7 +77,7 @@ fn a_transaction_that_read_before_the_claim_does_not_write_after_it() {
         drop(tx);
         let again = ledger.fence.write(&mut old, &token(33), |tx| put(tx, 33)).expect_err("begun anew");
         assert_eq!(again.code(), "STALE_TOKEN");
-        assert_eq!(ledger.written(), []);
+        assert_eq!(ledger.written(), [0_u64; 0]);
     }
 }
 

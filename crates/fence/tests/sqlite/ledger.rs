@@ -11,7 +11,7 @@ use crate::support::{CLUSTER, name};
 pub struct Ledger {
     pub dir: TempDir,
     pub fence: Fence,
-    journal: &'static str,
+    pub journal: &'static str,
 }
 
 impl Ledger {
@@ -66,6 +66,6 @@ pub fn put_raw(db: &Connection, number: u64) -> rusqlite::Result<()> {
 }
 
 /// In memory where the machine has such a place: these tests ask for order, not for power cuts.
-fn directory() -> TempDir {
+pub fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory for the test")
 }

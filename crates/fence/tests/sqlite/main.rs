@@ -1,6 +1,8 @@
 //! The fence in SQLite, held to its promises in real files.
 
 mod atomic;
+mod conforms;
+mod forced;
 mod ledger;
 mod marks;
 #[path = "../support/mistakes.rs"]

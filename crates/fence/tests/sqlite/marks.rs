@@ -57,7 +57,7 @@ fn a_lost_mark_refuses_until_it_is_armed_above_all_that_was_seen() {
     let below = ledger.fence.claim(&mut db, &token(29)).expect_err("a holder of before");
     assert_eq!(below.code(), "STALE_TOKEN");
     ledger.fence.claim(&mut db, &token(31)).expect("a holder of after");
-    assert_eq!(ledger.written(), []);
+    assert_eq!(ledger.written(), [0_u64; 0]);
 }
 
 #[test]
@@ -103,6 +103,8 @@ fn plain_sql_cannot_lower_move_or_delete_a_mark() {
         "UPDATE leasehold_fence SET slot = 3",
         "UPDATE leasehold_fence SET cluster = '0000000000000000'",
         "DELETE FROM leasehold_fence",
+        "REPLACE INTO leasehold_fence (resource, slot, name, cluster, state) SELECT resource, slot, name, cluster, 'fresh'
+           FROM leasehold_fence",
     ] {
         let error = db.execute_batch(around).expect_err(around);
         assert!(error.to_string().contains("CONFLICT"), "{around}: {error}");
@@ -160,7 +162,7 @@ fn plain_sql_refuses_the_same_mistakes_but_for_the_checksum() {
     let lost = db.execute_batch(&in_plain_sql(&token(50), 50)).expect_err("lost");
     assert!(lost.to_string().contains("STORAGE_FAILED: lost"), "{lost}");
     db.execute_batch("ROLLBACK").expect("rolled back");
-    assert_eq!(ledger.written(), []);
+    assert_eq!(ledger.written(), [0_u64; 0]);
 }
 
 #[test]
@@ -171,9 +173,38 @@ fn installing_twice_changes_nothing_and_a_newer_version_is_left_alone() {
     install(&mut db).expect("again");
     ledger.fence.arm(&mut db).expect("again");
     assert_eq!(ledger.mark(), Some(20));
-    db.execute("UPDATE leasehold_schema SET version = 2", []).expect("as a later version would");
+    db.execute("UPDATE leasehold_schema SET version = 99", []).expect("as a later version would");
     let error = install(&mut db).expect_err("newer");
-    assert!(matches!(error, Error::Version { have: 2, want: VERSION }), "{error}");
+    assert!(matches!(error, Error::Version { have: 99, want: VERSION }), "{error}");
     assert_eq!(error.code(), "UNSUPPORTED_VERSION");
     put_raw(&db, 1).expect("the database is still usable");
+}
+
+#[test]
+fn a_database_of_version_1_is_brought_up_to_date_and_keeps_its_marks() {
+    let dir = crate::ledger::directory();
+    let mut db = Connection::open(dir.path().join("old")).expect("a database");
+    db.pragma_update(None, "journal_mode", "wal").expect("wal");
+    db.execute_batch(include_str!("version1.sql")).expect("as version 1 left it");
+    let armed = "INSERT INTO leasehold_fence (resource, slot, name, cluster, state, mark, incarnation)
+                 VALUES (?1, 0, ?2, ?3, 'armed', 20, '00000007')";
+    let resource =
+        format!("{:016x}", u64::from_be_bytes(leasehold_core::name::resource_hash(crate::support::RESOURCE)));
+    db.execute(armed, (resource, crate::support::RESOURCE, CLUSTER.to_string())).expect("a mark");
+    let fence = Fence::new(CLUSTER, name(), 0);
+    let before = fence.claim(&mut db, &token(21)).expect_err("the older version");
+    assert!(matches!(before, Error::Version { have: 1, want: VERSION }), "{before}");
+
+    install(&mut db).expect("brought up to date");
+    assert_eq!(fence.mark(&db).expect("kept"), Some(number(20)));
+    assert_eq!(fence.claim(&mut db, &token(19)).expect_err("late").code(), "STALE_TOKEN");
+    fence.claim(&mut db, &token(21)).expect("claimed");
+    let late = format!("INSERT INTO leasehold_admit VALUES ('{}', '{}')", crate::support::RESOURCE, token(20));
+    assert!(db.execute_batch(&late).expect_err("late").to_string().contains("STALE_TOKEN"), "in plain SQL too");
+    let schema = |db: &Connection| -> Vec<String> {
+        let names = "SELECT type || ' ' || name FROM sqlite_schema WHERE name LIKE 'leasehold%' ORDER BY 1";
+        let mut all = db.prepare(names).expect("the schema");
+        all.query_map([], |row| row.get(0)).expect("readable").map(|row| row.expect("a name")).collect()
+    };
+    assert_eq!(schema(&db), schema(&Ledger::new().open()), "nothing is missing and nothing is left over");
 }

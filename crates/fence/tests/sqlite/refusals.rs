@@ -52,7 +52,7 @@ fn every_mistake_is_refused_with_its_code_and_moves_nothing() {
         assert_eq!((after.claims, after.admitted), (before.claims, before.admitted));
     }
     assert_eq!(ledger.mark(), Some(10));
-    assert_eq!(ledger.written(), []);
+    assert_eq!(ledger.written(), [0_u64; 0]);
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).expect("a transaction");
     let implausible = ledger.fence.admit(&tx, &mistakes().last().expect("the last one is implausible").0);
     assert!(

@@ -283,6 +283,20 @@ impl Leasehold for Calls {
         self.done(&metadata, Ask::RemoveCharter(ask)).await
     }
 
+    async fn report(&self, from: Request<v1::Reports>) -> Result<Response<v1::Done>, Status> {
+        let (metadata, _, ask) = from.into_parts();
+        self.done(&metadata, Ask::Report(ask)).await
+    }
+
+    async fn fences(&self, from: Request<v1::FencesRequest>) -> Result<Response<v1::Fences>, Status> {
+        seen(self.0.fences(from.into_inner()).await)
+    }
+
+    async fn forget_target(&self, from: Request<v1::ForgetTarget>) -> Result<Response<v1::Done>, Status> {
+        let (metadata, _, ask) = from.into_parts();
+        self.done(&metadata, Ask::ForgetTarget(ask)).await
+    }
+
     async fn backup(&self, _: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
         let (_, pieces) = self.0.backup().await.map_err(status)?;
         Ok(Response::new(Box::pin(

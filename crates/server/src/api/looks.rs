@@ -5,8 +5,8 @@ use leasehold_core::grantor::Usage;
 use leasehold_core::name::{HolderName, Name, NameError, Prefix};
 use leasehold_core::refusal::{Refusal, What};
 use leasehold_wire::{
-    charter, deadlock_view, ended, lease_view, problem, queue_view, resource_view, state_list, status_view, usage, v1,
-    waiter_view,
+    charter, deadlock_view, ended, fences, lease_view, problem, queue_view, resource_view, state_list, status_view,
+    usage, v1, waiter_view,
 };
 
 use super::Api;
@@ -124,6 +124,12 @@ impl Api {
             v1::UsageList { holders: holders.take(page(from.most)).collect() }
         })
         .await
+    }
+
+    /// Every target that a resource covers, and the holes.
+    pub async fn fences(&self, from: v1::FencesRequest) -> Seen<v1::Fences> {
+        Name::parse(&from.resource).map_err(not_a_name)?;
+        self.look_from(from.min_position, move |grantor| fences(&from.resource, &grantor.targets(&from.resource))).await
     }
 
     /// The grantor in figures.

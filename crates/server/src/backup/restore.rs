@@ -19,10 +19,12 @@ use crate::trail::{self, Head};
 use crate::{clock, secret};
 
 /// How a backup is restored.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Restore {
-    /// Every token from now on is above this: an operator's word, or what a survey of the targets found.
+    /// Every token from now on is above this: an operator's word.
     pub floor: Option<Number>,
+    /// What a survey of the targets found: every token from now on is above the marks of this cluster too.
+    pub marks: Vec<(Cluster, Number)>,
 }
 
 /// What was restored.
@@ -160,7 +162,14 @@ fn begin(file: &Path, backup: &Backup<'_>, asked: &Restore, now: Now) -> Result<
     if header.position >= COUNTS || about.generation >= COUNTS {
         return Err(corrupt(file, 0, "it counts further than anything was ever counted".to_owned()));
     }
-    if asked.floor.is_none() && now.wall < header.wall {
+    let marks = asked.marks.iter().filter(|(cluster, _)| *cluster == about.cluster).map(|(_, mark)| *mark);
+    // What the backup itself lies above lifts nothing; an operator's word that does is refused below.
+    let surveyed = marks.filter(|mark| mark.get() > about.counter).max();
+    let floor = match asked.floor {
+        Some(floor) if floor.get() <= about.counter => Some(floor),
+        floor => floor.max(surveyed),
+    };
+    if floor.is_none() && now.wall < header.wall {
         return Err(NotRestored::NotOpened(NotOpened::ClockBehind { backup: header.wall }));
     }
     let incarnation = another(about.incarnation);
@@ -170,7 +179,7 @@ fn begin(file: &Path, backup: &Backup<'_>, asked: &Restore, now: Now) -> Result<
         generation: about.generation + 1,
         rung: Rung::Session,
         max_ttl: TTL_MAX_DEFAULT,
-        restore: Some(Restoring { incarnation, floor: asked.floor }),
+        restore: Some(Restoring { incarnation, floor }),
     };
     let mut grantor = recovered.open(now, &opening).map_err(NotRestored::NotOpened)?;
     let mut output = Output::default();

@@ -176,7 +176,7 @@ impl fmt::Display for OpenError {
             }
             Self::Copied { path, what } => write!(
                 f,
-                "{}: a copy, its {what} is another; if the original will never run again, serve it with --accept-copy",
+                "{}: a copy, its {what} is another; if the original will never run again, accept the copy",
                 path.display()
             ),
             Self::Unfinished { path } => {

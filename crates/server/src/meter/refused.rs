@@ -41,12 +41,12 @@ struct WhyLabel {
 
 /// The fields that are counted by name. What a caller makes up is counted together: labels are bounded too.
 const FIELDS: &str = "\
-    access after answer ask at_expiry authority before body by cache capacity charter content-type delay delivery \
-    drain drain_ms event from grace grpc-timeout handoff head held hello holder how idempotency-key interval_ms key lease lease-token \
-    lease-token-seen leases max_attempts max_hold method min_position most must_understand number numbers \
-    oldest_first path payload preemption prefix priority progress query rate_error_ppm reason receipt renewal \
-    renewals request resource resources rung secret sequence session shared slot slots starts_from style targets \
-    token ttl ttl_ms uncommitted units unread veto visibility wait why";
+    access after answer ask at_expiry authority before body by cache capacity charter cluster content-type delay delivery \
+    drain drain_ms event from grace grpc-timeout handoff head held hello highest holder how idempotency-key interval_ms key lease lease-token \
+    lease-token-seen leases max_attempts mark max_hold method min_position mode most must_understand number numbers \
+    oldest_first path payload preemption prefix presented priority progress query rate_error_ppm reason receipt refusals renewal \
+    renewals reports request resource resources rung secret sequence session shared slot slots starts_from style target targets \
+    times token ttl ttl_ms uncommitted units unread veto visibility wait why";
 
 /// The bounds of the doors; those of the core have words of their own.
 const DOOR_LIMITS: [&str; 4] = ["connections", "message_bytes", crate::pace::LIMIT, "unread"];

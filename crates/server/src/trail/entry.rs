@@ -61,6 +61,12 @@ pub struct Entry<'a> {
     pub units: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<Cow<'a, str>>,
 }
 
 impl<'a> Entry<'a> {
@@ -106,6 +112,9 @@ impl<'a> Entry<'a> {
             until_ms: change.until_ms,
             units: change.units.or(held),
             at: change.at,
+            target: text(change.target),
+            mode: text(change.mode),
+            mark: change.mark.and_then(|mark| owned(mark.to_string())),
         }
     }
 

@@ -167,7 +167,7 @@ impl Doors {
             "{} held, {} sessions, {} waiters, {} the last number, ended {:?}, {listed:?}",
             status.held, status.sessions, status.waiters, status.counter, status.totals
         );
-        let text = api.meter.text(&Looked { status, progress_ms: None });
+        let text = api.meter.text(&Looked { status, progress_ms: None, fences: (0, 0, 0) });
         let counted = text.lines().filter_map(|line| {
             let (labels, count) = line.strip_prefix("leasehold_bad_input_total{")?.split_once("} ")?;
             let label = |name: &str| {
@@ -221,6 +221,8 @@ pub async fn call(calls: &mut Calls, ask: Ask) -> Option<Result<(), Status>> {
         Ask::Free(ask) => done(calls.free(ask).await),
         Ask::SetCharter(ask) => done(calls.set_charter(*ask).await),
         Ask::WaiveQuarantine(ask) => done(calls.waive_quarantine(ask).await),
+        Ask::Report(ask) => done(calls.report(ask).await),
+        Ask::ForgetTarget(ask) => done(calls.forget_target(ask).await),
         _ => None,
     }
 }

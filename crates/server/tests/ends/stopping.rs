@@ -113,7 +113,7 @@ async fn a_server_without_room_stops_when_it_is_asked_to() {
     let grant = calls.acquire(acquire("held", "w")).await.expect("it is free").into_inner();
     let api = running.api().clone();
     let status = api.look(|grantor| grantor.status()).await.expect("it serves");
-    let looked = Looked { status, progress_ms: None };
+    let looked = Looked { status, progress_ms: None, fences: (0, 0, 0) };
     journal.set_room(Room::None);
     let release = tokio::spawn(async move { calls.release(held("held", &grant.token)).await });
     // The turn that ends it waits for room, and everybody with it.

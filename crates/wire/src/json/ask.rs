@@ -285,7 +285,7 @@ const fn not_an_id(field: &'static str) -> Refusal {
 }
 
 /// A number that JSON does not carry exactly is a text of digits.
-fn decimal(field: &'static str, text: &str) -> Result<u64, Refusal> {
+pub(super) fn decimal(field: &'static str, text: &str) -> Result<u64, Refusal> {
     let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let number = if plain { text.parse().ok() } else { None };
     number.ok_or(Refusal::Invalid { field, reason: "a text of decimal digits below 2^64, like \"42\"" })

@@ -11,7 +11,7 @@ use crate::{lease_id, v1};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventBody {
-    /// `granted`, `ended`, `draining`, `drained`, `invalidate`, `clear`, `deadlock` or `rolled_back`.
+    /// `granted`, `ended`, `draining`, `drained`, `invalidate`, `clear`, `deadlock`, `rolled_back` or `zombie`.
     pub event: String,
     /// The journal position it depends on.
     pub position: u64,
@@ -36,6 +36,18 @@ pub struct EventBody {
     /// When it ends, in grantor time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
+    /// The target that refused a zombie.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The slot of that target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u32>,
+    /// The number that stood at that target; the zombie's own is `token_number`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
+    /// How often it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u64>,
     /// The first members of a deadlock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<CycleMemberBody>,
@@ -83,6 +95,15 @@ impl From<v1::Event> for EventBody {
             Some(Event::Deadlock(found)) => {
                 Self { event: named("deadlock"), cycle: found.members.into_iter().map(Into::into).collect(), ..base }
             }
+            Some(Event::Zombie(told)) => Self {
+                event: named("zombie"),
+                token_number: number(told.presented),
+                target: some(told.target),
+                slot: Some(told.slot),
+                mark: number(told.mark),
+                times: Some(told.times),
+                ..base
+            },
             Some(Event::RolledBack(shown)) => Self { event: named("rolled_back"), token_number: number(shown), ..base },
         }
     }

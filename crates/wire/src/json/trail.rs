@@ -73,6 +73,15 @@ pub struct EntryBody {
     /// A position, generation or message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
+    /// The target that reported, refused a zombie or was forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// `forced` or `cooperative`, with a target that reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The number that stood at the target, with a zombie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
     /// What was damaged since it was written, as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,

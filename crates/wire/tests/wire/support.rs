@@ -127,8 +127,8 @@ fn orders() -> impl Strategy<Value = Ask> {
         (text(), any::<u32>()).prop_map(|(resource, units)| Ask::SetCapacity(v1::SetCapacity { resource, units })),
         (text(), any::<u64>()).prop_map(|(resource, below)| Ask::Collect(v1::Collect { resource, below })),
         (known, session()).prop_map(|(known, session)| Ask::RenewSession(v1::RenewSession { known, session })),
-        (prop::collection::vec(any::<u64>(), 0..9), session())
-            .prop_map(|(leases, session)| Ask::Reconcile(v1::Reconcile { leases, session })),
+        (prop::collection::vec(any::<u64>(), 0..9), session(), session(), session())
+            .prop_map(|(leases, session, from, until)| Ask::Reconcile(v1::Reconcile { leases, session, from, until })),
         session().prop_map(|session| Ask::CloseSession(v1::CloseSession { session })),
         (any::<u64>(), session()).prop_map(|(sequence, session)| Ask::Cancel(v1::Cancel { sequence, session })),
         (text(), text()).prop_map(|(prefix, why)| Ask::RemoveCharter(v1::RemoveCharter { prefix, why })),
@@ -136,8 +136,34 @@ fn orders() -> impl Strategy<Value = Ask> {
         (text(), charter(), text()).prop_map(|(prefix, charter, why)| {
             Ask::SetCharter(Box::new(v1::SetCharter { prefix, charter: Some(charter), why }))
         }),
+        (text(), text(), text()).prop_map(|(resource, target, why)| Ask::ForgetTarget(v1::ForgetTarget {
+            resource,
+            target,
+            why
+        })),
+        prop::collection::vec(report(), 0..4)
+            .prop_map(|reports| { Ask::Report(v1::Reports { cluster: CALLER.issuer.cluster.to_string(), reports }) }),
         Just(Ask::ShowToken(v1::ShowToken::default())),
     ]
+}
+
+fn report() -> impl Strategy<Value = v1::FenceReport> {
+    let zombie = (number(), number(), any::<u64>(), text())
+        .prop_map(|(presented, mark, times, holder)| v1::RefusedZombie { presented, mark, times, holder });
+    let counts = (any::<u64>(), any::<u64>(), any::<u64>());
+    (text(), any::<u32>(), text(), 1..3_i32, counts, option::of(number()), option::of(zombie)).prop_map(
+        |(resource, slot, target, mode, (checks, refusals, checked_ago_ms), highest, zombie)| v1::FenceReport {
+            resource,
+            slot,
+            target,
+            mode,
+            checks,
+            refusals,
+            checked_ago_ms,
+            highest,
+            zombie,
+        },
+    )
 }
 
 fn payloads() -> impl Strategy<Value = Ask> {

@@ -11,6 +11,8 @@ use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Reason;
 
 use super::{TTL, acquire, held, until};
+use futures::future::join_all;
+
 use crate::blocking::block_on;
 use crate::testing::Grantor;
 use crate::{Code, Failure, Guard, Lock, Loss, Meter, State};
@@ -251,6 +253,26 @@ fn a_list_of_leases_is_never_older_than_what_was_granted_since() {
 }
 
 #[test]
+fn a_list_longer_than_a_message_is_told_in_parts() {
+    const MANY: usize = 33_000;
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let first = block_on(client.lock("first").ttl(Duration::from_secs(30)).acquire()).expect("it is free");
+    let session = grantor.show("first").and_then(|shown| shown.leases[0].session).expect("a session carries it");
+    grantor.operate(orphan("low", session)).expect("it is free");
+    let locks: Vec<Lock> = (0..MANY).map(|at| client.lock(format!("many/{at}")).ttl(Duration::from_secs(30))).collect();
+    let guards: Vec<Guard> = block_on(join_all(locks.iter().map(|lock| lock.acquire())))
+        .into_iter()
+        .map(|got| got.expect("it is free"))
+        .collect();
+    grantor.operate(orphan("high", session)).expect("it is free");
+    grantor.advance(Duration::from_secs(11));
+    until(|| held(&grantor, "low") + held(&grantor, "high") == 0);
+    assert!(guards.iter().all(|guard| guard.is_held()) && first.is_held());
+    assert!((0..MANY).all(|at| held(&grantor, &format!("many/{at}")) == 1), "what was in another part stays");
+}
+
+#[test]
 fn a_thread_that_nobody_needs_ends_though_nobody_can_be_reached() {
     struct Counts;
     impl Meter for Counts {}
@@ -319,4 +341,66 @@ fn closing_where_nobody_hears_it_says_so() {
     });
     let error = closing.join().expect("it ran").expect_err("nobody heard it");
     assert!(error.is_indeterminate() && !guard.is_held(), "{error}");
+}
+
+#[test]
+fn whoever_closes_has_stopped_before_its_successor_can_begin_though_no_answer_comes() {
+    let grantor = Grantor::new();
+    let (client, other) = (grantor.client("w1"), grantor.client("w2"));
+    let guard = acquire(&client, "a").expect("it is free");
+    grantor.deafen(&client);
+    let closing = std::thread::spawn({
+        let client = client.clone();
+        move || block_on(client.close())
+    });
+    until(|| {
+        grantor.settle();
+        held(&grantor, "a") == 0
+    });
+    assert_eq!(guard.state(), State::Lost(Loss::Ended(Reason::Released)), "it stopped before it asked");
+    let successor = acquire(&other, "a").expect("it is free");
+    for _ in 0..200 {
+        assert!(!guard.is_held() && successor.is_held());
+        grantor.advance(Duration::from_millis(50));
+    }
+    until(|| {
+        grantor.advance(Duration::from_secs(1));
+        closing.is_finished()
+    });
+}
+
+#[test]
+fn a_hook_that_panics_costs_no_lease() {
+    struct Bad;
+    impl Meter for Bad {
+        fn renewed(&self, _: usize, _: Duration) {
+            panic!("a hook of the program's");
+        }
+    }
+    let grantor = Grantor::new();
+    let client = grantor.client("w1").metered(Arc::new(Bad));
+    let guard = acquire(&client, "a").expect("it is free");
+    for _ in 0..10 {
+        grantor.advance(TTL / 2);
+    }
+    assert!(guard.is_held());
+}
+
+#[test]
+fn work_stops_when_the_thread_that_keeps_its_lease_dies() {
+    struct Bad;
+    impl std::task::Wake for Bad {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker of the program's");
+        }
+    }
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let guard = acquire(&client, "a").expect("it is free");
+    let work = std::thread::spawn(move || block_on(guard.run(|_| std::future::pending::<()>())));
+    let lock = client.lock("b").ttl(TTL);
+    let mut asked = Box::pin(lock.acquire());
+    assert!(asked.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Bad)))).is_pending());
+    until(|| work.is_finished());
+    assert!(work.join().expect("it ran").is_err(), "it was stopped");
 }

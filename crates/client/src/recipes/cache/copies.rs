@@ -1,12 +1,25 @@
 //! The copies of one process: each is good for as long as its read lease and its session are, by the holder's own clock.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::time::Instant;
 
 use crate::holder::{Alive, Undo};
+
+/// Early invalidations that are remembered one by one.
+const EARLY: usize = 4_096;
+
+/// What a new read lease is good for.
+pub(super) enum Begun<V> {
+    /// The copy that was there is still the newest.
+    Same(Arc<V>),
+    /// The source must be looked at.
+    Empty,
+    /// Nothing: somebody writes already.
+    Over,
+}
 
 /// A read lease and what it covers. Dropping it tells the grantor that the copy is gone.
 pub(super) struct Kept {
@@ -40,11 +53,15 @@ struct State<V> {
     by_key: HashMap<Box<str>, Copied<V>>,
     /// Every copy with its lease, the oldest first; some are gone already.
     order: VecDeque<(Box<str>, u64)>,
+    /// Read leases that were to be dropped before their copy was begun: whoever asked for them was kept from taking them.
+    early: BTreeSet<u64>,
+    /// Up to here early ones were forgotten, so that any may have been one.
+    forgotten: u64,
 }
 
 impl<V> Copies<V> {
     pub(super) fn new(most: usize) -> Self {
-        let state = State { by_key: HashMap::new(), order: VecDeque::new() };
+        let state = State { by_key: HashMap::new(), order: VecDeque::new(), early: BTreeSet::new(), forgotten: 0 };
         Self { most, state: Mutex::new(state), flights: Mutex::default() }
     }
 
@@ -54,8 +71,14 @@ impl<V> Copies<V> {
 
     /// Puts a new read lease in the place of the old one. If nothing was written in between, the old copy is as good as a
     /// new one: every write raises the version. In another session the versions may be of another life of the cluster.
-    pub(super) fn begin(&self, key: &str, kept: Kept) -> Option<Arc<V>> {
+    pub(super) fn begin(&self, key: &str, kept: Kept) -> Begun<V> {
         let mut state = self.lock();
+        if state.early.remove(&kept.lease) || kept.lease <= state.forgotten {
+            // Outside of the lock, as below.
+            drop(state);
+            drop(kept);
+            return Begun::Over;
+        }
         let old = state.by_key.remove(key);
         let same = |old: &Copied<V>| old.kept.version == kept.version && Arc::ptr_eq(&old.kept.alive, &kept.alive);
         let value = old.as_ref().filter(|old| same(old)).and_then(|old| old.value.clone());
@@ -66,7 +89,7 @@ impl<V> Copies<V> {
         drop(state);
         // Outside of the lock: what is dropped is told to the thread that holds.
         drop((old, gone));
-        value
+        value.map_or(Begun::Empty, Begun::Same)
     }
 
     /// Keeps what was loaded, unless somebody wanted to write in between.
@@ -76,13 +99,28 @@ impl<V> Copies<V> {
         }
     }
 
-    /// Drops the copy under a read lease: somebody wants to write.
-    pub(super) fn invalidate(&self, key: &str, lease: u64) {
+    /// Drops the copy under a read lease. False if there is none.
+    pub(super) fn drop_copy(&self, key: &str, lease: u64) -> bool {
         let mut state = self.lock();
         let meant = state.by_key.get(key).is_some_and(|copy| copy.kept.lease == lease);
         let gone = if meant { state.by_key.remove(key) } else { None };
         drop(state);
-        drop(gone);
+        gone.is_some()
+    }
+
+    /// Somebody wants to write: the copy goes, and one that was not begun yet never will be. False if there was none.
+    pub(super) fn invalidate(&self, key: &str, lease: u64) -> bool {
+        if self.drop_copy(key, lease) {
+            return true;
+        }
+        let mut state = self.lock();
+        state.early.insert(lease);
+        if state.early.len() > EARLY
+            && let Some(oldest) = state.early.pop_first()
+        {
+            state.forgotten = state.forgotten.max(oldest);
+        }
+        false
     }
 
     pub(super) fn forget(&self, key: &str) {

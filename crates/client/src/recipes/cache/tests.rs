@@ -317,3 +317,56 @@ fn only_so_many_copies_are_kept() {
     let kept: Vec<_> = keys.iter().filter(|key| cache.peek(key).is_some()).collect();
     assert_eq!(kept, [&keys[7], &keys[8], &keys[9]]);
 }
+
+#[test]
+fn a_reader_that_is_kept_from_taking_its_copy_holds_no_writer_up_and_keeps_nothing() {
+    let grantor = Grantor::new();
+    let (reads, writes) = (grantor.client("r1"), grantor.client("w1"));
+    let (reader, writer) = (open(&reads), open(&writes));
+    let source = Source::default();
+    assert_eq!(source.get(&reader), 0);
+    reader.forget("page");
+    grantor.settle();
+    // It asks, and is not polled again: the answer lies there, and the word to drop the copy comes before it is taken.
+    let load = || ready(Ok::<_, Infallible>(source.value.load(Ordering::SeqCst)));
+    let mut get = pin!(reader.get("page", load));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(get.as_mut().poll(&mut context).is_pending());
+    grantor.settle();
+    let writing = source.write(&writer, 5, || {});
+    let written = writing.join().expect("it ran").expect("nobody reads any more");
+    assert!(written.version.is_ok());
+    let seen = loop {
+        if let std::task::Poll::Ready(seen) = get.as_mut().poll(&mut context) {
+            break seen;
+        }
+    };
+    assert_eq!(seen.as_deref(), Ok(&5));
+    assert_eq!(reader.peek("page"), None, "what was to be dropped before it was there is not kept");
+}
+
+#[test]
+fn the_work_of_a_write_is_not_gone_on_with_after_its_time_whatever_wakes_it() {
+    let grantor = Grantor::new();
+    let client = grantor.client("w1");
+    let writer = open(&client);
+    let polls = std::cell::Cell::new(0);
+    let work = |_| {
+        std::future::poll_fn(|_| {
+            polls.set(polls.get() + 1);
+            std::task::Poll::<()>::Pending
+        })
+    };
+    let mut write = pin!(writer.write("page", TTL, work));
+    let mut context = Context::from_waker(Waker::noop());
+    while polls.get() == 0 {
+        assert!(write.as_mut().poll(&mut context).is_pending());
+        grantor.settle();
+    }
+    let begun = polls.get();
+    grantor.pause(&client);
+    grantor.advance(2 * TTL);
+    assert!(matches!(write.as_mut().poll(&mut context), std::task::Poll::Ready(Err(_))));
+    assert_eq!(polls.get(), begun, "nothing was done after the intent's time");
+    grantor.resume(&client);
+}

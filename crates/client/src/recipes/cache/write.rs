@@ -48,6 +48,13 @@ struct Standing {
     undo: Undo,
 }
 
+impl Standing {
+    /// Its own, or its session's if that is nearer.
+    fn deadline(&self) -> Instant {
+        self.until.min(self.alive.get())
+    }
+}
+
 impl<V: Send + Sync + 'static> Cache<V> {
     /// Writes a key. The work begins when nobody has a copy that he may use: every reader dropped his, or ran out of time.
     /// It is dropped when the intent's own time is over. Another writer is waited for, for as long as is said.
@@ -73,7 +80,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         }
         let (number, mut undo) = (standing.number, std::mem::take(&mut standing.undo));
         let done = {
-            let over = std::pin::pin!(inner.over(&standing));
+            let over = std::pin::pin!(inner.handle.over(|| standing.deadline()));
             // From here on something may have been written, so it is not taken back any more.
             undo.settled();
             let work = std::pin::pin!(work(Intent { number }));
@@ -117,15 +124,7 @@ impl<V: Send + Sync + 'static> Inner<V> {
 
     /// Whether an intent's time is over by this clock, or its session's.
     fn is_over(&self, standing: &Standing) -> bool {
-        self.handle.clock.now() >= standing.until.min(standing.alive.get())
-    }
-
-    /// Waits until it is. A session's time moves while it is renewed, so it is looked at again.
-    async fn over(&self, standing: &Standing) {
-        while !self.is_over(standing) {
-            let look = self.handle.clock.now().plus_millis(LOOK_EVERY / 4);
-            self.handle.sleep_until(look.min(standing.until.min(standing.alive.get()))).await;
-        }
+        self.handle.clock.now() >= standing.deadline()
     }
 
     /// Waits for the word that nobody reads any more; false if it is time to ask.

@@ -130,7 +130,7 @@ impl Verifier {
     /// The same, by this clock.
     pub fn verify_at(&self, text: &str, resource: &str, now: SystemTime) -> Result<Verified, Denied> {
         let now = seconds(now);
-        let list = self.list.as_ref().filter(|list| now <= list.iat.saturating_add(self.list_age + self.skew));
+        let list = self.list.as_ref().filter(|list| now < list.iat.saturating_add(self.list_age + self.skew));
         let list = list.ok_or(Denied::ListTooOld)?;
         let claims: Claims = self.open(text, CREDENTIAL)?;
         if claims.iss != self.issuer {
@@ -152,7 +152,8 @@ impl Verifier {
         if claims.nbf > now.saturating_add(self.skew) || claims.nbf > claims.exp {
             return Err(Denied::NotYet);
         }
-        if now > claims.exp.saturating_add(self.skew) {
+        // On whole seconds: one that has begun counts as over.
+        if now >= claims.exp.saturating_add(self.skew) {
             return Err(Denied::Expired);
         }
         if list.revoked.contains_key(&claims.number) {

@@ -19,7 +19,7 @@ use leasehold_wire::Issuer;
 
 use super::{odd, spoken, told};
 use crate::hold::lost;
-use crate::holder::Handle;
+use crate::holder::{Alive, Handle};
 use crate::lock::millis;
 use crate::{Error, Failure};
 
@@ -39,6 +39,8 @@ pub struct Delivery {
     visibility_ms: u64,
     /// By its own clock, in nanoseconds.
     until: AtomicU64,
+    /// A session's end gives its messages back.
+    alive: Arc<Alive>,
     /// Whether dropping must give back.
     kept: bool,
 }
@@ -48,7 +50,7 @@ impl Delivery {
         handle: &Arc<Handle>,
         queue: &Arc<str>,
         issuer: Issuer,
-        sent: Instant,
+        (sent, alive): (Instant, &Arc<Alive>),
         of: delivery::Delivery,
     ) -> Self {
         let until = AtomicU64::new(sent.plus_millis(handle.rate.shorter(of.remaining_ms)).0);
@@ -60,8 +62,8 @@ impl Delivery {
             number: of.receipt,
         };
         let delivery::Delivery { item, attempt, body, remaining_ms, .. } = of;
-        let (handle, queue) = (handle.clone(), queue.clone());
-        Self { handle, queue, item, token, attempt, body, visibility_ms: remaining_ms, until, kept: true }
+        let (handle, queue, alive) = (handle.clone(), queue.clone(), alive.clone());
+        Self { handle, queue, item, token, attempt, body, visibility_ms: remaining_ms, until, alive, kept: true }
     }
 
     pub(crate) const fn shown(&self) -> Token {
@@ -96,8 +98,11 @@ impl Delivery {
 
     /// How long the message stays here if nothing more is heard, by this client's own clock.
     pub fn left(&self) -> Duration {
-        let until = self.until.load(Ordering::Acquire);
-        Duration::from_nanos(until.saturating_sub(self.handle.clock.now().0))
+        Duration::from_nanos(self.deadline().0.saturating_sub(self.handle.clock.now().0))
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant(self.until.load(Ordering::Acquire)).min(self.alive.get())
     }
 
     /// Keeps the message for longer, counted from now.
@@ -121,24 +126,26 @@ impl Delivery {
     /// Runs work and keeps the message for as long as it takes. Work that cannot keep it is stopped at the local deadline.
     /// Then ack, or give back.
     pub async fn keep<W: Future>(&self, work: W) -> Result<W::Output, Error> {
-        let mut work = pin!(work);
+        self.handle.check()?;
+        let over = pin!(self.handle.over(|| self.deadline()));
+        let extending = pin!(self.extend_on_and_on());
+        match select(select(over, extending), pin!(work)).await {
+            Either::Right((done, _)) => Ok(done),
+            Either::Left((Either::Right((error, _)), _)) => Err(error),
+            Either::Left((Either::Left(_), _)) => {
+                self.handle.check()?;
+                Err(lost(Loss::Ended(Reason::Ttl)))
+            }
+        }
+    }
+
+    /// Extends the message until that is refused for good.
+    async fn extend_on_and_on(&self) -> Error {
         loop {
-            self.handle.check()?;
-            let left = self.left();
-            if left.is_zero() {
-                return Err(lost(Loss::Ended(Reason::Ttl)));
-            }
-            let pause = pin!(self.handle.sleep_ms(millis((left / 3).max(PAUSE))));
-            if let Either::Right((done, _)) = select(pause, work.as_mut()).await {
-                return Ok(done);
-            }
-            let left = self.left();
-            let late = pin!(self.handle.sleep_ms(millis(left)));
-            let asking = pin!(self.extend(Duration::from_millis(self.visibility_ms)));
-            match select(select(late, asking), work.as_mut()).await {
-                Either::Right((done, _)) => return Ok(done),
-                Either::Left((Either::Right((Err(error), _)), _)) if is_final(&error) => return Err(error),
-                Either::Left(_) => {}
+            self.handle.sleep_ms(millis((self.left() / 3).max(PAUSE))).await;
+            match self.extend(Duration::from_millis(self.visibility_ms)).await {
+                Err(error) if is_final(&error) => return error,
+                _ => {}
             }
         }
     }
@@ -169,7 +176,7 @@ impl Delivery {
 }
 
 /// Whether asking again changes nothing.
-fn is_final(error: &Error) -> bool {
+pub(crate) fn is_final(error: &Error) -> bool {
     !error.is_unavailable() && !error.is_indeterminate()
 }
 

@@ -1,8 +1,9 @@
 //! A queue in memory: what an old receipt cannot do, and what becomes of messages whose holders fail.
 
-use std::future::Future;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold_core::lease::Reason;
@@ -11,7 +12,7 @@ use super::{Counts, Delivery, Queue, Sending};
 use crate::blocking::block_on;
 use crate::recipes::until;
 use crate::testing::Grantor;
-use crate::{Client, Code, Error, Failure};
+use crate::{Client, Code, Error, Failure, Options};
 
 const VISIBLE: Duration = Duration::from_secs(3);
 
@@ -180,4 +181,50 @@ fn a_wrong_name_is_refused_before_anybody_is_asked() {
     let queue = grantor.client("w1").queue("//");
     let error = block_on(queue.receive(1)).expect_err("that is no name");
     assert_eq!(error.code(), Some(Code::InvalidArgument));
+}
+
+#[test]
+fn a_message_is_not_believed_after_the_session_that_received_it() {
+    let grantor = Grantor::new();
+    let session = Duration::from_secs(10);
+    let one = grantor.client_with(Options { holder: Some("w1".into()), session, ..Options::default() });
+    let queue = one.queue("mail").visibility(12 * session);
+    block_on(queue.send(b"a")).expect("there is room");
+    let first = take(&queue).expect("one message");
+    let polls = Cell::new(0);
+    let mut keep = pin!(first.keep(poll_fn(|_| {
+        polls.set(polls.get() + 1);
+        Poll::<()>::Pending
+    })));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(keep.as_mut().poll(&mut context).is_pending());
+    grantor.partition(&one);
+    grantor.advance(session + Duration::from_secs(2));
+    assert!(take(&mail(&grantor.client("w2"))).is_some(), "it went back with its session");
+    assert!(first.left().is_zero(), "and its holder knows, by its own clock");
+    assert!(matches!(keep.as_mut().poll(&mut context), Poll::Ready(Err(_))));
+    assert_eq!(polls.get(), 1, "nothing was done after the time was over");
+}
+
+#[test]
+fn work_with_a_message_is_not_gone_on_with_after_its_time_whatever_wakes_it() {
+    let grantor = Grantor::new();
+    let one = grantor.client("w1");
+    let queue = mail(&one);
+    block_on(queue.send(b"a")).expect("there is room");
+    let first = take(&queue).expect("one message");
+    let polls = Cell::new(0);
+    let mut keep = pin!(first.keep(poll_fn(|_| {
+        polls.set(polls.get() + 1);
+        Poll::<()>::Pending
+    })));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(keep.as_mut().poll(&mut context).is_pending());
+    // The thread that would ring at the deadline stands still; the task is woken by something of its own.
+    grantor.pause(&one);
+    grantor.advance(VISIBLE + VISIBLE);
+    assert!(take(&mail(&grantor.client("w2"))).is_some(), "another has it");
+    assert!(matches!(keep.as_mut().poll(&mut context), Poll::Ready(Err(_))));
+    assert_eq!(polls.get(), 1, "nothing was done after the time was over");
+    grantor.resume(&one);
 }

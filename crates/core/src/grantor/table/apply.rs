@@ -199,6 +199,7 @@ impl Table {
                 self.numbers(fact.numbers())?;
                 self.cache.apply(fact, self.time)?;
             }
+            Record::Coverage(fact) => self.coverage.apply(fact, self.wall)?,
         }
         Ok(())
     }

@@ -88,6 +88,11 @@ impl Ends {
         self.ring.iter().rev().find(|entry| entry.number == number).map(|entry| entry.reason)
     }
 
+    /// The remembered end of the lease with this token. The latest are looked at first.
+    pub fn by_number(&self, number: u64) -> Option<Ended> {
+        self.ring.iter().rev().find(|entry| entry.number == number).map(|entry| self.read(entry))
+    }
+
     /// The remembered ends of a resource, latest first.
     pub fn of_resource<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Ended> + 'a {
         self.ring

@@ -17,6 +17,7 @@ mod snapshot;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::charter::{Charter, Charters, TokenOnRenewal};
+use crate::coverage::Coverage;
 use crate::ids::LeaseId;
 use crate::lease::Reason;
 use crate::limits;
@@ -71,6 +72,7 @@ pub(crate) struct Table {
     pub small: Small,
     pub queues: Queues,
     pub cache: Cache,
+    pub coverage: Coverage,
     pub due: Due,
 }
 
@@ -162,6 +164,7 @@ impl Table {
             small: Small::default(),
             queues: Queues::default(),
             cache: Cache::default(),
+            coverage: Coverage::default(),
             due: Due {
                 leases: Wheel::new(Millis(0)),
                 sessions: Wheel::new(Millis(0)),

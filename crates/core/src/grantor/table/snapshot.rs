@@ -7,6 +7,7 @@ use super::term::Clock;
 use super::{Deadlock, Identity, Quarantine, Table};
 use crate::charter::Charter;
 use crate::codec::{Malformed, Reader, Write};
+use crate::coverage::Coverage;
 use crate::limits;
 use crate::payload::{cache::Cache, delivery::Queues, state::Small};
 use crate::refusal::Cycle;
@@ -14,7 +15,7 @@ use crate::store::wheel::Wheel;
 use crate::time::{Millis, Wall};
 use crate::token::{Cluster, Incarnation};
 
-/// The format of a snapshot. The first one did not tell when a charter last changed.
+/// The format of a snapshot. The first one told neither when a charter last changed nor what targets reported.
 const VERSION: u8 = 2;
 const FIRST_VERSION: u8 = 1;
 
@@ -43,6 +44,7 @@ impl Table {
         self.small.encode(out);
         self.queues.encode(out);
         self.cache.encode(out);
+        self.coverage.encode(out);
     }
 
     pub fn decode(bytes: &[u8], hash_seed: u64) -> Result<Self, Malformed> {
@@ -83,6 +85,9 @@ impl Table {
         table.small = Small::decode(&mut from)?;
         table.queues = Queues::decode(&mut from)?;
         table.cache = Cache::decode(&mut from)?;
+        if version > FIRST_VERSION {
+            table.coverage = Coverage::decode(&mut from)?;
+        }
         from.finish()?;
         Ok(table)
     }

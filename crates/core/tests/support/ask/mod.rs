@@ -3,9 +3,11 @@
 mod authority;
 mod leases;
 mod payloads;
+mod reports;
 mod sessions;
 
 use leasehold_core::command::{Command, Held, Request, RequestId, Which};
+use leasehold_core::coverage::Report;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::Access;
 use leasehold_core::name::resource_hash;
@@ -22,6 +24,7 @@ pub const CLUSTER: Cluster = Cluster(*b"stories!");
 pub struct Room<'a> {
     wanted: Vec<(&'a str, Access)>,
     leases: Vec<LeaseId>,
+    reports: Vec<Report<'a>>,
 }
 
 /// What the answer to a command needs to be understood.
@@ -161,7 +164,10 @@ fn command<'a>(
         about.request.shown = Some(about.shown(at)?);
         return Ok(Some(Command::Show));
     }
-    let Room { wanted, leases } = room;
+    let Room { wanted, leases, reports } = room;
+    if let Some(command) = reports::asked(about, at, reports)? {
+        return Ok(Some(command));
+    }
     if let Some(command) = payloads::asked(about, at, context)? {
         return Ok(Some(command));
     }

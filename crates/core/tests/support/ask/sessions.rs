@@ -1,6 +1,6 @@
 //! What is asked about sessions.
 
-use leasehold_core::command::{Command, Known, OpenSession};
+use leasehold_core::command::{Command, Known, OpenSession, Part};
 use leasehold_core::ids::LeaseId;
 
 use super::{About, Context};
@@ -42,12 +42,17 @@ pub fn asked<'a>(
         at.must("knowing")?;
         *room = leases(labels, at)?.into_iter().map(|lease| lease.id).collect();
         room.sort_unstable();
-        Command::Reconcile { session, leases: room }
+        let part = Part { from: bound(labels, at, "from")?, until: bound(labels, at, "before")? };
+        Command::Reconcile { session, leases: room, part }
     } else if at.take("close") {
         Command::CloseSession { session: labels.session(at.word("a session")?)?.0 }
     } else {
         return Ok(None);
     }))
+}
+
+fn bound(labels: &Labels, at: &mut Words<'_>, word: &str) -> Result<Option<LeaseId>, String> {
+    if at.take(word) { Ok(Some(labels.lease(at.word("a lease")?)?.id)) } else { Ok(None) }
 }
 
 fn leases(labels: &Labels, at: &mut Words<'_>) -> Result<Vec<Lease>, String> {

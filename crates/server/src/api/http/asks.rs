@@ -8,7 +8,7 @@ use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
     AcquireBody, CapacityBody, CheckBody, CurrentBody, DoneBody, FreeBody, GrantBody, HandoffBody, OpenBody,
-    ReleaseBody, RenewBody, RevokeBody, SessionBody, SessionStateBody, SetCharterBody, WaiveBody,
+    ReleaseBody, RenewBody, ReportsBody, RevokeBody, SessionBody, SessionStateBody, SetCharterBody, WaiveBody,
 };
 use leasehold_wire::v1::request::Ask;
 use leasehold_wire::v1::response::Answer;
@@ -164,6 +164,37 @@ pub async fn remove_charter(
 ) -> Result<Response, Problem> {
     let prefix = if prefix == "*" { String::new() } else { prefix };
     plain(&api, &headers, Ask::RemoveCharter(v1::RemoveCharter { prefix, why: why.reason })).await
+}
+
+/// `POST /v1/fences`.
+pub async fn report(
+    State(api): State<Api>,
+    _: Question<Nothing>,
+    headers: HeaderMap,
+    body: Sent,
+) -> Result<Response, Problem> {
+    let ask = body.read::<ReportsBody>()?.ask()?;
+    plain(&api, &headers, ask).await
+}
+
+/// Which target is forgotten, and why.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gone {
+    target: String,
+    #[serde(default)]
+    reason: String,
+}
+
+/// `DELETE /v1/fences/{name}?target=…&reason=…`.
+pub async fn forget_target(
+    State(api): State<Api>,
+    Path(resource): Path<String>,
+    Question(gone): Question<Gone>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Gone { target, reason: why } = gone;
+    plain(&api, &headers, Ask::ForgetTarget(v1::ForgetTarget { resource, target, why })).await
 }
 
 /// `POST /v1/quarantine:waive`.

@@ -7,8 +7,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, StreamExt};
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
-    CharterEntryBody, DeadlockBody, EndedBody, EventBody, LeaseBody, ProblemBody, ResourceBody, ResourcesBody,
-    StatusBody, UsageBody, WaiterBody,
+    CharterEntryBody, DeadlockBody, EndedBody, EventBody, FencesBody, LeaseBody, ProblemBody, ResourceBody,
+    ResourcesBody, StatusBody, UsageBody, WaiterBody,
 };
 use leasehold_wire::{event, read_charter, v1};
 use serde::Deserialize;
@@ -49,6 +49,15 @@ pub async fn show(
     Question(Least { min_position }): Question<Least>,
 ) -> Told<ResourceBody> {
     At::told(api.show(v1::ShowRequest { resource, min_position }).await?)
+}
+
+/// `GET /v1/fences/{name}?min_position=`.
+pub async fn fences(
+    State(api): State<Api>,
+    Path(resource): Path<String>,
+    Question(Least { min_position }): Question<Least>,
+) -> Told<FencesBody> {
+    At::told(api.fences(v1::FencesRequest { resource, min_position }).await?)
 }
 
 /// Which leases of a holder.

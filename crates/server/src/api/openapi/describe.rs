@@ -17,12 +17,13 @@ use utoipa::openapi::{Components, ContentBuilder, HeaderBuilder, Ref, RefOr, Req
 use super::TOKEN;
 
 /// What belongs together.
-pub const TAGS: [(&str, &str); 6] = [
+pub const TAGS: [(&str, &str); 7] = [
     ("leases", "Take, keep, give back and take away."),
     ("sessions", "What carries many leases, and makes retries safe."),
     ("looks", "What is there. Numbers of tokens only: a token is had by holding."),
     ("past", "The audit trail and backups."),
     ("charters", "What is agreed about the resources under a prefix."),
+    ("fences", "What targets check, and which zombies they refused."),
     ("server", "For machines that watch this one."),
 ];
 

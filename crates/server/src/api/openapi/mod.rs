@@ -3,6 +3,7 @@
 mod about;
 mod charters;
 mod describe;
+mod fences;
 mod leases;
 mod looks;
 mod past;
@@ -82,6 +83,7 @@ fn described() -> OpenApi {
     looks::describe(&mut document);
     past::describe(&mut document);
     charters::describe(&mut document);
+    fences::describe(&mut document);
     about::describe(&mut document);
     let mut info = Info::new("Leasehold", env!("CARGO_PKG_VERSION"));
     info.description = Some(ABOUT.to_owned());

@@ -1,53 +1,62 @@
-//! The server that a bench drives: a process of its own in a directory of its own, or one that is there already.
+//! A server of our own: a process that a bench or a demonstration starts in a place of its own, and that dies with it.
+
+mod place;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Endpoints};
 use tokio::sync::oneshot;
 
+use crate::run::dies_with_us;
 use crate::told::Failure;
+use place::Place;
 
 /// How long a server may take to answer for the first time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server process that ends with the bench.
+/// A server process that ends with whoever started it.
 pub struct Own {
+    /// For whom, in the words of an error.
+    who: &'static str,
     child: Child,
-    directory: PathBuf,
     /// What it says first: where it serves, if it does.
     says: oneshot::Receiver<String>,
     started: Instant,
+    /// After the process, so that it ends first.
+    place: Place,
 }
 
 impl Own {
-    /// Starts a server on a fresh directory inside of this one.
-    pub fn start(beside: &Path) -> Result<Self, Failure> {
-        let directory = beside.join(format!("leasehold-bench-{}", std::process::id()));
-        fs::create_dir(&directory).map_err(|error| failed(&format!("{}: {error}", directory.display())))?;
-        let (child, says) = spawn(&directory).inspect_err(|_| {
-            // Nobody else would.
-            let _ = fs::remove_dir_all(&directory);
-        })?;
-        Ok(Self { child, directory, says, started: Instant::now() })
+    /// Starts a server in a fresh place inside of this directory, named after whom it is for.
+    pub fn start(who: &'static str, beside: &Path) -> Result<Self, Failure> {
+        let place = Place::make(who, beside).map_err(|why| failed(who, &why))?;
+        let (child, says) = spawn(place.path()).map_err(|why| failed(who, &why))?;
+        Ok(Self { who, child, says, started: Instant::now(), place })
+    }
+
+    /// Its place, which has room for other things too.
+    pub fn place(&self) -> &Path {
+        self.place.path()
     }
 
     /// Kills the server and starts it again on what it left.
     pub fn restart(&mut self) -> Result<(), Failure> {
         self.kill();
         self.started = Instant::now();
-        (self.child, self.says) = spawn(&self.directory)?;
+        (self.child, self.says) = spawn(self.place.path()).map_err(|why| failed(self.who, &why))?;
         Ok(())
     }
 
     /// Waits until it answers. Tells where, and how long that took since its start.
     pub async fn answers(&mut self) -> Result<(Endpoints, Duration), Failure> {
         let said = tokio::time::timeout(PATIENCE, &mut self.says).await;
-        let addr = said.map_err(|_| failed("its server takes too long to start"))?;
-        let endpoints = Endpoints::parse(&addr.map_err(|_| failed("its server ended before it served"))?)?;
+        let addr = said.map_err(|_| failed(self.who, "its server takes too long to start"))?;
+        let addr = addr.map_err(|_| failed(self.who, "its server ended before it served"))?;
+        let endpoints = Endpoints::parse(&addr)?;
         loop {
             // A client of its own each time: a broken connection waits before it is tried again.
             match Client::connect(endpoints.clone()).status().await {
@@ -89,22 +98,27 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         self.kill();
-        // What cannot be removed is left where the system cleans up.
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
+/// Keeps a place, if this process was started to.
+pub fn behind_the_scenes() -> Option<ExitCode> {
+    place::behind_the_scenes()
+}
+
 /// On a free port that it finds itself: one that was looked for before may be somebody else's by then.
-fn spawn(directory: &Path) -> Result<(Child, oneshot::Receiver<String>), Failure> {
-    let program = std::env::current_exe().map_err(|error| failed(&format!("cannot find itself: {error}")))?;
-    let mut child = Command::new(program)
-        .args(["serve", "--listen", "127.0.0.1:0", "--log", "text", "--log-level", "info", "--data"])
-        .arg(directory.join("data"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(&format!("cannot start a server: {error}")))?;
+fn spawn(place: &Path) -> Result<(Child, oneshot::Receiver<String>), String> {
+    let mut child = dies_with_us(place)
+        .and_then(|mut command| {
+            command
+                .args(["serve", "--listen", "127.0.0.1:0", "--log", "text", "--log-level", "info", "--data"])
+                .arg(place.join("data"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+        })
+        .map_err(|error| format!("cannot start a server: {error}"))?;
     let (tell, says) = oneshot::channel();
     let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
     // Ends with the server. What it says later is read too, so that it can go on saying it.
@@ -113,7 +127,7 @@ fn spawn(directory: &Path) -> Result<(Child, oneshot::Receiver<String>), Failure
         for line in lines {
             let addr = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next());
             if let Some((tell, addr)) = addr.and_then(|addr| Some((tell.take()?, addr))) {
-                // A bench that was interrupted meanwhile does not want to know.
+                // Whoever was interrupted meanwhile does not want to know.
                 let _ = tell.send(addr.to_owned());
             }
         }
@@ -121,6 +135,6 @@ fn spawn(directory: &Path) -> Result<(Child, oneshot::Receiver<String>), Failure
     Ok((child, says))
 }
 
-pub fn failed(why: &str) -> Failure {
-    Failure::Other(format!("bench: {why}"))
+fn failed(who: &str, why: &str) -> Failure {
+    Failure::Other(format!("{who}: {why}"))
 }

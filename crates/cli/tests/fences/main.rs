@@ -1,0 +1,84 @@
+//! Which targets a lease covers: real fences in real databases, a real server that hears of them, and the command line.
+
+mod covers;
+mod postgres;
+#[path = "../../../fence/tests/postgres/server.rs"]
+mod server;
+#[path = "../support/mod.rs"]
+mod support;
+mod tends;
+mod zombies;
+
+use std::path::{Path, PathBuf};
+
+use leasehold::{Client, Endpoints};
+use leasehold_core::charter::{Charter, Mode, Target};
+use leasehold_core::name::Name;
+use leasehold_core::token::Cluster;
+use leasehold_fence::sqlite::Fence;
+use rusqlite::Connection;
+use support::Server;
+use tempfile::TempDir;
+
+const RESOURCE: &str = "jobs/settle";
+
+fn client(server: &Server) -> Client {
+    Client::connect(Endpoints::parse(&server.address).expect("an address with a port"))
+}
+
+fn cluster(server: &Server) -> Cluster {
+    support::text(&server.json(&["status"])["cluster"]).parse().expect("a cluster as it is printed")
+}
+
+/// A ledger in SQLite, fenced for the resource by the command line.
+struct Ledger {
+    _dir: TempDir,
+    path: PathBuf,
+    url: String,
+}
+
+impl Ledger {
+    fn fenced(server: &Server) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("ledger.db");
+        let db = open(&path);
+        db.pragma_update(None, "journal_mode", "wal").expect("a mode");
+        db.execute_batch("CREATE TABLE paid (invoice INTEGER PRIMARY KEY) STRICT").expect("a table");
+        let url = format!("sqlite:{}", path.display());
+        server.run(&["fence", "arm", &url, "--resource", RESOURCE]).ok();
+        Self { _dir: dir, path, url }
+    }
+
+    fn open(&self) -> Connection {
+        open(&self.path)
+    }
+}
+
+fn open(path: &Path) -> Connection {
+    let db = Connection::open(path).expect("a database");
+    db.pragma_update(None, "synchronous", "FULL").expect("a setting");
+    db
+}
+
+fn fence(server: &Server) -> Fence {
+    Fence::new(cluster(server), Name::parse(RESOURCE).expect("a name"), 0)
+}
+
+/// Declares a target in the charter of everything under `jobs`.
+async fn declare(server: &Server, name: &str, at: &str, mode: Mode) {
+    let target = Target { name: name.into(), at: at.into(), mode: Some(mode) };
+    let charter = Charter { targets: vec![target], ..Charter::default() };
+    client(server).set_charter("jobs", &charter, "agreed").await.expect("the charter can be");
+}
+
+/// Two tokens: a zombie's and its successor's.
+fn zombie_and_successor(server: &Server) -> (String, String) {
+    let zombie = server.acquire(RESOURCE, "w1");
+    server.run(&["revoke", RESOURCE, "--reason", "for the test"]).ok();
+    (zombie, server.acquire(RESOURCE, "w2"))
+}
+
+/// The number in a token's text.
+fn number(token: &str) -> String {
+    leasehold_core::token::Token::parse(token).expect("a token").number.to_string()
+}

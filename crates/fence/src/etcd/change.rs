@@ -1,0 +1,38 @@
+//! What a fenced transaction changes.
+
+use super::kv::pb::request_op::Request;
+use super::kv::pb::{DeleteRangeRequest, PutRequest, RequestOp};
+
+/// One change of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    key: Vec<u8>,
+    /// None: the key is deleted.
+    value: Option<Vec<u8>>,
+}
+
+impl Change {
+    /// Keeps this value at this key.
+    pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
+        Self { key: key.into(), value: Some(value.into()) }
+    }
+
+    /// Deletes this key.
+    pub fn delete(key: impl Into<Vec<u8>>) -> Self {
+        Self { key: key.into(), value: None }
+    }
+
+    pub(super) fn touches(&self, key: &str) -> bool {
+        self.key == key.as_bytes()
+    }
+
+    pub(super) fn request(&self) -> RequestOp {
+        let key = self.key.clone();
+        RequestOp {
+            request: Some(match &self.value {
+                Some(value) => Request::RequestPut(PutRequest { key, value: value.clone(), lease: 0 }),
+                None => Request::RequestDeleteRange(DeleteRangeRequest { key, range_end: Vec::new() }),
+            }),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What nobody chose, so that a writer knows its own write again among all others.
+
+use std::io;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::Error;
+
+/// Sixteen random bytes, as hexadecimal digits.
+pub(crate) fn nonce() -> Result<String, Error> {
+    let mut bytes = [0; 16];
+    getrandom(&mut bytes, GetRandomFlags::empty()).map_err(io::Error::from)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}

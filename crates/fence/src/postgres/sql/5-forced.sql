@@ -1,0 +1,162 @@
+-- Forced mode: the database itself refuses a write to a protected table whose transaction was not admitted.
+
+-- Refuses unless this transaction showed a token for the place, and shows it again: only the mark can tell whether it is
+-- still the newest. What a session or a pool left over is of another transaction.
+CREATE OR REPLACE FUNCTION leasehold.shown(name text, slot bigint, key text, what text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+  was text := pg_catalog.current_setting('leasehold.p' OPERATOR(pg_catalog.||) key, true);
+  number bigint;
+BEGIN
+  IF coalesce(pg_catalog.split_part(was, ':', 1), '') OPERATOR(pg_catalog.<>)
+      coalesce(pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text, 'none') THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH002', MESSAGE = pg_catalog.concat('TOKEN_INVALID: absent: ', what, ' is protected by ', name),
+      DETAIL = 'why=absent', HINT = 'Call leasehold.admit with a current token in the same transaction, before it writes.';
+  END IF;
+  number := leasehold.admit(pg_catalog.split_part(was, ':', 2), name, slot, NULL);
+END $$;
+
+-- After each statement, so that the statement itself may carry the check. Before each row where only row triggers fire: when
+-- changes of a publication are applied.
+CREATE OR REPLACE FUNCTION leasehold.guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM leasehold.shown(TG_ARGV[0], TG_ARGV[1]::pg_catalog.int8, TG_ARGV[2], TG_TABLE_NAME);
+  RETURN coalesce(NEW, OLD);
+END $$;
+
+-- Puts the triggers on one relation. A partition has the row trigger of its parent already.
+CREATE OR REPLACE FUNCTION leasehold.guard_relation(target regclass, of_name text, of_slot bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  key text := to_hex(leasehold.lock_of(of_name, of_slot));
+  args text := format('leasehold.guard(%L, %L, %L)', of_name, of_slot, key);
+  t text;
+BEGIN
+  EXECUTE format('CREATE OR REPLACE TRIGGER leasehold_guard AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s
+    FOR EACH STATEMENT EXECUTE FUNCTION %s', target, args);
+  IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND tgname = 'leasehold_guard_row') THEN
+    EXECUTE format('CREATE TRIGGER leasehold_guard_row BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW
+      WHEN (pg_catalog.current_setting(''session_replication_role'') OPERATOR(pg_catalog.=) ''replica'')
+      EXECUTE FUNCTION %s', target, args);
+  END IF;
+  FOREACH t IN ARRAY '{leasehold_guard,leasehold_guard_row}'::text[] LOOP
+    EXECUTE format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', target, t);
+  END LOOP;
+END $$;
+
+-- A table and all that inherits from it.
+CREATE OR REPLACE FUNCTION leasehold.family(target regclass) RETURNS SETOF regclass LANGUAGE sql STABLE AS $$
+  WITH RECURSIVE family(relation) AS (
+    SELECT target::pg_catalog.oid
+    UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i JOIN family AS f ON i.inhparent = f.relation
+  ) SELECT relation::pg_catalog.regclass FROM family
+$$;
+
+-- From now on nobody writes to this table without a current token of the resource, whichever client and whichever way. It
+-- waits for who is writing there.
+CREATE OR REPLACE FUNCTION leasehold.protect(target regclass, resource text, slot bigint DEFAULT 0) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  one regclass;
+  other text;
+BEGIN
+  PERFORM leasehold.alone(resource, slot);
+  IF (SELECT relkind FROM pg_class WHERE oid = target) NOT IN ('r', 'p') THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH009', MESSAGE = 'CONFLICT: ' || target || ' is no table; only tables can be protected';
+  END IF;
+  SELECT p.name || ' slot ' || p.slot INTO other FROM leasehold.protected AS p
+    WHERE p.relation IN (SELECT leasehold.family(target)) AND (p.name, p.slot) <> (resource, protect.slot);
+  IF other IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH009', MESSAGE = 'CONFLICT: ' || target || ' is protected by ' || other,
+      HINT = 'Unprotect it first.';
+  END IF;
+  -- What is not listed yet may be altered.
+  DELETE FROM leasehold.protected AS p WHERE p.relation IN (SELECT leasehold.family(target));
+  FOR one IN SELECT leasehold.family(target) LOOP
+    PERFORM leasehold.guard_relation(one, resource, slot);
+  END LOOP;
+  INSERT INTO leasehold.protected (relation, name, slot) SELECT f, resource, protect.slot FROM leasehold.family(target) AS f;
+  UPDATE leasehold.fence AS f SET forced = true WHERE f.name = protect.resource AND f.slot = protect.slot;
+END $$;
+
+-- Takes the triggers away again.
+CREATE OR REPLACE FUNCTION leasehold.unprotect(target regclass) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE one regclass;
+BEGIN
+  DELETE FROM leasehold.protected AS p WHERE p.relation IN (SELECT leasehold.family(target));
+  FOR one IN SELECT leasehold.family(target) LOOP
+    EXECUTE format('DROP TRIGGER IF EXISTS leasehold_guard ON %s', one);
+    IF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = one AND tgname = 'leasehold_guard_row' AND tgparentid = 0) THEN
+      EXECUTE format('DROP TRIGGER leasehold_guard_row ON %s', one);
+    END IF;
+  END LOOP;
+  UPDATE leasehold.fence AS f SET forced = false WHERE f.forced
+    AND NOT EXISTS (SELECT FROM leasehold.protected AS p WHERE (p.name, p.slot) = (f.name, f.slot));
+END $$;
+
+-- After every DDL: what changes a protected table needs a token like any write, new members of its family are guarded, and
+-- the triggers are in their places.
+CREATE OR REPLACE FUNCTION leasehold.watch() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  p record;
+  c record;
+  listed leasehold.protected[];
+  fresh leasehold.protected[];
+BEGIN
+  IF NOT EXISTS (SELECT FROM leasehold.protected) THEN
+    RETURN;
+  END IF;
+  IF TG_EVENT = 'sql_drop' THEN
+    FOR p IN SELECT DISTINCT o.name, o.slot, d.object_identity, d.objid FROM pg_event_trigger_dropped_objects() AS d
+        JOIN leasehold.protected AS o ON o.relation = d.objid WHERE d.classid = 'pg_class'::regclass AND d.objsubid = 0 LOOP
+      PERFORM leasehold.shown(p.name, p.slot, to_hex(leasehold.lock_of(p.name, p.slot)), p.object_identity);
+      DELETE FROM leasehold.protected AS o WHERE o.relation = p.objid;
+    END LOOP;
+  ELSE
+    FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE classid = 'pg_class'::regclass LOOP
+      SELECT o.name, o.slot INTO p FROM leasehold.protected AS o
+        WHERE c.objid IN (SELECT leasehold.family(o.relation)) ORDER BY o.relation = c.objid DESC LIMIT 1;
+      CONTINUE WHEN p.name IS NULL;
+      IF c.command_tag = 'ALTER TABLE' THEN
+        PERFORM leasehold.shown(p.name, p.slot, to_hex(leasehold.lock_of(p.name, p.slot)), c.object_identity);
+      END IF;
+    END LOOP;
+    fresh := ARRAY(SELECT DISTINCT ROW(m.relation::oid, o.name, o.slot)::leasehold.protected
+      FROM leasehold.protected AS o, leasehold.family(o.relation) AS m(relation)
+      WHERE NOT EXISTS (SELECT FROM leasehold.protected AS k WHERE k.relation = m.relation)
+        -- A partition that leaves loses the row trigger that it had from its parent.
+        OR NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = m.relation AND t.tgname = 'leasehold_guard_row'));
+    IF fresh <> '{}' THEN
+      -- What is not listed may be altered: the list is set aside while the new ones get their triggers.
+      listed := ARRAY(SELECT k FROM leasehold.protected AS k);
+      DELETE FROM leasehold.protected;
+      FOR p IN SELECT * FROM unnest(fresh) LOOP
+        PERFORM leasehold.guard_relation(p.relation::regclass, p.name, p.slot);
+      END LOOP;
+      INSERT INTO leasehold.protected SELECT * FROM unnest(listed || fresh) ON CONFLICT DO NOTHING;
+    END IF;
+  END IF;
+  FOR p IN SELECT o.relation::regclass AS relation FROM leasehold.protected AS o WHERE 2 <> (SELECT count(*) FROM pg_trigger AS t
+      WHERE t.tgrelid = o.relation AND t.tgenabled = 'A' AND t.tgfoid = 'leasehold.guard'::regproc
+        AND t.tgname IN ('leasehold_guard', 'leasehold_guard_row')) LOOP
+    RAISE EXCEPTION USING ERRCODE = 'LH009', MESSAGE = 'CONFLICT: ' || p.relation || ' is protected, and its triggers stay',
+      HINT = 'Call leasehold.unprotect, if that is meant.';
+  END LOOP;
+END $$;
+
+-- Only a superuser may make event triggers. Without them, the owner of a protected table can take its triggers away.
+DO $$
+BEGIN
+  IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+    DROP EVENT TRIGGER IF EXISTS leasehold_watch;
+    DROP EVENT TRIGGER IF EXISTS leasehold_watch_drop;
+    CREATE EVENT TRIGGER leasehold_watch ON ddl_command_end EXECUTE FUNCTION leasehold.watch();
+    CREATE EVENT TRIGGER leasehold_watch_drop ON sql_drop EXECUTE FUNCTION leasehold.watch();
+    ALTER EVENT TRIGGER leasehold_watch ENABLE ALWAYS;
+    ALTER EVENT TRIGGER leasehold_watch_drop ENABLE ALWAYS;
+  ELSE
+    RAISE NOTICE 'not a superuser: DDL on protected tables is not watched';
+  END IF;
+END $$;

@@ -1,0 +1,9 @@
+
+redis.register_function('leasehold_write', write)
+redis.register_function('leasehold_claim', claim)
+redis.register_function('leasehold_arm', arm)
+redis.register_function('leasehold_rearm', rearm)
+redis.register_function('leasehold_resume', resume)
+redis.register_function('leasehold_set', set)
+redis.register_function('leasehold_tell', tell)
+redis.register_function('leasehold_version', function() return 1 end)

@@ -1,0 +1,121 @@
+//! The two targets as a holder has them: a log of what was applied, behind a fence.
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, retry::RetryConfig};
+use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
+use aws_sdk_dynamodb::{Client, Config};
+use leasehold_core::token::Number;
+use leasehold_fence::conformance::{CLUSTER, name};
+use leasehold_fence::{Error, Once, dynamodb, objects};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+
+use crate::plain::Plain;
+
+/// Where the log of applied writes is, behind each fence.
+pub const LOG: &str = "log";
+
+/// The two of them.
+pub const KINDS: [&str; 2] = ["s3", "dynamodb"];
+
+/// A way to one target: which server, and which bucket or table there.
+#[derive(Clone)]
+pub struct Place {
+    pub kind: &'static str,
+    pub url: String,
+    pub name: String,
+}
+
+/// A holder's own way to it.
+#[derive(Clone)]
+pub enum Target {
+    Objects(objects::Fence),
+    Dynamo(dynamodb::Fence, String),
+}
+
+impl Place {
+    pub fn store(&self) -> AmazonS3 {
+        let retry = object_store::RetryConfig { max_retries: 0, ..Default::default() };
+        let builder = AmazonS3Builder::new().with_endpoint(&self.url).with_allow_http(true).with_retry(retry);
+        let builder = builder.with_http_connector(Plain);
+        let builder = builder.with_region("us-east-1").with_access_key_id("key").with_secret_access_key("secret");
+        builder.with_bucket_name(&self.name).build().expect("a store")
+    }
+
+    pub fn client(&self) -> Client {
+        let http = aws_smithy_http_client::Builder::new().build_http();
+        let config = Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .endpoint_url(&self.url)
+            .http_client(http)
+            .region(Region::new("us-east-1"))
+            .credentials_provider(Credentials::new("key", "secret", None, None, "tests"))
+            .retry_config(RetryConfig::disabled());
+        Client::from_conf(config.build())
+    }
+
+    /// The table of what is guarded, beside the table of marks.
+    pub fn data(&self) -> String {
+        format!("{}-data", self.name)
+    }
+
+    pub async fn open(&self) -> Target {
+        if self.kind == "s3" {
+            let fence = objects::Fence::new(Arc::new(self.store()), "guarded", CLUSTER, name(), 0);
+            return Target::Objects(fence.expect("a prefix"));
+        }
+        let fence = dynamodb::Fence::open(self.client(), &self.name, CLUSTER, name(), 0).await;
+        Target::Dynamo(fence.expect("the table is there"), self.data())
+    }
+}
+
+impl Target {
+    pub async fn claim(&self, token: &str) -> Result<Number, Error> {
+        match self {
+            Self::Objects(fence) => fence.claim(token).await,
+            Self::Dynamo(fence, _) => fence.claim(token).await,
+        }
+    }
+
+    pub async fn write(&self, token: &str, value: &str) -> Result<(), Error> {
+        let line = line(token, value);
+        match self {
+            Self::Objects(fence) => fence.update(token, LOG, |old| appended(old, &line)).await.map(|_| ()),
+            Self::Dynamo(fence, data) => fence.write(token, [append(data, &line)]).await.map(|_| ()),
+        }
+    }
+
+    pub async fn write_once(&self, token: &str, sequence: u64, value: &str) -> Result<Once, Error> {
+        let line = line(token, value);
+        match self {
+            // Alone in its hold, so what was there stays there between the two requests.
+            Self::Objects(fence) => {
+                let old = fence.get(LOG).await?;
+                let content = appended(old.as_deref(), &line);
+                fence.write_once(token, sequence, &[objects::Change::Put(LOG, &content)]).await
+            }
+            Self::Dynamo(fence, data) => fence.write_once(token, sequence, [append(data, &line)]).await,
+        }
+    }
+}
+
+/// What stands in the log of a write: the number that it showed, and its value.
+pub fn line(token: &str, value: &str) -> String {
+    let number = token.get(57..76).unwrap_or_default();
+    format!("{number} {value}")
+}
+
+pub fn appended(old: Option<&[u8]>, line: &str) -> Vec<u8> {
+    [old.unwrap_or_default(), line.as_bytes(), b"\n"].concat()
+}
+
+/// The update that appends a line to the log item.
+pub fn append(table: &str, line: &str) -> TransactWriteItem {
+    let update = Update::builder()
+        .table_name(table)
+        .key("id", AttributeValue::S(LOG.to_owned()))
+        .update_expression("SET written = list_append(if_not_exists(written, :none), :line)")
+        .expression_attribute_values(":none", AttributeValue::L(Vec::new()))
+        .expression_attribute_values(":line", AttributeValue::L(vec![AttributeValue::S(line.to_owned())]));
+    TransactWriteItem::builder().update(update.build().expect("whole")).build()
+}

@@ -1,0 +1,226 @@
+//! A NATS server of the test's own, and the fence's log in it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{Config, Stream};
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, ConnectOptions, Event};
+use futures::StreamExt;
+use leasehold_core::token::{Incarnation, Number};
+use leasehold_fence::conformance::{Applied, CLUSTER, Subject, Writer, name};
+use leasehold_fence::nats::{Log, stamp, survey};
+use leasehold_fence::{Error, Kept, Once};
+
+use tokio::sync::watch;
+
+use crate::daemon::{Daemon, address};
+
+pub const SUBJECT: &str = "ghost.eu";
+
+pub struct Nats {
+    daemon: Daemon,
+    at: String,
+    /// Which stream is the target now.
+    stream: AtomicU64,
+}
+
+impl Nats {
+    pub async fn start() -> Self {
+        let at = address();
+        let daemon = Daemon::start("nats-server", move |dir| {
+            let (store, config) = (dir.join("store"), dir.join("config"));
+            // Servers before 2.10 cannot be told to sync always; a kill loses nothing there either, a power cut may.
+            let sync = if knows_sync_interval() { "sync_interval: always" } else { "" };
+            let text = format!(
+                "listen: \"{at}\"\njetstream {{ store_dir: {store:?}, {sync} }}\naccounts {{ $SYS {{ users: [ {{ \
+                 user: system, password: system }} ] }}, A {{ jetstream: enabled, users: [ {{ user: app, password: \
+                 app }} ] }} }}\nno_auth_user: app\n"
+            );
+            std::fs::write(&config, text).expect("a configuration");
+            vec!["-c".to_owned(), config.display().to_string()]
+        });
+        let nats = Self { daemon, at: at.to_string(), stream: AtomicU64::new(0) };
+        nats.make().await;
+        nats
+    }
+
+    pub fn at(&self) -> &str {
+        &self.at
+    }
+
+    pub async fn connect(&self) -> Client {
+        self.daemon.answers(|| async_nats::connect(self.at())).await
+    }
+
+    pub async fn system(&self) -> Client {
+        let login = async_nats::ConnectOptions::with_user_and_password("system".to_owned(), "system".to_owned());
+        login.connect(self.at()).await.expect("the system account")
+    }
+
+    pub async fn jetstream(&self) -> Context {
+        let client = self.connect().await;
+        // It takes connections before it serves its log, and then nobody responds.
+        self.daemon.answers(|| client.request("$JS.API.INFO", "".into())).await;
+        let mut jetstream = jetstream::new(client);
+        jetstream.set_timeout(Duration::from_secs(60));
+        jetstream
+    }
+
+    pub fn stream_name(&self) -> String {
+        format!("GHOST{}", self.stream.load(Ordering::SeqCst))
+    }
+
+    pub async fn stream(&self) -> Stream {
+        let jetstream = self.jetstream().await;
+        let name = self.stream_name();
+        self.daemon.answers(|| jetstream.get_stream(&name)).await
+    }
+
+    /// Every record of the stream, read past the fence.
+    pub async fn records(&self) -> Vec<StreamMessage> {
+        let stream = self.stream().await;
+        let last = stream.get_info().await.expect("known").state.last_sequence;
+        let asked = futures::stream::iter(1..=last).map(|sequence| stream.get_raw_message(sequence));
+        asked.buffered(64).map(|record| record.expect("there")).collect().await
+    }
+
+    async fn make(&self) {
+        let config = Config { name: self.stream_name(), subjects: vec!["ghost.*".to_owned()], ..Config::default() };
+        self.jetstream().await.create_stream(config).await.expect("a stream");
+    }
+
+    pub async fn log(&self) -> Log {
+        let jetstream = self.jetstream().await;
+        let log = Log::open(&jetstream, &self.stream_name(), SUBJECT, CLUSTER, name(), 0).await.expect("opened");
+        log.patience(Duration::from_secs(120))
+    }
+}
+
+pub fn knows_sync_interval() -> bool {
+    let told = std::process::Command::new("nats-server").arg("--version").output();
+    let told = String::from_utf8(told.expect("./test installs nats-server").stdout).expect("text");
+    let version = told.rsplit('v').next().unwrap_or_default().trim().to_owned();
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next(), parts.next()) >= (Some(2), Some(10))
+}
+
+pub struct Way {
+    pub log: Log,
+    /// Whether the connection is lost. It is not made again: nothing may be sent that was given up.
+    lost: watch::Receiver<bool>,
+}
+
+impl Way {
+    pub async fn open(at: &str, stream: &str) -> Result<Self, async_nats::ConnectError> {
+        let (tell, lost) = watch::channel(false);
+        let (connected, once) = (Arc::new(AtomicBool::new(false)), Duration::from_secs(3600));
+        let before = connected.clone();
+        let delay = move |_| if before.load(Ordering::SeqCst) { once } else { Duration::ZERO };
+        let options = ConnectOptions::new().reconnect_delay_callback(delay);
+        let options = options.event_callback(move |event| {
+            if event == Event::Disconnected {
+                tell.send_replace(true);
+            }
+            std::future::ready(())
+        });
+        let client = options.connect(at).await?;
+        connected.store(true, Ordering::SeqCst);
+        let mut jetstream = jetstream::new(client);
+        jetstream.set_timeout(Duration::from_secs(120));
+        let log = Log::open(&jetstream, stream, SUBJECT, CLUSTER, name(), 0).await.expect("it asks nobody");
+        Ok(Self { log: log.patience(Duration::from_secs(120)), lost })
+    }
+
+    /// What is asked of a server that is gone is answered by nobody, and its outcome is unknown.
+    async fn unless_lost<T>(
+        lost: &mut watch::Receiver<bool>,
+        asked: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            answer = asked => answer,
+            _ = lost.wait_for(|lost| *lost) => Err(Error::Storage("the connection is lost".into())),
+        }
+    }
+}
+
+impl Writer for Way {
+    async fn claim(&mut self, token: &str) -> Result<Number, Error> {
+        Self::unless_lost(&mut self.lost, self.log.claim(token)).await
+    }
+
+    async fn write(&mut self, token: &str, value: &str) -> Result<(), Error> {
+        Self::unless_lost(&mut self.lost, self.log.append(token, value)).await.map(|_| ())
+    }
+
+    async fn write_sequenced(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<Once>, Error> {
+        Self::unless_lost(&mut self.lost, self.log.append_once(token, sequence, value)).await.map(Some)
+    }
+}
+
+impl Subject for Nats {
+    type Writer = Way;
+
+    async fn fresh(&self) {
+        self.unarmed().await;
+        self.log().await.arm().await.expect("armed");
+    }
+
+    async fn writer(&self) -> Way {
+        let name = self.stream_name();
+        self.daemon.answers(|| Way::open(&self.at, &name)).await
+    }
+
+    async fn applied(&self) -> Vec<Applied> {
+        let mut all = Vec::new();
+        for message in self.records().await {
+            let Some(stamp) = stamp(&message.headers) else { continue };
+            let (kind, token) = stamp.split_once(' ').expect("a kind and a token");
+            let number = leasehold_core::token::Token::parse(token).expect("a token").number;
+            if kind == "write" {
+                all.push(Applied { number, value: String::from_utf8(message.payload.to_vec()).expect("text") });
+            }
+        }
+        all
+    }
+
+    async fn mark(&self) -> Result<Option<Number>, Error> {
+        self.log().await.mark().await
+    }
+
+    async fn unarmed(&self) -> bool {
+        self.jetstream().await.delete_stream(self.stream_name()).await.expect("deleted");
+        self.stream.fetch_add(1, Ordering::SeqCst);
+        self.make().await;
+        true
+    }
+
+    async fn declare_lost(&self) -> Result<bool, Error> {
+        self.log().await.declare_lost().await.map(|()| true)
+    }
+
+    async fn rearm(&self, floor: Number) -> Result<bool, Error> {
+        self.log().await.rearm(floor).await.map(|()| true)
+    }
+
+    async fn make_strict(&self) -> Result<bool, Error> {
+        self.log().await.strict(true).await.map(|()| true)
+    }
+
+    async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
+        self.log().await.adopt(incarnation).await.map(|()| true)
+    }
+
+    async fn survey(&self) -> Result<Option<Vec<Kept>>, Error> {
+        survey(&self.jetstream().await, &self.stream_name()).await.map(Some)
+    }
+
+    async fn crash(&self) -> bool {
+        self.daemon.kill();
+        self.daemon.start_again();
+        self.stream().await;
+        true
+    }
+}
