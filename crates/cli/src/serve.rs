@@ -35,10 +35,10 @@ use spelled::segment_size;
 /// Everything that is told is durable first. Stop it with SIGTERM or Ctrl-C; it answers what it has taken in, then ends.
 /// Every option can stand in a file (--config), under its name with `_` for `-`; what is given here goes before the file.
 /// SIGHUP reads the file again.
-#[derive(clap::Args)]
 ///
 /// With --journal etcd://… several servers share a journal: one leads, the others stand by, and one of them leads when the
 /// leader is gone. SIGTERM hands over first.
+#[derive(clap::Args)]
 #[command(after_help = "Examples:\n  leasehold serve --listen 127.0.0.1:7421 --data /var/lib/leasehold\n  \
                         leasehold serve --journal etcd://h1:2379,h2:2379,h3:2379/leasehold --advertise lease-1:7421")]
 pub struct Args {
