@@ -35,7 +35,7 @@ async fn what_a_publication_brings_is_refused_while_the_table_is_protected() {
     while base.db.query_one(failed, &[]).await.expect("told").get::<_, i64>(0) == 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(base.written().await, [], "nobody showed a token for it");
+    assert_eq!(base.written().await, [] as [u64; 0], "nobody showed a token for it");
 
     // It is the guard that kept it out.
     base.fence.unprotect(&base.db, "written").await.expect("unprotected");
