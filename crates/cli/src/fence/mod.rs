@@ -11,7 +11,8 @@ use crate::told::Outcome;
 
 /// Tend the fences that stand at targets
 ///
-/// TARGET is an address: postgres://USER@HOST/DATABASE, sqlite:PATH, or file:PATH for an append log or a replaced file.
+/// TARGET is an address: postgres://USER@HOST/DATABASE, redis://HOST[:PORT][/DB], etcd://HOST:PORT[,HOST:PORT][/PREFIX],
+/// nats://HOST[:PORT]/STREAM[/SUBJECT], sqlite:PATH, or file:PATH for an append log or a replaced file.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold fence marks sqlite:/var/lib/app/ledger.db")]
 pub struct Args {

@@ -1,8 +1,12 @@
 //! Targets by their address: what an operator reads and does at the fence of each, one file for each scheme.
 
+mod etcd;
 mod file;
+mod http;
+mod nats;
 mod place;
 mod postgres;
+mod redis;
 mod sqlite;
 
 use std::path::PathBuf;
@@ -15,13 +19,21 @@ use crate::told::{Failure, coded};
 pub use place::{Place, name_of};
 
 /// The schemes that this binary knows, as help tells them.
-pub const SCHEMES: &str = "postgres://USER@HOST/DATABASE, sqlite:PATH, file:PATH";
+pub const SCHEMES: &str = "postgres://USER@HOST/DATABASE, redis://HOST[:PORT][/DB], \
+                           etcd://HOST:PORT[,HOST:PORT][/PREFIX], \
+                           nats://HOST[:PORT]/STREAM[/SUBJECT], sqlite:PATH, file:PATH, and to be probed \
+                           http://HOST[:PORT]";
 
 /// Where a fence keeps its marks.
 #[derive(Clone, Debug)]
 pub enum Target {
+    Etcd(String),
     File(PathBuf),
+    /// Can only be probed.
+    Http(String),
+    Nats(String),
     Postgres(String),
+    Redis(String),
     Sqlite(PathBuf),
 }
 
@@ -49,6 +61,11 @@ impl Target {
         };
         match scheme {
             "postgres" | "postgresql" => Ok(Self::Postgres(text.to_owned())),
+            "redis" => Ok(Self::Redis(text.to_owned())),
+            "etcd" => Ok(Self::Etcd(text.to_owned())),
+            "nats" => Ok(Self::Nats(text.to_owned())),
+            "http" => Ok(Self::Http(text.to_owned())),
+            "s3" | "dynamodb" => Err(Error::new(Code::InvalidArgument, far(scheme)).then(FAR)),
             "sqlite" | "file" if rest.trim_start_matches('/').is_empty() => wrong(format!("{scheme}: names no file")),
             "sqlite" => Ok(Self::Sqlite(rest.strip_prefix("//").unwrap_or(rest).into())),
             "file" => Ok(Self::File(rest.strip_prefix("//").unwrap_or(rest).into())),
@@ -64,7 +81,7 @@ impl Target {
         match self {
             Self::File(path) => format!("file:{}", path.display()),
             Self::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Self::Postgres(url) => {
+            Self::Etcd(url) | Self::Http(url) | Self::Nats(url) | Self::Postgres(url) | Self::Redis(url) => {
                 let url = url.split(['?', '#']).next().unwrap_or_default();
                 match (url.split_once("://"), url.rfind('@')) {
                     (Some((scheme, rest)), Some(at)) => {
@@ -81,6 +98,10 @@ impl Target {
     pub async fn marks(&self) -> Result<Vec<Kept>, Failure> {
         match self {
             Self::Postgres(url) => postgres::marks(url).await,
+            Self::Redis(url) => redis::marks(url).await,
+            Self::Etcd(url) => etcd::marks(url).await,
+            Self::Nats(url) => nats::marks(url).await,
+            Self::Http(_) => Err(http::kept_in_a_file()),
             Self::Sqlite(path) => sqlite::marks(path),
             Self::File(path) => file::marks(path),
         }
@@ -90,6 +111,10 @@ impl Target {
     pub async fn arm(&self, place: &Place) -> Result<(), Failure> {
         match self {
             Self::Postgres(url) => postgres::arm(url, place).await,
+            Self::Redis(url) => redis::arm(url, place).await,
+            Self::Etcd(url) => etcd::arm(url, place).await,
+            Self::Nats(url) => nats::arm(url, place).await,
+            Self::Http(_) => Err(http::kept_in_a_file()),
             Self::Sqlite(path) => sqlite::arm(path, place),
             Self::File(path) => file::arm(path, place),
         }
@@ -99,6 +124,10 @@ impl Target {
     pub async fn rearm(&self, place: &Place, floor: Number) -> Result<(), Failure> {
         match self {
             Self::Postgres(url) => postgres::rearm(url, place, floor).await,
+            Self::Redis(url) => redis::rearm(url, place, floor).await,
+            Self::Etcd(url) => etcd::rearm(url, place, floor).await,
+            Self::Nats(url) => nats::rearm(url, place, floor).await,
+            Self::Http(_) => Err(http::kept_in_a_file()),
             Self::Sqlite(path) => sqlite::rearm(path, place, floor),
             Self::File(path) => file::rearm(path, place, floor),
         }
@@ -108,6 +137,10 @@ impl Target {
     pub async fn declare_lost(&self, place: &Place) -> Result<(), Failure> {
         match self {
             Self::Postgres(url) => postgres::declare_lost(url, place).await,
+            Self::Redis(url) => redis::declare_lost(url, place).await,
+            Self::Etcd(url) => etcd::declare_lost(url, place).await,
+            Self::Nats(url) => nats::declare_lost(url, place).await,
+            Self::Http(_) => Err(http::kept_in_a_file()),
             Self::Sqlite(path) => sqlite::declare_lost(path, place),
             Self::File(path) => file::declare_lost(path, place),
         }
@@ -117,6 +150,10 @@ impl Target {
     pub async fn adopt(&self, place: &Place, incarnation: Incarnation) -> Result<(), Failure> {
         match self {
             Self::Postgres(url) => postgres::adopt(url, place, incarnation).await,
+            Self::Redis(url) => redis::adopt(url, place, incarnation).await,
+            Self::Etcd(url) => etcd::adopt(url, place, incarnation).await,
+            Self::Nats(url) => nats::adopt(url, place, incarnation).await,
+            Self::Http(_) => Err(http::kept_in_a_file()),
             Self::Sqlite(path) => sqlite::adopt(path, place, incarnation),
             Self::File(path) => file::adopt(path, place, incarnation),
         }
@@ -125,6 +162,9 @@ impl Target {
     /// Shows a token below the mark to the rules that stand in the target, in a transaction that is given up: nothing
     /// changes, whatever comes of it.
     pub async fn probe(&self, place: &Place) -> Result<Probed, Failure> {
+        if let Self::Http(url) = self {
+            return http::probe(url, place).await;
+        }
         let marks = match self.marks().await {
             Err(failure) if is_missing(&failure) => return Ok(Probed::Missing),
             marks => marks?,
@@ -140,10 +180,25 @@ impl Target {
         };
         match self {
             Self::Postgres(url) => postgres::probe(url, place, &stale).await,
+            Self::Redis(url) => redis::probe(url, place, &stale).await,
+            Self::Etcd(url) => etcd::probe(url, place, &stale).await,
+            Self::Nats(url) => nats::probe(url, place, &stale).await,
+            Self::Http(url) => http::probe(url, place).await,
             Self::Sqlite(path) => sqlite::probe(path, place, &stale),
             Self::File(path) => file::probe(path, place, &stale),
         }
     }
+}
+
+/// What to do about a target that only a program with its own client reaches.
+const FAR: &str = "Read its marks with that function, then restore with --token-floor NUMBER.";
+
+fn far(scheme: &str) -> String {
+    let module = if scheme == "s3" { "objects" } else { "dynamodb" };
+    format!(
+        "{scheme}: this binary has no client for it; call leasehold_fence::{module}::survey in a program that has one; known \
+         are {SCHEMES}"
+    )
 }
 
 /// What a fence answered to a stale token.
@@ -180,6 +235,9 @@ mod tests {
         let table = [
             ("postgres://app:hunter2@db:5432/ledger?password=x", "postgres://app@db:5432/ledger"),
             ("postgres://db/ledger", "postgres://db/ledger"),
+            ("redis://:hunter2@cache:6379/3", "redis://@cache:6379/3"),
+            ("redis://cache", "redis://cache"),
+            ("etcd://a:2379,b:2379/app/", "etcd://a:2379,b:2379/app/"),
             ("sqlite:/var/ledger.db", "sqlite:/var/ledger.db"),
             ("sqlite:///var/ledger.db", "sqlite:/var/ledger.db"),
         ];
@@ -194,6 +252,18 @@ mod tests {
             let error = Target::parse(text).unwrap_err();
             assert_eq!(error.code(), Some(Code::InvalidArgument), "{text}");
         }
-        assert!(Target::parse("mysql://db/x").unwrap_err().to_string().contains("postgres://"));
+        let told = Target::parse("mysql://db/x").unwrap_err().to_string();
+        for known in ["postgres://", "redis://", "etcd://", "nats://", "sqlite:", "file:"] {
+            assert!(told.contains(known), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_target_that_this_binary_cannot_reach_names_the_function_that_can() {
+        for (text, function) in [("s3://bucket/x", "objects::survey"), ("dynamodb://table", "dynamodb::survey")] {
+            let error = Target::parse(text).unwrap_err();
+            assert_eq!(error.code(), Some(Code::InvalidArgument), "{text}");
+            assert!(error.to_string().contains(function), "{error}");
+        }
     }
 }

@@ -1,7 +1,24 @@
 //! Which targets a lease covers: real fences in real databases, a real server that hears of them, and the command line.
 
 mod covers;
+#[allow(dead_code, reason = "the fences' own tests use all of it")]
+#[path = "../../../fence/tests/support/daemon.rs"]
+mod daemon;
+mod etcd;
+#[allow(dead_code, reason = "the fences' own tests use all of it")]
+#[path = "../../../fence/tests/etcd/server.rs"]
+mod etcd_server;
+mod http;
+mod nats;
+#[allow(dead_code, reason = "the fences' own tests use all of it")]
+#[path = "../../../fence/tests/nats/server.rs"]
+mod nats_server;
 mod postgres;
+mod reached;
+mod redis;
+#[allow(dead_code, reason = "the fences' own tests use all of it")]
+#[path = "../../../fence/tests/redis/server.rs"]
+mod redis_server;
 #[allow(dead_code, reason = "the fences' own tests also crash it")]
 #[path = "../../../fence/tests/postgres/server.rs"]
 mod server;

@@ -38,7 +38,7 @@ use crate::observer::Watch;
 use crate::place::{Passed, Place, Shown};
 use crate::{Act, Counters, Error, Lost, Observer, Once, Refusal};
 pub use durability::{Durability, durability};
-pub use operator::survey;
+pub use operator::{survey, survey_subject};
 use record::Seen;
 pub use record::{Kind, MARK, stamp};
 

@@ -18,18 +18,27 @@ pub async fn survey(jetstream: &Context, stream: &str) -> Result<Vec<Kept>, Erro
     let mut all = Vec::new();
     while let Some(subject) = subjects.next().await {
         let (subject, _) = subject.map_err(failed)?;
-        let seen = last(&stream, &subject).await?;
-        match seen.mark {
-            Some(Some(mark)) => all.push(mark.kept(true)),
-            Some(None) => match before(&stream, &subject, seen.sequence).await {
-                Ok(mark) => all.push(mark.kept(false)),
-                Err(Error::Refused(_)) => {}
-                Err(error) => return Err(error),
-            },
-            None => {}
-        }
+        all.extend(kept(&stream, &subject).await?);
     }
     Ok(all)
+}
+
+/// The same of one subject.
+pub async fn survey_subject(jetstream: &Context, stream: &str, subject: &str) -> Result<Option<Kept>, Error> {
+    kept(&jetstream.get_stream_no_info(stream).await.map_err(failed)?, subject).await
+}
+
+async fn kept(stream: &Stream<()>, subject: &str) -> Result<Option<Kept>, Error> {
+    let seen = last(stream, subject).await?;
+    match seen.mark {
+        Some(Some(mark)) => Ok(Some(mark.kept(true))),
+        Some(None) => match before(stream, subject, seen.sequence).await {
+            Ok(mark) => Ok(Some(mark.kept(false))),
+            Err(Error::Refused(_)) => Ok(None),
+            Err(error) => Err(error),
+        },
+        None => Ok(None),
+    }
 }
 
 impl Log {

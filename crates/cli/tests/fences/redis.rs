@@ -1,0 +1,28 @@
+//! The same in Redis, where the rules in the server answer.
+
+use leasehold_core::name::Name;
+use leasehold_fence::redis::Fence;
+
+use crate::daemon::address;
+use crate::reached::is_tended;
+use crate::redis_server::Redis;
+use crate::support::Server;
+use crate::{RESOURCE, cluster};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_armed_proven_lost_re_armed_and_surveyed_by_its_address() {
+    let (server, at) = (Server::start(), address());
+    // They live as long as the test.
+    let settings: Vec<&'static str> =
+        ["--bind", &at.ip().to_string(), "--port", &at.port().to_string()].map(|word| &*word.to_owned().leak()).into();
+    let store = Redis::start(settings.leak()).await;
+    let db = store.connect().await;
+    let uninstall = async || {
+        let mut delete = redis::cmd("FUNCTION");
+        delete.arg("DELETE").arg("leasehold").query_async::<()>(&mut db.clone()).await.expect("it is installed");
+    };
+    uninstall().await;
+    let fence = Fence::new(cluster(&server), Name::parse(RESOURCE).expect("a name"), 0);
+    let claim = async |token: &str| fence.claim(&mut db.clone(), token).await;
+    is_tended(&server, &format!("redis://{at}"), claim, uninstall).await;
+}
