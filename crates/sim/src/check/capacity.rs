@@ -10,10 +10,18 @@ use crate::history::History;
 
 /// Reads the records.
 pub fn check(history: &History) -> Finding {
+    let mut before = 0;
     walk(history, |at, ledger, met| {
         let changed = match met {
+            Met::Before(Record::HoldResized { lease, .. }) => {
+                before = ledger.leases.get(lease).map_or(0, |lease| ledger.used(&lease.resource));
+                None
+            }
             Met::After(Record::Granted(granted)) => ledger.leases.get(&granted.lease.slot),
-            Met::After(Record::HoldResized { lease, .. }) => ledger.leases.get(lease),
+            // Giving some back is no taking, also where a smaller capacity is oversold already.
+            Met::After(Record::HoldResized { lease, .. }) => {
+                ledger.leases.get(lease).filter(|lease| ledger.used(&lease.resource) > before)
+            }
             Met::Before(Record::HoldConfirmed { lease, number }) => {
                 let held = ledger.leases.get(lease).is_some_and(|lease| lease.number == number.get());
                 return if held { Ok(()) } else { broken("C4", at, format!("{number} is confirmed and not held")) };

@@ -67,7 +67,7 @@ fn bounded(ledger: &Ledger, now: Millis, answer: &Answer) -> Result<(), String> 
         _ => return Ok(()),
     };
     // Up to one ttl of credit on top of a ttl.
-    if remaining == 0 || remaining > 2 * MAX_TTL {
+    if remaining > 2 * MAX_TTL {
         return Err(format!("{number} is told to last for {remaining} ms"));
     }
     let lease = ledger.leases.values().find(|lease| lease.number == number.get());

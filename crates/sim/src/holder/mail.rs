@@ -21,6 +21,7 @@ impl Holder {
             Mail::Reply { op, answer, incarnation } => self.answered(stage, op, answer, incarnation),
             Mail::Elsewhere { op } => {
                 if let Some(pending) = self.pending.get_mut(&op) {
+                    pending.elsewhere = true;
                     pending.retry = self.clock.instant(stage.at).plus_millis(stage.chance.between(40, 200));
                 }
             }

@@ -40,6 +40,8 @@ struct Pending {
     tries: u32,
     /// The server that is asked now.
     to: usize,
+    /// Who was asked has not done it and said so: it may be asked for elsewhere, whatever it is.
+    elsewhere: bool,
     attempt: Option<Attempt>,
 }
 
@@ -272,7 +274,7 @@ impl Holder {
             let pending = self.pending.get_mut(&op).expect("just listed");
             pending.tries += 1;
             let once = matches!(pending.ask, Ask::Renew { .. } | Ask::RenewSession { .. });
-            let may = pending.id.is_some() || !pending.ask.begins();
+            let may = std::mem::take(&mut pending.elsewhere) || pending.id.is_some() || !pending.ask.begins();
             if (once && pending.tries > 3) || !may || (pending.id.is_none() && pending.tries > 6) {
                 // Whether it was done, nobody knows: the outcome is unknown, and stays so.
                 self.pending.remove(&op);
@@ -319,7 +321,7 @@ impl Holder {
         });
         let sent = attempt.map_or(self.clock.instant(stage.at), |attempt| attempt.sent());
         let retry = self.clock.instant(stage.at).plus_millis(stage.chance.between(150, 600));
-        self.pending.insert(op, Pending { ask, id, sent, retry, tries: 0, to: self.server, attempt });
+        self.pending.insert(op, Pending { ask, id, sent, retry, tries: 0, to: self.server, elsewhere: false, attempt });
         self.post(stage, op);
     }
 

@@ -141,6 +141,8 @@ impl Journal {
         }
         if self.durable < self.batches.len() {
             self.batches.truncate(self.durable);
+            // What was written after a lost batch is lost with it.
+            self.under_way = None;
             self.set_back(stage, Fault::LyingSync);
         }
         let Some((_, batch)) = self.under_way.take() else {
