@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold_core::lease::Access;
 use leasehold_core::record::Record;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Millis;
@@ -73,7 +74,8 @@ fn stuck(ledger: &Ledger) -> BTreeSet<u32> {
     loop {
         let needs = |id: &u32| {
             let wait = &ledger.waits[id];
-            wait.asks.iter().any(|(name, _)| {
+            // Units can be freed by anybody who has some; only what is held alone surely waits for its holder.
+            wait.asks.iter().filter(|(_, access)| *access == Access::Exclusive).any(|(name, _)| {
                 ledger.leases.values().any(|lease| {
                     lease.resource == *name
                         && !lease.draining
