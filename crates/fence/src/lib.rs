@@ -19,6 +19,11 @@
 //! assert_eq!(admit(Mark::Armed(mark), paused), Verdict::Stale { presented: paused, mark: successor });
 //! ```
 
+#![cfg_attr(
+    not(any(feature = "file", feature = "postgres", feature = "sqlite")),
+    allow(dead_code, reason = "what the targets share has no user without them; the rule has")
+)]
+
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod blocker;
 #[cfg(feature = "cell")]

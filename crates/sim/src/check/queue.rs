@@ -1,0 +1,175 @@
+//! W1: first come, first granted, and nobody passes who waits. W2: nobody waits in vain for what is free. W3: a wait that
+//! was taken back or has run out is over. L8: only a waiter whose session was heard in this tenure is granted.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::command::Answer;
+use leasehold_core::lease::Access;
+use leasehold_core::record::Record;
+use leasehold_core::refusal::Refusal;
+use leasehold_core::time::Millis;
+
+use super::ledger::{Ledger, Met, Wait, walk};
+use super::{Finding, broken};
+use crate::ask::Ask;
+use crate::fault::Fault;
+use crate::history::{Event, History};
+
+/// How long what is free may stay unoffered: a few turns.
+const OFFERED: u64 = 600;
+
+/// Reads the records, and the answers to cancels.
+pub fn check(history: &History) -> Finding {
+    let mut freed: BTreeMap<String, Millis> = BTreeMap::new();
+    let mut cancels = BTreeMap::new();
+    let mut full = false;
+    walk(history, |at, ledger, met| {
+        match met {
+            Met::Before(Record::Granted(granted)) => {
+                let waiter = granted.waiter.and_then(|waiter| ledger.waits.get(&waiter));
+                if let Some(wait) = waiter
+                    && !is_heard(ledger, wait)
+                {
+                    return broken("L8", at, format!("{} is granted to a session that was not heard", granted.number));
+                }
+                let passed = ledger.waits.values().find(|wait| is_passed(ledger, wait, waiter, granted.resource));
+                // The grants of one wait for several come one after the other; its wait is gone after the first.
+                if let Some(passed) = passed
+                    && is_plain(ledger)
+                    && (granted.waiter.is_none() || waiter.is_some())
+                    && granted.overlaps.is_none()
+                {
+                    let why = format!("{} on {} passes {}, who waits", granted.number, granted.resource, passed.holder);
+                    return broken("W1", at, why);
+                }
+            }
+            Met::Before(Record::WaitEnded { waiter, why: Refusal::Timeout }) => {
+                let Some(wait) = ledger.waits.get(waiter) else { return Ok(()) };
+                let [(resource, Access::Exclusive)] = &wait.asks[..] else { return Ok(()) };
+                let held = ledger.leases.values().any(|lease| lease.resource == *resource);
+                let first = !ledger
+                    .waits
+                    .values()
+                    .any(|other| other.order < wait.order && other.asks.iter().any(|(name, _)| name == resource));
+                let since = freed.get(resource).copied().unwrap_or_default().max(ledger.opened).max(ledger.quarantine);
+                let since = since.max(ledger.sessions.get(&wait.session).map_or(ledger.time, |s| s.heard_at));
+                if !held && first && is_heard(ledger, wait) && !full && ledger.time > since.plus(OFFERED) {
+                    return broken("W2", at, format!("{} waited in vain for {resource}, which was free", wait.holder));
+                }
+            }
+            Met::Before(record) => {
+                for lease in ending(ledger, record) {
+                    freed.insert(lease, ledger.time);
+                }
+            }
+            Met::After(_) => {}
+            Met::Batch => {
+                for name in crate::ask::EXCLUSIVE {
+                    if ledger.leases.values().any(|lease| lease.resource == name) {
+                        freed.insert(name.to_owned(), ledger.time);
+                    }
+                }
+                let late = ledger.waits.values().find(|wait| ledger.time > wait.until.plus(OFFERED));
+                if let Some(wait) = late {
+                    return broken("W3", at, format!("{} waits beyond {}", wait.holder, wait.until));
+                }
+            }
+            Met::SetBack => freed.clear(),
+            Met::Other(Event::Struck { fault: Fault::Full, .. }) => full = true,
+            Met::Other(Event::Asked { op, ask: Ask::Cancel { session, sequence }, .. }) => {
+                cancels.insert(*op, (*session, *sequence));
+            }
+            Met::Other(Event::Told { op, answer: Answer::Done, .. }) => {
+                if let Some((session, sequence)) = cancels.get(op) {
+                    let mut waits = ledger.waits.values();
+                    if waits.any(|wait| wait.session == session.slot && wait.sequence == Some(*sequence)) {
+                        return broken("W3", at, format!("wait {sequence} of {session} is told to be over, and waits"));
+                    }
+                }
+            }
+            Met::Other(_) => {}
+        }
+        Ok(())
+    })
+}
+
+/// The resources of the leases that a record ends.
+fn ending(ledger: &Ledger, record: &Record<'_>) -> Vec<String> {
+    let ends = |slot: &u32, session: Option<u32>| match record {
+        Record::Ended { lease, .. } => lease == slot,
+        Record::Expired(ends) => ends.0.iter().any(|(lease, _)| lease == slot),
+        Record::SessionEnded { session: ended, .. } => session == Some(ended.slot),
+        _ => false,
+    };
+    let leases = ledger.leases.iter().filter(|(slot, lease)| ends(slot, lease.session));
+    leases.map(|(_, lease)| lease.resource.clone()).collect()
+}
+
+fn is_heard(ledger: &Ledger, wait: &Wait) -> bool {
+    ledger.sessions.get(&wait.session).is_some_and(|session| session.heard == ledger.tenure)
+}
+
+/// Whether nobody waits for several things. Who does can make others stuck by the order of the queues alone, and those may
+/// then pass.
+fn is_plain(ledger: &Ledger) -> bool {
+    let mut waiting = std::collections::BTreeSet::new();
+    ledger.waits.values().all(|wait| wait.asks.len() == 1 && waiting.insert(wait.session))
+}
+
+/// Whether a grant on a resource passes this wait, which is for that resource alone, came earlier and was heard.
+fn is_passed(ledger: &Ledger, wait: &Wait, granted: Option<&Wait>, resource: &str) -> bool {
+    let [(name, Access::Exclusive)] = &wait.asks[..] else { return false };
+    name == resource
+        && is_heard(ledger, wait)
+        && granted.is_none_or(|granted| granted.asks.len() == 1 && wait.order < granted.order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::*;
+    use super::*;
+
+    fn granted_to(waiter: u32, number: u64) -> Record<'static> {
+        let Record::Granted(mut grant) = granted(9, number, "jobs/a") else { panic!("a grant") };
+        grant.waiter = Some(waiter);
+        Record::Granted(grant)
+    }
+
+    fn two_wait() -> Event {
+        landed(&[
+            opened(1),
+            session(0, "a"),
+            session(1, "b"),
+            waiting(0, 0, "a", "jobs/a"),
+            waiting(1, 1, "b", "jobs/a"),
+        ])
+    }
+
+    #[test]
+    fn the_first_is_granted_first() {
+        assert_eq!(check(&history([two_wait(), landed(&[granted_to(0, 5)])])), Ok(()));
+        assert_eq!(check(&history([two_wait(), landed(&[granted_to(1, 5)])])).unwrap_err().promise, "W1");
+        assert_eq!(check(&history([two_wait(), landed(&[granted(9, 5, "jobs/a")])])).unwrap_err().promise, "W1");
+    }
+
+    #[test]
+    fn who_was_not_heard_in_this_tenure_keeps_its_place_and_is_not_granted() {
+        let again = || landed(&[opened(2), Record::SessionAlive { session: 1 }]);
+        assert_eq!(check(&history([two_wait(), again(), landed(&[granted_to(1, 5)])])), Ok(()));
+        assert_eq!(check(&history([two_wait(), again(), landed(&[granted_to(0, 5)])])).unwrap_err().promise, "L8");
+    }
+
+    #[test]
+    fn a_wait_for_what_is_held_may_run_out_and_one_for_what_is_free_may_not() {
+        let out = |time| landed_at(time, &[Record::WaitEnded { waiter: 0, why: Refusal::Timeout }]);
+        let held = landed(&[granted(9, 5, "jobs/a"), session(0, "a"), waiting(0, 0, "a", "jobs/a")]);
+        assert_eq!(check(&history([held, out(5_000)])), Ok(()));
+        assert_eq!(check(&history([two_wait(), out(5_000)])).unwrap_err().promise, "W2");
+    }
+
+    #[test]
+    fn a_wait_that_has_run_out_is_over() {
+        assert_eq!(check(&history([two_wait(), landed_at(60_100, &[opened(2)])])), Ok(()));
+        assert_eq!(check(&history([two_wait(), landed_at(61_000, &[opened(2)])])).unwrap_err().promise, "W3");
+    }
+}

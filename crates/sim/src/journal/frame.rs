@@ -1,0 +1,44 @@
+//! How a batch lies in a simulated file: with its length and a sum, so that half of one is told from one.
+
+/// The bytes before the batch.
+pub const HEAD: usize = 12;
+
+/// A batch as it is written.
+pub fn write(batch: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD + batch.len());
+    bytes.extend((batch.len() as u32).to_be_bytes());
+    bytes.extend(sum(batch).to_be_bytes());
+    bytes.extend(batch);
+    bytes
+}
+
+/// The batch, if it is whole.
+pub fn read(bytes: &[u8]) -> Option<&[u8]> {
+    let (head, batch) = bytes.split_at_checked(HEAD)?;
+    let length = u32::from_be_bytes(head[..4].try_into().ok()?);
+    let expected = u64::from_be_bytes(head[4..].try_into().ok()?);
+    (batch.len() == length as usize && sum(batch) == expected && length > 0).then_some(batch)
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_frame_is_read_and_a_torn_or_rotten_one_is_not() {
+        let whole = write(b"a batch");
+        assert_eq!(read(&whole), Some(&b"a batch"[..]));
+        for length in 0..whole.len() {
+            assert_eq!(read(&whole[..length]), None);
+        }
+        for at in 0..whole.len() {
+            let mut rotten = whole.clone();
+            rotten[at] ^= 4;
+            assert_eq!(read(&rotten), None);
+        }
+    }
+}

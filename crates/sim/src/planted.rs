@@ -1,0 +1,50 @@
+//! Faults planted outside of the core, in journal, driver, holder and fence, that the checkers must catch.
+
+macro_rules! planted {
+    ($($(#[doc = $doc:literal])* $name:ident breaks $promise:literal,)*) => {
+        /// One planted fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Planted {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Planted {
+            /// Every one.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The promise that it breaks.
+            pub const fn promise(self) -> &'static str {
+                match self {
+                    $(Self::$name => $promise,)*
+                }
+            }
+        }
+    };
+}
+
+planted! {
+    /// The target does not look at tokens.
+    FenceOff breaks "F1",
+    /// The target checks first and writes later.
+    CheckThenAct breaks "F1",
+    /// The mark is not kept with the write: a crash forgets it.
+    MarkNotDurable breaks "F2",
+    /// The mark is forgotten when a holder has been silent for a while.
+    MarkExpires breaks "F7",
+    /// Replies leave before their records are durable.
+    ToldBeforeDurable breaks "L3",
+    /// What needs no record is answered without asking whether this grantor still reigns.
+    NotConfirmed breaks "L7",
+    /// The journal takes appends of a deposed grantor.
+    DeposedAppends breaks "L7",
+    /// A sync that failed is taken for done.
+    SyncFailureIgnored breaks "V3",
+    /// The journal keeps a torn tail.
+    TornTailKept breaks "V2",
+    /// A holder counts its lease from the answer, not from its asking.
+    CountsFromAnswer breaks "L2",
+    /// A holder takes every clock for right.
+    TrustsClocks breaks "L2",
+    /// A retry is sent as a new request.
+    RetryIsNew breaks "L11",
+}
