@@ -35,7 +35,7 @@ use gather::Gathering;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Tells the grantor what fences of this process answer: which zombies they refused (F6), and the highest number that they
-/// have seen (T9). Dropping it sends what is left, without waiting for it.
+/// have seen (T9, F5). Dropping it sends what is left, without waiting for it.
 pub struct Reporter {
     shared: Arc<Shared>,
 }

@@ -5,6 +5,7 @@ mod keep_support;
 mod port;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use journal_support::power::{Power, record};
@@ -342,7 +343,7 @@ fn the_golden_part_is_read_and_written_for_ever() {
     let mut written = vec![0; 1 << 16];
     let got = world.journal.shelf().read(1, 0, &mut written).expect("memory is well");
     written.truncate(got);
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/golden/trail-v1");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/golden/trail-v1");
     if std::env::var_os("LEASEHOLD_BLESS").is_some() {
         std::fs::write(&path, &written).expect("the folder is there");
     }
@@ -360,22 +361,30 @@ fn the_golden_part_is_read_and_written_for_ever() {
     );
 }
 
+/// The bytes of a backup, as this version and the ones before wrote them.
+fn golden_backup(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/golden").join(name)
+}
+
 #[test]
 fn the_golden_backup_is_read_for_ever() {
     let mut world = in_memory();
     world.acquire(None, "jobs/settle", "worker-1");
     let taken = now(keeper(&world.journal).snapshot()).expect("memory is well");
     let written: Vec<u8> = Pieces::of(taken, at(50).wall).flatten().collect();
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/golden/backup-v1");
+    // The second has a snapshot of the second format in it.
+    let newest = golden_backup("backup-v1-snapshot-v2");
     if std::env::var_os("LEASEHOLD_BLESS").is_some() {
-        std::fs::write(&path, &written).expect("the folder is there");
+        std::fs::write(&newest, &written).expect("the folder is there");
     }
-    let golden = std::fs::read(&path).expect("the golden file is committed");
-    assert!(golden == written, "a backup is written with other bytes than version 1");
-    let backup = backup::read(&golden).expect("version 1 is read for ever");
-    assert_eq!((backup.header.position, backup.header.trail.0), (2, 3));
-    let power = Power::new();
-    restore_onto(&power, &small(), &backup, &Restore::default(), at(1_000)).expect("version 1 is restored for ever");
+    let golden = std::fs::read(&newest).expect("the golden file is committed");
+    assert!(golden == written, "a backup is written with other bytes than before");
+    for golden in [golden, std::fs::read(golden_backup("backup-v1")).expect("the golden file is committed")] {
+        let backup = backup::read(&golden).expect("version 1 is read for ever");
+        assert_eq!((backup.header.position, backup.header.trail.0), (2, 3));
+        let power = Power::new();
+        restore_onto(&power, &small(), &backup, &Restore::default(), at(1_000)).expect("it is restored for ever");
+    }
 }
 
 proptest! {

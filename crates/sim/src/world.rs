@@ -15,9 +15,9 @@ use crate::stage::{Actor, Due, Mail, SERVERS, Stage};
 use crate::target::Target;
 
 /// How long a healed world has to make progress.
-const HEALED: At = 14_000 * MS;
+const HEALED: At = 19_000 * MS;
 /// How long before the end nothing new is asked for.
-pub const QUIET: At = 5_000 * MS;
+pub const QUIET: At = 9_000 * MS;
 
 /// What a run is made from. The seed says the rest.
 #[derive(Clone, Copy, Debug)]

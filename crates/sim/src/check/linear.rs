@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, HashSet};
 
 use leasehold_core::command::Answer;
-use leasehold_core::refusal::Refusal;
+use leasehold_core::ids::LeaseId;
+use leasehold_core::refusal::{NotCurrent, Refusal};
 
 use super::ledger::{Met, walk};
 use super::{Finding, Violation, broken};
-use crate::ask::{Ask, EXCLUSIVE};
+use crate::ask::{Ask, EXCLUSIVE, Known};
 use crate::clock::At;
 use crate::history::{Event, History};
 
@@ -92,6 +93,7 @@ type Groups = [usize; EXCLUSIVE.len()];
 
 fn calls(history: &History) -> (Vec<Call>, Groups, [bool; EXCLUSIVE.len()]) {
     let mut numbers = BTreeMap::new();
+    let mut leases = BTreeMap::new();
     let mut asked: BTreeMap<u64, (At, Ask)> = BTreeMap::new();
     let mut group: Groups = std::array::from_fn(|i| i);
     let mut overlaps = [false; EXCLUSIVE.len()];
@@ -118,7 +120,12 @@ fn calls(history: &History) -> (Vec<Call>, Groups, [bool; EXCLUSIVE.len()]) {
             }
             Met::Other(Event::Answered { op, answer, .. }) => {
                 if let Some((from, ask)) = asked.remove(op) {
-                    let done = done(&ask, answer, |number| numbers.get(&number).and_then(|name| place(name)));
+                    note(&mut leases, &ask, answer);
+                    // Who mixes up a lease and another one's number is told nothing about either.
+                    let done = match held(&ask) {
+                        Some(held) if leases.get(&held.number.get()) != Some(&held.lease) => None,
+                        _ => done(&ask, answer, |number| numbers.get(&number).and_then(|name| place(name))),
+                    };
                     calls.extend(done.map(|done| Call { op: *op, from, until: at, done }));
                 }
             }
@@ -137,6 +144,26 @@ fn calls(history: &History) -> (Vec<Call>, Groups, [bool; EXCLUSIVE.len()]) {
     // Whoever leads a group is its lowest member.
     let leads: Groups = std::array::from_fn(|i| (0..EXCLUSIVE.len()).find(|j| group[*j] == group[i]).unwrap_or(i));
     (calls, leads, overlaps)
+}
+
+/// What a request shows of a lease that it is about.
+const fn held(ask: &Ask) -> Option<&Known> {
+    match ask {
+        Ask::Renew { held } | Ask::Confirm { held } | Ask::Release { held } | Ask::Rotate { held } => Some(held),
+        _ => None,
+    }
+}
+
+/// Which lease a number was told for.
+fn note(leases: &mut BTreeMap<u64, LeaseId>, ask: &Ask, answer: &Answer) {
+    match (ask, answer) {
+        (_, Answer::Granted(grant)) => drop(leases.insert(grant.number.get(), grant.lease)),
+        (_, Answer::GrantedAll(grants)) => leases.extend(grants.iter().map(|of| (of.number.get(), of.lease))),
+        (Ask::Rotate { held } | Ask::Renew { held }, Answer::Current(current)) => {
+            leases.insert(current.number.get(), held.lease);
+        }
+        _ => {}
+    }
 }
 
 fn done(ask: &Ask, answer: &Answer, of: impl Fn(u64) -> Option<usize>) -> Option<Done> {
@@ -161,7 +188,7 @@ fn done(ask: &Ask, answer: &Answer, of: impl Fn(u64) -> Option<usize>) -> Option
         (Ask::Release { held }, Answer::Done) => Some(Done::Released(of(held.number.get())?, held.number.get())),
         (
             Ask::Renew { held } | Ask::Confirm { held } | Ask::Release { held },
-            Answer::Refused(Refusal::Lost(_) | Refusal::NotCurrent(_)),
+            Answer::Refused(Refusal::Lost(_) | Refusal::NotCurrent(NotCurrent::Unknown | NotCurrent::Superseded)),
         ) => Some(Done::Over(of(held.number.get())?, held.number.get())),
         _ => None,
     }

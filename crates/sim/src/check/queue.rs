@@ -45,7 +45,11 @@ pub fn check(history: &History) -> Finding {
             }
             Met::Before(Record::WaitEnded { waiter, why: Refusal::Timeout }) => {
                 let Some(wait) = ledger.waits.get(waiter) else { return Ok(()) };
-                let [(resource, Access::Exclusive)] = &wait.asks[..] else { return Ok(()) };
+                let now_first = left(wait);
+                let [(resource, Access::Exclusive)] = &wait.asks[..] else {
+                    freed.extend(now_first.map(|resource| (resource, ledger.time)));
+                    return Ok(());
+                };
                 let held = ledger.leases.values().any(|lease| lease.resource == *resource);
                 let first = !ledger
                     .waits
@@ -56,6 +60,11 @@ pub fn check(history: &History) -> Finding {
                 if !held && first && is_heard(ledger, wait) && !full && ledger.time > since.plus(OFFERED) {
                     return broken("W2", at, format!("{} waited in vain for {resource}, which was free", wait.holder));
                 }
+                freed.extend(now_first.map(|resource| (resource, ledger.time)));
+            }
+            Met::Before(Record::WaitEnded { waiter, .. }) => {
+                let left = ledger.waits.get(waiter).into_iter().flat_map(left);
+                freed.extend(left.map(|resource| (resource, ledger.time)));
             }
             Met::Before(record) => {
                 for lease in ending(ledger, record) {
@@ -91,6 +100,11 @@ pub fn check(history: &History) -> Finding {
         }
         Ok(())
     })
+}
+
+/// What a wait that ends no longer stands before: whoever comes next is first only from then on.
+fn left(wait: &Wait) -> impl Iterator<Item = String> {
+    wait.asks.iter().map(|(resource, _)| resource.clone())
 }
 
 /// The resources of the leases that a record ends.
