@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 use etcd_support::Server as EtcdServer;
 use support::{PATIENCE, Server, leasehold, run, text};
 
+/// The exit code of a command that nobody could decide.
+const NO_LEADER: i32 = 5;
+
 /// Servers over one etcd. The leader key outlives its server by ten seconds: no pause of a busy machine is as long.
 struct Cluster {
     etcd: EtcdServer,
@@ -36,12 +39,13 @@ impl Cluster {
         Server::with(&["--journal", &journal, "--listen", "127.0.0.1:0", "--data", data, "--etcd-lease", "10"])
     }
 
-    /// Waits until one of the servers answers that it is ready. Returns which.
+    /// Waits until one of the servers answers that it is ready, and the others know which. Returns it.
     fn until_led(&self) -> usize {
         let over = Instant::now() + PATIENCE;
         loop {
             let ready = |server: &Server| answers(server, "/readyz").is_some_and(|answer| answer.ends_with("ready\n"));
             if let Some(at) = self.servers.iter().position(ready) {
+                self.servers.iter().for_each(until_it_points);
                 return at;
             }
             assert!(Instant::now() < over, "nobody leads");
@@ -56,6 +60,15 @@ impl Cluster {
     /// A command that asks them all.
     fn json(&self, args: &[&str]) -> serde_json::Value {
         run(leasehold(args).arg("--json").env("LEASEHOLD_ADDR", self.addresses())).ok().json()
+    }
+}
+
+/// Waits until a server leads or knows who does: one that has just begun to stand by points at nobody for a moment.
+fn until_it_points(server: &Server) {
+    let over = Instant::now() + PATIENCE;
+    while server.run(&["show", "a"]).exit == NO_LEADER {
+        assert!(Instant::now() < over, "it points at nobody");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -121,6 +134,7 @@ fn a_leader_that_stood_still_decides_nothing_when_it_wakes() {
     let after = new.json(&["acquire", "a", "--holder", "other", "--ttl", "10m"]);
     old.signal("CONT");
     old.await_log("stands by");
+    until_it_points(old);
     // It has the old state in memory, and tells nobody of it.
     let shown = old.json(&["show", "a"]);
     assert!(shown.to_string().contains(&text(&after["token_number"])), "{shown}");
