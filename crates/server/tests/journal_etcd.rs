@@ -164,3 +164,27 @@ fn an_append_that_lands_after_its_time_out_changes_nothing() {
         assert_eq!(told.batches, (1..=4).map(|at| (at, batch(at))).collect::<Vec<_>>());
     });
 }
+
+#[test]
+fn an_append_that_is_held_up_beyond_its_time_out_stands_once_when_it_lands() {
+    let server = Server::single();
+    let (first, second) = (Proxy::to(server.members[0].client), Proxy::to(server.members[0].client));
+    let place = by_way_of(&server, &[&first, &second], "held");
+    wait(async {
+        let (mut journal, _) = open(&place).await;
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
+        first.set(Way::Held);
+        second.set(Way::Held);
+        let two = batch(2);
+        // So long that it was given up at least once on either way; then all of them land.
+        let (kept, ()) = tokio::join!(journal.append(2, &two), async {
+            tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+            first.set(Way::Open);
+            second.set(Way::Open);
+        });
+        assert_eq!(kept, Ok(Kept::Durable));
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Durable));
+        let (_, told) = open(&place).await;
+        assert_eq!(told.batches, (1..=3).map(|at| (at, batch(at))).collect::<Vec<_>>());
+    });
+}
