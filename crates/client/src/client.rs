@@ -77,6 +77,8 @@ pub(crate) struct State {
     pub(crate) channels: BTreeMap<Address, Channel>,
     /// Who answered last: asked first.
     pub(crate) answered: Option<Address>,
+    /// Who was asked and said nothing: it may stand still, or be cut off from what it needs. Asked last, and not for long.
+    pub(crate) doubted: Option<Address>,
     /// The highest token of any grant: a grantor that was rolled back is found by it (T9).
     pub(crate) seen: Option<Token>,
 }

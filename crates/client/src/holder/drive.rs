@@ -35,6 +35,7 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
         if stream.is_some() && (!line.connected || line.is_deaf(now)) {
             stream = None;
             if line.connected {
+                line.client.doubt();
                 line.broken(now);
             }
         }
