@@ -14,7 +14,7 @@ use crate::trio::{Addresses, PATIENCE, Trio, is_ready};
 use crate::way::Way;
 
 /// Grants that count as work.
-const SOME: usize = 40;
+const SOME: usize = 12;
 /// How long everybody has to come back before connections are cut again.
 const CUT_EVERY: Duration = Duration::from_secs(8);
 
