@@ -262,6 +262,7 @@ impl Recovered {
             watched: true,
             quarantine_seen: false,
             checked: Default::default(),
+            idle: Default::default(),
             scratch: Default::default(),
             due: Vec::new(),
             expiring: Default::default(),
