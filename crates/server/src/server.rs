@@ -161,6 +161,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
     let keeper = keep::start(journal.shelf(), settings.keep, behind, meter.keep());
     let api = Api { inbox, issuer, watchers, meter, keeping: keeper.keeping().clone() };
     let stopped = drive(Driver::new(grantor, journal, &api));
+    entrance.meter.leads(true);
     let opened_doors = entrance.open(door::router(api.clone(), settings.bounds));
     let (doors, closing) = (opened_doors.serving, opened_doors.closing);
     let (address, room, pace) = (entrance.address, entrance.room.clone(), entrance.pace.clone());

@@ -102,6 +102,7 @@ async fn wait(
     settings: &Settings,
     asked: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Waited, Failed> {
+    entrance.meter.leads(false);
     let (leader, known) = watch::channel(None);
     let doors = entrance.open(door::aside(entrance.meter.clone(), known));
     let (mut fold, mut heard) = (Fold::empty(), Heard { leader, entrance });
@@ -124,6 +125,7 @@ async fn wait(
         Err(why) => return Err(Failed::Journal(why)),
     };
     entrance.meter.at(opened.journal.next() - 1);
+    entrance.meter.etcd().follow(opened.journal.gauge().clone());
     let mut settings = settings.clone();
     if opened.journal.was_restored() {
         let incarnation = Incarnation(u32::from_ne_bytes(secret::draw()));
