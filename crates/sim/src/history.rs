@@ -21,6 +21,8 @@ pub type Batch = Rc<[u8]>;
 pub enum Event {
     /// A request was first sent.
     Asked { op: u64, who: u32, ask: Ask },
+    /// A renewal came to a serving server and waits for its turn.
+    Arrived { op: u64, server: u32, generation: u64 },
     /// A grantor decided; nobody knows yet. With its own time and tenure.
     Decided { op: u64, server: u32, generation: u64, time: Millis, answer: Answer },
     /// The answer left the server.
@@ -45,6 +47,8 @@ pub enum Event {
     TargetKilled { target: u32, kept: usize },
     /// A target has lost its mark, or was armed again.
     Mark { target: u32, armed: Option<Number> },
+    /// A strict target was told which life of the cluster to follow.
+    Adopted { target: u32, incarnation: u32 },
     /// What a serving grantor shows of its state between two turns.
     Shows { server: u32, generation: u64, state: State },
     /// A fault struck.
@@ -62,6 +66,7 @@ pub enum Event {
 #[allow(missing_docs, reason = "the fields are named by the vocabulary")]
 pub struct Shown {
     pub number: Number,
+    pub incarnation: u32,
     /// It is this cluster's, for this target, and believable.
     pub right: bool,
 }
@@ -80,7 +85,7 @@ pub enum Verdict {
 pub struct State {
     /// Numbers of held leases.
     pub held: Vec<u64>,
-    /// Waiters by session, in the order of their queues, for each exclusive resource.
+    /// Waiters by session, in the order of their queues, for each resource that queues form at.
     pub queues: Vec<Vec<SessionId>>,
     /// Messages: id, how often handed out, and the live receipt; `None` with `true` is dead.
     pub items: Vec<(u64, u32, Option<u64>, bool)>,

@@ -17,7 +17,7 @@ pub fn check(history: &History) -> Finding {
     let mut over: BTreeMap<u64, u64> = BTreeMap::new();
     walk(history, |at, ledger, met| {
         match met {
-            Met::Batch => {
+            Met::Batch if ledger.ended.len() > over.len() => {
                 for number in ledger.ended.keys() {
                     over.entry(*number).or_insert(at);
                 }
@@ -28,7 +28,7 @@ pub fn check(history: &History) -> Finding {
                 asked.insert(*op, (at, ask.clone(), highest));
             }
             Met::Other(Event::Told { op, answer, .. }) => match (asked.get(op), answer) {
-                (Some((since, Ask::Renew { held } | Ask::Confirm { held }, _)), Answer::Current(current)) => {
+                (Some((since, Ask::Renew { held, .. } | Ask::Confirm { held }, _)), Answer::Current(current)) => {
                     if current.number != held.number {
                         return broken("L5", at, format!("{} was shown and {} renewed", held.number, current.number));
                     }
@@ -40,7 +40,10 @@ pub fn check(history: &History) -> Finding {
                         );
                     }
                 }
-                (Some((_, Ask::Renew { held } | Ask::Confirm { held }, _)), Answer::Refused(Refusal::Lost(reason))) => {
+                (
+                    Some((_, Ask::Renew { held, .. } | Ask::Confirm { held }, _)),
+                    Answer::Refused(Refusal::Lost(reason)),
+                ) => {
                     let number = held.number.get();
                     if ledger.numbers.contains_key(&number) && !ledger.ended.contains_key(&number) {
                         return broken(

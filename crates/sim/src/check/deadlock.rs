@@ -80,6 +80,7 @@ fn stuck(ledger: &Ledger) -> BTreeSet<u32> {
                     lease.resource == *name
                         && !lease.draining
                         && lease.max_hold.is_none()
+                        && lease.progress.is_none()
                         && lease.session.is_some_and(|session| waits.contains_key(&(session, lease.holder.clone())))
                 })
             })

@@ -8,6 +8,7 @@ use leasehold_core::payload::delivery::Fact;
 use leasehold_core::record::{Cause, Header, Record};
 use leasehold_core::time::Millis;
 
+use super::cached::Cached;
 use crate::clock::At;
 use crate::history::{Event, History};
 
@@ -27,6 +28,10 @@ pub struct Lease {
     /// Somebody announced its end.
     pub draining: bool,
     pub max_hold: Option<u64>,
+    /// How often it must show progress.
+    pub progress: Option<u64>,
+    /// What it reads from on.
+    pub pin: Option<u64>,
 }
 
 impl Lease {
@@ -94,6 +99,9 @@ pub struct Ledger {
     pub capacity: BTreeMap<String, u64>,
     pub confirmed: BTreeMap<String, u64>,
     pub items: BTreeMap<u64, Item>,
+    /// What a collector may have deleted, by resource: everything below.
+    pub floors: BTreeMap<String, u64>,
+    pub cached: Cached,
     pub quarantine: Millis,
     orders: u64,
 }
@@ -113,6 +121,7 @@ impl Ledger {
                 self.sessions.clear();
                 self.waits.clear();
                 self.items.values_mut().filter(|item| item.receipt.is_some()).for_each(put_back);
+                self.cached = Cached::default();
                 self.quarantine = *quarantine;
             }
             Record::RolledBack { quarantine, .. } => self.quarantine = *quarantine,
@@ -153,6 +162,8 @@ impl Ledger {
                         apart: false,
                         draining: false,
                         max_hold: granted.max_hold,
+                        progress: granted.progress,
+                        pin: None,
                     },
                 );
             }
@@ -206,6 +217,13 @@ impl Ledger {
                     lease.access = Access::Units(*units);
                 }
             }
+            Record::Pinned { lease, at } => {
+                self.leases.get_mut(lease).into_iter().for_each(|lease| lease.pin = Some(*at));
+            }
+            Record::Floor { resource, at } => {
+                self.floors.insert((*resource).to_owned(), *at);
+            }
+            Record::Cache(fact) => self.cached.apply(fact, self.time),
             Record::Delivery(fact) => self.deliver(fact),
             _ => {}
         }
@@ -223,6 +241,7 @@ impl Ledger {
         carried.into_iter().for_each(|lease| self.end(lease, reason));
         self.waits.retain(|_, wait| wait.session != slot);
         self.items.values_mut().filter(|item| item.session == Some(slot)).for_each(put_back);
+        self.cached.session_ended(slot);
         self.sessions.remove(&slot);
     }
 

@@ -1,16 +1,17 @@
-//! W1: first come, first granted, and nobody passes who waits. W2: nobody waits in vain for what is free. W3: a wait that
+//! W1: first come, first granted, and nobody passes who waits and is as urgent. W4: nor do readers pass a writer. W2: nobody waits in vain for what is free. W3: a wait that
 //! was taken back or has run out is over. L8: only a waiter whose session was heard in this tenure is granted.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use leasehold_core::command::Answer;
 use leasehold_core::lease::Access;
-use leasehold_core::record::Record;
+use leasehold_core::record::{Granted, Record};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Millis;
 
 use super::ledger::{Ledger, Met, Wait, walk};
-use super::{Finding, broken};
+use super::{Finding, broken, urgency};
 use crate::ask::Ask;
 use crate::fault::Fault;
 use crate::history::{Event, History};
@@ -23,6 +24,7 @@ pub fn check(history: &History) -> Finding {
     let mut freed: BTreeMap<String, Millis> = BTreeMap::new();
     let mut cancels = BTreeMap::new();
     let mut full = false;
+    let mut stood = (0, Millis(0), 0);
     walk(history, |at, ledger, met| {
         match met {
             Met::Before(Record::Granted(granted)) => {
@@ -32,7 +34,7 @@ pub fn check(history: &History) -> Finding {
                 {
                     return broken("L8", at, format!("{} is granted to a session that was not heard", granted.number));
                 }
-                let passed = ledger.waits.values().find(|wait| is_passed(ledger, wait, waiter, granted.resource));
+                let passed = is_passed(ledger, granted);
                 // The grants of one wait for several come one after the other; its wait is gone after the first.
                 if let Some(passed) = passed
                     && is_plain(ledger)
@@ -40,7 +42,7 @@ pub fn check(history: &History) -> Finding {
                     && granted.overlaps.is_none()
                 {
                     let why = format!("{} on {} passes {}, who waits", granted.number, granted.resource, passed.holder);
-                    return broken("W1", at, why);
+                    return broken(if granted.access == Access::Shared { "W4" } else { "W1" }, at, why);
                 }
             }
             Met::Before(Record::WaitEnded { waiter, why: Refusal::Timeout }) => {
@@ -57,7 +59,9 @@ pub fn check(history: &History) -> Finding {
                     .any(|other| other.order < wait.order && other.asks.iter().any(|(name, _)| name == resource));
                 let since = freed.get(resource).copied().unwrap_or_default().max(ledger.opened).max(ledger.quarantine);
                 let since = since.max(ledger.sessions.get(&wait.session).map_or(ledger.time, |s| s.heard_at));
-                if !held && first && is_heard(ledger, wait) && !full && ledger.time > since.plus(OFFERED) {
+                // A wait gets no credit for a stall: what came free while its grantor stood still was never offered.
+                let still = if (ledger.generation, ledger.time) == (stood.0, stood.1) { stood.2 } else { 0 };
+                if !held && first && is_heard(ledger, wait) && !full && ledger.time > since.plus(OFFERED + still) {
                     return broken("W2", at, format!("{} waited in vain for {resource}, which was free", wait.holder));
                 }
                 freed.extend(now_first.map(|resource| (resource, ledger.time)));
@@ -73,7 +77,7 @@ pub fn check(history: &History) -> Finding {
             }
             Met::After(_) => {}
             Met::Batch => {
-                for name in crate::ask::EXCLUSIVE {
+                for name in crate::ask::QUEUED {
                     if ledger.leases.values().any(|lease| lease.resource == name) {
                         freed.insert(name.to_owned(), ledger.time);
                     }
@@ -85,6 +89,7 @@ pub fn check(history: &History) -> Finding {
             }
             Met::SetBack => freed.clear(),
             Met::Other(Event::Struck { fault: Fault::Full, .. }) => full = true,
+            Met::Other(Event::Stood { generation, time, ms, .. }) => stood = (*generation, *time, *ms),
             Met::Other(Event::Asked { op, ask: Ask::Cancel { session, sequence }, .. }) => {
                 cancels.insert(*op, (*session, *sequence));
             }
@@ -130,12 +135,28 @@ fn is_plain(ledger: &Ledger) -> bool {
     ledger.waits.values().all(|wait| wait.asks.len() == 1 && waiting.insert(wait.session))
 }
 
-/// Whether a grant on a resource passes this wait, which is for that resource alone, came earlier and was heard.
-fn is_passed(ledger: &Ledger, wait: &Wait, granted: Option<&Wait>, resource: &str) -> bool {
-    let [(name, Access::Exclusive)] = &wait.asks[..] else { return false };
-    name == resource
-        && is_heard(ledger, wait)
-        && granted.is_none_or(|granted| granted.asks.len() == 1 && wait.order < granted.order)
+/// The wait that a grant passes: for that resource alone and not shared, heard, and before the granted one by urgency and
+/// then by order.
+fn is_passed<'a>(ledger: &'a Ledger, granted: &Granted<'_>) -> Option<&'a Wait> {
+    let urgent = urgency::effective(ledger);
+    let place = |id: &u32, wait: &Wait| (Reverse(urgent[id]), wait.order);
+    let own = match granted.waiter {
+        None => (Reverse(granted.priority), u64::MAX),
+        Some(waiter) => {
+            let wait = ledger.waits.get(&waiter).filter(|wait| wait.asks.len() == 1)?;
+            // Who waits here and holds something may be what a waiting writer waits for in the end; then readers may pass.
+            let asks = |other: &&Wait| other.asks.iter().any(|(name, _)| name == granted.resource);
+            let holds = |other: &Wait| ledger.leases.values().any(|lease| lease.session == Some(other.session));
+            if granted.access == Access::Shared && ledger.waits.values().filter(asks).any(holds) {
+                return None;
+            }
+            place(&waiter, wait)
+        }
+    };
+    let waits = ledger.waits.iter().filter(|(_, wait)| {
+        matches!(&wait.asks[..], [(name, Access::Exclusive)] if name == granted.resource) && is_heard(ledger, wait)
+    });
+    waits.filter(|(id, wait)| place(id, wait) < own).map(|(_, wait)| wait).next()
 }
 
 #[cfg(test)]
@@ -179,6 +200,9 @@ mod tests {
         let held = landed(&[granted(9, 5, "jobs/a"), session(0, "a"), waiting(0, 0, "a", "jobs/a")]);
         assert_eq!(check(&history([held, out(5_000)])), Ok(()));
         assert_eq!(check(&history([two_wait(), out(5_000)])).unwrap_err().promise, "W2");
+        let stood = |ms| Event::Stood { server: 0, generation: 1, time: Millis(5_000), ms };
+        assert_eq!(check(&history([two_wait(), stood(4_900), out(5_000)])), Ok(()), "it was free while nobody looked");
+        assert_eq!(check(&history([two_wait(), stood(900), out(5_000)])).unwrap_err().promise, "W2");
     }
 
     #[test]
