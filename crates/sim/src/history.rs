@@ -23,6 +23,8 @@ pub enum Event {
     Asked { op: u64, who: u32, ask: Ask },
     /// A renewal came to a serving server and waits for its turn.
     Arrived { op: u64, server: u32, generation: u64 },
+    /// A serving grantor was shown a number of its own cluster and life that it does not know yet.
+    Newer { shown: u64, generation: u64 },
     /// A grantor decided; nobody knows yet. With its own time and tenure.
     Decided { op: u64, server: u32, generation: u64, time: Millis, answer: Answer },
     /// The answer left the server.
@@ -112,6 +114,13 @@ impl History {
     /// Whether the journal was ever set back.
     pub fn was_set_back(&self) -> bool {
         self.events.iter().any(|(_, event)| matches!(event, Event::SetBack { .. }))
+    }
+
+    /// Whether clocks were set in a run whose journal was set back: then numbers are above those before only once somebody
+    /// has shown one.
+    pub fn has_wrong_clocks(&self) -> bool {
+        let set = |event: &Event| matches!(event, Event::Struck { fault: Fault::WallSet, .. });
+        self.was_set_back() && self.events.iter().any(|(_, event)| set(event))
     }
 
     /// A digest of everything in order: equal for equal runs.

@@ -61,8 +61,9 @@ pub const ELSEWHERE: &[(Mutant, &str)] = &[
     (Mutant::RequestsUnbounded, "nobody here asks for so much"),
     (Mutant::ClaimAtOnce, "successors here claim without waiting; the fence orders them"),
     (Mutant::ChainNotChecked, "no journal here puts one batch in another's place"),
+    (Mutant::ExpiredHoldConfirmed, "nobody here confirms in the very turn that ends its hold"),
+    (Mutant::RefusalNotRecorded, "the same turn ends it anyway, before anybody is told"),
     (Mutant::EndNotGuarded, "no record here ends a lease that is not its own"),
-    (Mutant::RenewalInState, "the state is folded from records alone, with the fault on both sides"),
 ];
 
 /// What others got wrong before us, and the fault that does the same here.

@@ -106,6 +106,14 @@ impl World {
             Fault::Rollback if !self.journal.is_empty() && self.stage.chance.one_in(3) => {
                 (0..self.servers.len()).for_each(|i| self.kill(i));
                 self.journal.roll_back(&mut self.stage);
+                // With the machine its clock may be back; then only what somebody shows can tell. A restore asks for a right
+                // clock, and a target that lost its mark for a floor from a grantor that has one.
+                let right =
+                    self.stage.shy || self.stage.faults.has(Fault::MarkLost) || self.stage.faults.has(Fault::Restore);
+                if !right && self.stage.chance.one_in(2) {
+                    self.stage.struck(Fault::WallSet, "every server back, with its journal");
+                    self.servers.iter_mut().for_each(|server| server.clock.step_wall(-40_000));
+                }
             }
             Fault::Restore if self.stage.chance.one_in(3) => {
                 (0..self.servers.len()).for_each(|i| self.kill(i));
@@ -129,12 +137,12 @@ impl World {
                 self.targets[target].lose_mark(&mut self.stage);
             }
             Fault::Revoke => {
-                let (resource, grace) = (*self.stage.chance.pick(&EXCLUSIVE), self.stage.chance.below(3) * 300);
+                let (resource, grace) = (self.held_one(), self.stage.chance.below(3) * 300);
                 self.operate(fault, Ask::Revoke { resource, grace });
             }
             Fault::HandOff => {
-                let (resource, overlap) = (*self.stage.chance.pick(&EXCLUSIVE), self.stage.chance.one_in(3));
-                let drain = self.stage.chance.between(100, 1_500);
+                let (resource, overlap) = (self.held_one(), self.stage.chance.one_in(2));
+                let drain = *self.stage.chance.pick(&[100, 200, 1_500]);
                 self.operate(fault, Ask::HandOff { resource, overlap, drain });
             }
             Fault::Resize => {
@@ -151,10 +159,21 @@ impl World {
         self.ask(ask);
     }
 
+    /// A resource that is held, if the operator finds one.
+    fn held_one(&mut self) -> &'static str {
+        let grantor = self.servers.iter().find_map(Server::grantor);
+        let held =
+            |name: &&&str| grantor.and_then(|grantor| grantor.show(name)).is_some_and(|shown| !shown.leases.is_empty());
+        let held: Vec<&'static str> = EXCLUSIVE.iter().filter(held).copied().collect();
+        let from: &[&'static str] = if held.is_empty() { &EXCLUSIVE } else { &held };
+        let place = self.stage.chance.below(from.len() as u64) as usize;
+        from[place]
+    }
+
     /// Fences tell what they refused, when somebody comes by to ask them.
     fn report(&mut self) {
         for target in 0..self.targets.len() {
-            if let Some((presented, mark)) = self.targets[target].refused.take() {
+            if let Some((presented, mark)) = self.targets[target].refused.take().filter(|_| !self.stage.shy) {
                 self.ask(Ask::Report { target, presented, mark });
             }
         }

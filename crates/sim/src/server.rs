@@ -9,7 +9,7 @@ use leasehold_core::command::{Answer, Input, Request};
 use leasehold_core::grantor::{Grantor, Output};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{TURN_EVERY, TURN_NORMAL};
-use leasehold_core::token::Cluster;
+use leasehold_core::token::{Cluster, Token, plausible};
 
 use crate::ask::Ask;
 use crate::clock::{At, Clock, MS};
@@ -209,6 +209,9 @@ impl Server {
             Kept::Durable => {
                 self.in_flight = None;
                 self.next += 1;
+                if self.serving {
+                    self.compare(stage, journal);
+                }
                 if self.serving { self.after_durable(stage) } else { self.serve(stage) }
             }
             Kept::StillMine => {
@@ -252,6 +255,15 @@ impl Server {
                 Actor::Holder(index) => format!("holder-{index}"),
                 _ => "operator".to_owned(),
             };
+            let (status, shown) = (grantor.status(), letter.shown);
+            let newer = |shown: &Token| {
+                shown.incarnation == status.incarnation
+                    && shown.number.get() > status.counter
+                    && plausible(shown.number, now.wall)
+            };
+            if let Some(shown) = shown.filter(newer) {
+                stage.note(Event::Newer { shown: shown.number.get(), generation: self.generation });
+            }
             let request = Request { tag: letter.op, id: letter.id, shown: letter.shown };
             letter.ask.command(&holder, |command| grantor.step(now, &Input::Asked(request, command)));
         }

@@ -130,6 +130,8 @@ pub struct Stage {
     pub history: History,
     pub healed: bool,
     pub servers: usize,
+    /// Nobody shows what it has seen, so that only the clock lifts numbers.
+    pub shy: bool,
     ops: u64,
     queue: BinaryHeap<Entry>,
     order: u64,
@@ -139,7 +141,8 @@ pub struct Stage {
 
 impl Stage {
     /// An empty stage.
-    pub fn new(chance: Chance, faults: Faults, planted: Option<Planted>, servers: usize) -> Self {
+    pub fn new(mut chance: Chance, faults: Faults, planted: Option<Planted>, servers: usize) -> Self {
+        let shy = chance.one_in(3);
         Self {
             at: 0,
             chance,
@@ -148,6 +151,7 @@ impl Stage {
             history: History::default(),
             healed: false,
             servers,
+            shy,
             ops: 0,
             queue: BinaryHeap::new(),
             order: 0,

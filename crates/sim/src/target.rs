@@ -205,7 +205,7 @@ impl Target {
     /// The operator tells a strict target of the cluster's new life, sooner or later.
     pub fn adopt(&mut self, stage: &mut Stage, incarnation: Incarnation) {
         let other = self.kept.incarnation.is_some_and(|kept| kept != incarnation);
-        if self.index == STRICT && other && (stage.healed || stage.chance.one_in(4)) {
+        if self.index == STRICT && other && (stage.healed || stage.chance.one_in(16)) {
             self.kept.incarnation = Some(incarnation);
             self.durable = (self.length, self.kept);
             stage.note(Event::Adopted { target: self.index as u32, incarnation: incarnation.0 });

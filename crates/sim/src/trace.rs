@@ -26,6 +26,7 @@ pub fn line(out: &mut String, at: At, event: &Event) {
     let _ = match event {
         Event::Asked { op, who, ask } => writeln!(out, "{:<10} asks #{op} {}", name(*who), words(ask)),
         Event::Arrived { op, server, .. } => writeln!(out, "server {server}   receives #{op}"),
+        Event::Newer { shown, .. } => writeln!(out, "           {shown} is shown, which its grantor does not know"),
         Event::Decided { op, server, answer, .. } => {
             writeln!(out, "server {server}   decides #{op}: {}", told(answer))
         }

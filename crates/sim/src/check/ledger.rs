@@ -25,7 +25,8 @@ pub struct Lease {
     pub granted: Millis,
     /// The predecessor of an overlap, counted apart.
     pub apart: bool,
-    /// Somebody announced its end.
+    /// Somebody announced its end, by then; and it is no pre-emption, which may be off again.
+    pub until: Option<Millis>,
     pub draining: bool,
     pub max_hold: Option<u64>,
     /// How often it must show progress.
@@ -160,6 +161,7 @@ impl Ledger {
                         ttl: u64::from(granted.ttl),
                         granted: self.time,
                         apart: false,
+                        until: None,
                         draining: false,
                         max_hold: granted.max_hold,
                         progress: granted.progress,
@@ -193,14 +195,15 @@ impl Ledger {
             Record::WaitEnded { waiter, .. } => {
                 self.waits.remove(waiter);
             }
-            Record::Draining { lease, cause, .. } => {
+            Record::Draining { lease, cause, until } => {
                 if let Some(lease) = self.leases.get_mut(lease) {
+                    lease.until = Some(*until);
                     lease.draining = !matches!(cause, Cause::Priority);
                 }
             }
             Record::DrainDropped { lease } => {
                 if let Some(lease) = self.leases.get_mut(lease) {
-                    lease.draining = false;
+                    (lease.until, lease.draining) = (None, false);
                 }
             }
             Record::Capacity { resource, units, .. } => {

@@ -133,7 +133,10 @@ fn calls(history: &History) -> (Vec<Call>, Groups, [bool; EXCLUSIVE.len()]) {
                         }
                         _ => done(&ask, answer, |number| place(ledger.numbers.get(&number)?)),
                     };
-                    calls.extend(done.map(|done| Call { op: *op, from, until: at, done }));
+                    // Without room nothing is remembered: another copy of the request may be done later.
+                    let again = matches!(answer, Answer::Refused(Refusal::StorageFull));
+                    let until = if again { At::MAX } else { at };
+                    calls.extend(done.map(|done| Call { op: *op, from, until, done }));
                 }
             }
             _ => {}
@@ -207,7 +210,9 @@ fn done(ask: &Ask, answer: &Answer, of: impl Fn(u64) -> Option<usize>) -> Option
         }
         (Ask::Acquire { resource, .. }, Answer::Refused(Refusal::Busy { .. })) => Some(Done::Busy(place(resource)?)),
         // It was granted once and has ended since, or its session did: nobody knows under which number.
-        (Ask::Acquire { resource, .. }, Answer::Refused(Refusal::Lost(_))) => Some(Done::Perhaps(place(resource)?)),
+        (Ask::Acquire { resource, .. }, Answer::Refused(Refusal::Lost(_) | Refusal::StorageFull)) => {
+            Some(Done::Perhaps(place(resource)?))
+        }
         (Ask::Renew { held, .. } | Ask::Confirm { held }, Answer::Current(_)) => {
             Some(Done::Current(of(held.number.get())?, held.number.get()))
         }
@@ -274,6 +279,13 @@ mod tests {
         assert_eq!(check(&history(unknown)), Ok(()));
         let without = begins().chain(over()).chain([asked(4), busy(4)]);
         assert!(check(&history(without)).is_err());
+    }
+
+    #[test]
+    fn what_was_refused_for_want_of_room_may_be_done_by_another_copy() {
+        let full = || answers(1, Answer::Refused(Refusal::StorageFull));
+        assert_eq!(check(&history([asked(1), full(), asked(2), busy(2)])), Ok(()));
+        assert!(check(&history([asked(2), busy(2)])).is_err());
     }
 
     #[test]

@@ -7,6 +7,8 @@ pub mod capacity;
 pub mod checkpoints;
 pub mod deadlock;
 pub mod delivery;
+pub mod full;
+pub mod handoff;
 pub mod ledger;
 pub mod linear;
 pub mod never_early;
@@ -14,6 +16,7 @@ pub mod never_endless;
 pub mod one_holder;
 pub mod pins;
 pub mod progress;
+pub mod quarantine;
 pub mod queue;
 pub mod requests;
 #[cfg(test)]
@@ -60,12 +63,14 @@ pub(crate) fn broken(promise: &'static str, at: At, why: impl Into<String>) -> F
 
 /// Every checker: its file, the promises it watches, and itself.
 #[allow(clippy::type_complexity, reason = "a table of three columns")]
-pub const ALL: [(&str, &str, fn(&History) -> Finding); 24] = [
-    ("broken", "V1 V2 T5 X1", in_the_open),
+pub const ALL: [(&str, &str, fn(&History) -> Finding); 27] = [
     ("stale", "F1 F2 F3 F4 F5 F7 T5 T6", stale::check),
     ("tokens", "T1 T2 T3 T4 T5 T9", tokens::check),
+    ("quarantine", "T5 T9", quarantine::check),
     ("acked", "L3 L7 E1 X3", acked::check),
     ("one_holder", "L1 H2", one_holder::check),
+    ("full", "V4", full::check),
+    ("handoff", "H3", handoff::check),
     ("never_early", "L2 L12", never_early::check),
     ("never_endless", "L9 L10", never_endless::check),
     ("alive", "L4 L5 L6", alive::check),
@@ -83,6 +88,7 @@ pub const ALL: [(&str, &str, fn(&History) -> Finding); 24] = [
     ("zombies", "F6", zombies::check),
     ("storm", "N1", storm::check),
     ("state", "V1 C2 P2 Q1 S1 T5", state::check),
+    ("broken", "V1 V2 V3 T5 X1", in_the_open),
     ("progress", "X1", progress::check),
     ("linear", "L1 L4 L6", linear::check),
 ];

@@ -21,7 +21,7 @@ const OFFERED: u64 = 600;
 
 /// Reads the records, and the answers to cancels.
 pub fn check(history: &History) -> Finding {
-    let mut freed: BTreeMap<String, Millis> = BTreeMap::new();
+    let mut free: BTreeMap<u64, Millis> = BTreeMap::new();
     let mut cancels = BTreeMap::new();
     let mut full = false;
     let mut stood = (0, Millis(0), 0);
@@ -47,47 +47,32 @@ pub fn check(history: &History) -> Finding {
             }
             Met::Before(Record::WaitEnded { waiter, why: Refusal::Timeout }) => {
                 let Some(wait) = ledger.waits.get(waiter) else { return Ok(()) };
-                let now_first = left(wait);
-                let [(resource, Access::Exclusive)] = &wait.asks[..] else {
-                    freed.extend(now_first.map(|resource| (resource, ledger.time)));
-                    return Ok(());
-                };
-                let held = ledger.leases.values().any(|lease| lease.resource == *resource);
-                let first = !ledger
-                    .waits
-                    .values()
-                    .any(|other| other.order < wait.order && other.asks.iter().any(|(name, _)| name == resource));
-                let since = freed.get(resource).copied().unwrap_or_default().max(ledger.opened).max(ledger.quarantine);
-                let since = since.max(ledger.sessions.get(&wait.session).map_or(ledger.time, |s| s.heard_at));
                 // A wait gets no credit for a stall: what came free while its grantor stood still was never offered.
                 let still = if (ledger.generation, ledger.time) == (stood.0, stood.1) { stood.2 } else { 0 };
-                if !held && first && is_heard(ledger, wait) && !full && ledger.time > since.plus(OFFERED + still) {
-                    return broken("W2", at, format!("{} waited in vain for {resource}, which was free", wait.holder));
-                }
-                freed.extend(now_first.map(|resource| (resource, ledger.time)));
-            }
-            Met::Before(Record::WaitEnded { waiter, .. }) => {
-                let left = ledger.waits.get(waiter).into_iter().flat_map(left);
-                freed.extend(left.map(|resource| (resource, ledger.time)));
-            }
-            Met::Before(record) => {
-                for lease in ending(ledger, record) {
-                    freed.insert(lease, ledger.time);
+                let since = free.get(&wait.order).filter(|_| !full);
+                if let Some(since) = since.filter(|since| ledger.time > since.plus(OFFERED + still)) {
+                    let (holder, resource) = (&wait.holder, &wait.asks[0].0);
+                    return broken(
+                        "W2",
+                        at,
+                        format!("{holder} waited in vain for {resource}, which was free since {since}"),
+                    );
                 }
             }
+            Met::Before(_) => {}
             Met::After(_) => {}
             Met::Batch => {
-                for name in crate::ask::QUEUED {
-                    if ledger.leases.values().any(|lease| lease.resource == name) {
-                        freed.insert(name.to_owned(), ledger.time);
-                    }
+                let could: Vec<u64> = could_have(ledger);
+                free.retain(|order, _| could.contains(order));
+                for order in could {
+                    free.entry(order).or_insert(ledger.time);
                 }
                 let late = ledger.waits.values().find(|wait| ledger.time > wait.until.plus(OFFERED));
                 if let Some(wait) = late {
                     return broken("W3", at, format!("{} waits beyond {}", wait.holder, wait.until));
                 }
             }
-            Met::SetBack => freed.clear(),
+            Met::SetBack => free.clear(),
             Met::Other(Event::Struck { fault: Fault::Full, .. }) => full = true,
             Met::Other(Event::Stood { generation, time, ms, .. }) => stood = (*generation, *time, *ms),
             Met::Other(Event::Asked { op, ask: Ask::Cancel { session, sequence }, .. }) => {
@@ -107,21 +92,22 @@ pub fn check(history: &History) -> Finding {
     })
 }
 
-/// What a wait that ends no longer stands before: whoever comes next is first only from then on.
-fn left(wait: &Wait) -> impl Iterator<Item = String> {
-    wait.asks.iter().map(|(resource, _)| resource.clone())
-}
-
-/// The resources of the leases that a record ends.
-fn ending(ledger: &Ledger, record: &Record<'_>) -> Vec<String> {
-    let ends = |slot: &u32, session: Option<u32>| match record {
-        Record::Ended { lease, .. } => lease == slot,
-        Record::Expired(ends) => ends.0.iter().any(|(lease, _)| lease == slot),
-        Record::SessionEnded { session: ended, .. } => session == Some(ended.slot),
-        _ => false,
+/// The waits that nothing stands in the way of, by their order: for one exclusive lease that nobody has, first in its queue,
+/// of a session that was heard, and in no quarantine.
+fn could_have(ledger: &Ledger) -> Vec<u64> {
+    let is_free = |name: &str| !ledger.leases.values().any(|lease| lease.resource == name);
+    let mut waits = ledger.waits.iter().filter_map(|(id, wait)| match &wait.asks[..] {
+        [(name, Access::Exclusive)] if is_free(name) && is_heard(ledger, wait) => Some((id, wait, name)),
+        _ => None,
+    });
+    let Some(first) = waits.next().filter(|_| ledger.time >= ledger.quarantine) else { return Vec::new() };
+    let urgent = urgency::effective(ledger);
+    let place = |id: &u32, wait: &Wait| (Reverse(urgent[id]), wait.order);
+    let is_first = |(id, wait, name): &(&u32, &Wait, &String)| {
+        let others = ledger.waits.iter().filter(|(_, other)| other.asks.iter().any(|(asked, _)| asked == *name));
+        others.into_iter().all(|(other, there)| place(other, there) >= place(id, wait))
     };
-    let leases = ledger.leases.iter().filter(|(slot, lease)| ends(slot, lease.session));
-    leases.map(|(_, lease)| lease.resource.clone()).collect()
+    std::iter::once(first).chain(waits).filter(is_first).map(|(_, wait, _)| wait.order).collect()
 }
 
 fn is_heard(ledger: &Ledger, wait: &Wait) -> bool {
@@ -199,6 +185,10 @@ mod tests {
         let out = |time| landed_at(time, &[Record::WaitEnded { waiter: 0, why: Refusal::Timeout }]);
         let held = landed(&[granted(9, 5, "jobs/a"), session(0, "a"), waiting(0, 0, "a", "jobs/a")]);
         assert_eq!(check(&history([held, out(5_000)])), Ok(()));
+        let Record::Waiting(mut urgent) = waiting(2, 1, "b", "jobs/a") else { panic!("a wait") };
+        (urgent.priority, urgent.asks) = (200, vec![("jobs/a", Access::Exclusive), ("jobs/b", Access::Exclusive)]);
+        let before = landed(&[granted(9, 5, "jobs/b"), Record::Waiting(urgent)]);
+        assert_eq!(check(&history([two_wait(), before, out(5_000)])), Ok(()), "somebody urgent stands before it");
         assert_eq!(check(&history([two_wait(), out(5_000)])).unwrap_err().promise, "W2");
         let stood = |ms| Event::Stood { server: 0, generation: 1, time: Millis(5_000), ms };
         assert_eq!(check(&history([two_wait(), stood(4_900), out(5_000)])), Ok(()), "it was free while nobody looked");

@@ -10,7 +10,10 @@ use crate::target::{COUNTS, STRICT};
 
 /// Reads the log of every target.
 pub fn check(history: &History) -> Finding {
-    never_falls(history).and_then(|()| nobody_elses(history)).and_then(|()| one_life(history))
+    never_falls(history)?;
+    nobody_elses(history)?;
+    one_life(history)?;
+    nothing_while_lost(history)
 }
 
 /// What was meant for a target and came too late, by the numbers of what it took before.
@@ -40,6 +43,22 @@ fn never_falls(history: &History) -> Finding {
             }
             // A mark that was lost takes the count with it.
             Event::Mark { .. } => counted.clear(),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn nothing_while_lost(history: &History) -> Finding {
+    let mut lost = BTreeSet::new();
+    for (at, event) in &history.events {
+        match event {
+            Event::Mark { target, armed: None } => drop(lost.insert(*target)),
+            Event::Mark { target, armed: Some(_) } => drop(lost.remove(target)),
+            Event::Wrote { target, shown, verdict: Verdict::Applied, .. } if lost.contains(target) => {
+                let why = format!("target {target} has lost its mark and took {}", shown.number);
+                return broken("F7", *at, why);
+            }
             _ => {}
         }
     }
@@ -111,6 +130,14 @@ mod tests {
         let killed = |kept| Event::TargetKilled { target: 0, kept };
         assert_eq!(check(&history([wrote(3, true), wrote(5, true), killed(1), wrote(4, true)])), Ok(()));
         assert!(check(&history([wrote(3, true), wrote(5, true), killed(2), wrote(4, true)])).is_err());
+    }
+
+    #[test]
+    fn a_target_without_its_mark_takes_nothing_until_it_is_armed() {
+        let mark = |armed| Event::Mark { target: 0, armed };
+        let armed = || mark(Number::new(3));
+        assert_eq!(check(&history([mark(None), armed(), wrote(3, true)])), Ok(()));
+        assert_eq!(check(&history([mark(None), wrote(3, true)])).unwrap_err().promise, "F7");
     }
 
     #[test]

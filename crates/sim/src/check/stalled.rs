@@ -34,7 +34,11 @@ pub fn check(history: &History) -> Finding {
                     terms.of.insert(Key::Lease(granted.number.get()), term);
                 }
             }
-            Met::SetBack => terms.set_back(),
+            Met::SetBack => {
+                terms.set_back();
+                highest.clear();
+                recorded.clear();
+            }
             Met::Batch => {
                 for lease in ledger.leases.values().filter(|lease| lease.progress.is_some()) {
                     let Some(term) = terms.of.get(&Key::Lease(lease.number)) else { continue };

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use leasehold_core::lease::Reason;
 use leasehold_core::record::{Cause, Record};
-use leasehold_core::time::Millis;
 
 use super::ledger::{Ledger, Met, Wait, walk};
 use super::{Finding, broken};
@@ -14,7 +13,6 @@ use crate::history::History;
 
 /// Reads the records.
 pub fn check(history: &History) -> Finding {
-    let mut notice: BTreeMap<u64, Millis> = BTreeMap::new();
     walk(history, |at, ledger, met| {
         match met {
             Met::Before(Record::Draining { lease, cause: Cause::Priority, until }) => {
@@ -22,15 +20,13 @@ pub fn check(history: &History) -> Finding {
                 if *until < ledger.time.plus(RUSH_GRACE) {
                     return broken("P1", at, format!("{} is told at {} to go by {until}", held.number, ledger.time));
                 }
-                notice.insert(held.number, *until);
             }
-            Met::Before(Record::Ended { number, reason: Reason::Priority, .. }) => match notice.get(&number.get()) {
-                Some(until) if ledger.time >= *until => {}
-                until => {
+            Met::Before(Record::Ended { lease, number, reason: Reason::Priority, .. }) => {
+                let until = ledger.leases.get(lease).and_then(|lease| lease.until);
+                if until.is_none_or(|until| ledger.time < until) {
                     return broken("P1", at, format!("{number} must go at {}, and was told {until:?}", ledger.time));
                 }
-            },
-            Met::SetBack => notice.clear(),
+            }
             _ => {}
         }
         Ok(())
@@ -66,6 +62,8 @@ fn inherits(ledger: &Ledger, urgent: &BTreeMap<u32, u8>, wait: &Wait) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::time::Millis;
+
     use super::super::sample::*;
     use super::*;
 

@@ -20,8 +20,17 @@ impl Holder {
             }
             return;
         }
+        // Who must go writes down where it is, as long as it may.
+        if stage.chance.one_in(3)
+            && let Some(hold) = self.holds.iter().find(|hold| hold.draining && hold.target().is_some())
+        {
+            let held = hold.known;
+            let value = stage.op();
+            return self.ask(stage, Ask::Put { held, value });
+        }
         match stage.chance.below(100) {
-            0..=33 => self.write(stage, now),
+            0..=29 => self.write(stage, now),
+            30..=33 => self.units(stage),
             34..=55 => self.acquire(stage),
             56..=65 => self.give_back(stage),
             66..=69 => self.with_hold(stage, |held, stage| Ask::Put { held, value: stage.op() }),
@@ -70,8 +79,9 @@ impl Holder {
         let priority = *stage.chance.pick(&[100, 100, 100, 50, 150, 200]);
         let how = How { ttl, wait, max_hold, priority: 100, again: false };
         match stage.chance.below(16) {
-            0 => self.ask(stage, Ask::Acquire { resource: SLOTS, session, access: Access::Slot, how }),
+            0 | 9 => self.ask(stage, Ask::Acquire { resource: SLOTS, session, access: Access::Slot, how }),
             1 => {
+                let how = How { max_hold: stage.chance.one_in(2).then_some(self.ttl), ..how };
                 let access = Access::Units(stage.chance.between(1, 4) as u32);
                 self.ask(stage, Ask::Acquire { resource: UNITS, session, access, how });
             }
@@ -217,6 +227,11 @@ impl Holder {
         stage.send(from, Actor::Target(target), Mail::Write { id, from, token, sequence: u64::MAX, value });
         if let Some(hold) = self.holds.first() {
             let held = hold.known;
+            if let Some(session) = held.session {
+                let slot = session.slot ^ (1 + stage.chance.below(3) as u32);
+                let session = Some(leasehold_core::ids::SessionId { slot, ..session });
+                self.ask(stage, Ask::Confirm { held: crate::ask::Known { session, ..held } });
+            }
             let lower = Number::new(held.number.get() - 1).unwrap_or(Number::FIRST);
             self.ask(stage, Ask::Renew { held: crate::ask::Known { number: lower, ..held }, progress: None });
         }

@@ -80,6 +80,12 @@ impl Holder {
             }
             (Ask::Acquire { resource, access, session, .. }, Answer::Granted(grant)) => {
                 self.granted(stage, &pending, resource, *access, session.is_some(), &grant, incarnation);
+                // A successor beside its predecessor says at once from where it goes on.
+                let begun = self.holds.last().filter(|hold| grant.overlaps_ms.is_some() && hold.target().is_some());
+                if let Some(held) = begun.map(|hold| hold.known) {
+                    let value = stage.op();
+                    self.ask(stage, Ask::Put { held, value });
+                }
             }
             (Ask::AcquireAll { resources, .. }, Answer::GrantedAll(grants)) => {
                 for (resource, grant) in resources.iter().zip(&grants[..]) {
@@ -123,7 +129,7 @@ impl Holder {
     #[allow(clippy::too_many_arguments, reason = "a grant and all that was known when it was asked for")]
     fn granted(
         &mut self,
-        stage: &Stage,
+        stage: &mut Stage,
         pending: &Pending,
         resource: &'static str,
         access: Access,
@@ -154,6 +160,11 @@ impl Holder {
             // Entered again: it must be left as often.
             hold.depth = grant.depth;
             return;
+        }
+        // Its first act is its claim, at once if it believes that it holds.
+        if crate::ask::EXCLUSIVE.contains(&resource) && renewal.may_act(now) {
+            let (who, honest) = (self.actor().place() as u32, self.honest);
+            stage.note(Event::Acts { who, number: grant.number, honest });
         }
         self.holds.push(Hold {
             known,

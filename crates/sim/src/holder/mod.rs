@@ -253,6 +253,7 @@ impl Holder {
     fn keep_renewing(&mut self, stage: &mut Stage, now: Instant, next: &mut Instant) {
         let mut lost = Vec::new();
         let mut sends = Vec::new();
+        let (who, honest) = (self.actor().place() as u32, self.honest);
         for (place, hold) in self.holds.iter_mut().enumerate() {
             loop {
                 match hold.renewal.poll(now, stage.chance.draw()) {
@@ -264,6 +265,7 @@ impl Holder {
                     }
                     Action::Wait(until) => {
                         *next = (*next).min(until);
+                        last_look(stage, hold, now, next, (who, honest));
                         break;
                     }
                     Action::Lost(_) => {
@@ -367,8 +369,24 @@ impl Holder {
 
     fn post(&self, stage: &mut Stage, op: u64) {
         let Some(pending) = self.pending.get(&op) else { return };
-        let letter = Letter { op, from: self.actor(), ask: pending.ask.clone(), id: pending.id, shown: self.seen };
+        let letter = Letter {
+            op,
+            from: self.actor(),
+            ask: pending.ask.clone(),
+            id: pending.id,
+            shown: self.seen.filter(|_| !stage.shy),
+        };
         let to = Actor::Server(pending.to % stage.servers);
         stage.send(self.actor(), to, Mail::Ask(Box::new(letter)));
+    }
+}
+
+/// Just before its own deadline a holder looks once more, as somebody does who begins at the last moment.
+fn last_look(stage: &mut Stage, hold: &Hold, now: Instant, next: &mut Instant, (who, honest): (u32, bool)) {
+    let last = Instant(hold.renewal.deadline().earliest.0.saturating_sub(2_000_000));
+    if now < last {
+        *next = (*next).min(last);
+    } else if hold.target().is_some() && hold.renewal.may_act(now) {
+        stage.note(Event::Acts { who, number: hold.known.number, honest });
     }
 }

@@ -217,6 +217,11 @@ impl Journal {
         Some(self.batches.clone())
     }
 
+    /// Every batch as it was written; none where some of it is damaged.
+    pub fn all(&self) -> Option<&[Batch]> {
+        self.rot.is_none().then_some(&self.batches[..])
+    }
+
     /// How many batches there are.
     pub fn len(&self) -> usize {
         self.batches.len()

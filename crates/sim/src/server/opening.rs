@@ -68,4 +68,16 @@ impl Server {
         self.rest(stage);
         false
     }
+
+    /// Now and then what serves is compared with what its records alone make (V1).
+    pub(super) fn compare(&self, stage: &mut Stage, journal: &Journal) {
+        let Some(grantor) = self.grantor().filter(|_| stage.chance.one_in(40)) else { return };
+        // Somebody else may have written since; then the records are no longer its own.
+        let Some(batches) = journal.all().filter(|batches| batches.len() as u64 + 1 == self.next) else { return };
+        let folded = recover(stage.chance.draw(), None, batches.iter().map(|batch| &**batch));
+        if folded.is_ok_and(|folded| folded.state_hash() != grantor.state_hash()) {
+            let why = "what serves is not what its records make".to_owned();
+            stage.note(Event::Broken { promise: "V1", why });
+        }
+    }
 }
