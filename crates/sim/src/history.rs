@@ -44,7 +44,9 @@ pub enum Event {
     /// A holder believes that it holds, and acts now.
     Acts { who: u32, number: Number, honest: bool },
     /// A write or claim came to a target.
-    Wrote { target: u32, who: u32, shown: Shown, value: Option<u64>, verdict: Verdict },
+    Reached { target: u32, id: u64 },
+    /// A target ruled on it.
+    Wrote { target: u32, id: u64, who: u32, shown: Shown, value: Option<u64>, verdict: Verdict },
     /// A target was killed and has so much of its log.
     TargetKilled { target: u32, kept: usize },
     /// A target has lost its mark, or was armed again.

@@ -53,6 +53,8 @@ planted! {
     SequenceIgnored breaks "F1",
     /// A strict target follows any life of the cluster.
     AnyIncarnation breaks "T5",
+    /// A fence asks the grantor before it rules, and waits while there is none.
+    AsksTheGrantor breaks "F9",
     /// Replies leave before their records are durable.
     ToldBeforeDurable breaks "L3",
     /// What needs no record is answered without asking whether this grantor still reigns.

@@ -84,7 +84,7 @@ impl Target {
         match self.rule(stage, &token, sequence, value) {
             Err(why) => {
                 let (target, who) = (self.index as u32, from.place() as u32);
-                stage.note(Event::Wrote { target, who, shown, value, verdict: Verdict::Refused(why) });
+                stage.note(Event::Wrote { target, id, who, shown, value, verdict: Verdict::Refused(why) });
                 if let ("stale", Mark::Armed(mark)) = (why, self.kept.mark) {
                     self.refused = Some((token.number, mark));
                 }
@@ -142,7 +142,7 @@ impl Target {
         self.length += 1;
         self.written = stage.at;
         let (target, who) = (self.index as u32, from.place() as u32);
-        stage.note(Event::Wrote { target, who, shown, value, verdict: Verdict::Applied });
+        stage.note(Event::Wrote { target, id, who, shown, value, verdict: Verdict::Applied });
         self.unanswered.push_back((self.length, from, id));
         if !self.flushing {
             self.flushing = true;

@@ -43,7 +43,8 @@ pub fn line(out: &mut String, at: At, event: &Event) {
             let clock = if *honest { "" } else { " by a wrong clock" };
             writeln!(out, "{:<10} believes that it holds under {number}{clock}, and acts", name(*who))
         }
-        Event::Wrote { target, who, shown, value, verdict } => {
+        Event::Reached { target, id } => writeln!(out, "target {target}   is reached by #{id}"),
+        Event::Wrote { target, who, shown, value, verdict, .. } => {
             let what = value.map_or("claims".to_owned(), |value| format!("writes {value}"));
             let verdict = match verdict {
                 Verdict::Applied => "applied".to_owned(),

@@ -142,6 +142,12 @@ impl World {
         match due {
             Due::Deliver(Actor::Server(i), Mail::Ask(letter)) => self.servers[i].receive(&mut self.stage, *letter),
             Due::Deliver(Actor::Target(i), Mail::Write { id, from, token, sequence, value }) => {
+                self.stage.note(Event::Reached { target: i as u32, id });
+                let asks = self.stage.is_planted(Planted::AsksTheGrantor);
+                if asks && !self.servers.iter().any(|server| server.serving) {
+                    let (mail, at) = (Mail::Write { id, from, token, sequence, value }, self.stage.at + 200 * MS);
+                    return self.stage.later(at, Due::Deliver(Actor::Target(i), mail));
+                }
                 self.targets[i].receive(&mut self.stage, id, from, &token, sequence, value);
             }
             Due::Deliver(Actor::Holder(i), mail) => self.holders[i].receive(&mut self.stage, mail),

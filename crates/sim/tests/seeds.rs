@@ -1,5 +1,9 @@
 //! Every seed that ever failed is played again; and what a run must show when something is broken on purpose.
 
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
 use leasehold_sim::planted::Planted;
 use leasehold_sim::runs::{self, Plan};
 use leasehold_sim::trace;
@@ -71,4 +75,41 @@ fn a_shrunk_seed_is_smaller_and_breaks_the_same_promise() {
     let events = |setup: &Setup| runs::play(setup).0.events.len();
     assert!(events(&setup) < events(&Setup { planted, ..Setup::of(failure.seed) }), "less happens in it");
     assert_eq!(runs::play(&setup).1.map(|(_, found)| found), Some(violation));
+}
+
+/// A process that ends with its test, whatever becomes of that.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_interrupted_run_tells_what_it_played_until_then() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold-sim"));
+    command.args(["run", "--seeds", "100000000", "--jobs", "1", "--json"]).stdout(Stdio::piped());
+    let mut run = Running(command.spawn().expect("the simulator starts"));
+    let id = run.0.id();
+    // Not before it listens: the second signal from the right is an interrupt.
+    let listens = || {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("Linux tells");
+        u64::from_str_radix(caught.trim(), 16).expect("a mask") & 0b10 != 0
+    };
+    let waited = Instant::now();
+    while !listens() {
+        assert!(waited.elapsed() < Duration::from_secs(60), "it never listens");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let sent = Command::new("sh").args(["-c", &format!("kill -INT {id}")]).status().expect("a shell");
+    assert!(sent.success());
+    let mut line = String::new();
+    run.0.stdout.take().expect("piped").read_to_string(&mut line).expect("text");
+    assert_eq!(run.0.wait().expect("it ends").code(), Some(130));
+    let told: serde_json::Value = serde_json::from_str(&line).expect("one line of JSON");
+    assert_eq!(told["failures"], serde_json::json!([]));
+    assert!(told["played"].as_u64().is_some_and(|played| played < 100_000_000), "{line}");
 }

@@ -2,6 +2,7 @@
 
 pub mod acked;
 pub mod alive;
+pub mod alone;
 pub mod cached;
 pub mod capacity;
 pub mod checkpoints;
@@ -63,8 +64,9 @@ pub(crate) fn broken(promise: &'static str, at: At, why: impl Into<String>) -> F
 
 /// Every checker: its file, the promises it watches, and itself.
 #[allow(clippy::type_complexity, reason = "a table of three columns")]
-pub const ALL: [(&str, &str, fn(&History) -> Finding); 27] = [
+pub const ALL: [(&str, &str, fn(&History) -> Finding); 28] = [
     ("stale", "F1 F2 F3 F4 F5 F7 T5 T6", stale::check),
+    ("alone", "F9", alone::check),
     ("tokens", "T1 T2 T3 T4 T5 T9", tokens::check),
     ("quarantine", "T5 T9", quarantine::check),
     ("acked", "L3 L7 E1 X3", acked::check),

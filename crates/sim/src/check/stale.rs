@@ -111,7 +111,7 @@ mod tests {
 
     fn wrote_at(target: u32, number: u64, right: bool, incarnation: u32) -> Event {
         let shown = Shown { number: Number::new(number).expect("a number"), incarnation, right };
-        Event::Wrote { target, who: 8, shown, value: Some(1), verdict: Verdict::Applied }
+        Event::Wrote { target, id: 1, who: 8, shown, value: Some(1), verdict: Verdict::Applied }
     }
 
     fn history(events: impl IntoIterator<Item = Event>) -> History {

@@ -16,9 +16,8 @@ const BEGIN: &str = "<!-- made from the registries; LEASEHOLD_BLESS=1 writes it 
 const END: &str = "<!-- end of what is made -->\n";
 
 /// Promises that neither the core's checks nor the simulator watch, and where they are tested.
-const ELSEWHERE_TESTED: [(&str, &str); 6] = [
+const ELSEWHERE_TESTED: [(&str, &str); 5] = [
     ("F8", "crates/fence/src/conformance"),
-    ("F9", "crates/fence/src/observer.rs"),
     ("K1", "crates/client/src/recipes/credential"),
     ("K2", "crates/client/src/recipes/credential"),
     ("K3", "crates/client/src/recipes/credential"),
