@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blow;
 mod holder;
 mod machine;
 mod nemesis;

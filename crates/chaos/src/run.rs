@@ -111,7 +111,12 @@ impl Run {
             }
             None => {
                 let above = tempfile::tempdir()?;
-                round::play(plan, above.path(), lasting, least, each)
+                let mut outcome = round::play(plan, above.path(), lasting, least, each)?;
+                // What is left of a round that failed is evidence; one that was meant to fail leaves none.
+                if !outcome.broken.is_empty() && plan.fenced {
+                    outcome.notes.push(format!("what is left lies in {}", above.keep().display()));
+                }
+                Ok(outcome)
             }
         }
     }

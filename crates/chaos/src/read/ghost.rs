@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn entries_are_found_between_any_bytes() {
-        let bytes = [b"\x00[[\xff".as_slice(), entry(7, 2, 9).as_bytes(), b"[[x]]\n\x01", entry(8, 3, 10).as_bytes()];
+        let (first, second) = (entry(7, 2, 9), entry(8, 3, 10));
+        let bytes = [b"\x00[[\xff".as_slice(), first.as_bytes(), b"[[x]]\n\x01", second.as_bytes()];
         let found = entries(&bytes.concat(), 5);
         let ghost = |number, who, op| Ghost { target: 5, number, who, op };
         assert_eq!(found, [ghost(7, 2, 9), ghost(8, 3, 10)]);

@@ -5,3 +5,5 @@ pub mod history;
 pub mod journal;
 pub mod measured;
 pub mod tally;
+#[cfg(test)]
+mod tests;
