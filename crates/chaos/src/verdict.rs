@@ -10,7 +10,7 @@ use leasehold_sim::trace;
 use serde::Serialize;
 
 use crate::holder::target::Kind;
-use crate::read::history::{Left, sent};
+use crate::read::history::{Left, Sent, sent};
 use crate::read::measured::measured;
 use crate::read::tally::Tally;
 use crate::said::What;
@@ -121,16 +121,16 @@ pub fn marks_cover(left: &Left, kept: &io::Result<Vec<(u32, u64)>>) -> Vec<Found
     let mut found = Vec::new();
     for said in &left.said {
         let What::Written { op } = &said.what else { continue };
-        let Some((_, target, number, _)) = sent.get(op) else { continue };
-        if kept.get(target).is_some_and(|mark| mark < number) {
-            let why = format!("target {target} took {number} at {} ms and has the mark {}", said.at / MS, kept[target]);
+        let Some(Sent { target, number, .. }) = sent.get(op) else { continue };
+        if let Some(mark) = kept.get(target).filter(|mark| *mark < number) {
+            let why = format!("target {target} took {number} at {} ms and has the mark {mark}", said.at / MS);
             found.push(Found::plain("F2", &why));
         }
     }
     let applied: std::collections::BTreeSet<u64> = left.ghosts.iter().map(|ghost| ghost.op).collect();
     for said in &left.said {
         let What::Written { op } = &said.what else { continue };
-        if sent.get(op).is_some_and(|(_, _, _, value)| *value) && !applied.contains(op) {
+        if sent.get(op).is_some_and(|write| write.value) && !applied.contains(op) {
             found.push(Found::plain("F2", &format!("write {op} was told to be in and is not there")));
         }
     }

@@ -20,6 +20,7 @@ use leasehold_sim::history::{Event, History, Shown, Verdict};
 use leasehold_sim::stage::SERVERS;
 
 use super::ghost::Ghost;
+use super::tally::Highest;
 use crate::holder::holder_name;
 use crate::said::{Asks, Said, What};
 
@@ -176,10 +177,21 @@ fn others(history: &mut History, said: &Said) {
     }
 }
 
-/// When each write or claim was sent, and what it was.
-pub fn sent(said: &[Said]) -> BTreeMap<u64, (At, u32, u64, bool)> {
-    let sends = said.iter().filter_map(|said| match &said.what {
-        What::Sends { op, target, number, value } => Some((*op, (said.at, *target, *number, *value))),
+/// A write or a claim as it was sent.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the fields are named by the vocabulary")]
+pub struct Sent {
+    pub at: At,
+    pub target: u32,
+    pub number: u64,
+    /// A write; otherwise a claim.
+    pub value: bool,
+}
+
+/// Everything that was sent to targets, by operation.
+pub fn sent(said: &[Said]) -> BTreeMap<u64, Sent> {
+    let sends = said.iter().filter_map(|said| match said.what {
+        What::Sends { op, target, number, value } => Some((op, Sent { at: said.at, target, number, value })),
         _ => None,
     });
     sends.collect()
@@ -187,12 +199,13 @@ pub fn sent(said: &[Said]) -> BTreeMap<u64, (At, u32, u64, bool)> {
 
 fn writes(history: &mut History, left: &Left) {
     let sent = sent(&left.said);
+    let highest = Highest::of(&left.said, &sent);
     let shown = |number: u64| Number::new(number).map(|number| Shown { number, right: true });
     let mut last: BTreeMap<u32, At> = BTreeMap::new();
     for ghost in &left.ghosts {
-        let (Some(shown), Some((at, ..))) = (shown(ghost.number), sent.get(&ghost.op)) else { continue };
+        let (Some(shown), Some(write)) = (shown(ghost.number), sent.get(&ghost.op)) else { continue };
         let last = last.entry(ghost.target).or_default();
-        *last = (*last).max(*at);
+        *last = (*last).max(write.at);
         let (target, who, value) = (ghost.target, actor(ghost.who), Some(ghost.op));
         history.add(*last, Event::Wrote { target, who, shown, value, verdict: Verdict::Applied });
     }
@@ -202,11 +215,18 @@ fn writes(history: &mut History, left: &Left) {
             What::Stopped { op, .. } => (op, Verdict::Refused("stale")),
             _ => continue,
         };
-        let Some((_, target, number, value)) = sent.get(op) else { continue };
-        // Of writes that were applied the target itself has told; a claim leaves nothing but its mark.
-        if let Some(shown) = shown(*number).filter(|_| !(*value && verdict == Verdict::Applied)) {
+        let Some(Sent { at, target, number, value }) = sent.get(op).copied() else { continue };
+        if verdict == Verdict::Applied {
+            // Of writes that were applied the target itself has told; a claim leaves nothing but its mark. One that a higher
+            // number overtook between its sending and its answer may have been first, and then that number covers it.
+            let overtaken = highest.is_above(target, number, said.at) && !highest.is_above(target, number, at);
+            if value || overtaken {
+                continue;
+            }
+        }
+        if let Some(shown) = shown(number) {
             let value = value.then_some(*op);
-            history.add(said.at, Event::Wrote { target: *target, who: actor(said.who), shown, value, verdict });
+            history.add(said.at, Event::Wrote { target, who: actor(said.who), shown, value, verdict });
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold_sim::clock::At;
 use serde::Serialize;
 
-use super::history::{Left, sent};
+use super::history::{Left, Sent, sent};
 use crate::holder::target::Kind;
 use crate::said::{Said, What};
 
@@ -84,27 +84,40 @@ pub fn tally(left: &Left) -> Tally {
     tally
 }
 
-/// The writes that were sent to a fenced target after a higher number was told to be claimed there.
-pub fn late(said: &[Said]) -> Vec<u64> {
-    let sent = sent(said);
-    // For each target: when which number was known to be the highest so far.
-    let mut claimed: BTreeMap<u32, Vec<(At, u64)>> = BTreeMap::new();
-    for said in said {
-        if let What::Written { op } = &said.what
-            && let Some((_, target, number, _)) = sent.get(op)
-            && Kind::of(*target) != Kind::Twin
-        {
-            let claims = claimed.entry(*target).or_default();
-            if claims.last().is_none_or(|(_, highest)| highest < number) {
-                claims.push((said.at, *number));
+/// For each fenced target: when which number was told to be in, and is the highest so far.
+pub struct Highest(BTreeMap<u32, Vec<(At, u64)>>);
+
+impl Highest {
+    /// Of what was told.
+    pub fn of(said: &[Said], sent: &BTreeMap<u64, Sent>) -> Self {
+        let mut told: BTreeMap<u32, Vec<(At, u64)>> = BTreeMap::new();
+        for said in said {
+            if let What::Written { op } = &said.what
+                && let Some(sent) = sent.get(op)
+                && Kind::of(sent.target) != Kind::Twin
+            {
+                let told = told.entry(sent.target).or_default();
+                if told.last().is_none_or(|(_, highest)| *highest < sent.number) {
+                    told.push((said.at, sent.number));
+                }
             }
         }
+        Self(told)
     }
-    let is_late = |(at, target, number, value): &(At, u32, u64, bool)| {
-        let claims = claimed.get(target).map_or([].as_slice(), Vec::as_slice);
-        let before = claims.partition_point(|(claimed, _)| claimed < at);
-        *value && before > 0 && claims[before - 1].1 > *number
-    };
+
+    /// Whether a higher number than this was told to be in before a moment.
+    pub fn is_above(&self, target: u32, number: u64, before: At) -> bool {
+        let told = self.0.get(&target).map_or([].as_slice(), Vec::as_slice);
+        let count = told.partition_point(|(at, _)| *at < before);
+        count > 0 && told[count - 1].1 > number
+    }
+}
+
+/// The writes that were sent to a fenced target after a higher number was told to be in there.
+pub fn late(said: &[Said]) -> Vec<u64> {
+    let sent = sent(said);
+    let highest = Highest::of(said, &sent);
+    let is_late = |write: &Sent| write.value && highest.is_above(write.target, write.number, write.at);
     sent.iter().filter(|(_, write)| is_late(write)).map(|(op, _)| *op).collect()
 }
 

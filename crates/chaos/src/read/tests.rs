@@ -144,6 +144,19 @@ fn a_late_write_is_found_also_before_the_successor_has_written() {
 }
 
 #[test]
+fn a_claim_whose_answer_was_read_late_accuses_nobody_and_one_that_was_sent_late_does() {
+    let claim = |sent| {
+        let mut left = succession(1_100);
+        left.said.extend([sends(1_110, 1, 8, 6, false), said(1_120, 1, What::Written { op: 8 })]);
+        left.said.extend([sends(sent, 0, 9, 5, false), said(1_190, 0, What::Written { op: 9 })]);
+        left.said.sort_by_key(|said| said.at);
+        stale::check(&history(&left))
+    };
+    assert_eq!(claim(1_115), Ok(()), "it may have been first");
+    assert_eq!(claim(1_125).unwrap_err().promise, "F1");
+}
+
+#[test]
 fn a_grant_that_its_holder_never_heard_of_is_found_in_the_journal() {
     let mut left = succession(1_100);
     left.said.truncate(3);
