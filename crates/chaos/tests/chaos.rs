@@ -53,11 +53,10 @@ fn a_run_that_is_killed_leaves_nobody_behind() {
         .spawn()
         .expect("it runs");
     let until = Instant::now() + PATIENCE;
-    // Until it has begun: a server and a holder are there.
-    while !Path::new(keep).join("seed-1/holder-2").exists() {
-        assert!(Instant::now() < until, "nobody holds");
-        assert!(run.try_wait().expect("ours").is_none() || Path::new(keep).join("seed-1/holder-2").exists());
-        std::thread::sleep(Duration::from_millis(10));
+    // Until it has begun: a holder is there.
+    while !left_below(run.id(), keep).is_some_and(|line| line.ends_with("holder\0")) {
+        assert!(Instant::now() < until && run.try_wait().expect("ours").is_none(), "nobody holds");
+        std::thread::sleep(Duration::from_millis(5));
     }
     run.kill().expect("it is ours");
     run.wait().expect("it ended");
@@ -70,7 +69,7 @@ fn a_run_that_is_killed_leaves_nobody_behind() {
 /// Somebody who was started for a run in this directory: it stands on its command line, or in its environment.
 fn left_below(run: u32, keep: &str) -> Option<String> {
     let processes = fs::read_dir("/proc").expect("this is Linux").flatten();
-    let mut named = processes.filter_map(|process| {
+    let named = processes.filter_map(|process| {
         let id: u32 = process.file_name().to_str()?.parse().ok()?;
         let read =
             |name: &str| String::from_utf8_lossy(&fs::read(process.path().join(name)).unwrap_or_default()).into_owned();
@@ -79,5 +78,6 @@ fn left_below(run: u32, keep: &str) -> Option<String> {
             line.contains(keep) || (line.ends_with("leasehold-chaos\0holder\0") && read("environ").contains(keep));
         (its_own && id != run && id != std::process::id()).then_some(line)
     });
-    named.next()
+    // Holders last, so that who waits for one sees the others first.
+    named.max_by_key(|line| line.ends_with("holder\0"))
 }
