@@ -122,6 +122,9 @@ pub fn play(plan: &Plan, above: &Path, lasting: Duration, least: Least, each: &d
             outcome.broken.extend(verdict::marks_cover(&left, &kept));
         }
     }
+    if !outcome.broken.is_empty() && plan.fenced {
+        std::fs::write(above.join("trace"), leasehold_sim::trace::lines(&struck(history(&left), &nemesis)))?;
+    }
     outcome.strikes = nemesis.counts;
     let line = |(at, _, what): &(u64, _, String)| format!("{:>6}.{:03}  {what}", at / 1_000, at % 1_000);
     outcome.struck = nemesis.struck.iter().map(line).collect();

@@ -111,7 +111,13 @@ impl Run {
             }
             None => {
                 let above = tempfile::tempdir()?;
-                let mut outcome = round::play(plan, above.path(), lasting, least, each)?;
+                let mut outcome = match round::play(plan, above.path(), lasting, least, each) {
+                    Ok(outcome) => outcome,
+                    Err(error) => {
+                        let error = format!("{error}; what is left lies in {}", above.keep().display());
+                        return Err(io::Error::other(error));
+                    }
+                };
                 // What is left of a round that failed is evidence; one that was meant to fail leaves none.
                 if !outcome.broken.is_empty() && plan.fenced {
                     outcome.notes.push(format!("what is left lies in {}", above.keep().display()));

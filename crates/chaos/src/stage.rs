@@ -118,14 +118,14 @@ impl Stage {
         }
         let way = Way::open(self.runtime.handle(), HERE, Upstream::Nowhere)?;
         let mut server = Server::new(&plan.binary, &self.above, index, journal, vec![way]);
-        server.begin(&[])?;
         let until = Instant::now() + PATIENCE;
         while server.lives == 0 {
-            if server.look() || Instant::now() > until {
-                return Err(io::Error::other(format!(
-                    "server {index} does not start; its log is below {:?}",
-                    self.above
-                )));
+            // An etcd that is slow to answer is refused; then it is tried again.
+            if server.look() {
+                server.begin(&[])?;
+            }
+            if Instant::now() > until {
+                return Err(io::Error::other(format!("server {index} does not start")));
             }
             std::thread::sleep(Duration::from_millis(10));
         }

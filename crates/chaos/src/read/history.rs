@@ -130,6 +130,10 @@ pub fn history(left: &Left) -> History {
             others(&mut history, said);
             continue;
         };
+        // A client that stops waiting gives back what it was granted meanwhile: the journal knows that it was.
+        if matches!(answer, Answer::Refused(_)) && places.by_holder.contains_key(&holder_name(said.who, op)) {
+            continue;
+        }
         if let Some(needed) = places.needed(asked.get(&op).map(|(_, ask)| ask), &said.what) {
             lands(&mut history, said.at, needed + 1);
         }
@@ -140,7 +144,7 @@ pub fn history(left: &Left) -> History {
     }
     let end = left.said.last().map_or(0, |said| said.at) + 1;
     lands(&mut history, end, left.batches.len());
-    // Whoever was granted something and never heard of it: the journal knows.
+    // Whoever was granted something and never heard of it, or was told otherwise by its own client: the journal knows.
     let mut forgotten = Vec::new();
     for (op, who) in unanswered {
         let Some((_, Asks::Acquire { .. })) = asked.get(&op) else { continue };

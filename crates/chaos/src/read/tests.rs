@@ -168,6 +168,22 @@ fn a_grant_that_its_holder_never_heard_of_is_found_in_the_journal() {
 }
 
 #[test]
+fn a_client_that_stopped_waiting_may_have_been_granted_what_it_gives_back() {
+    let refused = |op, code: &str| What::Refused { op, code: code.to_owned(), reason: None };
+    let mut left = succession(1_100);
+    left.said.pop();
+    left.said.push(said(900, 1, refused(2, "TIMEOUT")));
+    left.said.extend([asks(1_200, 2, 4), said(1_210, 2, refused(4, "BUSY"))]);
+    assert_eq!(linear::check(&history(&left)), Ok(()), "holder 1 has it and does not know");
+    left.batches[1] = batch(1_200, &[ended(0, 5)]);
+    left.said[3] = said(900, 0, What::Done { op: 3 });
+    let release = Asks::Release { number: 5, lease: "0.0".to_owned() };
+    left.said.insert(3, said(800, 0, What::Asks { op: 3, ask: release }));
+    left.said.remove(2);
+    assert_eq!(linear::check(&history(&left)).unwrap_err().promise, "L1", "nobody has it");
+}
+
+#[test]
 fn a_mark_that_falls_and_one_below_what_was_told_are_found() {
     let mut known = BTreeMap::new();
     assert!(marks_rise(&mut known, &Ok(vec![(0, 5)])).is_empty());
