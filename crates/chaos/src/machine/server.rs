@@ -88,6 +88,11 @@ impl Server {
         self.process.as_mut().is_none_or(|process| process.ended().is_some())
     }
 
+    /// Whether it has come to listen in this life.
+    pub fn listens(&self) -> bool {
+        self.address.is_some()
+    }
+
     /// Nobody is there any more.
     pub fn gone(&mut self) {
         self.process = None;

@@ -151,6 +151,8 @@ pub fn history(left: &Left) -> History {
         match places.by_holder.get(&holder_name(who, op)) {
             Some((number, lease, ttl)) => {
                 let answer = Answer::Granted(grant(*number, *lease, *ttl, *ttl));
+                let (generation, time) = known.get(&op).copied().unwrap_or((0, Millis(0)));
+                history.add(end, Event::Told { op, server: 0, generation, time, answer: answer.clone() });
                 history.add(end, Event::Answered { op, who: actor(who), answer });
             }
             None => forgotten.push(op),
