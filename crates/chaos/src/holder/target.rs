@@ -212,7 +212,7 @@ async fn put(
     let row: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
         [&column(resource as u64), &column(number.get()), &column(who.into()), &column(op)];
     // Every second write is one statement with the check folded in, the others are transactions.
-    if op % 2 == 0 {
+    if op.is_multiple_of(2) {
         let columns = "$4::bigint, $5::bigint, $6::bigint, $7::bigint";
         let insert =
             format!("INSERT INTO written (resource, number, who, op) SELECT {columns} WHERE {}", Fence::FOLDED);
