@@ -5,6 +5,9 @@ mod etcd_support;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod commands;
+mod measures;
+
 use std::time::{Duration, Instant};
 
 use etcd_support::Server as EtcdServer;
