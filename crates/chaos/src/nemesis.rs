@@ -95,6 +95,18 @@ impl Nemesis {
         for (_, mend) in std::mem::take(&mut self.mends) {
             self.mend(stage, mend)?;
         }
+        // Disks are good only in another life.
+        for (index, server) in stage.servers.iter_mut().enumerate().filter(|(_, server)| server.bad_disk) {
+            self.doomed.remove(&index);
+            server.gone();
+            server.begin(&[])?;
+        }
+        if let Some(etcd) = &mut stage.etcd {
+            for at in (0..etcd.members.len()).filter(|at| etcd.members[*at].bad_disk).collect::<Vec<_>>() {
+                etcd.members[at].process = None;
+                etcd.begin(at, &[])?;
+            }
+        }
         for seat in &mut stage.seats {
             match seat.state {
                 // It stands still when it comes to it, and goes on at once.

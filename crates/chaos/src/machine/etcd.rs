@@ -18,6 +18,8 @@ pub struct Member {
     peer: u16,
     /// Its process; none while it is killed.
     pub process: Option<Process>,
+    /// It was started under something that breaks its disk.
+    pub bad_disk: bool,
 }
 
 /// An etcd.
@@ -52,7 +54,8 @@ impl Etcd {
         let (clients, peers) = ports.split_at(MEMBERS);
         let cluster = peers.iter().enumerate().map(|(at, port)| format!("m{at}=http://127.0.0.1:{port}"));
         let cluster = cluster.collect::<Vec<_>>().join(",");
-        let member = |(client, peer): (&u16, &u16)| Member { client: *client, peer: *peer, process: None };
+        let member =
+            |(client, peer): (&u16, &u16)| Member { client: *client, peer: *peer, process: None, bad_disk: false };
         let mut etcd = Self { members: clients.iter().zip(peers).map(member).collect(), above, cluster };
         for at in 0..MEMBERS {
             etcd.begin(at, &[])?;
@@ -64,6 +67,7 @@ impl Etcd {
     /// Starts a member under some other program, anew if it ran before.
     pub fn begin(&mut self, at: usize, under: &[&str]) -> io::Result<()> {
         let member = &mut self.members[at];
+        member.bad_disk = !under.is_empty();
         let name = format!("m{at}");
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let (client, peer) = (url(member.client), url(member.peer));

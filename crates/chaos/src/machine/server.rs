@@ -20,6 +20,8 @@ pub struct Server {
     pub ways: Vec<Way>,
     /// Its process; none while it is down.
     pub process: Option<Process>,
+    /// It was started under something that breaks its disk.
+    pub bad_disk: bool,
     told: Option<Receiver<String>>,
     address: Option<String>,
     /// How often it came to listen.
@@ -36,6 +38,7 @@ impl Server {
             journal,
             ways,
             process: None,
+            bad_disk: false,
             told: None,
             address: None,
             lives: 0,
@@ -49,6 +52,7 @@ impl Server {
 
     /// Starts it under some other program. It listens when [`Server::look`] says so.
     pub fn begin(&mut self, under: &[String]) -> io::Result<()> {
+        self.bad_disk = !under.is_empty();
         let under: Vec<&str> = under.iter().map(String::as_str).collect();
         let mut command = bound("KILL", &under);
         command.arg(&self.binary).args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
