@@ -23,6 +23,15 @@ pub struct Everywhere {
     pub json: bool,
 }
 
+/// Who may answer a look
+#[derive(clap::Args)]
+pub struct MayStandBy {
+    /// Take the answer of a server that stands by, too, if it has come as far as this position of the journal. What it tells
+    /// is as of a position that is told with it, and may be behind the leader
+    #[arg(long, value_name = "POSITION", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    standby: Option<u64>,
+}
+
 /// Where a server listens unless told otherwise.
 const DEFAULT_ADDR: &str = "127.0.0.1:7421";
 
@@ -53,6 +62,20 @@ impl Everywhere {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::Other(format!("cannot start: {error}")))?;
         runtime.block_on(async { work(Client::connect(endpoints)).await })
+    }
+
+    /// Looks. If a server that stands by may answer, it is noted of which position that is true.
+    pub fn look<T>(
+        &self,
+        may: &MayStandBy,
+        work: impl AsyncFnOnce(Client) -> Result<T, Error>,
+    ) -> Result<(T, Option<String>), Failure> {
+        self.ask(async |client| {
+            let Some(least) = may.standby else { return Ok((work(client).await?, None)) };
+            let client = client.or_standby(least);
+            let seen = work(client.clone()).await?;
+            Ok((seen, client.position().map(|position| format!("as of position {position}"))))
+        })
     }
 
     /// An answer for a program, or for people.

@@ -2,7 +2,7 @@
 
 use leasehold::json::{LeaseBody, ResourceBody, ResourcesBody};
 
-use crate::connection::Everywhere;
+use crate::connection::{Everywhere, MayStandBy};
 use crate::table::{Table, block, lasting, or_dash};
 use crate::told::Outcome;
 
@@ -19,10 +19,12 @@ pub struct Ls {
     /// Where an earlier listing stopped
     #[arg(long, value_name = "N", default_value_t = 0)]
     from: u32,
+    #[command(flatten)]
+    may: MayStandBy,
 }
 
 pub fn ls(args: &Ls, ask: &Everywhere) -> Outcome {
-    let listed = ask.ask(async |client| {
+    let (listed, as_of) = ask.look(&args.may, async |client| {
         let mut listing = client.list(&args.prefix, args.from);
         let mut resources = Vec::new();
         loop {
@@ -38,7 +40,9 @@ pub fn ls(args: &Ls, ask: &Everywhere) -> Outcome {
         Ok(ResourcesBody { resources, next: listing.next(), position: listing.position() })
     })?;
     let more = listed.next.map(|next| format!("there is more; go on with --from {next}"));
-    Ok(ask.answer(&listed, || resources(&listed.resources)).noting(more))
+    let note: Vec<_> = as_of.into_iter().chain(more).collect();
+    let note = (!note.is_empty()).then(|| note.join("; "));
+    Ok(ask.answer(&listed, || resources(&listed.resources)).noting(note))
 }
 
 fn resources(resources: &[ResourceBody]) -> String {
@@ -80,11 +84,13 @@ fn slot(lease: &LeaseBody) -> String {
 pub struct Show {
     /// The resource
     name: String,
+    #[command(flatten)]
+    may: MayStandBy,
 }
 
 pub fn show(args: &Show, ask: &Everywhere) -> Outcome {
-    let resource = ask.ask(async |client| client.show(&args.name).await)?;
-    Ok(ask.answer(&resource, || one(&resource)))
+    let (resource, as_of) = ask.look(&args.may, async |client| client.show(&args.name).await)?;
+    Ok(ask.answer(&resource, || one(&resource)).noting(as_of))
 }
 
 fn one(resource: &ResourceBody) -> String {
@@ -113,11 +119,13 @@ fn one(resource: &ResourceBody) -> String {
 pub struct HeldBy {
     /// The holder's name
     holder: String,
+    #[command(flatten)]
+    may: MayStandBy,
 }
 
 pub fn held_by(args: &HeldBy, ask: &Everywhere) -> Outcome {
-    let held = ask.ask(async |client| client.held_by(&args.holder).await)?;
-    Ok(ask.answer(&held, || leases(&held)))
+    let (held, as_of) = ask.look(&args.may, async |client| client.held_by(&args.holder).await)?;
+    Ok(ask.answer(&held, || leases(&held)).noting(as_of))
 }
 
 fn leases(leases: &[LeaseBody]) -> String {

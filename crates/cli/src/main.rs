@@ -4,10 +4,12 @@ mod acquire;
 mod backup;
 mod bench;
 mod charter;
+mod cluster;
 mod completions;
 mod config;
 mod connection;
 mod demo;
+mod dev_cluster;
 mod draft;
 mod fence;
 mod fences;
@@ -76,6 +78,8 @@ enum Command {
     History(past::History),
     Usage(past::Usage),
     Status(status::Args),
+    Cluster(cluster::Args),
+    StepDown(cluster::StepDown),
     Charter(charter::Args),
     Fences(fences::Args),
     Fence(fence::Args),
@@ -83,6 +87,7 @@ enum Command {
     Restore(restore::Args),
     Bench(bench::Args),
     Demo(demo::Args),
+    DevCluster(dev_cluster::Args),
     Config(config::Args),
     Token(token::Args),
     Trail(trail::Args),
@@ -119,7 +124,9 @@ fn main() -> ExitCode {
         Command::Watch(args) => watch::run(args, ask),
         Command::History(args) => past::history(args, ask),
         Command::Usage(args) => past::usage(args, ask),
-        Command::Status(_) => status::run(ask),
+        Command::Status(args) => status::run(args, ask),
+        Command::Cluster(args) => cluster::run(args, ask),
+        Command::StepDown(_) => cluster::step_down(ask),
         Command::Charter(args) => charter::run(args, ask),
         Command::Fences(args) => fences::run(args, ask),
         Command::Fence(args) => fence::run(args, ask),
@@ -127,6 +134,7 @@ fn main() -> ExitCode {
         Command::Restore(args) => restore::run(args, ask),
         Command::Bench(args) => bench::run(args, ask),
         Command::Demo(args) => demo::run(args, ask),
+        Command::DevCluster(args) => dev_cluster::run(args, ask),
         Command::Config(args) => config::run(args, ask),
         Command::Token(args) => token::run(args, json),
         Command::Trail(args) => trail::run(args, ask),

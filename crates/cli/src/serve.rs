@@ -103,7 +103,9 @@ fn ended(stopped: Stopped) -> Outcome {
             tracing::info!("stopped");
             Ok(Answer::WRITTEN)
         }
-        Stopped::Fenced => Err(Failure::Other("another server has taken the journal; this one stopped".to_owned())),
+        Stopped::Fenced | Stopped::SteppedDown => {
+            Err(Failure::Other("another server has taken the journal; this one stopped".to_owned()))
+        }
         Stopped::Failed(fault) => Err(coded(fault.code(), &fault)),
     }
 }

@@ -2,18 +2,21 @@
 
 use leasehold::json::StatusBody;
 
-use crate::connection::Everywhere;
+use crate::connection::{Everywhere, MayStandBy};
 use crate::table::{block, lasting};
 use crate::told::Outcome;
 
 /// Tell how the cluster is doing
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold status --json")]
-pub struct Args {}
+pub struct Args {
+    #[command(flatten)]
+    may: MayStandBy,
+}
 
-pub fn run(ask: &Everywhere) -> Outcome {
-    let status = ask.ask(async |client| client.status().await)?;
-    Ok(ask.answer(&status, || for_people(&status)))
+pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
+    let (status, as_of) = ask.look(&args.may, async |client| client.status().await)?;
+    Ok(ask.answer(&status, || for_people(&status)).noting(as_of))
 }
 
 fn for_people(status: &StatusBody) -> String {

@@ -1,6 +1,6 @@
 //! `leasehold waiters` and `deadlocks`: who waits, and who waited in vain.
 
-use crate::connection::Everywhere;
+use crate::connection::{Everywhere, MayStandBy};
 use crate::table::{Table, lasting, or_dash};
 use crate::told::Outcome;
 
@@ -10,25 +10,29 @@ use crate::told::Outcome;
 pub struct Waiters {
     /// The resource
     name: String,
+    #[command(flatten)]
+    may: MayStandBy,
 }
 
 pub fn waiters(args: &Waiters, ask: &Everywhere) -> Outcome {
-    let waiting = ask.ask(async |client| client.waiters(&args.name).await)?;
-    Ok(ask.answer(&waiting, || {
-        let mut table = Table::new(["PLACE", "HOLDER", "SESSION", "ACCESS", "PRIORITY", "WAITS FOR"]);
-        for (place, waiter) in (1..).zip(&waiting) {
-            let access = waiter.units.map_or_else(|| waiter.access.clone(), |units| format!("{units} units"));
-            table.row([
-                place.to_string(),
-                waiter.holder.clone(),
-                waiter.session.clone(),
-                access,
-                waiter.effective.to_string(),
-                lasting(waiter.remaining_ms),
-            ]);
-        }
-        table.text()
-    }))
+    let (waiting, as_of) = ask.look(&args.may, async |client| client.waiters(&args.name).await)?;
+    Ok(ask
+        .answer(&waiting, || {
+            let mut table = Table::new(["PLACE", "HOLDER", "SESSION", "ACCESS", "PRIORITY", "WAITS FOR"]);
+            for (place, waiter) in (1..).zip(&waiting) {
+                let access = waiter.units.map_or_else(|| waiter.access.clone(), |units| format!("{units} units"));
+                table.row([
+                    place.to_string(),
+                    waiter.holder.clone(),
+                    waiter.session.clone(),
+                    access,
+                    waiter.effective.to_string(),
+                    lasting(waiter.remaining_ms),
+                ]);
+            }
+            table.text()
+        })
+        .noting(as_of))
 }
 
 /// List the last deadlocks, latest last

@@ -144,6 +144,24 @@ fn a_stopped_grantor_grants_nothing_and_takes_nothing_from_who_lives() {
 }
 
 #[test]
+fn a_stopped_leader_is_followed_by_another_and_grants_nothing_when_it_wakes() {
+    let place = place();
+    let told = run(&mut demo(place.path(), &["--ttl", "10s", "--grantor", "--etcd"])).ok();
+    let course = [
+        "which leads, is stopped",
+        "leads, ",
+        "first    asks the new one, and still holds",
+        "first    gives the lease back",
+        "second   is granted the lease by the new one",
+        "is continued",
+        "and grants nothing",
+        "stands by and points at",
+    ];
+    in_order(&told, &course);
+    nothing_is_left(&place);
+}
+
+#[test]
 fn it_fails_when_its_fence_is_switched_off() {
     let place = place();
     let mut command = demo(place.path(), &["--ttl", "2s", "--json"]);
@@ -166,6 +184,7 @@ fn what_it_cannot_play_is_refused_with_the_bounds() {
         (&["--ttl", "2"], "2"),
         (&["--ttl", "-1s"], "-1"),
         (&["--no-fence", "--grantor"], "--grantor"),
+        (&["--etcd"], "--grantor"),
     ] {
         let told = run(&mut demo(place.path(), args));
         assert_eq!(told.exit, 2, "{args:?}: {told:?}");

@@ -75,7 +75,8 @@ fn help_promises_only_what_is_there() {
     let (commands, _) = rest.split_once("\n\n").expect("and then options");
     let listed: Vec<_> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
     let all = "serve acquire renew release run elect progress check handoff revoke free quarantine ls show held-by waiters \
-               deadlocks watch history usage status charter fences fence backup restore bench demo config token trail completions help";
+               deadlocks watch history usage status cluster step-down charter fences fence backup restore bench demo dev-cluster \
+               config token trail completions help";
     assert_eq!(listed, all.split_whitespace().collect::<Vec<_>>());
 }
 

@@ -50,6 +50,8 @@ impl Default for Options {
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
     pub(crate) key: Option<Key>,
+    /// The least position from which a server that stands by may answer a look.
+    pub(crate) standby: Option<u64>,
 }
 
 pub(crate) struct Shared {
@@ -77,6 +79,8 @@ pub(crate) struct State {
     pub(crate) channels: BTreeMap<Address, Channel>,
     /// Who answered last: asked first.
     pub(crate) answered: Option<Address>,
+    /// The position that the last answer depends on.
+    pub(crate) position: Option<u64>,
     /// Who was asked and said nothing: it may stand still, or be cut off from what it needs. Asked last, and not for long.
     pub(crate) doubted: Option<Address>,
     /// The highest token of any grant: a grantor that was rolled back is found by it (T9).
@@ -97,7 +101,11 @@ impl Client {
     pub(crate) fn linked(endpoints: Endpoints, options: Options, link: Link) -> Self {
         let (meter, holder, state) = (OnceLock::new(), Mutex::default(), Mutex::default());
         let session = watch::Sender::new(None);
-        Self { shared: Arc::new(Shared { endpoints, options, link, meter, session, holder, state }), key: None }
+        Self {
+            shared: Arc::new(Shared { endpoints, options, link, meter, session, holder, state }),
+            key: None,
+            standby: None,
+        }
     }
 
     /// The same servers over connections of its own.
@@ -171,7 +179,20 @@ impl Client {
     /// is good for one request and its retries; the client then retries by itself.
     #[must_use]
     pub fn under(&self, key: Key) -> Self {
-        Self { shared: self.shared.clone(), key: Some(key) }
+        Self { key: Some(key), ..self.clone() }
+    }
+
+    /// The same client, whose looks may be answered by a server that stands by, if that has come as far as this position
+    /// of the journal; 0 for any. What it tells is as of [`Client::position`] and may be behind the leader, and renewals
+    /// that left no record are not in it (E1).
+    #[must_use]
+    pub fn or_standby(&self, least: u64) -> Self {
+        Self { standby: Some(least), ..self.clone() }
+    }
+
+    /// The journal position that the last answer depends on.
+    pub fn position(&self) -> Option<u64> {
+        self.state().position
     }
 
     /// The highest token that this client was granted.

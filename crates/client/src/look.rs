@@ -7,7 +7,7 @@ use leasehold_core::refusal::Refusal;
 #[cfg(any(test, feature = "testing"))]
 use leasehold_core::refusal::What;
 use leasehold_wire::json::{
-    DeadlockBody, EndedBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody, WaiterBody,
+    ClusterBody, DeadlockBody, EndedBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody, WaiterBody,
 };
 use leasehold_wire::v1;
 
@@ -156,6 +156,12 @@ impl Client {
                 return Ok(all);
             }
         }
+    }
+
+    /// The servers over one journal, as the first one that answers sees them.
+    pub async fn cluster(&self) -> Result<ClusterBody, Error> {
+        let send = |mut to: To, ask| async move { to.cluster(ask).await };
+        self.call(Nature::Look, Duration::ZERO, v1::ClusterRequest {}, send).await.map(Into::into)
     }
 
     /// The grantor in figures.

@@ -1,4 +1,4 @@
-//! What operators do: take away, free, size, and end a quarantine, each with a reason on record.
+//! What operators do: take away, free, size, end a quarantine, and let another server lead.
 
 use std::time::Duration;
 
@@ -28,6 +28,12 @@ impl Client {
         let ask = v1::SetCapacity { resource: resource.into(), units };
         let send = |mut to: To, ask| async move { to.set_capacity(ask).await };
         self.call(Nature::Change, Duration::ZERO, ask, send).await.map(drop)
+    }
+
+    /// Lets another server lead. Nothing that is held ends by it.
+    pub async fn step_down(&self) -> Result<(), Error> {
+        let send = |mut to: To, ask| async move { to.step_down(ask).await };
+        self.call(Nature::Change, Duration::ZERO, v1::StepDown {}, send).await.map(drop)
     }
 
     /// Ends a quarantine in writing.

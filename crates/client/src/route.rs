@@ -5,7 +5,7 @@ use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, TOKEN_SEEN};
+use leasehold_wire::headers::{IDEMPOTENCY_KEY, POSITION, STANDBY, TOKEN_SEEN};
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
 use leasehold_wire::{ANSWER_BYTES, Code, from_status};
 use tonic::metadata::MetadataValue;
@@ -138,7 +138,13 @@ impl Client {
             return Attempt::Broken(format!("no answer within {} ms", patience.as_millis()));
         };
         let status = match answered {
-            Ok(response) => return Attempt::Told(Ok(response.into_inner())),
+            Ok(response) => {
+                let position = response.metadata().get(POSITION).and_then(|text| text.to_str().ok()?.parse().ok());
+                if position.is_some() {
+                    self.state().position = position;
+                }
+                return Attempt::Told(Ok(response.into_inner()));
+            }
             Err(status) => status,
         };
         if let Some(why) = unconnected(&status) {
@@ -169,6 +175,9 @@ impl Client {
         };
         if let Some(key) = self.key {
             mark(IDEMPOTENCY_KEY, key.to_string());
+        }
+        if let Some(least) = self.standby {
+            mark(STANDBY, least.to_string());
         }
         if let Some(seen) = self.seen() {
             mark(TOKEN_SEEN, seen.to_string());

@@ -224,6 +224,8 @@ pub enum Command<'a> {
         /// Why.
         why: &'a str,
     },
+    /// Let another server lead: this grantor decides nothing more. Nothing that is held ends by it.
+    StepDown,
     /// Show a token and nothing else.
     Show,
 }
@@ -242,6 +244,7 @@ impl Command<'_> {
                 | Self::Progress { .. }
                 | Self::Revoke(_)
                 | Self::Drained(_)
+                | Self::StepDown
                 | Self::Delivery(delivery::Command::Ack { .. } | delivery::Command::Extend { .. })
                 | Self::Cache(cache::Command::Invalidated { .. } | cache::Command::Abort { .. })
         )

@@ -166,7 +166,7 @@ pub fn router(api: Api, bounds: Bounds) -> Router {
         .layer(axum::middleware::from_fn_with_state(api.meter, refused::typed))
 }
 
-/// What is served by whoever does not lead: it says who does.
-pub fn aside(meter: Arc<Meter>, leader: watch::Receiver<Option<String>>) -> Router {
-    elsewhere::routes(meter, leader)
+/// What is served by whoever does not lead: it says who does, and lets look whoever asks for that.
+pub fn aside(api: Api, bounds: Bounds, leader: watch::Receiver<Option<String>>) -> Router {
+    elsewhere::routes(api.clone(), router(api, bounds), leader)
 }

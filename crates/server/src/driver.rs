@@ -44,6 +44,8 @@ pub enum Stopped {
     Asked,
     /// Another writer has the journal (L7).
     Fenced,
+    /// An operator wants another server to lead.
+    SteppedDown,
     /// The journal failed (V3).
     Failed(Fault),
 }
@@ -80,6 +82,9 @@ impl<J: Journal> Driver<J> {
             Stopped::Fenced => {
                 self.why = v1::Problem::of(Code::NotLeader, "another server has taken the journal; ask that one");
             }
+            Stopped::SteppedDown => {
+                self.why = v1::Problem::of(Code::NotLeader, "this server steps down, and another leads; ask that one");
+            }
             Stopped::Failed(_) => {}
         }
         stopped
@@ -105,6 +110,9 @@ impl<J: Journal> Driver<J> {
         self.keep().await?;
         self.tell();
         self.meter.turn_ended(began, late.max(self.grantor.overdue()));
+        if self.output.step_down {
+            return Err(Stopped::SteppedDown);
+        }
         Ok(!(self.drained.stopping && self.drained.is_empty()))
     }
 

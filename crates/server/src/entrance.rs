@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use leasehold_core::grantor::{Corrupt, Recovered};
+use leasehold_core::lease::Rung;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -75,19 +76,21 @@ pub struct Fold {
     hash_seed: u64,
     /// What is behind the newest snapshot.
     pub behind: Behind,
+    /// What leases stand on with this journal.
+    pub rung: Rung,
 }
 
 impl Fold {
     /// Nothing is on record yet.
-    pub fn empty() -> Self {
+    pub fn over(rung: Rung) -> Self {
         let hash_seed = u64::from_ne_bytes(secret::draw());
-        Self { recovered: Recovered::empty(hash_seed), hash_seed, behind: Behind::default() }
+        Self { recovered: Recovered::empty(hash_seed).over(rung), hash_seed, behind: Behind::default(), rung }
     }
 }
 
 impl Replay for Fold {
     fn snapshot(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
-        self.recovered = Recovered::from_snapshot(bytes, self.hash_seed)?;
+        self.recovered = Recovered::from_snapshot(bytes, self.hash_seed)?.over(self.rung);
         self.behind = Behind { snapshot: bytes.len() as u64, ..Behind::default() };
         Ok(())
     }

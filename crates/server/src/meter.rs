@@ -221,6 +221,11 @@ impl Meter {
         self.position.set(position);
     }
 
+    /// The last position that was told of.
+    pub fn position(&self) -> u64 {
+        self.position.get()
+    }
+
     /// A turn is over that ended what was due so late.
     pub fn turn_ended(&self, began: Began, late_ms: u64) {
         self.turn_seconds.observe(began.0.elapsed().as_secs_f64());

@@ -14,6 +14,7 @@ use leasehold_wire::Issuer;
 use tokio::sync::oneshot;
 
 use crate::api::Api;
+use crate::cluster::Standing;
 use crate::door::Doors;
 use crate::driver::{Driver, Stopped};
 use crate::entrance::{Entrance, Fold};
@@ -130,9 +131,10 @@ where
     P::Journal: 'static,
 {
     let entrance = Entrance::bind(&settings).await?;
-    let mut fold = Fold::empty();
+    let mut fold = Fold::over(settings.rung);
     let opened = place.open(&mut fold).await.map_err(Failed::Journal)?;
-    lead(&entrance, fold, opened, &settings).await
+    let standing = Standing::alone(entrance.address.to_string());
+    lead(&entrance, fold, opened, &settings, standing).await
 }
 
 /// Begins a tenure over a journal that was opened, and lets everybody in.
@@ -141,6 +143,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
     fold: Fold,
     opened: Opened<J>,
     settings: &Settings,
+    standing: Standing,
 ) -> Result<Running, Failed> {
     let mut journal = opened.journal;
     let behind = fold.behind;
@@ -159,7 +162,8 @@ pub(crate) async fn lead<J: Journal + 'static>(
     let (inbox, watchers, meter) = (Arc::new(Inbox::default()), Arc::new(Watchers::default()), entrance.meter.clone());
     doubt_clock(clock::now().wall, recorded, &meter);
     let keeper = keep::start(journal.shelf(), settings.keep, behind, meter.keep());
-    let api = Api { inbox, issuer, watchers, meter, keeping: keeper.keeping().clone() };
+    let (keeping, standing) = (keeper.keeping().clone(), Arc::new(standing));
+    let api = Api { inbox, issuer, watchers, meter, keeping, standing, following: None };
     let stopped = drive(Driver::new(grantor, journal, &api));
     entrance.meter.leads(true);
     let opened_doors = entrance.open(door::router(api.clone(), settings.bounds));
@@ -232,23 +236,29 @@ impl Running {
 
     /// Serves until asked to stop, or until the journal is lost. Requests that wait are answered before it returns.
     pub async fn until(mut self, asked: impl Future<Output = ()>) -> Stopped {
-        tokio::select! {
-            () = asked => {}
-            why = &mut self.stopped => return self.close(why.unwrap_or_else(|_| panicked())).await,
-        }
-        self.stop().await
-    }
-
-    /// Stops: no new connections, everything that was taken done and told, a last word to every stream.
-    pub async fn stop(mut self) -> Stopped {
-        let _ = self.closing.send(Doors::Closing);
-        self.api.inbox.stop();
-        let why = (&mut self.stopped).await.unwrap_or_else(|_| panicked());
+        let why = self.decide(asked).await;
         self.close(why).await
     }
 
+    /// Stops: no new connections, everything that was taken done and told, a last word to every stream.
+    pub async fn stop(self) -> Stopped {
+        self.until(std::future::ready(())).await
+    }
+
+    /// Takes turns until asked to stop, or until it cannot. Then nothing is decided here any more, and another server may
+    /// lead while those who are connected take what they were told.
+    pub(crate) async fn decide(&mut self, asked: impl Future<Output = ()>) -> Stopped {
+        tokio::select! {
+            () = asked => {}
+            why = &mut self.stopped => return why.unwrap_or_else(|_| panicked()),
+        }
+        let _ = self.closing.send(Doors::Closing);
+        self.api.inbox.stop();
+        (&mut self.stopped).await.unwrap_or_else(|_| panicked())
+    }
+
     /// When this returns nobody is connected, and nothing holds the journal any more.
-    async fn close(mut self, why: Stopped) -> Stopped {
+    pub(crate) async fn close(mut self, why: Stopped) -> Stopped {
         let _ = self.closing.send(Doors::Closing);
         if tokio::time::timeout(CLOSING, &mut self.doors).await.is_err() {
             tracing::warn!("some connections were cut: they did not take what they were told");

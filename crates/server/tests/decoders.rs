@@ -61,7 +61,7 @@ fn decoders() -> Vec<Decoder> {
         SetCapacity WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest
         UsageRequest StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter ServerBatch Welcome
         SessionState Done Grant Grants Current ResourceView ResourceList LeaseList WaiterList DeadlockList EndedList
-        UsageList Status Event Charters
+        UsageList Status Event Charters StepDown ClusterRequest ClusterView
     };
     let bodies: Vec<Decoder> = bodies! {
         AcquireBody RenewBody ReleaseBody CheckBody HandoffBody RevokeBody FreeBody CapacityBody WaiveBody OpenBody

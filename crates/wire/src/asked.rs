@@ -97,6 +97,7 @@ impl<'a> Asked<'a> {
             },
             Ask::RemoveCharter(ask) => Command::RemoveCharter { prefix: &ask.prefix, why: &ask.why },
             Ask::WaiveQuarantine(ask) => Command::WaiveQuarantine { why: &ask.why },
+            Ask::StepDown(_) => Command::StepDown,
             Ask::Report(ask) => {
                 let (cluster, reports) = read_reports(ask)?;
                 return Ok(Self(Kept::Reports(cluster, reports)));
@@ -229,6 +230,7 @@ pub fn ask(command: &Command<'_>) -> Option<Ask> {
             target: (*target).into(),
             why: (*why).into(),
         }),
+        Command::StepDown => Ask::StepDown(v1::StepDown {}),
         Command::Show => Ask::ShowToken(v1::ShowToken::default()),
         _ => return None,
     })

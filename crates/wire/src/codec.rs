@@ -32,13 +32,13 @@ bounds! { ASK_BYTES, ASK_FIELDS:
     WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest UsageRequest
     StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter BackupRequest
     TrailRequest ExportTrailRequest VerifyTrailRequest ResizeHold Veto StateRequest QueueRequest
-    Reports FencesRequest ForgetTarget
+    Reports FencesRequest ForgetTarget StepDown ClusterRequest
 }
 
 bounds! { ANSWER_BYTES, ANSWER_FIELDS:
     ServerBatch Welcome SessionState Done Grant Grants Current ResourceView ResourceList LeaseList WaiterList DeadlockList
     EndedList UsageList Status Event Charters BackupPiece TrailPage TrailLines
-    TrailVerified StateList QueueView Fences
+    TrailVerified StateList QueueView Fences ClusterView
 }
 
 /// The codec of the service, on both sides.

@@ -12,6 +12,8 @@ pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 pub const LEASE_TOKEN: &str = "lease-token";
 /// Carries the journal position that an answer depends on.
 pub const POSITION: &str = "leasehold-position";
+/// Carries the least journal position from which a server that stands by may answer a look. Without it only the leader does.
+pub const STANDBY: &str = "leasehold-standby";
 /// Carries the text of the highest token the caller has seen.
 pub const TOKEN_SEEN: &str = "lease-token-seen";
 

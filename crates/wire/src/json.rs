@@ -5,6 +5,7 @@
 
 mod ask;
 mod charter;
+mod cluster;
 mod event;
 mod fence;
 mod problem;
@@ -20,6 +21,7 @@ pub use charter::{
     AtExpiryBody, CharterBody, CharterEntryBody, HandoffTermsBody, PreemptionBody, RenewalBody, SetCharterBody,
     StartsFromBody, TargetBody,
 };
+pub use cluster::{ClusterBody, EtcdMemberBody, StepDownBody};
 pub use event::EventBody;
 pub use fence::{CoveredBody, FencesBody, LastZombieBody, PlaceBody, RefusedBody, ReportBody, ReportsBody};
 pub use problem::{PROBLEM_TYPE, ProblemBody};

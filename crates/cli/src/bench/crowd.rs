@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use leasehold::Client;
 
+use crate::own::Process;
 use crate::told::Failure;
 
 use super::line::{Ends, Line, Stretch};
 use super::report::Row;
+use super::under::Under;
 use super::{Bench, PER_SESSION, TTL};
 
 /// Requests in flight while a crowd is made.
@@ -41,14 +43,14 @@ impl Bench<'_> {
     pub(super) async fn held(&mut self) -> Result<(), Failure> {
         let count = self.args.leases;
         self.shown.set_message(format!("taking {count} leases"));
-        let before = self.own.as_ref().map(super::Own::resident);
+        let before = self.under.process().map(Process::resident);
         let began = Instant::now();
         let lines = self.fill("bench/held/customer", Ends::After(TTL), 8).await?;
         let mut row = Row::named(format!("{count} leases held"));
         row.per_second = Some(count as f64 / began.elapsed().as_secs_f64());
-        if let (Some(own), Some(before)) = (&self.own, before) {
-            let most = own.resident();
-            let after = settled(own).await;
+        if let (Some(process), Some(before)) = (self.under.process(), before) {
+            let most = process.resident();
+            let after = settled(process).await;
             row = row
                 .with("right after", most as f64 / 1e6, "MB")
                 .with("resident", after.saturating_sub(before) as f64 / count as f64, "B_per_lease")
@@ -56,7 +58,8 @@ impl Bench<'_> {
         }
         self.rows.push(row);
         drop(lines);
-        if let Some(own) = &mut self.own {
+        self.taken_over(count).await?;
+        if let Under::Alone(own) = &mut self.under {
             self.shown.set_message("starting again");
             own.restart()?;
             let (endpoints, ready) = own.answers().await?;
@@ -146,11 +149,11 @@ impl Bench<'_> {
 }
 
 /// What the server keeps when the snapshot that the fill called for is taken.
-async fn settled(own: &super::Own) -> u64 {
-    let mut least = own.resident();
+async fn settled(process: &Process) -> u64 {
+    let mut least = process.resident();
     for _ in 0..SETTLING {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        least = least.min(own.resident());
+        least = least.min(process.resident());
     }
     least
 }

@@ -1,8 +1,11 @@
 //! `leasehold bench`: how fast a server is on this machine, its own or one that is there.
 
 mod crowd;
+mod failover;
 mod line;
+mod peer;
 pub mod report;
+mod under;
 mod wrapped;
 
 use std::io::IsTerminal;
@@ -17,18 +20,25 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::connection::Everywhere;
 use crate::own::Own;
+use crate::own::servers::Servers;
 use crate::told::{Failure, Outcome};
 use line::{Ends, Line, Stretch};
 use report::{Row, table};
+use under::{Under, leading};
 
 /// Measure a server: one of its own on a fresh directory, or the one at --addr
 ///
 /// Everything that is measured is durable: an answer leaves after its fsync. Load and server share this machine, and
 /// machines are noisy: take the best of several runs, and read the fsync rate beside it.
+///
+/// With --cluster it starts an etcd of three members and servers over it, and measures beside it what etcd's own lease and
+/// lock do under the same load. `failover` kills a leader again and again, or asks it to step down (--planned).
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  leasehold bench acquire renew --seconds 5")]
+#[command(after_help = "Examples:\n  leasehold bench acquire renew --seconds 5\n  \
+                        leasehold bench acquire peer renew --cluster --in-flight 512\n  \
+                        leasehold bench failover --crashes 20")]
 pub struct Args {
-    /// What to measure; all of it unless said
+    /// What to measure; all of it unless said, but failovers only with --cluster
     #[arg(value_enum)]
     only: Vec<What>,
     /// Requests in flight
@@ -43,6 +53,18 @@ pub struct Args {
     /// How many leases `held` and `storm` take
     #[arg(long, default_value_t = 1_000_000)]
     leases: u64,
+    /// Servers of its own over an etcd of its own, which must be installed
+    #[arg(long)]
+    cluster: bool,
+    /// How many servers there are with --cluster
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..=9))]
+    servers: u64,
+    /// How many leaders go for `failover`
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    crashes: u64,
+    /// For `failover`: leaders are asked to step down instead of being killed
+    #[arg(long)]
+    planned: bool,
     /// Where the own server keeps its directory
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     beside: PathBuf,
@@ -57,6 +79,8 @@ enum What {
     Acquire,
     /// Renewals in batches
     Renew,
+    /// What etcd's own lease and lock do at the most requests in flight, with --cluster
+    Peer,
     /// From a release to the next holder
     Handoff,
     /// From the death of a command under `run` to the start of the next one's
@@ -65,6 +89,8 @@ enum What {
     Held,
     /// A million leases that end in the same second, beside renewals
     Storm,
+    /// From the end of a leader to the next grant; starts servers over etcd
+    Failover,
 }
 
 /// Leases that one session of a bench takes before it is closed for the next.
@@ -114,7 +140,7 @@ fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
 /// A bench under way.
 struct Bench<'a> {
     args: &'a Args,
-    own: Option<Own>,
+    under: Under,
     endpoints: Endpoints,
     client: Client,
     rows: Vec<Row>,
@@ -123,18 +149,24 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     async fn new(args: &'a Args, addr: Option<&str>) -> Result<Self, Failure> {
-        let (own, endpoints) = match addr {
-            Some(addr) => (None, Endpoints::parse(addr)?),
+        let (under, endpoints) = match addr {
+            Some(addr) => (Under::Theirs, Endpoints::parse(addr)?),
+            None if args.cluster || args.only.contains(&What::Failover) => {
+                let servers = Servers::start("bench", &args.beside, args.servers as usize).await?;
+                let leader = servers.warm().await?;
+                let endpoints = leading(&servers, leader)?;
+                (Under::Several(servers, leader), endpoints)
+            }
             None => {
                 let mut own = Own::start("bench", &args.beside)?;
                 let (endpoints, _) = own.answers().await?;
-                (Some(own), endpoints)
+                (Under::Alone(own), endpoints)
             }
         };
         let client = Client::connect(endpoints.clone());
         let shown = ProgressBar::with_draw_target(Some(1), draw_target());
         shown.set_style(ProgressStyle::with_template("{bar:30} {elapsed} {msg}").expect("a fixed template"));
-        Ok(Self { args, own, endpoints, client, rows: Vec::new(), shown })
+        Ok(Self { args, under, endpoints, client, rows: Vec::new(), shown })
     }
 
     fn wants(&self, what: What) -> bool {
@@ -150,6 +182,9 @@ impl<'a> Bench<'a> {
                 self.acquire(in_flight).await?;
             }
         }
+        if self.wants(What::Peer) {
+            self.peer(self.args.in_flight.iter().copied().max().unwrap_or(1)).await?;
+        }
         if self.wants(What::Renew) {
             self.renew().await?;
         }
@@ -164,6 +199,10 @@ impl<'a> Bench<'a> {
         }
         if self.wants(What::Storm) {
             self.storm().await?;
+        }
+        let several = matches!(self.under, Under::Several(..));
+        if self.args.only.contains(&What::Failover) || (several && self.wants(What::Failover)) {
+            self.failover().await?;
         }
         self.shown.finish_and_clear();
         Ok(())
@@ -232,7 +271,7 @@ impl<'a> Bench<'a> {
             }
             round += 1;
         }
-        let used = self.own.as_ref().map(|_| used);
+        let used = self.under.process().map(|_| used);
         self.rows.push(Row::of(format!("acquire, {in_flight} in flight"), &whole, used));
         Ok(())
     }
@@ -245,7 +284,7 @@ impl<'a> Bench<'a> {
         for (size, in_flight) in [(1_000, 4), (8_000, 4)] {
             let before = self.processor();
             let stretch = line.renew(&leases, size, in_flight, Duration::from_secs(self.args.seconds)).await?;
-            let used = self.own.as_ref().map(|_| self.processor().saturating_sub(before));
+            let used = self.under.process().map(|_| self.processor().saturating_sub(before));
             self.rows.push(Row::of(format!("renew in batches of {size}, {in_flight} in flight"), &stretch, used));
         }
         Ok(line.close().await?)
@@ -277,7 +316,7 @@ impl<'a> Bench<'a> {
     }
 
     fn processor(&self) -> Duration {
-        self.own.as_ref().map_or(Duration::ZERO, Own::processor)
+        self.under.processor()
     }
 
     fn length(&self, length: u64) {

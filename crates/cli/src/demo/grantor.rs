@@ -23,13 +23,13 @@ pub async fn play(plan: Plan, timeline: &mut Timeline) -> Result<Verdict, Failur
     first.order(Order::Prepare)?;
     while !matches!(first.says(plan).await?, Said::Prepared { .. }) {}
 
-    stop(stage.server.id())?;
+    stop(stage.server()?)?;
     timeline.tell("grantor", &format!("is stopped, for {:?}", plan.pause));
     tokio::time::sleep(plan.pause).await;
     let meanwhile = second.said();
     let nobody = meanwhile.is_none();
     timeline.tell("second", if nobody { "was granted nothing meanwhile" } else { "was GRANTED by a stopped grantor" });
-    go_on(stage.server.id())?;
+    go_on(stage.server()?)?;
     timeline.tell("grantor", "is continued, and credits the time that was lost");
 
     first.order(Order::Confirm)?;

@@ -153,7 +153,7 @@ async fn granted(client: &Client, ttl: Duration) -> Result<Guard, Failure> {
     loop {
         let lock = client.lock(RESOURCE).ttl(ttl).wait(Duration::from_millis(WAIT_MAX));
         match lock.acquire().await.map_err(leasehold::Failure::into_error) {
-            Err(error) if ["UNAVAILABLE", "INDETERMINATE", "TIMEOUT"].contains(&error.word()) => {
+            Err(error) if ["UNAVAILABLE", "INDETERMINATE", "NOT_LEADER", "TIMEOUT"].contains(&error.word()) => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             answer => return Ok(answer?),

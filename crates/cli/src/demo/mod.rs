@@ -1,5 +1,6 @@
 //! `leasehold demo`: the failure that fences are for, with real processes, as it happens.
 
+mod deposed;
 mod grantor;
 mod holder;
 mod ledger;
@@ -39,6 +40,9 @@ pub struct Args {
     /// Stop the grantor instead: nobody is granted meanwhile, and no live holder loses
     #[arg(long)]
     grantor: bool,
+    /// Stop the grantor that leads, of two over an etcd of their own: the other takes its place, and the woken one is refused
+    #[arg(long, requires = "grantor")]
+    etcd: bool,
 }
 
 /// What is played.
@@ -64,7 +68,9 @@ pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
     let verdict = runtime.block_on(async {
         let interrupted = interrupted()?;
         let played = async {
-            if args.grantor {
+            if args.etcd {
+                deposed::play(plan, &mut timeline).await
+            } else if args.grantor {
                 grantor::play(plan, &mut timeline).await
             } else {
                 paused::play(plan, &mut timeline).await

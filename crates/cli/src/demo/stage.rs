@@ -13,16 +13,22 @@ use super::talk::{Order, Said, Target};
 use super::timeline::Timeline;
 use super::{Plan, failed, ledger};
 use crate::own::Own;
+use crate::own::servers::Servers;
 use crate::run::dies_with_us;
 use crate::told::Failure;
 
 /// How long anybody may take beyond what was planned, however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The place, and the server in it.
+/// The place, and the server or the servers in it.
 pub struct Stage {
-    pub server: Own,
+    grantor: Grantor,
     address: String,
+}
+
+enum Grantor {
+    One(Own),
+    Several(Servers),
 }
 
 impl Stage {
@@ -37,11 +43,45 @@ impl Stage {
             ledger::create(server.place(), Target::Fenced, cluster)?;
         }
         ledger::create(server.place(), Target::Unfenced, cluster)?;
-        Ok(Self { server, address })
+        Ok(Self { grantor: Grantor::One(server), address })
+    }
+
+    /// The same with two servers over an etcd of three members.
+    pub async fn set_over_etcd(plan: Plan, timeline: &mut Timeline) -> Result<Self, Failure> {
+        let servers = Servers::start("demo", &std::env::temp_dir(), 2).await?;
+        servers.warm().await?;
+        let status = Client::connect(servers.endpoints()?).status().await?;
+        let cluster = status.cluster.parse().map_err(|_| failed("its servers name no cluster"))?;
+        let address = servers.addresses().join(",");
+        timeline.tell("grantor", &format!("two servers over one journal in etcd: {address}"));
+        if plan.fenced {
+            ledger::create(servers.place(), Target::Fenced, cluster)?;
+        }
+        ledger::create(servers.place(), Target::Unfenced, cluster)?;
+        Ok(Self { grantor: Grantor::Several(servers), address })
     }
 
     pub fn directory(&self) -> &Path {
-        self.server.place()
+        match &self.grantor {
+            Grantor::One(own) => own.place(),
+            Grantor::Several(servers) => servers.place(),
+        }
+    }
+
+    /// The process of the only server.
+    pub fn server(&self) -> Result<u32, Failure> {
+        match &self.grantor {
+            Grantor::One(own) => Ok(own.process().id()),
+            Grantor::Several(_) => Err(failed("there are several servers")),
+        }
+    }
+
+    /// The servers over etcd.
+    pub fn servers(&self) -> Result<&Servers, Failure> {
+        match &self.grantor {
+            Grantor::One(_) => Err(failed("there is one server")),
+            Grantor::Several(servers) => Ok(servers),
+        }
     }
 
     /// Starts a holder that will pay this amount.

@@ -1,19 +1,20 @@
-//! A server of our own: a process that a bench or a demonstration starts in a place of its own, and that dies with it.
+//! Servers of our own: processes that a bench or a demonstration starts in a place of its own, and that die with it.
 
+pub mod etcd;
 mod place;
+mod process;
+pub mod servers;
 
-use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Endpoints};
 use tokio::sync::oneshot;
 
-use crate::run::dies_with_us;
 use crate::told::Failure;
 use place::Place;
+pub use process::Process;
 
 /// How long a server may take to answer for the first time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Own {
     /// For whom, in the words of an error.
     who: &'static str,
-    child: Child,
+    process: Process,
     /// What it says first: where it serves, if it does.
     says: oneshot::Receiver<String>,
     started: Instant,
@@ -34,8 +35,8 @@ impl Own {
     /// Starts a server in a fresh place inside of this directory, named after whom it is for.
     pub fn start(who: &'static str, beside: &Path) -> Result<Self, Failure> {
         let place = Place::make(who, beside).map_err(|why| failed(who, &why))?;
-        let (child, says) = spawn(place.path()).map_err(|why| failed(who, &why))?;
-        Ok(Self { who, child, says, started: Instant::now(), place })
+        let (process, says) = spawn(place.path()).map_err(|why| failed(who, &why))?;
+        Ok(Self { who, process, says, started: Instant::now(), place })
     }
 
     /// Its place, which has room for other things too.
@@ -43,11 +44,16 @@ impl Own {
         self.place.path()
     }
 
+    /// Its process.
+    pub const fn process(&self) -> &Process {
+        &self.process
+    }
+
     /// Kills the server and starts it again on what it left.
     pub fn restart(&mut self) -> Result<(), Failure> {
-        self.kill();
+        self.process.kill();
         self.started = Instant::now();
-        (self.child, self.says) = spawn(self.place.path()).map_err(|why| failed(self.who, &why))?;
+        (self.process, self.says) = spawn(self.place.path()).map_err(|why| failed(self.who, &why))?;
         Ok(())
     }
 
@@ -66,39 +72,6 @@ impl Own {
             }
         }
     }
-
-    /// Its process.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Processor time used so far.
-    pub fn processor(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        // The command's name may hold spaces; the fields count from behind its bracket.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
-        Duration::from_millis((ticks(11) + ticks(12)) * 1_000 / rustix::param::clock_ticks_per_second())
-    }
-
-    /// Bytes of memory that it has now.
-    pub fn resident(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1_024
-    }
-
-    fn kill(&mut self) {
-        // It may have gone by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }
 
 /// Keeps a place, if this process was started to.
@@ -107,32 +80,9 @@ pub fn behind_the_scenes() -> Option<ExitCode> {
 }
 
 /// On a free port that it finds itself: one that was looked for before may be somebody else's by then.
-fn spawn(place: &Path) -> Result<(Child, oneshot::Receiver<String>), String> {
-    let mut child = dies_with_us(place)
-        .and_then(|mut command| {
-            command
-                .args(["serve", "--listen", "127.0.0.1:0", "--log", "text", "--log-level", "info", "--data"])
-                .arg(place.join("data"))
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::piped())
-                .spawn()
-        })
-        .map_err(|error| format!("cannot start a server: {error}"))?;
-    let (tell, says) = oneshot::channel();
-    let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
-    // Ends with the server. What it says later is read too, so that it can go on saying it.
-    std::thread::spawn(move || {
-        let mut tell = Some(tell);
-        for line in lines {
-            let addr = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next());
-            if let Some((tell, addr)) = addr.and_then(|addr| Some((tell.take()?, addr))) {
-                // Whoever was interrupted meanwhile does not want to know.
-                let _ = tell.send(addr.to_owned());
-            }
-        }
-    });
-    Ok((child, says))
+fn spawn(place: &Path) -> Result<(Process, oneshot::Receiver<String>), String> {
+    let data = place.join("data");
+    Process::server(place, ["--listen".as_ref(), "127.0.0.1:0".as_ref(), "--data".as_ref(), data.as_os_str()])
 }
 
 fn failed(who: &str, why: &str) -> Failure {

@@ -21,7 +21,7 @@ mod wrap;
 
 pub use elect::{Args as Elect, elect};
 pub use progress::{Args as Progress, progress};
-pub use starter::dies_with_us;
+pub use starter::{dies_with_us, program_dies_with_us};
 
 use std::process::ExitCode;
 use std::time::Duration;

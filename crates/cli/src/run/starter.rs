@@ -1,6 +1,6 @@
 //! The starter becomes the command: only a process itself can ask to die with its parent, and what it asked for stays.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -47,7 +47,12 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 /// This binary once more, to be killed when this thread ends, standing still or not. Notes go into this directory.
 pub fn dies_with_us(notes: &Path) -> io::Result<Command> {
     let program = std::env::current_exe()?;
-    let mut command = Command::new(&program);
+    program_dies_with_us(notes, program)
+}
+
+/// The same with another program.
+pub fn program_dies_with_us(notes: &Path, program: impl AsRef<OsStr>) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
     command.arg(WORD).arg(std::process::id().to_string()).arg(notes).arg(program);
     Ok(command)
 }

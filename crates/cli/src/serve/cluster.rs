@@ -49,7 +49,7 @@ pub async fn serve(flags: Given, config: Option<PathBuf>, chosen: Chosen, level:
     let stopped = cluster::serve(&place, &entrance, &settings, &mut role, signals.asked_to_stop(reload)).await;
     match stopped.map_err(|why| not_started(&why))? {
         // Whoever is fenced stands by; it does not end.
-        Stopped::Fenced => unreachable!("a server of a cluster stands by when it is deposed"),
+        Stopped::Fenced | Stopped::SteppedDown => unreachable!("a server of a cluster stands by when it is deposed"),
         stopped => ended(stopped),
     }
 }

@@ -33,6 +33,9 @@ mod worker;
 #[path = "../survives/writer.rs"]
 mod writer;
 
+mod commands;
+mod measures;
+
 use std::time::{Duration, Instant};
 
 use etcd_support::Server as EtcdServer;

@@ -121,12 +121,11 @@ async fn made(connecting: &mut Option<Connecting>) -> (Instant, Made) {
 fn connect(line: &Line, clock: Clock) -> Connecting {
     let (client, holder, resume): (Client, String, _) =
         (line.client.clone(), line.settings.holder.clone(), line.resume());
-    let ttl_ms = line.settings.timing.ttl_ms();
+    let (ttl_ms, most) = (line.settings.timing.ttl_ms(), Duration::from_millis(line.welcome_within()));
     Box::pin(async move {
         let sent = clock.now();
         let opening = client.stream(&holder, ttl_ms, resume.as_ref());
         let late = || Error::unavailable("no server welcomed this session in time");
-        let most = Duration::from_millis(ttl_ms / 2);
         (sent, tokio::time::timeout(most, opening).await.unwrap_or_else(|_| Err(late())))
     })
 }

@@ -351,8 +351,18 @@ impl Line {
     }
 
     fn deaf_at(&self) -> Option<Instant> {
-        let silence = (self.shortest_ms / 4).clamp(SILENCE.0, SILENCE.1);
-        self.asked_since.map(|since| since.plus_millis(silence))
+        self.asked_since.map(|since| since.plus_millis(self.silence()))
+    }
+
+    fn silence(&self) -> u64 {
+        (self.shortest_ms / 4).clamp(SILENCE.0, SILENCE.1)
+    }
+
+    /// How long a welcome is waited for: at first no longer than a silent stream, because a server that stands still takes
+    /// connections and says nothing; then longer each time, because one that is busy must be given time.
+    pub(super) fn welcome_within(&self) -> u64 {
+        let most = (self.settings.timing.ttl_ms() / 2).max(1);
+        (self.silence() << self.failures.saturating_sub(1).min(8)).min(most)
     }
 
     /// By when something is due, while a stream is being made or not.

@@ -9,6 +9,7 @@ mod cycles;
 mod grant;
 mod handoff;
 mod held;
+mod idle;
 mod opening;
 mod payloads;
 mod priority;
@@ -37,7 +38,7 @@ use crate::lease::Rung;
 use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::record::{Expired, Header, Record};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, What};
 use crate::time::{Instant, Millis, Now};
 use crate::token::{Number, lift};
 use cycles::Cycles;
@@ -65,6 +66,8 @@ pub struct Grantor {
     quarantine_seen: bool,
     /// What fences counted since this tenure was opened; not on record, because a check must not cost a commit.
     checked: std::collections::BTreeMap<Box<str>, std::collections::BTreeMap<Place, Checked>>,
+    /// Who waits for messages.
+    idle: idle::Idle,
     /// Room for names that are read from the table while it changes.
     scratch: (String, String),
     due: Vec<u32>,
@@ -88,18 +91,21 @@ pub struct Output {
     pub replies: Vec<Reply>,
     /// And tell those who did not ask.
     pub notices: Vec<Notice>,
+    /// And take no further turn: another server is to lead.
+    pub step_down: bool,
 }
 
 impl Output {
     /// Whether nothing needs to be done.
     pub fn is_empty(&self) -> bool {
-        self.batch.is_empty() && self.replies.is_empty() && self.notices.is_empty()
+        self.batch.is_empty() && self.replies.is_empty() && self.notices.is_empty() && !self.step_down
     }
 
     fn clear(&mut self) {
         self.batch.clear();
         self.replies.clear();
         self.notices.clear();
+        self.step_down = false;
     }
 }
 
@@ -251,12 +257,22 @@ impl Grantor {
             Command::Report { cluster, reports } => self.report(*cluster, reports),
             Command::ForgetTarget { resource, target, why } => self.forget_target(resource, target, why),
             Command::WaiveQuarantine { why } => self.waive_quarantine(why),
+            Command::StepDown => self.step_down(),
             // Where a charter raises the token on renewal, a renewal changes something: its retry is told the same.
             Command::Renew(renew) => self.renew(renew),
             Command::RenewSession { .. } | Command::Confirm(_) | Command::Show => {
                 unreachable!("answered before")
             }
         }
+    }
+
+    /// Only where others stand by can one of them lead.
+    fn step_down(&mut self) -> Result<Answer, Refusal> {
+        if self.rung != Rung::Quorum {
+            return Err(Refusal::NotFound(What::Standby));
+        }
+        self.out.step_down = true;
+        Ok(Answer::Done)
     }
 
     /// Puts a fact on record and into the state: the two never part.

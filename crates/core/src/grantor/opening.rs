@@ -18,7 +18,8 @@ use crate::token::{Cluster, Incarnation, Number, lift};
 
 /// A state folded from records, not serving. A standby keeps one and applies what the leader writes.
 pub struct Recovered {
-    table: Table,
+    /// It serves only once a tenure is opened.
+    state: Grantor,
 }
 
 /// What a new tenure is opened with.
@@ -159,12 +160,12 @@ pub fn recover<'a>(
 impl Recovered {
     /// Nothing is on record.
     pub fn empty(hash_seed: u64) -> Self {
-        Self { table: Table::new(hash_seed) }
+        Self { state: Grantor::over(Table::new(hash_seed)) }
     }
 
     /// The state of a snapshot.
     pub fn from_snapshot(bytes: &[u8], hash_seed: u64) -> Result<Self, Corrupt> {
-        Ok(Self { table: Table::decode(bytes, hash_seed)? })
+        Ok(Self { state: Grantor::over(Table::decode(bytes, hash_seed)?) })
     }
 
     /// Applies the next batch, which must follow the one before it in the audit chain (A1).
@@ -176,14 +177,14 @@ impl Recovered {
     pub fn apply_and_tell(&mut self, batch: &[u8], mut each: Option<Accountant<'_>>) -> Result<(), Corrupt> {
         let mut from = Reader::new(batch);
         let header = Header::decode(&mut from)?;
-        if header.chain != self.table.chain && !mutants::on(Mutant::ChainNotChecked) {
+        if header.chain != self.state.table.chain && !mutants::on(Mutant::ChainNotChecked) {
             return Err(Corrupt { at: 0, why: "the hash chain is broken: not the batch that follows" });
         }
-        if header.time < self.table.time {
+        if header.time < self.state.table.time {
             return Err(Corrupt { at: 0, why: "grantor time runs backwards" });
         }
-        self.table.time = header.time;
-        self.table.wall = header.wall;
+        self.state.table.time = header.time;
+        self.state.table.wall = header.wall;
         if from.is_empty() {
             return Err(Corrupt { at: from.position(), why: "a batch without records" });
         }
@@ -191,48 +192,61 @@ impl Recovered {
             let at = from.position();
             let record = Record::decode(&mut from)?;
             if let Some(each) = &mut each {
-                self.table.account(&record, &mut |change| each(&header, change));
+                self.state.table.account(&record, &mut |change| each(&header, change));
             }
-            self.table.apply(&record).map_err(|why| Corrupt { at, why })?;
+            self.state.table.apply(&record).map_err(|why| Corrupt { at, why })?;
         }
-        self.table.chain = Sha256::digest(batch).into();
-        self.table.recorded = (header.time, header.wall);
-        self.table.forget_offers();
+        self.state.table.chain = Sha256::digest(batch).into();
+        self.state.table.recorded = (header.time, header.wall);
+        self.state.table.forget_offers();
         Ok(())
     }
 
     /// Which cluster this is, if any batch was applied.
     pub fn cluster(&self) -> Option<Cluster> {
-        self.table.identity.map(|identity| identity.cluster)
+        self.state.table.identity.map(|identity| identity.cluster)
     }
 
     /// What the state says about itself, if any batch was applied.
     pub fn about(&self) -> Option<About> {
-        let (time, wall) = self.table.recorded;
-        self.table.identity.map(|identity| About {
+        let (time, wall) = self.state.table.recorded;
+        self.state.table.identity.map(|identity| About {
             cluster: identity.cluster,
             incarnation: identity.incarnation,
-            generation: self.table.generation,
-            counter: self.table.counter,
+            generation: self.state.table.generation,
+            counter: self.state.table.counter,
             time,
             wall,
         })
     }
 
+    /// The state as a standby shows it, with what leases stand on; none if nothing was applied. It decides nothing: only
+    /// looks are possible, and renewals that left no record are not in it.
+    pub fn seen(&self) -> Option<&Grantor> {
+        self.state.table.identity.map(|_| &self.state)
+    }
+
+    /// The same state over a journal of this rung.
+    #[must_use]
+    pub fn over(mut self, rung: Rung) -> Self {
+        self.state.rung = rung;
+        self
+    }
+
     /// The digest of the last batch: the head of the audit chain.
     pub fn chain(&self) -> [u8; 32] {
-        self.table.chain
+        self.state.table.chain
     }
 
     /// The highest number given out.
     pub fn counter(&self) -> u64 {
-        self.table.counter
+        self.state.table.counter
     }
 
     /// The whole state as bytes.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        self.table.encode(&mut out);
+        self.state.table.encode(&mut out);
         out
     }
 
@@ -244,28 +258,12 @@ impl Recovered {
     /// Opens a tenure. The first output is its opening; serve with [`Grantor::serve`] when that is durable, not before.
     pub fn open(self, now: Now, opening: &Opening) -> Result<Grantor, NotOpened> {
         self.may_open(now, opening)?;
-        let mut table = self.table;
-        table.due.listening = true;
-        table.wall = now.wall;
-        let is_new = table.identity.is_none();
-        let mut grantor = Grantor {
-            table,
-            rung: opening.rung,
-            serving: None,
-            turn: None,
-            last_turn: now.instant,
-            out: Output::default(),
-            cycles: Cycles::default(),
-            falls: VecDeque::new(),
-            raises: VecDeque::new(),
-            only_endings: false,
-            watched: true,
-            quarantine_seen: false,
-            checked: Default::default(),
-            scratch: Default::default(),
-            due: Vec::new(),
-            expiring: Default::default(),
-        };
+        let mut grantor = self.state;
+        let is_new = grantor.table.identity.is_none();
+        grantor.table.due.listening = true;
+        grantor.table.wall = now.wall;
+        grantor.rung = opening.rung;
+        grantor.last_turn = now.instant;
         if is_new {
             let Opening { cluster, incarnation, max_ttl, .. } = *opening;
             grantor.record(&Record::Created { cluster, incarnation, max_ttl });
@@ -281,7 +279,7 @@ impl Recovered {
     }
 
     fn may_open(&self, now: Now, opening: &Opening) -> Result<(), NotOpened> {
-        match self.table.identity {
+        match self.state.table.identity {
             Some(identity) if identity.cluster != opening.cluster => {
                 return Err(NotOpened::WrongCluster { found: identity.cluster });
             }
@@ -292,20 +290,43 @@ impl Recovered {
             _ => {}
         }
         if let Some(restore) = &opening.restore {
-            let known = self.table.counter;
+            let known = self.state.table.counter;
             match restore.floor {
                 Some(floor) if floor.get() <= known => return Err(NotOpened::FloorTooLow { known }),
-                None if now.wall < self.table.recorded.1 => {
-                    return Err(NotOpened::ClockBehind { backup: self.table.recorded.1 });
+                None if now.wall < self.state.table.recorded.1 => {
+                    return Err(NotOpened::ClockBehind { backup: self.state.table.recorded.1 });
                 }
                 _ => {}
             }
         }
-        if self.table.counter >= Number::MAX.get() { Err(NotOpened::TokensExhausted) } else { Ok(()) }
+        if self.state.table.counter >= Number::MAX.get() { Err(NotOpened::TokensExhausted) } else { Ok(()) }
     }
 }
 
 impl Grantor {
+    /// A grantor that serves nobody yet.
+    fn over(table: Table) -> Self {
+        Self {
+            table,
+            rung: Rung::Session,
+            serving: None,
+            turn: None,
+            last_turn: Instant::default(),
+            out: Output::default(),
+            cycles: Cycles::default(),
+            falls: VecDeque::new(),
+            raises: VecDeque::new(),
+            only_endings: false,
+            watched: true,
+            quarantine_seen: false,
+            checked: Default::default(),
+            idle: Default::default(),
+            scratch: Default::default(),
+            due: Vec::new(),
+            expiring: Default::default(),
+        }
+    }
+
     /// The opening is durable: grantor time runs from here (L2).
     pub fn serve(&mut self, now: Now) {
         assert!(self.serving.is_none(), "a tenure begins to serve once");

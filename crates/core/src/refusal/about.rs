@@ -56,6 +56,8 @@ named! {
         Quarantine => "quarantine",
         /// A target that reported.
         Target => "target",
+        /// Another server that could lead.
+        Standby => "standby",
     }
 }
 

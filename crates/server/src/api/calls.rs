@@ -220,6 +220,16 @@ impl Leasehold for Calls {
         self.done(&metadata, Ask::WaiveQuarantine(ask)).await
     }
 
+    async fn step_down(&self, from: Request<v1::StepDown>) -> Result<Response<v1::Done>, Status> {
+        let (metadata, _, ask) = from.into_parts();
+        self.done(&metadata, Ask::StepDown(ask)).await
+    }
+
+    async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Result<Response<v1::ClusterView>, Status> {
+        let (view, position) = self.0.cluster().await;
+        told(view, position)
+    }
+
     async fn show(&self, from: Request<v1::ShowRequest>) -> Result<Response<v1::ResourceView>, Status> {
         seen(self.0.show(from.into_inner()).await)
     }

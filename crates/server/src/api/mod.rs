@@ -20,6 +20,7 @@ use leasehold_wire::{Caller, Code, Issuer, problem, session_bits, session_id, v1
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
+use crate::cluster::{Following, Standing};
 use crate::desk::{To, Told};
 use crate::inbox::{Ask, Body, Inbox, NotTaken, Seat, Tell};
 use crate::keep::Keeping;
@@ -45,6 +46,10 @@ pub struct Api {
     pub meter: Arc<Meter>,
     /// What is kept behind the turns.
     pub keeping: Arc<Keeping>,
+    /// What this server is among those over its journal.
+    pub standing: Arc<Standing>,
+    /// The state that is looked at where no turns are taken, because another server leads.
+    pub following: Option<Arc<Following>>,
 }
 
 impl Api {
@@ -87,6 +92,10 @@ impl Api {
         least: u64,
         look: impl FnOnce(&Grantor) -> T + Send + 'static,
     ) -> Result<(T, u64), v1::Problem> {
+        if let Some(following) = &self.following {
+            let (seen, position) = following.look(look).ok_or_else(nothing_yet)?;
+            return if position < least { Err(behind(least, position)) } else { Ok((seen, position)) };
+        }
         let (to, seen) = oneshot::channel();
         let look = move |grantor: &Grantor| {
             let seen = look(grantor);
@@ -108,6 +117,7 @@ impl Api {
         marks: Marks,
         mut ask: v1::request::Ask,
     ) -> Result<(v1::response::Answer, u64), v1::Problem> {
+        self.may_step_down(&ask).await?;
         let caller = self.caller();
         let wait = match &mut ask {
             v1::request::Ask::Acquire(acquire) => wait_of(&acquire.terms, &mut acquire.session),
@@ -165,6 +175,23 @@ impl Api {
                 }
             }
         }))
+    }
+
+    /// This server and the others over its journal.
+    pub async fn cluster(&self) -> (v1::ClusterView, u64) {
+        let position = self.meter.position();
+        (self.standing.view(position).await, position)
+    }
+
+    /// Whether somebody could lead in this server's place is asked before it gives that up: whoever has nobody beside it
+    /// would only stop deciding for a moment.
+    async fn may_step_down(&self, ask: &v1::request::Ask) -> Result<(), v1::Problem> {
+        let asked = matches!(ask, v1::request::Ask::StepDown(_)) && !self.standing.is_alone();
+        if !asked || self.standing.has_successor().await {
+            return Ok(());
+        }
+        let told = "no other server stands by, and nothing happened; start another one first";
+        Err(v1::Problem { about: "standby".into(), ..v1::Problem::of(Code::NotFound, told) })
     }
 
     /// Who asks without a stream.
@@ -291,8 +318,14 @@ fn being_stopped() -> v1::Problem {
     v1::Problem::of(Code::Unavailable, "the server is being stopped; ask again when it is back")
 }
 
+/// A server that stands by has just begun to.
+fn nothing_yet() -> v1::Problem {
+    let told = "this server stands by and knows nothing yet; ask again in a moment, or ask the leader";
+    v1::Problem { retry_after_ms: Some(200), ..v1::Problem::of(Code::Unavailable, told) }
+}
+
 /// A reader has seen more than there is here.
-fn behind(least: u64, position: u64) -> v1::Problem {
+pub(crate) fn behind(least: u64, position: u64) -> v1::Problem {
     let message = format!(
         "min_position: the journal is at {position}, and {least} was asked for; ask the server that told of it, or later"
     );

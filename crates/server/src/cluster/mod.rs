@@ -1,19 +1,30 @@
 //! Several servers over one journal: one leads, the others stand by and are warm, and when the leader is gone one of them
 //! leads.
 
+mod following;
+mod standing;
+
+pub use following::Following;
+pub use standing::{Role, Standing};
+
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::grantor::Restoring;
-use leasehold_core::token::Incarnation;
+use leasehold_core::token::{Cluster, Incarnation};
+use leasehold_wire::Issuer;
 use tokio::sync::watch;
 
+use crate::api::Api;
 use crate::door::{self, Doors};
 use crate::driver::Stopped;
-use crate::entrance::{Entrance, Fold, Opened};
+use crate::entrance::{Entrance, Opened};
+use crate::inbox::Inbox;
 use crate::journal::etcd::{Etcd, Leading, Listen, Refused, Standby};
 use crate::journal::{Journal, OpenError};
+use crate::keep::Keeping;
 use crate::secret;
 use crate::server::{Failed, Running, Settings, lead};
 
@@ -21,15 +32,6 @@ use crate::server::{Failed, Running, Settings, lead};
 const LEAVING: Duration = Duration::from_secs(2);
 /// How long nothing is done after etcd could not be entered again.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// What a server of a cluster is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It follows the one that leads.
-    StandsBy,
-    /// It decides.
-    Leads,
-}
 
 /// Who is told what the server is.
 pub type Tell<'a> = &'a mut (dyn FnMut(Role, Option<&Running>) + Send);
@@ -44,21 +46,27 @@ pub async fn serve(
 ) -> Result<Stopped, Failed> {
     let mut asked = pin!(asked);
     let mut standby = place.stand_by().await.map_err(Failed::Journal)?;
+    let survey = Arc::new(place.survey().map_err(Failed::Journal)?);
+    let among = |role| Standing::among(place.address().to_owned(), role, survey.clone());
     loop {
         tell(Role::StandsBy, None);
-        match wait(standby, entrance, settings, asked.as_mut()).await? {
+        match wait(standby, entrance, settings, &among, asked.as_mut()).await? {
             Waited::Asked => return Ok(Stopped::Asked),
             Waited::Missed => {}
-            Waited::Leads(running, leading) => {
+            Waited::Leads(mut running, leading) => {
                 tell(Role::Leads, Some(&running));
-                let stopped = running.until(asked.as_mut()).await;
+                let stopped = running.decide(asked.as_mut()).await;
                 if stopped != Stopped::Fenced {
-                    // Whatever stopped it: another one leads from here on, if there is one.
+                    // Whatever stopped it: another one leads from here on, if there is one. It does not wait until
+                    // everybody here has heard so.
                     let to = leading.hand_over().await;
                     tracing::info!("handed over to {}", to.as_deref().unwrap_or("nobody: no other server stands by"));
-                    return Ok(stopped);
                 }
-                tracing::warn!("another server leads now, or nobody does; this one stands by");
+                match running.close(stopped).await {
+                    Stopped::Fenced => tracing::warn!("another server leads now, or nobody does; this one stands by"),
+                    Stopped::SteppedDown => tracing::info!("this server was asked to step down; it stands by"),
+                    stopped => return Ok(stopped),
+                }
             }
         }
         standby = match enter_again(place, asked.as_mut()).await? {
@@ -100,14 +108,16 @@ async fn wait(
     mut standby: Standby,
     entrance: &Entrance,
     settings: &Settings,
+    among: &impl Fn(Role) -> Standing,
     asked: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Waited, Failed> {
     entrance.meter.leads(false);
     let (leader, known) = watch::channel(None);
-    let doors = entrance.open(door::aside(entrance.meter.clone(), known));
-    let (mut fold, mut heard) = (Fold::empty(), Heard { leader, entrance });
+    let following = Arc::new(Following::new(settings.rung));
+    let doors = entrance.open(door::aside(aside(entrance, &following, among(Role::StandsBy)), settings.bounds, known));
+    let (mut replay, mut heard) = (&*following, Heard { leader, entrance });
     let mine = tokio::select! {
-        mine = standby.follow(&mut fold, &mut heard) => mine,
+        mine = standby.follow(&mut replay, &mut heard) => mine,
         () = asked => {
             standby.end().await;
             leave(doors);
@@ -115,7 +125,7 @@ async fn wait(
         }
     };
     let mine = mine.map_err(Failed::Journal)?;
-    let (opened, leading) = match standby.take(mine, &mut fold).await {
+    let (opened, leading) = match standby.take(mine, &mut replay).await {
         Ok(opened) => opened,
         Err(OpenError::Etcd(why @ (Refused::Unreachable { .. } | Refused::Full { .. } | Refused::Taken))) => {
             tracing::warn!("this server was to lead, and could not: {why}");
@@ -133,13 +143,29 @@ async fn wait(
     }
     // From here on those who come wait for the leader's doors.
     leave(doors);
-    match lead(entrance, fold, opened, &settings).await {
+    match lead(entrance, following.take(), opened, &settings, among(Role::Leads)).await {
         Ok(running) => Ok(Waited::Leads(Box::new(running), leading)),
         Err(Failed::Fenced) => Ok(Waited::Missed),
         Err(why) => {
             leading.hand_over().await;
             Err(why)
         }
+    }
+}
+
+/// What is behind the doors of a server that stands by: looks at what it follows, and nothing that decides.
+fn aside(entrance: &Entrance, following: &Arc<Following>, standing: Standing) -> Api {
+    let inbox = Inbox::default();
+    inbox.stop();
+    Api {
+        inbox: Arc::new(inbox),
+        // It gives out no token.
+        issuer: Issuer { cluster: Cluster(Default::default()), incarnation: Incarnation(0) },
+        watchers: Arc::default(),
+        meter: entrance.meter.clone(),
+        keeping: Arc::new(Keeping::absent(entrance.meter.keep())),
+        standing: Arc::new(standing),
+        following: Some(following.clone()),
     }
 }
 

@@ -205,6 +205,23 @@ impl Keeping {
         (Arc::new(keeping), asked)
     }
 
+    /// Nobody keeps anything here: another server does.
+    pub fn absent(meter: KeepMeter) -> Self {
+        Self {
+            tasks: channel().0,
+            stopping: AtomicBool::new(true),
+            bytes: AtomicI64::new(0),
+            batches: AtomicI64::new(0),
+            bound: AtomicU64::new(u64::MAX),
+            most_batches: u64::MAX,
+            rung: AtomicBool::new(false),
+            meter,
+            sending: Arc::new(Semaphore::new(0)),
+            reading: Arc::new(Semaphore::new(0)),
+            rack: Mutex::new(None),
+        }
+    }
+
     /// A batch of so many bytes became durable.
     pub fn appended(&self, bytes: usize) {
         self.bytes.fetch_add(signed(bytes as u64), Ordering::Relaxed);

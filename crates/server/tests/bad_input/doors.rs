@@ -221,6 +221,7 @@ pub async fn call(calls: &mut Calls, ask: Ask) -> Option<Result<(), Status>> {
         Ask::Free(ask) => done(calls.free(ask).await),
         Ask::SetCharter(ask) => done(calls.set_charter(*ask).await),
         Ask::WaiveQuarantine(ask) => done(calls.waive_quarantine(ask).await),
+        Ask::StepDown(ask) => done(calls.step_down(ask).await),
         Ask::Report(ask) => done(calls.report(ask).await),
         Ask::ForgetTarget(ask) => done(calls.forget_target(ask).await),
         _ => None,

@@ -144,6 +144,7 @@ fn orders() -> impl Strategy<Value = Ask> {
         prop::collection::vec(report(), 0..4)
             .prop_map(|reports| { Ask::Report(v1::Reports { cluster: CALLER.issuer.cluster.to_string(), reports }) }),
         Just(Ask::ShowToken(v1::ShowToken::default())),
+        Just(Ask::StepDown(v1::StepDown {})),
     ]
 }
 

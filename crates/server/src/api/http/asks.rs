@@ -8,7 +8,8 @@ use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
     AcquireBody, CapacityBody, CheckBody, CurrentBody, DoneBody, FreeBody, GrantBody, HandoffBody, OpenBody,
-    ReleaseBody, RenewBody, ReportsBody, RevokeBody, SessionBody, SessionStateBody, SetCharterBody, WaiveBody,
+    ReleaseBody, RenewBody, ReportsBody, RevokeBody, SessionBody, SessionStateBody, SetCharterBody, StepDownBody,
+    WaiveBody,
 };
 use leasehold_wire::v1::request::Ask;
 use leasehold_wire::v1::response::Answer;
@@ -206,6 +207,17 @@ pub async fn waive(
 ) -> Result<Response, Problem> {
     let ask = body.read::<WaiveBody>()?.ask();
     plain(&api, &headers, ask).await
+}
+
+/// `POST /v1/cluster:step_down`.
+pub async fn step_down(
+    State(api): State<Api>,
+    _: Question<Nothing>,
+    headers: HeaderMap,
+    body: Sent,
+) -> Result<Response, Problem> {
+    body.read::<StepDownBody>()?;
+    plain(&api, &headers, Ask::StepDown(v1::StepDown {})).await
 }
 
 async fn plain(api: &Api, headers: &HeaderMap, ask: Ask) -> Result<Response, Problem> {

@@ -7,13 +7,13 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, StreamExt};
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
-    CharterEntryBody, DeadlockBody, EndedBody, EventBody, FencesBody, LeaseBody, ProblemBody, ResourceBody,
-    ResourcesBody, StatusBody, UsageBody, WaiterBody,
+    CharterEntryBody, ClusterBody, DeadlockBody, EndedBody, EventBody, FencesBody, LeaseBody, ProblemBody,
+    ResourceBody, ResourcesBody, StatusBody, UsageBody, WaiterBody,
 };
 use leasehold_wire::{event, read_charter, v1};
 use serde::Deserialize;
 
-use super::heard::Question;
+use super::heard::{Nothing, Question};
 use super::told::{At, Problem, Told};
 use crate::api::Api;
 use crate::api::looks::not_a_name;
@@ -142,6 +142,11 @@ pub async fn usage(State(api): State<Api>, Question(whose): Question<Whose>) -> 
 /// `GET /v1/status?min_position=`.
 pub async fn status(State(api): State<Api>, Question(Least { min_position }): Question<Least>) -> Told<StatusBody> {
     At::told(api.status(min_position).await?)
+}
+
+/// `GET /v1/cluster`: every server answers this.
+pub async fn cluster(State(api): State<Api>, _: Question<Nothing>) -> Told<ClusterBody> {
+    At::told(api.cluster().await)
 }
 
 /// Which charters.

@@ -84,6 +84,8 @@ fn table() -> Vec<Route> {
         Route::get("/v1/fences/{*name}", looks::fences),
         Route::delete("/v1/fences/{*name}", asks::forget_target),
         Route::post("/v1/quarantine:waive", asks::waive),
+        Route::get("/v1/cluster", looks::cluster),
+        Route::post("/v1/cluster:step_down", asks::step_down),
         Route::get("/v1/backup", past::backup),
         Route::get("/v1/openapi.json", openapi::told),
         Route::get("/healthz", health::alive),

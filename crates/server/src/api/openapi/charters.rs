@@ -17,7 +17,8 @@ pub fn describe(document: &mut Document) {
         .asks("after", "Only prefixes behind this one: the last that was told", "jobs")
         .counts("most", PAGE, 100)
         .tells_all::<CharterEntryBody>("Charters", json!([{ "prefix": "jobs", "charter": terms }]))
-        .refuses(&[]);
+        .refuses(&[])
+        .may_be_of_standby();
     document.get("/v1/charters", listed);
     let change = |id: &str, summary: &str| {
         let refused = [Code::Conflict, Code::RequestTooOld, Code::LeaseLost, Code::NotFound, Code::TokenInvalid];

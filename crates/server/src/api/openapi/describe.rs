@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, LEASE_TOKEN, POSITION, TOKEN_SEEN};
+use leasehold_wire::headers::{IDEMPOTENCY_KEY, LEASE_TOKEN, POSITION, STANDBY, TOKEN_SEEN};
 use leasehold_wire::json::{PROBLEM_TYPE, ProblemBody};
 use leasehold_wire::{Code, v1};
 use serde_json::Value;
@@ -76,6 +76,11 @@ impl Describe {
     /// What stands in the headers of every change.
     pub fn changes(self) -> Self {
         self.header(IDEMPOTENCY_KEY).header(TOKEN_SEEN)
+    }
+
+    /// A server that stands by may answer it too.
+    pub fn may_be_of_standby(self) -> Self {
+        self.header(STANDBY)
     }
 
     /// The token of the lease.
@@ -202,9 +207,15 @@ pub fn share(components: &mut Components) {
                form is refused; without a session there is no key and no retry protection";
     let seen = "The highest token that the caller was granted: a cluster that was rolled back is found by it";
     let token = "The text of the lease's token. It may stand in the body instead; two that differ are refused";
-    for (name, about, example) in
-        [(IDEMPOTENCY_KEY, key, "17.0:42"), (TOKEN_SEEN, seen, TOKEN), (LEASE_TOKEN, token, TOKEN)]
-    {
+    let standby = "The least journal position from which a server that stands by may answer, 0 for any. Its answer is as \
+                   of the position that it names, and renewals that left no record are not in it. Without this only the \
+                   leader answers";
+    for (name, about, example) in [
+        (IDEMPOTENCY_KEY, key, "17.0:42"),
+        (TOKEN_SEEN, seen, TOKEN),
+        (LEASE_TOKEN, token, TOKEN),
+        (STANDBY, standby, "0"),
+    ] {
         let shared = parameter(ParameterIn::Header, name, about, text(), example.into());
         components.parameters.insert(name.into(), shared.into());
     }

@@ -12,7 +12,7 @@ use super::{Document, NUMBER, lease};
 const PREFIX: &str = "Only what lies under this prefix of whole segments";
 
 pub fn describe(document: &mut Document) {
-    let look = |id: &str, summary: &str| Describe::new("looks", id, summary).refuses(&[]);
+    let look = |id: &str, summary: &str| Describe::new("looks", id, summary).refuses(&[]).may_be_of_standby();
     let resource = json!({
         "resource": "jobs/settle", "capacity": 1, "used": 1, "confirmed": 0, "draining": false,
         "held_for_operator": false, "held": 1, "leases": [lease()], "waiters": 0, "floor": "0"
@@ -87,7 +87,8 @@ pub fn describe(document: &mut Document) {
         json!({ "event": "granted", "position": 42, "resource": "jobs/settle", "holder": "worker-1", "lease": "0.0",
             "token_number": NUMBER })
     );
-    let events = look("watchEvents", "Hear events as they happen")
+    let events = Describe::new("looks", "watchEvents", "Hear events as they happen")
+        .refuses(&[])
         .about(
             "Server-sent events. The id of each is the journal position it depends on, its data is one JSON object. \
              Whoever reads too slowly hears one event `problem`, and nothing after it: list, then watch again.",

@@ -2,6 +2,7 @@
 
 mod about;
 mod charters;
+mod cluster;
 mod describe;
 mod fences;
 mod leases;
@@ -84,6 +85,7 @@ fn described() -> OpenApi {
     past::describe(&mut document);
     charters::describe(&mut document);
     fences::describe(&mut document);
+    cluster::describe(&mut document);
     about::describe(&mut document);
     let mut info = Info::new("Leasehold", env!("CARGO_PKG_VERSION"));
     info.description = Some(ABOUT.to_owned());

@@ -17,6 +17,7 @@
 //!
 //! The audit trail lies on each server's own machine: [page 0026](../../../../docs/decisions/0026-the-trail-stays-local.md).
 
+mod bare;
 mod entering;
 mod follow;
 mod gauge;
@@ -30,6 +31,7 @@ mod reading;
 mod refused;
 mod shelf;
 mod stored;
+mod survey;
 mod trouble;
 mod version;
 mod writer;
@@ -40,11 +42,13 @@ use std::sync::atomic::Ordering;
 
 use tokio::task::JoinHandle;
 
+pub use bare::Bare;
 pub use follow::{Leading, Listen, Standby};
 pub use gauge::{Gauge, QUOTA};
 pub use reach::{Entry, Tls};
 pub use refused::Refused;
 pub use shelf::EtcdShelf;
+pub use survey::{Member, Survey, Surveyed};
 
 use super::{BATCH_BYTES, Confirmed, Fault, Journal, Kept, OpenError, Opened, Place, Replay, Room};
 use entering::Entered;
@@ -80,6 +84,11 @@ impl Etcd {
     /// Whether what etcd has forgotten is given up.
     pub fn accepting_restored(self, accept_restored: bool) -> Self {
         Self { accept_restored, ..self }
+    }
+
+    /// Where others reach the server.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// How long the leader key outlives its server, in seconds. Less than etcd allows is the shortest that it does.
