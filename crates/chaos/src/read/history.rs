@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use leasehold_core::command::{Answer, Current, Grant};
+use leasehold_core::command::{Answer, Current, Grant, Terms};
 use leasehold_core::ids::LeaseId;
 use leasehold_core::lease::{Access, Reason, Rung};
 use leasehold_core::refusal::{NotCurrent, Refusal};
 use leasehold_core::time::Millis;
 use leasehold_core::token::{Number, Reach};
-use leasehold_sim::ask::{Ask, EXCLUSIVE, Known};
+use leasehold_sim::ask::{Ask, EXCLUSIVE, How, Known};
 use leasehold_sim::check::ledger::{Met, walk};
 use leasehold_sim::clock::At;
 use leasehold_sim::history::{Event, History, Shown, Verdict};
@@ -206,14 +206,14 @@ pub fn sent(said: &[Said]) -> BTreeMap<u64, Sent> {
 fn writes(history: &mut History, left: &Left) {
     let sent = sent(&left.said);
     let highest = Highest::of(&left.said, &sent);
-    let shown = |number: u64| Number::new(number).map(|number| Shown { number, right: true });
+    let shown = |number: u64| Number::new(number).map(|number| Shown { number, incarnation: 1, right: true });
     let mut last: BTreeMap<u32, At> = BTreeMap::new();
     for ghost in &left.ghosts {
         let (Some(shown), Some(write)) = (shown(ghost.number), sent.get(&ghost.op)) else { continue };
         let last = last.entry(ghost.target).or_default();
         *last = (*last).max(write.at);
         let (target, who, value) = (ghost.target, actor(ghost.who), Some(ghost.op));
-        history.add(*last, Event::Wrote { target, who, shown, value, verdict: Verdict::Applied });
+        history.add(*last, Event::Wrote { target, who, id: ghost.op, shown, value, verdict: Verdict::Applied });
     }
     for said in &left.said {
         let (op, verdict) = match &said.what {
@@ -232,7 +232,7 @@ fn writes(history: &mut History, left: &Left) {
         }
         if let Some(shown) = shown(number) {
             let value = value.then_some(*op);
-            history.add(said.at, Event::Wrote { target, who: actor(said.who), shown, value, verdict });
+            history.add(said.at, Event::Wrote { target, who: actor(said.who), id: *op, shown, value, verdict });
         }
     }
 }
@@ -248,11 +248,9 @@ fn ask_of(ask: &Asks) -> Ask {
             resource: EXCLUSIVE[*resource],
             session: None,
             access: Access::Exclusive,
-            ttl: Some(*ttl),
-            wait: *wait,
-            max_hold: None,
+            how: How { ttl: Some(*ttl), wait: *wait, max_hold: None, priority: Terms::PRIORITY, again: false },
         },
-        Asks::Renew { number, lease } => Ask::Renew { held: known(*number, lease) },
+        Asks::Renew { number, lease } => Ask::Renew { held: known(*number, lease), progress: None },
         Asks::Confirm { number, lease } => Ask::Confirm { held: known(*number, lease) },
         Asks::Release { number, lease } => Ask::Release { held: known(*number, lease) },
     }
