@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         report.add(&format!("{mutant:?} breaks {} and is caught", mutant.promise()), result);
         rows.push((mutant.promise(), format!("{mutant:?}"), killer.unwrap_or_default()));
     }
-    report.add("every promise has a fault, or says who owes it", promises_are_covered());
+    report.add("every promise that the core keeps has a fault", promises_are_covered());
     report.add("docs/mutants.md tells these faults and who catches them", table_is_told(&rows));
     report.finish()
 }
@@ -208,7 +208,8 @@ fn requests_are_bounded() -> Result<(), String> {
     }
 }
 
-/// Reads the promises and who keeps them: a promise that the core keeps has a fault here, another names who owes it.
+/// Reads the promises and who keeps them: a promise that the core keeps has a fault here. The others are the simulator's to
+/// watch, or say who owes them.
 fn promises_are_covered() -> Result<(), String> {
     let text = std::fs::read_to_string(docs("guarantees.md")).map_err(|e| e.to_string())?;
     let mut known = 0;
@@ -223,9 +224,6 @@ fn promises_are_covered() -> Result<(), String> {
         let has_fault = Mutant::ALL.iter().any(|mutant| mutant.promise() == id);
         if core && !has_fault {
             return Err(format!("{id} is kept by the core, and no fault breaks it"));
-        }
-        if !core && !kept_by.contains("owed: ") {
-            return Err(format!("{id} has neither a fault nor somebody who owes it"));
         }
         if has_fault && !core {
             return Err(format!(

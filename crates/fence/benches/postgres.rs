@@ -15,15 +15,18 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use leasehold_core::name::{Name, resource_hash};
 use leasehold_fence::postgres::{Fence, install};
 use server::Server;
-use support::{CLUSTER, name, token};
+use support::{CLUSTER, name, parts, token};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 
 const CONNECTIONS: i64 = 16;
 const SLICE: Duration = Duration::from_millis(150);
 const ROWS: i64 = 64;
+/// Guards the protected table. A place without one shows nothing to triggers.
+const PROTECTED: &str = "jobs/protected";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
@@ -49,6 +52,8 @@ struct Way {
     db: Client,
     fence: Fence,
     token: String,
+    protecting: Fence,
+    protecting_token: String,
     first: i64,
     plain: Statement,
     own: Statement,
@@ -70,6 +75,8 @@ impl Way {
             admit: prepare("SELECT leasehold.admit($1, $2)").await,
             fence: Fence::new(CLUSTER, name(), 0),
             token: token(33),
+            protecting: protecting(),
+            protecting_token: protecting_token(),
             first: index * ROWS,
             db,
         }
@@ -81,7 +88,10 @@ impl Way {
             Variant::Plain => self.db.execute(&self.plain, &[&id]).await.expect("written"),
             Variant::Own => self.db.execute(&self.own, &[&id, &33_i64]).await.expect("written"),
             Variant::Folded => self.fence.execute(&self.db, &self.token, &self.folded, &[&id]).await.expect("written"),
-            Variant::Forced => self.fence.execute(&self.db, &self.token, &self.forced, &[&id]).await.expect("written"),
+            Variant::Forced => {
+                let (fence, token) = (&self.protecting, &self.protecting_token);
+                fence.execute(&self.db, token, &self.forced, &[&id]).await.expect("written")
+            }
             Variant::Pipelined => {
                 let (shown, of): ([&(dyn ToSql + Sync); 2], [&(dyn ToSql + Sync); 1]) =
                     ([&self.token, &support::RESOURCE], [&id]);
@@ -142,15 +152,26 @@ async fn set_up(server: &Server) -> Vec<Arc<Way>> {
         db.batch_execute(&sql).await.expect("a table");
     }
     install(&db).await.expect("installed");
-    let fence = Fence::new(CLUSTER, name(), 0);
-    fence.arm(&db).await.expect("armed");
-    fence.claim(&db, &token(33)).await.expect("claimed");
-    fence.protect(&db, "guarded").await.expect("protected");
+    for (fence, token) in [(Fence::new(CLUSTER, name(), 0), token(33)), (protecting(), protecting_token())] {
+        fence.arm(&db).await.expect("armed");
+        fence.claim(&db, &token).await.expect("claimed");
+    }
+    protecting().protect(&db, "guarded").await.expect("protected");
     let mut ways = Vec::new();
     for index in 0..CONNECTIONS {
         ways.push(Arc::new(Way::new(server, index).await));
     }
     ways
+}
+
+fn protecting() -> Fence {
+    Fence::new(CLUSTER, Name::parse(PROTECTED).expect("a name"), 0)
+}
+
+fn protecting_token() -> String {
+    let mut token = parts(33);
+    token.resource = resource_hash(PROTECTED);
+    token.to_string()
 }
 
 fn median(values: &mut [f64]) -> f64 {

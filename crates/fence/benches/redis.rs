@@ -1,4 +1,5 @@
-//! What the fence costs in Redis: fenced against plain SET with 64 in flight, in turns, so that both get the same machine.
+//! What the fence costs in Redis: fenced against plain SET with 64 in flight, in turns, so that both get the same machine. Over
+//! TCP, as most connect; over a socket of the machine the same work of the server is a larger share, and that is told too.
 
 #[path = "../tests/support/daemon.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
@@ -22,8 +23,12 @@ const ROUND: Duration = Duration::from_millis(1000);
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let always = runtime.block_on(compare("appendfsync always", &["--appendonly", "yes", "--appendfsync", "always"]));
-    let without = runtime.block_on(compare("no append-only file", &["--appendonly", "no"]));
+    let compare = |over, settings| runtime.block_on(compare(over, settings));
+    let (durable, forgetful): (&[&str], &[&str]) =
+        (&["--appendonly", "yes", "--appendfsync", "always"], &["--appendonly", "no"]);
+    let (always, without) = (compare(Over::Tcp, durable), compare(Over::Tcp, forgetful));
+    compare(Over::Socket, durable);
+    compare(Over::Socket, forgetful);
     // `cargo test --benches` only sees that it runs.
     if std::env::args().any(|word| word == "--bench") && (always < 0.55 || without < 0.7) {
         eprintln!("below what is promised: 0.55 with appendfsync always, 0.7 without");
@@ -31,16 +36,28 @@ fn main() {
     }
 }
 
-async fn compare(what: &str, settings: &'static [&'static str]) -> f64 {
+/// How the server is reached.
+#[derive(Clone, Copy, Debug)]
+enum Over {
+    Tcp,
+    Socket,
+}
+
+async fn compare(over: Over, settings: &'static [&'static str]) -> f64 {
     // On the disk of the machine, not in its memory: syncing must cost what it costs.
     let disk = tempfile::tempdir().expect("a directory");
     let dir = disk.path().display().to_string();
+    let tcp = daemon::address();
     let server = Daemon::start("redis-server", move |at| {
-        let socket = at.join("socket").display().to_string();
-        let own = ["--port", "0", "--save", "", "--dir", &dir, "--unixsocket", &socket];
+        let (socket, host, port) =
+            (at.join("socket").display().to_string(), tcp.ip().to_string(), tcp.port().to_string());
+        let own = ["--bind", &host, "--port", &port, "--save", "", "--dir", &dir, "--unixsocket", &socket];
         own.into_iter().chain(settings.iter().copied()).map(str::to_owned).collect()
     });
-    let address = format!("unix:{}", server.dir().join("socket").display());
+    let address = match over {
+        Over::Tcp => format!("redis://{tcp}"),
+        Over::Socket => format!("unix:{}", server.dir().join("socket").display()),
+    };
     let patient = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
     let connect = || async {
         redis::Client::open(address.as_str())?.get_multiplexed_async_connection_with_config(&patient).await
@@ -60,7 +77,12 @@ async fn compare(what: &str, settings: &'static [&'static str]) -> f64 {
     }
     let rate = |count: u64| count as f64 / (ROUND.as_secs_f64() * ROUNDS as f64);
     let ratio = fenced as f64 / plain as f64;
-    println!("{what}: plain SET {:.0}/s, fenced {:.0}/s, ratio {ratio:.2}", rate(plain), rate(fenced));
+    println!(
+        "{over:?}, {}: plain SET {:.0}/s, fenced {:.0}/s, ratio {ratio:.2}",
+        settings.join(" "),
+        rate(plain),
+        rate(fenced)
+    );
     ratio
 }
 

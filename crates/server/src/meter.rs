@@ -1,6 +1,7 @@
 //! What is measured, in Prometheus' words. The page `docs/metrics.md` tells every figure.
 
 mod clocks;
+mod etcd;
 mod keep;
 mod refused;
 
@@ -19,6 +20,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 pub use clocks::ClockMeter;
+pub use etcd::EtcdMeter;
 pub use keep::KeepMeter;
 pub use refused::RefusedMeter;
 
@@ -51,6 +53,8 @@ pub struct Meter {
     zombies: Counter,
     fence_checks: Gauge<u64, AtomicU64>,
     fence_targets: Gauge,
+    leads: Gauge,
+    etcd: EtcdMeter,
     clocks: ClockMeter,
     refused: RefusedMeter,
     keep: KeepMeter,
@@ -122,6 +126,8 @@ impl Default for Meter {
             zombies: Counter::default(),
             fence_checks: Gauge::default(),
             fence_targets: Gauge::default(),
+            leads: Gauge::default(),
+            etcd: EtcdMeter::new(&mut registry),
             clocks: ClockMeter::new(&mut registry),
             refused: RefusedMeter::new(&mut registry),
             keep: KeepMeter::new(&mut registry),
@@ -162,6 +168,7 @@ impl Meter {
         let about = "Tokens that fences checked, as reported since the server was started";
         registry.register("fence_checks", about, self.fence_checks.clone());
         registry.register("fence_targets", "Targets that ever reported, slot by slot", self.fence_targets.clone());
+        registry.register("leads", "Whether this server decides", self.leads.clone());
     }
 }
 
@@ -178,6 +185,16 @@ impl Meter {
     /// What clocks do.
     pub fn clocks(&self) -> &ClockMeter {
         &self.clocks
+    }
+
+    /// How full etcd is.
+    pub fn etcd(&self) -> &EtcdMeter {
+        &self.etcd
+    }
+
+    /// Whether this server decides.
+    pub fn leads(&self, leads: bool) {
+        self.leads.set(leads.into());
     }
 
     /// What was refused.
@@ -265,6 +282,7 @@ impl Meter {
 
     /// Everything as text, without the figures of a grantor: this server has none at work.
     pub fn written(&self) -> String {
+        self.etcd.refresh();
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
         text

@@ -165,6 +165,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
     let (keeping, standing) = (keeper.keeping().clone(), Arc::new(standing));
     let api = Api { inbox, issuer, watchers, meter, keeping, standing, following: None };
     let stopped = drive(Driver::new(grantor, journal, &api));
+    entrance.meter.leads(true);
     let opened_doors = entrance.open(door::router(api.clone(), settings.bounds));
     let (doors, closing) = (opened_doors.serving, opened_doors.closing);
     let (address, room, pace) = (entrance.address, entrance.room.clone(), entrance.pace.clone());

@@ -6,8 +6,9 @@ use std::cell::Cell;
 use std::future::Future;
 
 use etcd_support::Server;
+use etcd_support::proxy::{Proxy, Way};
 use leasehold_server::journal::conformance::{self, Fencing, Told, batch};
-use leasehold_server::journal::etcd::EtcdJournal;
+use leasehold_server::journal::etcd::{Entry, Etcd, EtcdJournal};
 use leasehold_server::journal::{Confirmed, Journal, Kept, Opened, Place, Shelf};
 
 /// On threads of its own, as in a server.
@@ -103,4 +104,87 @@ fn a_member_that_dies_does_not_stop_the_writer() {
     }
     let (_, told) = runtime.block_on(open(&place));
     assert_eq!(told.batches, (1..=sequence).map(|at| (at, batch(at))).collect::<Vec<_>>());
+}
+
+/// A journal whose server reaches etcd by these ways only.
+fn by_way_of(server: &Server, ways: &[&Proxy], prefix: &str) -> Etcd {
+    let endpoints = ways.iter().map(|way| format!("127.0.0.1:{}", way.port)).collect();
+    let data = server.above.path().join(format!("{prefix}-data"));
+    let place = Etcd::new(Entry { endpoints, ..Entry::default() }, prefix, "127.0.0.1:7421", &data);
+    place.expect("a directory of its own").with_lease(600)
+}
+
+#[test]
+fn an_append_whose_answer_was_lost_is_sent_again_and_stands_once() {
+    let server = Server::single();
+    let (first, second) = (Proxy::to(server.members[0].client), Proxy::to(server.members[0].client));
+    let place = by_way_of(&server, &[&first, &second], "lost");
+    wait(async {
+        let (mut journal, _) = open(&place).await;
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
+        // Whichever way is taken, the answer is lost, until the second is open again.
+        first.set(Way::Mute);
+        second.set(Way::Mute);
+        let two = batch(2);
+        let (kept, ()) = tokio::join!(journal.append(2, &two), async {
+            let mut there = String::new();
+            while there.is_empty() {
+                there = server.ctl_ok(&["get", "/lost/log/00000000000000000002", "--keys-only"]);
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+            second.set(Way::Open);
+        });
+        assert_eq!(kept, Ok(Kept::Durable), "it was there already, and equal bytes are one's own");
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Durable));
+        first.set(Way::Open);
+        let (_, told) = open(&place).await;
+        assert_eq!(told.batches, (1..=3).map(|at| (at, batch(at))).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn an_append_that_lands_after_its_time_out_changes_nothing() {
+    let server = Server::single();
+    let (first, second) = (Proxy::to(server.members[0].client), Proxy::to(server.members[0].client));
+    let place = by_way_of(&server, &[&first, &second], "late");
+    let other = server.place("late", "other");
+    wait(async {
+        let (mut journal, _) = open(&place).await;
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
+        // What goes the first way waits there; the second brings it through.
+        first.set(Way::Held);
+        assert_eq!(journal.append(2, &batch(2)).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Durable));
+        let (mut successor, told) = open(&other).await;
+        assert_eq!(told.batches.len(), 3);
+        first.set(Way::Open);
+        assert_eq!(journal.append(4, b"late").await, Ok(Kept::Fenced));
+        assert_eq!(successor.append(4, &batch(4)).await, Ok(Kept::Durable));
+        let (_, told) = open(&other).await;
+        assert_eq!(told.batches, (1..=4).map(|at| (at, batch(at))).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn an_append_that_is_held_up_beyond_its_time_out_stands_once_when_it_lands() {
+    let server = Server::single();
+    let (first, second) = (Proxy::to(server.members[0].client), Proxy::to(server.members[0].client));
+    let place = by_way_of(&server, &[&first, &second], "held");
+    wait(async {
+        let (mut journal, _) = open(&place).await;
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
+        first.set(Way::Held);
+        second.set(Way::Held);
+        let two = batch(2);
+        // So long that it was given up at least once on either way; then all of them land.
+        let (kept, ()) = tokio::join!(journal.append(2, &two), async {
+            tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+            first.set(Way::Open);
+            second.set(Way::Open);
+        });
+        assert_eq!(kept, Ok(Kept::Durable));
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Durable));
+        let (_, told) = open(&place).await;
+        assert_eq!(told.batches, (1..=3).map(|at| (at, batch(at))).collect::<Vec<_>>());
+    });
 }

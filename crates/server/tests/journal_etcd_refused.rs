@@ -7,7 +7,7 @@ use std::future::Future;
 use etcd_support::Server;
 use leasehold_server::journal::conformance::{Told, batch};
 use leasehold_server::journal::etcd::{Entry, Etcd, EtcdJournal, Refused};
-use leasehold_server::journal::{Confirmed, Fault, Journal, Kept, OpenError, Place, Room};
+use leasehold_server::journal::{Confirmed, Fault, Journal, Kept, OpenError, Place, Room, Shelf};
 
 fn wait<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -136,6 +136,31 @@ fn a_full_etcd_takes_nothing_and_takes_the_same_batch_when_it_has_room_again() {
     server.ctl_ok(&["defrag"]);
     server.ctl_ok(&["alarm", "disarm"]);
     assert_eq!(runtime.block_on(journal.append(sequence, &large)), Ok(Kept::Durable), "the same batch");
+}
+
+#[test]
+fn a_writer_that_failed_once_fails_for_ever() {
+    let server = Server::single();
+    let place = server.place("failed", "server");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (mut journal, _) = runtime.block_on(opened(&place));
+    assert_eq!(runtime.block_on(journal.append(1, &batch(1))), Ok(Kept::Durable));
+    for args in [&["user", "add", "root:secret"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]] {
+        server.ctl_ok(args);
+    }
+    let failed = runtime.block_on(journal.append(2, &batch(2)));
+    assert!(matches!(failed, Err(Fault::Failed { .. })), "nobody knows this writer any more: {failed:?}");
+    // The cause is gone, and it makes no difference (14).
+    server.ctl_ok(&["--user", "root:secret", "auth", "disable"]);
+    let shelf = journal.shelf();
+    assert!(matches!(runtime.block_on(journal.append(2, &batch(2))), Err(Fault::Failed { .. })));
+    assert!(matches!(runtime.block_on(journal.confirm()), Err(Fault::Failed { .. })));
+    assert!(matches!(runtime.block_on(shelf.save(1, b"state")), Err(Fault::Failed { .. })));
+    assert!(matches!(runtime.block_on(shelf.trim(1)), Err(Fault::Failed { .. })));
+    drop(journal);
+    assert!(!keys(&server, "/failed/log/").contains("00002"), "it was not tried again");
+    let (_, told) = runtime.block_on(opened(&place));
+    assert_eq!(told.batches, vec![(1, batch(1))]);
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! What holders and operators ask for, owned, so that a message can wait, come twice and be sent again.
 
-use leasehold_core::command::{
-    Acquire, AcquireAll, Command, HandOff, Held, OpenSession, Renew, Revoke, Secret, Style, Terms, Which,
-};
+mod command;
+
 use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_core::lease::{Access, Reason};
-use leasehold_core::payload::delivery;
+use leasehold_core::lease::Access;
 use leasehold_core::token::Number;
 
 /// Resources under exclusive leases, each with a target.
@@ -16,6 +14,20 @@ pub const SLOTS: &str = "slots/s";
 pub const UNITS: &str = "units/u";
 /// A queue.
 pub const QUEUE: &str = "queue/q";
+/// A resource that is read together and written alone, with pins.
+pub const READ: &str = "read/r";
+/// A resource for which the more urgent takes it from the less urgent, as its charter says.
+pub const RUSH: &str = "rush/p";
+/// What the charter of [`RUSH`] gives whoever must go.
+pub const RUSH_GRACE: u64 = 400;
+/// A resource whose holder must show progress this often.
+pub const WORK: &str = "work/w";
+/// See [`WORK`].
+pub const WORK_WINDOW: u64 = 1_200;
+/// A cached key.
+pub const KEY: &str = "cache/k";
+/// All resources that queues form at.
+pub const QUEUED: [&str; 7] = ["jobs/a", "jobs/b", "jobs/c", "jobs/d", READ, RUSH, WORK];
 
 /// A lease as its holder knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +40,16 @@ pub struct Known {
     pub session: Option<SessionId>,
 }
 
-impl Known {
-    const fn held(&self) -> Held<'static> {
-        Held { lease: Which::Id(self.lease), number: self.number, session: self.session, holder: None }
-    }
+/// How a lease is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the core's terms")]
+pub struct How {
+    pub ttl: Option<u64>,
+    pub wait: u64,
+    pub max_hold: Option<u64>,
+    pub priority: u8,
+    /// What is held already is entered again.
+    pub again: bool,
 }
 
 /// One request.
@@ -41,6 +59,7 @@ pub enum Ask {
     Open {
         ttl: u64,
         waits_only: bool,
+        secret: u8,
     },
     RenewSession {
         session: SessionId,
@@ -52,9 +71,7 @@ pub enum Ask {
         resource: &'static str,
         session: Option<SessionId>,
         access: Access,
-        ttl: Option<u64>,
-        wait: u64,
-        max_hold: Option<u64>,
+        how: How,
     },
     AcquireAll {
         resources: Vec<&'static str>,
@@ -68,6 +85,7 @@ pub enum Ask {
     },
     Renew {
         held: Known,
+        progress: Option<u64>,
     },
     Release {
         held: Known,
@@ -127,12 +145,48 @@ pub enum Ask {
         receipt: Number,
         visibility: u64,
     },
+    /// Coming back to a session, with its secret or a guessed one.
+    Resume {
+        session: SessionId,
+        secret: u8,
+    },
+    Pin {
+        held: Known,
+        at: u64,
+    },
+    Collect {
+        below: u64,
+    },
+    Read {
+        session: Option<SessionId>,
+        ttl: u64,
+    },
+    Dropped {
+        lease: Number,
+    },
+    Intend {
+        session: Option<SessionId>,
+        ttl: u64,
+    },
+    Commit {
+        intent: Number,
+    },
+    Abort {
+        intent: Number,
+    },
+    /// What a target refused.
+    Report {
+        target: usize,
+        presented: Number,
+        mark: Number,
+    },
+    SetCharter,
     Show,
 }
 
 impl Ask {
     /// Every kind, by its word.
-    pub const KINDS: [&'static str; 23] = [
+    pub const KINDS: [&'static str; 33] = [
         "open",
         "renew_session",
         "close",
@@ -155,6 +209,16 @@ impl Ask {
         "ack",
         "nack",
         "extend",
+        "resume",
+        "pin",
+        "collect",
+        "read",
+        "dropped",
+        "intend",
+        "commit",
+        "abort",
+        "report",
+        "set_charter",
         "show",
     ];
 
@@ -187,7 +251,17 @@ impl Ask {
             Self::Ack { .. } => 19,
             Self::Nack { .. } => 20,
             Self::Extend { .. } => 21,
-            Self::Show => 22,
+            Self::Resume { .. } => 22,
+            Self::Pin { .. } => 23,
+            Self::Collect { .. } => 24,
+            Self::Read { .. } => 25,
+            Self::Dropped { .. } => 26,
+            Self::Intend { .. } => 27,
+            Self::Commit { .. } => 28,
+            Self::Abort { .. } => 29,
+            Self::Report { .. } => 30,
+            Self::SetCharter => 31,
+            Self::Show => 32,
         }
     }
 
@@ -201,99 +275,8 @@ impl Ask {
                 | Self::Enqueue { .. }
                 | Self::Receive { .. }
                 | Self::Rotate { .. }
+                | Self::Read { .. }
+                | Self::Intend { .. }
         )
-    }
-
-    /// Hands the core's command to `then`.
-    pub fn command<R>(&self, holder: &str, then: impl FnOnce(Command<'_>) -> R) -> R {
-        let terms = |wait: u64| Terms { wait_ms: wait, ..Terms::DEFAULT };
-        let deliver = |command| Command::Delivery(command);
-        let command = match self {
-            Self::Open { ttl, waits_only } => Command::OpenSession(OpenSession {
-                holder,
-                ttl_ms: *ttl,
-                secret: Secret([7; 32]),
-                waits_only: *waits_only,
-            }),
-            Self::RenewSession { session } => Command::RenewSession { session: *session, known: None },
-            Self::Close { session } => Command::CloseSession { session: *session },
-            Self::Acquire { resource, session, access, ttl, wait, max_hold } => Command::Acquire(Acquire {
-                resource,
-                holder: if session.is_some() { "" } else { holder },
-                session: *session,
-                access: *access,
-                slots: (*access == Access::Slot).then_some(2),
-                ttl_ms: *ttl,
-                terms: Terms { max_hold_ms: *max_hold, ..terms(*wait) },
-            }),
-            Self::AcquireAll { resources, session, ttl, wait } => {
-                let wanted: Vec<_> = resources.iter().map(|name| (*name, Access::Exclusive)).collect();
-                let several = AcquireAll {
-                    wanted: &wanted,
-                    holder: "",
-                    session: Some(*session),
-                    ttl_ms: *ttl,
-                    terms: terms(*wait),
-                };
-                return then(Command::AcquireAll(several));
-            }
-            Self::Cancel { session, sequence } => Command::Cancel { session: *session, sequence: *sequence },
-            Self::Renew { held } => Command::Renew(Renew { held: held.held(), ttl_ms: None, progress: None }),
-            Self::Release { held } => Command::Release(held.held()),
-            Self::Confirm { held } => Command::Confirm(held.held()),
-            Self::Rotate { held } => Command::Rotate(held.held()),
-            Self::Drained { held } => Command::Drained(held.held()),
-            Self::ConfirmHold { held } => Command::ConfirmHold(held.held()),
-            Self::ResizeHold { held, units } => Command::ResizeHold { held: held.held(), units: *units },
-            Self::Put { held, value } => {
-                let bytes = value.to_be_bytes();
-                return then(Command::Put { held: held.held(), key: "at", bytes: Some(&bytes), expect: None });
-            }
-            Self::Revoke { resource, grace } => Command::Revoke(Revoke {
-                which: Which::Resource(resource),
-                reason: Reason::Operator,
-                why: "drill",
-                grace_ms: *grace,
-            }),
-            Self::HandOff { resource, overlap, drain } => Command::HandOff(HandOff {
-                which: Which::Resource(resource),
-                number: None,
-                to: None,
-                style: Some(if *overlap { Style::Overlap } else { Style::Gap }),
-                drain_ms: Some(*drain),
-            }),
-            Self::SetCapacity { resource, units } => Command::SetCapacity { resource, units: *units },
-            Self::Enqueue { body, attempts } => {
-                let body = body.to_be_bytes();
-                let attempts = Some(*attempts);
-                return then(deliver(delivery::Command::Enqueue {
-                    queue: QUEUE,
-                    body: &body,
-                    delay_ms: 0,
-                    max_attempts: attempts,
-                }));
-            }
-            Self::Receive { session, visibility, most } => deliver(delivery::Command::Receive {
-                queue: QUEUE,
-                session: *session,
-                holder,
-                visibility_ms: *visibility,
-                most: *most,
-            }),
-            Self::Ack { item, receipt } => {
-                deliver(delivery::Command::Ack { queue: QUEUE, item: *item, receipt: *receipt })
-            }
-            Self::Nack { item, receipt } => {
-                deliver(delivery::Command::Nack { queue: QUEUE, item: *item, receipt: *receipt, delay_ms: 0 })
-            }
-            Self::Extend { item, receipt, visibility } => deliver(delivery::Command::Extend {
-                queue: QUEUE,
-                item: *item,
-                receipt: *receipt,
-                visibility_ms: *visibility,
-            }),
-            Self::Show => Command::Show,
-        };
-        then(command)
     }
 }

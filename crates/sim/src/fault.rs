@@ -51,6 +51,8 @@ faults! {
     Torn = "torn",
     /// What was not synced is rotten at a crash.
     Rotten = "rotten",
+    /// A byte of what was synced long ago is another.
+    Rot = "rot",
     /// A sync says yes and has done nothing.
     LyingSync = "lying_sync",
     /// A sync fails.
@@ -100,7 +102,9 @@ impl Faults {
         for fault in Fault::ALL {
             let possible = match fault {
                 Fault::Unknown | Fault::Failover => shared,
-                Fault::Torn | Fault::Rotten | Fault::LyingSync | Fault::FailedSync | Fault::Full => !shared,
+                Fault::Torn | Fault::Rotten | Fault::Rot | Fault::LyingSync | Fault::FailedSync | Fault::Full => {
+                    !shared
+                }
                 _ => true,
             };
             // What sets the journal back takes most other promises with it, so that it is rarer.

@@ -21,6 +21,10 @@ pub type Batch = Rc<[u8]>;
 pub enum Event {
     /// A request was first sent.
     Asked { op: u64, who: u32, ask: Ask },
+    /// A renewal came to a serving server and waits for its turn.
+    Arrived { op: u64, server: u32, generation: u64 },
+    /// A serving grantor was shown a number of its own cluster and life that it does not know yet.
+    Newer { shown: u64, generation: u64 },
     /// A grantor decided; nobody knows yet. With its own time and tenure.
     Decided { op: u64, server: u32, generation: u64, time: Millis, answer: Answer },
     /// The answer left the server.
@@ -40,11 +44,15 @@ pub enum Event {
     /// A holder believes that it holds, and acts now.
     Acts { who: u32, number: Number, honest: bool },
     /// A write or claim came to a target.
-    Wrote { target: u32, who: u32, shown: Shown, value: Option<u64>, verdict: Verdict },
+    Reached { target: u32, id: u64 },
+    /// A target ruled on it.
+    Wrote { target: u32, id: u64, who: u32, shown: Shown, value: Option<u64>, verdict: Verdict },
     /// A target was killed and has so much of its log.
     TargetKilled { target: u32, kept: usize },
     /// A target has lost its mark, or was armed again.
     Mark { target: u32, armed: Option<Number> },
+    /// A strict target was told which life of the cluster to follow.
+    Adopted { target: u32, incarnation: u32 },
     /// What a serving grantor shows of its state between two turns.
     Shows { server: u32, generation: u64, state: State },
     /// A fault struck.
@@ -62,6 +70,7 @@ pub enum Event {
 #[allow(missing_docs, reason = "the fields are named by the vocabulary")]
 pub struct Shown {
     pub number: Number,
+    pub incarnation: u32,
     /// It is this cluster's, for this target, and believable.
     pub right: bool,
 }
@@ -80,7 +89,7 @@ pub enum Verdict {
 pub struct State {
     /// Numbers of held leases.
     pub held: Vec<u64>,
-    /// Waiters by session, in the order of their queues, for each exclusive resource.
+    /// Waiters by session, in the order of their queues, for each resource that queues form at.
     pub queues: Vec<Vec<SessionId>>,
     /// Messages: id, how often handed out, and the live receipt; `None` with `true` is dead.
     pub items: Vec<(u64, u32, Option<u64>, bool)>,
@@ -107,6 +116,13 @@ impl History {
     /// Whether the journal was ever set back.
     pub fn was_set_back(&self) -> bool {
         self.events.iter().any(|(_, event)| matches!(event, Event::SetBack { .. }))
+    }
+
+    /// Whether clocks were set in a run whose journal was set back: then numbers are above those before only once somebody
+    /// has shown one.
+    pub fn has_wrong_clocks(&self) -> bool {
+        let set = |event: &Event| matches!(event, Event::Struck { fault: Fault::WallSet, .. });
+        self.was_set_back() && self.events.iter().any(|(_, event)| set(event))
     }
 
     /// A digest of everything in order: equal for equal runs.

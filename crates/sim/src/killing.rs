@@ -1,20 +1,45 @@
 //! Every fault that was built in on purpose, switched on one after the other, until a checker finds it.
 
-use leasehold_core::mutants::{Mutant, choose};
+use leasehold_core::mutants::Mutant;
 
 use crate::planted::Planted;
-use crate::runs::{Plan, many};
 
 /// How many separate tries are made for the median.
+#[cfg(feature = "mutants")]
 const TRIES: u64 = 3;
+
+/// Where the tries of a fault begin, so far apart that they share no seed.
+#[cfg(feature = "mutants")]
+const APART: u64 = 1_000_000;
+
+/// The page of the faults that the core's own checks catch, each with the check: written and held by those checks.
+const CAUGHT_BY_THE_CORE: &str = include_str!("../../../docs/mutants.md");
 
 /// A fault of the core, or one planted around it.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// In the core.
     Core(Mutant),
-    /// Around it.
+    /// Around it: in journal, driver, holder or fence.
     Around(Planted),
+}
+
+impl Fault {
+    /// Its name.
+    pub fn name(self) -> String {
+        match self {
+            Self::Core(mutant) => format!("{mutant:?}"),
+            Self::Around(planted) => format!("{planted:?}"),
+        }
+    }
+
+    /// The promise that it breaks.
+    pub const fn promise(self) -> &'static str {
+        match self {
+            Self::Core(mutant) => mutant.promise(),
+            Self::Around(planted) => planted.promise(),
+        }
+    }
 }
 
 /// A fault, and what became of it.
@@ -32,22 +57,26 @@ pub struct Killed {
 
 /// Faults of the core that no run of these worlds can show, with the reason. The core's own checks catch each of them.
 pub const ELSEWHERE: &[(Mutant, &str)] = &[
-    (Mutant::ReentryNewToken, "nobody here enters a hold twice"),
     (Mutant::ExhaustionIgnored, "no run lasts until numbers run out"),
-    (Mutant::ReadersOvertake, "nobody here shares a lease"),
-    (Mutant::NoGrace, "nobody here has a priority"),
-    (Mutant::NothingInherited, "nobody here has a priority"),
-    (Mutant::SecretNotCompared, "nobody here comes back by a secret"),
-    (Mutant::ReadDuringIntent, "nothing here is cached"),
-    (Mutant::WriteDoesNotWait, "nothing here is cached"),
-    (Mutant::PulseIsProgress, "nobody here must show progress"),
-    (Mutant::PinBelowFloor, "nothing here is pinned"),
-    (Mutant::PinIgnored, "nothing here is pinned"),
     (Mutant::RequestsUnbounded, "nobody here asks for so much"),
     (Mutant::ClaimAtOnce, "successors here claim without waiting; the fence orders them"),
     (Mutant::ChainNotChecked, "no journal here puts one batch in another's place"),
+    (Mutant::ExpiredHoldConfirmed, "nobody here confirms in the very turn that ends its hold"),
+    (Mutant::RefusalNotRecorded, "the same turn ends it anyway, before anybody is told"),
     (Mutant::EndNotGuarded, "no record here ends a lease that is not its own"),
-    (Mutant::RenewalInState, "the state is folded from records alone, with the fault on both sides"),
+];
+
+/// What others got wrong before us, and the fault that does the same here.
+pub const HISTORICAL: &[(&str, &str)] = &[
+    ("grant to a dead waiter", "DeadWaiterGranted"),
+    ("renewal OK after revoke", "RevokeForgotten"),
+    ("stuck leader revokes everyone", "CreditNotRecorded"),
+    ("ttl reset on every election", "EveryOpeningExtends"),
+    ("revision backwards after restore", "RestoreKeepsCounter"),
+    ("counter reset with the lock", "CounterResets"),
+    ("zero means for ever", "ZeroIsForever"),
+    ("ack by id", "AckById"),
+    ("non-durable mark", "MarkNotDurable"),
 ];
 
 /// Every fault that these worlds must show.
@@ -56,20 +85,36 @@ pub fn all() -> Vec<Fault> {
     core.map(|mutant| Fault::Core(*mutant)).chain(Planted::ALL.iter().map(|planted| Fault::Around(*planted))).collect()
 }
 
-/// Switches one on and plays until it is found.
-pub fn kill(fault: Fault, most: u64, jobs: usize) -> Killed {
-    let (promise, name, planted) = match fault {
-        Fault::Core(mutant) => (mutant.promise(), format!("{mutant:?}"), None),
-        Fault::Around(planted) => (planted.promise(), format!("{planted:?}"), Some(planted)),
+/// The faults that others catch, each with the check that does, as the page says that its own run holds.
+pub fn elsewhere() -> Vec<Killed> {
+    let row = |(mutant, why): &(Mutant, &str)| {
+        let fault = format!("{mutant:?}");
+        let start = format!("| {} | `{fault}` | ", mutant.promise());
+        let by = CAUGHT_BY_THE_CORE.lines().find_map(|line| line.strip_prefix(&start)?.strip_suffix(" |"));
+        let by = by.filter(|by| !by.is_empty()).map(|by| format!("core, {by} ({why})"));
+        Killed { promise: mutant.promise(), fault, by, seeds: 0 }
     };
-    if let Fault::Core(mutant) = fault {
-        choose(Some(mutant));
-    }
+    ELSEWHERE.iter().map(row).collect()
+}
+
+/// Switches one on and plays until it is found.
+#[cfg(feature = "mutants")]
+pub fn kill(fault: Fault, most: u64, jobs: usize) -> Killed {
+    use leasehold_core::mutants::choose;
+
+    use crate::runs::{Plan, many};
+    let planted = match fault {
+        Fault::Core(mutant) => {
+            choose(Some(mutant));
+            None
+        }
+        Fault::Around(planted) => Some(planted),
+    };
     let mut needed = Vec::new();
     let mut by = None;
     for attempt in 0..TRIES {
-        let from = attempt * 1_000_000;
-        let report = many(&Plan { from, seeds: most, jobs, planted, stop: true, each: &|| {} });
+        let from = attempt * APART;
+        let report = many(&Plan { from, jobs, planted, stop: true, ..Plan::of(most) });
         match report.failures.first() {
             None => {
                 by = None;
@@ -84,5 +129,5 @@ pub fn kill(fault: Fault, most: u64, jobs: usize) -> Killed {
     choose(None);
     needed.sort_unstable();
     let seeds = needed.get(needed.len() / 2).copied().unwrap_or(most);
-    Killed { promise, fault: name, by, seeds }
+    Killed { promise: fault.promise(), fault: fault.name(), by, seeds }
 }

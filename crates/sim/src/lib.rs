@@ -13,7 +13,6 @@ pub mod fault;
 pub mod history;
 pub mod holder;
 pub mod journal;
-#[cfg(feature = "mutants")]
 pub mod killing;
 mod nemesis;
 pub mod planted;

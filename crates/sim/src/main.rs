@@ -1,10 +1,15 @@
 //! `leasehold-sim`: breaks leases from a seed, to see whether the promises hold.
 
-use std::process::ExitCode;
-use std::time::Instant;
+mod told;
 
-use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use leasehold_sim::planted::Planted;
 use leasehold_sim::runs::{self, Plan};
 use leasehold_sim::trace;
 use leasehold_sim::world::Setup;
@@ -12,7 +17,7 @@ use leasehold_sim::world::Setup;
 /// Breaks leases from a seed, to see whether the promises hold.
 #[derive(Parser)]
 #[command(name = "leasehold-sim", version, arg_required_else_help = true)]
-struct Args {
+struct Cli {
     #[command(subcommand)]
     command: Sub,
 }
@@ -20,93 +25,142 @@ struct Args {
 #[derive(Subcommand)]
 enum Sub {
     /// Plays many seeds; fails if a promise is broken in one of them.
-    Run {
-        /// How many.
-        #[arg(long, default_value_t = 3_000)]
-        seeds: u64,
-        /// The first.
-        #[arg(long, default_value_t = 0)]
-        from: u64,
-        /// How many side by side.
-        #[arg(long)]
-        jobs: Option<usize>,
-        /// Fails as well if some request was never under way while some fault struck.
-        #[arg(long)]
-        coverage: bool,
-        /// Targets let everything in, to see the run go red.
-        #[arg(long)]
-        fence_off: bool,
-    },
+    Run(Run),
     /// Plays one seed and prints what happens, one line for each event.
     Replay {
         /// The seed.
         seed: u64,
-        /// Targets let everything in.
-        #[arg(long)]
-        fence_off: bool,
+        #[command(flatten)]
+        with: With,
     },
-    /// Looks for the smallest world in which a seed still breaks the same promise.
+    /// Looks for the smallest world in which a seed still breaks the same promise, and prints it.
     Shrink {
         /// The seed.
         seed: u64,
+        #[command(flatten)]
+        with: With,
     },
     /// Switches on every built-in fault and plays until it is found; fails if one survives.
     #[cfg(feature = "mutants")]
     Mutants {
         /// How many seeds a fault may survive.
-        #[arg(long, default_value_t = 2_000)]
+        #[arg(long, default_value_t = 1_000)]
         seeds: u64,
         /// Only the faults whose name contains this.
         #[arg(long, default_value = "")]
         only: String,
+        /// One line of JSON instead of a table.
+        #[arg(long)]
+        json: bool,
     },
 }
 
-fn main() -> ExitCode {
-    let args = Args::parse();
-    // What panics in a run is told as a broken promise, with its seed.
-    std::panic::set_hook(Box::new(|_| {}));
-    let good = match args.command {
-        Sub::Run { seeds, from, jobs, coverage, fence_off } => run(seeds, from, jobs, coverage, fence_off),
-        Sub::Replay { seed, fence_off } => replay(&Setup { planted: planted(fence_off), ..Setup::of(seed) }),
-        Sub::Shrink { seed } => shrink(seed),
-        #[cfg(feature = "mutants")]
-        Sub::Mutants { seeds, only } => mutants(seeds, &only),
-    };
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+#[derive(Args)]
+struct Run {
+    /// How many.
+    #[arg(long, default_value_t = 3_000)]
+    seeds: u64,
+    /// The first.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many side by side; as many as there are cores unless said.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Stops after so many seconds, whatever is left.
+    #[arg(long)]
+    within: Option<u64>,
+    /// Fails as well if some request was never under way while some fault struck.
+    #[arg(long)]
+    coverage: bool,
+    /// One line of JSON instead of words.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    with: With,
 }
 
-fn planted(fence_off: bool) -> Option<leasehold_sim::planted::Planted> {
-    fence_off.then_some(leasehold_sim::planted::Planted::FenceOff)
+#[derive(Args, Clone, Copy)]
+struct With {
+    /// Targets let everything in, to see the run go red.
+    #[arg(long)]
+    fence_off: bool,
+    /// With this fault planted.
+    #[arg(long, value_parser = Planted::named, conflicts_with = "fence_off")]
+    planted: Option<Planted>,
+}
+
+impl With {
+    fn planted(self) -> Option<Planted> {
+        if self.fence_off { Some(Planted::FenceOff) } else { self.planted }
+    }
+
+    /// The same again, as it was said.
+    fn again(self) -> String {
+        match self.planted() {
+            None => String::new(),
+            Some(Planted::FenceOff) => " --fence-off".to_owned(),
+            Some(planted) => format!(" --planted {planted:?}"),
+        }
+    }
+}
+
+/// Ended by whoever asked for it, as a shell tells it.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // What panics in a run is told as a broken promise, with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    let halted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The first ends in order, with what was found until then; the second ends at once.
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&halted));
+        let _ = signal_hook::flag::register(signal, Arc::clone(&halted));
+    }
+    let good = match cli.command {
+        Sub::Run(run) => run.play(&halted),
+        Sub::Replay { seed, with } => replay(&Setup { planted: with.planted(), ..Setup::of(seed) }),
+        Sub::Shrink { seed, with } => shrink(seed, with.planted()),
+        #[cfg(feature = "mutants")]
+        Sub::Mutants { seeds, only, json } => mutants(seeds, &only, json, &halted),
+    };
+    match (good, halted.load(Ordering::Relaxed)) {
+        (true, false) => ExitCode::SUCCESS,
+        (true, true) => ExitCode::from(INTERRUPTED),
+        (false, _) => ExitCode::FAILURE,
+    }
 }
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-fn run(seeds: u64, from: u64, jobs: Option<usize>, coverage: bool, fence_off: bool) -> bool {
-    let started = Instant::now();
-    let bar = ProgressBar::new(seeds);
-    let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} seeds, {per_sec}, {eta} left");
-    bar.set_style(style.expect("a template that is written here"));
-    let each = || bar.inc(1);
-    let jobs = jobs.unwrap_or_else(cores);
-    let report = runs::many(&Plan { from, seeds, jobs, planted: planted(fence_off), stop: fence_off, each: &each });
-    bar.finish_and_clear();
-    for failure in &report.failures {
-        println!("seed {}: {} ({})", failure.seed, failure.violation, failure.by);
+fn bar(length: u64, of: &str) -> ProgressBar {
+    let template = format!("{{wide_bar}} {{pos}} of {{len}} {of}, {{per_sec}}, {{eta}} left {{msg}}");
+    let style = ProgressStyle::with_template(&template).expect("a template that is written here");
+    ProgressBar::new(length).with_style(style)
+}
+
+impl Run {
+    fn play(&self, halted: &AtomicBool) -> bool {
+        let started = Instant::now();
+        let bar = bar(self.seeds, "seeds");
+        let report = runs::many(&Plan {
+            from: self.from,
+            seeds: self.seeds,
+            jobs: self.jobs.unwrap_or_else(cores),
+            planted: self.with.planted(),
+            stop: self.with.planted().is_some(),
+            until: self.within.map(|seconds| started + Duration::from_secs(seconds)),
+            halted,
+            each: &|| bar.inc(1),
+        });
+        bar.finish_and_clear();
+        let missing = if self.coverage { runs::never_met(&report.coverage) } else { Vec::new() };
+        let told = told::Run { report: &report, missing: &missing, again: self.with.again(), took: started.elapsed() };
+        print!("{}", if self.json { told.json() } else { told.words() });
+        report.failures.is_empty() && missing.is_empty()
     }
-    if let Some(first) = report.failures.first() {
-        println!("see it again: leasehold-sim replay {}{}", first.seed, if fence_off { " --fence-off" } else { "" });
-    }
-    let missing = if coverage { runs::never_met(&report.coverage) } else { Vec::new() };
-    for (fault, kind) in &missing {
-        println!("never met: {fault} while {kind} was under way");
-    }
-    let (played, twice, failed) = (report.played, report.twice, report.failures.len());
-    let per_second = played as f64 / started.elapsed().as_secs_f64().max(0.001);
-    println!("{played} seeds, {twice} of them twice, {failed} failed, {per_second:.0} a second");
-    report.failures.is_empty() && missing.is_empty()
 }
 
 fn replay(setup: &Setup) -> bool {
@@ -128,8 +182,8 @@ fn replay(setup: &Setup) -> bool {
     }
 }
 
-fn shrink(seed: u64) -> bool {
-    match runs::shrink(seed) {
+fn shrink(seed: u64, planted: Option<Planted>) -> bool {
+    match runs::shrink(seed, planted) {
         None => {
             println!("seed {seed} breaks nothing");
             true
@@ -139,23 +193,22 @@ fn shrink(seed: u64) -> bool {
 }
 
 #[cfg(feature = "mutants")]
-fn mutants(seeds: u64, only: &str) -> bool {
+fn mutants(seeds: u64, only: &str, json: bool, halted: &AtomicBool) -> bool {
     use leasehold_sim::killing;
-    println!("{:<8} {:<24} {:<28} median seeds", "promise", "fault", "found by");
-    let mut survivors = Vec::new();
-    let mut count = 0;
-    for fault in killing::all() {
-        if !format!("{fault:?}").contains(only) {
-            continue;
+    let faults: Vec<_> = killing::all().into_iter().filter(|fault| fault.name().contains(only)).collect();
+    let bar = bar(faults.len() as u64, "faults");
+    let mut rows = Vec::new();
+    for fault in faults {
+        if halted.load(Ordering::Relaxed) {
+            break;
         }
-        count += 1;
-        let killed = killing::kill(fault, seeds, cores());
-        let by = killed.by.as_deref().unwrap_or("SURVIVES");
-        println!("{:<8} {:<24} {by:<28} {}", killed.promise, killed.fault, killed.seeds);
-        if killed.by.is_none() {
-            survivors.push(killed.fault);
-        }
+        bar.set_message(fault.name());
+        rows.push(killing::kill(fault, seeds, cores()));
+        bar.inc(1);
     }
-    println!("{count} faults, {} survive: {}", survivors.len(), survivors.join(" "));
-    survivors.is_empty()
+    bar.finish_and_clear();
+    let elsewhere: Vec<_> = killing::elsewhere().into_iter().filter(|row| row.fault.contains(only)).collect();
+    let table = told::Mutants { rows: &rows, elsewhere: &elsewhere };
+    print!("{}", if json { table.json() } else { table.words() });
+    table.survivors().is_empty() && !rows.is_empty()
 }

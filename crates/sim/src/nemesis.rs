@@ -11,7 +11,7 @@ use crate::stage::{Actor, Due, Letter, Mail};
 use crate::world::World;
 
 /// Trouble that comes from outside; the rest strikes where something is done.
-const STRIKES: [Fault; 20] = [
+const STRIKES: [Fault; 21] = [
     Fault::Partition,
     Fault::Kill,
     Fault::Stall,
@@ -32,11 +32,16 @@ const STRIKES: [Fault; 20] = [
     Fault::Resize,
     Fault::Torn,
     Fault::Rotten,
+    Fault::Rot,
 ];
 
 impl World {
     pub(crate) fn nemesis(&mut self) {
         self.arm_what_is_lost();
+        self.report();
+        if self.stage.chance.one_in(8) {
+            self.ask(Ask::SetCharter);
+        }
         let again = self.stage.at + self.stage.chance.between(80 * MS, 1_200 * MS);
         self.stage.later(again, Due::Nemesis);
         if self.stage.healed {
@@ -61,6 +66,14 @@ impl World {
             Fault::Kill | Fault::Torn | Fault::Rotten => {
                 self.stage.struck(Fault::Kill, format!("server {server}"));
                 self.kill(server);
+            }
+            Fault::Rot => {
+                if self.stage.chance.one_in(2) {
+                    self.journal.rot(&mut self.stage);
+                    self.kill(server);
+                } else {
+                    self.journal.repair();
+                }
             }
             Fault::Stall => {
                 self.stage.struck(fault, format!("server {server} for {} ms", span / MS));
@@ -93,6 +106,14 @@ impl World {
             Fault::Rollback if !self.journal.is_empty() && self.stage.chance.one_in(3) => {
                 (0..self.servers.len()).for_each(|i| self.kill(i));
                 self.journal.roll_back(&mut self.stage);
+                // With the machine its clock may be back; then only what somebody shows can tell. A restore asks for a right
+                // clock, and a target that lost its mark for a floor from a grantor that has one.
+                let right =
+                    self.stage.shy || self.stage.faults.has(Fault::MarkLost) || self.stage.faults.has(Fault::Restore);
+                if !right && self.stage.chance.one_in(2) {
+                    self.stage.struck(Fault::WallSet, "every server back, with its journal");
+                    self.servers.iter_mut().for_each(|server| server.clock.step_wall(-40_000));
+                }
             }
             Fault::Restore if self.stage.chance.one_in(3) => {
                 (0..self.servers.len()).for_each(|i| self.kill(i));
@@ -116,12 +137,12 @@ impl World {
                 self.targets[target].lose_mark(&mut self.stage);
             }
             Fault::Revoke => {
-                let (resource, grace) = (*self.stage.chance.pick(&EXCLUSIVE), self.stage.chance.below(3) * 300);
+                let (resource, grace) = (self.held_one(), self.stage.chance.below(3) * 300);
                 self.operate(fault, Ask::Revoke { resource, grace });
             }
             Fault::HandOff => {
-                let (resource, overlap) = (*self.stage.chance.pick(&EXCLUSIVE), self.stage.chance.one_in(3));
-                let drain = self.stage.chance.between(100, 1_500);
+                let (resource, overlap) = (self.held_one(), self.stage.chance.one_in(2));
+                let drain = *self.stage.chance.pick(&[100, 200, 1_500]);
                 self.operate(fault, Ask::HandOff { resource, overlap, drain });
             }
             Fault::Resize => {
@@ -135,9 +156,35 @@ impl World {
 
     fn operate(&mut self, fault: Fault, ask: Ask) {
         self.stage.struck(fault, format!("the operator asks: {}", ask.kind()));
+        self.ask(ask);
+    }
+
+    /// A resource that is held, if the operator finds one.
+    fn held_one(&mut self) -> &'static str {
+        let grantor = self.servers.iter().find_map(Server::grantor);
+        let held =
+            |name: &&&str| grantor.and_then(|grantor| grantor.show(name)).is_some_and(|shown| !shown.leases.is_empty());
+        let held: Vec<&'static str> = EXCLUSIVE.iter().filter(held).copied().collect();
+        let from: &[&'static str] = if held.is_empty() { &EXCLUSIVE } else { &held };
+        let place = self.stage.chance.below(from.len() as u64) as usize;
+        from[place]
+    }
+
+    /// Fences tell what they refused, when somebody comes by to ask them.
+    fn report(&mut self) {
+        for target in 0..self.targets.len() {
+            if let Some((presented, mark)) = self.targets[target].refused.take().filter(|_| !self.stage.shy) {
+                self.ask(Ask::Report { target, presented, mark });
+            }
+        }
+    }
+
+    /// The operator asks, once.
+    fn ask(&mut self, ask: Ask) {
         let (op, from) = (self.stage.op(), Actor::Operator);
         self.stage.note(Event::Asked { op, who: from.place() as u32, ask: ask.clone() });
-        let to = self.servers.iter().position(|server| server.serving).unwrap_or(0);
+        let serving = self.servers.iter().filter(|server| server.serving);
+        let to = serving.max_by_key(|server| server.generation()).map_or(0, |server| server.index);
         let letter = Letter { op, from, ask, id: None, shown: None };
         self.stage.send(from, Actor::Server(to), Mail::Ask(Box::new(letter)));
     }
@@ -171,10 +218,12 @@ impl World {
     fn arm_what_is_lost(&mut self) {
         let Some(grantor) = self.servers.iter().find_map(Server::grantor) else { return };
         let Some(floor) = Number::new(grantor.status().counter) else { return };
+        let incarnation = grantor.status().incarnation;
         for target in &mut self.targets {
             if target.is_lost() && (self.stage.healed || self.stage.chance.one_in(3)) {
                 target.rearm(&mut self.stage, floor);
             }
+            target.adopt(&mut self.stage, incarnation);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use crate::ask::Ask;
 use crate::check::{self, Violation};
@@ -50,8 +51,24 @@ pub struct Plan<'a> {
     pub planted: Option<Planted>,
     /// Whether to stop at the first failure.
     pub stop: bool,
+    /// When to stop, whatever is left.
+    pub until: Option<Instant>,
+    /// Set by whoever wants an end now; what was played until then is told.
+    pub halted: &'a AtomicBool,
     /// Told after each seed.
     pub each: &'a (dyn Fn() + Sync),
+}
+
+impl Plan<'_> {
+    /// So many seeds from the first on, one after the other, to the end.
+    pub const fn of(seeds: u64) -> Plan<'static> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Plan { from: 0, seeds, jobs: 1, planted: None, stop: false, until: None, halted: &NEVER, each: &|| {} }
+    }
+
+    fn is_over(&self) -> bool {
+        self.halted.load(Ordering::Relaxed) || self.until.is_some_and(|until| Instant::now() >= until)
+    }
 }
 
 /// One run in a hundred is played twice: the same seed must give the same history.
@@ -75,7 +92,7 @@ pub fn many(plan: &Plan<'_>) -> Report {
                 let mut own = Report::default();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= plan.from + plan.seeds || stopped.load(Ordering::Relaxed) {
+                    if seed >= plan.from + plan.seeds || stopped.load(Ordering::Relaxed) || plan.is_over() {
                         break;
                     }
                     one(plan, seed, &mut own);
@@ -153,10 +170,11 @@ pub fn never_met(coverage: &Coverage) -> Vec<(&'static str, &'static str)> {
     missing
 }
 
-/// The smallest world found in which a seed still breaks the same promise.
-pub fn shrink(seed: u64) -> Option<(Setup, Violation)> {
+/// The smallest world found in which a seed still breaks the same promise, with the same fault planted, if there is one.
+pub fn shrink(seed: u64, planted: Option<Planted>) -> Option<(Setup, Violation)> {
     let (faults, holders, length) = crate::world::drawn(seed);
-    let mut best = Setup { faults: Some(faults), holders: Some(holders), length: Some(length), ..Setup::of(seed) };
+    let as_drawn = Setup { faults: Some(faults), holders: Some(holders), length: Some(length), ..Setup::of(seed) };
+    let mut best = Setup { planted, ..as_drawn };
     let (_, violation) = play(&best).1?;
     let mut best_violation = violation;
     loop {

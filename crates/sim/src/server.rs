@@ -1,15 +1,17 @@
 //! A server: the real grantor on a simulated journal, one turn after the other, killed and stopped at any effect.
 
+mod opening;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use leasehold_core::command::{Answer, Input, Request};
-use leasehold_core::grantor::{Grantor, Opening, Output, Restoring, recover};
+use leasehold_core::grantor::{Grantor, Output};
 use leasehold_core::ids::SessionId;
-use leasehold_core::lease::Rung;
 use leasehold_core::limits::{TURN_EVERY, TURN_NORMAL};
-use leasehold_core::token::{Cluster, Incarnation};
+use leasehold_core::token::{Cluster, Token, plausible};
 
+use crate::ask::Ask;
 use crate::clock::{At, Clock, MS};
 use crate::fault::Fault;
 use crate::history::Event;
@@ -93,6 +95,11 @@ impl Server {
         self.up && !self.serving && self.in_flight.is_some()
     }
 
+    /// The generation that it opened, or tried to.
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// The serving grantor.
     pub fn grantor(&self) -> Option<&Grantor> {
         self.grantor.as_ref().filter(|_| self.serving)
@@ -142,6 +149,12 @@ impl Server {
         if !self.serving {
             let (op, from) = (letter.op, letter.from);
             return stage.send(Actor::Server(self.index), from, Mail::Elsewhere { op });
+        }
+        if matches!(letter.ask, Ask::Renew { .. } | Ask::RenewSession { .. }) {
+            stage.note(Event::Arrived { op: letter.op, server: self.index as u32, generation: self.generation });
+        }
+        if stage.is_planted(Planted::StormDropped) && self.inbox.len() > 3 {
+            return;
         }
         self.inbox.push(letter);
         let at = stage.at + 200;
@@ -196,6 +209,9 @@ impl Server {
             Kept::Durable => {
                 self.in_flight = None;
                 self.next += 1;
+                if self.serving {
+                    self.compare(stage, journal);
+                }
                 if self.serving { self.after_durable(stage) } else { self.serve(stage) }
             }
             Kept::StillMine => {
@@ -214,63 +230,6 @@ impl Server {
             }
             Kept::Fenced | Kept::Failed => true,
         }
-    }
-
-    fn recover(&mut self, stage: &mut Stage, journal: &mut Journal) -> bool {
-        let batches = journal.read(stage);
-        let cut = stage.chance.below(batches.len() as u64 + 1) as usize;
-        let seed = stage.chance.draw();
-        let bytes = |from: usize, to: usize| batches[from..to].iter().map(|batch| &**batch);
-        // From the beginning, or from a snapshot of anywhere: the state is the same (V1).
-        let state = recover(seed, None, bytes(0, cut)).and_then(|half| {
-            let snapshot = half.about().is_some().then(|| half.snapshot());
-            let from_snapshot = recover(!seed, snapshot.as_deref(), bytes(cut, batches.len()))?;
-            let whole = recover(seed, None, bytes(0, batches.len()))?;
-            Ok((from_snapshot, whole))
-        });
-        let now = self.clock.now(stage.at);
-        let restore = journal.restored.map(|life| Restoring { incarnation: Incarnation(life), floor: None });
-        let opening = Opening {
-            cluster: CLUSTER,
-            incarnation: Incarnation(1),
-            generation: self.generation,
-            rung: if journal.shared { Rung::Quorum } else { Rung::Session },
-            max_ttl: MAX_TTL,
-            restore,
-        };
-        let opened = match state {
-            Err(corrupt) => Err(("V2", corrupt.to_string())),
-            Ok((a, b)) if a.state_hash() != b.state_hash() => {
-                Err(("V1", "a snapshot and the records before it differ".to_owned()))
-            }
-            Ok((state, _)) => state.open(now, &opening).map_err(|why| ("T5", why.to_string())),
-        };
-        let mut grantor = match opened {
-            Ok(grantor) => grantor,
-            Err((promise, why)) => {
-                stage.note(Event::Broken { promise, why });
-                return true;
-            }
-        };
-        grantor.take_output(&mut self.output);
-        self.grantor = Some(grantor);
-        self.next = journal.len() as u64 + 1;
-        let batch = Rc::from(&self.output.batch[..]);
-        self.begin(stage, journal, Step::Append { generation: self.generation, sequence: self.next, batch });
-        false
-    }
-
-    /// The opening is durable.
-    fn serve(&mut self, stage: &mut Stage) -> bool {
-        let now = self.clock.now(stage.at);
-        self.grantor.as_mut().expect("an opening is a grantor's").serve(now);
-        self.output = Output::default();
-        self.serving = true;
-        self.turned = stage.at;
-        self.let_in = false;
-        stage.note(Event::Serving { server: self.index as u32, generation: self.generation });
-        self.rest(stage);
-        false
     }
 
     /// Drain, read the clocks, step, tick; then append or confirm. Returns whether it is killed in between.
@@ -296,6 +255,15 @@ impl Server {
                 Actor::Holder(index) => format!("holder-{index}"),
                 _ => "operator".to_owned(),
             };
+            let (status, shown) = (grantor.status(), letter.shown);
+            let newer = |shown: &Token| {
+                shown.incarnation == status.incarnation
+                    && shown.number.get() > status.counter
+                    && plausible(shown.number, now.wall)
+            };
+            if let Some(shown) = shown.filter(newer) {
+                stage.note(Event::Newer { shown: shown.number.get(), generation: self.generation });
+            }
             let request = Request { tag: letter.op, id: letter.id, shown: letter.shown };
             letter.ask.command(&holder, |command| grantor.step(now, &Input::Asked(request, command)));
         }

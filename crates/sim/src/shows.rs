@@ -2,7 +2,7 @@
 
 use leasehold_core::grantor::Grantor;
 
-use crate::ask::{EXCLUSIVE, QUEUE};
+use crate::ask::{QUEUE, QUEUED};
 use crate::history::State;
 
 /// Leases, queues and messages, as anybody may see them.
@@ -11,7 +11,7 @@ pub fn state(grantor: &Grantor) -> State {
     let mut held: Vec<u64> =
         resources.iter().flat_map(|resource| &resource.leases).map(|lease| lease.number.get()).collect();
     held.sort_unstable();
-    let queues = EXCLUSIVE.iter().map(|name| grantor.waiters(name).iter().map(|waiter| waiter.session).collect());
+    let queues = QUEUED.iter().map(|name| grantor.waiters(name).iter().map(|waiter| waiter.session).collect());
     State { held, queues: queues.collect(), items: items(grantor) }
 }
 

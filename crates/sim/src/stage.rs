@@ -11,7 +11,7 @@ use crate::ask::Ask;
 use crate::chance::Chance;
 use crate::clock::{At, MS};
 use crate::fault::{Fault, Faults};
-use crate::history::{Batch, Event, History};
+use crate::history::{Batch, Event, History, Shown};
 use crate::planted::Planted;
 
 /// How many servers there can be.
@@ -60,7 +60,7 @@ pub enum Mail {
     Reply { op: u64, answer: Answer, incarnation: Incarnation },
     Elsewhere { op: u64 },
     Notice { session: SessionId, event: Notice },
-    Write { id: u64, from: Actor, token: String, value: Option<u64> },
+    Write { id: u64, from: Actor, token: String, sequence: u64, value: Option<u64> },
     Written { id: u64, applied: bool },
 }
 
@@ -94,7 +94,7 @@ pub enum Due {
     Journal { server: usize, life: u32, ticket: u64, step: Step },
     Kept { server: usize, life: u32, ticket: u64, kept: Kept },
     Flush { target: usize, life: u32 },
-    Apply { target: usize, id: u64, from: Actor, number: leasehold_core::token::Number, value: Option<u64> },
+    Apply { target: usize, id: u64, from: Actor, shown: Shown, value: Option<u64> },
     Nemesis,
 }
 
@@ -130,6 +130,8 @@ pub struct Stage {
     pub history: History,
     pub healed: bool,
     pub servers: usize,
+    /// Nobody shows what it has seen, so that only the clock lifts numbers.
+    pub shy: bool,
     ops: u64,
     queue: BinaryHeap<Entry>,
     order: u64,
@@ -139,7 +141,8 @@ pub struct Stage {
 
 impl Stage {
     /// An empty stage.
-    pub fn new(chance: Chance, faults: Faults, planted: Option<Planted>, servers: usize) -> Self {
+    pub fn new(mut chance: Chance, faults: Faults, planted: Option<Planted>, servers: usize) -> Self {
+        let shy = chance.one_in(3);
         Self {
             at: 0,
             chance,
@@ -148,6 +151,7 @@ impl Stage {
             history: History::default(),
             healed: false,
             servers,
+            shy,
             ops: 0,
             queue: BinaryHeap::new(),
             order: 0,

@@ -25,6 +25,8 @@ pub fn line(out: &mut String, at: At, event: &Event) {
     let _ = write!(out, "{:>6}.{:03}  ", at / MS, at % MS);
     let _ = match event {
         Event::Asked { op, who, ask } => writeln!(out, "{:<10} asks #{op} {}", name(*who), words(ask)),
+        Event::Arrived { op, server, .. } => writeln!(out, "server {server}   receives #{op}"),
+        Event::Newer { shown, .. } => writeln!(out, "           {shown} is shown, which its grantor does not know"),
         Event::Decided { op, server, answer, .. } => {
             writeln!(out, "server {server}   decides #{op}: {}", told(answer))
         }
@@ -41,7 +43,8 @@ pub fn line(out: &mut String, at: At, event: &Event) {
             let clock = if *honest { "" } else { " by a wrong clock" };
             writeln!(out, "{:<10} believes that it holds under {number}{clock}, and acts", name(*who))
         }
-        Event::Wrote { target, who, shown, value, verdict } => {
+        Event::Reached { target, id } => writeln!(out, "target {target}   is reached by #{id}"),
+        Event::Wrote { target, who, shown, value, verdict, .. } => {
             let what = value.map_or("claims".to_owned(), |value| format!("writes {value}"));
             let verdict = match verdict {
                 Verdict::Applied => "applied".to_owned(),
@@ -52,6 +55,9 @@ pub fn line(out: &mut String, at: At, event: &Event) {
         Event::TargetKilled { target, kept } => writeln!(out, "target {target}   is killed and has {kept} entries"),
         Event::Mark { target, armed: None } => writeln!(out, "target {target}   has lost its mark"),
         Event::Mark { target, armed: Some(floor) } => writeln!(out, "target {target}   is armed again from {floor}"),
+        Event::Adopted { target, incarnation } => {
+            writeln!(out, "target {target}   is told to follow incarnation {incarnation}")
+        }
         Event::Shows { server, state, .. } => writeln!(out, "server {server}   shows {} leases held", state.held.len()),
         Event::Struck { fault, what } => writeln!(out, "!          {}: {what}", fault.word()),
         Event::Healed => writeln!(out, "           everything is healed"),

@@ -67,6 +67,9 @@ impl World {
         let mut chance = Chance::new(setup.seed);
         let shared = chance.one_in(2);
         let faults = setup.faults.unwrap_or(faults);
+        // Without a fence everything gets in, made-up tokens first; what is to be seen is the write that comes too late.
+        let off = setup.planted == Some(Planted::FenceOff);
+        let faults = if off { faults.without(Fault::Misuse) } else { faults };
         let servers = if shared { SERVERS } else { 1 };
         let mut stage = Stage::new(Chance::new(!setup.seed), faults, setup.planted, servers);
         let servers = (0..servers).map(|index| Self::server(&mut stage, index)).collect();
@@ -138,8 +141,14 @@ impl World {
     fn take(&mut self, due: Due, quiet: bool) {
         match due {
             Due::Deliver(Actor::Server(i), Mail::Ask(letter)) => self.servers[i].receive(&mut self.stage, *letter),
-            Due::Deliver(Actor::Target(i), Mail::Write { id, from, token, value }) => {
-                self.targets[i].receive(&mut self.stage, id, from, &token, value);
+            Due::Deliver(Actor::Target(i), Mail::Write { id, from, token, sequence, value }) => {
+                self.stage.note(Event::Reached { target: i as u32, id });
+                let asks = self.stage.is_planted(Planted::AsksTheGrantor);
+                if asks && !self.servers.iter().any(|server| server.serving) {
+                    let (mail, at) = (Mail::Write { id, from, token, sequence, value }, self.stage.at + 200 * MS);
+                    return self.stage.later(at, Due::Deliver(Actor::Target(i), mail));
+                }
+                self.targets[i].receive(&mut self.stage, id, from, &token, sequence, value);
             }
             Due::Deliver(Actor::Holder(i), mail) => self.holders[i].receive(&mut self.stage, mail),
             Due::Deliver(Actor::Operator, Mail::Reply { op, answer, .. }) => {
@@ -172,8 +181,8 @@ impl World {
                 }
             }
             Due::Flush { target, life } => self.targets[target].flush(&mut self.stage, life),
-            Due::Apply { target, id, from, number, value } => {
-                self.targets[target].apply_late(&mut self.stage, id, from, number, value);
+            Due::Apply { target, id, from, shown, value } => {
+                self.targets[target].apply_late(&mut self.stage, id, from, shown, value);
             }
             Due::Nemesis => self.nemesis(),
         }
@@ -214,7 +223,10 @@ impl World {
         if !self.servers[i].up {
             return;
         }
-        let back = self.stage.at + self.stage.chance.between(20 * MS, 2_000 * MS);
+        let mut back = self.stage.at + self.stage.chance.between(20 * MS, 2_000 * MS);
+        if self.stage.is_planted(Planted::StaysDown) {
+            back = self.end;
+        }
         self.servers[i].stop(&mut self.stage, back);
         self.journal.crash(&mut self.stage);
     }
@@ -225,6 +237,7 @@ impl World {
         self.stage.mend();
         self.journal.full = false;
         self.journal.lies = false;
+        self.journal.repair();
         let at = self.stage.at;
         for server in &mut self.servers {
             server.stalled = 0;

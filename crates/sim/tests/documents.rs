@@ -1,5 +1,7 @@
 //! Documents are never ahead of the code: what they point at exists, and no promise is lost from them.
 
+mod table;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -28,6 +28,7 @@ pub fn event(from: &Event, position: u64, resource: &str, holder: &str) -> v1::E
         Event::Drained { lease } => Told::Drained(lease_bits(*lease)),
         Event::Invalidate { key, lease } => Told::Invalidate(v1::CacheEvent { key: key.clone(), number: lease.get() }),
         Event::Clear { key, intent } => Told::Clear(v1::CacheEvent { key: key.clone(), number: intent.get() }),
+        Event::Ready { queue } => Told::Ready(queue.clone()),
         Event::Deadlock(found) => Told::Deadlock(cycle(found)),
         Event::RolledBack { shown } => Told::RolledBack(shown.get()),
         Event::Zombie(zombie) => {
@@ -59,6 +60,7 @@ pub fn read_event(from: &v1::Event) -> Result<Event, Refusal> {
         Told::Drained(lease) => Event::Drained { lease: lease_id(*lease) },
         Told::Invalidate(told) => Event::Invalidate { key: told.key.clone(), lease: number(told.number)? },
         Told::Clear(told) => Event::Clear { key: told.key.clone(), intent: number(told.number)? },
+        Told::Ready(queue) => Event::Ready { queue: queue.clone() },
         Told::Deadlock(found) => Event::Deadlock(Box::new(read_cycle(found))),
         Told::RolledBack(shown) => Event::RolledBack { shown: number(*shown)? },
         Told::Zombie(told) => Event::Zombie(Box::new(Zombie {

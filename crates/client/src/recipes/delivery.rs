@@ -5,17 +5,20 @@ mod receipt;
 
 pub use receipt::Delivery;
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use leasehold_core::command::{Answer, Command};
+use futures::future::select;
+use leasehold_core::command::{Answer, Command, Event};
 use leasehold_core::lease::Reason;
 use leasehold_core::name::Name;
 use leasehold_core::payload::delivery;
 use leasehold_core::time::Instant;
 use leasehold_wire::v1;
+use tokio::sync::Notify;
 
-use crate::holder::Given;
+use crate::holder::{Given, Listen};
 use crate::lease::To;
 use crate::lock::millis;
 use crate::look::checked;
@@ -24,8 +27,8 @@ use crate::{Client, Error, Failure};
 
 /// How long a message stays with whoever took it, for those who do not say.
 const VISIBILITY: Duration = Duration::from_secs(30);
-/// The pauses between two looks at a queue in which nothing can be received, from the shortest to the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// Whoever waits for a message is told when there is one. The word can get lost with a grantor, so it also asks this often.
+const ASK_EVERY: Duration = Duration::from_secs(5);
 /// Dead messages of one page.
 const PAGE: u32 = 100;
 
@@ -36,6 +39,22 @@ pub struct Queue {
     name: Arc<str>,
     holder: String,
     visibility: Duration,
+    ear: Arc<OnceLock<Arc<Ear>>>,
+}
+
+/// What hears that a queue has something.
+#[derive(Debug)]
+struct Ear {
+    queue: Arc<str>,
+    rung: Notify,
+}
+
+impl Listen for Ear {
+    fn heard(&self, event: &Event) {
+        if matches!(event, Event::Ready { queue } if **queue == *self.queue) {
+            self.rung.notify_waiters();
+        }
+    }
 }
 
 /// How a message is sent.
@@ -77,7 +96,8 @@ impl Client {
     /// A queue by its name.
     pub fn queue(&self, name: impl Into<String>) -> Queue {
         let holder = self.holder_name();
-        Queue { client: self.clone(), name: name.into().into(), holder, visibility: VISIBILITY }
+        let ear = Arc::new(OnceLock::new());
+        Queue { client: self.clone(), name: name.into().into(), holder, visibility: VISIBILITY, ear }
     }
 }
 
@@ -136,22 +156,22 @@ impl Queue {
         Ok(taken)
     }
 
-    /// Waits for a message. While nothing can be received it looks, ever less often, and takes nothing.
+    /// Waits for a message. The grantor tells whoever found nothing when there is something, one for each message.
     pub async fn next(&self) -> Result<Delivery, Error> {
-        let mut pause = PAUSE.0;
+        let handle = self.client.handle()?;
+        let ear = self.ear.get_or_init(|| {
+            let ear = Arc::new(Ear { queue: self.name.clone(), rung: Notify::new() });
+            handle.listen(Arc::downgrade(&ear) as Weak<dyn Listen>);
+            ear
+        });
         loop {
+            // Listens before it asks, so that nothing told in between is missed.
+            let rung = pin!(ear.rung.notified());
             if let Some(one) = self.receive(1).await?.pop() {
                 return Ok(one);
             }
-            loop {
-                let seen = self.look(0, None).await?;
-                let wait = seen.next_ms.map_or(pause, |next| pause.min(Duration::from_millis(next)));
-                if seen.ready > 0 || wait.is_zero() {
-                    break;
-                }
-                self.client.handle()?.sleep_ms(millis(wait)).await;
-                pause = (pause * 2).min(PAUSE.1);
-            }
+            select(rung, pin!(handle.sleep_ms(millis(ASK_EVERY)))).await;
+            self.client.handle()?;
         }
     }
 

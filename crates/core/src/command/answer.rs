@@ -157,6 +157,11 @@ pub enum Event {
         /// The write's intent.
         intent: Number,
     },
+    /// A queue at which the session stood idle has something to receive; perhaps for another, who came first.
+    Ready {
+        /// The queue.
+        queue: String,
+    },
     /// A deadlock was found.
     Deadlock(Box<Cycle>),
     /// A target refused a holder whose authority is over (F6).

@@ -9,6 +9,7 @@ mod cycles;
 mod grant;
 mod handoff;
 mod held;
+mod idle;
 mod opening;
 mod payloads;
 mod priority;
@@ -65,6 +66,8 @@ pub struct Grantor {
     quarantine_seen: bool,
     /// What fences counted since this tenure was opened; not on record, because a check must not cost a commit.
     checked: std::collections::BTreeMap<Box<str>, std::collections::BTreeMap<Place, Checked>>,
+    /// Who waits for messages.
+    idle: idle::Idle,
     /// Room for names that are read from the table while it changes.
     scratch: (String, String),
     due: Vec<u32>,

@@ -320,6 +320,7 @@ impl Grantor {
             watched: true,
             quarantine_seen: false,
             checked: Default::default(),
+            idle: Default::default(),
             scratch: Default::default(),
             due: Vec::new(),
             expiring: Default::default(),

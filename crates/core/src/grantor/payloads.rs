@@ -70,6 +70,13 @@ impl Grantor {
             self.record(&Record::Delivery(fact));
         }
         self.tell(decision.notices);
+        if let (delivery::Command::Receive { queue, session: Some(session), .. }, Ok(delivery::Answer::Received(none))) =
+            (command, &decision.answer)
+            && none.is_empty()
+        {
+            self.stands_idle(queue, *session);
+        }
+        self.look_at_queue(queue_of(command));
         decision.answer.map(|answer| Answer::Delivery(Box::new(answer)))
     }
 
@@ -103,7 +110,12 @@ impl Grantor {
             return;
         };
         for fact in with_moment(&self.table, next, |at| self.table.queues.due(at, DUE_AT_ONCE)) {
+            let queue = match fact {
+                delivery::Fact::Expired { item, .. } => self.table.queues.queue_of(item).map(str::to_owned),
+                _ => None,
+            };
             self.record(&Record::Delivery(fact));
+            queue.into_iter().for_each(|queue| self.look_at_queue(&queue));
         }
         let mut keys = Vec::new();
         for fact in with_moment(&self.table, next, |at| self.table.cache.due(at, DUE_AT_ONCE)) {
@@ -113,6 +125,7 @@ impl Grantor {
             self.record(&Record::Cache(fact));
         }
         self.tell_cleared(keys);
+        self.tell_idle();
     }
 
     /// Whoever means to write one of these keys, where a reader has gone, is told if it was the last.
@@ -125,7 +138,7 @@ impl Grantor {
     }
 
     pub(super) fn payload_deadline(&self) -> Option<Millis> {
-        let due = [self.table.queues.next_deadline(), self.table.cache.next_deadline()];
+        let due = [self.table.queues.next_deadline(), self.table.cache.next_deadline(), self.idle.next_due()];
         due.into_iter().flatten().min()
     }
 

@@ -130,8 +130,10 @@ impl Grantor {
         }
         let session = self.session_id(slot);
         let read = self.table.cache.read_by(session);
+        let received = self.table.queues.received_by(session);
         self.record(&Record::SessionEnded { session, reason });
         self.tell_cleared(read);
+        self.no_longer_idle(session, &received);
         self.wait_left(&holders, &touched);
     }
 

@@ -262,6 +262,7 @@ pub fn event(event: &Event, labels: &Labels, now: Millis) -> String {
         }
         Event::Drained { lease } => format!("drained {}", labels.sign_of(*lease)),
         Event::Invalidate { key, lease } => format!("invalidate {key} #{lease}"),
+        Event::Ready { queue } => format!("ready {queue}"),
         Event::Clear { key, intent } => format!("clear {key} #{intent}"),
         Event::Deadlock(cycle) => format!("deadlock {}", cycle_told(cycle)),
         Event::RolledBack { shown } => format!("rolled back #{shown}"),

@@ -199,7 +199,7 @@ impl Fence {
 
     /// The condition that folds the check into a statement for [`Fence::execute`]; its own parameters begin with `$4`:
     /// `UPDATE paid SET cents = $5 WHERE invoice = $4 AND` …
-    pub const FOLDED: &'static str = "(SELECT leasehold.admit($1::text, $2::text, $3::bigint, NULL)) > 0";
+    pub const FOLDED: &'static str = "(SELECT leasehold.folded($1::text, $2::text, $3::bigint)) > 0";
 
     /// The number of a token that is for this place, for a row that carries its own mark:
     /// `UPDATE account SET cents = $1, lease = $2 WHERE id = $3 AND lease <= $2`. The row's own update is the check, and a

@@ -2,6 +2,7 @@
 
 mod around;
 mod atomic;
+mod badges;
 mod bounds;
 mod conforms;
 mod database;

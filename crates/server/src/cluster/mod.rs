@@ -111,6 +111,7 @@ async fn wait(
     among: &impl Fn(Role) -> Standing,
     asked: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Waited, Failed> {
+    entrance.meter.leads(false);
     let (leader, known) = watch::channel(None);
     let following = Arc::new(Following::new(settings.rung));
     let doors = entrance.open(door::aside(aside(entrance, &following, among(Role::StandsBy)), settings.bounds, known));
@@ -134,6 +135,7 @@ async fn wait(
         Err(why) => return Err(Failed::Journal(why)),
     };
     entrance.meter.at(opened.journal.next() - 1);
+    entrance.meter.etcd().follow(opened.journal.gauge().clone());
     let mut settings = settings.clone();
     if opened.journal.was_restored() {
         let incarnation = Incarnation(u32::from_ne_bytes(secret::draw()));

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod proxy;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
@@ -18,6 +20,8 @@ pub struct Server {
     pub members: Vec<Member>,
     pub above: TempDir,
     extra: Vec<String>,
+    /// What its processes are run under. It must leave them their ids.
+    under: Vec<String>,
 }
 
 /// One of its processes.
@@ -42,16 +46,25 @@ impl Server {
 
     /// So many members, with these flags. A port that was free a moment ago may be taken: then others are.
     pub fn start(members: usize, extra: &[&str]) -> Self {
+        Self::start_so(&[], members, extra)
+    }
+
+    /// So many members, run under another program.
+    pub fn start_under(under: &[&str], members: usize) -> Self {
+        Self::start_so(under, members, &[])
+    }
+
+    fn start_so(under: &[&str], members: usize, extra: &[&str]) -> Self {
         let started = Instant::now();
         loop {
-            if let Some(server) = Self::try_start(members, extra) {
+            if let Some(server) = Self::try_start(under, members, extra) {
                 return server;
             }
             assert!(started.elapsed() < PATIENCE, "etcd does not start");
         }
     }
 
-    fn try_start(members: usize, extra: &[&str]) -> Option<Self> {
+    fn try_start(under: &[&str], members: usize, extra: &[&str]) -> Option<Self> {
         // All are held until all are known, so that no two are the same.
         let held: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
         let ports: Vec<_> = held.iter().map(|held| held.local_addr().expect("an address").port()).collect();
@@ -71,6 +84,7 @@ impl Server {
             members: clients.iter().zip(peers).enumerate().map(member).collect(),
             above: tempfile::tempdir().expect("a directory"),
             extra: extra.iter().map(|flag| (*flag).to_owned()).collect(),
+            under: under.iter().map(|word| (*word).to_owned()).collect(),
         };
         (0..members).for_each(|at| server.begin(at));
         (0..members).all(|at| server.is_up(at)).then_some(server)
@@ -83,7 +97,8 @@ impl Server {
         let (client, peer) =
             (format!("http://127.0.0.1:{}", member.client), format!("http://127.0.0.1:{}", member.peer));
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "etcd", "--name", &member.name, "--data-dir"]).arg(data);
+        command.args(["--pdeathsig", "KILL"]).args(&self.under);
+        command.args(["etcd", "--name", &member.name, "--data-dir"]).arg(data);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &member.cluster, "--initial-cluster-token", "leasehold-test"]);
@@ -113,6 +128,26 @@ impl Server {
         if let Some(mut child) = self.members[at].child.take() {
             child.kill().expect("it runs");
             child.wait().expect("it ended");
+        }
+    }
+
+    /// Sends a member a signal by name.
+    pub fn signal(&self, at: usize, name: &str) {
+        let pid = self.members[at].child.as_ref().expect("it runs").id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill is there");
+        assert!(sent.success(), "the member is there");
+    }
+
+    /// Waits until one of the members leads the others. Returns which.
+    pub fn leader(&self) -> usize {
+        let started = Instant::now();
+        loop {
+            let leads = |member: &Member| get(member.client, "/metrics").contains("etcd_server_is_leader 1");
+            if let Some(at) = self.members.iter().position(leads) {
+                return at;
+            }
+            assert!(started.elapsed() < PATIENCE, "etcd has no leader");
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -179,14 +214,20 @@ impl Drop for Server {
     }
 }
 
-fn healthy(port: u16) -> bool {
+/// Whether a member knows a leader.
+pub fn healthy(port: u16) -> bool {
+    get(port, "/health").contains("true")
+}
+
+/// What a member answers; nothing if it does not.
+fn get(port: u16, path: &str) -> String {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     };
-    ask().is_ok_and(|answer| answer.contains("true"))
+    ask().unwrap_or_default()
 }

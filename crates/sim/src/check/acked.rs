@@ -1,26 +1,36 @@
-//! L3: what was told to be granted is on record when it is told. L7: a deposed grantor tells nothing to who asks later.
+//! L3: what was told to be granted is on record when it is told. L7, E1: a deposed grantor tells nothing to who asks later,
+//! reads included. X3: nobody takes silence for an answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ledger::{Met, walk};
 use super::tokens;
 use super::{Finding, broken};
+use crate::ask::Ask;
 use crate::history::{Event, History};
 
 /// Reads answers against the records.
 pub fn check(history: &History) -> Finding {
     let mut asked = BTreeMap::new();
     let mut reigns = (0, 0);
+    let mut told = BTreeSet::new();
     walk(history, |at, ledger, met| {
         match met {
-            Met::Other(Event::Asked { op, .. }) => {
-                asked.insert(*op, at);
+            Met::Other(Event::Asked { op, ask, .. }) => {
+                let reads = matches!(ask, Ask::Confirm { .. } | Ask::Show);
+                asked.insert(*op, (at, if reads { "E1" } else { "L7" }));
+            }
+            Met::Other(Event::Answered { op, answer, .. }) if !told.contains(op) => {
+                return broken("X3", at, format!("#{op} is taken for {answer:?}, which nobody told"));
             }
             Met::Other(Event::Serving { generation, .. }) if *generation > reigns.0 => reigns = (*generation, at),
             Met::Other(Event::Told { op, generation, answer, .. }) => {
-                if *generation < reigns.0 && asked.get(op).is_some_and(|asked| *asked > reigns.1) {
+                told.insert(*op);
+                if let Some((_, promise)) =
+                    asked.get(op).filter(|(asked, _)| *generation < reigns.0 && *asked > reigns.1)
+                {
                     let why = format!("generation {generation} answers #{op}, which was asked under {}", reigns.0);
-                    return broken("L7", at, why);
+                    return broken(promise, at, why);
                 }
                 let is_receipt = matches!(answer, leasehold_core::command::Answer::Delivery(_));
                 for number in tokens::granted(answer) {
@@ -45,6 +55,13 @@ mod tests {
         assert_eq!(check(&history([asked(1), landed(&[granted(0, 5, "jobs/a")]), told(1, 5)])), Ok(()));
         let early = history([asked(1), told(1, 5), landed(&[granted(0, 5, "jobs/a")])]);
         assert_eq!(check(&early).unwrap_err().promise, "L3");
+    }
+
+    #[test]
+    fn silence_is_no_answer() {
+        let lands = || landed(&[granted(0, 5, "jobs/a")]);
+        assert_eq!(check(&history([asked(1), lands(), told(1, 5), answered(1, 5)])), Ok(()));
+        assert_eq!(check(&history([asked(1), lands(), answered(1, 5)])).unwrap_err().promise, "X3");
     }
 
     #[test]

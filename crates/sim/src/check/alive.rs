@@ -17,7 +17,7 @@ pub fn check(history: &History) -> Finding {
     let mut over: BTreeMap<u64, u64> = BTreeMap::new();
     walk(history, |at, ledger, met| {
         match met {
-            Met::Batch => {
+            Met::Batch if ledger.ended.len() > over.len() => {
                 for number in ledger.ended.keys() {
                     over.entry(*number).or_insert(at);
                 }
@@ -28,9 +28,19 @@ pub fn check(history: &History) -> Finding {
                 asked.insert(*op, (at, ask.clone(), highest));
             }
             Met::Other(Event::Told { op, answer, .. }) => match (asked.get(op), answer) {
-                (Some((since, Ask::Renew { held } | Ask::Confirm { held }, _)), Answer::Current(current)) => {
+                (Some((since, Ask::Renew { held, .. } | Ask::Confirm { held }, _)), Answer::Current(current)) => {
                     if current.number != held.number {
                         return broken("L5", at, format!("{} was shown and {} renewed", held.number, current.number));
+                    }
+                    let carried = ledger.leases.values().find(|lease| lease.number == held.number.get());
+                    if let (Some(other), Some(session)) = (held.session, carried.and_then(|lease| lease.session))
+                        && other.slot != session
+                    {
+                        return broken(
+                            "L5",
+                            at,
+                            format!("{} is another session's, and {other} was told of it", held.number),
+                        );
                     }
                     if over.get(&held.number.get()).is_some_and(|over| over < since) {
                         return broken(
@@ -40,7 +50,10 @@ pub fn check(history: &History) -> Finding {
                         );
                     }
                 }
-                (Some((_, Ask::Renew { held } | Ask::Confirm { held }, _)), Answer::Refused(Refusal::Lost(reason))) => {
+                (
+                    Some((_, Ask::Renew { held, .. } | Ask::Confirm { held }, _)),
+                    Answer::Refused(Refusal::Lost(reason)),
+                ) => {
                     let number = held.number.get();
                     if ledger.numbers.contains_key(&number) && !ledger.ended.contains_key(&number) {
                         return broken(
@@ -99,6 +112,20 @@ mod tests {
     fn nobody_renews_under_another_token() {
         let other = history([grant(), asked_to_renew(1, 0, 4), tells(1, 1, 0, current(5))]);
         assert_eq!(check(&other).unwrap_err().promise, "L5");
+    }
+
+    #[test]
+    fn nobody_confirms_what_another_session_carries() {
+        let Record::Granted(mut carried) = granted(0, 5, "jobs/a") else { panic!("a grant") };
+        carried.session = Some(1);
+        let asks = |slot| {
+            let session = Some(leasehold_core::ids::SessionId { slot, reuse: 0 });
+            let held = crate::ask::Known { lease: id(0), number: n(5), session };
+            Event::Asked { op: 1, who: 8, ask: Ask::Confirm { held } }
+        };
+        let run = |slot| history([landed(&[Record::Granted(carried)]), asks(slot), tells(1, 1, 0, current(5))]);
+        assert_eq!(check(&run(1)), Ok(()));
+        assert_eq!(check(&run(2)).unwrap_err().promise, "L5");
     }
 
     #[test]

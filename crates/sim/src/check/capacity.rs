@@ -4,7 +4,7 @@
 use leasehold_core::lease::Reason;
 use leasehold_core::record::Record;
 
-use super::ledger::{Met, walk};
+use super::ledger::{Lease, Met, walk};
 use super::{Finding, broken};
 use crate::history::History;
 
@@ -23,8 +23,13 @@ pub fn check(history: &History) -> Finding {
                 ledger.leases.get(lease).filter(|lease| ledger.used(&lease.resource) > before)
             }
             Met::Before(Record::HoldConfirmed { lease, number }) => {
-                let held = ledger.leases.get(lease).is_some_and(|lease| lease.number == number.get());
-                return if held { Ok(()) } else { broken("C4", at, format!("{number} is confirmed and not held")) };
+                let held = ledger.leases.get(lease).filter(|lease| lease.number == number.get());
+                let over = |lease: &Lease| lease.max_hold.is_some_and(|most| ledger.time >= lease.granted.plus(most));
+                return if held.is_some_and(|lease| !over(lease)) {
+                    Ok(())
+                } else {
+                    broken("C4", at, format!("{number} is confirmed and not held"))
+                };
             }
             // Nobody in these worlds takes anything away by policy.
             Met::Before(Record::Ended { number, reason: Reason::Policy, .. }) => {
@@ -71,6 +76,11 @@ mod tests {
         let beside = [TEN, takes(0, 5, 6), confirm(), takes(1, 6, 5)];
         assert_eq!(check(&history([landed(&beside)])).unwrap_err().promise, "C1");
         assert_eq!(check(&history([landed(&[confirm()])])).unwrap_err().promise, "C4");
+        let Record::Granted(mut short) = takes(0, 5, 6) else { panic!("a grant") };
+        short.max_hold = Some(500);
+        let late = |time| history([landed(&[TEN, Record::Granted(short)]), landed_at(time, &[confirm()])]);
+        assert_eq!(check(&late(499)), Ok(()));
+        assert_eq!(check(&late(500)).unwrap_err().promise, "C4");
     }
 
     #[test]

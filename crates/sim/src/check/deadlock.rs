@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::lease::Access;
 use leasehold_core::record::Record;
-use leasehold_core::refusal::Refusal;
+use leasehold_core::refusal::{Cycle, Refusal};
 use leasehold_core::time::Millis;
 
-use super::ledger::{Ledger, Met, walk};
+use super::ledger::{Lease, Ledger, Met, walk};
 use super::{Finding, broken};
 use crate::history::History;
 
@@ -26,6 +26,9 @@ pub fn check(history: &History) -> Finding {
         match met {
             Met::Before(Record::Deadlocked { cycle, .. }) => {
                 may_pay += 1;
+                if let Some(why) = freeable(ledger, cycle) {
+                    return broken("D1", at, why);
+                }
                 for (i, member) in cycle.members.iter().enumerate() {
                     let next = &cycle.members[(i + 1) % cycle.members.len()];
                     let mut waits = ledger.waits.values().filter(|wait| wait.holder == member.holder);
@@ -61,6 +64,25 @@ pub fn check(history: &History) -> Finding {
     })
 }
 
+/// Who could let a member of a reported cycle go on: somebody who waits for nothing and has enough of what it waits for.
+fn freeable(ledger: &Ledger, cycle: &Cycle) -> Option<String> {
+    cycle.members.iter().find_map(|member| {
+        let waits = ledger.waits.values().filter(|wait| wait.holder == member.holder);
+        let access = waits.flat_map(|wait| &wait.asks).find(|(name, _)| *name == member.waits_for)?.1;
+        let wanted = match access {
+            Access::Slot => 1,
+            Access::Units(units) => u64::from(units),
+            Access::Exclusive | Access::Shared => return None,
+        };
+        let on_it = ledger.leases.values().filter(|lease| lease.resource == member.waits_for && !lease.apart);
+        let outside = on_it.filter(|lease| !ledger.waits.values().any(|wait| wait.holder == lease.holder));
+        let freed: u64 = outside.map(Lease::units).sum();
+        let most = ledger.capacity.get(&*member.waits_for).copied().unwrap_or(1);
+        let enough = freed > 0 && ledger.used(&member.waits_for) - freed + wanted <= most;
+        enough.then(|| format!("{} waits for {}, which others could free", member.holder, member.waits_for))
+    })
+}
+
 /// The waits of all actors that can never go on, by brute force: begin with everybody who waits, and take away whoever
 /// has a wait that needs nothing of those who are left.
 fn stuck(ledger: &Ledger) -> BTreeSet<u32> {
@@ -80,6 +102,7 @@ fn stuck(ledger: &Ledger) -> BTreeSet<u32> {
                     lease.resource == *name
                         && !lease.draining
                         && lease.max_hold.is_none()
+                        && lease.progress.is_none()
                         && lease.session.is_some_and(|session| waits.contains_key(&(session, lease.holder.clone())))
                 })
             })
@@ -97,7 +120,7 @@ fn stuck(ledger: &Ledger) -> BTreeSet<u32> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::refusal::{Cycle, Member};
+    use leasehold_core::refusal::Member;
 
     use super::super::sample::*;
     use super::*;
@@ -136,6 +159,26 @@ mod tests {
     fn a_cycle_that_stands_is_reported_and_one_that_does_not_is_not() {
         assert_eq!(check(&history([two("jobs/a"), landed_at(100, &[reported(), pays(1)])])), Ok(()));
         assert_eq!(check(&history([two("jobs/c"), landed_at(100, &[reported(), pays(1)])])).unwrap_err().promise, "D1");
+    }
+
+    #[test]
+    fn what_somebody_outside_can_free_is_no_deadlock() {
+        let slot = |slot, number, of, holder| {
+            let Record::Granted(mut grant) = granted(slot, number, "jobs/b") else { panic!("a grant") };
+            (grant.session, grant.holder, grant.access) = (Some(of), holder, Access::Slot);
+            Record::Granted(grant)
+        };
+        let Record::Waiting(mut wait) = waiting(0, 0, "a", "jobs/b") else { panic!("a wait") };
+        wait.asks = vec![("jobs/b", Access::Slot)];
+        let run = |outside: Option<Record<'static>>| {
+            let two = Record::Capacity { resource: "jobs/b", units: 2, lasting: true };
+            let held =
+                [opened(1), session(0, "a"), session(1, "b"), two, holds(0, 5, "jobs/a", 0, "a"), slot(1, 6, 1, "b")];
+            let waits = [Record::Waiting(wait.clone()), waiting(1, 1, "b", "jobs/a"), reported()];
+            history([landed(&held.into_iter().chain(outside).chain(waits).collect::<Vec<_>>())])
+        };
+        assert_eq!(check(&run(None)), Ok(()));
+        assert_eq!(check(&run(Some(slot(2, 7, 2, "c")))).unwrap_err().promise, "D1");
     }
 
     #[test]

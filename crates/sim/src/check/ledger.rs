@@ -8,6 +8,7 @@ use leasehold_core::payload::delivery::Fact;
 use leasehold_core::record::{Cause, Header, Record};
 use leasehold_core::time::Millis;
 
+use super::cached::Cached;
 use crate::clock::At;
 use crate::history::{Event, History};
 
@@ -24,9 +25,14 @@ pub struct Lease {
     pub granted: Millis,
     /// The predecessor of an overlap, counted apart.
     pub apart: bool,
-    /// Somebody announced its end.
+    /// Somebody announced its end, by then; and it is no pre-emption, which may be off again.
+    pub until: Option<Millis>,
     pub draining: bool,
     pub max_hold: Option<u64>,
+    /// How often it must show progress.
+    pub progress: Option<u64>,
+    /// What it reads from on.
+    pub pin: Option<u64>,
 }
 
 impl Lease {
@@ -94,6 +100,9 @@ pub struct Ledger {
     pub capacity: BTreeMap<String, u64>,
     pub confirmed: BTreeMap<String, u64>,
     pub items: BTreeMap<u64, Item>,
+    /// What a collector may have deleted, by resource: everything below.
+    pub floors: BTreeMap<String, u64>,
+    pub cached: Cached,
     pub quarantine: Millis,
     orders: u64,
 }
@@ -113,6 +122,7 @@ impl Ledger {
                 self.sessions.clear();
                 self.waits.clear();
                 self.items.values_mut().filter(|item| item.receipt.is_some()).for_each(put_back);
+                self.cached = Cached::default();
                 self.quarantine = *quarantine;
             }
             Record::RolledBack { quarantine, .. } => self.quarantine = *quarantine,
@@ -151,8 +161,11 @@ impl Ledger {
                         ttl: u64::from(granted.ttl),
                         granted: self.time,
                         apart: false,
+                        until: None,
                         draining: false,
                         max_hold: granted.max_hold,
+                        progress: granted.progress,
+                        pin: None,
                     },
                 );
             }
@@ -182,14 +195,15 @@ impl Ledger {
             Record::WaitEnded { waiter, .. } => {
                 self.waits.remove(waiter);
             }
-            Record::Draining { lease, cause, .. } => {
+            Record::Draining { lease, cause, until } => {
                 if let Some(lease) = self.leases.get_mut(lease) {
+                    lease.until = Some(*until);
                     lease.draining = !matches!(cause, Cause::Priority);
                 }
             }
             Record::DrainDropped { lease } => {
                 if let Some(lease) = self.leases.get_mut(lease) {
-                    lease.draining = false;
+                    (lease.until, lease.draining) = (None, false);
                 }
             }
             Record::Capacity { resource, units, .. } => {
@@ -206,6 +220,13 @@ impl Ledger {
                     lease.access = Access::Units(*units);
                 }
             }
+            Record::Pinned { lease, at } => {
+                self.leases.get_mut(lease).into_iter().for_each(|lease| lease.pin = Some(*at));
+            }
+            Record::Floor { resource, at } => {
+                self.floors.insert((*resource).to_owned(), *at);
+            }
+            Record::Cache(fact) => self.cached.apply(fact, self.time),
             Record::Delivery(fact) => self.deliver(fact),
             _ => {}
         }
@@ -223,6 +244,7 @@ impl Ledger {
         carried.into_iter().for_each(|lease| self.end(lease, reason));
         self.waits.retain(|_, wait| wait.session != slot);
         self.items.values_mut().filter(|item| item.session == Some(slot)).for_each(put_back);
+        self.cached.session_ended(slot);
         self.sessions.remove(&slot);
     }
 

@@ -1,11 +1,17 @@
 //! L2: nothing ends for want of renewal before its last renewal as told, plus its ttl, plus what its grantor stood still
 //! (L12); and no holder with a good clock believes that it holds what has ended so.
 
+use std::collections::BTreeMap;
+
+use leasehold_core::command::Answer;
 use leasehold_core::lease::Reason;
+use leasehold_core::refusal::Refusal;
+use leasehold_core::time::Millis;
 
 use super::ledger::{Met, walk};
 use super::terms::{Terms, ends};
 use super::{Finding, broken};
+use crate::ask::Ask;
 use crate::fault::Fault;
 use crate::history::{Event, History};
 
@@ -13,6 +19,8 @@ use crate::history::{Event, History};
 pub fn check(history: &History) -> Finding {
     let mut terms = Terms::new(true);
     let mut honest_servers = true;
+    let mut asked = BTreeMap::new();
+    let mut stood = (0, Millis(0));
     // Numbers up to here were given out before the journal was set back: what was told about them is lost.
     let mut lost = 0;
     let mut highest = 0;
@@ -42,11 +50,37 @@ pub fn check(history: &History) -> Finding {
             }
             Met::Other(Event::Struck { fault: Fault::WildServer, .. }) => honest_servers = false,
             Met::Other(Event::Acts { who, number, honest: true }) if honest_servers && number.get() > lost => {
+                // After a rollback a session that was opened since is another's, under the same id; whoever still uses it
+                // is stopped by the fence alone.
                 if let Some(reason @ (Reason::Ttl | Reason::Session | Reason::MaxHold | Reason::HandedOff)) =
                     ledger.ended.get(&number.get())
+                    && (*reason != Reason::Session || lost == 0)
                 {
                     let why = format!("actor {who} believes that it holds under {number}, which ended: {reason}");
                     return broken("L2", at, why);
+                }
+            }
+            Met::Other(event @ Event::Stood { generation, time, .. }) => {
+                stood = (*generation, *time);
+                terms.event(event);
+            }
+            Met::Other(Event::Asked { op, ask: Ask::Renew { held, .. }, .. }) => {
+                asked.insert(*op, held.number.get());
+                terms.event(&Event::Asked { op: *op, who: 0, ask: Ask::Renew { held: *held, progress: None } });
+            }
+            // What waited at the door of a grantor that stood still is heard before anything ends.
+            Met::Other(Event::Decided {
+                op,
+                generation,
+                time,
+                answer: Answer::Refused(Refusal::Lost(Reason::Ttl)),
+                ..
+            }) => {
+                let waits = asked.get(op).filter(|number| ledger.leases.values().any(|lease| lease.number == **number));
+                if let Some(number) =
+                    waits.filter(|_| stood == (*generation, *time) && *generation == ledger.generation)
+                {
+                    return broken("L12", at, format!("{number} is refused its renewal by a grantor that stood still"));
                 }
             }
             Met::Other(event) => terms.event(event),
@@ -59,7 +93,6 @@ pub fn check(history: &History) -> Finding {
 #[cfg(test)]
 mod tests {
     use leasehold_core::record::Record;
-    use leasehold_core::time::Millis;
 
     use super::super::sample::*;
     use super::*;
@@ -92,6 +125,15 @@ mod tests {
         let stood = || Event::Stood { server: 0, generation: 1, time: Millis(900), ms: 400 };
         assert_eq!(check(&history([grant(), stood(), landed_at(1_500, &[end()])])), Ok(()));
         assert_eq!(check(&history([grant(), stood(), landed_at(1_300, &[end()])])).unwrap_err().promise, "L12");
+    }
+
+    #[test]
+    fn who_waited_at_the_door_of_a_stalled_grantor_is_heard() {
+        let begins = || [landed_at(100, &[opened(1), granted(0, 5, "jobs/a")]), asked_to_renew(1, 0, 5)].into_iter();
+        let stood = Event::Stood { server: 0, generation: 1, time: Millis(2_000), ms: 900 };
+        let lost = || decides(1, 1, 2_000, Answer::Refused(Refusal::Lost(Reason::Ttl)));
+        assert_eq!(check(&history(begins().chain([lost()]))), Ok(()));
+        assert_eq!(check(&history(begins().chain([stood, lost()]))).unwrap_err().promise, "L12");
     }
 
     #[test]

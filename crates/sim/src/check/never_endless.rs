@@ -51,7 +51,7 @@ pub fn check(history: &History) -> Finding {
     })
 }
 
-fn latest(terms: &Terms, ledger: &Ledger, term: &Term) -> Millis {
+pub(super) fn latest(terms: &Terms, ledger: &Ledger, term: &Term) -> Millis {
     let base = terms.base(term, ledger.generation);
     let credit = terms.stood_since(ledger.generation, base).min(term.ttl);
     // What was credited in the tenure of the renewal stays used, and cannot be more than a ttl in all.

@@ -1,16 +1,17 @@
-//! W1: first come, first granted, and nobody passes who waits. W2: nobody waits in vain for what is free. W3: a wait that
+//! W1: first come, first granted, and nobody passes who waits and is as urgent. W4: nor do readers pass a writer. W2: nobody waits in vain for what is free. W3: a wait that
 //! was taken back or has run out is over. L8: only a waiter whose session was heard in this tenure is granted.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use leasehold_core::command::Answer;
 use leasehold_core::lease::Access;
-use leasehold_core::record::Record;
+use leasehold_core::record::{Granted, Record};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Millis;
 
 use super::ledger::{Ledger, Met, Wait, walk};
-use super::{Finding, broken};
+use super::{Finding, broken, urgency};
 use crate::ask::Ask;
 use crate::fault::Fault;
 use crate::history::{Event, History};
@@ -20,9 +21,10 @@ const OFFERED: u64 = 600;
 
 /// Reads the records, and the answers to cancels.
 pub fn check(history: &History) -> Finding {
-    let mut freed: BTreeMap<String, Millis> = BTreeMap::new();
+    let mut free: BTreeMap<u64, Millis> = BTreeMap::new();
     let mut cancels = BTreeMap::new();
     let mut full = false;
+    let mut stood = (0, Millis(0), 0);
     walk(history, |at, ledger, met| {
         match met {
             Met::Before(Record::Granted(granted)) => {
@@ -32,7 +34,7 @@ pub fn check(history: &History) -> Finding {
                 {
                     return broken("L8", at, format!("{} is granted to a session that was not heard", granted.number));
                 }
-                let passed = ledger.waits.values().find(|wait| is_passed(ledger, wait, waiter, granted.resource));
+                let passed = is_passed(ledger, granted);
                 // The grants of one wait for several come one after the other; its wait is gone after the first.
                 if let Some(passed) = passed
                     && is_plain(ledger)
@@ -40,51 +42,39 @@ pub fn check(history: &History) -> Finding {
                     && granted.overlaps.is_none()
                 {
                     let why = format!("{} on {} passes {}, who waits", granted.number, granted.resource, passed.holder);
-                    return broken("W1", at, why);
+                    return broken(if granted.access == Access::Shared { "W4" } else { "W1" }, at, why);
                 }
             }
             Met::Before(Record::WaitEnded { waiter, why: Refusal::Timeout }) => {
                 let Some(wait) = ledger.waits.get(waiter) else { return Ok(()) };
-                let now_first = left(wait);
-                let [(resource, Access::Exclusive)] = &wait.asks[..] else {
-                    freed.extend(now_first.map(|resource| (resource, ledger.time)));
-                    return Ok(());
-                };
-                let held = ledger.leases.values().any(|lease| lease.resource == *resource);
-                let first = !ledger
-                    .waits
-                    .values()
-                    .any(|other| other.order < wait.order && other.asks.iter().any(|(name, _)| name == resource));
-                let since = freed.get(resource).copied().unwrap_or_default().max(ledger.opened).max(ledger.quarantine);
-                let since = since.max(ledger.sessions.get(&wait.session).map_or(ledger.time, |s| s.heard_at));
-                if !held && first && is_heard(ledger, wait) && !full && ledger.time > since.plus(OFFERED) {
-                    return broken("W2", at, format!("{} waited in vain for {resource}, which was free", wait.holder));
-                }
-                freed.extend(now_first.map(|resource| (resource, ledger.time)));
-            }
-            Met::Before(Record::WaitEnded { waiter, .. }) => {
-                let left = ledger.waits.get(waiter).into_iter().flat_map(left);
-                freed.extend(left.map(|resource| (resource, ledger.time)));
-            }
-            Met::Before(record) => {
-                for lease in ending(ledger, record) {
-                    freed.insert(lease, ledger.time);
+                // A wait gets no credit for a stall: what came free while its grantor stood still was never offered.
+                let still = if (ledger.generation, ledger.time) == (stood.0, stood.1) { stood.2 } else { 0 };
+                let since = free.get(&wait.order).filter(|_| !full);
+                if let Some(since) = since.filter(|since| ledger.time > since.plus(OFFERED + still)) {
+                    let (holder, resource) = (&wait.holder, &wait.asks[0].0);
+                    return broken(
+                        "W2",
+                        at,
+                        format!("{holder} waited in vain for {resource}, which was free since {since}"),
+                    );
                 }
             }
+            Met::Before(_) => {}
             Met::After(_) => {}
             Met::Batch => {
-                for name in crate::ask::EXCLUSIVE {
-                    if ledger.leases.values().any(|lease| lease.resource == name) {
-                        freed.insert(name.to_owned(), ledger.time);
-                    }
+                let could: Vec<u64> = could_have(ledger);
+                free.retain(|order, _| could.contains(order));
+                for order in could {
+                    free.entry(order).or_insert(ledger.time);
                 }
                 let late = ledger.waits.values().find(|wait| ledger.time > wait.until.plus(OFFERED));
                 if let Some(wait) = late {
                     return broken("W3", at, format!("{} waits beyond {}", wait.holder, wait.until));
                 }
             }
-            Met::SetBack => freed.clear(),
+            Met::SetBack => free.clear(),
             Met::Other(Event::Struck { fault: Fault::Full, .. }) => full = true,
+            Met::Other(Event::Stood { generation, time, ms, .. }) => stood = (*generation, *time, *ms),
             Met::Other(Event::Asked { op, ask: Ask::Cancel { session, sequence }, .. }) => {
                 cancels.insert(*op, (*session, *sequence));
             }
@@ -102,21 +92,22 @@ pub fn check(history: &History) -> Finding {
     })
 }
 
-/// What a wait that ends no longer stands before: whoever comes next is first only from then on.
-fn left(wait: &Wait) -> impl Iterator<Item = String> {
-    wait.asks.iter().map(|(resource, _)| resource.clone())
-}
-
-/// The resources of the leases that a record ends.
-fn ending(ledger: &Ledger, record: &Record<'_>) -> Vec<String> {
-    let ends = |slot: &u32, session: Option<u32>| match record {
-        Record::Ended { lease, .. } => lease == slot,
-        Record::Expired(ends) => ends.0.iter().any(|(lease, _)| lease == slot),
-        Record::SessionEnded { session: ended, .. } => session == Some(ended.slot),
-        _ => false,
+/// The waits that nothing stands in the way of, by their order: for one exclusive lease that nobody has, first in its queue,
+/// of a session that was heard, and in no quarantine.
+fn could_have(ledger: &Ledger) -> Vec<u64> {
+    let is_free = |name: &str| !ledger.leases.values().any(|lease| lease.resource == name);
+    let mut waits = ledger.waits.iter().filter_map(|(id, wait)| match &wait.asks[..] {
+        [(name, Access::Exclusive)] if is_free(name) && is_heard(ledger, wait) => Some((id, wait, name)),
+        _ => None,
+    });
+    let Some(first) = waits.next().filter(|_| ledger.time >= ledger.quarantine) else { return Vec::new() };
+    let urgent = urgency::effective(ledger);
+    let place = |id: &u32, wait: &Wait| (Reverse(urgent[id]), wait.order);
+    let is_first = |(id, wait, name): &(&u32, &Wait, &String)| {
+        let others = ledger.waits.iter().filter(|(_, other)| other.asks.iter().any(|(asked, _)| asked == *name));
+        others.into_iter().all(|(other, there)| place(other, there) >= place(id, wait))
     };
-    let leases = ledger.leases.iter().filter(|(slot, lease)| ends(slot, lease.session));
-    leases.map(|(_, lease)| lease.resource.clone()).collect()
+    std::iter::once(first).chain(waits).filter(is_first).map(|(_, wait, _)| wait.order).collect()
 }
 
 fn is_heard(ledger: &Ledger, wait: &Wait) -> bool {
@@ -130,12 +121,28 @@ fn is_plain(ledger: &Ledger) -> bool {
     ledger.waits.values().all(|wait| wait.asks.len() == 1 && waiting.insert(wait.session))
 }
 
-/// Whether a grant on a resource passes this wait, which is for that resource alone, came earlier and was heard.
-fn is_passed(ledger: &Ledger, wait: &Wait, granted: Option<&Wait>, resource: &str) -> bool {
-    let [(name, Access::Exclusive)] = &wait.asks[..] else { return false };
-    name == resource
-        && is_heard(ledger, wait)
-        && granted.is_none_or(|granted| granted.asks.len() == 1 && wait.order < granted.order)
+/// The wait that a grant passes: for that resource alone and not shared, heard, and before the granted one by urgency and
+/// then by order.
+fn is_passed<'a>(ledger: &'a Ledger, granted: &Granted<'_>) -> Option<&'a Wait> {
+    let urgent = urgency::effective(ledger);
+    let place = |id: &u32, wait: &Wait| (Reverse(urgent[id]), wait.order);
+    let own = match granted.waiter {
+        None => (Reverse(granted.priority), u64::MAX),
+        Some(waiter) => {
+            let wait = ledger.waits.get(&waiter).filter(|wait| wait.asks.len() == 1)?;
+            // Who waits here and holds something may be what a waiting writer waits for in the end; then readers may pass.
+            let asks = |other: &&Wait| other.asks.iter().any(|(name, _)| name == granted.resource);
+            let holds = |other: &Wait| ledger.leases.values().any(|lease| lease.session == Some(other.session));
+            if granted.access == Access::Shared && ledger.waits.values().filter(asks).any(holds) {
+                return None;
+            }
+            place(&waiter, wait)
+        }
+    };
+    let waits = ledger.waits.iter().filter(|(_, wait)| {
+        matches!(&wait.asks[..], [(name, Access::Exclusive)] if name == granted.resource) && is_heard(ledger, wait)
+    });
+    waits.filter(|(id, wait)| place(id, wait) < own).map(|(_, wait)| wait).next()
 }
 
 #[cfg(test)]
@@ -178,7 +185,14 @@ mod tests {
         let out = |time| landed_at(time, &[Record::WaitEnded { waiter: 0, why: Refusal::Timeout }]);
         let held = landed(&[granted(9, 5, "jobs/a"), session(0, "a"), waiting(0, 0, "a", "jobs/a")]);
         assert_eq!(check(&history([held, out(5_000)])), Ok(()));
+        let Record::Waiting(mut urgent) = waiting(2, 1, "b", "jobs/a") else { panic!("a wait") };
+        (urgent.priority, urgent.asks) = (200, vec![("jobs/a", Access::Exclusive), ("jobs/b", Access::Exclusive)]);
+        let before = landed(&[granted(9, 5, "jobs/b"), Record::Waiting(urgent)]);
+        assert_eq!(check(&history([two_wait(), before, out(5_000)])), Ok(()), "somebody urgent stands before it");
         assert_eq!(check(&history([two_wait(), out(5_000)])).unwrap_err().promise, "W2");
+        let stood = |ms| Event::Stood { server: 0, generation: 1, time: Millis(5_000), ms };
+        assert_eq!(check(&history([two_wait(), stood(4_900), out(5_000)])), Ok(()), "it was free while nobody looked");
+        assert_eq!(check(&history([two_wait(), stood(900), out(5_000)])).unwrap_err().promise, "W2");
     }
 
     #[test]

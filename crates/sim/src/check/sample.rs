@@ -9,7 +9,7 @@ use leasehold_core::record::{Granted, Header, Record, Waiting};
 use leasehold_core::time::{Millis, Wall};
 use leasehold_core::token::{Number, Reach};
 
-use crate::ask::{Ask, Known};
+use crate::ask::{Ask, How, Known};
 use crate::history::{Event, History};
 
 pub fn n(number: u64) -> Number {
@@ -86,16 +86,14 @@ pub fn asked(op: u64) -> Event {
         resource: "jobs/a",
         session: None,
         access: Access::Exclusive,
-        ttl: Some(1_000),
-        wait: 0,
-        max_hold: None,
+        how: How { ttl: Some(1_000), wait: 0, max_hold: None, priority: 100, again: false },
     };
     Event::Asked { op, who: 8, ask }
 }
 
 pub fn asked_to_renew(op: u64, slot: u32, number: u64) -> Event {
     let held = Known { lease: id(slot), number: n(number), session: None };
-    Event::Asked { op, who: 8, ask: Ask::Renew { held } }
+    Event::Asked { op, who: 8, ask: Ask::Renew { held, progress: None } }
 }
 
 pub fn asked_to_release(op: u64, slot: u32, number: u64) -> Event {

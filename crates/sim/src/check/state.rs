@@ -1,11 +1,14 @@
 //! V1: what a grantor shows is what a naive fold of the records says: leases, queues, messages. So nothing is dropped
-//! (Q1), nothing stays when its session ends (S1), and nothing of a backup is held (T5).
+//! (Q1), nothing stays when its session ends (S1), nothing of a backup is held (T5), and who is waited for by somebody
+//! urgent stands where that one would (P2).
+
+use std::cmp::Reverse;
 
 use leasehold_core::ids::SessionId;
 
 use super::ledger::{Ledger, Met, walk};
-use super::{Finding, broken};
-use crate::ask::EXCLUSIVE;
+use super::{Finding, broken, urgency};
+use crate::ask::QUEUED;
 use crate::history::{Event, History, State};
 
 /// Compares what is shown with the ledger.
@@ -21,7 +24,7 @@ pub fn check(history: &History) -> Finding {
             return broken("V1", at, format!("held by the records {:?}, shown {:?}", expected.held, state.held));
         }
         if expected.queues != state.queues {
-            return broken("V1", at, format!("waiting by the records {:?}, shown {:?}", expected.queues, state.queues));
+            return broken("P2", at, format!("waiting by the records {:?}, shown {:?}", expected.queues, state.queues));
         }
         if expected.items != state.items {
             return broken("Q1", at, format!("messages by the records {:?}, shown {:?}", expected.items, state.items));
@@ -31,10 +34,12 @@ pub fn check(history: &History) -> Finding {
 }
 
 fn expected(ledger: &Ledger) -> State {
-    let queues = EXCLUSIVE.iter().map(|name| {
-        let waits = ledger.waits.values().filter(|wait| wait.asks.iter().any(|(asked, _)| asked == name));
+    let urgent = urgency::effective(ledger);
+    let queues = QUEUED.iter().map(|name| {
+        let waits = ledger.waits.iter().filter(|(_, wait)| wait.asks.iter().any(|(asked, _)| asked == name));
         let mut waits: Vec<_> = waits.collect();
-        waits.sort_by_key(|wait| wait.order);
+        waits.sort_by_key(|(id, wait)| (Reverse(urgent[id]), wait.order));
+        let waits: Vec<_> = waits.into_iter().map(|(_, wait)| wait).collect();
         let reuse = |slot: u32| ledger.sessions.get(&slot).map_or(0, |session| session.reuse);
         waits.iter().map(|wait| SessionId { slot: wait.session, reuse: reuse(wait.session) }).collect()
     });
@@ -54,7 +59,7 @@ mod tests {
     #[test]
     fn a_grantor_shows_what_is_on_record_and_nothing_else() {
         let shows = |held: Vec<u64>, generation| {
-            let state = State { held, queues: vec![vec![]; 4], items: vec![] };
+            let state = State { held, queues: vec![vec![]; 7], items: vec![] };
             Event::Shows { server: 0, generation, state }
         };
         let grant = || landed(&[opened(1), granted(0, 5, "jobs/a")]);

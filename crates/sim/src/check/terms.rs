@@ -74,10 +74,10 @@ impl Terms {
     /// Anything else happened.
     pub fn event(&mut self, event: &Event) {
         match event {
-            Event::Asked { op, ask: Ask::Renew { held }, .. } => {
+            Event::Asked { op, ask: Ask::Renew { held, .. }, .. } => {
                 self.asked.insert(*op, Key::Lease(held.number.get()));
             }
-            Event::Asked { op, ask: Ask::RenewSession { session }, .. } => {
+            Event::Asked { op, ask: Ask::RenewSession { session } | Ask::Resume { session, .. }, .. } => {
                 self.asked.insert(*op, Key::Session(session.slot, session.reuse));
             }
             Event::Told { op, generation, time, answer, .. } if self.told => {

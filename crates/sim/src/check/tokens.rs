@@ -1,14 +1,16 @@
 //! T1, T3: numbers rise in the order of the records, each is given out once. T2, T4, T5, T9: whatever was told before
 //! something was asked has a lower number than what that is granted, over crashes, failovers, rollbacks and restores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::command::Answer;
 use leasehold_core::payload::delivery;
 use leasehold_core::record::Record;
+use leasehold_core::token::Number;
 
 use super::ledger::{Met, walk};
 use super::{Finding, broken};
+use crate::ask::Ask;
 use crate::history::{Event, History};
 
 /// Reads records and answers.
@@ -16,11 +18,18 @@ pub fn check(history: &History) -> Finding {
     let mut highest = 0;
     let mut told = 0;
     let mut asked: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut rotates = BTreeSet::new();
+    let wrong = history.has_wrong_clocks();
     walk(history, |at, ledger, met| {
         match met {
             Met::Before(record) => {
+                if let Record::Rotated { lease, number } = record
+                    && let Some(held) = ledger.leases.get(lease).filter(|held| !rotates.contains(&held.number))
+                {
+                    return broken("T3", at, format!("{} becomes {number}, which nobody asked for", held.number));
+                }
                 for number in numbers(record) {
-                    if number <= highest {
+                    if number <= highest && !wrong {
                         return broken("T1", at, format!("{number} is given out after {highest}"));
                     }
                     highest = number;
@@ -28,13 +37,18 @@ pub fn check(history: &History) -> Finding {
             }
             // What nobody was told binds nobody; what was told stays above.
             Met::SetBack => highest = told.max(ledger.numbers.keys().next_back().copied().unwrap_or(0)),
-            Met::Other(Event::Asked { op, .. }) => {
-                asked.insert(*op, told);
+            Met::Other(Event::Asked { op, ask, .. }) => {
+                if let Ask::Rotate { held } = ask {
+                    rotates.insert(held.number.get());
+                }
+                // What is entered again has its number already.
+                let again = matches!(ask, Ask::Acquire { how, .. } if how.again);
+                asked.insert(*op, if again { 0 } else { told });
             }
             Met::Other(Event::Told { op, answer, .. }) => {
                 for number in granted(answer) {
                     let before = asked.get(op).copied().unwrap_or(0);
-                    if number <= before {
+                    if number <= before && !wrong {
                         return broken(
                             "T2",
                             at,
@@ -53,10 +67,11 @@ pub fn check(history: &History) -> Finding {
 }
 
 /// The numbers that a record gives out.
-fn numbers(record: &Record<'_>) -> Vec<u64> {
+pub(super) fn numbers(record: &Record<'_>) -> Vec<u64> {
     match record {
         Record::Granted(granted) => vec![granted.number.get()],
         Record::Rotated { number, .. } => vec![number.get()],
+        Record::Cache(fact) => fact.numbers().into_iter().map(Number::get).collect(),
         Record::Delivery(delivery::Fact::Delivered { first, items, .. }) => {
             (0..items.len() as u64).map(|i| first.get() + i).collect()
         }
@@ -97,6 +112,15 @@ mod tests {
         assert_eq!(check(&history([grant(), lost(), grant()])), Ok(()));
         let told = history([grant(), sample::answered(1, 5), lost(), grant()]);
         assert_eq!(check(&told).unwrap_err().promise, "T1");
+    }
+
+    #[test]
+    fn a_number_is_replaced_only_where_that_was_asked_for() {
+        let rotated = || landed(&[granted(0, 5, "jobs/a"), Record::Rotated { lease: 0, number: sample::n(6) }]);
+        let held = crate::ask::Known { lease: sample::id(0), number: sample::n(5), session: None };
+        let asks = Event::Asked { op: 1, who: 8, ask: Ask::Rotate { held } };
+        assert_eq!(check(&history([asks, rotated()])), Ok(()));
+        assert_eq!(check(&history([rotated()])).unwrap_err().promise, "T3");
     }
 
     #[test]

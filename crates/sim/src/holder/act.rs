@@ -4,8 +4,8 @@ use leasehold_core::lease::Access;
 use leasehold_core::time::Instant;
 use leasehold_core::token::{Cluster, Number, Token};
 
-use super::{Holder, Mode};
-use crate::ask::{Ask, EXCLUSIVE, SLOTS, UNITS};
+use super::{Holder, Late, Mode};
+use crate::ask::{Ask, EXCLUSIVE, How, READ, RUSH, SLOTS, UNITS, WORK};
 use crate::clock::MS;
 use crate::fault::Fault;
 use crate::history::Event;
@@ -16,18 +16,30 @@ impl Holder {
         if self.mode != Mode::Plain && self.session.is_none() {
             if !self.pending.values().any(|pending| matches!(pending.ask, Ask::Open { .. })) {
                 let waits_only = self.mode == Mode::Waits;
-                self.ask(stage, Ask::Open { ttl: self.ttl, waits_only });
+                self.ask(stage, Ask::Open { ttl: self.ttl, waits_only, secret: self.secret() });
             }
             return;
         }
+        // Who must go writes down where it is, as long as it may.
+        if stage.chance.one_in(3)
+            && let Some(hold) = self.holds.iter().find(|hold| hold.draining && hold.target().is_some())
+        {
+            let held = hold.known;
+            let value = stage.op();
+            return self.ask(stage, Ask::Put { held, value });
+        }
         match stage.chance.below(100) {
-            0..=33 => self.write(stage, now),
+            0..=29 => self.write(stage, now),
+            30..=33 => self.units(stage),
             34..=55 => self.acquire(stage),
             56..=65 => self.give_back(stage),
             66..=69 => self.with_hold(stage, |held, stage| Ask::Put { held, value: stage.op() }),
             70..=71 => self.with_hold(stage, |held, _| Ask::Confirm { held }),
             72 => self.with_hold(stage, |held, _| Ask::Rotate { held }),
-            73..=88 => self.queue(stage),
+            73..=80 => self.queue(stage),
+            81..=83 => self.read_together(stage),
+            84..=87 => self.cache(stage),
+            88 => self.come_back(stage),
             89 => self.cancel(stage),
             90 => {
                 if let Some(session) = self.session {
@@ -45,7 +57,7 @@ impl Holder {
             return;
         }
         let place = stage.chance.below(self.holds.len() as u64) as usize;
-        if self.holds[place].access != Access::Exclusive {
+        if self.holds[place].target().is_none() {
             return;
         }
         let ask = make(self.holds[place].known, stage);
@@ -64,11 +76,28 @@ impl Holder {
         let may_wait = session.is_some() && stage.chance.below(10) < 8;
         let wait = if may_wait { stage.chance.between(300, 4_000) } else { 0 };
         let max_hold = stage.chance.one_in(10).then_some(2 * self.ttl);
-        match stage.chance.below(12) {
-            0 => self.ask(stage, Ask::Acquire { resource: SLOTS, session, access: Access::Slot, ttl, wait, max_hold }),
+        let priority = *stage.chance.pick(&[100, 100, 100, 50, 150, 200]);
+        let how = How { ttl, wait, max_hold, priority: 100, again: false };
+        match stage.chance.below(16) {
+            0 | 9 => self.ask(stage, Ask::Acquire { resource: SLOTS, session, access: Access::Slot, how }),
             1 => {
+                let how = How { max_hold: stage.chance.one_in(2).then_some(self.ttl), ..how };
                 let access = Access::Units(stage.chance.between(1, 4) as u32);
-                self.ask(stage, Ask::Acquire { resource: UNITS, session, access, ttl, wait, max_hold });
+                self.ask(stage, Ask::Acquire { resource: UNITS, session, access, how });
+            }
+            3 | 4 => {
+                let access = if stage.chance.one_in(3) { Access::Exclusive } else { Access::Shared };
+                self.ask(stage, Ask::Acquire { resource: READ, session, access, how });
+            }
+            5 | 6 => {
+                let how = How { priority, ..how };
+                self.ask(stage, Ask::Acquire { resource: RUSH, session, access: Access::Exclusive, how });
+            }
+            7 => self.ask(stage, Ask::Acquire { resource: WORK, session, access: Access::Exclusive, how }),
+            8 if self.mode == Mode::Rides => {
+                let Some(hold) = self.holds.iter().find(|hold| hold.target().is_some()) else { return };
+                let (resource, how) = (hold.resource, How { again: true, ..how });
+                self.ask(stage, Ask::Acquire { resource, session, access: Access::Exclusive, how });
             }
             2 if session.is_some() => {
                 let first = stage.chance.below(4) as usize;
@@ -78,7 +107,7 @@ impl Holder {
             }
             _ => {
                 let resource = stage.chance.pick(&EXCLUSIVE);
-                self.ask(stage, Ask::Acquire { resource, session, access: Access::Exclusive, ttl, wait, max_hold });
+                self.ask(stage, Ask::Acquire { resource, session, access: Access::Exclusive, how });
             }
         }
     }
@@ -86,19 +115,19 @@ impl Holder {
     /// Claims, or writes. Between the check and the act anything may come, for any time.
     fn write(&mut self, stage: &mut Stage, now: Instant) {
         let who = self.actor().place() as u32;
-        let Some(hold) = self.holds.iter_mut().find(|hold| hold.access == Access::Exclusive) else { return };
+        let Some((target, hold)) = self.holds.iter_mut().find_map(|hold| Some((hold.target()?, hold))) else { return };
         let believes = hold.renewal.may_act(now);
         if self.careful && !believes {
             return;
         }
-        let target = EXCLUSIVE.iter().position(|name| *name == hold.resource).expect("an exclusive resource");
         if believes {
             let honest = self.honest;
             stage.note(Event::Acts { who, number: hold.known.number, honest });
         }
         let value = if hold.claimed { Some(stage.op()) } else { None };
         hold.claimed = true;
-        let text = hold.token.to_string();
+        hold.sequence += 1;
+        let (text, sequence) = (hold.token.to_string(), hold.sequence);
         if stage.strikes(Fault::Pause, 12) || stage.strikes(Fault::Dream, 25) {
             let dreams = stage.faults.has(Fault::Dream) && stage.chance.one_in(2);
             let length = stage.chance.between(50, 10 * self.ttl) * MS;
@@ -108,11 +137,11 @@ impl Holder {
                 format!("holder {} for {} ms, between its check and its write", self.index, length / MS),
             );
             let until = stage.at + length;
-            self.late.push((until, target, text, value));
+            self.late.push(Late { at: until, target, text, sequence, value });
             return self.pause(stage, until, dreams);
         }
         let (id, from) = (stage.op(), self.actor());
-        stage.send(from, Actor::Target(target), Mail::Write { id, from, token: text, value });
+        stage.send(from, Actor::Target(target), Mail::Write { id, from, token: text, sequence, value });
     }
 
     fn give_back(&mut self, stage: &mut Stage) {
@@ -131,6 +160,10 @@ impl Holder {
             return if done { self.ask(stage, Ask::Drained { held }) } else { self.ask(stage, Ask::Release { held }) };
         }
         self.ask(stage, Ask::Release { held });
+        // What was entered twice is left twice, and is its own until then.
+        if self.holds[place].depth > 1 {
+            return;
+        }
         let hold = self.holds.remove(place);
         self.linger(stage, &hold);
     }
@@ -161,7 +194,7 @@ impl Holder {
     }
 
     fn cancel(&mut self, stage: &mut Stage) {
-        let waits = self.pending.values().filter(|p| matches!(p.ask, Ask::Acquire { wait, .. } if wait > 0));
+        let waits = self.pending.values().filter(|p| matches!(p.ask, Ask::Acquire { how, .. } if how.wait > 0));
         if let Some(id) = waits.filter_map(|pending| pending.id).next() {
             self.ask(stage, Ask::Cancel { session: id.session, sequence: id.sequence });
         }
@@ -190,11 +223,17 @@ impl Holder {
         };
         stage.struck(Fault::Misuse, format!("holder {} shows {} at target {target}", self.index, token.number));
         let (id, from, value) = (stage.op(), self.actor(), Some(stage.op()));
-        stage.send(from, Actor::Target(target), Mail::Write { id, from, token: token.to_string(), value });
+        let token = token.to_string();
+        stage.send(from, Actor::Target(target), Mail::Write { id, from, token, sequence: u64::MAX, value });
         if let Some(hold) = self.holds.first() {
             let held = hold.known;
+            if let Some(session) = held.session {
+                let slot = session.slot ^ (1 + stage.chance.below(3) as u32);
+                let session = Some(leasehold_core::ids::SessionId { slot, ..session });
+                self.ask(stage, Ask::Confirm { held: crate::ask::Known { session, ..held } });
+            }
             let lower = Number::new(held.number.get() - 1).unwrap_or(Number::FIRST);
-            self.ask(stage, Ask::Renew { held: crate::ask::Known { number: lower, ..held } });
+            self.ask(stage, Ask::Renew { held: crate::ask::Known { number: lower, ..held }, progress: None });
         }
     }
 }

@@ -30,7 +30,7 @@ impl Holder {
         }
     }
 
-    fn noticed(&mut self, stage: &Stage, event: &Notice) {
+    fn noticed(&mut self, stage: &mut Stage, event: &Notice) {
         let now = self.clock.instant(stage.at);
         match event {
             Notice::Ended { lease, number, reason } => {
@@ -47,6 +47,11 @@ impl Holder {
                     }
                 }
             }
+            // Who is asked to drop its copy does so, most of the time.
+            Notice::Invalidate { lease, .. } if stage.chance.below(5) < 4 => {
+                self.copies.retain(|copy| copy != lease);
+                self.ask(stage, Ask::Dropped { lease: *lease });
+            }
             _ => {}
         }
     }
@@ -61,7 +66,10 @@ impl Holder {
             return;
         }
         stage.note(Event::Answered { op, who, answer: answer.clone() });
-        if let Answer::Refused(Refusal::Lost(Reason::Session) | Refusal::NotFound(What::Session)) = &answer {
+        let another = matches!(&pending.ask, Ask::Resume { session, .. } if Some(*session) != self.session);
+        if let Answer::Refused(Refusal::Lost(Reason::Session) | Refusal::NotFound(What::Session)) = &answer
+            && !another
+        {
             self.session_is_over(stage);
         }
         match (&pending.ask, answer) {
@@ -72,16 +80,28 @@ impl Holder {
             }
             (Ask::Acquire { resource, access, session, .. }, Answer::Granted(grant)) => {
                 self.granted(stage, &pending, resource, *access, session.is_some(), &grant, incarnation);
+                // A successor beside its predecessor says at once from where it goes on.
+                let begun = self.holds.last().filter(|hold| grant.overlaps_ms.is_some() && hold.target().is_some());
+                if let Some(held) = begun.map(|hold| hold.known) {
+                    let value = stage.op();
+                    self.ask(stage, Ask::Put { held, value });
+                }
             }
             (Ask::AcquireAll { resources, .. }, Answer::GrantedAll(grants)) => {
                 for (resource, grant) in resources.iter().zip(&grants[..]) {
                     self.granted(stage, &pending, resource, Access::Exclusive, true, grant, incarnation);
                 }
             }
-            (Ask::Renew { held }, answer) => self.renewed(stage, &pending, *held, answer),
+            (Ask::Renew { held, .. }, answer) => self.renewed(stage, &pending, *held, answer),
             (Ask::Rotate { held }, Answer::Current(current)) => self.rotated(stage, &pending, *held, current),
             (Ask::Release { held } | Ask::ConfirmHold { held } | Ask::Drained { held }, _) => {
-                self.holds.retain(|hold| hold.known.number != held.number);
+                let left = self.holds.iter_mut().filter(|hold| hold.known.number == held.number);
+                left.for_each(|hold| hold.depth -= 1);
+                self.holds.retain(|hold| hold.depth > 0);
+            }
+            (_, Answer::Cache(told)) => self.cached(&told),
+            (Ask::Commit { .. } | Ask::Abort { .. }, Answer::Refused(why)) if !matches!(why, Refusal::Busy { .. }) => {
+                self.intent = None;
             }
             (Ask::Receive { .. }, Answer::Delivery(told)) => {
                 if let delivery::Answer::Received(items) = *told {
@@ -109,7 +129,7 @@ impl Holder {
     #[allow(clippy::too_many_arguments, reason = "a grant and all that was known when it was asked for")]
     fn granted(
         &mut self,
-        stage: &Stage,
+        stage: &mut Stage,
         pending: &Pending,
         resource: &'static str,
         access: Access,
@@ -136,9 +156,30 @@ impl Holder {
         };
         let Ok(timing) = Timing::new(grant.ttl_ms, self.rate(stage)) else { return };
         let Ok(renewal) = Renewal::new(timing, granted) else { return };
-        let ttl = grant.ttl_ms;
-        let hold = Hold { known, token, resource, access, ttl, renewal, claimed: false, draining: false };
-        self.holds.push(hold);
+        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.known.number == grant.number) {
+            // Entered again: it must be left as often.
+            hold.depth = grant.depth;
+            return;
+        }
+        // Its first act is its claim, at once if it believes that it holds.
+        if crate::ask::EXCLUSIVE.contains(&resource) && renewal.may_act(now) {
+            let (who, honest) = (self.actor().place() as u32, self.honest);
+            stage.note(Event::Acts { who, number: grant.number, honest });
+        }
+        self.holds.push(Hold {
+            known,
+            token,
+            resource,
+            access,
+            ttl: grant.ttl_ms,
+            renewal,
+            claimed: false,
+            draining: false,
+            depth: grant.depth.max(1),
+            sequence: 0,
+            work: 1,
+            stuck: false,
+        });
     }
 
     fn see(&mut self, token: Token) {

@@ -2,13 +2,15 @@
 
 mod act;
 mod mail;
+mod more;
 
 use std::collections::BTreeMap;
 
-use leasehold_core::command::RequestId;
+use leasehold_core::command::{Answer, RequestId};
 use leasehold_core::holder::{Action, Attempt, RateError, Renewal};
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Access;
+use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Instant;
 use leasehold_core::token::{Number, Token};
 
@@ -55,6 +57,29 @@ struct Hold {
     renewal: Renewal,
     claimed: bool,
     draining: bool,
+    /// How often it was entered.
+    depth: u32,
+    /// Its last write at a target that counts them.
+    sequence: u64,
+    /// How far its work is, and whether that moves.
+    work: u64,
+    stuck: bool,
+}
+
+impl Hold {
+    /// The target that its writes go to.
+    fn target(&self) -> Option<usize> {
+        crate::ask::EXCLUSIVE.iter().position(|name| *name == self.resource)
+    }
+}
+
+/// A write that is sent whatever its holder knows by then.
+struct Late {
+    at: At,
+    target: usize,
+    text: String,
+    sequence: u64,
+    value: Option<u64>,
 }
 
 /// One holder.
@@ -77,8 +102,10 @@ pub struct Holder {
     holds: Vec<Hold>,
     receipts: Vec<(u64, Number)>,
     seen: Option<Token>,
-    /// Writes that it will send whatever it knows by then.
-    late: Vec<(At, usize, String, Option<u64>)>,
+    /// Copies of the cached key that it may read from, and its intent to write it.
+    copies: Vec<Number>,
+    intent: Option<Number>,
+    late: Vec<Late>,
     /// What arrived while it stood still.
     waiting: Vec<Mail>,
     /// Until when it stands still.
@@ -113,6 +140,8 @@ impl Holder {
             holds: Vec::new(),
             receipts: Vec::new(),
             seen: None,
+            copies: Vec::new(),
+            intent: None,
             late: Vec::new(),
             waiting: Vec::new(),
             paused: 0,
@@ -151,6 +180,8 @@ impl Holder {
         self.pending.clear();
         self.holds.clear();
         self.receipts.clear();
+        self.copies.clear();
+        self.intent = None;
         self.waiting.clear();
     }
 
@@ -200,20 +231,21 @@ impl Holder {
             return;
         }
         let next = if self.quiet { next } else { next.min(self.next_act) };
-        let late = self.late.iter().map(|(at, ..)| *at).min().unwrap_or(u64::MAX);
+        let late = self.late.iter().map(|late| late.at).min().unwrap_or(u64::MAX);
         let at = self.clock.real(next, stage.at).min(late);
         self.wake_at(stage, at);
     }
 
     fn send_late(&mut self, stage: &mut Stage) {
         let mut kept = Vec::new();
-        for (at, target, text, value) in std::mem::take(&mut self.late) {
-            if at > stage.at {
-                kept.push((at, target, text, value));
+        for late in std::mem::take(&mut self.late) {
+            if late.at > stage.at {
+                kept.push(late);
                 continue;
             }
+            let Late { target, text: token, sequence, value, .. } = late;
             let (id, from) = (stage.op(), self.actor());
-            stage.send(from, Actor::Target(target), Mail::Write { id, from, token: text, value });
+            stage.send(from, Actor::Target(target), Mail::Write { id, from, token, sequence, value });
         }
         self.late = kept;
     }
@@ -221,14 +253,19 @@ impl Holder {
     fn keep_renewing(&mut self, stage: &mut Stage, now: Instant, next: &mut Instant) {
         let mut lost = Vec::new();
         let mut sends = Vec::new();
+        let (who, honest) = (self.actor().place() as u32, self.honest);
         for (place, hold) in self.holds.iter_mut().enumerate() {
             loop {
                 match hold.renewal.poll(now, stage.chance.draw()) {
                     Action::Suspend | Action::Resume(_) | Action::Rotated(_) => {}
                     Action::Drain { .. } => hold.draining = true,
-                    Action::Send(attempt) => sends.push((Ask::Renew { held: hold.known }, attempt)),
+                    Action::Send(attempt) => {
+                        let progress = hold.show_work(&mut stage.chance);
+                        sends.push((Ask::Renew { held: hold.known, progress }, attempt));
+                    }
                     Action::Wait(until) => {
                         *next = (*next).min(until);
+                        last_look(stage, hold, now, next, (who, honest));
                         break;
                     }
                     Action::Lost(_) => {
@@ -249,13 +286,13 @@ impl Holder {
 
     /// A hold is over. What was ready to be written under it may still be sent, much later.
     fn linger(&mut self, stage: &mut Stage, hold: &Hold) {
-        if let Some(target) = crate::ask::EXCLUSIVE.iter().position(|name| *name == hold.resource)
+        if let Some(target) = hold.target()
             && stage.strikes(Fault::LateWrite, 3)
         {
             stage.struck(Fault::LateWrite, format!("holder {} will write under {}", self.index, hold.known.number));
             let at = stage.at + stage.chance.between(MS, 8_000 * MS);
-            let value = Some(stage.op());
-            self.late.push((at, target, hold.token.to_string(), value));
+            let (text, sequence) = (hold.token.to_string(), hold.sequence + 1);
+            self.late.push(Late { at, target, text, sequence, value: Some(stage.op()) });
         }
     }
 
@@ -277,8 +314,12 @@ impl Holder {
             let may = std::mem::take(&mut pending.elsewhere) || pending.id.is_some() || !pending.ask.begins();
             if (once && pending.tries > 3) || !may || (pending.id.is_none() && pending.tries > 6) {
                 // Whether it was done, nobody knows: the outcome is unknown, and stays so.
-                self.pending.remove(&op);
+                let given_up = self.pending.remove(&op).expect("just listed");
                 stage.note(Event::GaveUp { op, why: "time" });
+                if stage.is_planted(Planted::SilenceIsNo) && given_up.ask.begins() {
+                    let (who, answer) = (self.actor().place() as u32, Answer::Refused(Refusal::Timeout));
+                    stage.note(Event::Answered { op, who, answer });
+                }
                 continue;
             }
             pending.retry = now.plus_millis(300);
@@ -311,6 +352,7 @@ impl Holder {
                 | Ask::RenewSession { .. }
                 | Ask::Confirm { .. }
                 | Ask::Close { .. }
+                | Ask::Resume { .. }
                 | Ask::Show
         );
         let id = self.session.filter(|_| !plain).map(|session| {
@@ -327,8 +369,24 @@ impl Holder {
 
     fn post(&self, stage: &mut Stage, op: u64) {
         let Some(pending) = self.pending.get(&op) else { return };
-        let letter = Letter { op, from: self.actor(), ask: pending.ask.clone(), id: pending.id, shown: self.seen };
+        let letter = Letter {
+            op,
+            from: self.actor(),
+            ask: pending.ask.clone(),
+            id: pending.id,
+            shown: self.seen.filter(|_| !stage.shy),
+        };
         let to = Actor::Server(pending.to % stage.servers);
         stage.send(self.actor(), to, Mail::Ask(Box::new(letter)));
+    }
+}
+
+/// Just before its own deadline a holder looks once more, as somebody does who begins at the last moment.
+fn last_look(stage: &mut Stage, hold: &Hold, now: Instant, next: &mut Instant, (who, honest): (u32, bool)) {
+    let last = Instant(hold.renewal.deadline().earliest.0.saturating_sub(2_000_000));
+    if now < last {
+        *next = (*next).min(last);
+    } else if hold.target().is_some() && hold.renewal.may_act(now) {
+        stage.note(Event::Acts { who, number: hold.known.number, honest });
     }
 }

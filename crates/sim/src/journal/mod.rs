@@ -22,6 +22,8 @@ pub struct Journal {
     /// The file's bytes after the last whole frame: what a crash left of the append that was under way.
     tail: Vec<u8>,
     under_way: Option<(u64, Batch)>,
+    /// A batch that was synced and lies there damaged, until an operator brings a good copy: which, and its bytes.
+    rot: Option<(usize, Vec<u8>)>,
     backups: Vec<Vec<Batch>>,
     /// The disk takes nothing.
     pub full: bool,
@@ -166,8 +168,39 @@ impl Journal {
         self.tail = bytes;
     }
 
-    /// Everything that a new writer finds. The tail of a file is taken if it is whole, and cut if not.
-    pub fn read(&mut self, stage: &mut Stage) -> Vec<Batch> {
+    /// A byte of a batch that was synced is another from now on.
+    pub fn rot(&mut self, stage: &mut Stage) {
+        // The last one may be torn; damage before it is never cut.
+        if self.durable < 2 || self.rot.is_some() {
+            return;
+        }
+        let which = stage.chance.below(self.durable as u64 - 1) as usize;
+        let mut bytes = frame::write(&self.batches[which]);
+        let at = stage.chance.below(bytes.len() as u64) as usize;
+        bytes[at] ^= 1 << stage.chance.below(8);
+        stage.struck(Fault::Rot, format!("byte {at} of batch {which} is another"));
+        self.rot = Some((which, bytes));
+    }
+
+    /// An operator brings a good copy of what was damaged.
+    pub fn repair(&mut self) {
+        self.rot = None;
+    }
+
+    /// Everything that a new writer finds; none if it is damaged, and then nobody starts. The tail of a file is taken if it
+    /// is whole, and cut if not.
+    pub fn read(&mut self, stage: &mut Stage) -> Option<Vec<Batch>> {
+        if let Some((which, bytes)) = &self.rot
+            && frame::read(bytes).is_none()
+        {
+            if !stage.is_planted(Planted::RotCut) {
+                stage.struck(Fault::Rot, format!("batch {which} is damaged: the server does not start"));
+                return None;
+            }
+            self.batches.truncate(*which);
+            self.durable = *which;
+            self.rot = None;
+        }
         let tail = std::mem::take(&mut self.tail);
         let found = match frame::read(&tail) {
             Some(bytes) => Some(bytes.to_vec()),
@@ -181,7 +214,12 @@ impl Journal {
             self.land(stage, generation, Rc::from(bytes));
             self.durable = self.batches.len();
         }
-        self.batches.clone()
+        Some(self.batches.clone())
+    }
+
+    /// Every batch as it was written; none where some of it is damaged.
+    pub fn all(&self) -> Option<&[Batch]> {
+        self.rot.is_none().then_some(&self.batches[..])
     }
 
     /// How many batches there are.
@@ -208,7 +246,7 @@ impl Journal {
         }
         self.batches = stage.chance.pick(&self.backups).clone();
         self.durable = self.batches.len();
-        (self.tail, self.under_way) = (Vec::new(), None);
+        (self.tail, self.under_way, self.rot) = (Vec::new(), None, None);
         self.generation += 1;
         self.restores += 1;
         self.restored = Some(1 + self.restores);
@@ -223,7 +261,7 @@ impl Journal {
         self.durable = kept;
         // What was on its way to the old store does not find the new one.
         self.generation += 1;
-        (self.tail, self.under_way) = (Vec::new(), None);
+        (self.tail, self.under_way, self.rot) = (Vec::new(), None, None);
         self.set_back(stage, Fault::Rollback);
     }
 

@@ -11,7 +11,7 @@ use crate::{lease_id, v1};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventBody {
-    /// `granted`, `ended`, `draining`, `drained`, `invalidate`, `clear`, `deadlock`, `rolled_back` or `zombie`.
+    /// `granted`, `ended`, `draining`, `drained`, `invalidate`, `clear`, `ready`, `deadlock`, `rolled_back` or `zombie`.
     pub event: String,
     /// The journal position it depends on.
     pub position: u64,
@@ -92,6 +92,7 @@ impl From<v1::Event> for EventBody {
             Some(Event::Clear(told)) => {
                 Self { event: named("clear"), resource: Some(told.key), token_number: number(told.number), ..base }
             }
+            Some(Event::Ready(queue)) => Self { event: named("ready"), resource: Some(queue), ..base },
             Some(Event::Deadlock(found)) => {
                 Self { event: named("deadlock"), cycle: found.members.into_iter().map(Into::into).collect(), ..base }
             }

@@ -134,6 +134,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         lease().prop_map(|lease| Event::Drained { lease }),
         (text(), number()).prop_map(|(key, lease)| Event::Invalidate { key, lease }),
         (text(), number()).prop_map(|(key, intent)| Event::Clear { key, intent }),
+        text().prop_map(|queue| Event::Ready { queue }),
         cycle,
         number().prop_map(|shown| Event::RolledBack { shown }),
     ]

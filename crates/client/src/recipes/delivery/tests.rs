@@ -228,3 +228,27 @@ fn work_with_a_message_is_not_gone_on_with_after_its_time_whatever_wakes_it() {
     assert_eq!(polls.get(), 1, "nothing was done after the time was over");
     grantor.resume(&one);
 }
+
+#[test]
+fn whoever_waits_for_a_message_is_told_of_it_and_does_not_ask_again_and_again() {
+    let grantor = Grantor::new();
+    let (one, two) = (grantor.client("w1"), grantor.client("w2"));
+    let queue = mail(&one);
+    let mut next = pin!(queue.next());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(next.as_mut().poll(&mut context).is_pending());
+    grantor.advance(Duration::from_millis(100));
+    assert!(next.as_mut().poll(&mut context).is_pending(), "it found nothing, and stands idle");
+    grantor.advance(Duration::from_millis(100));
+    block_on(mail(&two).send(b"a")).expect("there is room");
+    // No time passes: only the word can bring it.
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    let got = loop {
+        match next.as_mut().poll(&mut context) {
+            Poll::Ready(got) => break got.expect("the queue answers"),
+            Poll::Pending => assert!(std::time::Instant::now() < until, "it was not told"),
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(got.body(), b"a");
+}

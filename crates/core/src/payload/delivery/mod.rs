@@ -227,6 +227,22 @@ impl Queues {
         self.queues.get(queue)?.ready.first().map(|(from, _)| *from)
     }
 
+    /// How many messages can be received now, of those at the front, and from when on the next can.
+    pub(crate) fn receivable(&self, queue: &str, now: Millis, most: usize) -> (usize, Option<Millis>) {
+        let Some(queue) = self.queues.get(queue) else { return (0, None) };
+        let ready = queue.ready.range(..=(now, u64::MAX)).take(most).count();
+        (ready, queue.ready.range((now.plus(1), 0)..).next().map(|(from, _)| *from))
+    }
+
+    /// The queues from which the session has messages.
+    pub(crate) fn received_by(&self, session: SessionId) -> Vec<Arc<str>> {
+        let queues = self.live.of(session).into_iter().filter_map(|item| self.items.get(&item));
+        let mut queues: Vec<_> = queues.map(|item| item.queue.clone()).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        queues
+    }
+
     /// How many messages the queue has, or none if it has no message at all.
     pub fn counts(&self, queue: &str, now: Millis) -> Option<Counts> {
         let queue = self.queues.get(queue)?;

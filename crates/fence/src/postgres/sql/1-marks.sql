@@ -44,6 +44,19 @@ CREATE TABLE IF NOT EXISTS leasehold.fence (
   CONSTRAINT fence_name UNIQUE (name, slot)
 );
 
+-- Badges: for a place that is written often, a digest of the token that stands there, in a sequence, because its value is read
+-- without a snapshot and in a fraction of the time of a row. Places share them by their lock's number; whoever finds another's
+-- badge, or none, reads the row. One is put on only by who holds the place's lock and saw a committed row, and whatever
+-- changes the row has the lock alone and takes the badge off before it commits: so in any prefix of the log a badge is true of
+-- its row. Whether the row is this server's is looked at once in every session, before it looks at badges.
+DO $$
+BEGIN
+  FOR n IN 0 .. 63 LOOP
+    EXECUTE format('CREATE SEQUENCE IF NOT EXISTS leasehold.badge_%s MINVALUE -9223372036854775808 START 1', n);
+    EXECUTE format('GRANT SELECT ON SEQUENCE leasehold.badge_%s TO PUBLIC', n);
+  END LOOP;
+END $$;
+
 -- The tables that the database itself guards, and their partitions and children, each with its place.
 CREATE TABLE IF NOT EXISTS leasehold.protected (
   relation oid PRIMARY KEY,
@@ -51,7 +64,9 @@ CREATE TABLE IF NOT EXISTS leasehold.protected (
   slot     bigint NOT NULL
 );
 
-CREATE OR REPLACE FUNCTION leasehold.mark_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION leasehold.mark_stays() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE key bigint;
 BEGIN
   IF TG_OP = 'DELETE' OR TG_OP = 'TRUNCATE' THEN
     RAISE EXCEPTION USING ERRCODE = 'LH009', MESSAGE = 'CONFLICT: a mark outlives its leases and is never deleted';
@@ -59,6 +74,14 @@ BEGIN
       OR (NEW.id, NEW.resource, NEW.slot, NEW.cluster) IS DISTINCT FROM (OLD.id, OLD.resource, OLD.slot, OLD.cluster) THEN
     RAISE EXCEPTION USING ERRCODE = 'LH009',
       MESSAGE = 'CONFLICT: a mark never falls, and stays with its resource, slot and cluster';
+  END IF;
+  IF (NEW.name, NEW.mark, NEW.state, NEW.incarnation, NEW.is_strict, NEW.home, NEW.forced)
+      IS DISTINCT FROM (OLD.name, OLD.mark, OLD.state, OLD.incarnation, OLD.is_strict, OLD.home, OLD.forced) THEN
+    key := leasehold.lock_of(OLD.name, OLD.slot);
+    PERFORM pg_advisory_xact_lock(key);
+    PERFORM setval(('leasehold.badge_' || (key & 63))::regclass, 0);
+    -- What is not of the same change is of who stood there before.
+    NEW.shown := nullif(NEW.shown, OLD.shown);
   END IF;
   RETURN NEW;
 END $$;

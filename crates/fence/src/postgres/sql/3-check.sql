@@ -130,46 +130,75 @@ BEGIN
   END IF;
 END $$;
 
+-- The look at the mark, where no badge is worn.
+CREATE OR REPLACE FUNCTION leasehold.admit_unworn(token text, resource text, slot bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  key bigint := leasehold.lock_of(resource, coalesce(slot, 0));
+  digest bigint := hashtextextended(token, 2) & -2;
+  worn bigint;
+  f leasehold.fence;
+BEGIN
+  IF current_setting('leasehold.checked', true) = hashtextextended(token, 0)::text
+    AND current_setting('transaction_isolation') = 'read committed'
+  THEN
+    PERFORM pg_advisory_xact_lock_shared(key);
+    -- After the lock, and with a snapshot of now: every claim that was told is in it.
+    SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = admit_unworn.resource
+      AND g.slot = coalesce(admit_unworn.slot, 0)
+      AND g.shown = hashtextextended(token, 1) AND g.started = pg_postmaster_start_time();
+  END IF;
+  IF f.mark IS NULL THEN
+    RETURN leasehold.admit_unknown(token, resource, slot);
+  END IF;
+  PERFORM leasehold.durable();
+  -- A transaction that has written nothing cannot have raised the mark itself, so that row is committed, and its badge may be
+  -- put on. Another place's is taken over now and then.
+  IF pg_current_xact_id_if_assigned() IS NULL THEN
+    worn := coalesce(pg_sequence_last_value(('leasehold.badge_' || (key & 63))::regclass), 0);
+    IF worn = 0 OR random() < 0.01 THEN
+      PERFORM setval(('leasehold.badge_' || (key & 63))::regclass, digest | f.forced::integer);
+    END IF;
+  END IF;
+  IF f.forced THEN
+    PERFORM set_config('leasehold.p' || to_hex(key), pg_current_xact_id()::text || ':' || token, true);
+  END IF;
+  RETURN f.mark;
+END $$;
+
 -- Admits the rest of this transaction. What it writes lands under the mark it was checked against, or not at all: no claim
 -- gets in before it ends. `remaining` is what is left of the lease; NULL for a single statement outside of a transaction
 -- block, which has nothing to stand still in.
 --
--- This is every writer's way, so it is written for speed: a session that has had this text checked asks for the lock and
--- reads the mark, and no more. It sets no search path, which would cost as much as all else, and so spells out operators.
+-- This is every writer's way, so it is written for speed. A session that has had this text checked asks for the lock and looks
+-- at the badge, and no more; without one it looks at the mark. The server prepares each expression anew in every transaction,
+-- so there are few, and it sets no search path, which would cost as much as all else, and so spells out operators.
 CREATE OR REPLACE FUNCTION leasehold.admit(token text, resource text DEFAULT NULL, slot bigint DEFAULT NULL,
   remaining interval DEFAULT '10 s') RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
-  key bigint;
+  worn bigint;
   number bigint;
-  forced boolean;
   ms bigint;
   was text;
 BEGIN
-  IF pg_catalog.current_setting('leasehold.checked', true) OPERATOR(pg_catalog.=)
-      pg_catalog.hashtextextended(token, 0)::pg_catalog.text
-    AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
-  THEN
-    key := pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0));
-    -- Trying passes nobody who waits, and is cheaper.
-    IF NOT pg_catalog.pg_try_advisory_xact_lock_shared(key) THEN
-      PERFORM pg_catalog.pg_advisory_xact_lock_shared(key);
-    END IF;
-    -- After the lock, and with a snapshot of now: every claim that was told is in it.
-    SELECT f.mark, f.forced INTO number, forced FROM leasehold.fence AS f WHERE f.name OPERATOR(pg_catalog.=) admit.resource
-      AND f.slot OPERATOR(pg_catalog.=) coalesce(admit.slot, 0)
-      AND f.shown OPERATOR(pg_catalog.=) pg_catalog.hashtextextended(token, 1)
-      AND f.started OPERATOR(pg_catalog.=) pg_catalog.pg_postmaster_start_time();
-    IF pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'off' THEN
-      PERFORM leasehold.durable();
-    END IF;
-  END IF;
-  IF number IS NULL THEN
-    number := leasehold.admit_unknown(token, resource, slot);
-  ELSIF forced THEN
-    -- For the triggers: bound to this transaction, so that what a pool's next client finds is nothing.
-    was := pg_catalog.set_config('leasehold.p' OPERATOR(pg_catalog.||) pg_catalog.to_hex(key),
-      pg_catalog.pg_current_xact_id()::pg_catalog.text OPERATOR(pg_catalog.||) ':' OPERATOR(pg_catalog.||) token, true);
-  END IF;
+  -- How the badge differs from this token's: 0 not at all, 1 in that tables are protected. The lock comes before the look:
+  -- every claim that was told has taken another's badge off. Trying passes nobody who waits.
+  worn := CASE WHEN pg_catalog.current_setting('leasehold.checked', true) OPERATOR(pg_catalog.=)
+        pg_catalog.hashtextextended(token, 0)::pg_catalog.text
+      AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
+      AND pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'off'
+      AND pg_catalog.pg_try_advisory_xact_lock_shared(
+        pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0)))
+    THEN pg_catalog.pg_sequence_last_value(('leasehold.badge_' OPERATOR(pg_catalog.||) (pg_catalog.hashtextextended(resource,
+        1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0)) OPERATOR(pg_catalog.&) 63)::pg_catalog.text)::pg_catalog.regclass)
+      OPERATOR(pg_catalog.#) (pg_catalog.hashtextextended(token, 2) OPERATOR(pg_catalog.&) (-2)) END;
+  number := CASE WHEN worn OPERATOR(pg_catalog.=) 0 THEN pg_catalog.substr(token, 58, 19)::pg_catalog.int8
+    -- To the triggers it is shown bound to this transaction, so that what a pool's next client finds is nothing.
+    WHEN worn OPERATOR(pg_catalog.=) 1 THEN pg_catalog.left(pg_catalog.right(pg_catalog.set_config('leasehold.p' OPERATOR(pg_catalog.||) pg_catalog.to_hex(
+        pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0))),
+      pg_catalog.pg_current_xact_id()::pg_catalog.text OPERATOR(pg_catalog.||) ':' OPERATOR(pg_catalog.||) token, true),
+      28), 19)::pg_catalog.int8
+    ELSE leasehold.admit_unworn(token, resource, slot) END;
   IF remaining IS NOT NULL THEN
     ms := greatest(1, least(2147483647,
       pg_catalog.ceil(pg_catalog.date_part('epoch', remaining) OPERATOR(pg_catalog.*) 1000)))::pg_catalog.int8;
@@ -186,6 +215,26 @@ BEGIN
   END IF;
   RETURN number;
 END $$;
+
+-- The same for a single statement outside of a transaction block, folded into its condition: `AND (SELECT leasehold.folded('lh1-…',
+-- 'jobs/settle', 0)) > 0`. The planner puts this expression into the statement in place of a call; it runs as the caller, who may
+-- read badges.
+CREATE OR REPLACE FUNCTION leasehold.folded(token text, resource text, slot bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+  SELECT CASE CASE WHEN pg_catalog.current_setting('leasehold.checked', true) OPERATOR(pg_catalog.=)
+        pg_catalog.hashtextextended(token, 0)::pg_catalog.text
+      AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
+      AND pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'off'
+      AND pg_catalog.pg_try_advisory_xact_lock_shared(
+        pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) slot))
+    THEN pg_catalog.pg_sequence_last_value(('leasehold.badge_' OPERATOR(pg_catalog.||) (pg_catalog.hashtextextended(resource,
+        1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) slot) OPERATOR(pg_catalog.&) 63)::pg_catalog.text)::pg_catalog.regclass)
+      OPERATOR(pg_catalog.#) (pg_catalog.hashtextextended(token, 2) OPERATOR(pg_catalog.&) (-2)) END
+    WHEN 0 THEN 1
+    WHEN 1 THEN pg_catalog.length(pg_catalog.set_config('leasehold.p' OPERATOR(pg_catalog.||) pg_catalog.to_hex(
+        pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) slot)),
+      pg_catalog.pg_current_xact_id()::pg_catalog.text OPERATOR(pg_catalog.||) ':' OPERATOR(pg_catalog.||) token, true))::pg_catalog.int8
+    ELSE leasehold.admit(token, resource, slot, NULL) END
+$$;
 
 -- The same for a write that carries its sequence inside the hold, rising from write to write. NULL: apply it. A number: it is
 -- a late duplicate, this is the last one applied, and the caller writes nothing.

@@ -16,9 +16,25 @@ BEGIN
   number := leasehold.admit(pg_catalog.split_part(was, ':', 2), name, slot, NULL);
 END $$;
 
--- After each statement, so that the statement itself may carry the check. Before each row where only row triggers fire: when
--- changes of a publication are applied.
+-- After each statement, so that the statement itself may carry the check. It looks as `admit` does: what this transaction showed
+-- can be anybody's text, so it is compared with the badge under the lock, and without a badge it is shown again.
 CREATE OR REPLACE FUNCTION leasehold.guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF pg_catalog.split_part(pg_catalog.current_setting(TG_ARGV[3], true), ':', 1) OPERATOR(pg_catalog.=)
+      pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text
+    AND pg_catalog.pg_try_advisory_xact_lock_shared(TG_ARGV[4]::pg_catalog.int8)
+    AND ((pg_catalog.pg_sequence_last_value(TG_ARGV[5]::pg_catalog.regclass) OPERATOR(pg_catalog.#)
+      pg_catalog.hashtextextended(pg_catalog.split_part(pg_catalog.current_setting(TG_ARGV[3], true), ':', 2), 2))
+      OPERATOR(pg_catalog.&) (-2)) OPERATOR(pg_catalog.=) 0
+  THEN
+    RETURN NULL;
+  END IF;
+  PERFORM leasehold.shown(TG_ARGV[0], TG_ARGV[1]::pg_catalog.int8, TG_ARGV[2], TG_TABLE_NAME);
+  RETURN NULL;
+END $$;
+
+-- Before each row where only row triggers fire: when changes of a publication are applied.
+CREATE OR REPLACE FUNCTION leasehold.guard_row() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM leasehold.shown(TG_ARGV[0], TG_ARGV[1]::pg_catalog.int8, TG_ARGV[2], TG_TABLE_NAME);
   RETURN coalesce(NEW, OLD);
@@ -28,16 +44,17 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold.guard_relation(target regclass, of_name text, of_slot bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  key text := to_hex(leasehold.lock_of(of_name, of_slot));
-  args text := format('leasehold.guard(%L, %L, %L)', of_name, of_slot, key);
+  key bigint := leasehold.lock_of(of_name, of_slot);
+  args text := format('%L, %L, %L, %L, %L, %L', of_name, of_slot, to_hex(key), 'leasehold.p' || to_hex(key), key,
+    'leasehold.badge_' || (key & 63));
   t text;
 BEGIN
   EXECUTE format('CREATE OR REPLACE TRIGGER leasehold_guard AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s
-    FOR EACH STATEMENT EXECUTE FUNCTION %s', target, args);
+    FOR EACH STATEMENT EXECUTE FUNCTION leasehold.guard(%s)', target, args);
   IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND tgname = 'leasehold_guard_row') THEN
     EXECUTE format('CREATE TRIGGER leasehold_guard_row BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW
       WHEN (pg_catalog.current_setting(''session_replication_role'') OPERATOR(pg_catalog.=) ''replica'')
-      EXECUTE FUNCTION %s', target, args);
+      EXECUTE FUNCTION leasehold.guard_row(%s)', target, args);
   END IF;
   FOREACH t IN ARRAY '{leasehold_guard,leasehold_guard_row}'::text[] LOOP
     EXECUTE format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', target, t);
@@ -84,6 +101,9 @@ CREATE OR REPLACE FUNCTION leasehold.unprotect(target regclass) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE one regclass;
 BEGIN
+  -- The place before the table, as a writer has them.
+  PERFORM pg_advisory_xact_lock(key) FROM (SELECT DISTINCT leasehold.lock_of(p.name, p.slot) AS key
+    FROM leasehold.protected AS p WHERE p.relation IN (SELECT leasehold.family(target)) ORDER BY key) AS places;
   DELETE FROM leasehold.protected AS p WHERE p.relation IN (SELECT leasehold.family(target));
   FOR one IN SELECT leasehold.family(target) LOOP
     EXECUTE format('DROP TRIGGER IF EXISTS leasehold_guard ON %s', one);
@@ -139,7 +159,7 @@ BEGIN
     END IF;
   END IF;
   FOR p IN SELECT o.relation::regclass AS relation FROM leasehold.protected AS o WHERE 2 <> (SELECT count(*) FROM pg_trigger AS t
-      WHERE t.tgrelid = o.relation AND t.tgenabled = 'A' AND t.tgfoid = 'leasehold.guard'::regproc
+      WHERE t.tgrelid = o.relation AND t.tgenabled = 'A' AND t.tgfoid IN ('leasehold.guard'::regproc, 'leasehold.guard_row'::regproc)
         AND t.tgname IN ('leasehold_guard', 'leasehold_guard_row')) LOOP
     RAISE EXCEPTION USING ERRCODE = 'LH009', MESSAGE = 'CONFLICT: ' || p.relation || ' is protected, and its triggers stay',
       HINT = 'Call leasehold.unprotect, if that is meant.';

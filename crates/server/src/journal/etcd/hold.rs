@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
@@ -52,14 +52,17 @@ pub struct Hold {
 impl Hold {
     /// Begins a lease, keeps it alive, and stands among those who may lead.
     pub async fn begin(reach: Arc<Reach>, keys: Keys, address: &str, ttl: i64) -> Result<Self, Trouble> {
-        let lease = reach.grant(ttl).await?.id;
+        let granted = reach.grant(ttl).await?;
+        let lease = granted.id;
         let mut nonce = String::new();
         for byte in secret::draw::<16>() {
             // Writing to a text does not fail.
             let _ = write!(nonce, "{byte:02x}");
         }
         let value = format!("{address} {nonce}").into_bytes();
-        let beating = tokio::spawn(beat(reach.clone(), lease));
+        // It may be longer than was asked for.
+        let lasts = Duration::from_secs(u64::try_from(granted.ttl).unwrap_or(0));
+        let beating = tokio::spawn(beat(reach.clone(), keys.clone(), lease, lasts));
         let hold = Self { reach, keys, lease, nonce, value, beating };
         let entry = RequestOp::put(&hold.keys.member(&hold.nonce), hold.value.clone(), lease);
         hold.reach.txn(TxnRequest { success: vec![entry], ..Default::default() }).await?;
@@ -161,12 +164,22 @@ pub fn address(value: &[u8]) -> String {
 }
 
 /// Keeps a lease alive as long as it can be. Whether somebody leads is never asked here: a key can go while its lease lives.
-async fn beat(reach: Arc<Reach>, lease: i64) {
+async fn beat(reach: Arc<Reach>, keys: Keys, lease: i64, lasts: Duration) {
+    let mut heard = Instant::now();
     loop {
         tokio::time::sleep(BEAT).await;
+        // An etcd that hears this server and is not heard by it would keep the leader key for one that can do nothing with
+        // it. So after so long a silence it asks first, in a way that keeps nothing alive.
+        if heard.elapsed() > lasts {
+            if reach.range(RangeRequest { key: keys.leader(), ..Default::default() }).await.is_err() {
+                continue;
+            }
+            heard = Instant::now();
+        }
         match tokio::time::timeout(BEAT, reach.keep_alive(lease)).await {
             Ok(Ok(0) | Err(Trouble::LeaseGone)) => return,
-            Ok(_) => {}
+            Ok(Ok(_)) => heard = Instant::now(),
+            Ok(Err(_)) => {}
             // Whoever is silent for so long may stay so for longer than the lease lasts.
             Err(_) => reach.turn(),
         }

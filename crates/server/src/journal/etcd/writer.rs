@@ -136,8 +136,7 @@ impl Writer {
     /// Is the leader key still what this writer made it? Never asked of the lease: a key can go while its lease lives.
     pub async fn confirm(&self) -> Result<Confirmed, Fault> {
         if !self.reads_are_fresh {
-            let told = self.change(vec![RequestOp::put(&self.keys.confirm(), Bytes::new(), 0)]).await?;
-            return Ok(told.map_or(Confirmed::Fenced, |_| Confirmed::StillMine));
+            return self.confirm_by_writing().await;
         }
         loop {
             if self.unless_over()? {
@@ -158,5 +157,27 @@ impl Writer {
                 Err(trouble) => return Err(self.fail(trouble.to_string())),
             }
         }
+    }
+
+    /// The last batch must be there too: an etcd that was set back by one revision has the old one again after this write.
+    async fn confirm_by_writing(&self) -> Result<Confirmed, Fault> {
+        if self.unless_over()? {
+            return Ok(Confirmed::Fenced);
+        }
+        let (leader, last) = (self.keys.leader(), self.next.load(Ordering::Acquire) - 1);
+        let mut compare = self.mine.leads(&self.keys);
+        if last >= FIRST {
+            compare.push(Compare::present(&self.keys.log(last)));
+        }
+        let success = vec![RequestOp::put(&self.keys.confirm(), Bytes::new(), 0)];
+        let told = self.until_known(TxnRequest { compare, success, failure: vec![RequestOp::get(&leader)] }).await?;
+        if told.succeeded {
+            return Ok(Confirmed::StillMine);
+        }
+        if self.mine.is(told.got(0)) {
+            return Err(self.fail(format!("etcd was set back: batch {last} is not there any more")));
+        }
+        self.fence();
+        Ok(Confirmed::Fenced)
     }
 }
