@@ -67,7 +67,7 @@ impl Standing {
     /// Whether another server could lead, if this one has others beside it.
     pub async fn has_successor(&self) -> bool {
         match &self.survey {
-            Some(survey) => survey.look().await.servers.iter().any(|server| *server != self.address),
+            Some(survey) => survey.has_other(&self.address).await,
             None => false,
         }
     }

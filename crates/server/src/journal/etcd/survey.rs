@@ -70,6 +70,11 @@ impl Survey {
         Surveyed { leader, servers, members, database: gauge.read(), problem }
     }
 
+    /// Whether another server than the one at this address may lead.
+    pub async fn has_other(&self, than: &str) -> bool {
+        self.servers().await.is_ok_and(|(_, servers)| servers.iter().any(|server| server != than))
+    }
+
     async fn servers(&self) -> Result<(Option<String>, Vec<String>), Trouble> {
         let leader = RangeRequest { key: self.keys.leader(), ..Default::default() };
         let leader = self.reach.range_tried(leader).await?.kvs.pop();
