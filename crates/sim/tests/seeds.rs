@@ -26,7 +26,9 @@ const FAILED: &[(u64, &str)] = &[
         3016,
         "L2: after a rollback a session's id is another's; its leases end with a session that their holder never had",
     ),
+    (4348, "V4: what was granted before a failover is told again while the disk is full"),
     (12721, "L1: a request that found no room is not remembered, and another copy of it was done later"),
+    (21348, "L2: a holder that must go gave its lease back and went on as if it had not"),
 ];
 
 #[test]

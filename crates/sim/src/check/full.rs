@@ -1,29 +1,29 @@
 //! V4: while the disk is full nothing new is granted.
 
-use std::collections::BTreeSet;
-
 use leasehold_core::command::Answer;
 
+use super::ledger::{Met, walk};
 use super::{Finding, broken};
 use crate::fault::Fault;
 use crate::history::{Event, History};
 
-/// Reads what was decided while there was no room.
+/// Reads what was decided while there was no room, against what was on record by then.
 pub fn check(history: &History) -> Finding {
     let mut full = false;
-    let mut granted = BTreeSet::new();
-    for (at, event) in &history.events {
-        match event {
-            Event::Struck { fault: Fault::Full, .. } => full = !full,
-            Event::Healed => full = false,
-            // What was decided before is told again, also when there is no room.
-            Event::Decided { op, answer: Answer::Granted(grant), .. } if granted.insert(*op) && full => {
-                return broken("V4", *at, format!("{} is granted while the disk is full", grant.number));
+    walk(history, |at, ledger, met| {
+        match met {
+            Met::Other(Event::Struck { fault: Fault::Full, .. }) => full = !full,
+            Met::Other(Event::Healed) => full = false,
+            Met::Other(Event::Decided { answer: Answer::Granted(grant), generation, .. })
+                // What was granted before is told again, also when there is no room.
+                if full && *generation == ledger.generation && !ledger.numbers.contains_key(&grant.number.get()) =>
+            {
+                return broken("V4", at, format!("{} is granted while the disk is full", grant.number));
             }
             _ => {}
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 #[cfg(test)]
@@ -34,8 +34,11 @@ mod tests {
     #[test]
     fn a_full_disk_grants_nothing_and_repeats_what_was_said() {
         let full = || Event::Struck { fault: Fault::Full, what: String::new() };
-        let decide = |op| decides(op, 1, 0, grant(5));
-        assert_eq!(check(&history([decide(1), full(), decide(1), full(), decide(2)])), Ok(()));
-        assert_eq!(check(&history([full(), decide(1)])).unwrap_err().promise, "V4");
+        let begins = || landed(&[opened(1)]);
+        let decide = || decides(1, 1, 0, grant(5));
+        assert_eq!(check(&history([begins(), decide()])), Ok(()));
+        let again = [begins(), landed(&[granted(0, 5, "jobs/a")]), full(), decide()];
+        assert_eq!(check(&history(again)), Ok(()));
+        assert_eq!(check(&history([begins(), full(), decide()])).unwrap_err().promise, "V4");
     }
 }

@@ -155,9 +155,8 @@ impl Holder {
             let hold = self.holds.remove(place);
             return self.linger(stage, &hold);
         }
-        if self.holds[place].draining {
-            let done = self.holds[place].renewal.drained(0).is_ok();
-            return if done { self.ask(stage, Ask::Drained { held }) } else { self.ask(stage, Ask::Release { held }) };
+        if self.holds[place].draining && self.holds[place].renewal.drained(0).is_ok() {
+            return self.ask(stage, Ask::Drained { held });
         }
         self.ask(stage, Ask::Release { held });
         // What was entered twice is left twice, and is its own until then.
