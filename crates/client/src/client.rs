@@ -81,6 +81,8 @@ pub(crate) struct State {
     pub(crate) answered: Option<Address>,
     /// The position that the last answer depends on.
     pub(crate) position: Option<u64>,
+    /// Who was asked and said nothing: it may stand still, or be cut off from what it needs. Asked last, and not for long.
+    pub(crate) doubted: Option<Address>,
     /// The highest token of any grant: a grantor that was rolled back is found by it (T9).
     pub(crate) seen: Option<Token>,
 }
@@ -196,13 +198,6 @@ impl Client {
     /// The highest token that this client was granted.
     pub fn seen(&self) -> Option<Token> {
         self.state().seen
-    }
-
-    /// Whoever answered last is not asked first any more.
-    pub(crate) fn doubts_answered(&self) {
-        let mut state = self.state();
-        let others = self.shared.endpoints.all().iter().find(|address| state.answered.as_ref() != Some(*address));
-        state.answered = others.cloned();
     }
 
     pub(crate) fn saw(&self, token: Token) {

@@ -20,6 +20,8 @@ const HINTS: u32 = 3;
 const HINTED: usize = 16;
 /// A connection on which a request waits shows that it lives this often.
 const PULSE: Duration = Duration::from_secs(10);
+/// How long whoever is doubted has to answer.
+const DOUBTED: Duration = Duration::from_secs(2);
 
 /// What sending a request a second time would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,14 +61,17 @@ impl Client {
         let mut missed = Vec::new();
         while let Some(at) = queue.pop_front() {
             let sent = send(self.service(&at)?, self.marked(message.clone()));
-            match self.attempt(nature, wait, sent).await {
+            match self.attempt(&at, nature, wait, sent).await {
                 Attempt::Told(answer) => {
-                    self.state().answered = Some(at);
+                    let mut state = self.state();
+                    state.doubted.take_if(|doubted| *doubted == at);
+                    state.answered = Some(at);
                     return answer;
                 }
                 Attempt::Elsewhere(error) => {
                     let hint = error.leader().and_then(|leader| Address::parse(leader).ok());
-                    if let Some(leader) = hint.filter(|_| hints > 0) {
+                    // Others may point at one that stands still until they have noticed. Its turn comes in any case.
+                    if let Some(leader) = hint.filter(|leader| hints > 0 && !self.doubts(leader)) {
                         hints -= 1;
                         queue.push_front(leader);
                     }
@@ -94,21 +99,42 @@ impl Client {
         })
     }
 
-    /// The server that answered last, then every other once.
+    /// The server that answered last, then every other once, and whoever is doubted last.
     fn order(&self) -> VecDeque<Address> {
-        let answered = self.state().answered.clone();
-        let others = self.shared.endpoints.all().iter().filter(|address| Some(*address) != answered.as_ref());
-        answered.iter().chain(others).cloned().collect()
+        let state = self.state();
+        let (answered, doubted) = (state.answered.as_ref(), state.doubted.as_ref());
+        let known = self.shared.endpoints.all().iter();
+        let others = known.filter(|address| Some(*address) != answered && Some(*address) != doubted);
+        answered.into_iter().chain(others).chain(doubted).cloned().collect()
+    }
+
+    /// The server that answered last says nothing any more.
+    pub(crate) fn doubt(&self) {
+        let mut state = self.state();
+        if let Some(silent) = state.answered.take() {
+            state.doubted = Some(silent);
+        }
+    }
+
+    fn doubts(&self, at: &Address) -> bool {
+        self.state().doubted.as_ref() == Some(at)
     }
 
     async fn attempt<A>(
         &self,
+        at: &Address,
         nature: Nature,
         wait: Duration,
         sent: impl Future<Output = Result<Response<A>, Status>>,
     ) -> Attempt<A> {
         let patience = self.shared.options.connect + self.shared.options.request + wait;
+        // Where another may be asked, and asking again does no harm.
+        let brief = nature == Nature::Again && wait.is_zero() && self.shared.endpoints.all().len() > 1;
+        let patience = if brief && self.doubts(at) { patience.min(DOUBTED) } else { patience };
         let Ok(answered) = tokio::time::timeout(patience, sent).await else {
+            let mut state = self.state();
+            state.answered.take_if(|answered| answered == at);
+            state.doubted = Some(at.clone());
             return Attempt::Broken(format!("no answer within {} ms", patience.as_millis()));
         };
         let status = match answered {

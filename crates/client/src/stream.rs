@@ -159,16 +159,17 @@ impl Client {
                 outgoing.recv().await.map(|batch| (batch, outgoing))
             });
             let request = tonic::Request::from_parts(metadata, extensions, outgoing);
-            let answered = to.session(request).await?;
-            Ok(answered.map(|hearing| (out, hearing)))
+            let mut hearing = to.session(request).await?.into_inner();
+            // A server that cannot decide takes the stream, and says nothing on it.
+            let first = hearing.message().await?;
+            Ok(tonic::Response::new((out, hearing, first)))
         };
-        let (out, mut hearing) = self.call(Nature::Again, std::time::Duration::ZERO, hello, send).await?;
-        match hearing.message().await {
-            Ok(Some(v1::ServerBatch { welcome: Some(welcome), .. })) => {
+        let (out, hearing, first) = self.call(Nature::Again, std::time::Duration::ZERO, hello, send).await?;
+        match first {
+            Some(v1::ServerBatch { welcome: Some(welcome), .. }) => {
                 Ok((Opened::of(welcome), Asking(Out::Wire(out)), Hearing(In::Wire(Box::new(hearing)))))
             }
-            Ok(_) => Err(Error::unavailable("the stream ended before its welcome".to_owned())),
-            Err(status) => Err(Error::from(leasehold_wire::from_status(&status))),
+            _ => Err(Error::unavailable("the stream ended before its welcome".to_owned())),
         }
     }
 }

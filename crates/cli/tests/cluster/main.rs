@@ -1,9 +1,37 @@
 //! Several servers over one etcd, as processes: one leads, the others point at it, and when it is gone one of them leads.
 
+mod befalls;
+#[path = "../survives/chance.rs"]
+mod chance;
+#[path = "../survives/crowd.rs"]
+mod crowd;
+mod deposed;
 #[path = "../../../server/tests/etcd_support/mod.rs"]
 mod etcd_support;
+mod guarded;
+#[path = "../survives/history.rs"]
+#[allow(dead_code, reason = "each test file uses its own part")]
+mod history;
+#[path = "../survives/line.rs"]
+mod line;
+#[path = "../survives/link.rs"]
+#[allow(dead_code, reason = "each test file uses its own part")]
+mod link;
+mod ordeal;
+mod outage;
+mod refused;
+#[path = "../survives/sleeper.rs"]
+mod sleeper;
+mod storm;
 #[path = "../support/mod.rs"]
 mod support;
+mod trio;
+#[path = "../support/way.rs"]
+mod way;
+#[path = "../survives/worker.rs"]
+mod worker;
+#[path = "../survives/writer.rs"]
+mod writer;
 
 mod commands;
 mod measures;

@@ -13,7 +13,7 @@ use leasehold::{Client, Options, Stopped};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::processes::{HOLDS_AT, Process, WRITES_TO, as_holder, in_parent, writes};
-use crate::support::Server;
+use crate::servers::Server;
 use crate::{client_at, until};
 
 /// No test lasts that long: only the clock's jump can end it.

@@ -3,7 +3,7 @@
 use leasehold::{Code, Loss, State, Stopped};
 use leasehold_core::lease::Reason;
 
-use crate::support::Server;
+use crate::servers::Server;
 use crate::{TTL, acquire, client, client_by_way};
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use leasehold::{Code, Held, Options, State};
 use leasehold_core::command::Acquire;
 
-use crate::support::Server;
+use crate::servers::Server;
 use crate::way::Way;
 use crate::{TTL, acquire, client, client_at, client_by_way, crowd, until};
 

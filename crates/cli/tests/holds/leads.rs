@@ -7,7 +7,7 @@ use leasehold::{Client, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::processes::{Process, as_holder, in_parent};
-use crate::support::Server;
+use crate::servers::Server;
 use crate::{client, crowd, until};
 
 /// Longer than a session of any test: who is followed sooner was not waited out.

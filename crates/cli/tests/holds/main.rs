@@ -2,11 +2,17 @@
 
 mod asleep;
 mod ends;
+#[path = "../../../server/tests/etcd_support/mod.rs"]
+mod etcd_support;
 mod keeps;
 mod leads;
 mod processes;
+mod servers;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../cluster/trio.rs"]
+#[allow(dead_code, reason = "each test file uses its own part")]
+mod trio;
 mod unknown;
 mod waits;
 #[path = "../support/way.rs"]
@@ -15,14 +21,15 @@ mod way;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Endpoints, Guard, Options};
-use support::{PATIENCE, Server};
+use servers::Server;
+use support::PATIENCE;
 use way::Way;
 
 /// Of leases that are to run out, or nearly; long enough for a machine that does other things too.
 const TTL: Duration = Duration::from_secs(2);
 
 fn client(server: &Server, holder: &str) -> Client {
-    client_at(&server.address, Options { holder: Some(holder.into()), ..Options::default() })
+    client_at(&server.everywhere, Options { holder: Some(holder.into()), ..Options::default() })
 }
 
 /// A client whose server may come back at another address.

@@ -12,7 +12,8 @@ use std::time::Duration;
 use leasehold::{Client, Options, Stopped};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::support::{PATIENCE, Server};
+use crate::servers::Server;
+use crate::support::PATIENCE;
 use crate::{TTL, acquire, client, client_at, crowd, until};
 
 /// Where the server is, for the copy of a test that holds.
@@ -39,7 +40,7 @@ impl Process {
 
     /// The same for a test of any module.
     pub fn again(mut command: Command, name: &str, server: &Server, writes_to: &Path) -> Self {
-        command.args(["--exact", name, "--nocapture"]).env(HOLDS_AT, &server.address).env(WRITES_TO, writes_to);
+        command.args(["--exact", name, "--nocapture"]).env(HOLDS_AT, &server.everywhere).env(WRITES_TO, writes_to);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("this program runs again");
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
         let (tell, says) = channel();

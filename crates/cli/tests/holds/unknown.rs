@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Failure, Options};
 
-use crate::support::Server;
+use crate::servers::Server;
 use crate::way::Way;
 use crate::{client_at, crowd, until};
 

@@ -10,7 +10,8 @@ use leasehold::{Code, HandOver, State};
 use leasehold_core::command::Style;
 use tokio::sync::Notify;
 
-use crate::support::{PATIENCE, Server};
+use crate::servers::Server;
+use crate::support::PATIENCE;
 use crate::{acquire, client, crowd, until};
 
 #[tokio::test]

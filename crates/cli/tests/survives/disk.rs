@@ -9,7 +9,8 @@ use leasehold_wire::v1;
 use leasehold_wire::v1::request::Ask;
 
 use crate::chance::Chance;
-use crate::crash::{Crowd, Doom};
+use crate::crash::Doom;
+use crate::crowd::Crowd;
 use crate::link::{LONG, Link, Told, held};
 use crate::server::{PATIENCE, Server, Start, alone, depth};
 
@@ -38,7 +39,7 @@ fn a_disk_that_fails_stops_the_server_before_it_tells() {
     ];
     let above = tempfile::tempdir().expect("a directory");
     let data = above.path().join("data");
-    let mut crowd = Crowd::new(&mut Chance::new(11));
+    let mut crowd = Crowd::new(&mut Chance::new(11), true);
     let rounds = depth(1, 2, 30);
     runtime().block_on(async {
         crowd.live(&data, &Start::default(), Some(Doom::Working(100))).await;
@@ -60,7 +61,7 @@ fn a_write_without_room_is_waited_out() {
     let above = tempfile::tempdir().expect("a directory");
     let data = above.path().join("data");
     let under = "strace -D -f -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=ENOSPC:when=40..45";
-    let mut crowd = Crowd::new(&mut Chance::new(12));
+    let mut crowd = Crowd::new(&mut Chance::new(12), true);
     runtime().block_on(async {
         crowd.live(&data, &Start::default(), Some(Doom::Working(100))).await;
         for _ in 0..depth(1, 2, 20) {
@@ -78,7 +79,7 @@ fn a_write_that_is_interrupted_is_made_again() {
     let above = tempfile::tempdir().expect("a directory");
     let data = above.path().join("data");
     let under = "strace -D -f -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=EINTR:when=5+3";
-    let mut crowd = Crowd::new(&mut Chance::new(13));
+    let mut crowd = Crowd::new(&mut Chance::new(13), true);
     runtime().block_on(async {
         for _ in 0..depth(1, 2, 20) {
             crowd.live(&data, &Start { under, ..Start::default() }, Some(Doom::Working(400))).await;

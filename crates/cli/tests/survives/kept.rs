@@ -11,7 +11,8 @@ use leasehold_server::journal::{Place, Replay};
 use leasehold_wire::v1;
 
 use crate::chance::Chance;
-use crate::crash::{Crowd, Doom, SEED};
+use crate::crash::{Doom, SEED};
+use crate::crowd::Crowd;
 use crate::history::History;
 use crate::link::{connect, within};
 use crate::server::{Server, Start, alone, depth};
@@ -29,7 +30,7 @@ fn everything_acked_stands_in_the_trail_and_in_both_snapshots_once() {
 }
 
 async fn live_and_die(data: &Path, mut chance: Chance) {
-    let mut crowd = Crowd::new(&mut chance);
+    let mut crowd = Crowd::new(&mut chance, true);
     let kills = depth(20, 80, 1_500);
     let tiny = Start { args: TINY, ..Start::default() };
     // What is put in its place and what is taken away waits a moment, so that kills come in between.

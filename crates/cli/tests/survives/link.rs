@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
-use crate::server::PATIENCE;
+/// Nothing that goes well takes as long.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Single calls.
 pub type Calls = LeaseholdClient<Channel>;
@@ -74,7 +75,7 @@ fn refused(status: &Status) -> Result<Told, Gone> {
 
 /// Whether a server says that it will not answer any more.
 fn is_leaving(code: &str) -> bool {
-    matches!(code, "INDETERMINATE" | "UNAVAILABLE")
+    matches!(code, "INDETERMINATE" | "UNAVAILABLE" | "NOT_LEADER")
 }
 
 /// Connects.

@@ -5,6 +5,7 @@
 
 mod chance;
 mod crash;
+mod crowd;
 mod disk;
 mod history;
 mod kept;
@@ -15,3 +16,4 @@ mod server;
 mod sleeper;
 mod stall;
 mod worker;
+mod writer;

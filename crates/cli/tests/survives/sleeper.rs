@@ -14,22 +14,12 @@ pub struct Sleeper {
     chance: Chance,
     history: History,
     asked: u64,
-    last: Option<Slept>,
+    /// A lease whose holder does nothing any more.
+    last: Option<v1::Grant>,
     over: Vec<v1::Grant>,
     /// Leases that ran out.
     pub expired: usize,
 }
-
-/// A lease whose holder does nothing any more.
-struct Slept {
-    grant: v1::Grant,
-    ttl: Duration,
-    /// Just before its last renewal that was answered, or its grant, was asked for.
-    renewed: Instant,
-}
-
-/// Grantor time counts whole milliseconds.
-const ROUNDING: Duration = Duration::from_millis(1);
 
 impl Sleeper {
     /// On a name of its own.
@@ -72,34 +62,34 @@ impl Sleeper {
         };
         let now = Instant::now();
         if let Some(last) = self.last.take() {
-            let lasted = now.duration_since(last.renewed);
-            assert!(lasted + ROUNDING >= last.ttl, "a successor after {lasted:?} of {:?} (L2)", last.ttl);
-            self.over(calls, last.grant).await?;
+            self.history.ran_out(last.token_number, now);
+            self.over(calls, last).await?;
         }
-        let number = grant.token_number;
+        let (number, ttl) = (grant.token_number, Duration::from_millis(ttl_ms));
         self.history.granted(&self.resource, &(self.resource.clone(), self.asked), number, floor);
-        let mut slept = Slept { grant, ttl: Duration::from_millis(ttl_ms), renewed };
+        self.history.lasts(number, renewed, ttl);
         for _ in 0..self.chance.below(3) {
             tokio::time::sleep(Duration::from_millis(self.chance.below(30))).await;
             let renewed = Instant::now();
-            let renew = v1::Renew { held: Some(held(&self.resource, &slept.grant.token)), ..Default::default() };
+            let renew = v1::Renew { held: Some(held(&self.resource, &grant.token)), ..Default::default() };
             match told(within(calls.renew(renew)).await, |current| Told::Current(current.token_number)) {
                 Ok(Told::Current(current)) => {
                     assert_eq!(current, number);
-                    slept.renewed = renewed;
+                    self.history.lasts(number, renewed, ttl);
                 }
                 // This machine was busy for longer than the ttl.
                 Ok(lost) => {
                     assert_eq!(lost, Told::refused("LEASE_LOST", "ttl"));
-                    return self.over(calls, slept.grant).await;
+                    self.history.ran_out(number, Instant::now());
+                    return self.over(calls, grant).await;
                 }
                 Err(gone) => {
-                    self.last = Some(slept);
+                    self.last = Some(grant);
                     return Err(gone);
                 }
             }
         }
-        self.last = Some(slept);
+        self.last = Some(grant);
         Ok(())
     }
 

@@ -35,8 +35,7 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
         if stream.is_some() && (!line.connected || line.is_deaf(now)) {
             stream = None;
             if line.connected {
-                // Whoever says nothing stands still, or is cut off: the others are asked first.
-                line.client.doubts_answered();
+                line.client.doubt();
                 line.broken(now);
             }
         }

@@ -93,7 +93,7 @@ impl Api {
         look: impl FnOnce(&Grantor) -> T + Send + 'static,
     ) -> Result<(T, u64), v1::Problem> {
         if let Some(following) = &self.following {
-            let (seen, position) = following.look(look)?;
+            let (seen, position) = following.look(look).ok_or_else(nothing_yet)?;
             return if position < least { Err(behind(least, position)) } else { Ok((seen, position)) };
         }
         let (to, seen) = oneshot::channel();
@@ -316,6 +316,12 @@ fn not_taken(why: NotTaken) -> v1::Problem {
 /// Nothing is taken any more.
 fn being_stopped() -> v1::Problem {
     v1::Problem::of(Code::Unavailable, "the server is being stopped; ask again when it is back")
+}
+
+/// A server that stands by has just begun to.
+fn nothing_yet() -> v1::Problem {
+    let told = "this server stands by and knows nothing yet; ask again in a moment, or ask the leader";
+    v1::Problem { retry_after_ms: Some(200), ..v1::Problem::of(Code::Unavailable, told) }
 }
 
 /// A reader has seen more than there is here.

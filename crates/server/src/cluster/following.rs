@@ -5,7 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::grantor::{Corrupt, Grantor};
 use leasehold_core::lease::Rung;
-use leasehold_wire::{Code, v1};
 
 use crate::entrance::Fold;
 use crate::journal::Replay;
@@ -36,16 +35,10 @@ impl Following {
         self.followed().position
     }
 
-    /// What is seen, and of which position that is true.
-    pub fn look<T>(&self, look: impl FnOnce(&Grantor) -> T) -> Result<(T, u64), v1::Problem> {
+    /// What is seen, and of which position that is true; none if nothing is known yet.
+    pub fn look<T>(&self, look: impl FnOnce(&Grantor) -> T) -> Option<(T, u64)> {
         let followed = self.followed();
-        match followed.fold.recovered.seen() {
-            Some(state) => Ok((look(state), followed.position)),
-            None => {
-                let told = "this server stands by and knows nothing yet; ask again in a moment, or ask the leader";
-                Err(v1::Problem { retry_after_ms: Some(200), ..v1::Problem::of(Code::Unavailable, told) })
-            }
-        }
+        followed.fold.recovered.seen().map(|state| (look(state), followed.position))
     }
 
     /// The state, for whoever leads from now on. What is asked here later finds nothing.

@@ -101,13 +101,14 @@ impl Entered {
     async fn look_at_prefix(&self) -> Result<(), OpenError> {
         match self.reading(0).meta().await {
             Ok((Some(meta), revision)) => self.heed(&meta, revision, None).map(drop),
-            Ok((None, _)) => {
+            Ok((None, revision)) => {
                 if let Some(Witness { journal, .. }) = self.local.witness() {
                     let (prefix, found) = (self.keys.prefix().to_owned(), "none".to_owned());
                     return Err(OpenError::Etcd(Refused::OtherJournal { prefix, seen: journal, found }));
                 }
                 let (key, range_end) = self.keys.all();
-                let range = RangeRequest { key, range_end, keys_only: true, ..Default::default() };
+                // As it was then: a server that starts beside this one may have begun a journal since.
+                let range = RangeRequest { key, range_end, revision, keys_only: true, ..Default::default() };
                 let told = self.reach.range_tried(range).await.map_err(|trouble| self.refused(trouble))?;
                 let (members, end) = self.keys.members();
                 let ours = |key: &[u8]| key == self.keys.leader() || (key >= &members[..] && key < &end[..]);
@@ -255,7 +256,7 @@ impl Entered {
     }
 
     /// What this server has seen must still be there. True if it is not, and that was accepted.
-    fn heed(&self, meta: &Meta, revision: i64, sequence: Option<u64>) -> Result<bool, OpenError> {
+    pub fn heed(&self, meta: &Meta, revision: i64, sequence: Option<u64>) -> Result<bool, OpenError> {
         let Some(Witness { journal, revision: seen, sequence: last }) = self.local.witness() else { return Ok(false) };
         if journal != meta.id {
             let (prefix, found) = (self.keys.prefix().to_owned(), meta.id.clone());

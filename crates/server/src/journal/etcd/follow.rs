@@ -25,6 +25,8 @@ pub struct Standby {
     /// The last sequence that was told.
     told: u64,
     journal: Option<String>,
+    /// etcd was set back, that was accepted, and nobody has appended since.
+    restored: bool,
 }
 
 /// A server that leads: what it can do with the leader key.
@@ -55,7 +57,7 @@ impl Etcd {
     pub async fn stand_by(&self) -> Result<Standby, OpenError> {
         let entered = Entered::into(self).await?;
         let hold = entered.begin(self).await?;
-        Ok(Standby { place: self.clone(), entered, hold, told: 0, journal: None })
+        Ok(Standby { place: self.clone(), entered, hold, told: 0, journal: None, restored: false })
     }
 }
 
@@ -111,14 +113,20 @@ impl Standby {
     async fn catch_up(&mut self, replay: &mut (dyn Replay + Send), listen: &mut dyn Listen) -> Result<i64, OpenError> {
         let (meta, at) = self.entered.reading(0).meta().await.map_err(|why| self.entered.not_read(why))?;
         let newest = meta.as_ref().and_then(|meta| meta.snapshot);
-        self.journal = meta.map(|meta| meta.id);
         let reading = self.entered.reading(at);
         let (next, revision) = self.entered.tell(&reading, newest, self.told, replay).await?;
+        // Before the witness is written anew: it is all that a server knows that was started again.
+        if let Some(meta) = meta.as_ref().filter(|_| self.told == 0) {
+            self.restored |= self.entered.heed(meta, at, Some(next - 1))?;
+        }
+        self.journal = meta.map(|meta| meta.id);
         self.reached(next - 1, listen);
         Ok(revision)
     }
 
     fn reached(&mut self, sequence: u64, listen: &mut dyn Listen) {
+        // Whoever appends has begun the new life already.
+        self.restored &= self.told == 0 || sequence == self.told;
         self.told = sequence;
         listen.reached(sequence);
         self.note();
@@ -212,7 +220,8 @@ impl Standby {
     ) -> Result<(Opened<EtcdJournal>, Leading), OpenError> {
         let hold = Arc::new(self.hold);
         let leading = Leading { hold: hold.clone(), mine: mine.clone() };
-        let opened = self.entered.take(hold, mine, self.told, replay).await?;
+        let mut opened = self.entered.take(hold, mine, self.told, replay).await?;
+        opened.journal.restored |= self.restored;
         Ok((opened, leading))
     }
 

@@ -232,6 +232,10 @@ impl Reach {
         M: Clone,
         W: Future<Output = Result<Response<A>, Status>>,
     {
+        // Whoever shows a certificate and no pass is taken for the one that the certificate names.
+        if self.login.is_some() && self.pass.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            self.log_in(name, channel).await?;
+        }
         let told = self.send(name, channel, message.clone(), send).await;
         match told {
             // A pass is good for some minutes; then there is a new one.
