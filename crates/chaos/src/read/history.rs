@@ -4,7 +4,7 @@
 //! checker can accuse anybody wrongly by it. In the same way a write is put at the moment it was sent, or later if one that
 //! lies before it in its target was sent later, and a claim at the moment it was answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use leasehold_core::command::{Answer, Current, Grant, Terms};
@@ -42,8 +42,9 @@ pub struct Places {
     pub granted: BTreeMap<u64, usize>,
     /// The batch of each end, by its number.
     pub ended: BTreeMap<u64, usize>,
-    /// The grants by their holders' names, each of which asked once.
-    by_holder: BTreeMap<String, (u64, LeaseId, u64)>,
+    /// Every grant: its number, its holder's name, its lease and its ttl. A client whose session is over while it waits asks
+    /// again, so that one name may have several.
+    grants: Vec<(u64, String, LeaseId, u64)>,
     /// Generation and grantor time after each batch.
     times: Vec<(u64, Millis)>,
 }
@@ -66,7 +67,7 @@ impl Places {
                 Met::After(leasehold_core::record::Record::Granted(granted)) => {
                     let number = granted.number.get();
                     places.granted.insert(number, at);
-                    places.by_holder.insert(granted.holder.to_owned(), (number, granted.lease, granted.ttl.into()));
+                    places.grants.push((number, granted.holder.to_owned(), granted.lease, granted.ttl.into()));
                 }
                 _ => {}
             }
@@ -118,22 +119,20 @@ pub fn history(left: &Left) -> History {
     };
     // What was known of grantor time when a request was asked: not later than it was decided.
     let mut known: BTreeMap<u64, (u64, Millis)> = BTreeMap::new();
-    let mut unanswered: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut unanswered: BTreeSet<u64> = BTreeSet::new();
+    let mut asks: BTreeMap<u64, u32> = BTreeMap::new();
     for said in &left.said {
         let who = actor(said.who);
         if let What::Asks { op, ask } = &said.what {
             known.insert(*op, lands(&mut history, said.at, 0));
             history.add(said.at, Event::Asked { op: *op, who, ask: ask_of(ask) });
-            unanswered.insert(*op, said.who);
+            unanswered.insert(*op);
+            asks.insert(*op, said.who);
         }
         let Some((op, answer)) = answer_of(&said.what, &asked) else {
             others(&mut history, said);
             continue;
         };
-        // A client that stops waiting gives back what it was granted meanwhile: the journal knows that it was.
-        if matches!(answer, Answer::Refused(_)) && places.by_holder.contains_key(&holder_name(said.who, op)) {
-            continue;
-        }
         if let Some(needed) = places.needed(asked.get(&op).map(|(_, ask)| ask), &said.what) {
             lands(&mut history, said.at, needed + 1);
         }
@@ -144,23 +143,27 @@ pub fn history(left: &Left) -> History {
     }
     let end = left.said.last().map_or(0, |said| said.at) + 1;
     lands(&mut history, end, left.batches.len());
-    // Whoever was granted something and never heard of it, or was told otherwise by its own client: the journal knows.
-    let mut forgotten = Vec::new();
-    for (op, who) in unanswered {
-        let Some((_, Asks::Acquire { .. })) = asked.get(&op) else { continue };
-        match places.by_holder.get(&holder_name(who, op)) {
-            Some((number, lease, ttl)) => {
-                let answer = Answer::Granted(grant(*number, *lease, *ttl, *ttl));
-                let (generation, time) = known.get(&op).copied().unwrap_or((0, Millis(0)));
-                history.add(end, Event::Told { op, server: 0, generation, time, answer: answer.clone() });
-                history.add(end, Event::Answered { op, who: actor(who), answer });
-            }
-            None => forgotten.push(op),
-        }
+    // A grant that no holder was told of: its client never heard, or had stopped waiting. It stands for a request of its own,
+    // under its number, without an end.
+    let told = left.said.iter().filter_map(|said| match said.what {
+        What::Granted { number, .. } => Some(number),
+        _ => None,
+    });
+    let told: BTreeSet<u64> = told.collect();
+    let names: BTreeMap<String, (u64, u32)> =
+        asks.iter().map(|(op, who)| (holder_name(*who, *op), (*op, *who))).collect();
+    for (number, name, lease, ttl) in places.grants.iter().filter(|(number, ..)| !told.contains(number)) {
+        let Some((op, who)) = names.get(name) else { continue };
+        let Some((at, ask)) = asked.get(op) else { continue };
+        let (generation, time) = known.get(op).copied().unwrap_or((0, Millis(0)));
+        let (who, answer) = (actor(*who), Answer::Granted(grant(*number, *lease, *ttl, *ttl)));
+        history.add(*at, Event::Asked { op: *number, who, ask: ask_of(ask) });
+        history.add(end, Event::Told { op: *number, server: 0, generation, time, answer: answer.clone() });
+        history.add(end, Event::Answered { op: *number, who, answer });
     }
-    history
-        .events
-        .retain(|(_, event)| !matches!(event, Event::Asked { op, .. } if forgotten.binary_search(op).is_ok()));
+    let is_acquire = |op: &u64| matches!(asked.get(op), Some((_, Asks::Acquire { .. })));
+    let forgotten: BTreeSet<u64> = unanswered.into_iter().filter(is_acquire).collect();
+    history.events.retain(|(_, event)| !matches!(event, Event::Asked { op, .. } if forgotten.contains(op)));
     writes(&mut history, left);
     history.events.sort_by_key(|(at, _)| *at);
     history
