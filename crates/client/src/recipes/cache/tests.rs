@@ -331,7 +331,9 @@ fn a_reader_that_is_kept_from_taking_its_copy_holds_no_writer_up_and_keeps_nothi
     let load = || ready(Ok::<_, Infallible>(source.value.load(Ordering::SeqCst)));
     let mut get = pin!(reader.get("page", load));
     let mut context = Context::from_waker(Waker::noop());
-    assert!(get.as_mut().poll(&mut context).is_pending());
+    grantor.pause(&reads);
+    assert!(get.as_mut().poll(&mut context).is_pending(), "nobody answers yet");
+    grantor.resume(&reads);
     grantor.settle();
     let writing = source.write(&writer, 5, || {});
     let written = writing.join().expect("it ran").expect("nobody reads any more");
