@@ -16,22 +16,33 @@ BEGIN
   number := leasehold.admit(pg_catalog.split_part(was, ':', 2), name, slot, NULL);
 END $$;
 
--- After each statement, so that the statement itself may carry the check. It looks as `admit` does: what this transaction showed
--- can be anybody's text, so it is compared with the badge under the lock, and without a badge it is shown again.
-CREATE OR REPLACE FUNCTION leasehold.guard() RETURNS trigger LANGUAGE plpgsql AS $$
+-- The trigger of one place, after each statement, so that the statement itself may carry the check. It looks as `admit` does:
+-- what this transaction showed can be anybody's text, so it is compared with the badge under the lock, and without a badge it
+-- is shown again. Each place has a function of its own, because what a trigger is told in arguments costs as much as all else.
+CREATE OR REPLACE FUNCTION leasehold.make_guard(of_name text, of_slot bigint) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
+DECLARE
+  key bigint := leasehold.lock_of(of_name, of_slot);
+  guard text := 'leasehold.guard_' || to_hex(key);
+  shown text := 'leasehold.p' || to_hex(key);
 BEGIN
-  IF pg_catalog.split_part(pg_catalog.current_setting(TG_ARGV[3], true), ':', 1) OPERATOR(pg_catalog.=)
-      pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text
-    AND pg_catalog.pg_try_advisory_xact_lock_shared(TG_ARGV[4]::pg_catalog.int8)
-    AND ((pg_catalog.pg_sequence_last_value(TG_ARGV[5]::pg_catalog.regclass) OPERATOR(pg_catalog.#)
-      pg_catalog.hashtextextended(pg_catalog.split_part(pg_catalog.current_setting(TG_ARGV[3], true), ':', 2), 2))
-      OPERATOR(pg_catalog.&) (-2)) OPERATOR(pg_catalog.=) 0
-  THEN
-    RETURN NULL;
-  END IF;
-  PERFORM leasehold.shown(TG_ARGV[0], TG_ARGV[1]::pg_catalog.int8, TG_ARGV[2], TG_TABLE_NAME);
-  RETURN NULL;
-END $$;
+  EXECUTE format($guard$
+    CREATE OR REPLACE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      IF pg_catalog.pg_try_advisory_xact_lock_shared(%2$s)
+        AND pg_catalog.starts_with(pg_catalog.current_setting(%3$L, true),
+          pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text OPERATOR(pg_catalog.||) ':')
+        AND ((pg_catalog.pg_sequence_last_value(%4$L) OPERATOR(pg_catalog.#)
+          pg_catalog.hashtextextended(pg_catalog.right(pg_catalog.current_setting(%3$L, true), 85), 2))
+          OPERATOR(pg_catalog.&) (-2)) OPERATOR(pg_catalog.=) 0
+      THEN
+        RETURN NULL;
+      END IF;
+      PERFORM leasehold.shown(%5$L, %6$s, %7$L, TG_TABLE_NAME);
+      RETURN NULL;
+    END $$ $guard$, guard, key, shown, 'leasehold.badge_' || (key & 63), of_name, of_slot, to_hex(key));
+  RETURN guard;
+END $make$;
 
 -- Before each row where only row triggers fire: when changes of a publication are applied.
 CREATE OR REPLACE FUNCTION leasehold.guard_row() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -44,21 +55,17 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold.guard_relation(target regclass, of_name text, of_slot bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  key bigint := leasehold.lock_of(of_name, of_slot);
-  args text := format('%L, %L, %L, %L, %L, %L', of_name, of_slot, to_hex(key), 'leasehold.p' || to_hex(key), key,
-    'leasehold.badge_' || (key & 63));
-  t text;
+  args text := format('%L, %L, %L', of_name, of_slot, to_hex(leasehold.lock_of(of_name, of_slot)));
 BEGIN
   EXECUTE format('CREATE OR REPLACE TRIGGER leasehold_guard AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s
-    FOR EACH STATEMENT EXECUTE FUNCTION leasehold.guard(%s)', target, args);
+    FOR EACH STATEMENT EXECUTE FUNCTION %s()', target, leasehold.make_guard(of_name, of_slot));
   IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND tgname = 'leasehold_guard_row') THEN
     EXECUTE format('CREATE TRIGGER leasehold_guard_row BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW
-      WHEN (pg_catalog.current_setting(''session_replication_role'') OPERATOR(pg_catalog.=) ''replica'')
       EXECUTE FUNCTION leasehold.guard_row(%s)', target, args);
   END IF;
-  FOREACH t IN ARRAY '{leasehold_guard,leasehold_guard_row}'::text[] LOOP
-    EXECUTE format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', target, t);
-  END LOOP;
+  EXECUTE format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER leasehold_guard', target);
+  -- Where statements' triggers fire as well, this one would only cost.
+  EXECUTE format('ALTER TABLE ONLY %s ENABLE REPLICA TRIGGER leasehold_guard_row', target);
 END $$;
 
 -- A table and all that inherits from it.
@@ -159,8 +166,10 @@ BEGIN
     END IF;
   END IF;
   FOR p IN SELECT o.relation::regclass AS relation FROM leasehold.protected AS o WHERE 2 <> (SELECT count(*) FROM pg_trigger AS t
-      WHERE t.tgrelid = o.relation AND t.tgenabled = 'A' AND t.tgfoid IN ('leasehold.guard'::regproc, 'leasehold.guard_row'::regproc)
-        AND t.tgname IN ('leasehold_guard', 'leasehold_guard_row')) LOOP
+      WHERE t.tgrelid = o.relation
+        AND (t.tgname, t.tgenabled, t.tgfoid) IN (('leasehold_guard', 'A',
+            to_regproc('leasehold.guard_' || to_hex(leasehold.lock_of(o.name, o.slot)))),
+          ('leasehold_guard_row', 'R', 'leasehold.guard_row'::regproc))) LOOP
     RAISE EXCEPTION USING ERRCODE = 'LH009', MESSAGE = 'CONFLICT: ' || p.relation || ' is protected, and its triggers stay',
       HINT = 'Call leasehold.unprotect, if that is meant.';
   END LOOP;

@@ -67,5 +67,5 @@ $$;
 -- The app role may check and claim; it may not arm, and it cannot touch the tables.
 REVOKE ALL ON ALL TABLES IN SCHEMA leasehold FROM PUBLIC;
 REVOKE ALL ON FUNCTION leasehold.arm, leasehold.rearm, leasehold.declare_lost, leasehold.strict, leasehold.adopt,
-  leasehold.survey, leasehold.alone, leasehold.protect, leasehold.unprotect, leasehold.guard_relation FROM PUBLIC;
+  leasehold.survey, leasehold.alone, leasehold.protect, leasehold.unprotect, leasehold.guard_relation, leasehold.make_guard FROM PUBLIC;
 COMMIT;
