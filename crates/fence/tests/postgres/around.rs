@@ -7,6 +7,9 @@ async fn the_guard_cannot_be_disabled_replaced_or_dropped_even_with_a_token() {
     let base = protected().await;
     let noop = "CREATE FUNCTION noop() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'";
     base.db.batch_execute(noop).await.expect("a function");
+    let own = "SELECT 'leasehold.guard_' || to_hex(leasehold.lock_of($1, 0))";
+    let guard: String = base.db.query_one(own, &[&crate::support::RESOURCE]).await.expect("its name").get(0);
+    let drop_guard = format!("DROP FUNCTION {guard}() CASCADE");
     for around in [
         "ALTER TABLE written DISABLE TRIGGER ALL",
         "ALTER TABLE written DISABLE TRIGGER leasehold_guard",
@@ -17,7 +20,8 @@ async fn the_guard_cannot_be_disabled_replaced_or_dropped_even_with_a_token() {
         "DROP TRIGGER leasehold_guard_row ON written",
         "ALTER TRIGGER leasehold_guard ON written RENAME TO gone",
         "CREATE OR REPLACE TRIGGER leasehold_guard AFTER INSERT ON written FOR EACH STATEMENT EXECUTE FUNCTION noop()",
-        "DROP FUNCTION leasehold.guard() CASCADE",
+        &drop_guard,
+        "DROP FUNCTION leasehold.guard_row() CASCADE",
     ] {
         for sql in [around.to_owned(), format!("BEGIN; {}; {around}; COMMIT", admit(20))] {
             let refused = code(&base.db, &sql).await;

@@ -171,7 +171,9 @@ async fn a_database_of_version_1_is_brought_up_to_date_and_keeps_its_marks() {
     base.write(&mut writer, 20).await.expect("the holder goes on, on the connection it had");
     base.fence.claim(&old, &token(21)).await.expect("claimed");
     assert_eq!(base.write(&mut writer, 20).await.expect_err("late").code(), "STALE_TOKEN");
-    base.fence.protect(&old, "written").await.expect("and it has what is new");
+    for db in [&old, &base.db] {
+        base.fence.protect(db, "written").await.expect("and it has what is new");
+    }
 
     let objects = "SELECT string_agg(o, E'\\n' ORDER BY o) FROM (
         SELECT 'f ' || p.oid::regprocedure::text FROM pg_proc AS p WHERE p.pronamespace = 'leasehold'::regnamespace
