@@ -4,15 +4,20 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// How often the list is read before it counts that nobody is in it.
+const LOOKS: usize = 10;
+
 /// The processes that hold a lock on one of these files. Empty where the kernel does not tell. The files are not opened:
 /// closing any descriptor of a file would drop this process's own locks on it.
 pub(crate) fn holders(files: &[&Path]) -> Vec<u32> {
     let places: Vec<String> = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|of| place(&of)).collect();
-    let mut found: Vec<u32> = fs::read_to_string("/proc/locks")
-        .unwrap_or_default()
-        .lines()
-        .filter_map(|line| holder(line, &places))
-        .collect();
+    // The kernel tells its list in pieces: locks that others let go of between two of them hide some that are held.
+    (0..LOOKS).map(|_| listed(&places)).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+fn listed(places: &[String]) -> Vec<u32> {
+    let list = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut found: Vec<u32> = list.lines().filter_map(|line| holder(line, places)).collect();
     found.sort_unstable();
     found.dedup();
     found
