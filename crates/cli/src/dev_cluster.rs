@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::connection::Everywhere;
 use crate::own::servers::Servers;
@@ -29,7 +28,7 @@ pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(&format!("cannot start: {error}")))?;
     runtime.block_on(async {
-        let interrupted = interrupted()?;
+        let interrupted = crate::own::interrupted("dev-cluster")?;
         tokio::pin!(interrupted);
         let count = args.servers as usize;
         let begun = async {
@@ -76,16 +75,4 @@ fn in_words(servers: &Servers, leader: usize, in_json: bool) -> String {
 
 fn failed(why: &str) -> Failure {
     Failure::Other(format!("dev-cluster: {why}"))
-}
-
-/// Ends when somebody asks this process to. It listens from the call on.
-fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
-    let listen = |kind| signal(kind).map_err(|error| failed(&format!("cannot listen to signals: {error}")));
-    let (mut interrupt, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = term.recv() => {}
-        }
-    })
 }

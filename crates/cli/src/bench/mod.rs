@@ -16,7 +16,6 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leasehold::{Client, Endpoints};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::connection::Everywhere;
 use crate::own::Own;
@@ -104,7 +103,7 @@ pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
         .build()
         .map_err(|error| failed(&format!("cannot start: {error}")))?;
     let rows = runtime.block_on(async {
-        let interrupted = interrupted()?;
+        let interrupted = crate::own::interrupted("bench")?;
         // Whichever way it ends, its server and its directory end with it.
         tokio::select! {
             rows = measured(args, ask.addr()) => rows,
@@ -123,18 +122,6 @@ async fn measured(args: &Args, addr: Option<&str>) -> Result<Vec<Row>, Failure> 
 
 fn failed(why: &str) -> Failure {
     Failure::Other(format!("bench: {why}"))
-}
-
-/// Ends when somebody asks this process to. It listens from the call on.
-fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
-    let listen = |kind| signal(kind).map_err(|error| failed(&format!("cannot listen to signals: {error}")));
-    let (mut interrupt, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = term.recv() => {}
-        }
-    })
 }
 
 /// A bench under way.

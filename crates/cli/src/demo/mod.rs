@@ -13,7 +13,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold::duration::Lasting;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::connection::Everywhere;
 use crate::told::{Answer, Failure, Outcome, json};
@@ -66,7 +65,7 @@ pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
         .map_err(|error| failed(&format!("cannot start: {error}")))?;
     let mut timeline = Timeline::new(!ask.json);
     let verdict = runtime.block_on(async {
-        let interrupted = interrupted()?;
+        let interrupted = crate::own::interrupted("demo")?;
         let played = async {
             if args.etcd {
                 deposed::play(plan, &mut timeline).await
@@ -134,16 +133,4 @@ fn failed(why: &str) -> Failure {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Ends when somebody asks this process to. It listens from the call on.
-fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
-    let listen = |kind| signal(kind).map_err(|error| failed(&format!("cannot listen to signals: {error}")));
-    let (mut interrupt, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = term.recv() => {}
-        }
-    })
 }

@@ -1,6 +1,7 @@
 //! Servers of our own: processes that a bench or a demonstration starts in a place of its own, and that die with it.
 
 pub mod etcd;
+mod interrupted;
 mod place;
 mod process;
 pub mod servers;
@@ -13,6 +14,7 @@ use leasehold::{Client, Endpoints};
 use tokio::sync::oneshot;
 
 use crate::told::Failure;
+pub use interrupted::interrupted;
 use place::Place;
 pub use process::Process;
 

@@ -139,3 +139,15 @@ async fn a_prepared_transaction_stays_inside_and_no_claim_passes_it() {
     assert_eq!(base.written().await, [20]);
     tokio::task::spawn_blocking(move || drop(base)).await.expect("stopped");
 }
+
+#[tokio::test]
+async fn a_name_that_looks_like_sql_guards_like_any_other() {
+    let base = protected().await;
+    let name = "it''s $$ $body$ %s";
+    let sql = format!(
+        "CREATE TABLE odd (n int); SELECT leasehold.arm('{name}', '{}'); SELECT leasehold.protect('odd', '{name}')",
+        crate::support::CLUSTER
+    );
+    base.db.batch_execute(&sql).await.expect("protected");
+    assert_eq!(code(&base.db, "INSERT INTO odd VALUES (1)").await.as_deref(), Some("LH002"));
+}

@@ -26,21 +26,20 @@ DECLARE
   guard text := 'leasehold.guard_' || to_hex(key);
   shown text := 'leasehold.p' || to_hex(key);
 BEGIN
-  EXECUTE format($guard$
-    CREATE OR REPLACE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql AS $$
+  EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS %L', guard, format($body$
     BEGIN
-      IF pg_catalog.pg_try_advisory_xact_lock_shared(%2$s)
-        AND pg_catalog.starts_with(pg_catalog.current_setting(%3$L, true),
+      IF pg_catalog.pg_try_advisory_xact_lock_shared(%1$s)
+        AND pg_catalog.starts_with(pg_catalog.current_setting(%2$L, true),
           pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text OPERATOR(pg_catalog.||) ':')
-        AND ((pg_catalog.pg_sequence_last_value(%4$L) OPERATOR(pg_catalog.#)
-          pg_catalog.hashtextextended(pg_catalog.right(pg_catalog.current_setting(%3$L, true), 85), 2))
+        AND ((pg_catalog.pg_sequence_last_value(%3$L) OPERATOR(pg_catalog.#)
+          pg_catalog.hashtextextended(pg_catalog.right(pg_catalog.current_setting(%2$L, true), 85), 2))
           OPERATOR(pg_catalog.&) (-2)) OPERATOR(pg_catalog.=) 0
       THEN
         RETURN NULL;
       END IF;
-      PERFORM leasehold.shown(%5$L, %6$s, %7$L, TG_TABLE_NAME);
+      PERFORM leasehold.shown(%4$L, %5$s, %6$L, TG_TABLE_NAME);
       RETURN NULL;
-    END $$ $guard$, guard, key, shown, 'leasehold.badge_' || (key & 63), of_name, of_slot, to_hex(key));
+    END $body$, key, shown, 'leasehold.badge_' || (key & 63), of_name, of_slot, to_hex(key)));
   RETURN guard;
 END $make$;
 
