@@ -34,6 +34,27 @@ pub(crate) enum Nature {
     Change,
 }
 
+/// Who is asked for a stream. A server that stands still takes connections and says nothing, and one that is busy says as
+/// little: so the others are asked while whoever is doubted is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whom {
+    /// Everybody, as patiently as for any request.
+    Anybody,
+    /// Everybody who is not doubted, and whoever is where there is nobody else.
+    Others(Silence),
+    /// Whoever is doubted.
+    Doubted(Silence),
+}
+
+/// How long a server may say nothing to one who wants a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    /// Before it is doubted, and the next one asked.
+    pub doubt: Duration,
+    /// Once it is doubted.
+    pub doubted: Duration,
+}
+
 /// What came of one attempt.
 enum Attempt<A> {
     Told(Result<A, Error>),
@@ -54,19 +75,56 @@ impl Client {
         W: Future<Output = Result<Response<A>, Status>>,
     {
         let nature = if self.key.is_some() && nature == Nature::Change { Nature::Again } else { nature };
+        let asked = self.walk(self.order(), nature, |at| self.patience(at, nature, wait), message, send).await;
+        asked.map(|(_, answer)| answer)
+    }
+
+    /// Sends a hello until a server has welcomed it. Tells which.
+    pub(crate) async fn greet<M, A, S, W>(&self, whom: Whom, hello: M, send: S) -> Result<(Address, A), Error>
+    where
+        M: Clone,
+        S: Fn(LeaseholdClient<Channel>, Request<M>) -> W,
+        W: Future<Output = Result<Response<A>, Status>>,
+    {
         let mut queue = self.order();
+        match whom {
+            Whom::Others(_) | Whom::Doubted(_) if self.is_alone() => {}
+            Whom::Anybody => {}
+            Whom::Others(_) => queue.retain(|at| !self.doubts(at)),
+            Whom::Doubted(_) => queue.retain(|at| self.doubts(at)),
+        }
+        let patience = |at: &Address| match whom {
+            Whom::Anybody => self.patience(at, Nature::Again, Duration::ZERO),
+            Whom::Others(silence) | Whom::Doubted(silence) if self.doubts(at) => silence.doubted,
+            Whom::Others(silence) | Whom::Doubted(silence) => silence.doubt,
+        };
+        self.walk(queue, Nature::Again, patience, hello, send).await
+    }
+
+    /// Asks one server after the other, and whom they point at. Tells who answered.
+    async fn walk<M, A, S, W>(
+        &self,
+        mut queue: VecDeque<Address>,
+        nature: Nature,
+        patience: impl Fn(&Address) -> Duration,
+        message: M,
+        send: S,
+    ) -> Result<(Address, A), Error>
+    where
+        M: Clone,
+        S: Fn(LeaseholdClient<Channel>, Request<M>) -> W,
+        W: Future<Output = Result<Response<A>, Status>>,
+    {
         let mut hints = HINTS;
         let mut broken_before = false;
         let mut elsewhere = None;
         let mut missed = Vec::new();
         while let Some(at) = queue.pop_front() {
             let sent = send(self.service(&at)?, self.marked(message.clone()));
-            match self.attempt(&at, nature, wait, sent).await {
+            match self.attempt(&at, nature, patience(&at), sent).await {
                 Attempt::Told(answer) => {
-                    let mut state = self.state();
-                    state.doubted.take_if(|doubted| *doubted == at);
-                    state.answered = Some(at);
-                    return answer;
+                    self.state().answered = Some(at.clone());
+                    return answer.map(|answer| (at, answer));
                 }
                 Attempt::Elsewhere(error) => {
                     let hint = error.leader().and_then(|leader| Address::parse(leader).ok());
@@ -83,8 +141,9 @@ impl Client {
                         return Err(self.unknown(&format!("{at}: {why}")));
                     }
                     missed.push(format!("{at}: {why}"));
-                    // Once more where nobody else can be asked: the server may just have been started again.
-                    if !broken_before && queue.is_empty() {
+                    // Once more where nobody else can be asked: the server may just have been started again. Whoever says
+                    // nothing was not.
+                    if !broken_before && queue.is_empty() && !self.doubts(&at) {
                         queue.push_back(at);
                     }
                     broken_before = true;
@@ -108,35 +167,46 @@ impl Client {
         answered.into_iter().chain(others).chain(doubted).cloned().collect()
     }
 
-    /// The server that answered last says nothing any more.
-    pub(crate) fn doubt(&self) {
+    /// A server says nothing any more.
+    pub(crate) fn doubt(&self, silent: &Address) {
         let mut state = self.state();
-        if let Some(silent) = state.answered.take() {
-            state.doubted = Some(silent);
-        }
+        state.answered.take_if(|answered| answered == silent);
+        state.doubted = Some(silent.clone());
     }
 
     fn doubts(&self, at: &Address) -> bool {
         self.state().doubted.as_ref() == Some(at)
     }
 
+    /// Whether a server is doubted, and others can be asked meanwhile.
+    pub(crate) fn doubts_one_of_many(&self) -> bool {
+        !self.is_alone() && self.state().doubted.is_some()
+    }
+
+    /// Whether there is one server to ask.
+    fn is_alone(&self) -> bool {
+        self.shared.endpoints.all().len() == 1
+    }
+
+    fn patience(&self, at: &Address, nature: Nature, wait: Duration) -> Duration {
+        let patience = self.shared.options.connect + self.shared.options.request + wait;
+        // Where another may be asked, and asking again does no harm.
+        let brief = nature == Nature::Again && wait.is_zero() && !self.is_alone();
+        if brief && self.doubts(at) { patience.min(DOUBTED) } else { patience }
+    }
+
     async fn attempt<A>(
         &self,
         at: &Address,
         nature: Nature,
-        wait: Duration,
+        patience: Duration,
         sent: impl Future<Output = Result<Response<A>, Status>>,
     ) -> Attempt<A> {
-        let patience = self.shared.options.connect + self.shared.options.request + wait;
-        // Where another may be asked, and asking again does no harm.
-        let brief = nature == Nature::Again && wait.is_zero() && self.shared.endpoints.all().len() > 1;
-        let patience = if brief && self.doubts(at) { patience.min(DOUBTED) } else { patience };
         let Ok(answered) = tokio::time::timeout(patience, sent).await else {
-            let mut state = self.state();
-            state.answered.take_if(|answered| answered == at);
-            state.doubted = Some(at.clone());
+            self.doubt(at);
             return Attempt::Broken(format!("no answer within {} ms", patience.as_millis()));
         };
+        self.state().doubted.take_if(|doubted| doubted == at);
         let status = match answered {
             Ok(response) => {
                 let position = response.metadata().get(POSITION).and_then(|text| text.to_str().ok()?.parse().ok());

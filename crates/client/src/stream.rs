@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use tonic::Streaming;
 
 use crate::lease::To;
-use crate::route::Nature;
+use crate::route::Whom;
 use crate::session::Opened;
-use crate::{Client, Error};
+use crate::{Address, Client, Error};
 
 /// Batches that may lie between the caller and the connection.
 const UNSENT: usize = 256;
@@ -40,7 +40,10 @@ enum Out {
 
 /// The half that hears.
 #[derive(Debug)]
-pub struct Hearing(In);
+pub struct Hearing {
+    from: Option<Address>,
+    by: In,
+}
 
 #[derive(Debug)]
 enum In {
@@ -129,6 +132,17 @@ impl Client {
         ttl_ms: u64,
         resume: Option<&Resume>,
     ) -> Result<(Opened, Asking, Hearing), Error> {
+        self.stream_with(Whom::Anybody, holder, ttl_ms, resume).await
+    }
+
+    /// The same, of a server among these.
+    pub(crate) async fn stream_with(
+        &self,
+        whom: Whom,
+        holder: &str,
+        ttl_ms: u64,
+        resume: Option<&Resume>,
+    ) -> Result<(Opened, Asking, Hearing), Error> {
         let how = match resume {
             Some(resume) => v1::hello::How::Resume(v1::ResumeSession {
                 session: session_bits(resume.session),
@@ -140,7 +154,8 @@ impl Client {
         #[cfg(any(test, feature = "testing"))]
         if let Link::Memory(door) = &self.shared.link {
             let (welcome, connection, hearing) = door.open(how)?;
-            return Ok((Opened::of(welcome), Asking(Out::Memory(connection)), Hearing(In::Memory(hearing))));
+            let hearing = Hearing { from: None, by: In::Memory(hearing) };
+            return Ok((Opened::of(welcome), Asking(Out::Memory(connection)), hearing));
         }
         let hello = v1::Hello {
             protocol: PROTOCOL,
@@ -164,10 +179,11 @@ impl Client {
             let first = hearing.message().await?;
             Ok(tonic::Response::new((out, hearing, first)))
         };
-        let (out, hearing, first) = self.call(Nature::Again, std::time::Duration::ZERO, hello, send).await?;
+        let (from, (out, hearing, first)) = self.greet(whom, hello, send).await?;
         match first {
             Some(v1::ServerBatch { welcome: Some(welcome), .. }) => {
-                Ok((Opened::of(welcome), Asking(Out::Wire(out)), Hearing(In::Wire(Box::new(hearing)))))
+                let hearing = Hearing { from: Some(from), by: In::Wire(Box::new(hearing)) };
+                Ok((Opened::of(welcome), Asking(Out::Wire(out)), hearing))
             }
             _ => Err(Error::unavailable("the stream ended before its welcome".to_owned())),
         }
@@ -196,9 +212,14 @@ impl Asking {
 }
 
 impl Hearing {
+    /// Whose words these are, if they came over the network.
+    pub(crate) const fn from(&self) -> Option<&Address> {
+        self.from.as_ref()
+    }
+
     /// The next batch. An error means that the stream is over: what was asked on it may have happened.
     pub async fn next(&mut self) -> Result<Heard, Error> {
-        let message = match &mut self.0 {
+        let message = match &mut self.by {
             In::Wire(hearing) => hearing.message().await,
             #[cfg(any(test, feature = "testing"))]
             In::Memory(hearing) => Ok(hearing.recv().await),

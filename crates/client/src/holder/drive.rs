@@ -2,13 +2,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold_core::time::Instant;
 
 use super::inbox::Inbox;
 use super::line::Line;
 use crate::clock::Clock;
+use crate::route::Whom;
 use crate::stream::{Asking, Heard, Hearing};
 use crate::{Client, Error, Opened};
 
@@ -21,7 +21,9 @@ type Connecting = Pin<Box<dyn Future<Output = (Instant, Made)> + Send>>;
 /// Runs until nobody needs it any more.
 pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
     let mut stream: Option<(Asking, Hearing)> = None;
-    let mut connecting: Option<Connecting> = None;
+    // A silent stream is used until there is another: whoever is only busy hears every renewal, and answers it.
+    let mut walking: Option<Connecting> = None;
+    let mut knocking: Option<Connecting> = None;
     let mut asks = Vec::new();
     let _ended = Ended { inbox: &inbox, clock: &clock };
     while !line.over {
@@ -32,11 +34,18 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
             line.close(now, None);
         }
         line.turn(now);
-        if stream.is_some() && (!line.connected || line.is_deaf(now)) {
+        if !line.connected {
             stream = None;
-            if line.connected {
-                line.client.doubt();
-                line.broken(now);
+        }
+        if line.lacks_stream(now) {
+            if let Some(silent) = stream.as_ref().and_then(|(_, hearing)| hearing.from()) {
+                line.client.doubt(silent);
+            }
+            if walking.is_none() && line.may_connect(now) {
+                walking = Some(connect(&line, clock.clone(), Whom::Others(line.silence_of_others())));
+            }
+            if knocking.is_none() && line.client.doubts_one_of_many() {
+                knocking = Some(connect(&line, clock.clone(), Whom::Doubted(line.silence_of_others())));
             }
         }
         let mut full = false;
@@ -49,16 +58,21 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
                 }
             }
             full = !asking.has_room();
-        } else if connecting.is_none() && line.wants_stream(now) {
-            connecting = Some(connect(&line, clock.clone()));
         }
-        let due = line.next_due(connecting.is_some());
+        let due = line.next_due(walking.is_some());
         let due = if full { due.min(now.plus_millis(FULL_RETRY)) } else { due };
         let woke = tokio::select! {
             biased;
             never = clock.look() => match never {},
             heard = hear(&mut stream), if stream.is_some() => Woke::Heard(heard),
-            (sent, made) = made(&mut connecting), if connecting.is_some() => Woke::Made(sent, made),
+            (sent, made) = made(&mut walking), if walking.is_some() => {
+                walking = None;
+                Woke::Made(sent, made)
+            }
+            (sent, made) = made(&mut knocking), if knocking.is_some() => {
+                knocking = None;
+                Woke::Made(sent, made)
+            }
             () = inbox.arrived.notified() => Woke::Asked,
             () = clock.sleep_until(due) => Woke::Due,
         };
@@ -71,8 +85,9 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
                 line.broken(clock.now());
             }
             Woke::Made(sent, made) => {
-                connecting = None;
-                stream = begun(&mut line, clock.now(), sent, made);
+                if let Some(begun) = begun(&mut line, clock.now(), sent, made) {
+                    (stream, walking, knocking) = (Some(begun), None, None);
+                }
             }
             Woke::Asked | Woke::Due => {}
         }
@@ -117,16 +132,14 @@ async fn made(connecting: &mut Option<Connecting>) -> (Instant, Made) {
     }
 }
 
-/// Opens a stream, or comes back to the session on a new one, within the time that a session can spare.
-fn connect(line: &Line, clock: Clock) -> Connecting {
+/// Opens a stream, or comes back to the session on a new one.
+fn connect(line: &Line, clock: Clock, whom: Whom) -> Connecting {
     let (client, holder, resume): (Client, String, _) =
         (line.client.clone(), line.settings.holder.clone(), line.resume());
-    let (ttl_ms, most) = (line.settings.timing.ttl_ms(), Duration::from_millis(line.welcome_within()));
+    let ttl_ms = line.settings.timing.ttl_ms();
     Box::pin(async move {
         let sent = clock.now();
-        let opening = client.stream(&holder, ttl_ms, resume.as_ref());
-        let late = || Error::unavailable("no server welcomed this session in time");
-        (sent, tokio::time::timeout(most, opening).await.unwrap_or_else(|_| Err(late())))
+        (sent, client.stream_with(whom, &holder, ttl_ms, resume.as_ref()).await)
     })
 }
 

@@ -21,6 +21,7 @@ use super::requests::{Pending, Purpose, Renewing, Requests};
 use super::saying::Listen;
 use super::session::Session;
 use crate::meter::Hooks;
+use crate::route::Silence;
 use crate::stream::{Batch, Heard, RenewedBatch, Resume};
 use crate::{Client, Error};
 
@@ -336,18 +337,18 @@ impl Line {
         self.connect_at = now.plus_millis(pause);
     }
 
-    /// Whether a stream is needed, and it is time for one.
-    pub(super) fn wants_stream(&self, now: Instant) -> bool {
-        self.needs_stream() && now >= self.connect_at
+    /// Whether a stream is needed and there is none, or one that has been silent for too long.
+    pub(super) fn lacks_stream(&self, now: Instant) -> bool {
+        self.needs_stream() && (!self.connected || self.deaf_at().is_some_and(|at| now >= at))
     }
 
     fn needs_stream(&self) -> bool {
         !self.over && (self.session.is_some() || self.leases.count > 0 || !self.requests.is_empty())
     }
 
-    /// Whether the stream has been silent for too long.
-    pub(super) fn is_deaf(&self, now: Instant) -> bool {
-        self.deaf_at().is_some_and(|at| now >= at)
+    /// Whether the pause after the last attempt is over.
+    pub(super) fn may_connect(&self, now: Instant) -> bool {
+        now >= self.connect_at
     }
 
     fn deaf_at(&self) -> Option<Instant> {
@@ -358,20 +359,21 @@ impl Line {
         (self.shortest_ms / 4).clamp(SILENCE.0, SILENCE.1)
     }
 
-    /// How long a welcome is waited for: at first no longer than a silent stream, because a server that stands still takes
-    /// connections and says nothing; then longer each time, because one that is busy must be given time.
-    pub(super) fn welcome_within(&self) -> u64 {
-        let most = (self.settings.timing.ttl_ms() / 2).max(1);
-        (self.silence() << self.failures.saturating_sub(1).min(8)).min(most)
+    /// How long servers may say nothing before a welcome. Whoever is doubted may be busy, and to begin anew would be to
+    /// wait longer: as long as the session lasts, nothing is gained by it.
+    pub(super) fn silence_of_others(&self) -> Silence {
+        let doubted = Duration::from_millis(self.settings.timing.ttl_ms());
+        Silence { doubt: Duration::from_millis(self.silence()), doubted }
     }
 
-    /// By when something is due, while a stream is being made or not.
-    pub(super) fn next_due(&self, connecting: bool) -> Instant {
-        let connect = (!self.connected && !connecting && self.needs_stream()).then_some(self.connect_at);
+    /// By when something is due, while others are asked for a stream or not.
+    pub(super) fn next_due(&self, walking: bool) -> Instant {
+        let lacking = if self.connected { self.deaf_at() } else { Some(self.connect_at) };
+        let connect = lacking.filter(|_| !walking && self.needs_stream()).map(|at| at.max(self.connect_at));
         let look = (!self.requests.is_empty() || self.leases.count > 0).then_some(self.look_at);
         let session = self.session.as_ref().map(|session| session.due);
         let alarm = self.alarms.next();
-        let all = [self.leases.timers.next(), self.deaf_at(), self.closing, session, connect, look, alarm];
+        let all = [self.leases.timers.next(), self.closing, session, connect, look, alarm];
         all.into_iter().flatten().min().unwrap_or(Instant(u64::MAX))
     }
 

@@ -45,6 +45,10 @@ impl Line {
 
     /// The stream stands. Whatever was open is asked again, and every lease asks for itself.
     pub(super) fn connected(&mut self, now: Instant, sent: Instant, opened: &Opened) -> Result<(), Error> {
+        // One that was silent is used no more: what was asked on it is asked again.
+        if self.connected {
+            self.broken(now);
+        }
         // What passed its deadline while the way was being made has stopped, also if it may go on at once.
         self.attend_session(now);
         let (ttl_ms, remaining_ms) = opened.lasts();

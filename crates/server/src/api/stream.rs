@@ -73,11 +73,11 @@ async fn greet(api: &Api, hello: &v1::Hello, outbox: &Arc<Outbox>) -> Result<(v1
     }
     let ask = Ask::new(request, body, api.caller(), To::Stream(outbox.clone(), 0));
     api.inbox.ask(ask).map_err(not_taken)?;
-    let items = outbox.take().await.ok_or_else(unanswered)?;
-    match items.list.into_iter().next() {
+    // In the same turn, or a slow journal is waited for twice.
+    let (items, status) = tokio::join!(outbox.take(), api.look(|grantor| grantor.status()));
+    match items.ok_or_else(unanswered)?.list.into_iter().next() {
         Some(Item::Answer(_, Told { answer: Answer::Session(grant), .. })) => {
-            let status = api.look(|grantor| grantor.status()).await?;
-            Ok((welcome(&grant, told_secret, &status), grant.session))
+            Ok((welcome(&grant, told_secret, &status?), grant.session))
         }
         Some(Item::Answer(_, Told { answer: Answer::Refused(refusal), .. })) => Err(problem(&refusal)),
         Some(Item::Goodbye(why)) => Err(*why),
