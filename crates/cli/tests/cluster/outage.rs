@@ -73,6 +73,13 @@ fn an_etcd_that_was_set_back_is_refused_until_that_is_accepted() {
     trio.etcd.ctl_ok(&["snapshot", "save", &snapshot]);
     let lost = ask(&trio, &["acquire", "b", "--holder", "h", "--ttl", "60s"]).ok().json();
     trio.until_all_have_seen();
+    for at in 0..3 {
+        let witness = trio.etcd.above.path().join(format!("server-{at}/witness"));
+        assert!(
+            witness.exists(),
+            "whoever has seen a journal knows it again, also if it stood by before there was one"
+        );
+    }
     trio.etcd.set_back(&snapshot);
     // Those who live have seen more than there is.
     for at in 0..3 {

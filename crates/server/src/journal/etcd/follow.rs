@@ -128,8 +128,9 @@ impl Standby {
         // Whoever appends has begun the new life already.
         self.restored &= self.told == 0 || sequence == self.told;
         self.told = sequence;
-        listen.reached(sequence);
+        // First: whoever is told to have seen it can bear witness of it.
         self.note();
+        listen.reached(sequence);
     }
 
     /// What is seen here is a witness too: a live server knows an etcd that was set back.
@@ -197,6 +198,10 @@ impl Standby {
         replay: &mut (dyn Replay + Send),
         listen: &mut dyn Listen,
     ) -> Result<bool, OpenError> {
+        // It was begun after this server looked. Which one it is must be known to bear witness of it.
+        if self.journal.is_none() {
+            return Ok(false);
+        }
         for event in events {
             let Some(batch) = event.kv.as_ref().filter(|_| event.r#type() == EventType::Put) else { continue };
             self.entered.reach.saw(batch.mod_revision);
