@@ -35,14 +35,16 @@ enum Variant {
     Folded,
     Pipelined,
     Forced,
+    Held,
     Separate,
 }
 
 /// Each variant, what it is, and the least share of plain writes it should reach.
-const VARIANTS: [(Variant, &str, Option<f64>); 5] = [
+const VARIANTS: [(Variant, &str, Option<f64>); 6] = [
     (Variant::Own, "token in the row's own UPDATE", Some(0.97)),
     (Variant::Folded, "admit folded into the UPDATE", Some(0.75)),
     (Variant::Pipelined, "BEGIN, admit, UPDATE, COMMIT in one go", None),
+    (Variant::Held, "held by the session, the table protected", Some(0.65)),
     (Variant::Forced, "folded, the table protected", Some(0.65)),
     (Variant::Separate, "BEGIN, admit, UPDATE, COMMIT one by one", None),
 ];
@@ -59,6 +61,9 @@ struct Way {
     own: Statement,
     folded: Statement,
     forced: Statement,
+    /// A connection of its own: what a session holds bounds all that it does.
+    holding: Client,
+    held: Statement,
     admit: Statement,
 }
 
@@ -67,11 +72,15 @@ impl Way {
         let db = server.connect("leasehold", "postgres").await.expect("connected");
         let prepare = async |sql: &str| db.prepare(sql).await.expect("a statement");
         let folded = |table: &str| format!("UPDATE {table} SET cents = cents + 1 WHERE id = $4 AND {}", Fence::FOLDED);
+        let holding = server.connect("leasehold", "postgres").await.expect("connected");
+        protecting().hold(&holding, &protecting_token(), Duration::from_secs(10)).await.expect("held");
         Self {
             plain: prepare("UPDATE account SET cents = cents + 1 WHERE id = $1").await,
             own: prepare("UPDATE account SET cents = cents + 1, lease = $2 WHERE id = $1 AND lease <= $2").await,
             folded: prepare(&folded("account")).await,
             forced: prepare(&folded("guarded")).await,
+            held: holding.prepare("UPDATE held SET cents = cents + 1 WHERE id = $1").await.expect("a statement"),
+            holding,
             admit: prepare("SELECT leasehold.admit($1, $2)").await,
             fence: Fence::new(CLUSTER, name(), 0),
             token: token(33),
@@ -86,6 +95,7 @@ impl Way {
         let id = self.first + count % ROWS;
         let changed = match variant {
             Variant::Plain => self.db.execute(&self.plain, &[&id]).await.expect("written"),
+            Variant::Held => self.holding.execute(&self.held, &[&id]).await.expect("written"),
             Variant::Own => self.db.execute(&self.own, &[&id, &33_i64]).await.expect("written"),
             Variant::Folded => self.fence.execute(&self.db, &self.token, &self.folded, &[&id]).await.expect("written"),
             Variant::Forced => {
@@ -142,7 +152,7 @@ async fn slice(ways: &[Arc<Way>], variant: Variant) -> f64 {
 
 async fn set_up(server: &Server) -> Vec<Arc<Way>> {
     let db = server.connect("leasehold", "postgres").await.expect("connected");
-    for table in ["account", "guarded"] {
+    for table in ["account", "guarded", "held"] {
         let sql = format!(
             "CREATE TABLE public.{table} (id bigint PRIMARY KEY, cents bigint NOT NULL DEFAULT 0,
                lease bigint NOT NULL DEFAULT 0) WITH (fillfactor = 50);
@@ -156,7 +166,9 @@ async fn set_up(server: &Server) -> Vec<Arc<Way>> {
         fence.arm(&db).await.expect("armed");
         fence.claim(&db, &token).await.expect("claimed");
     }
-    protecting().protect(&db, "guarded").await.expect("protected");
+    for table in ["guarded", "held"] {
+        protecting().protect(&db, table).await.expect("protected");
+    }
     let mut ways = Vec::new();
     for index in 0..CONNECTIONS {
         ways.push(Arc::new(Way::new(server, index).await));

@@ -142,6 +142,22 @@ impl Fence {
         answer.map(|passed| passed.number)
     }
 
+    /// Shows a token once for all that this connection writes to protected tables from now on: each statement is checked by
+    /// the table itself, and none carries a token. For a connection of one's own; where clients share connections, use
+    /// [`Fence::admit`]. `left` bounds its transactions as there, until the next call of this.
+    pub async fn hold(&self, db: &Client, token: &str, left: Duration) -> Result<Number, Error> {
+        let sql = "CALL leasehold.hold($1, $2, $3, $4 * interval '1 ms', NULL)";
+        let left = millis(left);
+        let with: [(&(dyn ToSql + Sync), Type); 4] =
+            [(&token, Type::TEXT), (&self.place.name, Type::TEXT), (&self.slot(), Type::INT8), (&left, Type::INT8)];
+        let answer = match db.query_typed(sql, &with).await {
+            Ok(_) => told::passed(token, None),
+            Err(error) => Err(told::error(error, Duration::ZERO)),
+        };
+        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, answer.as_ref());
+        answer.map(|passed| passed.number)
+    }
+
     /// Like [`Fence::admit`], for a write that carries its sequence inside the hold, rising from write to write: one that
     /// arrives a second time is told as already applied, and then the caller writes nothing.
     pub async fn admit_once(

@@ -7,6 +7,7 @@ mod bounds;
 mod conforms;
 mod database;
 mod forced;
+mod held;
 mod marks;
 #[path = "../support/mistakes.rs"]
 mod mistakes;

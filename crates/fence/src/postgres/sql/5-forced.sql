@@ -1,17 +1,55 @@
 -- Forced mode: the database itself refuses a write to a protected table whose transaction was not admitted.
 
--- Refuses unless this transaction showed a token for the place, and shows it again: only the mark can tell whether it is
--- still the newest. What a session or a pool left over is of another transaction.
+-- What a session holds, and how long its transactions may stand still.
+CREATE OR REPLACE FUNCTION leasehold.held(token text, resource text, slot bigint, remaining interval) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  p record := leasehold.place(token, resource, slot);
+  ms bigint := greatest(1, least(2147483647, ceil(extract(epoch FROM remaining) * 1000)));
+  number bigint := leasehold.admit_unworn(token, p.name, p.slot);
+BEGIN
+  PERFORM set_config(t, ms::text, false) FROM unnest('{statement_timeout,idle_in_transaction_session_timeout}'::text[]) AS t
+    WHERE remaining IS NOT NULL AND extract(epoch FROM current_setting(t)::interval) * 1000 NOT BETWEEN 1 AND ms;
+  PERFORM set_config('leasehold.p' || to_hex(leasehold.lock_of(p.name, p.slot)), token, false);
+  RETURN number;
+END $$;
+
+-- Shows a token once for all that this session writes to protected tables from now on, so that its statements stay as they are:
+-- the triggers check each, and none carries a token. For a connection of one's own; DISCARD ALL and `let_go` end it, and where
+-- clients share connections, `admit` is the way. It is a use of the token like any other, in transactions of its own: it raises
+-- a lower mark, and puts the badge on when that is durable. `remaining` bounds what the session does, as in `admit`.
+CREATE OR REPLACE PROCEDURE leasehold.hold(token text, resource text DEFAULT NULL, slot bigint DEFAULT NULL,
+  remaining interval DEFAULT '10 s', INOUT number bigint DEFAULT NULL) LANGUAGE plpgsql AS $$
+BEGIN
+  COMMIT; -- inside of somebody's transaction it fails here
+  number := leasehold.admit_unknown(token, resource, slot);
+  COMMIT;
+  number := leasehold.held(token, resource, slot, remaining);
+  COMMIT;
+END $$;
+
+-- Shows nothing any more.
+CREATE OR REPLACE FUNCTION leasehold.let_go(resource text, slot bigint DEFAULT 0) RETURNS void LANGUAGE sql AS $$
+  SELECT pg_catalog.set_config('leasehold.p' || pg_catalog.to_hex(leasehold.lock_of(resource, slot)), '', false)
+$$;
+
+-- Refuses unless this transaction showed a token for the place, or its session holds one, and shows it again: only the mark can
+-- tell whether it is still the newest. What another transaction showed is nobody's.
 CREATE OR REPLACE FUNCTION leasehold.shown(name text, slot bigint, key text, what text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
   was text := pg_catalog.current_setting('leasehold.p' OPERATOR(pg_catalog.||) key, true);
   number bigint;
 BEGIN
+  IF pg_catalog.length(was) OPERATOR(pg_catalog.=) 85 THEN
+    number := leasehold.admit(was, name, slot, NULL);
+    RETURN;
+  END IF;
   IF coalesce(pg_catalog.split_part(was, ':', 1), '') OPERATOR(pg_catalog.<>)
       coalesce(pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text, 'none') THEN
     RAISE EXCEPTION USING ERRCODE = 'LH002', MESSAGE = pg_catalog.concat('TOKEN_INVALID: absent: ', what, ' is protected by ', name),
-      DETAIL = 'why=absent', HINT = 'Call leasehold.admit with a current token in the same transaction, before it writes.';
+      DETAIL = 'why=absent', HINT = 'Call leasehold.admit with a current token in the same transaction, before it writes, or '
+        'leasehold.hold once in a session of your own.';
   END IF;
   number := leasehold.admit(pg_catalog.split_part(was, ':', 2), name, slot, NULL);
 END $$;
@@ -29,11 +67,12 @@ BEGIN
   EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS %L', guard, format($body$
     BEGIN
       IF pg_catalog.pg_try_advisory_xact_lock_shared(%1$s)
-        AND pg_catalog.starts_with(pg_catalog.current_setting(%2$L, true),
-          pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text OPERATOR(pg_catalog.||) ':')
         AND ((pg_catalog.pg_sequence_last_value(%3$L) OPERATOR(pg_catalog.#)
           pg_catalog.hashtextextended(pg_catalog.right(pg_catalog.current_setting(%2$L, true), 85), 2))
           OPERATOR(pg_catalog.&) (-2)) OPERATOR(pg_catalog.=) 0
+        AND (pg_catalog.length(pg_catalog.current_setting(%2$L, true)) OPERATOR(pg_catalog.=) 85
+          OR pg_catalog.starts_with(pg_catalog.current_setting(%2$L, true),
+            pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text OPERATOR(pg_catalog.||) ':'))
       THEN
         RETURN NULL;
       END IF;
@@ -42,6 +81,9 @@ BEGIN
     END $body$, key, shown, 'leasehold.badge_' || (key & 63), of_name, of_slot, to_hex(key)));
   RETURN guard;
 END $make$;
+
+-- Those that an earlier version made.
+SELECT leasehold.make_guard(p.name, p.slot) FROM (SELECT DISTINCT name, slot FROM leasehold.protected) AS p;
 
 -- Before each row where only row triggers fire: when changes of a publication are applied.
 CREATE OR REPLACE FUNCTION leasehold.guard_row() RETURNS trigger LANGUAGE plpgsql AS $$
