@@ -5,11 +5,12 @@ use std::process::{Command, Output};
 use crate::database::Database;
 use crate::support::token;
 
-fn psql(base: &Database, script: &str) -> Output {
+/// Runs a script (`-c`) or a file of statements (`-f`).
+fn psql(base: &Database, how: &str, what: &str) -> Output {
     Command::new("psql")
         .arg("-h")
         .arg(base.server.socket())
-        .args(["-U", "leasehold", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", "-c", script])
+        .args(["-U", "leasehold", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", how, what])
         .arg(&base.name)
         .output()
         .expect("psql can be started; ./test installs it")
@@ -30,13 +31,7 @@ async fn the_file_installs_from_psql_again_and_again() {
     let base = Database::new().await;
     base.fence.claim(&base.db, &token(20)).await.expect("claimed");
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/install.sql");
-    let done = Command::new("psql")
-        .arg("-h")
-        .arg(base.server.socket())
-        .args(["-U", "leasehold", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", file])
-        .arg(&base.name)
-        .output()
-        .expect("psql can be started; ./test installs it");
+    let done = psql(&base, "-f", file);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert_eq!(base.mark().await, Some(20));
 }
@@ -46,7 +41,7 @@ async fn claims_and_writes_work_from_psql_and_a_late_one_is_refused_with_its_own
     let base = Database::new().await;
     for (number, lands) in [(33, true), (34, true), (33, false)] {
         for part in ["postgres: claim", "postgres: write"] {
-            let done = psql(&base, &statements(part, number));
+            let done = psql(&base, "-c", &statements(part, number));
             let told = String::from_utf8_lossy(&done.stderr).into_owned();
             assert_eq!(done.status.success(), lands, "{number}, {part}: {told}");
             if !lands {
@@ -55,4 +50,19 @@ async fn claims_and_writes_work_from_psql_and_a_late_one_is_refused_with_its_own
         }
     }
     assert_eq!((base.mark().await, base.written().await), (Some(34), vec![33, 34]));
+}
+
+#[tokio::test]
+async fn a_session_of_psql_holds_its_token_and_writes_plain_statements() {
+    let base = Database::new().await;
+    base.fence.protect(&base.db, "written").await.expect("protected");
+    let file = tempfile::NamedTempFile::new().expect("a script");
+    for (number, lands) in [(33, true), (34, true), (33, false)] {
+        std::fs::write(file.path(), statements("postgres: or once", number)).expect("written");
+        let done = psql(&base, "-f", file.path().to_str().expect("a path of text"));
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.success(), lands, "{number}: {told}");
+        assert!(lands || told.contains("LH001"), "{told}");
+    }
+    assert_eq!(base.written().await, [33, 34]);
 }
