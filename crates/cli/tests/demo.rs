@@ -135,7 +135,7 @@ fn a_stopped_grantor_grants_nothing_and_takes_nothing_from_who_lives() {
         "grantor  is stopped",
         "second   was granted nothing meanwhile",
         "grantor  is continued",
-        "first    renews, and still holds",
+        "first    asks the grantor, and still holds",
         "first    gives the lease back",
         "second   is granted the lease",
     ];

@@ -63,21 +63,7 @@ fn a_prefix_that_holds_something_else_is_left_alone() {
 #[test]
 fn a_server_that_may_only_read_or_is_not_known_is_told_so() {
     let server = Server::single();
-    for args in [
-        &["user", "add", "root:secret"][..],
-        &["user", "grant-role", "root", "root"],
-        &["role", "add", "reader"],
-        &["role", "grant-permission", "reader", "read", "--prefix=true", "/kept/"],
-        &["user", "add", "reader:secret"],
-        &["user", "grant-role", "reader", "reader"],
-        &["role", "add", "writer"],
-        &["role", "grant-permission", "writer", "readwrite", "--prefix=true", "/kept/"],
-        &["user", "add", "writer:secret"],
-        &["user", "grant-role", "writer", "writer"],
-        &["auth", "enable"],
-    ] {
-        server.ctl(args);
-    }
+    server.know_only(&[("reader", "read"), ("writer", "readwrite")]);
     let place = |user: Option<(&str, &str)>, server_name: &str| {
         let login = user.map(|(name, password)| (name.to_owned(), password.to_owned()));
         let entry = Entry { login, ..server.entry() };
@@ -145,13 +131,11 @@ fn a_writer_that_failed_once_fails_for_ever() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (mut journal, _) = runtime.block_on(opened(&place));
     assert_eq!(runtime.block_on(journal.append(1, &batch(1))), Ok(Kept::Durable));
-    for args in [&["user", "add", "root:secret"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]] {
-        server.ctl_ok(args);
-    }
+    server.know_only(&[]);
     let failed = runtime.block_on(journal.append(2, &batch(2)));
     assert!(matches!(failed, Err(Fault::Failed { .. })), "nobody knows this writer any more: {failed:?}");
     // The cause is gone, and it makes no difference (14).
-    server.ctl_ok(&["--user", "root:secret", "auth", "disable"]);
+    server.know_everybody();
     let shelf = journal.shelf();
     assert!(matches!(runtime.block_on(journal.append(2, &batch(2))), Err(Fault::Failed { .. })));
     assert!(matches!(runtime.block_on(journal.confirm()), Err(Fault::Failed { .. })));

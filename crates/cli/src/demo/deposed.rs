@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use leasehold::Client;
 use serde_json::json;
 
+use super::pair::{Pair, Seen};
 use super::stage::{PATIENCE, Stage, go_on, stop};
-use super::talk::{Order, Said};
 use super::timeline::Timeline;
 use super::{Plan, Verdict, failed};
 use crate::told::Failure;
@@ -22,17 +22,7 @@ pub async fn play(plan: Plan, timeline: &mut Timeline) -> Result<Verdict, Failur
     let servers = stage.servers()?;
     let old = servers.leader().await?;
     let old_address = servers.addresses()[old].to_owned();
-    let mut first = stage.holder("first", 30, plan)?;
-    let number = loop {
-        if let Said::Granted { number } = first.says(plan).await? {
-            break number;
-        }
-    };
-    timeline.tell("first", &format!("is granted the lease, token {number}, ttl {:?}, and renews it", plan.ttl));
-    let mut second = stage.holder("second", 50, plan)?;
-    timeline.tell("second", "asks for the same lease, and waits");
-    first.order(Order::Prepare)?;
-    while !matches!(first.says(plan).await?, Said::Prepared { .. }) {}
+    let mut pair = Pair::take_places(&stage, plan, timeline).await?;
 
     stop(servers.process(old).id())?;
     let stopped = Instant::now();
@@ -59,30 +49,7 @@ pub async fn play(plan: Plan, timeline: &mut Timeline) -> Result<Verdict, Failur
     };
     let new_address = servers.addresses()[new].to_owned();
     timeline.tell("grantor", &format!("{new_address} leads, {:.1} s later", stopped.elapsed().as_secs_f64()));
-    first.order(Order::Confirm)?;
-    let kept = loop {
-        match first.says(plan).await? {
-            Said::Kept { number } => break Ok(number),
-            Said::Lost { code } => break Err(code),
-            _ => {}
-        }
-    };
-    match &kept {
-        Ok(number) => timeline.tell("first", &format!("asks the new one, and still holds: token {number}")),
-        Err(code) => timeline.tell("first", &format!("LOST its lease, though it renewed all the time: {code}")),
-    }
-    let mut successor = None;
-    if kept.is_ok() {
-        first.order(Order::Release)?;
-        timeline.tell("first", "gives the lease back");
-        let granted = loop {
-            if let Said::Granted { number } = second.says(plan).await? {
-                break number;
-            }
-        };
-        timeline.tell("second", &format!("is granted the lease by the new one, token {granted}"));
-        successor = Some(granted);
-    }
+    let Seen { same, higher } = pair.go_on(plan, timeline, "the new one").await?;
     tokio::time::sleep(plan.pause.saturating_sub(stopped.elapsed())).await;
     go_on(servers.process(old).id())?;
     timeline.tell("grantor", &format!("{old_address} is continued, with a question for {FREE} at its door"));
@@ -100,12 +67,6 @@ pub async fn play(plan: Plan, timeline: &mut Timeline) -> Result<Verdict, Failur
     timeline.tell("grantor", &format!("{old_address} stands by and points at {new_address}"));
     let client = Client::connect(leasehold::Endpoints::parse(&new_address)?);
     let unheld = client.show(FREE).await.map_or(true, |shown| shown.held == 0);
-    let value = |number: &str| number.parse::<u64>().map_err(|_| failed("a token without a number"));
-    let higher = match &successor {
-        Some(successor) => value(successor)? > value(&number)?,
-        None => false,
-    };
-    let same = kept.as_ref() == Ok(&number);
     let shown = refused && unheld && same && higher;
     let words = if shown {
         "Another server took over with every lease. The old leader woke with its old state and could do nothing: each of its\n\

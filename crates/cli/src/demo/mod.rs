@@ -4,6 +4,7 @@ mod deposed;
 mod grantor;
 mod holder;
 mod ledger;
+mod pair;
 mod paused;
 mod stage;
 mod talk;

@@ -93,17 +93,7 @@ fn a_prefix_that_holds_something_else_is_told_and_left_alone() {
 #[test]
 fn a_server_that_may_not_write_or_is_not_known_is_told() {
     let etcd = Etcd::single();
-    for args in [
-        &["user", "add", "root:secret"][..],
-        &["user", "grant-role", "root", "root"],
-        &["role", "add", "reader"],
-        &["role", "grant-permission", "reader", "read", "--prefix=true", "/kept/"],
-        &["user", "add", "reader:secret"],
-        &["user", "grant-role", "reader", "reader"],
-        &["auth", "enable"],
-    ] {
-        etcd.ctl_ok(args);
-    }
+    etcd.know_only(&[("reader", "read")]);
     let port = etcd.members[0].client;
     let password = |name: &str, text: &str| {
         let path = etcd.above.path().join(name);
@@ -114,7 +104,7 @@ fn a_server_that_may_not_write_or_is_not_known_is_told() {
     let nobody = serve(&etcd, port, "kept", &[]);
     let unknown = serve(&etcd, port, "kept", &["--etcd-user", "reader", "--etcd-password-file", &wrong]);
     let reader = serve(&etcd, port, "kept", &["--etcd-user", "reader", "--etcd-password-file", &right]);
-    etcd.ctl_ok(&["--user", "root:secret", "auth", "disable"]);
+    etcd.know_everybody();
     refused(&etcd, "kept", &nobody, CONFIG, "--etcd-user", "");
     refused(&etcd, "kept", &unknown, CONFIG, "--etcd-user", "");
     refused(&etcd, "kept", &reader, CONFIG, "readwrite", "");

@@ -206,6 +206,24 @@ impl Server {
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("etcdctl prints text")
     }
+
+    /// From now on only root and these are known, each with its rights below `/kept/` and the password `secret`.
+    pub fn know_only(&self, users: &[(&str, &str)]) {
+        self.ctl_ok(&["user", "add", "root:secret"]);
+        self.ctl_ok(&["user", "grant-role", "root", "root"]);
+        for (name, rights) in users {
+            self.ctl_ok(&["role", "add", name]);
+            self.ctl_ok(&["role", "grant-permission", name, rights, "--prefix=true", "/kept/"]);
+            self.ctl_ok(&["user", "add", &format!("{name}:secret")]);
+            self.ctl_ok(&["user", "grant-role", name, name]);
+        }
+        self.ctl_ok(&["auth", "enable"]);
+    }
+
+    /// Everybody may do everything again.
+    pub fn know_everybody(&self) {
+        self.ctl_ok(&["--user", "root:secret", "auth", "disable"]);
+    }
 }
 
 impl Drop for Server {
