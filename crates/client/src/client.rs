@@ -1,6 +1,6 @@
 //! The client: which servers it knows, how long it is patient, and what it tells them beside each request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -82,7 +82,7 @@ pub(crate) struct State {
     /// The position that the last answer depends on.
     pub(crate) position: Option<u64>,
     /// Who was asked and said nothing: it may stand still, or be cut off from what it needs. Asked last, and not for long.
-    pub(crate) doubted: Option<Address>,
+    pub(crate) doubted: BTreeSet<Address>,
     /// The highest token of any grant: a grantor that was rolled back is found by it (T9).
     pub(crate) seen: Option<Token>,
 }

@@ -36,23 +36,14 @@ pub(crate) enum Nature {
 
 /// Who is asked for a stream. A server that stands still takes connections and says nothing, and one that is busy says as
 /// little: so the others are asked while whoever is doubted is waited for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Whom {
     /// Everybody, as patiently as for any request.
     Anybody,
-    /// Everybody who is not doubted, and whoever is where there is nobody else.
-    Others(Silence),
-    /// Whoever is doubted.
-    Doubted(Silence),
-}
-
-/// How long a server may say nothing to one who wants a stream.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
-    /// Before it is doubted, and the next one asked.
-    pub doubt: Duration,
-    /// Once it is doubted.
-    pub doubted: Duration,
+    /// Everybody who is not doubted, each for so long.
+    Others(Duration),
+    /// One who is doubted, for so long.
+    Doubted(Address, Duration),
 }
 
 /// What came of one attempt.
@@ -86,18 +77,12 @@ impl Client {
         S: Fn(LeaseholdClient<Channel>, Request<M>) -> W,
         W: Future<Output = Result<Response<A>, Status>>,
     {
-        let mut queue = self.order();
-        match whom {
-            Whom::Others(_) | Whom::Doubted(_) if self.is_alone() => {}
-            Whom::Anybody => {}
-            Whom::Others(_) => queue.retain(|at| !self.doubts(at)),
-            Whom::Doubted(_) => queue.retain(|at| self.doubts(at)),
-        }
-        let patience = |at: &Address| match whom {
-            Whom::Anybody => self.patience(at, Nature::Again, Duration::ZERO),
-            Whom::Others(silence) | Whom::Doubted(silence) if self.doubts(at) => silence.doubted,
-            Whom::Others(silence) | Whom::Doubted(silence) => silence.doubt,
+        let (queue, most) = match whom {
+            Whom::Anybody => (self.order(), None),
+            Whom::Others(most) => (self.order().into_iter().filter(|at| !self.doubts(at)).collect(), Some(most)),
+            Whom::Doubted(at, most) => ([at].into(), Some(most)),
         };
+        let patience = |at: &Address| most.unwrap_or_else(|| self.patience(at, Nature::Again, Duration::ZERO));
         self.walk(queue, Nature::Again, patience, hello, send).await
     }
 
@@ -131,6 +116,7 @@ impl Client {
                     // Others may point at one that stands still until they have noticed. Its turn comes in any case.
                     if let Some(leader) = hint.filter(|leader| hints > 0 && !self.doubts(leader)) {
                         hints -= 1;
+                        queue.retain(|other| *other != leader);
                         queue.push_front(leader);
                     }
                     elsewhere = Some(error);
@@ -158,12 +144,12 @@ impl Client {
         })
     }
 
-    /// The server that answered last, then every other once, and whoever is doubted last.
+    /// The server that answered last, then every other once, and those who are doubted last.
     fn order(&self) -> VecDeque<Address> {
         let state = self.state();
-        let (answered, doubted) = (state.answered.as_ref(), state.doubted.as_ref());
+        let (answered, doubted) = (state.answered.as_ref(), &state.doubted);
         let known = self.shared.endpoints.all().iter();
-        let others = known.filter(|address| Some(*address) != answered && Some(*address) != doubted);
+        let others = known.filter(|address| Some(*address) != answered && !doubted.contains(*address));
         answered.into_iter().chain(others).chain(doubted).cloned().collect()
     }
 
@@ -171,27 +157,28 @@ impl Client {
     pub(crate) fn doubt(&self, silent: &Address) {
         let mut state = self.state();
         state.answered.take_if(|answered| answered == silent);
-        state.doubted = Some(silent.clone());
+        state.doubted.insert(silent.clone());
     }
 
     fn doubts(&self, at: &Address) -> bool {
-        self.state().doubted.as_ref() == Some(at)
+        self.state().doubted.contains(at)
     }
 
-    /// Whether a server is doubted, and others can be asked meanwhile.
-    pub(crate) fn doubts_one_of_many(&self) -> bool {
-        !self.is_alone() && self.state().doubted.is_some()
+    /// Those who are doubted.
+    pub(crate) fn doubted(&self) -> Vec<Address> {
+        self.state().doubted.iter().cloned().collect()
     }
 
-    /// Whether there is one server to ask.
-    fn is_alone(&self) -> bool {
-        self.shared.endpoints.all().len() == 1
+    /// Whether somebody can be asked who is not doubted.
+    pub(crate) fn knows_others(&self) -> bool {
+        let state = self.state();
+        state.doubted.is_empty() || self.shared.endpoints.all().iter().any(|at| !state.doubted.contains(at))
     }
 
     fn patience(&self, at: &Address, nature: Nature, wait: Duration) -> Duration {
         let patience = self.shared.options.connect + self.shared.options.request + wait;
         // Where another may be asked, and asking again does no harm.
-        let brief = nature == Nature::Again && wait.is_zero() && !self.is_alone();
+        let brief = nature == Nature::Again && wait.is_zero() && self.knows_others();
         if brief && self.doubts(at) { patience.min(DOUBTED) } else { patience }
     }
 
@@ -206,7 +193,7 @@ impl Client {
             self.doubt(at);
             return Attempt::Broken(format!("no answer within {} ms", patience.as_millis()));
         };
-        self.state().doubted.take_if(|doubted| doubted == at);
+        self.state().doubted.remove(at);
         let status = match answered {
             Ok(response) => {
                 let position = response.metadata().get(POSITION).and_then(|text| text.to_str().ok()?.parse().ok());

@@ -233,8 +233,11 @@ impl Desk {
         }
     }
 
-    /// One connection speaks for a session: the one that came last.
+    /// One connection speaks for a session: the one that came last, unless it has gone already.
     fn speaks_for(&mut self, session: SessionId, outbox: Arc<Outbox>) {
+        if outbox.is_closed() {
+            return;
+        }
         if let Some(before) = self.sessions.insert(session, outbox.clone())
             && !Arc::ptr_eq(&before, &outbox)
         {

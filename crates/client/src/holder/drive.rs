@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use leasehold_core::time::Instant;
 
 use super::inbox::Inbox;
@@ -10,7 +11,7 @@ use super::line::Line;
 use crate::clock::Clock;
 use crate::route::Whom;
 use crate::stream::{Asking, Heard, Hearing};
-use crate::{Client, Error, Opened};
+use crate::{Address, Client, Error, Opened};
 
 /// How soon a full connection is tried again, in milliseconds.
 const FULL_RETRY: u64 = 5;
@@ -23,7 +24,7 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
     let mut stream: Option<(Asking, Hearing)> = None;
     // A silent stream is used until there is another: whoever is only busy hears every renewal, and answers it.
     let mut walking: Option<Connecting> = None;
-    let mut knocking: Option<Connecting> = None;
+    let mut knocking = Knocking::default();
     let mut asks = Vec::new();
     let _ended = Ended { inbox: &inbox, clock: &clock };
     while !line.over {
@@ -41,11 +42,11 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
             if let Some(silent) = stream.as_ref().and_then(|(_, hearing)| hearing.from()) {
                 line.client.doubt(silent);
             }
-            if walking.is_none() && line.may_connect(now) {
-                walking = Some(connect(&line, clock.clone(), Whom::Others(line.silence_of_others())));
-            }
-            if knocking.is_none() && line.client.doubts_one_of_many() {
-                knocking = Some(connect(&line, clock.clone(), Whom::Doubted(line.silence_of_others())));
+            if line.may_connect(now) {
+                if walking.is_none() && line.client.knows_others() {
+                    walking = Some(connect(&line, &clock, Whom::Others(line.welcome_within())));
+                }
+                knocking.begin(&line, &clock);
             }
         }
         let mut full = false;
@@ -59,7 +60,9 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
             }
             full = !asking.has_room();
         }
-        let due = line.next_due(walking.is_some());
+        // Where nobody else can be asked, those who are doubted are waited for.
+        let asking = walking.is_some() || !(knocking.0.is_empty() || line.client.knows_others());
+        let due = line.next_due(asking);
         let due = if full { due.min(now.plus_millis(FULL_RETRY)) } else { due };
         let woke = tokio::select! {
             biased;
@@ -69,10 +72,7 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
                 walking = None;
                 Woke::Made(sent, made)
             }
-            (sent, made) = made(&mut knocking), if knocking.is_some() => {
-                knocking = None;
-                Woke::Made(sent, made)
-            }
+            (sent, made) = knocking.made(), if !knocking.0.is_empty() => Woke::Made(sent, made),
             () = inbox.arrived.notified() => Woke::Asked,
             () = clock.sleep_until(due) => Woke::Due,
         };
@@ -85,8 +85,11 @@ pub(super) async fn drive(mut line: Line, clock: Clock, inbox: Arc<Inbox>) {
                 line.broken(clock.now());
             }
             Woke::Made(sent, made) => {
+                if made.is_ok() {
+                    hear_out(&mut line, &clock, &mut stream);
+                }
                 if let Some(begun) = begun(&mut line, clock.now(), sent, made) {
-                    (stream, walking, knocking) = (Some(begun), None, None);
+                    (stream, walking, knocking) = (Some(begun), None, Knocking::default());
                 }
             }
             Woke::Asked | Woke::Due => {}
@@ -132,8 +135,41 @@ async fn made(connecting: &mut Option<Connecting>) -> (Instant, Made) {
     }
 }
 
+/// What a silent stream has said by now, before another takes its place.
+fn hear_out(line: &mut Line, clock: &Clock, stream: &mut Option<(Asking, Hearing)>) {
+    if let Some((_, hearing)) = stream {
+        while let Some(Ok(heard)) = hearing.next().now_or_never() {
+            line.hear(clock.now(), heard);
+        }
+    }
+}
+
+/// Hellos to those who are doubted, side by side: each may be the one that is only slow.
+#[derive(Default)]
+struct Knocking(Vec<(Address, Connecting)>);
+
+impl Knocking {
+    fn begin(&mut self, line: &Line, clock: &Clock) {
+        for at in line.client.doubted() {
+            if self.0.iter().all(|(other, _)| *other != at) {
+                let whom = Whom::Doubted(at.clone(), line.welcome_at_last_within());
+                self.0.push((at, connect(line, clock, whom)));
+            }
+        }
+    }
+
+    /// The first that ends.
+    async fn made(&mut self) -> (Instant, Made) {
+        let all = self.0.iter_mut().map(|(_, knocking)| knocking);
+        let (made, index, _) = futures::future::select_all(all).await;
+        drop(self.0.swap_remove(index));
+        made
+    }
+}
+
 /// Opens a stream, or comes back to the session on a new one.
-fn connect(line: &Line, clock: Clock, whom: Whom) -> Connecting {
+fn connect(line: &Line, clock: &Clock, whom: Whom) -> Connecting {
+    let clock = clock.clone();
     let (client, holder, resume): (Client, String, _) =
         (line.client.clone(), line.settings.holder.clone(), line.resume());
     let ttl_ms = line.settings.timing.ttl_ms();

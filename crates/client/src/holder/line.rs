@@ -21,7 +21,6 @@ use super::requests::{Pending, Purpose, Renewing, Requests};
 use super::saying::Listen;
 use super::session::Session;
 use crate::meter::Hooks;
-use crate::route::Silence;
 use crate::stream::{Batch, Heard, RenewedBatch, Resume};
 use crate::{Client, Error};
 
@@ -359,17 +358,22 @@ impl Line {
         (self.shortest_ms / 4).clamp(SILENCE.0, SILENCE.1)
     }
 
-    /// How long servers may say nothing before a welcome. Whoever is doubted may be busy, and to begin anew would be to
-    /// wait longer: as long as the session lasts, nothing is gained by it.
-    pub(super) fn silence_of_others(&self) -> Silence {
-        let doubted = Duration::from_millis(self.settings.timing.ttl_ms());
-        Silence { doubt: Duration::from_millis(self.silence()), doubted }
+    /// How long one of several may say nothing before a welcome: longer each time, because whoever leads now may be slow.
+    pub(super) fn welcome_within(&self) -> Duration {
+        let most = (self.settings.timing.ttl_ms() / 2).max(1);
+        Duration::from_millis((self.silence() << self.failures.saturating_sub(1).min(8)).min(most))
     }
 
-    /// By when something is due, while others are asked for a stream or not.
-    pub(super) fn next_due(&self, walking: bool) -> Instant {
+    /// The same of one who is doubted. It may be busy, and to begin anew would be to wait longer: as long as the session
+    /// lasts, nothing is gained by it.
+    pub(super) fn welcome_at_last_within(&self) -> Duration {
+        Duration::from_millis(self.settings.timing.ttl_ms())
+    }
+
+    /// By when something is due, while somebody is asked for a stream or not.
+    pub(super) fn next_due(&self, asking: bool) -> Instant {
         let lacking = if self.connected { self.deaf_at() } else { Some(self.connect_at) };
-        let connect = lacking.filter(|_| !walking && self.needs_stream()).map(|at| at.max(self.connect_at));
+        let connect = lacking.filter(|_| !asking && self.needs_stream()).map(|at| at.max(self.connect_at));
         let look = (!self.requests.is_empty() || self.leases.count > 0).then_some(self.look_at);
         let session = self.session.as_ref().map(|session| session.due);
         let alarm = self.alarms.next();

@@ -59,7 +59,10 @@ impl Line {
         let until = renewal.deadline().earliest;
         let resumed = self.session.as_ref().is_some_and(|session| session.id == opened.session());
         if let Some(session) = self.session.as_mut().filter(|_| resumed) {
-            session.renewal = renewal;
+            // One that came late says less than what was heard meanwhile.
+            if until > session.renewal.deadline().earliest {
+                session.renewal = renewal;
+            }
             session.due = now;
         } else {
             let secret = opened.secret().try_into().map_err(|_| Error::garbled("a session without its secret"))?;
@@ -68,7 +71,8 @@ impl Line {
             self.session = Some(Session { id, secret, issuer, alive, renewal, due: now });
         }
         if self.closing.is_none() {
-            self.session.as_ref().expect("just set").alive.until(until);
+            let session = self.session.as_ref().expect("just set");
+            session.alive.until(session.renewal.deadline().earliest);
         }
         // Before anything is asked under it.
         self.settings.told.send_replace(self.resume());

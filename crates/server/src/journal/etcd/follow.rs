@@ -199,7 +199,7 @@ impl Standby {
         listen: &mut dyn Listen,
     ) -> Result<bool, OpenError> {
         // It was begun after this server looked. Which one it is must be known to bear witness of it.
-        if self.journal.is_none() {
+        if self.journal.is_none() && !events.is_empty() {
             return Ok(false);
         }
         for event in events {
