@@ -254,6 +254,7 @@ const WAIT_TTL: u64 = 10_000;
 
 impl WaitSession {
     async fn open(api: &Api) -> Result<Self, v1::Problem> {
+        let (asked, beat) = (std::time::Instant::now(), Duration::from_millis(WAIT_TTL / 3));
         let open = v1::OpenSession { holder: "a waiting call".into(), ttl_ms: WAIT_TTL, waits_only: true };
         let told = api.ask(Request::tagged(0), Body::Open(open, secret::draw()), api.caller()).await?;
         let id = match told.answer {
@@ -261,15 +262,22 @@ impl WaitSession {
             Answer::Refused(refusal) => return Err(problem(&refusal)),
             _ => return Err(unanswered()),
         };
+        let renew = move |api: Api| async move {
+            let renew = v1::RenewSession { session: Some(session_bits(id)), ..Default::default() };
+            let body = Body::Ask(Box::new(v1::request::Ask::RenewSession(renew)));
+            // Where there is no room now, there may be by the next beat.
+            let _ = api.ask(Request::tagged(0), body, api.caller()).await;
+        };
+        // A journal that stood still meanwhile has used its time up.
+        if asked.elapsed() > beat {
+            renew(api.clone()).await;
+        }
         let renewing = tokio::spawn({
             let api = api.clone();
             async move {
                 loop {
-                    tokio::time::sleep(Duration::from_millis(WAIT_TTL / 3)).await;
-                    let renew = v1::RenewSession { session: Some(session_bits(id)), ..Default::default() };
-                    let body = Body::Ask(Box::new(v1::request::Ask::RenewSession(renew)));
-                    // Where there is no room now, there may be by the next beat.
-                    let _ = api.ask(Request::tagged(0), body, api.caller()).await;
+                    tokio::time::sleep(beat).await;
+                    renew(api.clone()).await;
                 }
             }
         });
