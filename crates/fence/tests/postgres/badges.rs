@@ -10,7 +10,7 @@ impl Database {
     /// Whether the place's badge is this token's.
     async fn wears(&self, number: u64) -> bool {
         let sql = "SELECT coalesce(pg_sequence_last_value(('leasehold.badge_' || (leasehold.lock_of($1, 0) & 63))::regclass), 0)
-            & -2 = hashtextextended($2, 2) & -2";
+            & -2 = hashtextextended($2, leasehold.lock_of($1, 0)) & -2";
         self.db.query_one(sql, &[&RESOURCE, &token(number)]).await.expect("a look").get(0)
     }
 }

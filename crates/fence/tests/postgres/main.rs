@@ -16,6 +16,7 @@ mod random;
 mod refusals;
 mod replicated;
 mod server;
+mod sly;
 mod stopped;
 #[path = "../support/mod.rs"]
 mod support;

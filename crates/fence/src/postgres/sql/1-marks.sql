@@ -78,7 +78,7 @@ BEGIN
   IF (NEW.name, NEW.mark, NEW.state, NEW.incarnation, NEW.is_strict, NEW.home, NEW.forced)
       IS DISTINCT FROM (OLD.name, OLD.mark, OLD.state, OLD.incarnation, OLD.is_strict, OLD.home, OLD.forced) THEN
     key := leasehold.lock_of(OLD.name, OLD.slot);
-    PERFORM pg_advisory_xact_lock(key);
+    PERFORM leasehold.lock(key, true);
     PERFORM setval(('leasehold.badge_' || (key & 63))::regclass, 0);
     -- What is not of the same change is of who stood there before.
     NEW.shown := nullif(NEW.shown, OLD.shown);

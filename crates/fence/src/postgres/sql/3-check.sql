@@ -13,6 +13,22 @@ CREATE OR REPLACE FUNCTION leasehold.lock_of(name text, slot bigint) RETURNS big
   SELECT pg_catalog.hashtextextended(name, 1818780001::bigint + slot)
 $$;
 
+-- Takes it until the transaction ends, whatever took it: a lock that is taken while a cursor runs goes with it when it fails in
+-- a savepoint, though what it wrote before stays; what a block with a handler took belongs to the transaction.
+CREATE OR REPLACE FUNCTION leasehold.lock(key bigint, alone boolean) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  BEGIN
+    IF alone THEN
+      PERFORM pg_advisory_xact_lock(key);
+    ELSE
+      PERFORM pg_advisory_xact_lock_shared(key);
+    END IF;
+  EXCEPTION WHEN query_canceled THEN
+    RAISE;
+  END;
+END $$;
+
 -- The fence that a token must pass, and all that can be checked without a lock.
 CREATE OR REPLACE FUNCTION leasehold.place(shown text, of_resource text, of_slot bigint, OUT number bigint,
   OUT incarnation text, OUT name text, OUT slot bigint) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -91,10 +107,10 @@ BEGIN
   PERFORM leasehold.durable();
   SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = p.name AND g.slot = p.slot;
   IF p.number > coalesce(f.mark, 0) OR (p.number = f.mark AND p.incarnation IS DISTINCT FROM f.incarnation) THEN
-    PERFORM pg_advisory_xact_lock(key);
+    PERFORM leasehold.lock(key, true);
     SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = p.name AND g.slot = p.slot FOR UPDATE;
   ELSE
-    PERFORM pg_advisory_xact_lock_shared(key);
+    PERFORM leasehold.lock(key, false);
     IF latest THEN
       SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = p.name AND g.slot = p.slot;
     ELSE
@@ -110,7 +126,8 @@ BEGIN
   ELSIF latest THEN
     -- The same token after a restart of the server: one of those who show it notes so, the others need not wait for it.
     UPDATE leasehold.fence AS g SET shown = hashtextextended(token, 1), started = pg_postmaster_start_time()
-      WHERE g.id = (SELECT h.id FROM leasehold.fence AS h WHERE h.id = f.id FOR UPDATE SKIP LOCKED);
+      WHERE g.id = (SELECT h.id FROM leasehold.fence AS h WHERE h.id = f.id AND (h.shown, h.started) IS DISTINCT FROM
+        (hashtextextended(token, 1), pg_postmaster_start_time()) FOR UPDATE SKIP LOCKED);
   END IF;
   IF f.forced THEN
     PERFORM set_config('leasehold.p' || to_hex(key), pg_current_xact_id()::text || ':' || token, true);
@@ -135,14 +152,14 @@ CREATE OR REPLACE FUNCTION leasehold.admit_unworn(token text, resource text, slo
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   key bigint := leasehold.lock_of(resource, coalesce(slot, 0));
-  digest bigint := hashtextextended(token, 2) & -2;
+  digest bigint := hashtextextended(token, key) & -2;
   worn bigint;
   f leasehold.fence;
 BEGIN
   IF current_setting('leasehold.checked', true) = hashtextextended(token, 0)::text
     AND current_setting('transaction_isolation') = 'read committed'
   THEN
-    PERFORM pg_advisory_xact_lock_shared(key);
+    PERFORM leasehold.lock(key, false);
     -- After the lock, and with a snapshot of now: every claim that was told is in it.
     SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = admit_unworn.resource
       AND g.slot = coalesce(admit_unworn.slot, 0)
@@ -179,19 +196,26 @@ DECLARE
   worn bigint;
   number bigint;
   ms bigint;
-  was text;
+  was pg_catalog.text;
 BEGIN
   -- How the badge differs from this token's: 0 not at all, 1 in that tables are protected. The lock comes before the look:
   -- every claim that was told has taken another's badge off. Trying passes nobody who waits.
-  worn := CASE WHEN pg_catalog.current_setting('leasehold.checked', true) OPERATOR(pg_catalog.=)
-        pg_catalog.hashtextextended(token, 0)::pg_catalog.text
-      AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
-      AND pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'off'
-      AND pg_catalog.pg_try_advisory_xact_lock_shared(
-        pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0)))
-    THEN pg_catalog.pg_sequence_last_value(('leasehold.badge_' OPERATOR(pg_catalog.||) (pg_catalog.hashtextextended(resource,
-        1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0)) OPERATOR(pg_catalog.&) 63)::pg_catalog.text)::pg_catalog.regclass)
-      OPERATOR(pg_catalog.#) (pg_catalog.hashtextextended(token, 2) OPERATOR(pg_catalog.&) (-2)) END;
+  -- In a block of its own, because a lock that is taken while a cursor runs goes with it when it fails in a savepoint, though what
+  -- it wrote before stays; what a block took belongs to the transaction.
+  BEGIN
+    worn := CASE WHEN pg_catalog.current_setting('leasehold.checked', true) OPERATOR(pg_catalog.=)
+          pg_catalog.hashtextextended(token, 0)::pg_catalog.text
+        AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
+        AND pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'off'
+        AND pg_catalog.pg_try_advisory_xact_lock_shared(
+          pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0)))
+      THEN pg_catalog.pg_sequence_last_value(('leasehold.badge_' OPERATOR(pg_catalog.||) (pg_catalog.hashtextextended(resource,
+          1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0)) OPERATOR(pg_catalog.&) 63)::pg_catalog.text)::pg_catalog.regclass)
+        OPERATOR(pg_catalog.#) (pg_catalog.hashtextextended(token,
+          pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0))) OPERATOR(pg_catalog.&) (-2)) END;
+  EXCEPTION WHEN query_canceled THEN
+    RAISE;
+  END;
   number := CASE WHEN worn OPERATOR(pg_catalog.=) 0 THEN pg_catalog.substr(token, 58, 19)::pg_catalog.int8
     -- To the triggers it is shown bound to this transaction, so that what a pool's next client finds is nothing.
     WHEN worn OPERATOR(pg_catalog.=) 1 THEN pg_catalog.left(pg_catalog.right(pg_catalog.set_config('leasehold.p' OPERATOR(pg_catalog.||) pg_catalog.to_hex(
@@ -228,7 +252,8 @@ CREATE OR REPLACE FUNCTION leasehold.folded(token text, resource text, slot bigi
         pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) slot))
     THEN pg_catalog.pg_sequence_last_value(('leasehold.badge_' OPERATOR(pg_catalog.||) (pg_catalog.hashtextextended(resource,
         1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) slot) OPERATOR(pg_catalog.&) 63)::pg_catalog.text)::pg_catalog.regclass)
-      OPERATOR(pg_catalog.#) (pg_catalog.hashtextextended(token, 2) OPERATOR(pg_catalog.&) (-2)) END
+      OPERATOR(pg_catalog.#) (pg_catalog.hashtextextended(token,
+        pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) slot)) OPERATOR(pg_catalog.&) (-2)) END
     WHEN 0 THEN 1
     WHEN 1 THEN pg_catalog.length(pg_catalog.set_config('leasehold.p' OPERATOR(pg_catalog.||) pg_catalog.to_hex(
         pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) slot)),

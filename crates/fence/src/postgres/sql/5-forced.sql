@@ -1,15 +1,25 @@
 -- Forced mode: the database itself refuses a write to a protected table whose transaction was not admitted.
 
--- What a session holds, and how long its transactions may stand still.
+-- What a session holds, and how long its transactions may stand still. What it set itself before, it may set anew.
 CREATE OR REPLACE FUNCTION leasehold.held(token text, resource text, slot bigint, remaining interval) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   p record := leasehold.place(token, resource, slot);
-  ms bigint := greatest(1, least(2147483647, ceil(extract(epoch FROM remaining) * 1000)));
+  ms bigint := least(2147483647, ceil(extract(epoch FROM remaining) * 1000));
+  before text := current_setting('leasehold.bound', true);
   number bigint := leasehold.admit_unworn(token, p.name, p.slot);
 BEGIN
-  PERFORM set_config(t, ms::text, false) FROM unnest('{statement_timeout,idle_in_transaction_session_timeout}'::text[]) AS t
-    WHERE remaining IS NOT NULL AND extract(epoch FROM current_setting(t)::interval) * 1000 NOT BETWEEN 1 AND ms;
+  IF ms <= 0 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'INVALID_ARGUMENT: remaining: nothing is left of the lease',
+      HINT = 'Renew it first, or pass NULL for no bound.';
+  END IF;
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', false);
+  END IF;
+  PERFORM set_config(t.name, ms::text, false) FROM pg_settings AS t
+    WHERE t.name IN ('statement_timeout', 'idle_in_transaction_session_timeout') AND ms IS NOT NULL
+      AND (t.setting = before OR t.setting::bigint NOT BETWEEN 1 AND ms);
+  PERFORM set_config('leasehold.bound', ms::text, false) WHERE ms IS NOT NULL;
   PERFORM set_config('leasehold.p' || to_hex(leasehold.lock_of(p.name, p.slot)), token, false);
   RETURN number;
 END $$;
@@ -28,17 +38,23 @@ BEGIN
   COMMIT;
 END $$;
 
--- Shows nothing any more.
-CREATE OR REPLACE FUNCTION leasehold.let_go(resource text, slot bigint DEFAULT 0) RETURNS void LANGUAGE sql AS $$
-  SELECT pg_catalog.set_config('leasehold.p' || pg_catalog.to_hex(leasehold.lock_of(resource, slot)), '', false)
-$$;
+-- Shows nothing any more, and bounds no more.
+CREATE OR REPLACE FUNCTION leasehold.let_go(resource text, slot bigint DEFAULT 0) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM set_config('leasehold.p' || to_hex(leasehold.lock_of(resource, slot)), '', false);
+  PERFORM set_config(t.name, t.reset_val, false) FROM pg_settings AS t
+    WHERE t.name IN ('statement_timeout', 'idle_in_transaction_session_timeout')
+      AND t.setting = current_setting('leasehold.bound', true);
+  PERFORM set_config('leasehold.bound', '', false);
+END $$;
 
 -- Refuses unless this transaction showed a token for the place, or its session holds one, and shows it again: only the mark can
 -- tell whether it is still the newest. What another transaction showed is nobody's.
 CREATE OR REPLACE FUNCTION leasehold.shown(name text, slot bigint, key text, what text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
-  was text := pg_catalog.current_setting('leasehold.p' OPERATOR(pg_catalog.||) key, true);
+  was pg_catalog.text := pg_catalog.current_setting('leasehold.p' OPERATOR(pg_catalog.||) key, true);
   number bigint;
 BEGIN
   IF pg_catalog.length(was) OPERATOR(pg_catalog.=) 85 THEN
@@ -56,7 +72,7 @@ END $$;
 
 -- The trigger of one place, after each statement, so that the statement itself may carry the check. It looks as `admit` does:
 -- what this transaction showed can be anybody's text, so it is compared with the badge under the lock, and without a badge it
--- is shown again. Each place has a function of its own, because what a trigger is told in arguments costs as much as all else.
+-- is shown again. The lock is taken in a block with a handler, as in `leasehold.lock`. Each place has a function of its own, because what a trigger is told in arguments costs as much as all else.
 CREATE OR REPLACE FUNCTION leasehold.make_guard(of_name text, of_slot bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
@@ -66,16 +82,20 @@ DECLARE
 BEGIN
   EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS %L', guard, format($body$
     BEGIN
-      IF pg_catalog.pg_try_advisory_xact_lock_shared(%1$s)
-        AND ((pg_catalog.pg_sequence_last_value(%3$L) OPERATOR(pg_catalog.#)
-          pg_catalog.hashtextextended(pg_catalog.right(pg_catalog.current_setting(%2$L, true), 85), 2))
-          OPERATOR(pg_catalog.&) (-2)) OPERATOR(pg_catalog.=) 0
-        AND (pg_catalog.length(pg_catalog.current_setting(%2$L, true)) OPERATOR(pg_catalog.=) 85
-          OR pg_catalog.starts_with(pg_catalog.current_setting(%2$L, true),
-            pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text OPERATOR(pg_catalog.||) ':'))
-      THEN
-        RETURN NULL;
-      END IF;
+      BEGIN
+        IF pg_catalog.pg_try_advisory_xact_lock_shared(%1$s)
+          AND ((pg_catalog.pg_sequence_last_value(%3$L) OPERATOR(pg_catalog.#)
+            pg_catalog.hashtextextended(pg_catalog.right(pg_catalog.current_setting(%2$L, true), 85), %1$s))
+            OPERATOR(pg_catalog.&) (-2)) OPERATOR(pg_catalog.=) 0
+          AND (pg_catalog.length(pg_catalog.current_setting(%2$L, true)) OPERATOR(pg_catalog.=) 85
+            OR pg_catalog.starts_with(pg_catalog.current_setting(%2$L, true),
+              pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text OPERATOR(pg_catalog.||) ':'))
+        THEN
+          RETURN NULL;
+        END IF;
+      EXCEPTION WHEN query_canceled THEN
+        RAISE;
+      END;
       PERFORM leasehold.shown(%4$L, %5$s, %6$L, TG_TABLE_NAME);
       RETURN NULL;
     END $body$, key, shown, 'leasehold.badge_' || (key & 63), of_name, of_slot, to_hex(key)));
