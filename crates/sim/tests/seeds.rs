@@ -29,6 +29,8 @@ const FAILED: &[(u64, &str)] = &[
     (4348, "V4: what was granted before a failover is told again while the disk is full"),
     (12721, "L1: a request that found no room is not remembered, and another copy of it was done later"),
     (21348, "L2: a holder that must go gave its lease back and went on as if it had not"),
+    (176_456, "L2: a holder said that it has drained, and took a late answer to its entering again for a new grant"),
+    (371_908, "L2: the same, from a grantor that stood still while the holder entered again and drained"),
 ];
 
 #[test]

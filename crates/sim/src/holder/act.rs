@@ -156,6 +156,7 @@ impl Holder {
             return self.linger(stage, &hold);
         }
         if self.holds[place].draining && self.holds[place].renewal.drained(0).is_ok() {
+            self.drained.insert(held.number);
             return self.ask(stage, Ask::Drained { held });
         }
         self.ask(stage, Ask::Release { held });

@@ -161,6 +161,10 @@ impl Holder {
             hold.depth = grant.depth;
             return;
         }
+        // Entered again before it said that it has drained, and answered after: its own word stands.
+        if self.drained.contains(&grant.number) {
+            return;
+        }
         // Its first act is its claim, at once if it believes that it holds.
         if crate::ask::EXCLUSIVE.contains(&resource) && renewal.may_act(now) {
             let (who, honest) = (self.actor().place() as u32, self.honest);

@@ -4,7 +4,7 @@ mod act;
 mod mail;
 mod more;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::command::{Answer, RequestId};
 use leasehold_core::holder::{Action, Attempt, RateError, Renewal};
@@ -100,6 +100,8 @@ pub struct Holder {
     sequence: u64,
     pending: BTreeMap<u64, Pending>,
     holds: Vec<Hold>,
+    /// What it said of that it has drained: it writes nothing more under these, whatever answer is still on its way.
+    drained: BTreeSet<Number>,
     receipts: Vec<(u64, Number)>,
     seen: Option<Token>,
     /// Copies of the cached key that it may read from, and its intent to write it.
@@ -138,6 +140,7 @@ impl Holder {
             sequence: 0,
             pending: BTreeMap::new(),
             holds: Vec::new(),
+            drained: BTreeSet::new(),
             receipts: Vec::new(),
             seen: None,
             copies: Vec::new(),
@@ -179,6 +182,7 @@ impl Holder {
         self.sequence = 0;
         self.pending.clear();
         self.holds.clear();
+        self.drained.clear();
         self.receipts.clear();
         self.copies.clear();
         self.intent = None;
