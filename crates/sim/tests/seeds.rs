@@ -29,6 +29,7 @@ const FAILED: &[(u64, &str)] = &[
     (4348, "V4: what was granted before a failover is told again while the disk is full"),
     (12721, "L1: a request that found no room is not remembered, and another copy of it was done later"),
     (21348, "L2: a holder that must go gave its lease back and went on as if it had not"),
+    (250_098, "L11: a doubled `elsewhere` was taken for the answer of the server that was asked next, and did it"),
 ];
 
 #[test]
