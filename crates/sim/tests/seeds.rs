@@ -29,7 +29,10 @@ const FAILED: &[(u64, &str)] = &[
     (4348, "V4: what was granted before a failover is told again while the disk is full"),
     (12721, "L1: a request that found no room is not remembered, and another copy of it was done later"),
     (21348, "L2: a holder that must go gave its lease back and went on as if it had not"),
+    (61926, "L1: a request of a session that is over was told the end of a lease that lives without it"),
     (250_098, "L11: a doubled `elsewhere` was taken for the answer of the server that was asked next, and did it"),
+    (376_509, "L1: as 61926, where the session was closed while the disk was full"),
+    (404_986, "L1: as 61926, where the session ran out behind a partition"),
 ];
 
 #[test]
