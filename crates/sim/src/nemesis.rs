@@ -185,7 +185,7 @@ impl World {
         self.stage.note(Event::Asked { op, who: from.place() as u32, ask: ask.clone() });
         let serving = self.servers.iter().filter(|server| server.serving);
         let to = serving.max_by_key(|server| server.generation()).map_or(0, |server| server.index);
-        let letter = Letter { op, from, ask, id: None, shown: None };
+        let letter = Letter { op, tries: 0, from, ask, id: None, shown: None };
         self.stage.send(from, Actor::Server(to), Mail::Ask(Box::new(letter)));
     }
 

@@ -147,8 +147,8 @@ impl Server {
             return;
         }
         if !self.serving {
-            let (op, from) = (letter.op, letter.from);
-            return stage.send(Actor::Server(self.index), from, Mail::Elsewhere { op });
+            let Letter { op, tries, from, .. } = letter;
+            return stage.send(Actor::Server(self.index), from, Mail::Elsewhere { op, tries });
         }
         if matches!(letter.ask, Ask::Renew { .. } | Ask::RenewSession { .. }) {
             stage.note(Event::Arrived { op: letter.op, server: self.index as u32, generation: self.generation });

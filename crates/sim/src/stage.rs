@@ -46,6 +46,8 @@ impl Actor {
 #[allow(missing_docs, reason = "the fields are named by the vocabulary")]
 pub struct Letter {
     pub op: u64,
+    /// How often it was sent before, so that an answer to an earlier copy is not taken for one to this.
+    pub tries: u32,
     pub from: Actor,
     pub ask: Ask,
     pub id: Option<leasehold_core::command::RequestId>,
@@ -58,7 +60,7 @@ pub struct Letter {
 pub enum Mail {
     Ask(Box<Letter>),
     Reply { op: u64, answer: Answer, incarnation: Incarnation },
-    Elsewhere { op: u64 },
+    Elsewhere { op: u64, tries: u32 },
     Notice { session: SessionId, event: Notice },
     Write { id: u64, from: Actor, token: String, sequence: u64, value: Option<u64> },
     Written { id: u64, applied: bool },

@@ -29,6 +29,11 @@ impl Grantor {
         Ok(slot)
     }
 
+    /// Whether a lease is held under this token, by whomever.
+    pub(super) fn is_held(&self, held: &Held<'_>) -> bool {
+        self.find_held(&Held { session: None, holder: None, ..*held }).is_ok()
+    }
+
     fn by_id(&self, id: LeaseId, held: &Held<'_>) -> Result<u32, Refusal> {
         if let Some(lease) = self.table.live(id) {
             return if lease.number() == held.number || mutants::on(Mutant::TokenNotCompared) {

@@ -162,6 +162,11 @@ impl Grantor {
         });
         delivery::Answer::Received(told.collect())
     }
+
+    /// Whether a message is out under this receipt.
+    pub(super) fn is_received(&self, item: u64, receipt: Number) -> bool {
+        with_moment(&self.table, Number::FIRST, |at| self.table.queues.delivered(at, item, receipt.get())).is_some()
+    }
 }
 
 fn with_moment<R>(table: &Table, next: Number, ask: impl FnOnce(&Moment<'_>) -> R) -> R {

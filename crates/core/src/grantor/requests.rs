@@ -2,11 +2,12 @@
 
 use super::Grantor;
 use super::answers::{RECEIVED, from_values, to_values};
-use crate::command::{Answer, Command, Request, RequestId};
+use crate::command::{Answer, Command, HandOff, Held, Request, RequestId};
 use crate::ids::LeaseId;
 use crate::lease::Reason;
 use crate::limits;
 use crate::mutants::{self, Mutant};
+use crate::payload::{cache, delivery};
 use crate::record::{Outcome, Record};
 use crate::refusal::{Limit, Refusal, What};
 
@@ -18,7 +19,11 @@ impl Grantor {
         id: &RequestId,
         command: &Command<'_>,
     ) -> Result<Option<Answer>, Refusal> {
-        let slot = self.live_session(id.session)?;
+        let slot = match self.live_session(id.session) {
+            // What the request names may live without that session: nobody is told an end that is none (L4).
+            Err(Refusal::Lost(_)) if self.names_what_is_held(command) => return Err(Refusal::NotFound(What::Session)),
+            found => found?,
+        };
         let session = self.table.session(slot);
         if id.sequence == 0 || id.lowest > id.sequence {
             return Err(Refusal::Invalid {
@@ -43,6 +48,37 @@ impl Grantor {
         }
         let outcome = known.outcome.clone();
         self.told_again(request, id, slot, command, outcome).map(Some)
+    }
+
+    fn names_what_is_held(&self, command: &Command<'_>) -> bool {
+        use cache::Command::{Abort, Commit, Filled, Invalidated, RenewRead};
+        use delivery::Command::{Ack, Extend, Nack};
+        match command {
+            Command::Release(held)
+            | Command::Rotate(held)
+            | Command::Drained(held)
+            | Command::ConfirmHold(held)
+            | Command::Progress { held, .. }
+            | Command::ResizeHold { held, .. }
+            | Command::Veto { held, .. }
+            | Command::Pin { held, .. }
+            | Command::Put { held, .. } => self.is_held(held),
+            Command::Renew(renew) => self.is_held(&renew.held),
+            Command::HandOff(HandOff { which, number: Some(number), .. }) => {
+                self.is_held(&Held { lease: *which, number: *number, session: None, holder: None })
+            }
+            Command::Delivery(
+                Ack { item, receipt, .. } | Nack { item, receipt, .. } | Extend { item, receipt, .. },
+            ) => self.is_received(*item, *receipt),
+            Command::Cache(
+                RenewRead { lease: number, .. }
+                | Invalidated { lease: number, .. }
+                | Commit { intent: number, .. }
+                | Abort { number, .. }
+                | Filled { token: number, .. },
+            ) => self.table.cache.holder_of(*number).is_some(),
+            _ => false,
+        }
     }
 
     fn told_again(

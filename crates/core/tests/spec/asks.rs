@@ -1,6 +1,6 @@
 //! What each command does and what it is answered, once and again.
 
-use leasehold_core::command::{Answer, Command, Current, Request, RequestId, SessionGrant};
+use leasehold_core::command::{Answer, Command, Current, HandOff, Held, Request, RequestId, SessionGrant};
 use leasehold_core::lease::{Access, Reason};
 use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, What};
@@ -184,7 +184,10 @@ impl Spec {
         id: &RequestId,
         command: &Command<'static>,
     ) -> Result<Option<Said>, Refusal> {
-        let slot = self.live_session(id.session)?;
+        let slot = match self.live_session(id.session) {
+            Err(Refusal::Lost(_)) if self.names_what_is_held(command) => return Err(Refusal::NotFound(What::Session)),
+            found => found?,
+        };
         let session = &self.sessions[slot as usize];
         if id.sequence == 0 || id.lowest > id.sequence {
             return Err(invalid("sequence"));
@@ -214,6 +217,24 @@ impl Spec {
                 Ok(Answer::Waiting { position: self.stands_at(&wait) })
             }
         }))
+    }
+
+    /// L4: what a request names may live without the session that would remember the answer; then no end of it is told.
+    fn names_what_is_held(&self, command: &Command<'static>) -> bool {
+        let held = match command {
+            Command::Release(held) | Command::Rotate(held) | Command::Drained(held) | Command::ConfirmHold(held) => {
+                *held
+            }
+            Command::Progress { held, .. }
+            | Command::ResizeHold { held, .. }
+            | Command::Veto { held, .. }
+            | Command::Pin { held, .. } => *held,
+            Command::HandOff(HandOff { which, number: Some(number), .. }) => {
+                Held { lease: *which, number: *number, session: None, holder: None }
+            }
+            _ => return false,
+        };
+        self.find_held(&Held { session: None, holder: None, ..held }).is_ok()
     }
 
     /// A wait's place now, in the queue where it stands furthest back.

@@ -19,8 +19,9 @@ impl Holder {
     pub(super) fn read(&mut self, stage: &mut Stage, mail: Mail) {
         match mail {
             Mail::Reply { op, answer, incarnation } => self.answered(stage, op, answer, incarnation),
-            Mail::Elsewhere { op } => {
-                if let Some(pending) = self.pending.get_mut(&op) {
+            Mail::Elsewhere { op, tries } => {
+                // What came twice says nothing about whoever was asked since: that one may have done it.
+                if let Some(pending) = self.pending.get_mut(&op).filter(|pending| pending.tries == tries) {
                     pending.elsewhere = true;
                     pending.retry = self.clock.instant(stage.at).plus_millis(stage.chance.between(40, 200));
                 }

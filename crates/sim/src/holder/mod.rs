@@ -375,6 +375,7 @@ impl Holder {
         let Some(pending) = self.pending.get(&op) else { return };
         let letter = Letter {
             op,
+            tries: pending.tries,
             from: self.actor(),
             ask: pending.ask.clone(),
             id: pending.id,
