@@ -1,4 +1,4 @@
-//! How leases and sessions are called between requests: a place, and how often the place was used before.
+//! How leases and sessions are called between requests: a place, and a count that rises with each use of the place.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ macro_rules! id {
         pub struct $name {
             /// The place in its table.
             pub slot: u32,
-            /// How many lived there before.
+            /// Higher than that of whoever lived there before.
             pub reuse: u32,
         }
 

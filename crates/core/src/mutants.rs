@@ -47,6 +47,7 @@ mutants! {
     RefusalNotRecorded breaks "L4",
     TokenNotCompared breaks "L5",
     HolderNotCompared breaks "L5",
+    SessionIdAgain breaks "L5",
     RevokeForgotten breaks "L6",
     EndNotGuarded breaks "L7",
     DeadWaiterGranted breaks "L8",

@@ -302,7 +302,8 @@ fn cluster() -> (Vec<Vec<u8>>, Vec<u8>) {
     grantor.take_output(&mut out);
     batches.push(out.batch.clone());
     grantor.serve(now(0));
-    let session = SessionId { slot: 0, reuse: 0 };
+    // As the clock makes it.
+    let session = SessionId { slot: 0, reuse: (61_000_000_020_u64 >> 10) as u32 };
     let id = |sequence| RequestId { session, sequence, lowest: 1, digest: sequence };
     let in_session = |resource, access, terms| {
         Command::Acquire(Acquire {
@@ -412,4 +413,15 @@ fn a_journal_that_was_written_before_is_replayed_for_ever() {
     let old: Vec<Vec<u8>> = known.lines().map(unhex).collect();
     let replayed = recover(7, None, old.iter().map(Vec::as_slice)).unwrap();
     assert!(replayed.snapshot() == snapshot, "an old journal leads to another state");
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a test keeps its files; the core does not")]
+fn what_was_written_before_the_clock_lifted_the_ids_of_sessions_is_read_for_ever() {
+    let read = |name| std::fs::read_to_string(path(name)).unwrap();
+    let snapshot = unhex(&read("snapshot-unlifted.hex"));
+    let journal: Vec<Vec<u8>> = read("journal-unlifted.hex").lines().map(unhex).collect();
+    let replayed = recover(10, None, journal.iter().map(Vec::as_slice)).unwrap();
+    assert!(replayed.snapshot() == snapshot, "an old journal leads to another state");
+    assert!(recover(11, Some(&snapshot), []).unwrap().snapshot() == snapshot, "what is read is not what was written");
 }

@@ -64,6 +64,7 @@ pub const ELSEWHERE: &[(Mutant, &str)] = &[
     (Mutant::ExpiredHoldConfirmed, "nobody here confirms in the very turn that ends its hold"),
     (Mutant::RefusalNotRecorded, "the same turn ends it anyway, before anybody is told"),
     (Mutant::EndNotGuarded, "no record here ends a lease that is not its own"),
+    (Mutant::SessionIdAgain, "an id that comes again is in somebody's way in one world of a hundred thousand"),
 ];
 
 /// What others got wrong before us, and the fault that does the same here.

@@ -333,6 +333,9 @@ impl Server {
             let Some(to) = self.asked.get(&op).copied() else { continue };
             if let Answer::Session(grant) = &answer {
                 self.sessions.insert(grant.session, to);
+                if !stage.sessions.contains(&grant.session) {
+                    stage.sessions.push(grant.session);
+                }
             }
             stage.send(from, to, Mail::Reply { op, answer, incarnation });
         }
@@ -345,9 +348,12 @@ impl Server {
         }
     }
 
-    /// Puts what the grantor shows of itself on the history.
+    /// Puts what the grantor shows of itself on the history. Nobody is shown what is decided and not on record yet.
     pub fn show(&self, stage: &mut Stage) {
         let Some(grantor) = self.grantor() else { return };
+        if self.in_flight.as_ref().is_some_and(|in_flight| matches!(in_flight.step, Step::Append { .. })) {
+            return;
+        }
         let state = shows::state(grantor);
         stage.note(Event::Shows { server: self.index as u32, generation: self.generation, state });
     }

@@ -132,6 +132,8 @@ pub struct Stage {
     pub history: History,
     pub healed: bool,
     pub servers: usize,
+    /// Every session that was told, for whoever tries another's.
+    pub sessions: Vec<SessionId>,
     /// Nobody shows what it has seen, so that only the clock lifts numbers.
     pub shy: bool,
     ops: u64,
@@ -153,6 +155,7 @@ impl Stage {
             history: History::default(),
             healed: false,
             servers,
+            sessions: Vec::new(),
             shy,
             ops: 0,
             queue: BinaryHeap::new(),
@@ -170,6 +173,16 @@ impl Stage {
     /// Whether this kind of trouble strikes now; never after everything is healed.
     pub const fn strikes(&mut self, fault: Fault, one_in: u64) -> bool {
         self.faults.has(fault) && !self.healed && self.chance.one_in(one_in)
+    }
+
+    /// Another session than this: one that was told lately, or made up.
+    pub fn another_session(&mut self, own: SessionId) -> SessionId {
+        let lately = self.sessions.iter().rev().filter(|told| **told != own).take(6);
+        let lately: Vec<SessionId> = lately.copied().collect();
+        if lately.is_empty() || self.chance.one_in(6) {
+            return SessionId { slot: own.slot ^ (1 + self.chance.below(3) as u32), ..own };
+        }
+        *self.chance.pick(&lately)
     }
 
     /// Whether this fault is planted.

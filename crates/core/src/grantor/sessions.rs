@@ -13,6 +13,8 @@ use crate::mutants::{self, Mutant};
 use crate::name::HolderName;
 use crate::record::{Outcome, Record};
 use crate::refusal::{Limit, Refusal, What};
+use crate::store::slots::REUSE_MAX;
+use crate::token::{Number, lift};
 
 impl Grantor {
     pub(super) fn open_session(&mut self, open: &OpenSession<'_>) -> Result<Answer, Refusal> {
@@ -23,10 +25,21 @@ impl Grantor {
             return Err(Refusal::Exhausted { limit: Limit::Sessions, max, got: max + 1 });
         }
         let (slot, reuse) = self.table.sessions.next_place();
-        let session = SessionId { slot, reuse };
+        let session = SessionId { slot, reuse: reuse.max(self.reuse_by_clock()) };
         let secret = digest(open.secret);
         self.record(&Record::SessionOpened { session, holder, ttl, secret, waits_only: open.waits_only });
         Ok(self.session_grant(session, false))
+    }
+
+    /// What was rolled back or restored gives its places out again, and whoever still knows a session of the lost life would
+    /// speak for another's (L5): a session's id is all that a single call shows. So the clock lifts it as it lifts numbers,
+    /// once in 1024 ms. The upper half is left to count in, or places would retire when the numbers end.
+    fn reuse_by_clock(&self) -> u32 {
+        if mutants::on(Mutant::SessionIdAgain) {
+            return 0;
+        }
+        let number = lift(self.table.counter, self.table.wall).map_or(self.table.counter, Number::get);
+        u32::try_from(number >> 32).unwrap_or(REUSE_MAX).min(REUSE_MAX / 2)
     }
 
     /// S2: by its secret; the same name without it is another session.

@@ -49,7 +49,13 @@ impl<T> Slots<T> {
 
     /// Puts an entry in the next place and tells its slot and reuse. The tombstone there is gone.
     pub fn occupy(&mut self, entry: T) -> (u32, u32) {
-        let (slot, reuse) = self.next_place();
+        self.occupy_as(self.next_place().1, entry)
+    }
+
+    /// The same under a later reuse than the next.
+    pub fn occupy_as(&mut self, reuse: u32, entry: T) -> (u32, u32) {
+        let (slot, next) = self.next_place();
+        assert!((next..=REUSE_MAX).contains(&reuse), "no id comes again");
         let state = reuse << 1 | 1;
         if slot as usize == self.entries.len() {
             self.entries.push(entry);

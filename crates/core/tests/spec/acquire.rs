@@ -72,7 +72,7 @@ impl Spec {
     /// Zero: as long as its session. Nothing means for ever (L10).
     pub fn check_ttl(&self, ttl: Option<u64>, session: Option<SessionId>) -> Result<u64, Refusal> {
         let carries = |id: SessionId| {
-            let live = self.sessions.get(id.slot as usize).filter(|session| !session.over);
+            let live = self.sessions.get(id.slot as usize).filter(|session| id.reuse == session.reuse && !session.over);
             live.is_none_or(|session| !session.waits_only)
         };
         match ttl {

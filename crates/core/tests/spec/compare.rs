@@ -7,7 +7,7 @@ use leasehold_core::grantor::{Grantor, LeaseView, Output, WaiterView};
 use leasehold_core::refusal::Refusal;
 
 use super::charters::RESOURCES;
-use super::model::{Spec, Wait, lease_id, number, reach, session_id};
+use super::model::{Spec, Wait, lease_id, number, reach};
 use super::reports::Row;
 
 /// The same answers to the same requests, each in its order.
@@ -82,7 +82,7 @@ pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
     same("targets", &kept, &spec.targets)?;
     same("stalled", &status.stalled_ms, &spec.stalls.iter().map(|(_, ms)| ms).sum())?;
     for (slot, session) in spec.sessions.iter().enumerate().filter(|(_, session)| !session.over) {
-        let view = core.session(session_id(slot as u32)).ok_or("a session is gone")?;
+        let view = core.session(spec.session_id(slot as u32)).ok_or("a session is gone")?;
         let remaining = spec.deadline(&session.term).saturating_sub(spec.now);
         let carried = spec.carried_by(slot as u32).len() as u32;
         let waits = spec.waits.iter().filter(|wait| wait.actor.session == Some(slot as u32)).count() as u32;
@@ -145,7 +145,7 @@ fn lease_view(spec: &Spec, i: usize) -> LeaseView {
         lease: lease_id(i),
         resource: lease.resource.to_owned(),
         holder: lease.actor.holder.to_owned(),
-        session: lease.actor.session.map(session_id),
+        session: lease.actor.session.map(|slot| spec.session_id(slot)),
         number: number(lease.number),
         access: lease.access,
         reach: reach(lease),
@@ -166,7 +166,7 @@ fn waiter_view(spec: &Spec, wait: &Wait, resource: &str) -> WaiterView {
     let session = wait.actor.session.expect("a wait belongs to a session");
     WaiterView {
         holder: wait.actor.holder.to_owned(),
-        session: session_id(session),
+        session: spec.session_id(session),
         access: wait.asks_for(resource).expect("it stands in this queue"),
         priority: wait.priority,
         effective: spec.effective()[&wait.order],

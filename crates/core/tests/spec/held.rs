@@ -9,7 +9,7 @@ use leasehold_core::refusal::{Limit, NotCurrent, Refusal, What};
 
 use super::asks::{Said, invalid};
 use super::charters;
-use super::model::{Spec, session_id};
+use super::model::Spec;
 
 impl Spec {
     /// The lease that the caller names rightly and that is not over (L4, L5).
@@ -29,7 +29,7 @@ impl Spec {
             }
         };
         let actor = self.leases[i].actor;
-        let right_session = held.session.is_none_or(|id| actor.session.map(session_id) == Some(id));
+        let right_session = held.session.is_none_or(|id| actor.session.map(|slot| self.session_id(slot)) == Some(id));
         if !right_session || held.holder.is_some_and(|holder| holder != actor.holder) {
             return Err(Refusal::NotCurrent(NotCurrent::NotHolder));
         }

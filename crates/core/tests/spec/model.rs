@@ -32,6 +32,7 @@ pub struct Term {
 
 #[derive(Clone, Debug)]
 pub struct Session {
+    pub reuse: u32,
     pub holder: Name,
     pub term: Term,
     pub secret: [u8; 32],
@@ -203,8 +204,10 @@ pub fn lease_id(i: usize) -> LeaseId {
     LeaseId { slot: i as u32, reuse: 0 }
 }
 
-pub fn session_id(slot: u32) -> SessionId {
-    SessionId { slot, reuse: 0 }
+impl Spec {
+    pub fn session_id(&self, slot: u32) -> SessionId {
+        SessionId { slot, reuse: self.sessions[slot as usize].reuse }
+    }
 }
 
 pub fn reach(lease: &Lease) -> Reach {

@@ -7,7 +7,7 @@ use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, What};
 
 use super::asks::{Said, invalid};
-use super::model::{Memory, Session, Spec, lease_id, session_id};
+use super::model::{Memory, Session, Spec, lease_id};
 
 impl Spec {
     pub fn open_session(&mut self, open: &OpenSession<'static>) -> Said {
@@ -15,6 +15,7 @@ impl Spec {
             return Err(invalid("ttl"));
         }
         self.sessions.push(Session {
+            reuse: (self.next_number() >> 32).min((1 << 30) - 1) as u32,
             holder: open.holder,
             term: self.term(open.ttl_ms),
             secret: open.secret.0,
@@ -29,12 +30,12 @@ impl Spec {
     pub fn session_answer(&self, slot: u32, mismatch: bool) -> Answer {
         let term = &self.sessions[slot as usize].term;
         let remaining_ms = self.deadline(term).saturating_sub(self.now);
-        Answer::Session(SessionGrant { session: session_id(slot), ttl_ms: term.ttl, remaining_ms, mismatch })
+        Answer::Session(SessionGrant { session: self.session_id(slot), ttl_ms: term.ttl, remaining_ms, mismatch })
     }
 
     /// A session that is not over. One past its deadline ends here, unless the grantor itself was late.
     pub fn live_session(&mut self, id: SessionId) -> Result<u32, Refusal> {
-        let Some(session) = self.sessions.get(id.slot as usize).filter(|_| id.reuse == 0) else {
+        let Some(session) = self.sessions.get(id.slot as usize).filter(|session| id.reuse == session.reuse) else {
             return Err(Refusal::NotFound(What::Session));
         };
         let past = self.deadline(&session.term) <= self.now && !self.late;

@@ -326,7 +326,7 @@ impl World {
         let resources = self.taking.get(&tag).cloned().unwrap_or_default();
         for (grant, resource) in grants.iter().zip(resources) {
             let session = self.spec.leases[grant.lease.slot as usize].actor.session;
-            let session = session.map(super::model::session_id);
+            let session = session.map(|slot| self.spec.session_id(slot));
             self.grants.retain(|known| known.lease != grant.lease);
             self.grants.push(KnownGrant { lease: grant.lease, number: grant.number, resource, session });
         }

@@ -228,8 +228,7 @@ impl Holder {
         if let Some(hold) = self.holds.first() {
             let held = hold.known;
             if let Some(session) = held.session {
-                let slot = session.slot ^ (1 + stage.chance.below(3) as u32);
-                let session = Some(leasehold_core::ids::SessionId { slot, ..session });
+                let session = Some(stage.another_session(session));
                 self.ask(stage, Ask::Confirm { held: crate::ask::Known { session, ..held } });
             }
             let lower = Number::new(held.number.get() - 1).unwrap_or(Number::FIRST);

@@ -70,7 +70,7 @@ impl Holder {
     pub(super) fn come_back(&mut self, stage: &mut Stage) {
         let Some(mut session) = self.session else { return };
         if stage.strikes(Fault::Misuse, 2) {
-            session.slot ^= 1 + stage.chance.below(3) as u32;
+            session = stage.another_session(session);
             stage.struck(Fault::Misuse, format!("holder {} guesses the secret of {session}", self.index));
         }
         self.ask(stage, Ask::Resume { session, secret: self.secret() });

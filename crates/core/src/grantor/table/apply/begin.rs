@@ -8,6 +8,7 @@ use super::Misfit;
 use crate::ids::{LeaseId, SessionId};
 use crate::mutants::{self, Mutant};
 use crate::record::{Granted, Waiting};
+use crate::store::slots::REUSE_MAX;
 
 impl Table {
     /// A tenure begins: what was alive in the one before gets a full ttl from here (L2), everything else keeps its deadline (L9).
@@ -45,12 +46,13 @@ impl Table {
         secret: [u8; 32],
         waits_only: bool,
     ) -> Result<(), Misfit> {
-        if self.sessions.next_place() != (id.slot, id.reuse) {
+        let (slot, next) = self.sessions.next_place();
+        if id.slot != slot || !(next..=REUSE_MAX).contains(&id.reuse) {
             return Err("a session in another place than the next");
         }
         let holder = self.parties.enter_holder(holder, &mut self.resources.names);
         self.parties.holder_mut(holder).sessions += 1;
-        self.sessions.occupy(Session {
+        let session = Session {
             holder,
             term: Term::begun(ttl, self.time, self.clock.epoch),
             secret,
@@ -61,7 +63,8 @@ impl Table {
             digest: 0,
             requests: std::collections::VecDeque::new(),
             lowest: 1,
-        });
+        };
+        self.sessions.occupy_as(id.reuse, session);
         self.arm_session(id.slot);
         Ok(())
     }
