@@ -160,8 +160,9 @@ impl Holder {
             return self.ask(stage, Ask::Drained { held });
         }
         self.ask(stage, Ask::Release { held });
-        // What was entered twice is left twice, and is its own until then.
-        if self.holds[place].depth > 1 {
+        // What was entered twice is left twice, and is its own until then; not until the answers come, which may be lost.
+        self.holds[place].depth -= 1;
+        if self.holds[place].depth > 0 {
             return;
         }
         let hold = self.holds.remove(place);

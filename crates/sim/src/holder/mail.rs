@@ -95,7 +95,7 @@ impl Holder {
             }
             (Ask::Renew { held, .. }, answer) => self.renewed(stage, &pending, *held, answer),
             (Ask::Rotate { held }, Answer::Current(current)) => self.rotated(stage, &pending, *held, current),
-            (Ask::Release { held } | Ask::ConfirmHold { held } | Ask::Drained { held }, _) => {
+            (Ask::ConfirmHold { held } | Ask::Drained { held }, _) => {
                 let left = self.holds.iter_mut().filter(|hold| hold.known.number == held.number);
                 left.for_each(|hold| hold.depth -= 1);
                 self.holds.retain(|hold| hold.depth > 0);
@@ -158,8 +158,8 @@ impl Holder {
         let Ok(timing) = Timing::new(grant.ttl_ms, self.rate(stage)) else { return };
         let Ok(renewal) = Renewal::new(timing, granted) else { return };
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.known.number == grant.number) {
-            // Entered again: it must be left as often.
-            hold.depth = grant.depth;
+            // Entered again: it must be left as often. What it has left meanwhile may not be in the depth it is told.
+            hold.depth += 1;
             return;
         }
         // Entered again before it said that it has drained, and answered after: its own word stands.
@@ -180,7 +180,7 @@ impl Holder {
             renewal,
             claimed: false,
             draining: false,
-            depth: grant.depth.max(1),
+            depth: 1,
             sequence: 0,
             work: 1,
             stuck: false,

@@ -57,7 +57,7 @@ struct Hold {
     renewal: Renewal,
     claimed: bool,
     draining: bool,
-    /// How often it was entered.
+    /// How often it was entered and not yet left.
     depth: u32,
     /// Its last write at a target that counts them.
     sequence: u64,
