@@ -42,6 +42,11 @@ const FAILED: &[(u64, &str)] = &[
     ),
     (335_460, "X1: the same as 28782 after a rollback"),
     (385_936, "V1: the same as 33267"),
+    (
+        531_176,
+        "W4: a reader who held nothing was let pass a writer beside one whom the writer waits for, and that one left",
+    ),
+    (563_112, "L2: a holder left twice what it had entered twice, heard neither answer, and went on"),
 ];
 
 #[test]

@@ -87,6 +87,9 @@ impl Grantor {
         if !self.has_priorities_to_settle() {
             return;
         }
+        for i in 0..self.table.due.let_go.len() {
+            self.pass_no_more(self.table.due.let_go[i]);
+        }
         self.falls.extend(self.table.due.let_go.drain(..));
         while budget > 0 && !self.falls.is_empty() {
             budget = budget.saturating_sub(1 + self.fall_back());

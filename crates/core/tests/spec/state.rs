@@ -122,6 +122,9 @@ impl Spec {
     /// An end by which nothing is left to an operator.
     pub fn end_plainly(&mut self, i: usize, reason: Reason) {
         let lease = &mut self.leases[i];
+        // Whether it must still pass is looked at anew.
+        let waits = self.waits.iter_mut().filter(|wait| wait.actor == lease.actor);
+        waits.for_each(|wait| wait.passes = false);
         lease.end = Some(reason);
         self.turn.ended.insert((i as u32, lease.number, reason.code()));
         if let Access::Units(units) = lease.access {

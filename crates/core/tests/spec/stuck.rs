@@ -48,6 +48,13 @@ impl Spec {
         })
     }
 
+    /// The stuck ones whose holds keep something from others that are stuck.
+    pub fn in_the_way_of(&self, stuck: &BTreeSet<Actor>) -> BTreeSet<Actor> {
+        let asks = self.waits.iter().filter(|wait| stuck.contains(&wait.actor)).flat_map(|wait| &wait.asks);
+        let kept = asks.filter(|(resource, access)| !self.could_be_had(resource, *access, stuck));
+        kept.flat_map(|(resource, _)| self.counted_on(resource)).map(|lease| lease.actor).collect()
+    }
+
     fn could_be_had(&self, resource: &str, access: Access, stuck: &BTreeSet<Actor>) -> bool {
         let kept: Vec<&Lease> =
             self.counted_on(resource).into_iter().filter(|lease| stuck.contains(&lease.actor)).collect();

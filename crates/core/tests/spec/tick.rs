@@ -6,7 +6,7 @@ use leasehold_core::lease::Reason;
 use leasehold_core::record::Record;
 use leasehold_core::refusal::Refusal;
 
-use super::model::{Cause, Spec, Wait};
+use super::model::{Actor, Cause, Spec, Wait};
 use super::stuck::Queues;
 
 impl Spec {
@@ -68,9 +68,13 @@ impl Spec {
         Ok(())
     }
 
-    /// Whom only the order of queues holds may pass.
+    /// Whom only the order of queues holds may pass, if others wait for what it holds: nobody is freed by the passing of
+    /// anybody else (W4). Behind a deadlock that stands nobody need wait.
     fn let_pass(&mut self) {
-        for actor in self.stuck(Queues::CountForAll).difference(&self.stuck(Queues::Ignored)) {
+        let (stuck, for_good) = (self.stuck(Queues::CountForAll), self.stuck(Queues::Ignored));
+        let in_the_way = self.in_the_way_of(&stuck);
+        let needed = |actor: &&Actor| !for_good.is_empty() || in_the_way.contains(actor);
+        for actor in stuck.difference(&for_good).filter(needed) {
             self.waits.iter_mut().filter(|wait| wait.actor == *actor).for_each(|wait| wait.passes = true);
         }
     }

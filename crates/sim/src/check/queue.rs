@@ -130,10 +130,9 @@ fn is_passed<'a>(ledger: &'a Ledger, granted: &Granted<'_>) -> Option<&'a Wait> 
         None => (Reverse(granted.priority), u64::MAX),
         Some(waiter) => {
             let wait = ledger.waits.get(&waiter).filter(|wait| wait.asks.len() == 1)?;
-            // Who waits here and holds something may be what a waiting writer waits for in the end; then readers may pass.
-            let asks = |other: &&Wait| other.asks.iter().any(|(name, _)| name == granted.resource);
-            let holds = |other: &Wait| ledger.leases.values().any(|lease| lease.session == Some(other.session));
-            if granted.access == Access::Shared && ledger.waits.values().filter(asks).any(holds) {
+            // Who holds something may be whom the waiting writer waits for in the end; then it may pass, and nobody else.
+            let holds = || ledger.leases.values().any(|lease| lease.session == Some(wait.session));
+            if granted.access == Access::Shared && holds() {
                 return None;
             }
             place(&waiter, wait)
@@ -147,6 +146,8 @@ fn is_passed<'a>(ledger: &'a Ledger, granted: &Granted<'_>) -> Option<&'a Wait> 
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::record::Waiting;
+
     use super::super::sample::*;
     use super::*;
 
@@ -171,6 +172,24 @@ mod tests {
         assert_eq!(check(&history([two_wait(), landed(&[granted_to(0, 5)])])), Ok(()));
         assert_eq!(check(&history([two_wait(), landed(&[granted_to(1, 5)])])).unwrap_err().promise, "W1");
         assert_eq!(check(&history([two_wait(), landed(&[granted(9, 5, "jobs/a")])])).unwrap_err().promise, "W1");
+    }
+
+    #[test]
+    fn a_reader_that_holds_something_may_pass_a_writer_and_takes_no_other_along() {
+        let Record::Waiting(mut reads) = waiting(1, 1, "b", "jobs/a") else { panic!("a wait") };
+        reads.asks = vec![("jobs/a", Access::Shared)];
+        let again = Record::Waiting(Waiting { waiter: 2, session: 2, holder: "c", ..reads.clone() });
+        let Record::Granted(mut held) = granted(8, 4, "jobs/a") else { panic!("a grant") };
+        (held.access, held.session) = (Access::Shared, Some(2));
+        let sessions = [opened(1), session(0, "a"), session(1, "b"), session(2, "c"), Record::Granted(held)];
+        let waits = [waiting(0, 0, "a", "jobs/a"), Record::Waiting(reads), again];
+        let passes = |waiter| {
+            let Record::Granted(grant) = granted_to(waiter, 5) else { panic!("a grant") };
+            let grant = landed(&[Record::Granted(Granted { access: Access::Shared, ..grant })]);
+            check(&history([landed(&sessions), landed(&waits), grant]))
+        };
+        assert_eq!(passes(2), Ok(()), "the writer waits for it");
+        assert_eq!(passes(1).unwrap_err().promise, "W4");
     }
 
     #[test]

@@ -328,10 +328,26 @@ impl Graph {
         Some(self.nodes[node].party)
     }
 
-    /// The waits of all stuck actors.
-    pub fn stuck_waits(&self, grantor: &Grantor) -> Vec<u32> {
-        let stuck = self.nodes.iter().zip(&self.live).filter(|(_, live)| !**live);
-        stuck.flat_map(|(node, _)| grantor.table.parties[node.party].waits.iter().copied()).collect()
+    /// The waits of those stuck actors whose holds keep others stuck. Everybody else is freed by their passing, and need not
+    /// pass too.
+    pub fn waits_in_the_way(&self, grantor: &Grantor) -> Vec<u32> {
+        let stuck = self.nodes.iter().zip(&self.live).filter(|(_, live)| !**live).map(|(node, _)| node);
+        let waits = |node: &Node| grantor.table.parties[node.party].waits.iter().copied();
+        stuck.filter(|node| self.is_in_the_way(node)).flat_map(waits).collect()
+    }
+
+    fn is_in_the_way(&self, node: &Node) -> bool {
+        let mut at = node.edges;
+        while at != NONE {
+            let Edge { ask, frees, next, .. } = self.edges[at as usize];
+            let asked = &self.asks[ask as usize];
+            let waiting = self.waits[asked.wait as usize].node;
+            if matches!(frees, Frees::Lease(_)) && !self.live[waiting as usize] && !asked.is_met(false) {
+                return true;
+            }
+            at = next;
+        }
+        false
     }
 
     /// What keeps a stuck actor stuck, by what is left after the reduction.

@@ -1,8 +1,8 @@
 //! Deadlocks: looked for when an event could have closed one, walked in bounded steps, reported only when they are real.
 //!
 //! An actor is stuck when none of its waits can come true: every resource of a wait must be freeable by actors that are
-//! not stuck, and nobody stuck may stand before it in the queue. If the queues alone make it stuck, it may pass; if the
-//! holds do, it is a deadlock (D1), and exactly one member pays (D3).
+//! not stuck, and nobody stuck may stand before it in the queue. If the queues alone make it stuck, those may pass whose
+//! holds others wait for; if the holds do, it is a deadlock (D1), and exactly one member pays (D3).
 
 mod graph;
 
@@ -172,7 +172,7 @@ impl Grantor {
         let stuck = cycles.graph.stuck_actor(suspect);
         if stuck.is_none() && !mutants::on(Mutant::QueueIsDeadlock) {
             cycles.graph.is_free(true);
-            for waiter in cycles.graph.stuck_waits(self) {
+            for waiter in cycles.graph.waits_in_the_way(self) {
                 self.let_pass(waiter);
             }
             return;
@@ -241,6 +241,22 @@ impl Grantor {
             let resource = self.table.waiter(waiter).asks[i].resource;
             self.table.resources.crowd_mut(resource).expect("a queue has a crowd").passers += 1;
             self.table.offer_later(resource);
+        }
+    }
+
+    /// It gave something back that others may have waited for: whether it must still pass them is looked at anew.
+    pub(super) fn pass_no_more(&mut self, party: u32) {
+        for i in 0..self.table.parties[party].waits.len() {
+            let waiter = self.table.parties[party].waits[i];
+            let wait = self.table.waiters.at_mut(waiter).expect("a live waiter");
+            if !std::mem::replace(&mut wait.may_pass, false) {
+                continue;
+            }
+            for i in 0..self.table.waiter(waiter).asks.len() {
+                let resource = self.table.waiter(waiter).asks[i].resource;
+                self.table.resources.crowd_mut(resource).expect("a queue has a crowd").passers -= 1;
+            }
+            self.cycles.suspect(party);
         }
     }
 
