@@ -42,6 +42,7 @@ const FAILED: &[(u64, &str)] = &[
     ),
     (335_460, "X1: the same as 28782 after a rollback"),
     (385_936, "V1: the same as 33267"),
+    (683_184, "F1: the operator armed a target from the floor of a server that was deposed in its sleep"),
 ];
 
 #[test]
