@@ -214,9 +214,11 @@ impl World {
         self.stage.struck(Fault::Partition, format!("{shape}{}", if one_way { ", one way" } else { "" }));
     }
 
-    /// The operator arms what lost its mark, from the floor of a grantor that serves.
+    /// The operator arms what lost its mark, from the floor of the grantor that leads: a server tells nobody a floor before
+    /// the journal has confirmed that it is still its own, and one that was deposed in its sleep knows an old one.
     fn arm_what_is_lost(&mut self) {
-        let Some(grantor) = self.servers.iter().find_map(Server::grantor) else { return };
+        let mut confirmed = self.servers.iter().filter(|server| self.journal.is_of(server.generation()));
+        let Some(grantor) = confirmed.find_map(Server::grantor) else { return };
         let Some(floor) = Number::new(grantor.status().counter) else { return };
         let incarnation = grantor.status().incarnation;
         for target in &mut self.targets {

@@ -111,8 +111,10 @@ impl Grantor {
         }
     }
 
-    /// Stops a holder where it stands, as a stopped process: time passes it by until [`Grantor::resume`].
+    /// Stops a holder where it stands, as a stopped process: time passes it by until [`Grantor::resume`]. What it was asked
+    /// before is done first, what it is asked from now on is not.
     pub fn pause(&self, client: &Client) {
+        self.settle();
         of(client, |door| door.hand().pause(true));
     }
 

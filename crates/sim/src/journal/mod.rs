@@ -40,6 +40,11 @@ impl Journal {
         Self { shared, ..Self::default() }
     }
 
+    /// Whether nobody has taken it from this generation.
+    pub const fn is_of(&self, generation: u64) -> bool {
+        generation == self.generation
+    }
+
     /// Begins a step; its end comes as a [`Due::Kept`], or never.
     pub fn begin(&mut self, stage: &mut Stage, server: usize, life: u32, ticket: u64, step: Step) {
         if !self.shared
@@ -71,7 +76,7 @@ impl Journal {
                 Kept::Opened { generation: self.generation }
             }
             Step::Confirm { generation } => {
-                if generation == self.generation {
+                if self.is_of(generation) {
                     Kept::StillMine
                 } else {
                     Kept::Fenced

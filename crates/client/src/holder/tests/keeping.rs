@@ -400,7 +400,12 @@ fn work_stops_when_the_thread_that_keeps_its_lease_dies() {
     let work = std::thread::spawn(move || block_on(guard.run(|_| std::future::pending::<()>())));
     let lock = client.lock("b").ttl(TTL);
     let mut asked = Box::pin(lock.acquire());
-    assert!(asked.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Bad)))).is_pending());
+    grantor.pause(&client);
+    assert!(
+        asked.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Bad)))).is_pending(),
+        "nobody answers yet"
+    );
+    grantor.resume(&client);
     until(|| work.is_finished());
     assert!(work.join().expect("it ran").is_err(), "it was stopped");
 }

@@ -131,11 +131,14 @@ fn what_is_dropped_goes_back_at_once() {
 #[test]
 fn a_receive_that_was_given_up_takes_nothing_with_it() {
     let grantor = Grantor::new();
-    let queue = mail(&grantor.client("w1"));
+    let client = grantor.client("w1");
+    let queue = mail(&client);
     block_on(queue.send(b"a")).expect("there is room");
     {
         let mut receiving = pin!(queue.receive(1));
-        assert!(receiving.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        grantor.pause(&client);
+        assert!(receiving.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "nobody answers yet");
+        grantor.resume(&client);
         until(|| counts(&queue).live == 1);
     }
     until(|| counts(&queue).ready == 1);
