@@ -59,7 +59,12 @@ pub const fn lift(counter: u64, wall: Wall) -> Option<Number> {
 /// Whether a fence whose clock shows `wall` may believe `number`: at most one day ahead (F5). An unbelievable number
 /// must not reach the mark, or one typing error would refuse every later holder.
 pub fn plausible(number: Number, wall: Wall) -> bool {
-    mutants::on(Mutant::AnythingPlausible) || number.get() <= numbers_until(wall.since_era().saturating_add(AHEAD))
+    mutants::on(Mutant::AnythingPlausible) || number.get() <= believed(wall)
+}
+
+/// The highest number that is believed when the clock shows `wall`.
+pub const fn believed(wall: Wall) -> u64 {
+    numbers_until(wall.since_era().saturating_add(AHEAD))
 }
 
 const fn numbers_until(ms: u64) -> u64 {

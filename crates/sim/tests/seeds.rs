@@ -47,6 +47,7 @@ const FAILED: &[(u64, &str)] = &[
         "W4: a reader who held nothing was let pass a writer beside one whom the writer waits for, and that one left",
     ),
     (563_112, "L2: a holder left twice what it had entered twice, heard neither answer, and went on"),
+    (989_058, "X1: as 28782 after a rollback that took the clock along, which was known by then"),
     (683_184, "F1: the operator armed a target from the floor of a server that was deposed in its sleep"),
 ];
 

@@ -14,7 +14,7 @@ use crate::name::HolderName;
 use crate::record::{Outcome, Record};
 use crate::refusal::{Limit, Refusal, What};
 use crate::store::slots::REUSE_MAX;
-use crate::token::{Number, lift};
+use crate::token::{Number, believed, lift};
 
 impl Grantor {
     pub(super) fn open_session(&mut self, open: &OpenSession<'_>) -> Result<Answer, Refusal> {
@@ -33,12 +33,15 @@ impl Grantor {
 
     /// What was rolled back or restored gives its places out again, and whoever still knows a session of the lost life would
     /// speak for another's (L5): a session's id is all that a single call shows. So the clock lifts it as it lifts numbers,
-    /// once in 1024 ms. The upper half is left to count in, or places would retire when the numbers end.
+    /// once in 1024 ms. While it is known that something was lost, the lost ones may be ahead of the clock by as much as is
+    /// believed. The upper half is left to count in, or places would retire when the numbers end.
     fn reuse_by_clock(&self) -> u32 {
         if mutants::on(Mutant::SessionIdAgain) {
             return 0;
         }
-        let number = lift(self.table.counter, self.table.wall).map_or(self.table.counter, Number::get);
+        let wall = self.table.wall;
+        let lost = self.quarantine_deadline().map_or(0, |_| believed(wall).saturating_add(1 << 32));
+        let number = lift(self.table.counter, wall).map_or(self.table.counter, Number::get).max(lost);
         u32::try_from(number >> 32).unwrap_or(REUSE_MAX).min(REUSE_MAX / 2)
     }
 
