@@ -13,7 +13,7 @@ use leasehold::{Client, Options, Stopped};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::servers::Server;
-use crate::support::PATIENCE;
+use crate::support::{self, PATIENCE};
 use crate::{TTL, acquire, client, client_at, crowd, until};
 
 /// Where the server is, for the copy of a test that holds.
@@ -61,9 +61,7 @@ impl Process {
     }
 
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill is there");
-        assert!(sent.success());
+        support::signal(&self.child, name);
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 use crate::support::{PATIENCE, Server};
@@ -164,6 +164,9 @@ impl Wrapped {
 
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("it is there");
+        if signal == Signal::STOP {
+            waitid(WaitId::Pid(self.pid()), WaitIdOptions::STOPPED).expect("it is our child");
+        }
     }
 
     pub fn types(&mut self, text: &str) {

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -25,6 +26,16 @@ pub fn leasehold(args: &[&str]) -> Command {
     command.args(args).env_remove("LEASEHOLD_ADDR").env_remove("LEASEHOLD_TOKEN").env_remove("NOTIFY_SOCKET");
     command.env_remove("LEASEHOLD_LOG_LEVEL");
     command
+}
+
+/// Sends a signal to a child. One that is to stand still does when this returns: until the kernel says so, some of its threads go on.
+pub fn signal(child: &Child, name: &str) {
+    let sent =
+        Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().expect("kill is there");
+    assert!(sent.success());
+    if name == "STOP" {
+        waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::STOPPED).expect("it is our child");
+    }
 }
 
 /// How a run of the binary ended.
@@ -169,9 +180,7 @@ impl Server {
     }
 
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill is there");
-        assert!(sent.success());
+        signal(&self.child, name);
     }
 
     /// Waits for its end.

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold_server::journal::etcd::{Entry, Etcd};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
 /// Nothing here takes longer, however busy the machine is.
@@ -133,9 +134,14 @@ impl Server {
 
     /// Sends a member a signal by name.
     pub fn signal(&self, at: usize, name: &str) {
-        let pid = self.members[at].child.as_ref().expect("it runs").id().to_string();
+        let child = self.members[at].child.as_ref().expect("it runs");
+        let pid = child.id().to_string();
         let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill is there");
         assert!(sent.success(), "the member is there");
+        if name == "STOP" {
+            // Until the kernel says that it stands, some of its threads go on.
+            waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::STOPPED).expect("it is our child");
+        }
     }
 
     /// Waits until one of the members leads the others. Returns which.
