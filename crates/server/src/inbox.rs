@@ -181,7 +181,7 @@ impl Inbox {
     /// Takes what one turn takes, behind what an earlier turn left over.
     pub fn drain(&self, into: &mut Drained) {
         let mut lanes = self.lanes();
-        // A turn leaves no renewal over.
+        // A turn leaves no renewal over: after a failover everybody comes at once (N1).
         std::mem::swap(&mut lanes.renewals, &mut into.renewals);
         std::mem::swap(&mut lanes.first, &mut into.first);
         into.left.append(&mut lanes.left);

@@ -6,6 +6,7 @@
 
 mod claims;
 mod denied;
+mod faults;
 mod issuer;
 mod keys;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a credential must never do: outlive its lease, reach further than it says, or be believed when it is over.
 
+mod caught;
 mod forged;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::claims::{CREDENTIAL, Claims, LIFE_MOST, LIST, List, SKEW, SKEW_MOST, TEXT_BYTES, seconds};
 use super::denied::Denied;
+use super::faults::{self, Fault};
 use crate::Error;
 
 /// How old a list may be, unless said otherwise: a revoked credential is believed for so long at most (K3).
@@ -130,13 +131,14 @@ impl Verifier {
     /// The same, by this clock.
     pub fn verify_at(&self, text: &str, resource: &str, now: SystemTime) -> Result<Verified, Denied> {
         let now = seconds(now);
-        let list = self.list.as_ref().filter(|list| now < list.iat.saturating_add(self.list_age + self.skew));
+        let age = if faults::on(Fault::OldListBelieved) { u64::MAX } else { self.list_age + self.skew };
+        let list = self.list.as_ref().filter(|list| now < list.iat.saturating_add(age));
         let list = list.ok_or(Denied::ListTooOld)?;
         let claims: Claims = self.open(text, CREDENTIAL)?;
-        if claims.iss != self.issuer {
+        if claims.iss != self.issuer && !faults::on(Fault::IssuerNotCompared) {
             return Err(Denied::Issuer);
         }
-        if claims.aud != self.audience {
+        if claims.aud != self.audience && !faults::on(Fault::AudienceNotCompared) {
             return Err(Denied::Audience);
         }
         let token = Token::parse(&claims.token).map_err(|_| Denied::Claim("token".to_owned()))?;
@@ -146,17 +148,19 @@ impl Verifier {
         if claims.rung != Rung::Issuer.word() {
             return Err(Denied::Claim("rung".to_owned()));
         }
-        if claims.resource != resource || token.resource != resource_hash(resource) {
+        let elsewhere = claims.resource != resource || token.resource != resource_hash(resource);
+        if elsewhere && !faults::on(Fault::PlaceNotCompared) {
             return Err(Denied::Resource);
         }
-        if claims.nbf > now.saturating_add(self.skew) || claims.nbf > claims.exp {
+        let early = claims.nbf > now.saturating_add(self.skew) || claims.nbf > claims.exp;
+        if early && !faults::on(Fault::StartIgnored) {
             return Err(Denied::NotYet);
         }
         // On whole seconds: one that has begun counts as over.
-        if now >= claims.exp.saturating_add(self.skew) {
+        if now >= claims.exp.saturating_add(self.skew) && !faults::on(Fault::ExpiryForgiven) {
             return Err(Denied::Expired);
         }
-        if list.revoked.contains_key(&claims.number) {
+        if list.revoked.contains_key(&claims.number) && !faults::on(Fault::RevokedBelieved) {
             return Err(Denied::Revoked);
         }
         Ok(Verified { subject: claims.sub, token, expires: claims.exp })
@@ -182,7 +186,8 @@ impl Verifier {
         let unnamed = self.list.as_ref().is_some_and(|list| !list.keys.contains(&name));
         // A list may come with a key so new that the last one does not name it; a credential may not.
         let withdrawn = unnamed && (kind == CREDENTIAL || self.named.contains(&name));
-        let key = self.keys.get(&name).filter(|_| !withdrawn).ok_or(Denied::Key)?;
+        let believed = !withdrawn || faults::on(Fault::WithdrawnBelieved);
+        let key = self.keys.get(&name).filter(|_| believed).ok_or(Denied::Key)?;
         let mut validation = Validation::new(Algorithm::EdDSA);
         validation.required_spec_claims.clear();
         (validation.validate_exp, validation.validate_aud) = (false, false);

@@ -47,7 +47,7 @@ fn a_text_that_was_changed_in_any_place_is_refused() {
 }
 
 #[test]
-fn every_claim_must_be_there_and_must_be_what_it_should() {
+pub(super) fn every_claim_must_be_there_and_must_be_what_it_should() {
     let scene = Scene::new();
     let verifier = scene.verifier();
     assert_eq!(scene.verify(&verifier, &sign(&scene, CREDENTIAL, &claims(&scene))), Ok(()));
@@ -86,7 +86,7 @@ fn every_claim_must_be_there_and_must_be_what_it_should() {
 }
 
 #[test]
-fn one_kind_of_signed_text_is_never_taken_for_another() {
+pub(super) fn one_kind_of_signed_text_is_never_taken_for_another() {
     let scene = Scene::new();
     let mut verifier = scene.verifier();
     let credential = scene.issue(HOUR);
