@@ -3,8 +3,8 @@
 //! Implement [`Subject`] for the target and [`Writer`] for a way to it, and run [`check`] in a test, on a runtime with
 //! several threads. It tries the fence from outside: with tokens of [`CLUSTER`] for [`RESOURCE`], slot 0, against what the
 //! target really applied, which the subject reads past the fence. The answer lists what held; what the target cannot do
-//! (sequences, a crash of its server) is missing in that list. A broken obligation is a [`Violation`] that names the
-//! promise.
+//! (sequences, a crash of its server, somebody inside of it) is missing in that list. A broken obligation is a
+//! [`Violation`] that names the promise.
 //!
 //! ```no_run
 //! # use leasehold_fence::conformance::{check, crashes, race, Subject};
@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod bounded;
 mod crash;
 mod lost;
 mod mistakes;
@@ -28,6 +29,7 @@ mod subject;
 mod tokens;
 mod violation;
 
+pub use bounded::Inside;
 pub use crash::crashes;
 pub use race::{Raced, race};
 pub use subject::{Applied, Subject, Writer};
@@ -56,6 +58,8 @@ pub const STRICT: &str = "T5 a strict fence follows one incarnation until it ado
 pub const SEQUENCES: &str = "F1 a numbered write is applied once";
 /// Crashes.
 pub const DURABLE: &str = "F2 mark and effect are there after a crash of the target";
+/// Somebody who stands still inside.
+pub const BOUNDED: &str = "F8 a claim ends, whoever stands still inside: it passes, or changes nothing and names who";
 /// Racing holders.
 pub const RACE: &str = "F1 among racing holders the tokens of applied writes never fall";
 
@@ -73,6 +77,7 @@ pub async fn check<S: Subject>(subject: &S) -> Result<Vec<&'static str>, Violati
     note(STRICT, strict::followed(subject, Obligation(STRICT)).await?);
     note(DURABLE, crash::kept(subject, Obligation(DURABLE)).await?);
     note(SEQUENCES, sequence::once(subject, Obligation(SEQUENCES)).await?);
+    note(BOUNDED, bounded::ends(subject, Obligation(BOUNDED)).await?);
     race(subject, 4, 400, 1).await?;
     note(RACE, true);
     Ok(held)

@@ -4,6 +4,7 @@ use std::future::{Future, ready};
 
 use leasehold_core::token::{Incarnation, Number};
 
+use super::bounded::Inside;
 use crate::{Error, Kept, Once};
 
 /// A write that a target really applied.
@@ -69,6 +70,13 @@ pub trait Subject: Sync {
     /// Kills the target's server as `kill -9` does, and starts it again. False if it has none.
     fn crash(&self) -> impl Future<Output = bool> + Send {
         ready(false)
+    }
+
+    /// Lets a holder get inside with this token, up to just before its write of this value counts, and stand still there.
+    /// None if nobody can be inside of such a target, or if it promises no bound.
+    fn occupied(&self, token: &str, value: &str) -> impl Future<Output = Option<Inside<Self::Writer>>> + Send {
+        let _ = (token, value);
+        ready(None)
     }
 }
 

@@ -1,10 +1,11 @@
 //! A target in memory, right by default, and wrong in one way where asked.
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use leasehold_core::fence::{Follow, Sequenced, Verdict, admit, admit_sequenced, follow};
 use leasehold_core::token::{Guarded, Incarnation, Number, Token, plausible};
-use leasehold_fence::conformance::{Applied, CLUSTER, RESOURCE, Subject, Writer, name};
+use leasehold_fence::conformance::{Applied, CLUSTER, Inside, RESOURCE, Subject, Writer, name};
 use leasehold_fence::{Error, Kept, Lost, Mark, Once, Refusal};
 
 /// What is wrong with a fence.
@@ -31,7 +32,14 @@ pub enum Fault {
     SequencesForgottenInACrash,
     StrictFollowsAnybody,
     SurveyTellsNothing,
+    ClaimWaitsForEver,
+    ClaimPassesWhoIsInside,
+    BlockedNamesNobody,
+    BlockedRaisesTheMark,
 }
+
+/// Who is inside, if somebody is.
+const WHO: u32 = 4711;
 
 /// What the target keeps.
 #[derive(Clone)]
@@ -43,6 +51,7 @@ struct State {
     strict: bool,
     last: Option<u64>,
     log: Vec<Applied>,
+    inside: bool,
     /// How often it crashed; connections of before are gone.
     life: u64,
 }
@@ -55,19 +64,35 @@ const FRESH: State = State {
     strict: false,
     last: None,
     log: Vec::new(),
+    inside: false,
     life: 0,
 };
 
 #[derive(Clone)]
 pub struct Shelf {
     fault: Fault,
+    /// Whether a claim ends who is inside.
+    evicting: bool,
     life: u64,
     state: Arc<Mutex<State>>,
 }
 
+/// One who is inside until this is dropped.
+struct Leaves(Shelf);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0.state().inside = false;
+    }
+}
+
 impl Shelf {
     pub fn with(fault: Fault) -> Self {
-        Self { fault, life: 0, state: Arc::new(Mutex::new(FRESH)) }
+        Self { fault, evicting: false, life: 0, state: Arc::new(Mutex::new(FRESH)) }
+    }
+
+    pub fn evicting() -> Self {
+        Self { evicting: true, ..Self::with(Fault::None) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -223,13 +248,45 @@ impl Subject for Shelf {
         }
         true
     }
+
+    async fn occupied(&self, token: &str, value: &str) -> Option<Inside<Self>> {
+        let token = self.read(token).expect("the suite shows a whole one");
+        self.state().inside = true;
+        let (inside, value) = (Leaves(self.clone()), value.to_owned());
+        let goes_on = Box::pin(async move {
+            let mut state = inside.0.state();
+            if !state.inside {
+                return Err(std::io::Error::other("the connection was ended").into());
+            }
+            state.log.push(Applied { number: token.number, value });
+            drop(state);
+            Ok(())
+        });
+        // Any bound catches who waits for ever, so that the test need not; whoever is right ends at once.
+        let bound =
+            if self.fault == Fault::ClaimWaitsForEver { Duration::from_millis(50) } else { Duration::from_secs(60) };
+        Some(Inside { who: Some(WHO), bound, successor: self.writer().await, goes_on })
+    }
 }
 
 impl Writer for Shelf {
     async fn claim(&mut self, text: &str) -> Result<Number, Error> {
         let token = self.read(text)?;
+        while self.fault == Fault::ClaimWaitsForEver && self.state().inside {
+            tokio::task::yield_now().await;
+        }
         let mut state = self.state();
         self.ask(&state, &token)?;
+        if self.evicting {
+            state.inside = false;
+        }
+        if state.inside && self.fault != Fault::ClaimPassesWhoIsInside {
+            if self.fault == Fault::BlockedRaisesTheMark {
+                self.raise(&mut state, &token);
+            }
+            let by = if self.fault == Fault::BlockedNamesNobody { Vec::new() } else { vec![WHO] };
+            return Err(Error::Blocked { waited: Duration::ZERO, by });
+        }
         if !matches!(self.fault, Fault::ClaimRaisesNothing | Fault::Unfenced) {
             self.raise(&mut state, &token);
         }

@@ -1,7 +1,8 @@
 //! Right and wrong fences before the suite.
 
 use leasehold_fence::conformance::{
-    DURABLE, LOST, MISSING, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY, TOLD, check, crashes, race,
+    BOUNDED, DURABLE, LOST, MISSING, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY, TOLD, check, crashes,
+    race,
 };
 
 use crate::shelf::{Fault, Shelf};
@@ -9,8 +10,11 @@ use crate::shelf::{Fault, Shelf};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_fence_holds_every_obligation() {
     let right = Shelf::with(Fault::None);
-    let held = check(&right).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert_eq!(held, [RISING, STALE, TOLD, MISTAKES, MISSING, LOST, SURVEY, STRICT, DURABLE, SEQUENCES, RACE]);
+    for right in [&right, &Shelf::evicting()] {
+        let held = check(right).await.unwrap_or_else(|violation| panic!("{violation}"));
+        let all = [RISING, STALE, TOLD, MISTAKES, MISSING, LOST, SURVEY, STRICT, DURABLE, SEQUENCES, BOUNDED, RACE];
+        assert_eq!(held, all);
+    }
     let raced = race(&right, 8, 10_000, 3).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!((raced.operations, raced.undecided), (10_000, 0));
     assert_eq!(raced.claimed + raced.applied + raced.refused, 10_000);
@@ -40,6 +44,10 @@ async fn every_wrong_fence_is_caught_by_the_promise_it_breaks() {
         (Fault::SequencesForgottenInACrash, SEQUENCES),
         (Fault::StrictFollowsAnybody, STRICT),
         (Fault::SurveyTellsNothing, SURVEY),
+        (Fault::ClaimWaitsForEver, BOUNDED),
+        (Fault::ClaimPassesWhoIsInside, BOUNDED),
+        (Fault::BlockedNamesNobody, BOUNDED),
+        (Fault::BlockedRaisesTheMark, BOUNDED),
         (Fault::CheckThenAct, RACE),
     ] {
         match check(&Shelf::with(fault)).await {

@@ -1,16 +1,18 @@
 //! The suite that every target passes, here on logs of the test's own.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    Applied, CLUSTER, LOST, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY, Subject, TOLD, Writer, check,
-    name, race,
+    Applied, BOUNDED, CLUSTER, Inside, LOST, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY, Subject, TOLD,
+    Writer, check, name, race,
 };
 use leasehold_fence::file::{Log, Reader};
 use leasehold_fence::{Error, Kept, Once};
+use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
 struct Shelf(Mutex<TempDir>);
@@ -73,6 +75,20 @@ impl Subject for Shelf {
     async fn survey(&self) -> Result<Option<Vec<Kept>>, Error> {
         Log::survey(&self.path()).map(Some)
     }
+
+    async fn occupied(&self, token: &str, value: &str) -> Option<Inside<Way>> {
+        let successor = Way(self.open().patience(Duration::from_millis(50)));
+        let (mut log, lock) = (self.open(), File::open(self.path()).expect("it is there"));
+        // As an append that stands still between its lock and its check.
+        flock(&lock, FlockOperation::LockExclusive).expect("nobody has it");
+        let (token, value) = (token.to_owned(), value.to_owned());
+        let goes_on = Box::pin(async move {
+            flock(&lock, FlockOperation::Unlock).expect("it was ours");
+            log.append(&token, value.as_bytes()).map(drop)
+        });
+        // The kernel does not always tell who has a lock.
+        Some(Inside { who: None, bound: Duration::from_secs(120), successor, goes_on })
+    }
 }
 
 impl Writer for Way {
@@ -92,7 +108,7 @@ impl Writer for Way {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn it_conforms() {
     let held = check(&Shelf(Mutex::new(directory()))).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert_eq!(held, [RISING, STALE, TOLD, MISTAKES, LOST, SURVEY, STRICT, SEQUENCES, RACE]);
+    assert_eq!(held, [RISING, STALE, TOLD, MISTAKES, LOST, SURVEY, STRICT, SEQUENCES, BOUNDED, RACE]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -3,30 +3,46 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use leasehold_core::token::{Incarnation, Number, Token};
 use leasehold_fence::conformance::{
-    Applied, CLUSTER, LOST, MISSING, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY, Subject, TOLD, Writer,
-    check, name, race,
+    Applied, BOUNDED, CLUSTER, Inside, LOST, MISSING, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY,
+    Subject, TOLD, Writer, check, name, race,
 };
 use leasehold_fence::file::Log;
 use leasehold_fence::http::{Bounds, Carried, Fence, Rules, Under, heard};
 use leasehold_fence::{Error, Kept, Once};
 use tempfile::TempDir;
+use tokio::sync::Notify;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt};
 
-type Applies = Arc<Mutex<Vec<Applied>>>;
+/// The ghost log, and how one request is held that asks for it.
+#[derive(Default)]
+struct Behind {
+    applied: Mutex<Vec<Applied>>,
+    arrived: Notify,
+    released: Notify,
+}
+
+type Applies = Arc<Behind>;
 type Way = BoxCloneSyncService<Request<String>, Response<Vec<u8>>, Infallible>;
+
+const HELD: &str = "/held";
 
 /// What is behind the fence: it takes its time, and then does what it was asked, whoever asks.
 async fn apply(ghost: Applies, request: Request<String>) -> Result<Response<String>, Infallible> {
     let shown = request.headers().get("lease-token").and_then(|shown| shown.to_str().ok());
     let number = shown.and_then(|shown| Token::parse(shown).ok()).map_or(Number::FIRST, |token| token.number);
     tokio::task::yield_now().await;
-    ghost.lock().expect("whole").push(Applied { number, value: request.into_body() });
+    if request.uri().path() == HELD {
+        ghost.arrived.notify_one();
+        ghost.released.notified().await;
+    }
+    ghost.applied.lock().expect("whole").push(Applied { number, value: request.into_body() });
     Ok(Response::new(String::new()))
 }
 
@@ -56,7 +72,9 @@ impl Subject for Served {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         let (marks, rules) = (dir.path().join("marks"), Rules::new(Under::new(name(), 0)));
         Fence::arm(&marks, CLUSTER, &rules).expect("armed");
-        let fence = Fence::open(&marks, CLUSTER, rules, Bounds::default()).expect("it opens");
+        // Little patience, which nobody needs here but who claims while another is inside.
+        let bounds = Bounds { patience: Duration::from_millis(200), ..Bounds::default() };
+        let fence = Fence::open(&marks, CLUSTER, rules, bounds).expect("it opens");
         let ghost = Applies::default();
         let (behind, bare) = (ghost.clone(), ghost.clone());
         let way = if self.fenced {
@@ -86,7 +104,7 @@ impl Subject for Served {
     }
 
     async fn applied(&self) -> Vec<Applied> {
-        self.now.lock().expect("whole").as_ref().expect("it is fresh").2.lock().expect("whole").clone()
+        self.now.lock().expect("whole").as_ref().expect("it is fresh").2.applied.lock().expect("whole").clone()
     }
 
     async fn mark(&self) -> Result<Option<Number>, Error> {
@@ -117,6 +135,22 @@ impl Subject for Served {
     async fn survey(&self) -> Result<Option<Vec<Kept>>, Error> {
         let fence = self.now.lock().expect("whole").as_ref().expect("it is fresh").1.clone();
         fence.survey().map(Some)
+    }
+
+    async fn occupied(&self, token: &str, value: &str) -> Option<Inside<Holder>> {
+        let behind = self.now.lock().expect("whole").as_ref().expect("it is fresh").2.clone();
+        let (old, token, value) = (self.writer().await, token.to_owned(), value.to_owned());
+        let mut asks = Box::pin(async move { old.asks(HELD, &token, None, &value).await.map(drop) });
+        tokio::select! {
+            early = &mut asks => panic!("it is held: {early:?}"),
+            () = behind.arrived.notified() => {}
+        }
+        let goes_on = Box::pin(async move {
+            behind.released.notify_one();
+            asks.await
+        });
+        // Over HTTP nobody has a process id; the answer tells how many are inside.
+        Some(Inside { who: None, bound: Duration::from_secs(120), successor: self.writer().await, goes_on })
     }
 }
 
@@ -163,7 +197,7 @@ impl Writer for Holder {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn it_conforms() {
     let held = check(&Served::new(true)).await.unwrap_or_else(|violation| panic!("{violation}"));
-    let all = [RISING, STALE, TOLD, MISTAKES, MISSING, LOST, SURVEY, STRICT, SEQUENCES, RACE];
+    let all = [RISING, STALE, TOLD, MISTAKES, MISSING, LOST, SURVEY, STRICT, SEQUENCES, BOUNDED, RACE];
     assert_eq!(held, all);
 }
 

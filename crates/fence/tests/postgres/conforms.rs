@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    Applied, CLUSTER, DURABLE, LOST, MISSING, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY, Subject, TOLD,
-    Writer, check, crashes, name, race,
+    Applied, BOUNDED, CLUSTER, DURABLE, Inside, LOST, MISSING, MISTAKES, RACE, RESOURCE, RISING, SEQUENCES, STALE,
+    STRICT, SURVEY, Subject, TOLD, Writer, check, crashes, name, race,
 };
 use leasehold_fence::postgres::{Fence, install, survey};
 use leasehold_fence::{Error, Kept, Once};
 use tokio_postgres::{Client, Transaction};
 
-use crate::database::LONG;
+use crate::database::{LONG, backend};
 use crate::server::Server;
 
 /// How the writers go: through the check in a transaction, folded into the statement, or into a table that is protected.
@@ -124,6 +124,22 @@ impl Subject for Base {
         tokio::task::spawn_blocking(move || server.kill_and_restart()).await.expect("it is up again");
         true
     }
+
+    async fn occupied(&self, token: &str, value: &str) -> Option<Inside<Way>> {
+        let hasty = fence().patience(Duration::from_millis(100));
+        let successor = Way { fence: hasty, ..self.writer().await };
+        let db = self.connect().await;
+        // Open on the connection itself, which can then be kept: a transaction of the client's borrows it.
+        let inside = format!(
+            "BEGIN; SELECT leasehold.admit('{token}', '{RESOURCE}', remaining => '1 h');
+             INSERT INTO written (number, what) VALUES ({}, '{value}')",
+            number(token)
+        );
+        db.batch_execute(&inside).await.expect("admitted");
+        let who = Some(backend(&db).await);
+        let goes_on = Box::pin(async move { Ok(db.batch_execute("COMMIT").await?) });
+        Some(Inside { who, bound: Duration::from_secs(300), successor, goes_on })
+    }
 }
 
 fn number(token: &str) -> i64 {
@@ -175,7 +191,8 @@ impl Writer for Way {
     }
 }
 
-const ALL: [&str; 11] = [RISING, STALE, TOLD, MISTAKES, MISSING, LOST, SURVEY, STRICT, DURABLE, SEQUENCES, RACE];
+const ALL: [&str; 12] =
+    [RISING, STALE, TOLD, MISTAKES, MISSING, LOST, SURVEY, STRICT, DURABLE, SEQUENCES, BOUNDED, RACE];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_conforms_checked_folded_and_forced() {

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    Applied, CLUSTER, LOST, MISSING, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY, Subject, TOLD, Writer,
-    check, name, race,
+    Applied, BOUNDED, CLUSTER, Inside, LOST, MISSING, MISTAKES, RACE, RISING, SEQUENCES, STALE, STRICT, SURVEY,
+    Subject, TOLD, Writer, check, name, race,
 };
 use leasehold_fence::sqlite::{Fence, install, survey};
 use leasehold_fence::{Error, Kept, Once};
@@ -35,7 +36,8 @@ struct Way {
     db: Connection,
 }
 
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(120);
+const HASTY: Duration = Duration::from_millis(50);
 
 fn put(tx: &Connection, token: &str, value: &str) -> rusqlite::Result<usize> {
     let number: i64 = token[57..76].parse().expect("an admitted token has a number");
@@ -123,6 +125,20 @@ impl Subject for Base {
     async fn survey(&self) -> Result<Option<Vec<Kept>>, Error> {
         survey(&self.open().db).map(Some)
     }
+
+    async fn occupied(&self, token: &str, value: &str) -> Option<Inside<Way>> {
+        let mut successor = self.open();
+        successor.fence = successor.fence.patience(HASTY);
+        let Way { fence, db, .. } = self.open();
+        // Open on the connection itself, which can then be kept: a transaction borrows it.
+        db.execute_batch("BEGIN IMMEDIATE").expect("begun");
+        fence.admit(&db, token).expect("admitted");
+        put(&db, token, value).expect("written");
+        fence.leave(&db).expect("left");
+        let goes_on = Box::pin(async move { Ok(db.execute_batch("COMMIT")?) });
+        // The kernel does not always tell who has a lock.
+        Some(Inside { who: None, bound: PATIENCE, successor, goes_on })
+    }
 }
 
 impl Writer for Way {
@@ -156,7 +172,7 @@ async fn it_conforms_in_every_journal_mode_checked_and_forced() {
         for journal in ["wal", "delete", "truncate"] {
             let base = Base::new(mode, journal);
             let held = check(&base).await.unwrap_or_else(|violation| panic!("{mode:?} {journal}: {violation}"));
-            let all = [RISING, STALE, TOLD, MISTAKES, MISSING, LOST, SURVEY, STRICT, SEQUENCES, RACE];
+            let all = [RISING, STALE, TOLD, MISTAKES, MISSING, LOST, SURVEY, STRICT, SEQUENCES, BOUNDED, RACE];
             assert_eq!(held, all, "{mode:?} {journal}");
         }
     }
