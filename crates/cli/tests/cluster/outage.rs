@@ -20,6 +20,9 @@ fn without_a_quorum_nobody_is_granted_and_afterwards_everybody_who_renews_holds_
     let silent = ask(&trio, &["acquire", "silent", "--holder", "h", "--ttl", "3s"]).ok().json();
     history.lasts(number(&silent), asked, Duration::from_secs(3));
     let leader = trio.server(trio.leader()).address.clone();
+    let first = ask(&trio, &["acquire", "held", "--holder", "h", "--ttl", "10m"]).ok().json();
+    let mut second = knock(&leader, "/v1/leases/held:acquire", "", r#"{"holder":"next","ttl":"10m","wait":"120s"}"#);
+    trio.server(trio.leader()).until_waited_for("held");
     trio.etcd.kill(0);
     trio.etcd.kill(1);
     // For a call that waits the server opens a session, which lasts for less than this.
@@ -37,6 +40,10 @@ fn without_a_quorum_nobody_is_granted_and_afterwards_everybody_who_renews_holds_
     let next = ask(&trio, &["acquire", "silent", "--holder", "next", "--ttl", "10m", "--wait", "60s"]).ok().json();
     history.ran_out(number(&silent), Instant::now());
     assert!(number(&next) > number(&silent));
+    ask(&trio, &["release", "held", "--token", &text(&first["token"])]).ok();
+    let mut answer = String::new();
+    let _ = second.read_to_string(&mut answer);
+    assert!(answer.starts_with("HTTP/1.1 200"), "who waited before has kept its place: {answer}");
     // What was asked meanwhile happened once, or not at all; in either case it is answered.
     waiting.set_read_timeout(Some(PATIENCE)).expect("a socket");
     for (asked, name) in [(&mut waiting, "free"), (&mut patient, "later")] {
