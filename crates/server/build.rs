@@ -1,4 +1,4 @@
-//! The messages of etcd that the journal on it speaks, from our own description of them, without protoc.
+//! Generates the etcd client from `proto/etcd/rpc.proto`, without protoc.
 
 use std::error::Error;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_transport(false)
         .bytes(".etcdserverpb.KeyValue.value")
         .bytes(".etcdserverpb.PutRequest.value")
-        // They carry a password and what it is exchanged for, which must not reach a log.
+        // They contain a password and a token, which must not be logged.
         .skip_debug([".etcdserverpb.AuthenticateRequest", ".etcdserverpb.AuthenticateResponse"])
         .compile_fds(files)?;
     Ok(())

@@ -11,9 +11,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = protox::compile([Path::new(SERVICE)], [Path::new(ROOT)])?;
     tonic_prost_build::configure()
         .build_transport(false)
-        .codec_path("crate::codec::Bounded")
+        .codec_path("crate::bounded_codec::BoundedCodec")
         // The rare and large are boxed, so that a batch of the frequent and small stays small.
-        .boxed(".leasehold.v1.Request.ask.set_charter")
+        .boxed(".leasehold.v1.Request.operation.set_charter")
         .boxed(".leasehold.v1.Response.answer.refused")
         // They carry a session's secret, which must not reach a log.
         .skip_debug([".leasehold.v1.Welcome", ".leasehold.v1.ResumeSession"])

@@ -1,51 +1,51 @@
-//! `leasehold-chaos`: breaks real processes, and hands what they saw to the simulator's checkers.
+//! `leasehold-chaos`: injects faults into real processes and checks their history with the simulator's checkers.
 
 #![forbid(unsafe_code)]
 
-mod blow;
+mod cluster;
+mod environment;
+mod event_log;
+mod evidence;
+mod fault;
+mod fault_wrappers;
 mod holder;
-mod machine;
+mod holder_process;
 mod nemesis;
 mod process;
 mod proxy;
-mod read;
 mod round;
 mod run;
-mod said;
-mod seat;
-mod stage;
-mod under;
 mod verdict;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use run::Run;
+use run::ChaosRun;
 
-/// Breaks real processes, and hands what they saw to the simulator's checkers.
+/// Inject faults into real processes and check every promise with the simulator's checkers
 #[derive(Parser)]
 #[command(name = "leasehold-chaos", version, arg_required_else_help = true)]
 struct Args {
     #[command(subcommand)]
-    command: Sub,
+    command: ChaosCommand,
 }
 
 #[derive(Subcommand)]
-enum Sub {
-    /// Runs servers, targets and holders, and strikes them; fails if a promise is broken.
-    Run(Run),
-    /// The part of a holder; started by a run.
+enum ChaosCommand {
+    /// Run servers, targets and holders under faults; fail if a promise is broken
+    Run(ChaosRun),
+    /// Run as a holder; started by `run`
     #[command(hide = true)]
     Holder,
 }
 
 fn main() -> ExitCode {
     match Args::parse().command {
-        Sub::Holder => {
-            holder::play();
+        ChaosCommand::Holder => {
+            holder::run();
             ExitCode::SUCCESS
         }
-        Sub::Run(run) => match run.play() {
+        ChaosCommand::Run(run) => match run.run() {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
             Err(error) => {

@@ -1,239 +1,251 @@
-//! What goes wrong in a run, drawn from its seed: one thing after the other, each with its end.
+//! Fault injection: faults drawn from the seed, each with its repair.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use leasehold_sim::chance::Chance;
 use leasehold_sim::fault::Fault;
+use leasehold_sim::rng::SimRng;
 use rustix::process::Signal;
 
-use crate::blow::Blow;
-use crate::proxy::Way;
-use crate::seat::State;
-use crate::stage::Stage;
-use crate::under;
+use crate::cluster::ChaosCluster;
+use crate::fault::ChaosFault;
+use crate::fault_wrappers;
+use crate::holder_process::ProcessState;
+use crate::proxy::FaultyLink;
 
-/// How something ends.
-enum Mend {
+/// How a fault is repaired.
+enum Repair {
     Server(usize),
     StartServer(usize, Vec<String>),
     Member(usize),
     StartMember(usize, Vec<String>),
     Backends,
     StartPostgres,
-    Pass(Vec<Way>),
+    Pass(Vec<FaultyLink>),
     Link(usize),
     StartHolder(usize),
 }
 
-/// Who strikes.
+/// Injects and repairs faults.
 pub struct Nemesis {
-    chance: Chance,
-    mends: Vec<(Instant, Mend)>,
+    rng: SimRng,
+    repairs: Vec<(Instant, Repair)>,
     next: Instant,
-    /// Until when somebody is left alone, because something is wrong with it already.
-    busy: BTreeMap<(u8, usize), Instant>,
-    /// What was done, and how often.
+    /// Until when a component gets no other fault, because it has one already.
+    reserved: BTreeMap<(u8, usize), Instant>,
+    /// Number of injected faults by kind.
     pub counts: BTreeMap<&'static str, u64>,
-    /// What was done, in order: microseconds since the run began, the kind, and the words for it.
-    pub struck: Vec<(u64, Fault, String)>,
-    /// Pauses that are over.
+    /// Injected faults in order: microseconds since the run began, kind, and text.
+    pub injected: Vec<(u64, Fault, String)>,
+    /// Finished pauses.
     pub pauses: u64,
-    /// Those of them that were longer than the ttl.
-    pub beyond: u64,
-    /// Servers that ended although nothing was done to them.
-    pub ended: Vec<String>,
-    /// The servers whose disk was made to fail.
-    doomed: BTreeMap<usize, bool>,
+    /// Pauses longer than the ttl.
+    pub beyond_ttl: u64,
+    /// Servers that exited without a fault.
+    pub unexpected_exits: Vec<String>,
+    /// Servers that run on a failing disk, and whether they may exit because of it.
+    failing_disks: BTreeMap<usize, bool>,
 }
 
 const SERVER: u8 = 0;
 const MEMBERS: u8 = 1;
 const POSTGRES: u8 = 2;
-const HOLDER_WAY: u8 = 3;
-const ETCD_WAY: u8 = 4;
+const HOLDER_LINK: u8 = 3;
+const ETCD_LINK: u8 = 4;
 
 impl Nemesis {
-    /// Draws from a stream of its own.
-    pub fn new(chance: Chance) -> Self {
-        let (mends, busy, counts) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let (struck, ended, doomed) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { chance, mends, next: Instant::now(), busy, counts, struck, pauses: 0, beyond: 0, ended, doomed }
+    /// A nemesis with its own random numbers.
+    pub fn new(rng: SimRng) -> Self {
+        let (repairs, reserved, counts) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (injected, unexpected_exits, failing_disks) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self {
+            rng,
+            repairs,
+            next: Instant::now(),
+            reserved,
+            counts,
+            injected,
+            pauses: 0,
+            beyond_ttl: 0,
+            unexpected_exits,
+            failing_disks,
+        }
     }
 
-    /// Looks after what has begun, and strikes if it is time and wanted.
-    pub fn turn(&mut self, stage: &mut Stage, strikes: bool) -> io::Result<()> {
+    /// Runs due repairs, and injects a fault if one is due and `inject_faults` is set.
+    pub fn turn(&mut self, system: &mut ChaosCluster, inject_faults: bool) -> io::Result<()> {
         let now = Instant::now();
-        let due: Vec<_> = self.mends.extract_if(.., |(at, _)| *at <= now).map(|(_, mend)| mend).collect();
-        for mend in due {
-            self.mend(stage, mend)?;
+        let due: Vec<_> = self.repairs.extract_if(.., |(at, _)| *at <= now).map(|(_, repair)| repair).collect();
+        for repair in due {
+            self.repair(system, repair)?;
         }
-        let ttl = Duration::from_millis(stage.ttl);
-        for seat in &mut stage.seats {
-            if let Some(stood) = seat.look(now) {
+        let ttl = Duration::from_millis(system.ttl);
+        for holder_process in &mut system.holders {
+            if let Some(paused) = holder_process.poll(now) {
                 self.pauses += 1;
-                self.beyond += u64::from(stood > ttl);
+                self.beyond_ttl += u64::from(paused > ttl);
             }
-            seat.tick()?;
+            holder_process.write_clock()?;
         }
-        self.look_after_servers(stage);
-        if strikes && now >= self.next {
-            self.next = now + Duration::from_millis(self.chance.between(60, 350));
-            let blow = *self.chance.pick(&Blow::DRAWN);
-            if let Some(what) = self.strike(stage, blow, now)? {
-                *self.counts.entry(blow.word()).or_default() += 1;
-                let at = crate::said::clock().saturating_sub(stage.origin) / 1_000;
-                self.struck.push((at, blow.fault(), format!("{}: {what}", blow.word())));
+        self.restart_ended_servers(system);
+        if inject_faults && now >= self.next {
+            self.next = now + Duration::from_millis(self.rng.between(60, 350));
+            let fault = *self.rng.pick(&ChaosFault::WEIGHTED);
+            if let Some(what) = self.inject(system, fault, now)? {
+                *self.counts.entry(fault.name()).or_default() += 1;
+                let at = crate::event_log::clock().saturating_sub(system.origin) / 1_000;
+                self.injected.push((at, fault.sim_fault(), format!("{}: {what}", fault.name())));
             }
         }
         Ok(())
     }
 
-    /// Ends everything that is wrong, at once; servers and holders that are down are started.
-    pub fn heal(&mut self, stage: &mut Stage) -> io::Result<()> {
-        for (_, mend) in std::mem::take(&mut self.mends) {
-            self.mend(stage, mend)?;
+    /// Repairs all faults now and starts servers and holders that are down.
+    pub fn heal(&mut self, system: &mut ChaosCluster) -> io::Result<()> {
+        for (_, repair) in std::mem::take(&mut self.repairs) {
+            self.repair(system, repair)?;
         }
-        // Disks are good only in another life.
-        for (index, server) in stage.servers.iter_mut().enumerate().filter(|(_, server)| server.bad_disk) {
-            self.doomed.remove(&index);
-            server.gone();
-            server.begin(&[])?;
+        // Only a restart replaces a failing disk.
+        for (index, server) in system.servers.iter_mut().enumerate().filter(|(_, server)| server.bad_disk) {
+            self.failing_disks.remove(&index);
+            server.mark_down();
+            server.start(&[])?;
         }
-        if let Some(etcd) = &mut stage.etcd {
+        if let Some(etcd) = &mut system.etcd {
             for at in (0..etcd.members.len()).filter(|at| etcd.members[*at].bad_disk).collect::<Vec<_>>() {
                 etcd.members[at].process = None;
-                etcd.begin(at, &[])?;
+                etcd.start_member(at, &[])?;
             }
         }
-        for seat in &mut stage.seats {
-            match seat.state {
-                // It stands still when it comes to it, and goes on at once.
-                State::Ordered(_) => seat.state = State::Ordered(Duration::ZERO),
-                State::Stands(since, _) => seat.state = State::Stands(since, Instant::now()),
-                State::Runs | State::Gone => {}
+        for holder_process in &mut system.holders {
+            match holder_process.state {
+                // It still stops at its next write, and then resumes immediately.
+                ProcessState::PauseRequested(_) => holder_process.state = ProcessState::PauseRequested(Duration::ZERO),
+                ProcessState::Paused(since, _) => holder_process.state = ProcessState::Paused(since, Instant::now()),
+                ProcessState::Running | ProcessState::Down => {}
             }
         }
         Ok(())
     }
 
-    fn look_after_servers(&mut self, stage: &mut Stage) {
-        for (index, server) in stage.servers.iter_mut().enumerate() {
-            if server.look() && server.process.is_some() {
-                // One that finds no etcd when it starts says so and ends: that is as it should be.
-                if !self.doomed.remove(&index).unwrap_or(false) && server.listens() {
-                    self.ended.push(format!("server {index} ended by itself"));
+    fn restart_ended_servers(&mut self, system: &mut ChaosCluster) {
+        for (index, server) in system.servers.iter_mut().enumerate() {
+            if server.poll() && server.process.is_some() {
+                // A server that finds no etcd at its start reports that and exits, as it should.
+                if !self.failing_disks.remove(&index).unwrap_or(false) && server.is_listening() {
+                    self.unexpected_exits.push(format!("server {index} exited by itself"));
                 }
-                server.gone();
-                let after = Duration::from_millis(self.chance.between(50, 500));
-                self.mends.push((Instant::now() + after, Mend::StartServer(index, Vec::new())));
+                server.mark_down();
+                let after = Duration::from_millis(self.rng.between(50, 500));
+                self.repairs.push((Instant::now() + after, Repair::StartServer(index, Vec::new())));
             }
         }
     }
 
-    fn is_free(&mut self, kind: u8, index: usize, now: Instant, lasting: Duration) -> bool {
-        let until = self.busy.entry((kind, index)).or_insert(now);
+    fn reserve(&mut self, kind: u8, index: usize, now: Instant, duration: Duration) -> bool {
+        let until = self.reserved.entry((kind, index)).or_insert(now);
         let free = *until <= now;
         if free {
-            // A moment to recover comes on top.
-            *until = now + lasting + Duration::from_millis(500);
+            // Plus some time to recover.
+            *until = now + duration + Duration::from_millis(500);
         }
         free
     }
 
-    /// Does it, if it can be done now, and says to whom.
-    fn strike(&mut self, stage: &mut Stage, blow: Blow, now: Instant) -> io::Result<Option<String>> {
-        let ttl = stage.ttl;
+    /// Injects the fault if it is possible now, and returns its description.
+    fn inject(&mut self, system: &mut ChaosCluster, fault: ChaosFault, now: Instant) -> io::Result<Option<String>> {
+        let ttl = system.ttl;
         let millis = |ms: u64| Duration::from_millis(ms);
-        let lasting = millis(self.chance.between(ttl / 4, 4 * ttl));
-        let holder = self.chance.below(stage.seats.len() as u64) as usize;
-        let server = self.chance.below(stage.servers.len() as u64) as usize;
-        let running = stage.seats.iter().filter(|seat| seat.state == State::Runs).count();
-        match blow {
-            Blow::Pause | Blow::Freeze | Blow::KillHolder => {
-                // Somebody must be left to take what is lost.
-                let seat = &mut stage.seats[holder];
-                if seat.state != State::Runs || running <= 2 {
+        let duration = millis(self.rng.between(ttl / 4, 4 * ttl));
+        let holder = self.rng.below(system.holders.len() as u64) as usize;
+        let server = self.rng.below(system.servers.len() as u64) as usize;
+        let running =
+            system.holders.iter().filter(|holder_process| holder_process.state == ProcessState::Running).count();
+        match fault {
+            ChaosFault::Pause | ChaosFault::Freeze | ChaosFault::KillHolder => {
+                // At least two holders must keep running, to acquire what others lose.
+                let holder_process = &mut system.holders[holder];
+                if holder_process.state != ProcessState::Running || running <= 2 {
                     return Ok(None);
                 }
-                match blow {
-                    Blow::Pause => {
-                        let lasting = millis(self.chance.between(ttl * 5 / 4, 4 * ttl));
-                        seat.order_pause(lasting);
-                        if seat.clock.is_some() && self.chance.one_in(2) {
-                            seat.jump(lasting);
+                match fault {
+                    ChaosFault::Pause => {
+                        let duration = millis(self.rng.between(ttl * 5 / 4, 4 * ttl));
+                        holder_process.request_pause(duration);
+                        if holder_process.clock.is_some() && self.rng.one_in(2) {
+                            holder_process.advance_clock(duration);
                         }
-                        return Ok(Some(format!("holder {holder} for {} ms", lasting.as_millis())));
+                        return Ok(Some(format!("holder {holder} for {} ms", duration.as_millis())));
                     }
-                    Blow::Freeze => seat.freeze(lasting),
-                    // A network of its own would go with its process.
-                    _ if seat.link.is_some() => return Ok(None),
+                    ChaosFault::Freeze => holder_process.freeze(duration),
+                    // A network namespace would end with its process.
+                    _ if holder_process.namespace.is_some() => return Ok(None),
                     _ => {
-                        seat.kill();
-                        self.mends.push((now + lasting, Mend::StartHolder(holder)));
+                        holder_process.kill();
+                        self.repairs.push((now + duration, Repair::StartHolder(holder)));
                     }
                 }
-                Ok(Some(format!("holder {holder} for {} ms", lasting.as_millis())))
+                Ok(Some(format!("holder {holder} for {} ms", duration.as_millis())))
             }
-            Blow::CutHolder if self.is_free(HOLDER_WAY, holder, now, lasting) => {
-                let seat = &stage.seats[holder];
-                match &seat.link {
+            ChaosFault::CutHolder if self.reserve(HOLDER_LINK, holder, now, duration) => {
+                let holder_process = &system.holders[holder];
+                match &holder_process.namespace {
                     Some(link) => {
                         link.set(false);
-                        self.mends.push((now + lasting, Mend::Link(holder)));
+                        self.repairs.push((now + duration, Repair::Link(holder)));
                     }
-                    None => self.cut(seat.servers.clone(), now + lasting),
+                    None => self.cut_links(holder_process.servers.clone(), now + duration),
                 }
-                Ok(Some(format!("holder {holder} for {} ms", lasting.as_millis())))
+                Ok(Some(format!("holder {holder} for {} ms", duration.as_millis())))
             }
-            Blow::CutServer if self.is_free(SERVER, server, now, lasting) => {
-                self.cut(stage.servers[server].ways.clone(), now + lasting);
-                Ok(Some(format!("server {server} for {} ms", lasting.as_millis())))
+            ChaosFault::CutServer if self.reserve(SERVER, server, now, duration) => {
+                self.cut_links(system.servers[server].links.clone(), now + duration);
+                Ok(Some(format!("server {server} for {} ms", duration.as_millis())))
             }
-            Blow::StopServer if self.is_free(SERVER, server, now, lasting) => {
-                let Some(process) = &stage.servers[server].process else { return Ok(None) };
+            ChaosFault::StopServer if self.reserve(SERVER, server, now, duration) => {
+                let Some(process) = &system.servers[server].process else { return Ok(None) };
                 process.signal(Signal::STOP);
-                self.mends.push((now + lasting, Mend::Server(server)));
-                Ok(Some(format!("server {server} for {} ms", lasting.as_millis())))
+                self.repairs.push((now + duration, Repair::Server(server)));
+                Ok(Some(format!("server {server} for {} ms", duration.as_millis())))
             }
-            Blow::KillServer if self.is_free(SERVER, server, now, lasting) => {
-                let Some(mut process) = stage.servers[server].process.take() else { return Ok(None) };
+            ChaosFault::KillServer if self.reserve(SERVER, server, now, duration) => {
+                let Some(mut process) = system.servers[server].process.take() else { return Ok(None) };
                 process.kill();
-                stage.servers[server].gone();
-                let (under, doomed) = under::server(&mut self.chance, stage.etcd.is_some());
-                self.doomed.insert(server, doomed);
-                let what = format!("server {server}, started again {}", under::words(&under));
-                self.mends.push((now + lasting / 4, Mend::StartServer(server, under)));
+                system.servers[server].mark_down();
+                let (wrapper, failing_disks) = fault_wrappers::server(&mut self.rng, system.etcd.is_some());
+                self.failing_disks.insert(server, failing_disks);
+                let what = format!("server {server}, restarted {}", fault_wrappers::describe(&wrapper));
+                self.repairs.push((now + duration / 4, Repair::StartServer(server, wrapper)));
                 Ok(Some(what))
             }
-            Blow::StopBackends | Blow::KillPostgres | Blow::CutPostgres => {
-                if stage.postgres.is_none() || !self.is_free(POSTGRES, 0, now, lasting) {
+            ChaosFault::StopBackends | ChaosFault::KillPostgres | ChaosFault::CutPostgres => {
+                if system.postgres.is_none() || !self.reserve(POSTGRES, 0, now, duration) {
                     return Ok(None);
                 }
-                self.postgres(stage, blow, holder, now, lasting)
+                self.postgres(system, fault, holder, now, duration)
             }
-            Blow::StopMember | Blow::KillMember => {
-                let Some(etcd) = &mut stage.etcd else { return Ok(None) };
-                let at = self.chance.below(etcd.members.len() as u64) as usize;
-                if !self.is_free(MEMBERS, 0, now, lasting) {
+            ChaosFault::StopMember | ChaosFault::KillMember => {
+                let Some(etcd) = &mut system.etcd else { return Ok(None) };
+                let at = self.rng.below(etcd.members.len() as u64) as usize;
+                if !self.reserve(MEMBERS, 0, now, duration) {
                     return Ok(None);
                 }
                 let Some(process) = &mut etcd.members[at].process else { return Ok(None) };
-                if blow == Blow::StopMember {
+                if fault == ChaosFault::StopMember {
                     process.signal(Signal::STOP);
-                    self.mends.push((now + lasting, Mend::Member(at)));
-                    return Ok(Some(format!("member {at} for {} ms", lasting.as_millis())));
+                    self.repairs.push((now + duration, Repair::Member(at)));
+                    return Ok(Some(format!("member {at} for {} ms", duration.as_millis())));
                 }
                 process.kill();
-                let under = under::member(&mut self.chance);
-                let what = format!("member {at}, started again {}", under::words(&under));
-                self.mends.push((now + lasting, Mend::StartMember(at, under)));
+                let wrapper = fault_wrappers::member(&mut self.rng);
+                let what = format!("member {at}, restarted {}", fault_wrappers::describe(&wrapper));
+                self.repairs.push((now + duration, Repair::StartMember(at, wrapper)));
                 Ok(Some(what))
             }
-            Blow::CutEtcd if stage.etcd.is_some() && self.is_free(ETCD_WAY, server, now, lasting) => {
-                self.cut(stage.to_etcd[server].clone(), now + lasting);
-                Ok(Some(format!("server {server} for {} ms", lasting.as_millis())))
+            ChaosFault::CutEtcd if system.etcd.is_some() && self.reserve(ETCD_LINK, server, now, duration) => {
+                self.cut_links(system.to_etcd[server].clone(), now + duration);
+                Ok(Some(format!("server {server} for {} ms", duration.as_millis())))
             }
             _ => Ok(None),
         }
@@ -241,81 +253,81 @@ impl Nemesis {
 
     fn postgres(
         &mut self,
-        stage: &mut Stage,
-        blow: Blow,
+        system: &mut ChaosCluster,
+        fault: ChaosFault,
         holder: usize,
         now: Instant,
-        lasting: Duration,
+        duration: Duration,
     ) -> io::Result<Option<String>> {
-        let Some(postgres) = &mut stage.postgres else { return Ok(None) };
-        let ms = lasting.as_millis();
-        match blow {
-            Blow::StopBackends => {
-                let most = self.chance.between(1, 3) as usize;
-                let stopped = postgres.signal_backends(Signal::STOP, most);
-                self.mends.push((now + lasting, Mend::Backends));
+        let Some(postgres) = &mut system.postgres else { return Ok(None) };
+        let ms = duration.as_millis();
+        match fault {
+            ChaosFault::StopBackends => {
+                let max = self.rng.between(1, 3) as usize;
+                let stopped = postgres.signal_backends(Signal::STOP, max);
+                self.repairs.push((now + duration, Repair::Backends));
                 Ok((stopped > 0).then(|| format!("{stopped} of them for {ms} ms")))
             }
-            Blow::KillPostgres => {
+            ChaosFault::KillPostgres => {
                 postgres.kill();
-                self.mends.push((now + lasting / 4, Mend::StartPostgres));
+                self.repairs.push((now + duration / 4, Repair::StartPostgres));
                 Ok(Some(format!("for {} ms", ms / 4)))
             }
             _ => {
-                self.cut(stage.seats[holder].postgres.iter().cloned().collect(), now + lasting);
+                self.cut_links(system.holders[holder].postgres.iter().cloned().collect(), now + duration);
                 Ok(Some(format!("from holder {holder} for {ms} ms")))
             }
         }
     }
 
-    /// Holds back what is asked, what is answered, or both; or breaks the connections.
-    fn cut(&mut self, ways: Vec<Way>, until: Instant) {
-        let (there, back) = *self.chance.pick(&[(false, false), (false, true), (true, false), (true, true)]);
-        for way in &ways {
-            way.pass(there, back);
-            if there && back {
-                way.cut();
+    /// Blocks requests, replies or both on these links, or breaks their connections.
+    fn cut_links(&mut self, links: Vec<FaultyLink>, until: Instant) {
+        let (forward, reverse) = *self.rng.pick(&[(false, false), (false, true), (true, false), (true, true)]);
+        for link in &links {
+            link.set_passing(forward, reverse);
+            if forward && reverse {
+                link.break_connections();
             }
         }
-        self.mends.push((until, Mend::Pass(ways)));
+        self.repairs.push((until, Repair::Pass(links)));
     }
 
-    fn mend(&mut self, stage: &mut Stage, mend: Mend) -> io::Result<()> {
+    fn repair(&mut self, system: &mut ChaosCluster, repair: Repair) -> io::Result<()> {
         let soon = Instant::now() + Duration::from_millis(50);
-        match mend {
-            Mend::Server(index) => {
-                stage.servers[index].process.iter().for_each(|process| process.signal(Signal::CONT));
+        match repair {
+            Repair::Server(index) => {
+                system.servers[index].process.iter().for_each(|process| process.signal(Signal::CONT));
             }
-            Mend::StartServer(index, under) => {
-                if stage.servers[index].process.is_none() {
-                    stage.servers[index].begin(&under)?;
+            Repair::StartServer(index, wrapper) => {
+                if system.servers[index].process.is_none() {
+                    system.servers[index].start(&wrapper)?;
                 }
             }
-            Mend::Member(at) => {
-                let member = stage.etcd.iter().filter_map(|etcd| etcd.members[at].process.as_ref());
+            Repair::Member(at) => {
+                let member = system.etcd.iter().filter_map(|etcd| etcd.members[at].process.as_ref());
                 member.for_each(|process| process.signal(Signal::CONT));
             }
-            Mend::StartMember(at, under) => {
-                let under: Vec<&str> = under.iter().map(String::as_str).collect();
-                stage.etcd.iter_mut().try_for_each(|etcd| etcd.begin(at, &under))?;
+            Repair::StartMember(at, wrapper) => {
+                let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+                system.etcd.iter_mut().try_for_each(|etcd| etcd.start_member(at, &wrapper))?;
             }
-            Mend::Backends => {
-                if let Some(postgres) = &stage.postgres {
+            Repair::Backends => {
+                if let Some(postgres) = &system.postgres {
                     postgres.signal_backends(Signal::CONT, usize::MAX);
                 }
             }
-            Mend::StartPostgres => {
-                if let Some(postgres) = &mut stage.postgres {
+            Repair::StartPostgres => {
+                if let Some(postgres) = &mut system.postgres {
                     if postgres.is_gone() {
-                        postgres.again()?;
+                        postgres.restart()?;
                     } else {
-                        self.mends.push((soon, Mend::StartPostgres));
+                        self.repairs.push((soon, Repair::StartPostgres));
                     }
                 }
             }
-            Mend::Pass(ways) => ways.iter().for_each(|way| way.pass(true, true)),
-            Mend::Link(holder) => stage.seats[holder].link.iter().for_each(|link| link.set(true)),
-            Mend::StartHolder(holder) => stage.seats[holder].again()?,
+            Repair::Pass(links) => links.iter().for_each(|link| link.set_passing(true, true)),
+            Repair::Link(holder) => system.holders[holder].namespace.iter().for_each(|link| link.set(true)),
+            Repair::StartHolder(holder) => system.holders[holder].restart()?,
         }
         Ok(())
     }

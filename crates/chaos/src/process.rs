@@ -1,4 +1,4 @@
-//! A process of a run: started from the main thread, which it does not outlive, and signalled by its own id.
+//! A child process of a run. It cannot outlive the main thread and is signaled by its process id.
 
 use std::io;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -6,34 +6,34 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// Nothing here takes longer, however busy the machine is.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Upper bound of every operation, even on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A child. It is killed when it is dropped.
+/// A child process, killed on drop.
 #[derive(Debug)]
-pub struct Process {
+pub struct ChaosProcess {
     child: Child,
 }
 
-/// A command that ends with the thread that starts it: these must be started where the run is driven from.
-pub fn bound(signal: &str, words: &[&str]) -> Command {
+/// A command whose process gets `signal` when the starting thread ends. It must be started from the main thread of the run.
+pub fn command_tied_to_run(signal: &str, words: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", signal]).args(words).stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
 
-impl Process {
-    /// Starts it.
+impl ChaosProcess {
+    /// Starts the process.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         Ok(Self { child: command.spawn()? })
     }
 
-    /// What it reads.
+    /// Standard input of the process.
     pub fn stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// Its id.
+    /// Process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -42,19 +42,19 @@ impl Process {
         Pid::from_child(&self.child)
     }
 
-    /// Sends a signal; one that has ended gets none.
+    /// Sends a signal; an ended process gets none.
     pub fn signal(&self, signal: Signal) {
-        // Not waited for yet, so the id is still its own: at worst nobody is there to hear.
+        // The child has not been waited for, so its id is not reused; at worst the process has ended.
         let _ = kill_process(self.pid(), signal);
     }
 
-    /// Whether it stands still since it was last asked.
+    /// Whether the process has stopped since the last call.
     pub fn has_stopped(&self) -> bool {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         matches!(waitid(WaitId::Pid(self.pid()), options), Ok(Some(_)))
     }
 
-    /// Stops it, and waits until the kernel says that it stands, unless it ends or takes its time.
+    /// Stops the process and waits until the kernel reports it stopped, unless it ends or half a second passes.
     pub fn stop(&mut self) {
         self.signal(Signal::STOP);
         for _ in 0..100 {
@@ -65,21 +65,21 @@ impl Process {
         }
     }
 
-    /// How it ended, if it has.
+    /// Exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// kill −9.
+    /// Sends SIGKILL and waits.
     pub fn kill(&mut self) {
-        // One that is dead already is as good.
+        // An already dead process is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits for its end for as long as anything takes; then it is killed, and that is told.
+    /// Waits for the end of the process up to [`TIMEOUT`], then kills it. Returns false if it had to be killed.
     pub fn wait(&mut self) -> bool {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while Instant::now() < until {
             if self.ended().is_some() {
                 return true;
@@ -91,7 +91,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ChaosProcess {
     fn drop(&mut self) {
         self.kill();
     }

@@ -1,5 +1,5 @@
-//! A way on which bytes can be held back, in one direction or both, or cut: what is held back arrives late, as it does
-//! behind a partition.
+//! A TCP proxy whose bytes can be delayed, in one or both directions, or whose connections can be broken. Delayed bytes arrive
+//! late, as after a partition.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,100 +11,103 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch::{Receiver, Sender, channel};
 
-/// Where a way leads.
+/// Destination of a link.
 #[derive(Clone, Debug)]
-pub enum Upstream {
-    /// Nowhere: connections are closed at once.
+pub enum ProxyUpstream {
+    /// None: connections are closed immediately.
     Nowhere,
-    /// An address.
+    /// A TCP address.
     Address(String),
-    /// A socket in a directory.
+    /// A Unix socket.
     Socket(PathBuf),
 }
 
-/// What becomes of bytes on the way.
+/// What a link does with bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
-    /// Connections of an earlier life are broken.
-    life: u64,
-    /// What is asked passes.
-    pub there: bool,
-    /// What is answered passes.
-    pub back: bool,
+pub struct LinkState {
+    /// Connections of an earlier epoch are broken.
+    epoch: u64,
+    /// Whether bytes from the client pass.
+    pub forward: bool,
+    /// Whether bytes to the client pass.
+    pub reverse: bool,
 }
 
-/// One way.
+/// A link with injectable faults.
 #[derive(Clone, Debug)]
-pub struct Way {
-    /// Where it begins.
-    pub at: SocketAddr,
-    passage: Arc<Sender<Passage>>,
-    upstream: Arc<Mutex<Upstream>>,
+pub struct FaultyLink {
+    /// Address on which it listens.
+    pub address: SocketAddr,
+    state: Arc<Sender<LinkState>>,
+    upstream: Arc<Mutex<ProxyUpstream>>,
 }
 
-impl Way {
-    /// A way that begins at a free port of this address.
-    pub fn open(on: &Handle, from: IpAddr, upstream: Upstream) -> io::Result<Self> {
+impl FaultyLink {
+    /// Opens a link on a free port of `from`.
+    pub fn open(on: &Handle, from: IpAddr, upstream: ProxyUpstream) -> io::Result<Self> {
         let listener = on.block_on(TcpListener::bind((from, 0)))?;
-        let at = listener.local_addr()?;
-        let (passage, watching) = channel(Passage { life: 0, there: true, back: true });
+        let address = listener.local_addr()?;
+        let (state, watching) = channel(LinkState { epoch: 0, forward: true, reverse: true });
         let upstream = Arc::new(Mutex::new(upstream));
-        let leads = upstream.clone();
+        let current_upstream = upstream.clone();
         on.spawn(async move {
             while let Ok((from, _)) = listener.accept().await {
-                let (to, watching) = (leads.lock().expect("nobody panics with it").clone(), watching.clone());
-                // A connection that breaks is what is wanted here; who made it will notice.
+                let (to, watching) = (
+                    current_upstream.lock().expect("no thread panics while it holds the lock").clone(),
+                    watching.clone(),
+                );
+                // Broken connections are intended; the client notices.
                 tokio::spawn(async move {
                     match to {
-                        Upstream::Nowhere => Ok(()),
-                        Upstream::Address(to) => carry(from, TcpStream::connect(to).await?, watching).await,
-                        Upstream::Socket(to) => carry(from, UnixStream::connect(to).await?, watching).await,
+                        ProxyUpstream::Nowhere => Ok(()),
+                        ProxyUpstream::Address(to) => relay(from, TcpStream::connect(to).await?, watching).await,
+                        ProxyUpstream::Socket(to) => relay(from, UnixStream::connect(to).await?, watching).await,
                     }
                 });
             }
         });
-        Ok(Self { at, passage: Arc::new(passage), upstream })
+        Ok(Self { address, state: Arc::new(state), upstream })
     }
 
-    /// From now on it leads there; connections that stand are broken.
-    pub fn leads_to(&self, upstream: Upstream) {
-        *self.upstream.lock().expect("nobody panics with it") = upstream;
-        self.cut();
+    /// Changes the destination and breaks existing connections.
+    pub fn set_upstream(&self, upstream: ProxyUpstream) {
+        *self.upstream.lock().expect("no thread panics while it holds the lock") = upstream;
+        self.break_connections();
     }
 
-    /// Breaks every connection; others can be made.
-    pub fn cut(&self) {
-        self.passage.send_modify(|passage| passage.life += 1);
+    /// Breaks every connection; new ones can be made.
+    pub fn break_connections(&self) {
+        self.state.send_modify(|state| state.epoch += 1);
     }
 
-    /// Passes, or holds back, in each direction.
-    pub fn pass(&self, there: bool, back: bool) {
-        self.passage.send_modify(|passage| (passage.there, passage.back) = (there, back));
+    /// Passes or delays bytes in each direction.
+    pub fn set_passing(&self, forward: bool, reverse: bool) {
+        self.state.send_modify(|state| (state.forward, state.reverse) = (forward, reverse));
     }
 }
 
-async fn carry(
+async fn relay(
     from: TcpStream,
     to: impl AsyncRead + AsyncWrite + Send + 'static,
-    passage: Receiver<Passage>,
+    state: Receiver<LinkState>,
 ) -> io::Result<()> {
     from.set_nodelay(true)?;
-    let life = passage.borrow().life;
+    let epoch = state.borrow().epoch;
     let (from_client, to_client) = from.into_split();
     let (from_server, to_server) = split(to);
-    let mut over = passage.clone();
+    let mut broken = state.clone();
     tokio::select! {
-        done = copy(from_client, to_server, passage.clone(), |passage| passage.there) => done,
-        done = copy(from_server, to_client, passage, |passage| passage.back) => done,
-        _ = over.wait_for(|passage| passage.life != life) => Ok(()),
+        done = copy(from_client, to_server, state.clone(), |state| state.forward) => done,
+        done = copy(from_server, to_client, state, |state| state.reverse) => done,
+        _ = broken.wait_for(|state| state.epoch != epoch) => Ok(()),
     }
 }
 
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut passage: Receiver<Passage>,
-    passes: impl Fn(&Passage) -> bool,
+    mut state: Receiver<LinkState>,
+    passes: impl Fn(&LinkState) -> bool,
 ) -> io::Result<()> {
     let mut bytes = vec![0; 1 << 16];
     loop {
@@ -112,8 +115,8 @@ async fn copy(
         if length == 0 {
             return Ok(());
         }
-        // Whoever could open it and is gone has ended the run.
-        if passage.wait_for(|passage| passes(passage)).await.is_err() {
+        // The sender is dropped only when the run has ended.
+        if state.wait_for(|state| passes(state)).await.is_err() {
             return Ok(());
         }
         to.write_all(&bytes[..length]).await?;

@@ -1,222 +1,239 @@
-//! One round: everything is started, strikes fall, everything is healed, work must go on, and then all is read and judged.
+//! One round: start all processes, inject faults, heal everything, require progress, then check the evidence.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use leasehold_sim::chance::Chance;
-use leasehold_sim::history::{Event, History};
+use leasehold_sim::history::{History, HistoryEvent};
+use leasehold_sim::rng::SimRng;
 use rustix::process::Signal;
 use serde::Serialize;
 
-use crate::holder::target::Kind;
+use crate::cluster::{ChaosCluster, ClusterPlan};
+use crate::event_log::{self, LogEntry, LoggedEvent};
+use crate::evidence::applied_writes;
+use crate::evidence::history::{Evidence, history};
+use crate::evidence::summary::{Summary, summarize};
+use crate::holder::target::TargetKind;
 use crate::nemesis::Nemesis;
-use crate::process::PATIENCE;
-use crate::read::ghost;
-use crate::read::history::{Left, history};
-use crate::read::tally::{Tally, tally};
-use crate::said::{self, Said, What};
-use crate::stage::{Plan, Stage};
-use crate::verdict::{self, Found};
+use crate::process::TIMEOUT;
+use crate::verdict::{self, BrokenPromise};
 
-/// How often the run looks around.
-const LOOK: Duration = Duration::from_millis(15);
-/// How often a run without fences, and the marks, are looked at.
-const GLANCE: Duration = Duration::from_millis(700);
+/// Interval of the nemesis.
+const POLL_INTERVAL: Duration = Duration::from_millis(15);
+/// Interval of checks on marks, and of runs without fences.
+const CHECK_INTERVAL: Duration = Duration::from_millis(700);
 
-/// What must have happened before a round counts. It goes on until it has.
+/// What a round must contain to count. It continues until it does.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Least {
+pub struct RoundRequirements {
     /// Pauses longer than the ttl.
     pub pauses: u64,
-    /// Writes sent too late to a fenced target.
+    /// Late writes to fenced targets.
     pub late: u64,
 }
 
-/// What came of a round.
+/// Result of a round.
 #[derive(Debug, Default, Serialize)]
-pub struct Outcome {
-    /// Its seed.
+pub struct RoundOutcome {
+    /// Seed of the round.
     pub seed: u64,
-    /// How many servers it had.
+    /// Number of servers.
     pub servers: usize,
-    /// How long strikes fell, in seconds.
+    /// Duration of fault injection, in seconds.
     pub seconds: f64,
-    /// Pauses, and those that were longer than the ttl.
+    /// Pauses of holders.
     pub pauses: u64,
-    /// Those longer than the ttl.
+    /// Pauses longer than the ttl.
     pub pauses_beyond_ttl: u64,
-    /// What holders did.
-    pub tally: Tally,
-    /// What was done to them.
-    pub strikes: BTreeMap<&'static str, u64>,
-    /// The same, one after the other.
+    /// Counts of what holders did.
+    pub summary: Summary,
+    /// Injected faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Injected faults in order, as text.
     #[serde(skip)]
-    pub struck: Vec<String>,
-    /// How many batches the journal has.
+    pub fault_log: Vec<String>,
+    /// Number of batches in the journal.
     pub batches: usize,
-    /// What an operator should read.
+    /// Remarks for the operator.
     pub notes: Vec<String>,
-    /// The broken promises, each with the events that lead to it.
-    pub broken: Vec<Found>,
+    /// Broken promises, each with the events before it.
+    pub broken: Vec<BrokenPromise>,
 }
 
-/// Plays a round below a directory.
-pub fn play(plan: &Plan, above: &Path, lasting: Duration, least: Least, each: &dyn Fn(&str)) -> io::Result<Outcome> {
-    let mut chance = Chance::new(plan.seed);
-    each("starts");
-    let mut stage = Stage::start(plan, above, &mut chance)?;
-    let mut nemesis = Nemesis::new(Chance::new(chance.draw()));
-    let began = Instant::now();
-    let mut outcome = Outcome { seed: plan.seed, servers: plan.servers, ..Outcome::default() };
-    outcome.notes.extend(stage.no_namespace.iter().map(|why| format!("no network of its own for a holder: {why}")));
-    let mut marks = Marks::new(&stage);
-    let mut glanced = Instant::now();
+/// Runs a round with its files in `dir`.
+pub fn run(
+    plan: &ClusterPlan,
+    dir: &Path,
+    duration: Duration,
+    required: RoundRequirements,
+    progress: &dyn Fn(&str),
+) -> io::Result<RoundOutcome> {
+    let mut rng = SimRng::new(plan.seed);
+    progress("starting");
+    let mut system = ChaosCluster::start(plan, dir, &mut rng)?;
+    let mut nemesis = Nemesis::new(SimRng::new(rng.draw()));
+    let started = Instant::now();
+    let mut outcome = RoundOutcome { seed: plan.seed, servers: plan.servers, ..RoundOutcome::default() };
+    outcome
+        .notes
+        .extend(system.no_namespace.iter().map(|detail| format!("no network namespace for a holder: {detail}")));
+    let mut marks = MarkWatcher::new(&system);
+    let mut checked_at = Instant::now();
     loop {
-        nemesis.turn(&mut stage, true)?;
-        std::thread::sleep(LOOK);
-        if glanced.elapsed() < GLANCE {
+        nemesis.turn(&mut system, true)?;
+        std::thread::sleep(POLL_INTERVAL);
+        if checked_at.elapsed() < CHECK_INTERVAL {
             continue;
         }
-        glanced = Instant::now();
-        each(&format!("{:.0} s, {} pauses beyond the ttl", began.elapsed().as_secs_f64(), nemesis.beyond));
+        checked_at = Instant::now();
+        progress(&format!("{:.0} s, {} pauses beyond the ttl", started.elapsed().as_secs_f64(), nemesis.beyond_ttl));
         if !plan.fenced {
-            let left =
-                Left { said: heard(&stage)?, ghosts: ghost::files(&stage.files(), Kind::Twin)?, ..Left::default() };
-            outcome.broken = verdict::without_fence(&history(&left));
-            if !outcome.broken.is_empty() || began.elapsed() > lasting + 10 * PATIENCE {
+            let evidence = Evidence {
+                entries: read_logs(&system)?,
+                applied_writes: applied_writes::files(&system.files(), TargetKind::Twin)?,
+                ..Evidence::default()
+            };
+            outcome.broken = verdict::without_fence(&history(&evidence));
+            if !outcome.broken.is_empty() || started.elapsed() > duration + 10 * TIMEOUT {
                 break;
             }
             continue;
         }
-        outcome.broken.extend(marks.look(&stage));
-        if began.elapsed() >= lasting && enough(&stage, &nemesis, least)? {
+        outcome.broken.extend(marks.poll(&system));
+        if started.elapsed() >= duration && is_sufficient(&system, &nemesis, required)? {
             break;
         }
-        if began.elapsed() > lasting + 10 * PATIENCE {
-            outcome.notes.push("too little happened: the run proves nothing".to_owned());
-            outcome.broken.push(Found::plain("X1", "too few pauses and late writes, however long it went on"));
+        if started.elapsed() > duration + 10 * TIMEOUT {
+            outcome.notes.push("too few events: the run proves nothing".to_owned());
+            outcome.broken.push(BrokenPromise::plain("X1", "too few pauses and late writes within the time limit"));
             break;
         }
     }
-    outcome.seconds = began.elapsed().as_secs_f64();
+    outcome.seconds = started.elapsed().as_secs_f64();
     if plan.fenced {
-        each("is healed");
-        outcome.broken.extend(calm(&mut stage, &mut nemesis)?);
+        progress("healing");
+        outcome.broken.extend(check_progress(&mut system, &mut nemesis)?);
     }
-    outcome.notes.append(&mut nemesis.ended);
-    let mut left = end(&mut stage, &mut nemesis, plan.fenced)?;
-    each("is judged");
-    left.said.sort_by_key(|said| said.at);
-    outcome.tally = tally(&left);
-    outcome.batches = left.batches.len();
-    (outcome.pauses, outcome.pauses_beyond_ttl) = (nemesis.pauses, nemesis.beyond);
+    outcome.notes.append(&mut nemesis.unexpected_exits);
+    let mut evidence = shut_down(&mut system, &mut nemesis, plan.fenced)?;
+    progress("checking");
+    evidence.entries.sort_by_key(|entry| entry.at);
+    outcome.summary = summarize(&evidence);
+    outcome.batches = evidence.batches.len();
+    (outcome.pauses, outcome.pauses_beyond_ttl) = (nemesis.pauses, nemesis.beyond_ttl);
     if plan.fenced {
-        let told = |left: &Left| struck(history(left), &nemesis);
-        outcome.broken.extend(verdict::all(&left, told, &outcome.tally));
-        if let Some(postgres) = &stage.postgres {
-            let (files, cluster) = (stage.files(), stage.cluster);
-            let kept =
-                stage.runtime.block_on(async { ghost::marks(&files, cluster, &postgres.connect().await?).await });
-            outcome.broken.extend(verdict::marks_cover(&left, &kept));
+        let build = |evidence: &Evidence| with_faults(history(evidence), &nemesis);
+        outcome.broken.extend(verdict::all(&evidence, build, &outcome.summary));
+        if let Some(postgres) = &system.postgres {
+            let (files, cluster) = (system.files(), system.cluster_id);
+            let marks = system
+                .runtime
+                .block_on(async { applied_writes::marks(&files, cluster, &postgres.connect().await?).await });
+            outcome.broken.extend(verdict::marks_cover(&evidence, &marks));
         }
     }
     if !outcome.broken.is_empty() && plan.fenced {
-        std::fs::write(above.join("trace"), leasehold_sim::trace::lines(&struck(history(&left), &nemesis)))?;
+        std::fs::write(dir.join("trace"), leasehold_sim::trace::lines(&with_faults(history(&evidence), &nemesis)))?;
     }
-    outcome.strikes = nemesis.counts;
-    let line = |(at, _, what): &(u64, _, String)| format!("{:>6}.{:03}  {what}", at / 1_000, at % 1_000);
-    outcome.struck = nemesis.struck.iter().map(line).collect();
+    outcome.faults = nemesis.counts;
+    let line = |(at, _, event): &(u64, _, String)| format!("{:>6}.{:03}  {event}", at / 1_000, at % 1_000);
+    outcome.fault_log = nemesis.injected.iter().map(line).collect();
     Ok(outcome)
 }
 
-/// The marks of the logs, read again and again from a thread that may wait for a stopped holder's lock.
-struct Marks {
+/// Reads the marks of the logs repeatedly, on a thread that may block on a stopped holder's lock.
+struct MarkWatcher {
     known: BTreeMap<u32, u64>,
     reading: tokio::task::JoinHandle<io::Result<Vec<(u32, u64)>>>,
 }
 
-impl Marks {
-    fn new(stage: &Stage) -> Self {
-        Self { known: BTreeMap::new(), reading: Self::read(stage) }
+impl MarkWatcher {
+    fn new(system: &ChaosCluster) -> Self {
+        Self { known: BTreeMap::new(), reading: Self::read(system) }
     }
 
-    fn read(stage: &Stage) -> tokio::task::JoinHandle<io::Result<Vec<(u32, u64)>>> {
-        let (files, cluster) = (stage.files(), stage.cluster);
-        stage.runtime.spawn_blocking(move || ghost::file_marks(&files, cluster))
+    fn read(system: &ChaosCluster) -> tokio::task::JoinHandle<io::Result<Vec<(u32, u64)>>> {
+        let (files, cluster) = (system.files(), system.cluster_id);
+        system.runtime.spawn_blocking(move || applied_writes::file_marks(&files, cluster))
     }
 
-    fn look(&mut self, stage: &Stage) -> Vec<Found> {
+    fn poll(&mut self, system: &ChaosCluster) -> Vec<BrokenPromise> {
         if !self.reading.is_finished() {
             return Vec::new();
         }
-        let reading = std::mem::replace(&mut self.reading, Self::read(stage));
-        let read = stage.runtime.block_on(reading).unwrap_or_else(|panicked| Err(io::Error::other(panicked)));
-        verdict::marks_rise(&mut self.known, &read)
+        let reading = std::mem::replace(&mut self.reading, Self::read(system));
+        let read = system.runtime.block_on(reading).unwrap_or_else(|panicked| Err(io::Error::other(panicked)));
+        verdict::marks_never_decrease(&mut self.known, &read)
     }
 }
 
-/// The strikes among the events, for who reads the trace.
-fn struck(mut history: History, nemesis: &Nemesis) -> History {
-    for (at, fault, what) in &nemesis.struck {
-        history.add(*at, Event::Struck { fault: *fault, what: what.clone() });
+/// Adds the injected faults to the history, for the trace.
+fn with_faults(mut history: History, nemesis: &Nemesis) -> History {
+    for (at, fault, detail) in &nemesis.injected {
+        history.add(*at, HistoryEvent::FaultInjected { fault: *fault, detail: detail.clone() });
     }
     history.events.sort_by_key(|(at, _)| *at);
     history
 }
 
-/// What all holders said until now.
-fn heard(stage: &Stage) -> io::Result<Vec<Said>> {
+/// Log entries of all holders so far.
+fn read_logs(system: &ChaosCluster) -> io::Result<Vec<LogEntry>> {
     let mut all = Vec::new();
-    for seat in &stage.seats {
-        // One that was never heard has no file.
-        all.extend(said::read(&seat.part.history).unwrap_or_default());
+    for holder_process in &system.holders {
+        // A holder that has logged nothing has no file.
+        all.extend(event_log::read(&holder_process.args.history).unwrap_or_default());
     }
-    all.sort_by_key(|said| said.at);
+    all.sort_by_key(|entry| entry.at);
     Ok(all)
 }
 
-fn enough(stage: &Stage, nemesis: &Nemesis, least: Least) -> io::Result<bool> {
-    if nemesis.beyond < least.pauses {
+fn is_sufficient(system: &ChaosCluster, nemesis: &Nemesis, required: RoundRequirements) -> io::Result<bool> {
+    if nemesis.beyond_ttl < required.pauses {
         return Ok(false);
     }
-    let left = Left { said: heard(stage)?, ghosts: ghost::files(&stage.files(), Kind::Twin)?, ..Left::default() };
-    let tally = tally(&left);
-    Ok(tally.late >= least.late.max(1) && tally.corrupted > 0)
+    let evidence = Evidence {
+        entries: read_logs(system)?,
+        applied_writes: applied_writes::files(&system.files(), TargetKind::Twin)?,
+        ..Evidence::default()
+    };
+    let summary = summarize(&evidence);
+    Ok(summary.late >= required.late.max(1) && summary.corrupted > 0)
 }
 
-/// Everything is healed: then every holder comes to write at both targets again.
-fn calm(stage: &mut Stage, nemesis: &mut Nemesis) -> io::Result<Vec<Found>> {
-    nemesis.heal(stage)?;
-    let healed = said::clock().saturating_sub(stage.origin) / 1_000;
-    let until = Instant::now() + PATIENCE;
+/// Heals everything, then requires that every holder writes to both targets again.
+fn check_progress(system: &mut ChaosCluster, nemesis: &mut Nemesis) -> io::Result<Vec<BrokenPromise>> {
+    nemesis.heal(system)?;
+    let healed = event_log::clock().saturating_sub(system.origin) / 1_000;
+    let until = Instant::now() + TIMEOUT;
     loop {
-        nemesis.turn(stage, false)?;
-        std::thread::sleep(GLANCE / 4);
-        let heard = heard(stage)?;
-        let idle: Vec<u32> = (0..stage.seats.len() as u32).filter(|who| !writes(&heard, *who, healed)).collect();
+        nemesis.turn(system, false)?;
+        std::thread::sleep(CHECK_INTERVAL / 4);
+        let logs = read_logs(system)?;
+        let idle: Vec<u32> =
+            (0..system.holders.len() as u32).filter(|holder| !has_written(&logs, *holder, healed)).collect();
         if idle.is_empty() {
             return Ok(Vec::new());
         }
         if Instant::now() > until {
-            let why = format!("holders {idle:?} write nothing in a healed world within {} s", PATIENCE.as_secs());
-            return Ok(vec![Found::plain("X1", &why)]);
+            let detail = format!("holders {idle:?} write nothing in a healed world within {} s", TIMEOUT.as_secs());
+            return Ok(vec![BrokenPromise::plain("X1", &detail)]);
         }
     }
 }
 
 /// Whether a holder has written to a log and to a table since then.
-fn writes(heard: &[Said], who: u32, since: u64) -> bool {
-    let own = heard.iter().filter(|said| said.who == who && said.at > since);
+fn has_written(logs: &[LogEntry], holder: u32, since: u64) -> bool {
+    let own = logs.iter().filter(|entry| entry.holder == holder && entry.at > since);
     let mut kinds = BTreeMap::new();
     let mut done = [false; 2];
-    for said in own {
-        match said.what {
-            What::Sends { op, target, value: true, .. } => drop(kinds.insert(op, Kind::of(target))),
-            What::Written { op } => match kinds.get(&op) {
-                Some(Kind::File) => done[0] = true,
-                Some(Kind::Postgres) => done[1] = true,
+    for entry in own {
+        match entry.event {
+            LoggedEvent::WriteSent { op, target, value: true, .. } => drop(kinds.insert(op, TargetKind::of(target))),
+            LoggedEvent::WriteAcknowledged { op } => match kinds.get(&op) {
+                Some(TargetKind::File) => done[0] = true,
+                Some(TargetKind::Postgres) => done[1] = true,
                 _ => {}
             },
             _ => {}
@@ -225,30 +242,33 @@ fn writes(heard: &[Said], who: u32, since: u64) -> bool {
     done == [true; 2]
 }
 
-/// Ends the holders, kills the servers, and reads what is left.
-fn end(stage: &mut Stage, nemesis: &mut Nemesis, fenced: bool) -> io::Result<Left> {
+/// Ends the holders, kills the servers and collects the evidence.
+fn shut_down(system: &mut ChaosCluster, nemesis: &mut Nemesis, fenced: bool) -> io::Result<Evidence> {
     if fenced {
-        stage.seats.iter_mut().for_each(crate::seat::Seat::order_over);
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until && !stage.seats.iter_mut().all(crate::seat::Seat::has_ended) {
-            nemesis.turn(stage, false)?;
-            std::thread::sleep(LOOK);
+        system.holders.iter_mut().for_each(crate::holder_process::HolderProcess::request_exit);
+        let until = Instant::now() + TIMEOUT;
+        while Instant::now() < until && !system.holders.iter_mut().all(crate::holder_process::HolderProcess::has_ended)
+        {
+            nemesis.turn(system, false)?;
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
-    stage.seats.iter_mut().for_each(crate::seat::Seat::kill);
-    for server in &mut stage.servers {
+    system.holders.iter_mut().for_each(crate::holder_process::HolderProcess::kill);
+    for server in &mut system.servers {
         server.process.iter().for_each(|process| process.signal(Signal::CONT));
-        server.process.iter_mut().for_each(crate::process::Process::kill);
-        server.gone();
+        server.process.iter_mut().for_each(crate::process::ChaosProcess::kill);
+        server.mark_down();
     }
-    let mut left = Left { said: heard(stage)?, ..Left::default() };
+    let mut evidence = Evidence { entries: read_logs(system)?, ..Evidence::default() };
     if fenced {
-        left.batches = stage.batches()?;
-        left.ghosts = ghost::files(&stage.files(), Kind::File)?;
-        if let Some(postgres) = &stage.postgres {
-            left.ghosts.extend(stage.runtime.block_on(async { ghost::table(&postgres.connect().await?).await })?);
+        evidence.batches = system.batches()?;
+        evidence.applied_writes = applied_writes::files(&system.files(), TargetKind::File)?;
+        if let Some(postgres) = &system.postgres {
+            evidence
+                .applied_writes
+                .extend(system.runtime.block_on(async { applied_writes::table(&postgres.connect().await?).await })?);
         }
     }
-    left.ghosts.extend(ghost::files(&stage.files(), Kind::Twin)?);
-    Ok(left)
+    evidence.applied_writes.extend(applied_writes::files(&system.files(), TargetKind::Twin)?);
+    Ok(evidence)
 }

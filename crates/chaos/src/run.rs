@@ -1,4 +1,4 @@
-//! A whole run: round after round, what was seen in each, and one line that sums it up.
+//! A run: several rounds, one line for each, and totals.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -6,57 +6,57 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use leasehold::duration::Lasting;
+use leasehold::duration::HumanDuration;
 use serde::Serialize;
 
-use crate::read::tally::Tally;
-use crate::round::{self, Least, Outcome};
-use crate::stage::Plan;
+use crate::cluster::ClusterPlan;
+use crate::evidence::summary::Summary;
+use crate::round::{self, RoundOutcome, RoundRequirements};
 
-/// How long a round is at most: its journal and its history must fit a checker.
+/// Maximum length of a round: checkers must be able to handle its journal and history.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// What is asked for.
+/// Options of `run`.
 #[derive(clap::Args)]
-pub struct Run {
-    /// How long strikes fall, in rounds of a minute at most; each has the next seed and starts anew.
+pub struct ChaosRun {
+    /// Duration of fault injection, in rounds of at most a minute; each round uses the next seed and starts from scratch
     #[arg(long = "for", value_name = "DURATION", default_value = "60s")]
-    lasting: Lasting,
-    /// What the strikes of the first round are drawn from.
+    duration: HumanDuration,
+    /// Seed of the first round
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// One server on a file journal, or three on etcd.
+    /// One server on a file journal, or three on etcd
     #[arg(long, default_value = "1", value_parser = ["1", "3"])]
     servers: String,
-    /// How many holders.
+    /// Number of holders
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(3..=24))]
     holders: u32,
-    /// Pauses beyond the ttl that each minute must have; a round goes on until it has its share.
+    /// Minimum number of pauses beyond the ttl per minute; a round continues until it has its share
     #[arg(long, default_value_t = 10)]
     pauses: u64,
-    /// Late writes that each minute must have.
+    /// Minimum number of late writes per minute
     #[arg(long, default_value_t = 10)]
     late: u64,
-    /// Holders write to the unfenced twins alone, to see the run go red.
+    /// Holders write only to the unfenced twins, to see the run fail
     #[arg(long)]
     fence_off: bool,
-    /// Prints the summary as one JSON document.
+    /// Print the totals as one JSON document
     #[arg(long)]
     json: bool,
-    /// Prints every strike of the round as it is judged.
+    /// Print every injected fault of each round
     #[arg(long)]
     verbose: bool,
-    /// The binary `leasehold`, if not the one beside this one.
+    /// Path of the `leasehold` binary [default: next to this binary]
     #[arg(long, value_name = "FILE")]
     leasehold: Option<PathBuf>,
-    /// Keeps what the round left in this directory, which must not be there yet.
+    /// Keep the files of each round in this directory, which must not contain them yet
     #[arg(long, value_name = "DIRECTORY")]
     keep: Option<PathBuf>,
 }
 
-/// What a run comes to.
+/// Totals of a run.
 #[derive(Debug, Default, Serialize)]
-struct Sum {
+struct RunTotals {
     servers: usize,
     seed: u64,
     rounds: u64,
@@ -64,137 +64,144 @@ struct Sum {
     pauses: u64,
     pauses_beyond_ttl: u64,
     #[serde(flatten)]
-    tally: Tally,
-    strikes: BTreeMap<&'static str, u64>,
+    summary: Summary,
+    faults: BTreeMap<&'static str, u64>,
     notes: Vec<String>,
-    broken: Vec<crate::verdict::Found>,
+    broken: Vec<crate::verdict::BrokenPromise>,
 }
 
-impl Run {
-    /// Plays it. True if every promise held; a run without fences holds none.
-    pub fn play(&self) -> io::Result<bool> {
-        let lasting = Duration::from_millis(self.lasting.millis());
-        let beside = std::env::current_exe()?.with_file_name("leasehold");
-        let binary = self.leasehold.clone().unwrap_or(beside);
+impl ChaosRun {
+    /// Runs all rounds. Returns true if every promise held; a run without fences must return false.
+    pub fn run(&self) -> io::Result<bool> {
+        let duration = Duration::from_millis(self.duration.millis());
+        let sibling = std::env::current_exe()?.with_file_name("leasehold");
+        let binary = self.leasehold.clone().unwrap_or(sibling);
         if !binary.exists() {
-            let next = "build it (cargo build -p leasehold-cli), or name it with --leasehold";
-            return Err(io::Error::other(format!("{} is not there; {next}", binary.display())));
+            let next = "build it (cargo build -p leasehold-cli), or set --leasehold";
+            return Err(io::Error::other(format!("{} does not exist; {next}", binary.display())));
         }
         let servers = if self.servers == "3" { 3 } else { 1 };
-        let mut sum = Sum { servers, seed: self.seed, ..Sum::default() };
+        let mut totals = RunTotals { servers, seed: self.seed, ..RunTotals::default() };
         let bar = if io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         bar.set_style(ProgressStyle::with_template("{spinner} {msg}").map_err(io::Error::other)?);
-        let mut left = lasting;
-        while !left.is_zero() && sum.broken.is_empty() {
-            let now = left.min(ROUND);
-            left -= now;
-            let seed = self.seed + sum.rounds;
-            let plan = Plan { seed, servers, holders: self.holders, fenced: !self.fence_off, binary: binary.clone() };
-            let share = |each_minute: u64| (each_minute * now.as_millis() as u64).div_ceil(60_000);
-            let least = Least { pauses: share(self.pauses), late: share(self.late) };
-            let said = |what: &str| bar.set_message(format!("seed {seed}: {what}"));
-            let outcome = self.round(&plan, now, least, &said)?;
-            self.tell(&outcome, &bar);
-            sum.add(outcome);
+        let mut left = duration;
+        while !left.is_zero() && totals.broken.is_empty() {
+            let length = left.min(ROUND);
+            left -= length;
+            let seed = self.seed + totals.rounds;
+            let plan =
+                ClusterPlan { seed, servers, holders: self.holders, fenced: !self.fence_off, binary: binary.clone() };
+            let share = |each_minute: u64| (each_minute * length.as_millis() as u64).div_ceil(60_000);
+            let required = RoundRequirements { pauses: share(self.pauses), late: share(self.late) };
+            let progress = |phase: &str| bar.set_message(format!("seed {seed}: {phase}"));
+            let outcome = self.round(&plan, length, required, &progress)?;
+            self.print_round(&outcome, &bar);
+            totals.add(outcome);
         }
         bar.finish_and_clear();
-        self.tell_all(&sum)?;
-        Ok(sum.broken.is_empty())
+        self.print_totals(&totals)?;
+        Ok(totals.broken.is_empty())
     }
 
-    fn round(&self, plan: &Plan, lasting: Duration, least: Least, each: &dyn Fn(&str)) -> io::Result<Outcome> {
+    fn round(
+        &self,
+        plan: &ClusterPlan,
+        duration: Duration,
+        required: RoundRequirements,
+        progress: &dyn Fn(&str),
+    ) -> io::Result<RoundOutcome> {
         match &self.keep {
             Some(keep) => {
-                let above = keep.join(format!("seed-{}", plan.seed));
-                std::fs::create_dir_all(&above)?;
-                round::play(plan, &above, lasting, least, each)
+                let dir = keep.join(format!("seed-{}", plan.seed));
+                std::fs::create_dir_all(&dir)?;
+                round::run(plan, &dir, duration, required, progress)
             }
             None => {
-                let above = tempfile::tempdir()?;
-                let mut outcome = match round::play(plan, above.path(), lasting, least, each) {
+                let dir = tempfile::tempdir()?;
+                let mut outcome = match round::run(plan, dir.path(), duration, required, progress) {
                     Ok(outcome) => outcome,
                     Err(error) => {
-                        let error = format!("{error}; what is left lies in {}", above.keep().display());
+                        let error = format!("{error}; the files are in {}", dir.keep().display());
                         return Err(io::Error::other(error));
                     }
                 };
-                // What is left of a round that failed is evidence; one that was meant to fail leaves none.
+                // The files of a failed round are evidence, unless the round was meant to fail.
                 if !outcome.broken.is_empty() && plan.fenced {
-                    outcome.notes.push(format!("what is left lies in {}", above.keep().display()));
+                    outcome.notes.push(format!("the files are in {}", dir.keep().display()));
                 }
                 Ok(outcome)
             }
         }
     }
 
-    /// One line for each round.
-    fn tell(&self, outcome: &Outcome, bar: &ProgressBar) {
+    /// Prints one line for a round.
+    fn print_round(&self, outcome: &RoundOutcome, bar: &ProgressBar) {
         bar.suspend(|| {
             if self.json {
                 return;
             }
-            let tally = &outcome.tally;
+            let summary = &outcome.summary;
             println!(
                 "seed {}: {:.0} s, {} grants, {} writes, {} pauses ({} beyond the ttl), {} late writes ({} accepted), {} batches",
                 outcome.seed,
                 outcome.seconds,
-                tally.grants,
-                tally.writes,
+                summary.grants,
+                summary.writes,
                 outcome.pauses,
                 outcome.pauses_beyond_ttl,
-                tally.late,
-                tally.late_accepted,
+                summary.late,
+                summary.late_accepted,
                 outcome.batches,
             );
             if self.verbose {
-                outcome.struck.iter().for_each(|line| println!("  {line}"));
+                outcome.fault_log.iter().for_each(|line| println!("  {line}"));
             }
         });
     }
 
-    fn tell_all(&self, sum: &Sum) -> io::Result<()> {
+    fn print_totals(&self, totals: &RunTotals) -> io::Result<()> {
         if self.json {
-            println!("{}", serde_json::to_string(sum)?);
+            println!("{}", serde_json::to_string(totals)?);
             return Ok(());
         }
-        sum.notes.iter().for_each(|note| println!("note: {note}"));
-        for found in &sum.broken {
-            println!("BROKEN {} ({}): {}", found.promise, found.by, found.why);
+        totals.notes.iter().for_each(|note| println!("note: {note}"));
+        for found in &totals.broken {
+            println!("BROKEN {} ({}): {}", found.promise, found.by, found.detail);
             found.events.iter().for_each(|event| println!("  {event}"));
         }
-        let strikes: Vec<_> = sum.strikes.iter().map(|(word, count)| format!("{word} {count}")).collect();
-        println!("strikes: {}", strikes.join(", "));
-        let tally = &sum.tally;
+        let faults: Vec<_> = totals.faults.iter().map(|(word, count)| format!("{word} {count}")).collect();
+        println!("faults: {}", faults.join(", "));
+        let summary = &totals.summary;
         println!(
             "chaos: {} servers, seeds {} to {}, {:.0} s: {} grants, {} pauses ({} beyond the ttl), {} late writes: {} refused, \
-             {} unanswered, {} accepted; {} writes corrupted the unfenced twins; {} promises broken",
-            sum.servers,
-            sum.seed,
-            sum.seed + sum.rounds.saturating_sub(1),
-            sum.seconds,
-            tally.grants,
-            sum.pauses,
-            sum.pauses_beyond_ttl,
-            tally.late,
-            tally.late_refused,
-            tally.late_unknown,
-            tally.late_accepted,
-            tally.corrupted,
-            sum.broken.len(),
+             {} without a reply, {} accepted; {} writes corrupted the unfenced twins; {} promises broken",
+            totals.servers,
+            totals.seed,
+            totals.seed + totals.rounds.saturating_sub(1),
+            totals.seconds,
+            summary.grants,
+            totals.pauses,
+            totals.pauses_beyond_ttl,
+            summary.late,
+            summary.late_refused,
+            summary.late_unknown,
+            summary.late_accepted,
+            summary.corrupted,
+            totals.broken.len(),
         );
         Ok(())
     }
 }
 
-impl Sum {
-    fn add(&mut self, outcome: Outcome) {
+impl RunTotals {
+    fn add(&mut self, outcome: RoundOutcome) {
         self.rounds += 1;
         self.seconds += outcome.seconds;
         self.pauses += outcome.pauses;
         self.pauses_beyond_ttl += outcome.pauses_beyond_ttl;
-        self.tally.add(&outcome.tally);
-        for (word, count) in outcome.strikes {
-            *self.strikes.entry(word).or_default() += count;
+        self.summary.add(&outcome.summary);
+        for (word, count) in outcome.faults {
+            *self.faults.entry(word).or_default() += count;
         }
         self.notes.extend(outcome.notes.into_iter().map(|note| format!("seed {}: {note}", outcome.seed)));
         self.broken.extend(outcome.broken);

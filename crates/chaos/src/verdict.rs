@@ -1,138 +1,157 @@
-//! Whether every promise held: the simulator's checkers over the histories, and what only real targets can show.
+//! The verdict of a run: the simulator's checkers on its histories, and checks that only real targets allow.
 
 use std::collections::BTreeMap;
 use std::io;
 
-use leasehold_sim::check::{self, Violation, never_early, stale};
-use leasehold_sim::clock::{At, MS};
-use leasehold_sim::history::{Event, History};
+use leasehold_sim::check::{self, PromiseViolation, never_early, stale};
+use leasehold_sim::clock::{MS, SimTime};
+use leasehold_sim::history::{History, HistoryEvent};
 use leasehold_sim::trace;
 use serde::Serialize;
 
-use crate::holder::target::Kind;
-use crate::read::history::{Left, Sent, sent};
-use crate::read::measured::measured;
-use crate::read::tally::Tally;
-use crate::said::What;
+use crate::event_log::LoggedEvent;
+use crate::evidence::history::Evidence;
+use crate::evidence::sent_writes::{SentWrite, sent_writes};
+use crate::evidence::summary::Summary;
+use crate::evidence::wall_clock::measured_history;
+use crate::holder::target::TargetKind;
 
-/// The checkers whose promises these processes can break. Others need what real processes do not tell (when a renewal was
-/// decided, what a grantor shows of itself) or what these holders do not do.
-const HERE: [&str; 8] = ["stale", "tokens", "acked", "one_holder", "never_early", "alive", "queue", "linear"];
-/// How many events are shown before a violation.
-const SHOWN: usize = 40;
+/// Checkers of promises that these processes can break. The others need events that real processes do not log (when a renewal
+/// was decided, a grantor's state) or requests that these holders do not send.
+const CHECKERS: [&str; 8] =
+    ["stale", "tokens", "durability", "one_holder", "never_early", "renewal", "queue", "linearizability"];
+/// Number of events printed before a violation.
+const TRACE_EVENTS: usize = 40;
 
-/// A broken promise, and what led to it.
+/// A broken promise with the events before it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Found {
-    /// Which promise.
+pub struct BrokenPromise {
+    /// Id of the promise.
     pub promise: String,
-    /// Who found it.
+    /// Checker that found it.
     pub by: String,
-    /// How it was broken.
-    pub why: String,
+    /// Description of the violation.
+    pub detail: String,
     /// The events before it.
     pub events: Vec<String>,
 }
 
-impl Found {
-    /// Something that no checker found.
-    pub fn plain(promise: &str, why: &str) -> Self {
-        Self { promise: promise.to_owned(), by: "run".to_owned(), why: why.to_owned(), events: Vec::new() }
+impl BrokenPromise {
+    /// A violation found without a checker.
+    pub fn plain(promise: &str, detail: &str) -> Self {
+        Self { promise: promise.to_owned(), by: "run".to_owned(), detail: detail.to_owned(), events: Vec::new() }
     }
 
-    fn of(by: &str, violation: &Violation, history: &History) -> Self {
-        let target = violation.why.strip_prefix("target ").and_then(|rest| rest.split(' ').next()?.parse().ok());
-        let events = shown(history, violation.at, target);
-        Self { promise: violation.promise.to_owned(), by: by.to_owned(), why: violation.to_string(), events }
+    fn of(by: &str, violation: &PromiseViolation, history: &History) -> Self {
+        let target = violation.detail.strip_prefix("target ").and_then(|rest| rest.split(' ').next()?.parse().ok());
+        let events = trace_before(history, violation.at, target);
+        Self { promise: violation.promise.to_owned(), by: by.to_owned(), detail: violation.to_string(), events }
     }
 }
 
-/// The last events up to a moment, or those at one target.
-fn shown(history: &History, until: At, target: Option<u32>) -> Vec<String> {
-    let wanted = |event: &Event| match (event, target) {
-        (Event::Wrote { target: at, .. }, Some(target)) => *at == target,
-        (Event::Struck { .. }, _) | (_, None) => true,
+/// The last events until a time, or those at one target.
+fn trace_before(history: &History, until: SimTime, target: Option<u32>) -> Vec<String> {
+    let wanted = |event: &HistoryEvent| match (event, target) {
+        (HistoryEvent::WriteDecided { target: at, .. }, Some(target)) => *at == target,
+        (HistoryEvent::FaultInjected { .. }, _) | (_, None) => true,
         (_, Some(_)) => false,
     };
     let before: Vec<_> = history.events.iter().filter(|(at, event)| *at <= until && wanted(event)).collect();
-    let line = |(at, event): &&(At, Event)| {
+    let line = |(at, event): &&(SimTime, HistoryEvent)| {
         let mut line = String::new();
         trace::line(&mut line, *at, event);
         line.trim_end().to_owned()
     };
-    before[before.len().saturating_sub(SHOWN)..].iter().map(line).collect()
+    before[before.len().saturating_sub(TRACE_EVENTS)..].iter().map(line).collect()
 }
 
-/// What a run without fences comes to: the corrupted write.
-pub fn without_fence(history: &History) -> Vec<Found> {
-    stale::check(history).err().map(|violation| Found::of("stale", &violation, history)).into_iter().collect()
+/// Violations of a run without fences: the corrupted write.
+pub fn without_fence(history: &History) -> Vec<BrokenPromise> {
+    stale::check(history).err().map(|violation| BrokenPromise::of("stale", &violation, history)).into_iter().collect()
 }
 
-/// Every checker over everything.
-pub fn all(left: &Left, told: impl Fn(&Left) -> History, tally: &Tally) -> Vec<Found> {
+/// Runs every checker on all evidence.
+pub fn all(evidence: &Evidence, build: impl Fn(&Evidence) -> History, summary: &Summary) -> Vec<BrokenPromise> {
     let mut found = Vec::new();
-    let fenced = Left {
-        said: left.said.clone(),
-        batches: left.batches.clone(),
-        ghosts: left.ghosts.iter().copied().filter(|ghost| Kind::of(ghost.target) != Kind::Twin).collect(),
+    let fenced = Evidence {
+        entries: evidence.entries.clone(),
+        batches: evidence.batches.clone(),
+        applied_writes: evidence
+            .applied_writes
+            .iter()
+            .copied()
+            .filter(|write| TargetKind::of(write.target) != TargetKind::Twin)
+            .collect(),
     };
-    let history = told(&fenced);
-    for (name, _, check) in check::ALL.iter().filter(|(name, ..)| HERE.contains(name)) {
-        found.extend(check(&history).err().map(|violation| Found::of(name, &violation, &history)));
+    let history = build(&fenced);
+    for (name, _, check) in check::ALL.iter().filter(|(name, ..)| CHECKERS.contains(name)) {
+        found.extend(check(&history).err().map(|violation| BrokenPromise::of(name, &violation, &history)));
     }
-    let measured = measured(&fenced);
+    let measured = measured_history(&fenced);
     if let Err(violation) = never_early::check(&measured) {
-        found.push(Found { by: "never_early, measured".to_owned(), ..Found::of("", &violation, &history) });
+        found.push(BrokenPromise {
+            by: "never_early, measured".to_owned(),
+            ..BrokenPromise::of("", &violation, &history)
+        });
     }
-    if tally.late_accepted > 0 {
-        found.push(Found::plain("F1", &format!("{} late writes got in", tally.late_accepted)));
+    if summary.late_accepted > 0 {
+        found.push(BrokenPromise::plain("F1", &format!("{} late writes were applied", summary.late_accepted)));
     }
-    let twin = Left {
-        said: left.said.clone(),
+    let twin = Evidence {
+        entries: evidence.entries.clone(),
         batches: Vec::new(),
-        ghosts: left.ghosts.iter().copied().filter(|ghost| Kind::of(ghost.target) == Kind::Twin).collect(),
+        applied_writes: evidence
+            .applied_writes
+            .iter()
+            .copied()
+            .filter(|write| TargetKind::of(write.target) == TargetKind::Twin)
+            .collect(),
     };
-    if stale::check(&told(&twin)).is_ok() {
-        found.push(Found::plain("F1", "no unfenced twin was corrupted: the run proves nothing"));
+    if stale::check(&build(&twin)).is_ok() {
+        found.push(BrokenPromise::plain("F1", "no unfenced twin was corrupted: the run proves nothing"));
     }
     found
 }
 
-/// Marks that were read while the run went on never fall.
-pub fn marks_rise(known: &mut BTreeMap<u32, u64>, read: &io::Result<Vec<(u32, u64)>>) -> Vec<Found> {
-    // A log whose lock a stopped holder has cannot be read now; the next glance will.
+/// Marks that were read during the run never decrease.
+pub fn marks_never_decrease(known: &mut BTreeMap<u32, u64>, read: &io::Result<Vec<(u32, u64)>>) -> Vec<BrokenPromise> {
+    // A log locked by a stopped holder cannot be read now; the next check will read it.
     let Ok(read) = read else { return Vec::new() };
     let mut found = Vec::new();
     for (target, mark) in read {
         let last = known.insert(*target, *mark).unwrap_or(0);
         if *mark < last {
-            found.push(Found::plain("F7", &format!("the mark of target {target} fell from {last} to {mark}")));
+            found.push(BrokenPromise::plain(
+                "F7",
+                &format!("the mark of target {target} decreased from {last} to {mark}"),
+            ));
         }
     }
     found
 }
 
-/// What a target told to be claimed or written lies at or below its mark.
-pub fn marks_cover(left: &Left, kept: &io::Result<Vec<(u32, u64)>>) -> Vec<Found> {
-    let kept: BTreeMap<u32, u64> = match kept {
-        Ok(kept) => kept.iter().copied().collect(),
-        Err(error) => return vec![Found::plain("F7", &format!("the marks cannot be read: {error}"))],
+/// Every acknowledged claim and write is at or below the mark of its target.
+pub fn marks_cover(evidence: &Evidence, marks: &io::Result<Vec<(u32, u64)>>) -> Vec<BrokenPromise> {
+    let marks: BTreeMap<u32, u64> = match marks {
+        Ok(marks) => marks.iter().copied().collect(),
+        Err(error) => return vec![BrokenPromise::plain("F7", &format!("the marks cannot be read: {error}"))],
     };
-    let sent = sent(&left.said);
+    let sent = sent_writes(&evidence.entries);
     let mut found = Vec::new();
-    for said in &left.said {
-        let What::Written { op } = &said.what else { continue };
-        let Some(Sent { target, number, .. }) = sent.get(op) else { continue };
-        if let Some(mark) = kept.get(target).filter(|mark| *mark < number) {
-            let why = format!("target {target} took {number} at {} ms and has the mark {mark}", said.at / MS);
-            found.push(Found::plain("F2", &why));
+    for entry in &evidence.entries {
+        let LoggedEvent::WriteAcknowledged { op } = &entry.event else { continue };
+        let Some(SentWrite { target, number, .. }) = sent.get(op) else { continue };
+        if let Some(mark) = marks.get(target).filter(|mark| *mark < number) {
+            let detail =
+                format!("target {target} acknowledged {number} at {} ms, but its mark is {mark}", entry.at / MS);
+            found.push(BrokenPromise::plain("F2", &detail));
         }
     }
-    let applied: std::collections::BTreeSet<u64> = left.ghosts.iter().map(|ghost| ghost.op).collect();
-    for said in &left.said {
-        let What::Written { op } = &said.what else { continue };
+    let applied: std::collections::BTreeSet<u64> = evidence.applied_writes.iter().map(|write| write.op).collect();
+    for entry in &evidence.entries {
+        let LoggedEvent::WriteAcknowledged { op } = &entry.event else { continue };
         if sent.get(op).is_some_and(|write| write.value) && !applied.contains(op) {
-            found.push(Found::plain("F2", &format!("write {op} was told to be in and is not there")));
+            found.push(BrokenPromise::plain("F2", &format!("write {op} was acknowledged, but is missing")));
         }
     }
     found.truncate(10);
@@ -144,8 +163,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_checker_that_is_named_here_is_one_of_the_simulators() {
+    fn every_listed_checker_exists_in_the_simulator() {
         let known: Vec<_> = check::ALL.iter().map(|(name, ..)| *name).collect();
-        assert!(HERE.iter().all(|name| known.contains(name)), "{known:?}");
+        assert!(CHECKERS.iter().all(|name| known.contains(name)), "{known:?}");
     }
 }

@@ -1,57 +1,57 @@
-//! `leasehold dev-cluster`: servers over an etcd of three members on this machine, for a try-out.
+//! `leasehold dev-cluster`: start a local cluster for development.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::connection::Everywhere;
-use crate::own::servers::Servers;
-use crate::table::block;
-use crate::told::{self, Answer, Failure, Outcome, json as spelled};
+use crate::global_args::GlobalArgs;
+use crate::local_cluster::servers::LocalServers;
+use crate::output::{self, CommandError, CommandOutput, CommandResult, json as spelled};
+use crate::table::key_values;
 
-/// Start servers over an etcd of three members on this machine, for a try-out
+/// Start a local cluster for development: several servers over an etcd cluster of three members
 ///
-/// etcd must be installed. Everything listens on loopback, on free ports, and ends with this command; without --dir nothing
-/// is left behind. Ctrl-C ends it.
+/// Requires etcd. All processes listen on free loopback ports and end with this command (Ctrl-C). Without --dir all data is
+/// removed at the end.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold dev-cluster")]
 pub struct Args {
-    /// Keep everything in this directory, and go on from what is there
+    /// Store all data in this directory, and continue with data that it contains [default: temporary]
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
-    /// How many servers
+    /// Number of servers
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..=9))]
     servers: u64,
 }
 
-pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(&format!("cannot start: {error}")))?;
     runtime.block_on(async {
-        let interrupted = crate::own::interrupted("dev-cluster")?;
+        let interrupted = crate::local_cluster::interrupt_signal("dev-cluster")?;
         tokio::pin!(interrupted);
         let count = args.servers as usize;
-        let begun = async {
+        let start = async {
             match &args.dir {
-                Some(directory) => Servers::start_in("dev-cluster", directory, count).await,
-                None => Servers::start("dev-cluster", &std::env::temp_dir(), count).await,
+                Some(directory) => LocalServers::start_in("dev-cluster", directory, count).await,
+                None => LocalServers::start("dev-cluster", &std::env::temp_dir(), count).await,
             }
         };
-        // Whichever way it ends, its processes end with it.
+        // Either way, the processes are dropped at the end.
         let mut servers = tokio::select! {
-            servers = begun => servers?,
-            () = &mut interrupted => return Err(failed("interrupted; nothing of it runs any more")),
+            servers = start => servers?,
+            () = &mut interrupted => return Err(failed("interrupted; all its processes have ended")),
         };
-        let leader = servers.leader().await?;
-        if told::write(&in_words(&servers, leader, ask.json))? {
+        let leader = servers.wait_leader().await?;
+        if output::print_line(&describe(&servers, leader, global.json))? {
             interrupted.await;
         }
         servers.stop().await;
-        Ok(Answer::WRITTEN)
+        Ok(CommandOutput::EMPTY)
     })
 }
 
-fn in_words(servers: &Servers, leader: usize, in_json: bool) -> String {
+fn describe(servers: &LocalServers, leader: usize, in_json: bool) -> String {
     let (addresses, ids) = (servers.addresses(), servers.ids());
     let etcd = servers.etcd().endpoints();
     if in_json {
@@ -59,20 +59,20 @@ fn in_words(servers: &Servers, leader: usize, in_json: bool) -> String {
         let each: Vec<_> = each.collect();
         return spelled(&json!({ "servers": each, "leader": addresses[leader], "etcd": etcd }));
     }
-    let role = |at: usize| if at == leader { "leads" } else { "stands by" };
+    let role = |at: usize| if at == leader { "leader" } else { "standby" };
     let each = addresses.iter().zip(&ids).enumerate();
     let each: Vec<_> = each.map(|(at, (address, id))| format!("{address} (process {id}, {})", role(at))).collect();
-    let lines = block(&[("etcd", etcd.join(", ")), ("servers", each.join(", "))]);
+    let lines = key_values(&[("etcd", etcd.join(", ")), ("servers", each.join(", "))]);
     format!(
         "{lines}\n\nTry it in another terminal:\n  export LEASEHOLD_ADDR={}\n  leasehold cluster status\n  \
-         leasehold acquire jobs/settle --holder me --ttl 60s\n  leasehold step-down          # another one leads at once\n  \
-         kill -9 {}           # and about three seconds after this\n  leasehold show jobs/settle   # still held\n\n\
-         Ctrl-C ends all of it.",
+         leasehold acquire jobs/settle --holder me --ttl 60s\n  leasehold step-down          # another server takes over immediately\n  \
+         kill -9 {}           # another server takes over after about 3 s\n  leasehold show jobs/settle   # still held\n\n\
+         Press Ctrl-C to end the cluster.",
         addresses.join(","),
         ids[leader]
     )
 }
 
-fn failed(why: &str) -> Failure {
-    Failure::Other(format!("dev-cluster: {why}"))
+fn failed(message: &str) -> CommandError {
+    CommandError::Other(format!("dev-cluster: {message}"))
 }

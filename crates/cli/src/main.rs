@@ -1,87 +1,77 @@
-//! The binary `leasehold`: what people and scripts type.
+//! The binary `leasehold`: command-line parsing and dispatch.
 
-mod acquire;
-mod backup;
 mod bench;
-mod charter;
-mod cluster;
-mod completions;
-mod config;
-mod connection;
+mod commands;
+mod coverage;
 mod demo;
 mod dev_cluster;
-mod draft;
-mod fence;
-mod fences;
-mod file;
-mod hold;
-mod look;
-mod operate;
-mod own;
 #[cfg(test)]
-mod page;
-mod past;
-mod restore;
+mod docs_test;
+mod fence;
+mod global_args;
+mod input_file;
+mod local_cluster;
+mod output;
+mod part_file;
 mod run;
 mod serve;
-mod status;
 mod table;
 mod target;
-mod token;
-mod told;
-mod trail;
-mod waits;
-mod watch;
 
-use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Leasehold rents authority and fences the zombie.
+use clap::{Parser, Subcommand};
+use commands::{
+    acquire, audit, backup, charter, check, cluster, completions, config, deadlocks, free, handoff, held_by, history,
+    ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage, waiters, watch,
+};
+
+/// Lease server with fencing tokens
 ///
-/// `serve` runs a server; the other commands ask one. Exit codes: 0 done, 1 another error, 2 wrong usage, 3 lost or stale,
-/// 4 busy or timed out, 5 unavailable or outcome unknown, 6 not allowed, 7 a limit, 8 a hole found, 65 damaged data,
-/// 78 wrong configuration.
+/// `serve` runs a server; most other commands call one. Exit codes: 0 success, 1 other error, 2 wrong usage, 3 lease lost or
+/// token stale, 4 busy or timed out, 5 unavailable or outcome unknown, 6 not allowed, 7 limit reached, 8 check failed,
+/// 65 damaged data, 78 wrong configuration.
 #[derive(Parser)]
-#[command(name = "leasehold", version, arg_required_else_help = true, after_help = EXAMPLE)]
+#[command(name = "leasehold", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Args {
     #[command(flatten)]
-    everywhere: connection::Everywhere,
+    global: global_args::GlobalArgs,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
-const EXAMPLE: &str = "Example:
+const EXAMPLES: &str = "Example:
   leasehold serve &
   leasehold acquire jobs/settle --holder worker-1 --ttl 30s
   leasehold ls";
 
 #[derive(Subcommand)]
-enum Command {
+enum CliCommand {
     Serve(serve::Args),
     Acquire(acquire::Args),
-    Renew(hold::Renew),
-    Release(hold::Release),
+    Renew(renew::Args),
+    Release(release::Args),
     Run(run::Args),
     Elect(run::Elect),
     Progress(run::Progress),
-    Check(hold::Check),
-    Handoff(operate::Handoff),
-    Revoke(operate::Revoke),
-    Free(operate::Free),
-    Quarantine(operate::Quarantine),
-    Ls(look::Ls),
-    Show(look::Show),
-    HeldBy(look::HeldBy),
-    Waiters(waits::Waiters),
-    Deadlocks(waits::Deadlocks),
+    Check(check::Args),
+    Handoff(handoff::Args),
+    Revoke(revoke::Args),
+    Free(free::Args),
+    Quarantine(quarantine::Args),
+    Ls(ls::Args),
+    Show(show::Args),
+    HeldBy(held_by::Args),
+    Waiters(waiters::Args),
+    Deadlocks(deadlocks::Args),
     Watch(watch::Args),
-    History(past::History),
-    Usage(past::Usage),
+    History(history::Args),
+    Usage(usage::Args),
     Status(status::Args),
     Cluster(cluster::Args),
-    StepDown(cluster::StepDown),
+    StepDown(step_down::Args),
     Charter(charter::Args),
-    Fences(fences::Args),
+    Coverage(coverage::Args),
     Fence(fence::Args),
     Backup(backup::Args),
     Restore(restore::Args),
@@ -90,55 +80,58 @@ enum Command {
     DevCluster(dev_cluster::Args),
     Config(config::Args),
     Token(token::Args),
-    Trail(trail::Args),
+    Audit(audit::Args),
     Completions(completions::Args),
 }
 
 fn main() -> ExitCode {
-    if let Some(ended) = run::behind_the_scenes().or_else(demo::behind_the_scenes).or_else(own::behind_the_scenes) {
-        return ended;
+    if let Some(exit_code) = run::run_internal_subcommand()
+        .or_else(demo::run_internal_subcommand)
+        .or_else(local_cluster::run_internal_subcommand)
+    {
+        return exit_code;
     }
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return told::misused(&error),
+        Err(error) => return output::usage_error(&error),
     };
-    let (ask, json) = (&args.everywhere, args.everywhere.json);
-    let outcome = match &args.command {
-        Command::Serve(args) => serve::run(args),
-        Command::Acquire(args) => acquire::run(args, ask),
-        Command::Renew(args) => hold::renew(args, ask),
-        Command::Release(args) => hold::release(args, ask),
-        Command::Run(args) => run::run(args, ask),
-        Command::Elect(args) => run::elect(args, ask),
-        Command::Progress(args) => run::progress(args, ask),
-        Command::Check(args) => hold::check(args, ask),
-        Command::Handoff(args) => operate::handoff(args, ask),
-        Command::Revoke(args) => operate::revoke(args, ask),
-        Command::Free(args) => operate::free(args, ask),
-        Command::Quarantine(args) => operate::quarantine(args, ask),
-        Command::Ls(args) => look::ls(args, ask),
-        Command::Show(args) => look::show(args, ask),
-        Command::HeldBy(args) => look::held_by(args, ask),
-        Command::Waiters(args) => waits::waiters(args, ask),
-        Command::Deadlocks(_) => waits::deadlocks(ask),
-        Command::Watch(args) => watch::run(args, ask),
-        Command::History(args) => past::history(args, ask),
-        Command::Usage(args) => past::usage(args, ask),
-        Command::Status(args) => status::run(args, ask),
-        Command::Cluster(args) => cluster::run(args, ask),
-        Command::StepDown(_) => cluster::step_down(ask),
-        Command::Charter(args) => charter::run(args, ask),
-        Command::Fences(args) => fences::run(args, ask),
-        Command::Fence(args) => fence::run(args, ask),
-        Command::Backup(args) => backup::run(args, ask),
-        Command::Restore(args) => restore::run(args, ask),
-        Command::Bench(args) => bench::run(args, ask),
-        Command::Demo(args) => demo::run(args, ask),
-        Command::DevCluster(args) => dev_cluster::run(args, ask),
-        Command::Config(args) => config::run(args, ask),
-        Command::Token(args) => token::run(args, json),
-        Command::Trail(args) => trail::run(args, ask),
-        Command::Completions(args) => completions::run(args),
+    let global = &args.global;
+    let result = match &args.command {
+        CliCommand::Serve(args) => serve::run(args),
+        CliCommand::Acquire(args) => acquire::run(args, global),
+        CliCommand::Renew(args) => renew::run(args, global),
+        CliCommand::Release(args) => release::run(args, global),
+        CliCommand::Run(args) => run::run(args, global),
+        CliCommand::Elect(args) => run::elect(args, global),
+        CliCommand::Progress(args) => run::progress(args, global),
+        CliCommand::Check(args) => check::run(args, global),
+        CliCommand::Handoff(args) => handoff::run(args, global),
+        CliCommand::Revoke(args) => revoke::run(args, global),
+        CliCommand::Free(args) => free::run(args, global),
+        CliCommand::Quarantine(args) => quarantine::run(args, global),
+        CliCommand::Ls(args) => ls::run(args, global),
+        CliCommand::Show(args) => show::run(args, global),
+        CliCommand::HeldBy(args) => held_by::run(args, global),
+        CliCommand::Waiters(args) => waiters::run(args, global),
+        CliCommand::Deadlocks(args) => deadlocks::run(args, global),
+        CliCommand::Watch(args) => watch::run(args, global),
+        CliCommand::History(args) => history::run(args, global),
+        CliCommand::Usage(args) => usage::run(args, global),
+        CliCommand::Status(args) => status::run(args, global),
+        CliCommand::Cluster(args) => cluster::run(args, global),
+        CliCommand::StepDown(args) => step_down::run(args, global),
+        CliCommand::Charter(args) => charter::run(args, global),
+        CliCommand::Coverage(args) => coverage::run(args, global),
+        CliCommand::Fence(args) => fence::run(args, global),
+        CliCommand::Backup(args) => backup::run(args, global),
+        CliCommand::Restore(args) => restore::run(args, global),
+        CliCommand::Bench(args) => bench::run(args, global),
+        CliCommand::Demo(args) => demo::run(args, global),
+        CliCommand::DevCluster(args) => dev_cluster::run(args, global),
+        CliCommand::Config(args) => config::run(args, global),
+        CliCommand::Token(args) => token::run(args, global.json),
+        CliCommand::Audit(args) => audit::run(args, global),
+        CliCommand::Completions(args) => completions::run(args),
     };
-    told::finish(outcome, json)
+    output::finish(result, global.json)
 }

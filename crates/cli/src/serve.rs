@@ -1,196 +1,204 @@
-//! `leasehold serve`: a grantor on this machine, durable in a directory, or one of several over etcd.
+//! `leasehold serve`: runs a server on a local journal, or as one of several servers on etcd.
 
+mod byte_size;
 mod cluster;
-mod kept;
+mod etcd_credentials;
+mod journal_url;
 pub mod log;
-mod memory;
+mod malloc;
 pub mod notify;
+mod parsers;
 mod reload;
 pub mod settings;
-mod size;
-mod spelled;
 
 use std::path::PathBuf;
 
-use leasehold_server::door::Bounds;
-use leasehold_server::driver::Stopped;
-use leasehold_server::journal::OpenError;
-use leasehold_server::journal::Place;
-use leasehold_server::journal::file::{Directory, Options, SEGMENT_BYTES};
+use leasehold_server::driver::StopReason;
+use leasehold_server::journal::JournalLocation;
+use leasehold_server::journal::file::{Directory, FileOptions, SEGMENT_BYTES};
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::server::{Failed, Running, Settings, start};
+use leasehold_server::server::{ServerConfig, ServerError, ServerHandle, start};
+use leasehold_server::transport::{ListenError, TransportLimits};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::table::lasting;
-use crate::told::{Answer, Failure, Outcome, coded};
-use kept::Kept;
-use log::Level;
+use crate::output::{CommandError, CommandOutput, CommandResult, error_with_code};
+use crate::table::format_duration;
+use byte_size::ByteSize;
+use journal_url::JournalUrl;
+use log::LogLevelHandle;
+use parsers::parse_segment_size;
 use reload::Reload;
-use settings::{Chosen, Given};
-use size::Size;
-use spelled::segment_size;
+use settings::{ServeSettings, SettingsArgs};
 
 /// Serve leases over gRPC and HTTP
 ///
-/// Everything that is told is durable first. Stop it with SIGTERM or Ctrl-C; it answers what it has taken in, then ends.
-/// Every option can stand in a file (--config), under its name with `_` for `-`; what is given here goes before the file.
-/// SIGHUP reads the file again.
+/// Every reply is durable before it is sent. SIGTERM or Ctrl-C stops the server after it has answered accepted requests.
+/// Every option can also be set in a configuration file (--config), with `_` for `-`. Flags override the file; the file
+/// overrides the defaults. SIGHUP reloads the file.
 ///
-/// With --journal etcd://… several servers share a journal: one leads, the others stand by, and one of them leads when the
-/// leader is gone. SIGTERM hands over first.
+/// With --journal etcd://… several servers share one journal: one leads, the others are standbys, and one of them takes
+/// over when the leader fails. On SIGTERM the leader hands leadership over first.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  leasehold serve --listen 127.0.0.1:7421 --data /var/lib/leasehold\n  \
                         leasehold serve --journal etcd://h1:2379,h2:2379,h3:2379/leasehold --advertise lease-1:7421")]
 pub struct Args {
-    /// A file with settings, in TOML
+    /// Configuration file, in TOML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Keep nothing: the same as --journal memory
+    /// Store nothing on disk; same as --journal memory
     #[arg(long, conflicts_with_all = ["data", "journal"])]
     ephemeral: bool,
-    /// How long a segment of the log is. Short ones are for tests: what is ready for a full disk is shorter with them
-    #[arg(long, value_name = "SIZE", hide = true, value_parser = segment_size)]
-    segment_bytes: Option<Size>,
-    /// How long the leader key outlives its server, in seconds. Long ones are for tests on busy machines
+    /// Size of a log segment. For tests only: small segments also shrink the reserve for a full disk
+    #[arg(long, value_name = "SIZE", hide = true, value_parser = parse_segment_size)]
+    segment_bytes: Option<ByteSize>,
+    /// Seconds that the leader key outlives its server. For tests on busy machines
     #[arg(long, value_name = "SECONDS", hide = true, default_value_t = 1)]
     etcd_lease: u32,
     #[command(flatten)]
-    given: Given,
+    settings: SettingsArgs,
 }
 
-pub fn run(args: &Args) -> Outcome {
-    memory::give_back();
-    let mut flags = args.given.clone();
+pub fn run(args: &Args) -> CommandResult {
+    malloc::tune_by_reexec();
+    let mut flags = args.settings.clone();
     if args.ephemeral {
-        flags.journal = Some(Kept::Memory);
+        flags.journal = Some(JournalUrl::Memory);
     }
-    let chosen = Chosen::from(&flags, args.config.as_deref())?;
-    let level = log::begin(chosen.log, chosen.log_level).map_err(Failure::Other)?;
+    let settings = ServeSettings::resolve(&flags, args.config.as_deref())?;
+    let level = log::init(settings.log_format, settings.log_level).map_err(CommandError::Other)?;
     let runtime = tokio::runtime::Runtime::new();
-    let runtime = runtime.map_err(|error| Failure::Other(format!("cannot start: {error}")))?;
+    let runtime = runtime.map_err(|error| CommandError::Other(format!("cannot start the runtime: {error}")))?;
     runtime.block_on(async {
-        match &chosen.journal {
-            Kept::File => {
+        match &settings.journal {
+            JournalUrl::File => {
                 let segment_bytes = args.segment_bytes.map_or(SEGMENT_BYTES, |size| size.0);
-                let options = Options { accept_copy: chosen.accept_copy, segment_bytes, ..Options::default() };
-                let place = Directory { path: chosen.data.clone(), options };
-                serve(place, flags, args.config.clone(), chosen, level).await
+                let options =
+                    FileOptions { accept_copy: settings.accept_copy, segment_bytes, ..FileOptions::default() };
+                let location = Directory { path: settings.data.clone(), options };
+                serve(location, flags, args.config.clone(), settings, level).await
             }
-            Kept::Memory => serve(Memory::new(), flags, args.config.clone(), chosen, level).await,
-            Kept::Etcd { .. } => cluster::serve(flags, args.config.clone(), chosen, level, args.etcd_lease).await,
+            JournalUrl::Memory => serve(Memory::new(), flags, args.config.clone(), settings, level).await,
+            JournalUrl::Etcd { .. } => {
+                cluster::serve(flags, args.config.clone(), settings, level, args.etcd_lease).await
+            }
         }
     })
 }
 
-async fn serve<P>(place: P, flags: Given, config: Option<PathBuf>, chosen: Chosen, level: Level) -> Outcome
+async fn serve<L>(
+    location: L,
+    flags: SettingsArgs,
+    config: Option<PathBuf>,
+    settings: ServeSettings,
+    level: LogLevelHandle,
+) -> CommandResult
 where
-    P: Place,
-    P::Journal: 'static,
+    L: JournalLocation,
+    L::Journal: 'static,
 {
-    // Before anybody is told that it serves: a signal that nobody listens to ends a process.
-    let signals = Signals::listen();
-    let running = start(place, settings(&chosen)).await.map_err(|why| not_started(&why))?;
-    tell(&running, &chosen);
-    let reload = Reload { flags, config, chosen, level, room: running.room.clone(), pace: running.pace.clone() };
+    // Before the server announces itself: an unhandled signal would end the process.
+    let signals = ServeSignals::listen();
+    let running = start(location, server_config(&settings)).await.map_err(|error| start_error(&error))?;
+    log_start(&running, &settings);
+    let (connection_limit, rate_limit) = (running.connection_limit.clone(), running.rate_limit.clone());
+    let reload = Reload { flags, config, settings, level, connection_limit, rate_limit };
     notify::ready(&format!("serving on {}", running.address));
-    ended(running.until(signals.asked_to_stop(reload)).await)
+    stop_result(running.run_until(signals.wait_for_stop(reload)).await)
 }
 
-/// How a server ended.
-fn ended(stopped: Stopped) -> Outcome {
-    match stopped {
-        Stopped::Asked => {
+fn stop_result(reason: StopReason) -> CommandResult {
+    match reason {
+        StopReason::Requested => {
             tracing::info!("stopped");
-            Ok(Answer::WRITTEN)
+            Ok(CommandOutput::EMPTY)
         }
-        Stopped::Fenced | Stopped::SteppedDown => {
-            Err(Failure::Other("another server has taken the journal; this one stopped".to_owned()))
+        StopReason::Fenced | StopReason::SteppedDown => {
+            Err(CommandError::Other("another server took over the journal; this server stopped".to_owned()))
         }
-        Stopped::Failed(fault) => Err(coded(fault.code(), &fault)),
+        StopReason::Failed(fault) => Err(error_with_code(fault.code(), &fault)),
     }
 }
 
-fn settings(chosen: &Chosen) -> Settings {
-    Settings {
-        listen: chosen.listen,
-        insecure_listen: chosen.insecure_listen,
-        max_ttl_ms: chosen.max_ttl.millis(),
-        bounds: Bounds {
-            connections: chosen.connections as usize,
-            request_rate: chosen.request_rate,
-            ..Bounds::default()
+fn server_config(settings: &ServeSettings) -> ServerConfig {
+    ServerConfig {
+        listen: settings.listen,
+        insecure_listen: settings.insecure_listen,
+        max_ttl_ms: settings.max_ttl.millis(),
+        limits: TransportLimits {
+            connections: settings.max_connections as usize,
+            request_rate: settings.max_request_rate,
+            ..TransportLimits::default()
         },
-        keep: chosen.keep(),
-        ..Settings::default()
+        snapshots: settings.snapshot_config(),
+        ..ServerConfig::default()
     }
 }
 
-/// What an operator should know about a start.
-fn tell(running: &Running, chosen: &Chosen) {
+/// Logs the start and its warnings.
+fn log_start(running: &ServerHandle, settings: &ServeSettings) {
     for warning in &running.warnings {
         tracing::warn!("{warning}");
     }
-    // Every lease was granted under the longest ttl of the first start, so a later one cannot change it. To stop here
-    // would make an outage of a line in a file.
-    if chosen.max_ttl_given && running.max_ttl_ms != chosen.max_ttl.millis() {
+    // All leases were granted under the max_ttl of the first start, so a later start cannot change it. A refusal to start
+    // would turn a line in a file into an outage.
+    if settings.max_ttl_is_set && running.max_ttl_ms != settings.max_ttl.millis() {
         tracing::warn!(
-            "max_ttl stays {}: it is fixed at a cluster's first start; take it out of the settings, or begin a new cluster",
-            lasting(running.max_ttl_ms)
+            "max_ttl stays {}: it is fixed at the first start of a cluster; remove it from the settings, or create a new cluster",
+            format_duration(running.max_ttl_ms)
         );
     }
-    if chosen.insecure_listen && !chosen.listen.ip().is_loopback() {
+    if settings.insecure_listen && !settings.listen.ip().is_loopback() {
         tracing::warn!("reachable from other machines without TLS");
     }
-    let kept = match &chosen.journal {
-        Kept::File => chosen.data.display().to_string(),
-        Kept::Memory => "in memory".to_owned(),
-        etcd @ Kept::Etcd { .. } => etcd.to_string(),
+    let journal = match &settings.journal {
+        JournalUrl::File => settings.data.display().to_string(),
+        JournalUrl::Memory => "in memory".to_owned(),
+        etcd @ JournalUrl::Etcd { .. } => etcd.to_string(),
     };
-    let reached = chosen.advertise.as_ref().map(|address| format!(", advertised as {address}")).unwrap_or_default();
-    tracing::info!("serving on {}, journal {kept}, cluster {}{reached}", running.address, running.issuer.cluster);
+    let advertised =
+        settings.advertise.as_ref().map(|address| format!(", advertised as {address}")).unwrap_or_default();
+    tracing::info!("serving on {}, journal {journal}, cluster {}{advertised}", running.address, running.issuer.cluster);
 }
 
-/// What a library calls a choice is a flag here.
-fn not_started(why: &Failed) -> Failure {
-    let flagged = |flag: &str| coded("CONFIG", &format!("{why} ({flag})"));
-    match why {
-        Failed::Journal(OpenError::Copied { .. }) => flagged("--accept-copy"),
-        Failed::Listen { .. } => flagged("--listen"),
-        Failed::Insecure { .. } => flagged("--insecure-listen"),
-        Failed::Journal(error) => coded(error.code(), error),
-        Failed::NotOpened(_) => coded("CONFIG", why),
-        Failed::Keep(fault) => coded(fault.code(), fault),
-        Failed::Fenced => Failure::Other(why.to_string()),
+/// Adds the name of the flag to an error that a setting can resolve.
+fn start_error(error: &ServerError) -> CommandError {
+    let with_flag = |flag: &str| error_with_code("CONFIG", &format!("{error} ({flag})"));
+    match error {
+        ServerError::Listen(ListenError::Bind { .. }) => with_flag("--listen"),
+        ServerError::Journal(error) => error_with_code(error.code(), error),
+        ServerError::Tenure(_) | ServerError::Listen(ListenError::Insecure { .. }) => error_with_code("CONFIG", error),
+        ServerError::Append(fault) => error_with_code(fault.code(), fault),
+        ServerError::Fenced => CommandError::Other(error.to_string()),
     }
 }
 
-/// What reaches a process from outside.
-struct Signals {
+/// Signals that the server handles.
+struct ServeSignals {
     term: Signal,
     interrupt: Signal,
     hang_up: Signal,
 }
 
-impl Signals {
+impl ServeSignals {
     fn listen() -> Self {
-        let of = |kind| signal(kind).expect("a process can listen to its signals");
+        let handler = |kind| signal(kind).expect("a signal handler can be installed");
         Self {
-            term: of(SignalKind::terminate()),
-            interrupt: of(SignalKind::interrupt()),
-            hang_up: of(SignalKind::hangup()),
+            term: handler(SignalKind::terminate()),
+            interrupt: handler(SignalKind::interrupt()),
+            hang_up: handler(SignalKind::hangup()),
         }
     }
 
-    /// Ctrl-C, or a polite request by whoever started it. Until then, SIGHUP reads the settings again.
-    async fn asked_to_stop(mut self, mut reload: Reload) {
+    /// Waits for SIGTERM or Ctrl-C. Until then, SIGHUP reloads the settings.
+    async fn wait_for_stop(mut self, mut reload: Reload) {
         loop {
             tokio::select! {
                 _ = self.term.recv() => break,
                 _ = self.interrupt.recv() => break,
-                _ = self.hang_up.recv() => reload.now(),
+                _ = self.hang_up.recv() => reload.run(),
             }
         }
-        tracing::info!("stopping: what was taken in is answered first");
+        tracing::info!("stopping after accepted requests are answered");
         notify::stopping();
     }
 }

@@ -1,35 +1,35 @@
-//! Tables and figures that people can read, as wide as their terminal and no wider.
+//! Text tables, durations and times for human-readable output, fitted to the terminal width.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
 
-/// No column is made narrower than this.
-const NARROWEST: usize = 8;
-const BETWEEN: &str = "  ";
+/// Minimum width to which a column is narrowed.
+const MIN_WIDTH: usize = 8;
+const SEPARATOR: &str = "  ";
 
-/// Rows under a head.
-pub struct Table {
+/// A table with a header row.
+pub struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
-    /// A table with these columns.
-    pub fn new<const N: usize>(head: [&str; N]) -> Self {
-        Self { rows: vec![head.map(str::to_owned).to_vec()] }
+impl TextTable {
+    /// Creates a table with these column titles.
+    pub fn new<const N: usize>(header: [&str; N]) -> Self {
+        Self { rows: vec![header.map(str::to_owned).to_vec()] }
     }
 
-    /// One more row.
+    /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        debug_assert_eq!(N, self.rows[0].len(), "a row has the columns of its head");
-        self.rows.push(cells.map(|cell| plain(&cell)).to_vec());
+        debug_assert_eq!(N, self.rows[0].len(), "a row has as many cells as the header");
+        self.rows.push(cells.map(|cell| replace_control(&cell)).to_vec());
     }
 
-    /// The table for whoever reads standard output: a terminal's width, or as wide as it is.
+    /// Renders the table for standard output, narrowed if that is a terminal.
     pub fn text(&self) -> String {
-        self.within(terminal_width())
+        self.render(terminal_width())
     }
 
-    fn within(&self, width: Option<usize>) -> String {
+    fn render(&self, width: Option<usize>) -> String {
         let mut widths = self.widths();
         if let Some(width) = width {
             narrow(&mut widths, width);
@@ -37,8 +37,8 @@ impl Table {
         let mut text = String::new();
         for row in &self.rows {
             let cells = row.iter().zip(&widths).map(|(cell, width)| fit(cell, *width));
-            let line = cells.collect::<Vec<_>>().join(BETWEEN);
-            writeln!(text, "{}", line.trim_end()).expect("a string takes all");
+            let line = cells.collect::<Vec<_>>().join(SEPARATOR);
+            writeln!(text, "{}", line.trim_end()).expect("writing to a string cannot fail");
         }
         text.truncate(text.trim_end_matches('\n').len());
         text
@@ -50,12 +50,12 @@ impl Table {
     }
 }
 
-/// Takes from the widest column until everything fits, or nothing can be taken any more.
+/// Narrows the widest column step by step until the table fits or all columns have the minimum width.
 fn narrow(widths: &mut [usize], width: usize) {
-    let gaps = BETWEEN.len() * widths.len().saturating_sub(1);
+    let gaps = SEPARATOR.len() * widths.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > width {
         match widths.iter_mut().max() {
-            Some(widest) if *widest > NARROWEST => *widest -= 1,
+            Some(widest) if *widest > MIN_WIDTH => *widest -= 1,
             _ => return,
         }
     }
@@ -66,24 +66,24 @@ fn fit(cell: &str, width: usize) -> String {
     if length <= width {
         return format!("{cell}{}", " ".repeat(width - length));
     }
-    let kept: String = cell.chars().take(width.saturating_sub(1)).collect();
-    format!("{kept}…")
+    let prefix: String = cell.chars().take(width.saturating_sub(1)).collect();
+    format!("{prefix}…")
 }
 
-/// Names and words come from others: what would move the cursor is not printed.
-fn plain(text: &str) -> String {
+/// Replaces control characters. Names come from other users and must not control the terminal.
+fn replace_control(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Names on the left, what they stand for on the right.
-pub fn block(lines: &[(&str, String)]) -> String {
+/// Renders aligned key-value lines.
+pub fn key_values(lines: &[(&str, String)]) -> String {
     let widest = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let line = |(name, value): &(&str, String)| format!("{name:widest$}  {}", plain(value));
+    let line = |(name, value): &(&str, String)| format!("{name:widest$}  {}", replace_control(value));
     lines.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// How long, for people: two figures are enough.
-pub fn lasting(ms: u64) -> String {
+/// A duration with its two largest units.
+pub fn format_duration(ms: u64) -> String {
     let (s, m, h) = (ms / 1_000, ms / 60_000, ms / 3_600_000);
     match ms {
         0..1_000 => format!("{ms}ms"),
@@ -94,10 +94,10 @@ pub fn lasting(ms: u64) -> String {
     }
 }
 
-/// A wall clock's milliseconds since 1970, for people: in UTC, to the second.
-pub fn moment(wall_ms: u64) -> String {
+/// A wall-clock time (milliseconds since 1970) in UTC, to the second.
+pub fn format_time(wall_ms: u64) -> String {
     let (seconds, days) = (wall_ms / 1_000 % 86_400, wall_ms / 86_400_000);
-    // Years that begin in March have their odd day at the end; 400 of them have 146097 days.
+    // Years that start in March have the leap day at their end; 400 of them have 146097 days.
     let since = days + 719_468;
     let (era, day) = (since / 146_097, since % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -125,40 +125,40 @@ fn terminal_width() -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn table() -> Table {
-        let mut table = Table::new(["RESOURCE", "HOLDER", "LEFT"]);
+    fn table() -> TextTable {
+        let mut table = TextTable::new(["RESOURCE", "HOLDER", "LEFT"]);
         table.row(["team/a/a-rather-long-name".into(), "w1".into(), "29.9s".into()]);
         table.row(["b\u{1b}[31m".into(), "wörker".into(), "-".into()]);
         table
     }
 
     #[test]
-    fn without_a_terminal_nothing_is_cut() {
+    fn cells_are_not_truncated_without_a_terminal() {
         let wide = "RESOURCE                   HOLDER  LEFT\n\
                     team/a/a-rather-long-name  w1      29.9s\n\
                     b\u{fffd}[31m                     wörker  -";
-        assert_eq!(table().within(None), wide);
+        assert_eq!(table().render(None), wide);
     }
 
     #[test]
-    fn the_widest_column_gives_way_first() {
-        let narrow = table().within(Some(30));
+    fn the_widest_column_is_narrowed_first() {
+        let narrow = table().render(Some(30));
         assert!(narrow.lines().all(|line| line.chars().count() <= 30), "{narrow}");
         assert!(narrow.contains("team/a/a-rathe…"), "{narrow}");
         assert!(narrow.contains("29.9s"), "{narrow}");
-        assert!(table().within(Some(1)).contains("team/a/…"), "a column stays readable");
+        assert!(table().render(Some(1)).contains("team/a/…"), "a column keeps its minimum width");
     }
 
     #[test]
-    fn lengths_of_time_have_two_figures() {
+    fn durations_show_their_two_largest_units() {
         let table = [(0, "0ms"), (999, "999ms"), (29_960, "29.9s"), (61_000, "1m01s"), (3_660_000, "1h01m")];
         for (ms, text) in table {
-            assert_eq!(lasting(ms), text);
+            assert_eq!(format_duration(ms), text);
         }
-        assert_eq!(lasting(90_000_000), "1d01h");
+        assert_eq!(format_duration(90_000_000), "1d01h");
     }
     #[test]
-    fn a_moment_is_a_date_and_a_time_in_utc() {
+    fn times_are_formatted_in_utc() {
         let table = [
             (0, "1970-01-01 00:00:00Z"),
             (951_782_399_999, "2000-02-28 23:59:59Z"),
@@ -168,7 +168,7 @@ mod tests {
             (4_107_542_400_000, "2100-03-01 00:00:00Z"),
         ];
         for (wall_ms, text) in table {
-            assert_eq!(moment(wall_ms), text);
+            assert_eq!(format_time(wall_ms), text);
         }
     }
 }

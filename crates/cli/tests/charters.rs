@@ -1,17 +1,17 @@
-//! `charter apply`, `show`, `check` and `remove`, with files as people write them.
+//! `leasehold charter apply`, `show`, `check` and `remove` with charter files.
 
 mod support;
 
 use std::path::PathBuf;
 
-use support::{Server, Told, leasehold, run};
+use support::{CommandRun, Server, leasehold, run};
 use tempfile::TempDir;
 
 const COMPLETE: &str = r#"prefix = "jobs/settle"
 
 [charter]
 payload = "shard"
-rung = "quorum"
+validity = "quorum"
 observer = "The grantor, on its own clock; a paused holder may still believe."
 price_of_failure = "A payment is settled twice: a day of refunds."
 authority = ["rows of the ledger for this shard", "the shard's checkpoint"]
@@ -21,7 +21,7 @@ max_hold_ms = 3600000
 uncommitted = "replayed"
 after_revocation = "hold_for_operator"
 renewal = { proves = "progress", window_ms = 30000 }
-handoff = { style = "gap", drain_ms = 5000 }
+handoff = { mode = "gap", drain_ms = 5000 }
 starts_from = { at = "newest" }
 
 [[charter.targets]]
@@ -44,34 +44,34 @@ impl Files {
 
     fn write(&self, name: &str, text: &str) -> String {
         let path: PathBuf = self.0.path().join(name);
-        std::fs::write(&path, text).expect("the directory is there");
-        path.to_str().expect("a text").to_owned()
+        std::fs::write(&path, text).expect("the directory exists");
+        path.to_str().expect("a UTF-8 path").to_owned()
     }
 }
 
-fn check(file: &str, how: &[&str]) -> Told {
-    run(&mut leasehold(&[&["charter", "check", file], how].concat()))
+fn check(file: &str, options: &[&str]) -> CommandRun {
+    run(&mut leasehold(&[&["charter", "check", file], options].concat()))
 }
 
 #[test]
 fn a_complete_charter_answers_every_question_offline() {
     let files = Files::new();
     let file = files.write("settle.toml", COMPLETE);
-    let told = check(&file, &[]).ok();
-    assert!(told.out.starts_with("the charter of jobs/settle\nok    rung: "), "{told:?}");
-    assert!(!told.out.contains("OPEN") && told.err.is_empty(), "{told:?}");
+    let result = check(&file, &[]).ok();
+    assert!(result.out.starts_with("charter of jobs/settle\nok    validity: "), "{result:?}");
+    assert!(!result.out.contains("OPEN") && result.err.is_empty(), "{result:?}");
     let body = check(&file, &["--json"]).ok().json();
     assert_eq!((&body[0]["prefix"], &body[0]["complete"]), (&"jobs/settle".into(), &true.into()));
     assert_eq!(body[0]["findings"].as_array().map(Vec::len), Some(16));
 }
 
 #[test]
-fn an_open_question_fails_with_what_to_write_where() {
+fn an_unanswered_question_fails_the_check_and_names_the_field() {
     let files = Files::new();
-    let file = files.write("settle.toml", &COMPLETE.replace("rung = \"quorum\"\n", ""));
-    let told = check(&file, &[]);
-    assert_eq!((told.exit, told.err.as_str()), (8, "leasehold: 1 question is left open; answer it in the file\n"));
-    assert!(told.out.contains("OPEN  rung: ") && told.out.contains("set `rung` to session"), "{told:?}");
+    let file = files.write("settle.toml", &COMPLETE.replace("validity = \"quorum\"\n", ""));
+    let result = check(&file, &[]);
+    assert_eq!((result.exit, result.err.as_str()), (8, "leasehold: 1 question is unanswered; answer it in the file\n"));
+    assert!(result.out.contains("OPEN  validity: ") && result.out.contains("set `validity` to session"), "{result:?}");
     let body = check(&file, &["--json"]);
     assert_eq!(body.exit, 8);
     let finding = &body.json()[0]["findings"][0];
@@ -79,11 +79,11 @@ fn an_open_question_fails_with_what_to_write_where() {
 }
 
 #[test]
-fn a_charter_is_applied_shown_as_a_file_and_removed() {
+fn a_charter_is_applied_shown_as_a_charter_file_and_removed() {
     let (server, files) = (Server::start(), Files::new());
-    let complete = COMPLETE.replace("rung = \"quorum\"", "rung = \"session\"");
+    let complete = COMPLETE.replace("validity = \"quorum\"", "validity = \"session\"");
     let file = files.write("settle.toml", &complete);
-    let applied = server.json(&["charter", "apply", &file, "--reason", "agreed"]);
+    let applied = server.json(&["charter", "apply", &file, "--comment", "agreed"]);
     assert_eq!(applied, serde_json::json!({ "done": true, "prefixes": ["jobs/settle"] }));
     server
         .run(&["acquire", "jobs/settle/7", "--holder", "w", "--ttl", "20s"])
@@ -91,27 +91,27 @@ fn a_charter_is_applied_shown_as_a_file_and_removed() {
 
     let shown = server.run(&["charter", "show"]).ok().out;
     let again = files.write("again.toml", &shown);
-    server.run(&["charter", "apply", &again, "--reason", "the same"]).ok();
+    server.run(&["charter", "apply", &again, "--comment", "the same"]).ok();
     assert_eq!(server.run(&["charter", "show"]).ok().out, shown);
     let listed = server.json(&["charter", "show"]);
     assert_eq!((&listed[0]["prefix"], &listed[0]["charter"]["payload"]), (&"jobs/settle".into(), &"shard".into()));
     let in_json = files.write("again.json", &listed.to_string());
-    server.run(&["charter", "apply", &in_json, "--reason", "the same"]).ok();
+    server.run(&["charter", "apply", &in_json, "--comment", "the same"]).ok();
     let count = |prefix: &str| server.json(&["charter", "show", prefix]).as_array().map(Vec::len);
     assert_eq!(
         (count("jobs"), count("jobs/settle/7"), count("jobs/set"), count("other")),
         (Some(1), Some(1), Some(0), Some(0))
     );
 
-    server.run(&["charter", "remove", "jobs/settle", "--reason", "over"]).ok();
+    server.run(&["charter", "remove", "jobs/settle", "--comment", "over"]).ok();
     assert_eq!(server.json(&["charter", "show"]), serde_json::json!([]));
-    server.run(&["charter", "remove", "jobs/settle", "--reason", "over"]).fails(1, "leasehold: NOT_FOUND{");
+    server.run(&["charter", "remove", "jobs/settle", "--comment", "over"]).fails(1, "leasehold: NOT_FOUND{");
     server.run(&["charter", "show", "a//b"]).fails(2, "leasehold: INVALID_ARGUMENT{prefix}: ");
-    assert_eq!(server.run(&["charter", "apply", &file]).exit, 2, "a reason goes on record");
+    assert_eq!(server.run(&["charter", "apply", &file]).exit, 2, "a comment is required");
 }
 
 #[test]
-fn a_wrong_file_changes_nothing_and_is_refused_with_its_place() {
+fn an_invalid_file_is_rejected_with_its_position_and_changes_nothing() {
     let (server, files) = (Server::start(), Files::new());
     let two = |second: &str| {
         format!(
@@ -128,7 +128,7 @@ fn a_wrong_file_changes_nothing_and_is_refused_with_its_place() {
             "prefix = \"a\"\n[charter]\nttl_min_ms = 9000\nttl_max_ms = 1000\n".to_owned(),
             ", ttl_min_ms}: ",
         ),
-        ("word.toml", "prefix = \"a\"\n[charter]\nrung = \"luck\"\n".to_owned(), "session, quorum or issuer"),
+        ("word.toml", "prefix = \"a\"\n[charter]\nvalidity = \"luck\"\n".to_owned(), "session, quorum or issuer"),
         ("nothing.toml", String::new(), "either prefix and charter, or charters"),
         ("second.toml", two("capacity = 0"), "the charter of b: capacity"),
         ("garbled.toml", "prefix = [\n".to_owned(), "garbled.toml, "),
@@ -136,16 +136,16 @@ fn a_wrong_file_changes_nothing_and_is_refused_with_its_place() {
         ("deep.json", "[".repeat(10_000), "deep.json, 1}: "),
         ("settle.yaml", "prefix: a".to_owned(), "neither .toml nor .json"),
         ("mark.toml", "\u{feff}prefix = \"a\"".to_owned(), "byte-order mark"),
-        ("large.toml", "#".repeat((1 << 20) + 1), "more than 1048576 bytes"),
+        ("large.toml", "#".repeat((1 << 20) + 1), "larger than 1048576 bytes"),
     ];
-    for (name, text, says) in table {
+    for (name, text, message) in table {
         let file = files.write(name, &text);
-        for told in [check(&file, &[]), server.run(&["charter", "apply", &file, "--reason", "x"])] {
-            let told = told.fails(78, "leasehold: CONFIG{");
-            assert!(told.err.contains(says) && told.err.lines().count() == 1, "{name}: {told:?}");
+        for result in [check(&file, &[]), server.run(&["charter", "apply", &file, "--comment", "x"])] {
+            let result = result.fails(78, "leasehold: CONFIG{");
+            assert!(result.err.contains(message) && result.err.lines().count() == 1, "{name}: {result:?}");
         }
     }
-    assert_eq!(server.json(&["charter", "show"]), serde_json::json!([]), "nothing was set");
-    check(files.0.path().to_str().expect("a text"), &[]).fails(78, "leasehold: CONFIG{");
+    assert_eq!(server.json(&["charter", "show"]), serde_json::json!([]), "no charter was applied");
+    check(files.0.path().to_str().expect("a UTF-8 path"), &[]).fails(78, "leasehold: CONFIG{");
     check("/nowhere/at/all.toml", &[]).fails(78, "leasehold: CONFIG{/nowhere/at/all.toml}: ");
 }

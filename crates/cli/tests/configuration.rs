@@ -1,4 +1,4 @@
-//! `leasehold serve` as it is set up: by flags, by a file, by SIGHUP, under a service manager.
+//! Configuration of `leasehold serve`: flags, file, SIGHUP, and the service manager.
 
 mod support;
 
@@ -7,12 +7,13 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use support::{PATIENCE, Server, leasehold, run, text};
+use support::{Server, TEST_TIMEOUT, leasehold, run, text};
 use tempfile::TempDir;
 
-struct Place(TempDir);
+/// A directory for a configuration file and data.
+struct ConfigDir(TempDir);
 
-impl Place {
+impl ConfigDir {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a directory"))
     }
@@ -21,108 +22,109 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// Writes a file of settings; `DATA` in it stands for a directory of this place.
+    /// Writes the configuration file. `DATA` in it is replaced by a data directory.
     fn write(&self, settings: &str) -> String {
         let path = self.path("leasehold.toml");
         let data = self.path("data");
-        std::fs::write(&path, settings.replace("DATA", data.to_str().expect("a text"))).expect("it can be written");
-        path.to_str().expect("a text").to_owned()
+        std::fs::write(&path, settings.replace("DATA", data.to_str().expect("a UTF-8 path")))
+            .expect("the file is writable");
+        path.to_str().expect("a UTF-8 path").to_owned()
     }
 }
 
 const FREE: &str = "listen = \"127.0.0.1:0\"\ndata = \"DATA\"\n";
 
 #[test]
-fn a_file_sets_the_server_up_and_a_flag_goes_before_it() {
-    let place = Place::new();
-    let config = place.write(&format!("# settings\r\n{FREE}\tmax_ttl = \"1h\"\nlog_level = \"warn\"\n"));
-    let server = Server::with(&["--config", &config, "--log-level", "info"]);
+fn the_file_configures_the_server_and_flags_override_it() {
+    let dir = ConfigDir::new();
+    let config = dir.write(&format!("# settings\r\n{FREE}\tmax_ttl = \"1h\"\nlog_level = \"warn\"\n"));
+    let server = Server::with_flags(&["--config", &config, "--log-level", "info"]);
     assert_eq!(server.json(&["status"])["max_ttl_ms"], 3_600_000);
-    assert!(place.path("data/journal").exists(), "the journal is where the file says");
+    assert!(dir.path("data/journal").exists(), "the journal is in the configured directory");
 
-    let other = Place::new();
+    let other = ConfigDir::new();
     let config = other.write(&format!("{FREE}max_ttl = \"1h\"\n"));
-    let server = Server::with(&["--config", &config, "--max-ttl", "5m"]);
+    let server = Server::with_flags(&["--config", &config, "--max-ttl", "5m"]);
     assert_eq!(server.json(&["status"])["max_ttl_ms"], 300_000);
 }
 
 #[test]
-fn a_file_that_says_what_it_may_not_is_refused_with_its_place() {
-    let place = Place::new();
+fn an_invalid_file_is_rejected_with_file_line_and_key() {
+    let dir = ConfigDir::new();
     let table = [
         ("lisen = \"127.0.0.1:0\"\n", ", 1, lisen}: ", "expected one of"),
-        ("log = \"text\"\nlog = \"json\"\n", ", 2, log}: ", "duplicate key"),
+        ("log_format = \"text\"\nlog_format = \"json\"\n", ", 2, log_format}: ", "duplicate key"),
         ("listen = 7421\n", ", 1, listen}: ", "invalid type"),
         ("\n\nlisten = \"localhost\"\n", ", 3, listen}: ", "socket address"),
-        ("connections = -1\n", ", 1, connections}: ", "u32"),
-        ("connections = 0\n", ", 1, connections}: ", "from 1 to 1000000"),
-        ("request_rate = 0\n", ", 1, request_rate}: ", "from 1 to 10000000"),
-        ("connections = \"many\"\n", ", 1, connections}: ", "invalid type"),
+        ("max_connections = -1\n", ", 1, max_connections}: ", "u32"),
+        ("max_connections = 0\n", ", 1, max_connections}: ", "from 1 to 1000000"),
+        ("max_request_rate = 0\n", ", 1, max_request_rate}: ", "from 1 to 10000000"),
+        ("max_connections = \"many\"\n", ", 1, max_connections}: ", "invalid type"),
         ("max_ttl = 10\n", ", 1, max_ttl}: ", "invalid type"),
         ("max_ttl = \"10\"\n", ", 1, max_ttl}: ", "10s"),
         ("max_ttl = \"99ms\"\n", ", 1, max_ttl}: ", "from 100ms to 7d"),
         ("max_ttl = \"8d\"\n", ", 1, max_ttl}: ", "from 100ms to 7d"),
-        ("log_bytes = 1000\n", ", 1, log_bytes}: ", "invalid type"),
-        ("log_bytes = \"64\"\n", ", 1, log_bytes}: ", "like 64MiB"),
-        ("log_bytes = \"1023B\"\n", ", 1, log_bytes}: ", "from 1KiB to 1TiB"),
-        ("log_batches = 0\n", ", 1, log_batches}: ", "from 1 to 4294967296"),
-        ("log_batches = -1\n", ", 1, log_batches}: ", "u64"),
-        ("trail_bytes = \"63KiB\"\n", ", 1, trail_bytes}: ", "from 64KiB to 1024TiB"),
-        ("trail_age = \"-1d\"\n", ", 1, trail_age}: ", "not a duration"),
-        ("trail_age = \"999ms\"\n", ", 1, trail_age}: ", "at least 1s"),
+        ("snapshot_after_bytes = 1000\n", ", 1, snapshot_after_bytes}: ", "invalid type"),
+        ("snapshot_after_bytes = \"64\"\n", ", 1, snapshot_after_bytes}: ", "for example 64MiB"),
+        ("snapshot_after_bytes = \"1023B\"\n", ", 1, snapshot_after_bytes}: ", "from 1KiB to 1TiB"),
+        ("snapshot_after_batches = 0\n", ", 1, snapshot_after_batches}: ", "from 1 to 4294967296"),
+        ("snapshot_after_batches = -1\n", ", 1, snapshot_after_batches}: ", "u64"),
+        ("audit_max_bytes = \"63KiB\"\n", ", 1, audit_max_bytes}: ", "from 64KiB to 1024TiB"),
+        ("audit_max_age = \"-1d\"\n", ", 1, audit_max_age}: ", "not a duration"),
+        ("audit_max_age = \"999ms\"\n", ", 1, audit_max_age}: ", "less than 1s"),
         ("journal = \"tape\"\n", ", 1, journal}: ", "file, memory"),
         ("journal = \"etcd://127.0.0.1\"\n", ", 1, journal}: ", "is not HOST:PORT"),
         ("etcd_quota = \"1MiB\"\n", ", 1, etcd_quota}: ", "from 16MiB to 64GiB"),
         ("etcd_user = \"u\"\n", "CONFIG{etcd_user}: ", "etcd_password_file"),
-        ("etcd_cert = \"c\"\n", "CONFIG{etcd_cert}: ", "name both files"),
-        ("etcd_cert = \"c\"\netcd_key = \"k\"\n", "CONFIG{etcd_ca}: ", "name whom to trust"),
+        ("etcd_cert = \"c\"\n", "CONFIG{etcd_cert}: ", "set both"),
+        ("etcd_cert = \"c\"\netcd_key = \"k\"\n", "CONFIG{etcd_ca}: ", "set etcd_ca"),
         ("advertise = \"http://a:1\"\n", ", 1, advertise}: ", "scheme"),
         ("log_level = \"loud\"\n", ", 1, log_level}: ", "error, warn, info, debug or trace"),
         ("insecure_listen = \"yes\"\n", ", 1, insecure_listen}: ", "invalid type"),
         ("[server]\n", ", 1, server}: ", "unknown field"),
         ("listen = \n", ", 1, listen}: ", "leasehold: CONFIG{"),
-        ("\u{feff}log = \"text\"\n", "leasehold.toml}: ", "byte-order mark"),
+        ("\u{feff}log_format = \"text\"\n", "leasehold.toml}: ", "byte-order mark"),
     ];
-    for (settings, place_told, says) in table {
-        let config = place.write(settings);
+    for (settings, position, message) in table {
+        let config = dir.write(settings);
         for args in [&["serve", "--config", &config][..], &["config", "check", &config]] {
-            let told = run(&mut leasehold(args)).fails(78, "leasehold: CONFIG{");
-            assert!(told.err.contains(place_told) && told.err.contains(says), "{settings:?}: {told:?}");
-            assert_eq!(told.err.lines().count(), 1, "{told:?}");
+            let result = run(&mut leasehold(args)).fails(78, "leasehold: CONFIG{");
+            assert!(result.err.contains(position) && result.err.contains(message), "{settings:?}: {result:?}");
+            assert_eq!(result.err.lines().count(), 1, "{result:?}");
         }
     }
-    let problem = run(&mut leasehold(&["config", "check", &place.write("lisen = 1\n"), "--json"])).problem();
+    let problem = run(&mut leasehold(&["config", "check", &dir.write("lisen = 1\n"), "--json"])).problem();
     assert_eq!((&problem["code"], &problem["line"], &problem["key"]), (&"CONFIG".into(), &1.into(), &"lisen".into()));
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_refused() {
-    let place = Place::new();
-    let directory = place.0.path().to_str().expect("a text").to_owned();
-    let inside = format!("{}/inside", place.write("log = \"text\"\n"));
+fn an_unreadable_file_is_rejected() {
+    let dir = ConfigDir::new();
+    let directory = dir.0.path().to_str().expect("a UTF-8 path").to_owned();
+    let inside = format!("{}/inside", dir.write("log_format = \"text\"\n"));
     let missing = format!("{directory}/missing.toml");
-    let (large, bytes) = (place.path("large.toml"), place.path("bytes.toml"));
-    std::fs::write(&large, "#".repeat((1 << 20) + 1)).expect("it can be written");
-    std::fs::write(&bytes, b"log = \"\xff\"").expect("it can be written");
-    let (large, bytes) = (large.to_str().expect("a text"), bytes.to_str().expect("a text"));
+    let (large, bytes) = (dir.path("large.toml"), dir.path("bytes.toml"));
+    std::fs::write(&large, "#".repeat((1 << 20) + 1)).expect("the file is writable");
+    std::fs::write(&bytes, b"log_format = \"\xff\"").expect("the file is writable");
+    let (large, bytes) = (large.to_str().expect("a UTF-8 path"), bytes.to_str().expect("a UTF-8 path"));
     let table = [
-        (missing.as_str(), "is not there"),
+        (missing.as_str(), "does not exist"),
         (&directory, "is a directory"),
-        (&inside, "cannot be opened"),
-        (large, "more than 1048576 bytes"),
+        (&inside, "cannot open"),
+        (large, "larger than 1048576 bytes"),
         (bytes, "not UTF-8"),
     ];
-    for (config, says) in table {
-        let told = run(&mut leasehold(&["serve", "--config", config])).fails(78, "leasehold: CONFIG{");
-        assert!(told.err.contains(says), "{config}: {told:?}");
+    for (config, message) in table {
+        let result = run(&mut leasehold(&["serve", "--config", config])).fails(78, "leasehold: CONFIG{");
+        assert!(result.err.contains(message), "{config}: {result:?}");
     }
 }
 
-/// A figure of the server.
-fn figure(server: &Server, name: &str) -> f64 {
-    let figures = server.http("GET", "/metrics", "", "");
-    let line = figures.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{name} is not told: {figures}")).parse().expect("a number")
+/// The value of a metric.
+fn metric(server: &Server, name: &str) -> f64 {
+    let metrics = server.http("GET", "/metrics", "", "");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no metric {name}: {metrics}")).parse().expect("a number")
 }
 
 fn acquire_many(server: &Server, many: std::ops::Range<u32>) {
@@ -134,200 +136,205 @@ fn acquire_many(server: &Server, many: std::ops::Range<u32>) {
 }
 
 #[test]
-fn a_small_log_is_gathered_often_and_nothing_is_lost() {
-    for bound in ["log_bytes = \"1KiB\"\n", "log_batches = 8\n"] {
-        let place = Place::new();
-        let config = place.write(&format!("{FREE}{bound}"));
-        let server = Server::with(&["--config", &config]);
+fn small_snapshot_thresholds_take_snapshots_often_and_lose_nothing() {
+    for bound in ["snapshot_after_bytes = \"1KiB\"\n", "snapshot_after_batches = 8\n"] {
+        let dir = ConfigDir::new();
+        let config = dir.write(&format!("{FREE}{bound}"));
+        let server = Server::with_flags(&["--config", &config]);
         acquire_many(&server, 0..100);
-        let over = std::time::Instant::now() + PATIENCE;
-        while figure(&server, "leasehold_snapshots_total") < 2.0 {
+        let over = std::time::Instant::now() + TEST_TIMEOUT;
+        while metric(&server, "leasehold_snapshots_total") < 2.0 {
             assert!(std::time::Instant::now() < over, "no second snapshot was taken");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         server.signal("KILL");
         drop(server);
-        let server = Server::with(&["--config", &config]);
+        let server = Server::with_flags(&["--config", &config]);
         assert_eq!(server.json(&["status"])["held"], 100, "{bound}");
     }
 }
 
 #[test]
-fn a_small_trail_keeps_its_newest_entries_and_they_prove_themselves() {
-    let place = Place::new();
-    let config = place.write(&format!("{FREE}trail_bytes = \"64KiB\"\ntrail_age = \"90d\"\n"));
-    let server = Server::with(&["--config", &config]);
+fn a_small_audit_trail_keeps_its_newest_entries_and_verifies() {
+    let dir = ConfigDir::new();
+    let config = dir.write(&format!("{FREE}audit_max_bytes = \"64KiB\"\naudit_max_age = \"90d\"\n"));
+    let server = Server::with_flags(&["--config", &config]);
     acquire_many(&server, 0..300);
-    let proved = server.json(&["trail", "verify"]);
-    let (first, last) = (proved["first"].as_u64().expect("a number"), proved["last"].as_u64().expect("a number"));
-    assert!(first > 1 && last > 300, "{proved}");
-    let newest = &server.json(&["history", "--most", "1"])["entries"][0];
+    let proof = server.json(&["audit", "verify"]);
+    let (first, last) = (proof["first"].as_u64().expect("a number"), proof["last"].as_u64().expect("a number"));
+    assert!(first > 1 && last > 300, "{proof}");
+    let newest = &server.json(&["history", "--limit", "1"])["entries"][0];
     assert_eq!((&newest["entry"], &newest["resource"]), (&last.into(), &"many/299".into()));
 }
 
 #[test]
-fn a_check_prints_what_would_hold() {
-    let place = Place::new();
-    let config = place.write("max_ttl = \"1h\"\nadvertise = \"lease-1.example:7421\"\n");
-    let told = run(&mut leasehold(&["config", "check", &config])).ok();
-    let lines: Vec<Vec<&str>> = told.out.lines().map(|line| line.split_whitespace().collect()).collect();
-    for line in [["max_ttl", "1h"], ["connections", "10000"], ["log_bytes", "64MiB"], ["trail_age", "unbounded"]] {
-        assert!(lines.iter().any(|told| *told == line), "{line:?} in {told:?}");
+fn config_check_prints_the_resolved_settings() {
+    let dir = ConfigDir::new();
+    let config = dir.write("max_ttl = \"1h\"\nadvertise = \"lease-1.example:7421\"\n");
+    let result = run(&mut leasehold(&["config", "check", &config])).ok();
+    let lines: Vec<Vec<&str>> = result.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    for line in [
+        ["max_ttl", "1h"],
+        ["max_connections", "10000"],
+        ["snapshot_after_bytes", "64MiB"],
+        ["audit_max_age", "unlimited"],
+    ] {
+        assert!(lines.iter().any(|printed| *printed == line), "{line:?} in {result:?}");
     }
     let body = run(&mut leasehold(&["config", "check", &config, "--json"])).ok().json();
-    assert_eq!((&body["advertise"], &body["log"]), (&"lease-1.example:7421".into(), &"text".into()));
+    assert_eq!((&body["advertise"], &body["log_format"]), (&"lease-1.example:7421".into(), &"text".into()));
 }
 
 #[test]
-fn flags_that_cannot_be_meant_are_wrong_usage() {
+fn invalid_flags_are_usage_errors() {
     for args in [
         &["--max-ttl", "10"][..],
-        &["--connections", "0"],
-        &["--request-rate", "0"],
+        &["--max-connections", "0"],
+        &["--max-request-rate", "0"],
         &["--listen", "localhost"],
         &["--journal", "tape"],
         &["--journal", "etcd://127.0.0.1:2379/a b"],
-        &["--log", "xml"],
+        &["--log-format", "xml"],
         &["--log-level", "loud"],
         &["--advertise", "nowhere"],
         &["--ephemeral", "--data", "x"],
     ] {
         assert_eq!(run(&mut leasehold(&[&["serve"], args].concat())).exit, 2, "{args:?}");
     }
-    let told = run(&mut leasehold(&["serve", "--journal", "etcd://127.0.0.1:2379", "--listen", "0.0.0.0:0"]));
-    assert!(told.fails(78, "leasehold: CONFIG{advertise}: ").err.contains("say where they reach it"));
-    let told = run(&mut leasehold(&["serve", "--ephemeral", "--listen", "0.0.0.0:0"]));
-    assert!(told.fails(78, "leasehold: CONFIG: ").err.contains("--insecure-listen"));
+    let result = run(&mut leasehold(&["serve", "--journal", "etcd://127.0.0.1:2379", "--listen", "0.0.0.0:0"]));
+    assert!(result.fails(78, "leasehold: CONFIG{advertise}: ").err.contains("clients can reach"));
+    let result = run(&mut leasehold(&["serve", "--ephemeral", "--listen", "0.0.0.0:0"]));
+    assert!(result.fails(78, "leasehold: CONFIG: ").err.contains("--insecure-listen"));
 }
 
 #[test]
-fn beyond_this_machine_it_listens_only_when_that_is_spelled_out_and_says_so() {
-    let server = Server::with(&["--ephemeral", "--listen", "0.0.0.0:0", "--insecure-listen"]);
-    assert!(server.said.iter().any(|line| line.contains("without TLS")), "{:?}", server.said);
+fn listening_beyond_loopback_requires_insecure_listen_and_logs_a_warning() {
+    let server = Server::with_flags(&["--ephemeral", "--listen", "0.0.0.0:0", "--insecure-listen"]);
+    assert!(server.startup_log.iter().any(|line| line.contains("without TLS")), "{:?}", server.startup_log);
 }
 
 #[test]
-fn the_longest_ttl_is_fixed_at_the_first_start() {
-    let place = Place::new();
-    let config = place.write(FREE);
-    drop(Server::with(&["--config", &config, "--max-ttl", "1m"]));
-    let server = Server::with(&["--config", &config]);
+fn max_ttl_is_fixed_at_the_first_start() {
+    let dir = ConfigDir::new();
+    let config = dir.write(FREE);
+    drop(Server::with_flags(&["--config", &config, "--max-ttl", "1m"]));
+    let server = Server::with_flags(&["--config", &config]);
     assert_eq!(server.json(&["status"])["max_ttl_ms"], 60_000);
-    assert!(!server.said.iter().any(|line| line.contains("max_ttl")), "nobody asked for another");
+    assert!(!server.startup_log.iter().any(|line| line.contains("max_ttl")), "max_ttl was not set");
     drop(server);
-    let server = Server::with(&["--config", &config, "--max-ttl", "1h"]);
+    let server = Server::with_flags(&["--config", &config, "--max-ttl", "1h"]);
     assert_eq!(server.json(&["status"])["max_ttl_ms"], 60_000);
-    assert!(server.said.iter().any(|line| line.contains("WARN") && line.contains("max_ttl stays 1m00s")));
+    assert!(server.startup_log.iter().any(|line| line.contains("WARN") && line.contains("max_ttl stays 1m00s")));
 }
 
 #[test]
-fn a_copied_directory_is_served_only_when_the_copy_is_accepted() {
-    let place = Place::new();
-    let config = place.write(FREE);
-    let server = Server::with(&["--config", &config]);
+fn a_copied_data_directory_requires_accept_copy() {
+    let dir = ConfigDir::new();
+    let config = dir.write(FREE);
+    let server = Server::with_flags(&["--config", &config]);
     let token = server.acquire("a", "w1");
     drop(server);
-    let copy = place.path("copy");
-    let copied = std::process::Command::new("cp").arg("-a").arg(place.path("data")).arg(&copy).status();
-    assert!(copied.expect("cp is there").success());
-    let copy = copy.to_str().expect("a text");
-    let told = run(&mut leasehold(&["serve", "--listen", "127.0.0.1:0", "--data", copy]));
-    assert!(told.fails(78, "leasehold: CONFIG: ").err.contains("--accept-copy"));
-    let server = Server::with(&["--listen", "127.0.0.1:0", "--data", copy, "--accept-copy"]);
+    let copy = dir.path("copy");
+    let copied = std::process::Command::new("cp").arg("-a").arg(dir.path("data")).arg(&copy).status();
+    assert!(copied.expect("cp is installed").success());
+    let copy = copy.to_str().expect("a UTF-8 path");
+    let result = run(&mut leasehold(&["serve", "--listen", "127.0.0.1:0", "--data", copy]));
+    assert!(result.fails(78, "leasehold: CONFIG: ").err.contains("--accept-copy"));
+    let server = Server::with_flags(&["--listen", "127.0.0.1:0", "--data", copy, "--accept-copy"]);
     server.run(&["check", "a", "--token", &token]).ok();
 }
 
 #[test]
-fn a_hang_up_reads_the_file_again_and_a_bad_file_changes_nothing() {
-    let place = Place::new();
-    let config = place.write(&format!("{FREE}connections = 10\n"));
-    let server = Server::with(&["--config", &config]);
-    place.write(&format!("{}connections = 20\nmax_ttl = \"1h\"\n", FREE.replace(":0", ":1")));
+fn sighup_reloads_the_file_and_an_invalid_file_changes_nothing() {
+    let dir = ConfigDir::new();
+    let config = dir.write(&format!("{FREE}max_connections = 10\n"));
+    let server = Server::with_flags(&["--config", &config]);
+    dir.write(&format!("{}max_connections = 20\nmax_ttl = \"1h\"\n", FREE.replace(":0", ":1")));
     server.signal("HUP");
-    server.await_log("connections is 20 now, and was 10");
-    server.await_log("listen stays 127.0.0.1:0; to make it 127.0.0.1:1, restart");
-    server.await_log("max_ttl stays 10m; to make it 1h, restart");
+    server.wait_for_log("max_connections changed from 10 to 20");
+    server.wait_for_log("listen stays 127.0.0.1:0; restart the server to change it to 127.0.0.1:1");
+    server.wait_for_log("max_ttl stays 10m; restart the server to change it to 1h");
 
-    place.write("connections = \"none\"\n");
+    dir.write("max_connections = \"none\"\n");
     server.signal("HUP");
-    let told = server.await_log("the settings stay as they are");
-    assert!(told.contains(", 1, connections}: "), "{told}");
-    place.write(&format!("{FREE}connections = 20\nlog_level = \"warn\"\n"));
+    let result = server.wait_for_log("reload failed, settings unchanged");
+    assert!(result.contains(", 1, max_connections}: "), "{result}");
+    dir.write(&format!("{FREE}max_connections = 20\nlog_level = \"warn\"\n"));
     server.signal("HUP");
-    server.await_log("log_level is warn now, and was info");
-    place.write(&format!("{}connections = 20\nlog_level = \"debug\"\n", FREE.replace(":0", ":3")));
+    server.wait_for_log("log_level changed from info to warn");
+    dir.write(&format!("{}max_connections = 20\nlog_level = \"debug\"\n", FREE.replace(":0", ":3")));
     server.signal("HUP");
-    server.await_log("listen stays 127.0.0.1:0; to make it 127.0.0.1:3, restart");
-    place.write(&format!("{}connections = 20\nlog_level = \"warn\"\n", FREE.replace(":0", ":2")));
+    server.wait_for_log("listen stays 127.0.0.1:0; restart the server to change it to 127.0.0.1:3");
+    dir.write(&format!("{}max_connections = 20\nlog_level = \"warn\"\n", FREE.replace(":0", ":2")));
     server.signal("HUP");
-    server.await_log("log_level is warn now, and was debug");
-    server.await_log("listen stays 127.0.0.1:0; to make it 127.0.0.1:2, restart");
+    server.wait_for_log("log_level changed from debug to warn");
+    server.wait_for_log("listen stays 127.0.0.1:0; restart the server to change it to 127.0.0.1:2");
     server.run(&["status"]).ok();
 }
 
 #[test]
-fn a_hang_up_without_a_file_stops_nothing() {
-    let server = Server::with(&["--ephemeral", "--listen", "127.0.0.1:0"]);
+fn sighup_without_a_file_is_ignored() {
+    let server = Server::with_flags(&["--ephemeral", "--listen", "127.0.0.1:0"]);
     server.signal("HUP");
-    server.await_log("nothing to read again");
+    server.wait_for_log("nothing to reload");
     server.run(&["status"]).ok();
 }
 
 #[test]
-fn more_connections_are_let_in_without_a_restart() {
-    let place = Place::new();
-    let config = place.write(&format!("{FREE}connections = 1\n"));
-    let server = Server::with(&["--config", &config]);
+fn max_connections_is_raised_without_a_restart() {
+    let dir = ConfigDir::new();
+    let config = dir.write(&format!("{FREE}max_connections = 1\n"));
+    let server = Server::with_flags(&["--config", &config]);
     let first = TcpStream::connect(&server.address).expect("the server listens");
-    // Connections are taken in their order, so the one that only stands there has the only place.
+    // Connections are accepted in order, so the idle one occupies the only slot.
     let refused = server.run(&["status", "--json"]);
     assert_eq!(refused.exit, 7, "{refused:?}");
     assert!(refused.err.contains("\"limit\":\"connections\",\"max\":1"), "{refused:?}");
-    place.write(&format!("{FREE}connections = 2\n"));
+    dir.write(&format!("{FREE}max_connections = 2\n"));
     server.signal("HUP");
-    server.await_log("connections is 2 now, and was 1");
+    server.wait_for_log("max_connections changed from 1 to 2");
     assert_eq!(server.run(&["status", "--json"]).ok().json()["held"], 0);
     drop(first);
 }
 
 #[test]
-fn a_service_manager_is_told_of_start_reload_and_stop() {
-    let place = Place::new();
-    let config = place.write(FREE);
-    let socket = place.path("notify");
+fn the_service_manager_is_notified_of_start_reload_and_stop() {
+    let dir = ConfigDir::new();
+    let config = dir.write(FREE);
+    let socket = dir.path("notify");
     let manager = UnixDatagram::bind(&socket).expect("a socket");
-    manager.set_read_timeout(Some(PATIENCE)).expect("a time");
-    let told = || {
+    manager.set_read_timeout(Some(TEST_TIMEOUT)).expect("a timeout");
+    let notification = || {
         let mut bytes = [0; 1_024];
-        let length = manager.recv(&mut bytes).expect("the server tells");
-        String::from_utf8(bytes[..length].to_vec()).expect("a text")
+        let length = manager.recv(&mut bytes).expect("a notification");
+        String::from_utf8(bytes[..length].to_vec()).expect("UTF-8 text")
     };
-    let mut server = Server::managed(&["--config", &config], &socket);
-    assert_eq!(told(), format!("READY=1\nSTATUS=serving on {}", server.address));
+    let mut server = Server::with_notify_socket(&["--config", &config], &socket);
+    assert_eq!(notification(), format!("READY=1\nSTATUS=serving on {}", server.address));
     server.signal("HUP");
-    let reloading = told();
-    let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("it reloads");
+    let reloading = notification();
+    let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("a reload notification");
     assert!(since.parse::<u64>().is_ok_and(|since| since > 0), "{reloading}");
-    assert!(told().starts_with("READY=1"));
+    assert!(notification().starts_with("READY=1"));
     server.signal("TERM");
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(notification(), "STOPPING=1");
     assert_eq!(server.wait(), Some(0));
 }
 
 #[test]
-fn a_service_manager_that_is_gone_stops_nothing() {
-    let server = Server::managed(&["--ephemeral", "--listen", "127.0.0.1:0"], Path::new("/nowhere/at/all"));
-    server.await_log("the service manager was not told");
+fn a_missing_service_manager_does_not_stop_the_server() {
+    let server = Server::with_notify_socket(&["--ephemeral", "--listen", "127.0.0.1:0"], Path::new("/nowhere/at/all"));
+    server.wait_for_log("cannot notify the service manager");
     server.run(&["status"]).ok();
 }
 
 #[test]
-fn the_log_is_json_when_asked_for_and_never_holds_a_token() {
-    let args = ["--ephemeral", "--listen", "127.0.0.1:0", "--log", "json", "--log-level", "trace"];
-    let mut server = Server::with(&args);
+fn the_json_log_contains_no_token_and_no_secret() {
+    let args = ["--ephemeral", "--listen", "127.0.0.1:0", "--log-format", "json", "--log-level", "trace"];
+    let mut server = Server::with_flags(&args);
     let token = server.acquire("a", "w1");
     let session = server.http("POST", "/v1/sessions", "", r#"{"holder":"w2","ttl":"60s"}"#);
-    let (_, body) = session.split_once("\r\n\r\n").expect("headers have an end");
+    let (_, body) = session.split_once("\r\n\r\n").expect("the headers end");
     let secret = text(&serde_json::from_str::<Value>(body).expect("a JSON body")["secret"]);
     let renewed = server.http("POST", "/v1/leases/a:renew", &format!("lease-token: {token}\r\n"), "");
     assert!(renewed.starts_with("HTTP/1.1 200"), "{renewed}");
@@ -335,31 +342,31 @@ fn the_log_is_json_when_asked_for_and_never_holds_a_token() {
     server.run(&["release", "a", "--token", &token]).fails(3, "leasehold: LEASE_LOST");
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
-    let said = server.everything_said();
-    assert!(said.len() >= 4, "{said:?}");
-    for line in &said {
+    let lines = server.all_log_lines();
+    assert!(lines.len() >= 4, "{lines:?}");
+    for line in &lines {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(line["timestamp"].is_string() && line["level"].is_string() && line["message"].is_string(), "{line}");
     }
-    let all = said.join("\n");
-    assert!(all.contains("the journal is open") && all.contains("serving on ") && all.contains("stopped"), "{all}");
+    let all = lines.join("\n");
+    assert!(all.contains("journal opened") && all.contains("serving on ") && all.contains("stopped"), "{all}");
     assert!(!all.contains("lh1-") && !all.contains(&secret), "{all}");
 }
 
 #[test]
-fn whoever_reads_the_log_may_go_away() {
-    let place = Place::new();
-    let socket = place.path("notify");
+fn a_closed_standard_error_does_not_stop_the_server() {
+    let dir = ConfigDir::new();
+    let socket = dir.path("notify");
     let manager = UnixDatagram::bind(&socket).expect("a socket");
-    manager.set_read_timeout(Some(PATIENCE)).expect("a time");
+    manager.set_read_timeout(Some(TEST_TIMEOUT)).expect("a timeout");
     let mut command = leasehold(&["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
-    let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut server = command.env("NOTIFY_SOCKET", &socket).stderr(writer).spawn().expect("the binary was built");
     let mut bytes = [0; 1_024];
-    let length = manager.recv(&mut bytes).expect("it serves");
+    let length = manager.recv(&mut bytes).expect("a notification");
     assert!(bytes[..length].starts_with(b"READY=1"));
     let pid = server.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("kill is there").success());
-    assert_eq!(server.wait().expect("it ends").code(), Some(0));
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("kill is installed").success());
+    assert_eq!(server.wait().expect("the process ends").code(), Some(0));
 }

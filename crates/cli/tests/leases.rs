@@ -2,15 +2,15 @@
 
 mod support;
 
-use support::{Server, begin, end, keys, run_with, text};
+use support::{Server, keys, run_with_stdin, spawn_piped, text, wait_for_output};
 
 #[test]
-fn a_grant_is_told_with_its_token_to_people_and_to_programs() {
+fn a_grant_is_printed_with_its_token_as_text_and_as_json() {
     let server = Server::start();
-    let told = server.run(&["acquire", "jobs/settle", "--holder", "w1", "--ttl", "30s"]).ok();
-    assert!(told.out.starts_with("resource   jobs/settle\nholder     w1\n"), "{told:?}");
-    assert!(told.out.contains("token      lh1-") && told.out.contains("ttl        30.0s"), "{told:?}");
-    assert_eq!(told.err, "");
+    let result = server.run(&["acquire", "jobs/settle", "--holder", "w1", "--ttl", "30s"]).ok();
+    assert!(result.out.starts_with("resource   jobs/settle\nholder     w1\n"), "{result:?}");
+    assert!(result.out.contains("token      lh1-") && result.out.contains("ttl        30.0s"), "{result:?}");
+    assert_eq!(result.err, "");
 
     let grant = server.json(&["acquire", "jobs/other", "--holder", "w1", "--ttl", "1500ms"]);
     let fields = [
@@ -19,7 +19,7 @@ fn a_grant_is_told_with_its_token_to_people_and_to_programs() {
         "reason",
         "remaining_ms",
         "resource",
-        "rung",
+        "validity",
         "slot",
         "state",
         "token",
@@ -29,16 +29,27 @@ fn a_grant_is_told_with_its_token_to_people_and_to_programs() {
     assert_eq!(keys(&grant), fields);
     assert_eq!((&grant["resource"], &grant["holder"]), (&"jobs/other".into(), &"w1".into()));
     assert_eq!((&grant["ttl_ms"], &grant["slot"], &grant["state"]), (&1_500.into(), &0.into(), &"held".into()));
-    assert!(grant["reason"].is_null() && grant["rung"] == "session" && grant["remaining_ms"].is_u64());
+    assert!(grant["reason"].is_null() && grant["validity"] == "session" && grant["remaining_ms"].is_u64());
     let parts = server.json(&["token", &text(&grant["token"])]);
-    assert_eq!(parts["number"], grant["token_number"], "the number is a text, and the token's");
+    assert_eq!(parts["number"], grant["token_number"], "the number is a string and matches the token");
 }
 
 #[test]
-fn what_is_held_is_busy_and_a_wait_that_is_over_timed_out() {
+fn with_quiet_only_the_token_is_printed() {
+    let server = Server::start();
+    let result = server.run(&["acquire", "a", "--holder", "w1", "--ttl", "30s", "-q"]).ok();
+    assert!(result.out.starts_with("lh1-") && result.out.lines().count() == 1, "{result:?}");
+    server.run(&["check", "a", "--token", result.out.trim()]).ok();
+    server.run(&["acquire", "b", "--holder", "w1", "--ttl", "30s", "--quiet", "--json"]).fails(2, "{");
+}
+
+#[test]
+fn a_held_resource_is_busy_and_a_wait_times_out() {
     let server = Server::start();
     server.acquire("a", "w1");
-    server.run(&["acquire", "a", "--holder", "w2", "--ttl", "1s"]).fails(4, "leasehold: BUSY{1}: held by another; ");
+    server
+        .run(&["acquire", "a", "--holder", "w2", "--ttl", "1s"])
+        .fails(4, "leasehold: BUSY{1}: held by another holder (queue position 1); ");
     let waited = server.run(&["acquire", "a", "--holder", "w2", "--ttl", "1s", "--wait", "50ms"]);
     waited.fails(4, "leasehold: TIMEOUT: not granted within the wait; ");
     let busy = server.run(&["acquire", "a", "--holder", "w2", "--ttl", "1s", "--json"]);
@@ -49,30 +60,30 @@ fn what_is_held_is_busy_and_a_wait_that_is_over_timed_out() {
 }
 
 #[test]
-fn who_waits_is_granted_when_the_holder_releases_and_the_higher_priority_first() {
+fn a_release_grants_the_waiter_with_the_highest_priority_first() {
     let server = Server::start();
     let token = server.acquire("a", "w1");
     let wait = |holder: &str, priority: &str| {
         let args =
             ["acquire", "a", "--holder", holder, "--ttl", "60s", "--wait", "60s", "--priority", priority, "--json"];
-        begin(&mut server.command(&args))
+        spawn_piped(&mut server.command(&args))
     };
     let low = wait("low", "1");
-    server.until_waited_for("a");
+    server.wait_for_waiter("a");
     let high = wait("high", "200");
-    server.until("a", |show| show["waiters"] == 2);
+    server.wait_until_resource("a", |show| show["waiters"] == 2);
     server.run(&["release", "a", "--token", &token]).ok();
-    let granted = end(high).ok().json();
+    let granted = wait_for_output(high).ok().json();
     assert_eq!(granted["holder"], "high");
     server.run(&["release", "a", "--token", &text(&granted["token"])]).ok();
-    assert_eq!(end(low).ok().json()["holder"], "low");
+    assert_eq!(wait_for_output(low).ok().json()["holder"], "low");
 }
 
 #[test]
-fn readers_share_slots_are_numbered_and_units_are_counted() {
+fn shared_slot_and_unit_leases_are_granted_within_capacity() {
     let server = Server::start();
-    let acquire = |name: &str, how: &[&str]| {
-        let args = [&["acquire", name, "--holder", "w", "--ttl", "60s", "--json"], how].concat();
+    let acquire = |name: &str, options: &[&str]| {
+        let args = [&["acquire", name, "--holder", "w", "--ttl", "60s", "--json"], options].concat();
         server.run(&args)
     };
     for _ in 0..2 {
@@ -82,14 +93,17 @@ fn readers_share_slots_are_numbered_and_units_are_counted() {
     assert_eq!(acquire("pool", &["--slots", "2"]).ok().json()["slot"], 0);
     assert_eq!(acquire("pool", &["--slots", "2"]).ok().json()["slot"], 1);
     acquire("pool", &["--slots", "2"]).fails(4, "{");
-    assert!(acquire("pool", &["--slots", "3"]).problem()["code"] != "BUSY", "another capacity is no wait");
+    assert!(
+        acquire("pool", &["--slots", "3"]).problem()["code"] != "BUSY",
+        "a different capacity is an error, not a wait"
+    );
     assert!(acquire("one", &["--units", "1"]).ok().json()["slot"].is_null());
     acquire("pool", &["--units", "7"]).fails(7, "{");
-    assert_eq!(acquire("x", &["--shared", "--slots", "2"]).exit, 2, "one of them only");
+    assert_eq!(acquire("x", &["--shared", "--slots", "2"]).exit, 2, "the options exclude each other");
 }
 
 #[test]
-fn a_token_comes_by_argument_by_standard_input_or_by_environment() {
+fn a_token_is_read_from_an_argument_standard_input_or_the_environment() {
     let server = Server::start();
     let token = server.acquire("a", "w1");
     let renewed = server.json(&["renew", "a", "--token", &token]);
@@ -97,7 +111,7 @@ fn a_token_comes_by_argument_by_standard_input_or_by_environment() {
     assert_eq!((&renewed["resource"], &renewed["state"]), (&"a".into(), &"held".into()));
     assert!(server.run(&["renew", "a", "--token", &token, "--ttl", "90s"]).ok().out.contains("remaining  1m"));
 
-    let checked = run_with(&mut server.command(&["check", "a", "--token", "-"]), &format!("{token}\n")).ok();
+    let checked = run_with_stdin(&mut server.command(&["check", "a", "--token", "-"]), &format!("{token}\n")).ok();
     assert!(checked.out.contains("state      held"), "{checked:?}");
     let by_env = support::run(server.command(&["release", "a"]).env("LEASEHOLD_TOKEN", &token)).ok();
     assert_eq!(by_env.out, "released a\n");
@@ -106,13 +120,13 @@ fn a_token_comes_by_argument_by_standard_input_or_by_environment() {
 }
 
 #[test]
-fn a_lease_that_is_over_says_why_and_exits_3() {
+fn commands_on_an_ended_lease_report_the_reason_and_exit_with_3() {
     let server = Server::start();
     let token = server.acquire("a", "w1");
     assert_eq!(server.json(&["release", "a", "--token", &token]), serde_json::json!({ "done": true }));
     for verb in ["check", "renew", "release"] {
-        let told = server.run(&[verb, "a", "--token", &token]);
-        told.fails(3, "leasehold: LEASE_LOST{expired, released}: ");
+        let result = server.run(&[verb, "a", "--token", &token]);
+        result.fails(3, "leasehold: LEASE_LOST{released, released}: ");
     }
     let problem = server.run(&["check", "a", "--token", &token, "--json"]).problem();
     assert_eq!((&problem["code"], &problem["reason"]), (&"LEASE_LOST".into(), &"released".into()));
@@ -123,7 +137,7 @@ fn a_lease_that_is_over_says_why_and_exits_3() {
 }
 
 #[test]
-fn another_resources_token_and_another_clusters_are_refused() {
+fn tokens_of_other_resources_and_clusters_are_rejected() {
     let (server, other) = (Server::start(), Server::start());
     let token = server.acquire("a", "w1");
     server.acquire("b", "w1");
@@ -137,10 +151,10 @@ fn another_resources_token_and_another_clusters_are_refused() {
 }
 
 #[test]
-fn what_was_granted_is_there_after_the_server_was_killed() {
+fn a_grant_survives_a_killed_server() {
     let server = Server::start();
     let token = server.acquire("a", "w1");
-    let server = server.again();
+    let server = server.crash_and_restart();
     server.run(&["check", "a", "--token", &token]).ok();
     server.run(&["acquire", "a", "--holder", "w2", "--ttl", "1s"]).fails(4, "leasehold: BUSY");
 }

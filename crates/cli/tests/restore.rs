@@ -1,4 +1,4 @@
-//! `leasehold restore` as a process: a backup of a running server becomes a directory that serves.
+//! `leasehold restore`: a backup of a running server becomes a data directory that can be served.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -19,15 +19,15 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary was built for this test");
-        let told = child.stderr.take().expect("it is piped");
-        let line = BufReader::new(told).lines().map_while(Result::ok).find(|line| line.contains("serving on "));
-        let line = line.expect("a server that starts says where");
+        let stderr = child.stderr.take().expect("the stream is piped");
+        let line = BufReader::new(stderr).lines().map_while(Result::ok).find(|line| line.contains("serving on "));
+        let line = line.expect("the server logs its address");
         let address = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next()).expect("an address");
         Self { address: address.to_owned(), child }
     }
 
-    /// Status line and body of one request.
-    fn ask(&self, method: &str, path: &str, body: &str) -> (String, Vec<u8>) {
+    /// Sends one request and returns the status line and the body.
+    fn request(&self, method: &str, path: &str, body: &str) -> (String, Vec<u8>) {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
         let length = body.len();
         write!(
@@ -35,17 +35,17 @@ impl Server {
             "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
         )
         .expect("the server reads");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("the server answers");
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("headers have an end");
-        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
-        (head.lines().next().unwrap_or_default().to_owned(), answer.split_off(end + 4))
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).expect("the server responds");
+        let end = response.windows(4).position(|four| four == b"\r\n\r\n").expect("the headers end");
+        let head = String::from_utf8_lossy(&response[..end]).into_owned();
+        (head.lines().next().unwrap_or_default().to_owned(), response.split_off(end + 4))
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Fails if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -57,11 +57,12 @@ fn restore(args: &[&Path]) -> Output {
     command.output().expect("the binary was built for this test")
 }
 
-fn dechunked(mut body: &[u8]) -> Vec<u8> {
+/// Decodes a chunked body.
+fn decode_chunks(mut body: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {
-        let size = std::str::from_utf8(&body[..end]).expect("a size is text");
-        let size = usize::from_str_radix(size, 16).expect("a size is a number");
+        let size = std::str::from_utf8(&body[..end]).expect("a chunk size is text");
+        let size = usize::from_str_radix(size, 16).expect("a chunk size is a number");
         whole.extend_from_slice(&body[end + 2..end + 2 + size]);
         body = &body[end + 4 + size..];
     }
@@ -70,21 +71,21 @@ fn dechunked(mut body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_backup_of_a_running_server_is_restored_once_and_serves_in_quarantine() {
-    let above = tempfile::tempdir().expect("a directory");
-    let folder = above.path();
+    let dir = tempfile::tempdir().expect("a directory");
+    let folder = dir.path();
     let server = Server::start(&folder.join("data"));
-    let (status, _) = server.ask("POST", "/v1/leases/jobs/settle:acquire", r#"{"holder":"w1","ttl":"60s"}"#);
+    let (status, _) = server.request("POST", "/v1/leases/jobs/settle:acquire", r#"{"holder":"w1","ttl":"60s"}"#);
     assert!(status.contains("200"), "{status}");
-    let (status, bytes) = server.ask("GET", "/v1/backup", "");
+    let (status, bytes) = server.request("GET", "/v1/backup", "");
     assert!(status.contains("200"), "{status}");
     let file = folder.join("a.backup");
     std::fs::write(&file, &bytes).expect("a temporary file");
 
-    let told = restore(&[&file, &folder.join("restored")]);
-    assert!(told.status.success(), "{told:?}");
-    let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one JSON document");
-    assert_eq!(told["quarantine_ms"], 600_000);
-    assert_ne!(told["incarnation"], told["incarnation_before"]);
+    let result = restore(&[&file, &folder.join("restored")]);
+    assert!(result.status.success(), "{result:?}");
+    let result: serde_json::Value = serde_json::from_slice(&result.stdout).expect("one JSON document");
+    assert_eq!(result["quarantine_ms"], 600_000);
+    assert_ne!(result["incarnation"], result["incarnation_before"]);
 
     let again = restore(&[&file, &folder.join("restored")]);
     assert_eq!(again.status.code(), Some(78));
@@ -95,39 +96,39 @@ fn a_backup_of_a_running_server_is_restored_once_and_serves_in_quarantine() {
     let refused = restore(&[&cut, &folder.join("other")]);
     assert_eq!(refused.status.code(), Some(65));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("cut.backup"), "{refused:?}");
-    assert!(!folder.join("other").exists(), "nothing was touched");
+    assert!(!folder.join("other").exists(), "nothing was created");
 
-    let (status, lines) = server.ask("GET", "/v1/trail", "");
+    let (status, lines) = server.request("GET", "/v1/audit", "");
     assert!(status.contains("200"), "{status}");
-    let lines = dechunked(&lines);
+    let lines = decode_chunks(&lines);
     let verify = |lines: &[u8]| {
-        let file = folder.join("trail.jsonl");
+        let file = folder.join("audit.jsonl");
         std::fs::write(&file, lines).expect("a temporary file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-        command.args(["trail", "verify", "--json"]).arg(&file).output().expect("the binary was built for this test")
+        command.args(["audit", "verify", "--json"]).arg(&file).output().expect("the binary was built for this test")
     };
     let whole = verify(&lines);
     let found: serde_json::Value = serde_json::from_slice(&whole.stdout).expect("one JSON document");
     assert_eq!((whole.status.code(), &found["entries"]), (Some(0), &3.into()), "created, opened, granted: {found}");
-    let lied = String::from_utf8(lines).expect("text").replace("\"w1\"", "\"w2\"");
-    let found = verify(lied.as_bytes());
+    let forged = String::from_utf8(lines).expect("text").replace("\"w1\"", "\"w2\"");
+    let found = verify(forged.as_bytes());
     assert_eq!(found.status.code(), Some(65));
-    let told: serde_json::Value = serde_json::from_slice(&found.stderr).expect("one JSON document");
-    assert_eq!(told["line"], 4, "the grant, behind the beginning and two entries: {told}");
+    let result: serde_json::Value = serde_json::from_slice(&found.stderr).expect("one JSON document");
+    assert_eq!(result["line"], 4, "the grant follows the header and two entries: {result}");
 
     let second = Server::start(&folder.join("restored"));
-    let (status, body) = second.ask("POST", "/v1/leases/jobs/settle:acquire", r#"{"holder":"w1","ttl":"60s"}"#);
+    let (status, body) = second.request("POST", "/v1/leases/jobs/settle:acquire", r#"{"holder":"w1","ttl":"60s"}"#);
     assert!(status.contains("503"), "{status} {}", String::from_utf8_lossy(&body));
 }
 
 #[test]
-fn what_cannot_be_meant_or_found_is_refused_with_its_own_code() {
-    let above = tempfile::tempdir().expect("a directory");
-    let folder = above.path();
+fn missing_files_and_invalid_options_are_rejected_with_their_exit_codes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let folder = dir.path();
     let missing = restore(&[&folder.join("none.backup"), &folder.join("data")]);
     assert_eq!(missing.status.code(), Some(78));
-    let told: serde_json::Value = serde_json::from_slice(&missing.stderr).expect("one JSON document");
-    assert_eq!(told["code"], "CONFIG");
+    let result: serde_json::Value = serde_json::from_slice(&missing.stderr).expect("one JSON document");
+    assert_eq!(result["code"], "CONFIG");
     let zero = Command::new(env!("CARGO_BIN_EXE_leasehold"))
         .args(["restore", "none.backup", "--token-floor", "0"])
         .output()

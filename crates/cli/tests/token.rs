@@ -1,4 +1,4 @@
-//! `leasehold token` as someone at a terminal sees it.
+//! `leasehold token`: text, JSON and errors.
 
 use std::process::{Command, Output};
 
@@ -8,27 +8,27 @@ fn leasehold(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_leasehold")).args(args).output().expect("the binary was built for this test")
 }
 
-fn told(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("the binary prints text")
+fn utf8(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the output is UTF-8")
 }
 
 #[test]
-fn a_token_is_told_part_by_part() {
+fn the_parts_of_a_token_are_printed() {
     let output = leasehold(&["token", TOKEN]);
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(told(&output.stderr), "");
+    assert_eq!(utf8(&output.stderr), "");
     assert_eq!(
-        told(&output.stdout),
+        utf8(&output.stdout),
         "number       258755447193600007\n\
          cluster      00c0ffee00c0ffee\n\
          incarnation  0badcafe\n\
          resource     1122334455667788 (hash of the name)\n\
-         reach        writes, slot 3\n"
+         scope        writes, slot 3\n"
     );
 }
 
 #[test]
-fn in_json_the_number_is_a_text() {
+fn in_json_the_number_is_a_string() {
     let output = leasehold(&["token", "--json", TOKEN]);
     assert_eq!(output.status.code(), Some(0));
     let parts: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
@@ -37,19 +37,19 @@ fn in_json_the_number_is_a_text() {
         "cluster": "00c0ffee00c0ffee",
         "incarnation": "0badcafe",
         "resource": "1122334455667788",
-        "reach": "slot",
+        "scope": "slot",
         "slot": 3,
     });
     assert_eq!(parts, expected);
 }
 
 #[test]
-fn a_changed_token_is_refused_with_its_code_and_the_next_step() {
+fn a_modified_token_is_rejected_with_code_and_next_step() {
     let changed = TOKEN.replace("600007", "600008");
     let output = leasehold(&["token", &changed]);
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(told(&output.stdout), "");
-    assert!(told(&output.stderr).starts_with("leasehold: TOKEN_INVALID{checksum}: "), "{}", told(&output.stderr));
+    assert_eq!(utf8(&output.stdout), "");
+    assert!(utf8(&output.stderr).starts_with("leasehold: TOKEN_INVALID{checksum}: "), "{}", utf8(&output.stderr));
 
     let output = leasehold(&["token", "--json", &changed]);
     assert_eq!(output.status.code(), Some(2));
@@ -58,37 +58,37 @@ fn a_changed_token_is_refused_with_its_code_and_the_next_step() {
 }
 
 #[test]
-fn no_text_at_all_is_no_token() {
+fn malformed_tokens_are_rejected() {
     for text in ["", "-1", "0", "lh1-", " ", "lh2-00"] {
         let output = leasehold(&["token", text]);
         assert_eq!(output.status.code(), Some(2), "{text:?}");
-        assert_eq!(told(&output.stdout), "", "{text:?}");
+        assert_eq!(utf8(&output.stdout), "", "{text:?}");
     }
 }
 
 #[test]
-fn help_promises_only_what_is_there() {
+fn help_lists_exactly_the_existing_commands() {
     let output = leasehold(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
-    let help = told(&output.stdout);
+    let help = utf8(&output.stdout);
     let (_, rest) = help.split_once("Commands:\n").expect("help lists commands");
-    let (commands, _) = rest.split_once("\n\n").expect("and then options");
+    let (commands, _) = rest.split_once("\n\n").expect("help lists options");
     let listed: Vec<_> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
     let all = "serve acquire renew release run elect progress check handoff revoke free quarantine ls show held-by waiters \
-               deadlocks watch history usage status cluster step-down charter fences fence backup restore bench demo dev-cluster \
-               config token trail completions help";
+               deadlocks watch history usage status cluster step-down charter coverage fence backup restore bench demo dev-cluster \
+               config token audit completions help";
     assert_eq!(listed, all.split_whitespace().collect::<Vec<_>>());
 }
 
 #[test]
-fn a_reader_that_went_away_is_no_failure() {
-    let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+fn a_closed_standard_output_is_not_an_error() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let output = Command::new(env!("CARGO_BIN_EXE_leasehold"))
         .args(["token", TOKEN])
         .stdout(writer)
         .output()
         .expect("the binary was built for this test");
-    assert_eq!(told(&output.stderr), "");
+    assert_eq!(utf8(&output.stderr), "");
     assert_eq!(output.status.code(), Some(0));
 }

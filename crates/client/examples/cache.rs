@@ -1,7 +1,7 @@
-//! A file that several processes cache and one writes: no copy is used while it is written.
+//! A cache of a file that several processes read and one writes. No copy is used while the file is written.
 //!
-//! `cargo run -p leasehold --example cache -- FILE read` in some terminals, `… FILE write TEXT` in another; the server is named
-//! by LEASEHOLD_ADDR. Stop a reader with SIGSTOP and write: the write waits for its time to be over.
+//! Run `cargo run -p leasehold --example cache -- FILE read` in some terminals and `… FILE write TEXT` in another. The environment
+//! variable LEASEHOLD_ADDR names the server. Stop a reader with SIGSTOP and write: the write waits until the reader's lease ends.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use leasehold::recipes::cache::Cache;
 use leasehold::{Client, Error};
 
 #[tokio::main]
-async fn main() -> Result<(), Error> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::var("LEASEHOLD_ADDR").unwrap_or_else(|_| "127.0.0.1:7421".into());
-    let client = Client::try_from(address.as_str())?;
-    let cache: Cache<String> = client.cache().ttl(Duration::from_secs(10)).open()?;
+    let client = Client::new(&address)?;
+    let cache: Cache<String> = client.cache().ttl(Duration::from_secs(10)).build()?;
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
@@ -21,9 +21,9 @@ async fn main() -> Result<(), Error> {
             _ = tokio::signal::ctrl_c() => {}
         },
         [file, "write", text] => write(&cache, file, text).await?,
-        _ => return Err(Error::config("arguments", "FILE read, or FILE write TEXT")),
+        _ => return Err("usage: cache FILE read | FILE write TEXT".into()),
     }
-    client.close().await
+    Ok(client.close().await?)
 }
 
 async fn read(cache: &Cache<String>, file: &str) {
@@ -38,12 +38,13 @@ async fn read(cache: &Cache<String>, file: &str) {
 }
 
 async fn write(cache: &Cache<String>, file: &str, text: &str) -> Result<(), Error> {
-    let began = Instant::now();
-    let written = cache.write("files/demo", Duration::from_secs(60), |intent| async move {
-        println!("nobody reads after {:.1} s; writing under {}", began.elapsed().as_secs_f64(), intent.number.get());
+    let started = Instant::now();
+    let write = cache.write("files/demo", Duration::from_secs(60), |intent| async move {
+        let waited = started.elapsed().as_secs_f64();
+        println!("no reader is left after {waited:.1} s; writing under token number {}", intent.number.get());
         std::fs::write(file, text)
     });
-    let written = written.await?;
-    println!("written: {:?}, version {:?}", written.done, written.version);
+    let write = write.await?;
+    println!("written: {:?}, version {:?}", write.output, write.version);
     Ok(())
 }

@@ -1,40 +1,48 @@
-//! A backup while the server serves, piece by piece.
+//! Backup of a running server, as a stream of chunks.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use leasehold_wire::{from_status, v1};
+use futures::Stream;
+use leasehold_wire::{problem_from_status, v1};
 use tonic::{Status, Streaming};
 
-use crate::lease::To;
-use crate::route::Nature;
+use crate::routing::{GrpcClient, RetrySafety};
 use crate::{Client, Error};
 
-/// A backup on its way. Its pieces, one behind the other, are the file; its end proves that it is whole.
+/// A backup in progress: a stream of byte chunks, which concatenated are the backup file. The end of the file proves that it is
+/// complete. A broken backup cannot be continued; start a new one.
 #[derive(Debug)]
-pub struct Copying(Streaming<v1::BackupPiece>);
+#[must_use = "streams do nothing unless polled"]
+pub struct BackupStream(Streaming<v1::BackupChunk>);
 
-impl Copying {
-    /// The next bytes; none at the end. A copy that broke off is not gone on with: begin a new one.
-    pub async fn piece(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let piece = self.0.message().await.map_err(|status| broke_off("backup", &status))?;
-        Ok(piece.map(|piece| piece.bytes))
+impl Stream for BackupStream {
+    type Item = Result<Vec<u8>, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let chunk = |chunk: Result<v1::BackupChunk, Status>| match chunk {
+            Ok(chunk) => Ok(chunk.bytes),
+            Err(status) => Err(download_failed("backup", &status)),
+        };
+        Pin::new(&mut self.0).poll_next(context).map(|next| next.map(chunk))
     }
 }
 
 impl Client {
-    /// The whole state as of now.
-    pub async fn backup(&self) -> Result<Copying, Error> {
-        let send = |mut to: To, ask| async move { to.backup(ask).await };
-        self.call(Nature::Look, Duration::ZERO, v1::BackupRequest {}, send).await.map(Copying)
+    /// Starts a backup of the whole state as of now.
+    pub async fn backup(&self) -> Result<BackupStream, Error> {
+        let send = |mut client: GrpcClient, request| async move { client.backup(request).await };
+        self.call(RetrySafety::ReadOnly, Duration::ZERO, v1::BackupRequest {}, send).await.map(BackupStream)
     }
 }
 
-/// Why a file on its way ended before its end: a copy is not gone on with, so what is unknown does not matter.
-pub(crate) fn broke_off(what: &str, status: &Status) -> Error {
-    let told = Error::from(from_status(status));
-    if told.is_indeterminate() {
-        Error::unavailable(format!("the {what} broke off ({})", status.message())).then("Begin a new one.")
+/// Why a download ended early. A download is not continued, so an unknown outcome does not matter.
+pub(crate) fn download_failed(what: &str, status: &Status) -> Error {
+    let error = Error::from(problem_from_status(status));
+    if error.outcome_unknown() {
+        Error::unavailable(format!("the {what} broke off ({})", status.message())).with_next_step("Start a new one.")
     } else {
-        told
+        error
     }
 }

@@ -1,4 +1,17 @@
-//! The same without an event loop: every call waits where it is called.
+//! The client for programs without an async runtime: every call blocks its thread. Leases are renewed on a thread of their own.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use leasehold::blocking::Client;
+//!
+//! # fn write(_token: &str) {}
+//! # fn example() -> Result<(), leasehold::Error> {
+//! let client = Client::new("127.0.0.1:7421")?;
+//! let guard = client.lock("jobs/settle").wait(Duration::from_secs(60)).acquire()?;
+//! guard.run(|lease| write(&lease.token()));
+//! # Ok(())
+//! # }
+//! ```
 
 use std::future::Future;
 use std::ops::Deref;
@@ -6,11 +19,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
-use crate::{Error, Failure, HandOver, Loss};
+use crate::{
+    AcquireError, ClientBuilder, Error, FencingToken, GuardState, HandoffOptions, LeaseHandle, Loss, RequestError,
+};
 
-/// Waits for a future on this thread. Leases are renewed from a thread of their own meanwhile, so this is right on any thread;
-/// on one of an event loop it stops that loop for as long as it takes, and loses nothing.
+/// Blocks this thread until a future is ready.
+///
+/// It works on any thread, because leases are renewed on another one. On a thread of an async runtime it blocks that runtime, but
+/// loses no lease.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -19,26 +37,28 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         }
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    // Inside of somebody's event loop a budget says when to yield to it; here nobody would ever renew that.
+    // Inside of a tokio runtime, its cooperative budget would never be renewed here.
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
-        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return done;
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
         }
         thread::park();
     }
 }
 
-/// A client whose calls wait.
+/// A client whose calls block. See [`crate::Client`].
 #[derive(Clone, Debug)]
 pub struct Client(crate::Client);
 
-/// A lease to be asked for; built as [`crate::Lock`] is.
+/// A lease to acquire. See [`crate::Lock`], whose settings it mirrors.
 #[derive(Clone, Debug)]
+#[must_use = "a lock does nothing until `acquire`"]
 pub struct Lock(crate::Lock);
 
-/// A lease that is held; dropping it gives it back.
+/// A held lease. Dropping it releases the lease. See [`crate::Guard`].
 #[derive(Debug)]
+#[must_use = "dropping a guard releases its lease"]
 pub struct Guard(crate::Guard);
 
 impl From<crate::Client> for Client {
@@ -48,65 +68,129 @@ impl From<crate::Client> for Client {
 }
 
 impl Client {
-    /// A lease on a resource, shaped by what the builder is told: `client.lock("a", |lock| lock.wait(MINUTE))`.
-    pub fn lock(&self, resource: &str, shape: impl FnOnce(crate::Lock) -> crate::Lock) -> Lock {
-        Lock(shape(self.0.lock(resource)))
+    /// A client with default settings. `endpoints` is one or more `host:port`, separated by commas.
+    pub fn new(endpoints: &str) -> Result<Self, Error> {
+        crate::Client::new(endpoints).map(Self)
     }
 
-    /// Gives everything back and ends the session.
+    /// A builder for a client: `Client::from(Client::builder("127.0.0.1:7421")?.holder("w1").build())`.
+    pub fn builder(endpoints: &str) -> Result<ClientBuilder, Error> {
+        crate::Client::builder(endpoints)
+    }
+
+    /// A lease on a resource. Defaults: exclusive, a ttl of 30 seconds, without waiting.
+    pub fn lock(&self, resource: impl Into<String>) -> Lock {
+        Lock(self.0.lock(resource))
+    }
+
+    /// Closes the session, which releases all leases, and waits for the confirmation.
     pub fn close(&self) -> Result<(), Error> {
         block_on(self.0.close())
     }
 }
 
+macro_rules! mirror {
+    ($($name:ident($($argument:ident: $kind:ty),*);)+) => {
+        impl Lock {
+            $(
+                #[doc = concat!("See [`Lock::", stringify!($name), "`](crate::Lock::", stringify!($name), ").")]
+                pub fn $name(self, $($argument: $kind),*) -> Self {
+                    Self(self.0.$name($($argument),*))
+                }
+            )+
+        }
+    };
+}
+
+mirror! {
+    also(resource: impl Into<String>);
+    ttl(ttl: Duration);
+    renew_every(interval: Duration);
+    wait(wait: Duration);
+    holder(name: impl Into<String>);
+    priority(priority: u8);
+    max_hold(max: Duration);
+    require_progress(every: Duration);
+    shared();
+    slots(count: u32);
+    units(units: u32);
+    metadata(bytes: impl Into<Vec<u8>>);
+}
+
 impl Lock {
-    /// Takes the lease, now or after waiting.
-    pub fn acquire(&self) -> Result<Guard, Failure<crate::Guard>> {
+    /// Acquires the lease, now or after waiting.
+    pub fn acquire(&self) -> Result<Guard, AcquireError> {
         block_on(self.0.acquire()).map(Guard)
+    }
+
+    /// Acquires the lease if it is free now; none if others hold it.
+    pub fn try_acquire(&self) -> Result<Option<Guard>, AcquireError> {
+        block_on(self.0.try_acquire()).map(|guard| guard.map(Guard))
+    }
+
+    /// Acquires all leases in one step, or none.
+    pub fn acquire_all(&self) -> Result<Vec<Guard>, RequestError<Vec<crate::Guard>>> {
+        block_on(self.0.acquire_all()).map(|guards| guards.into_iter().map(Guard).collect())
+    }
+}
+
+impl From<crate::Guard> for Guard {
+    fn from(guard: crate::Guard) -> Self {
+        Self(guard)
     }
 }
 
 impl Guard {
-    /// Waits until the lease is lost, by the grantor's word.
-    pub fn lost(&self) -> Loss {
-        block_on(self.0.lost())
+    /// Waits until the grantor has ended the lease.
+    pub fn wait_lost(&self) -> Loss {
+        block_on(self.0.wait_lost())
     }
 
-    /// Asks the grantor whether the lease is current.
-    pub fn confirm(&self) -> Result<(), Error> {
-        block_on(self.0.confirm())
+    /// Waits until work must stop: the lease is suspended or lost.
+    pub fn wait_stopped(&self) -> GuardState {
+        block_on(self.0.wait_stopped())
     }
 
-    /// Writes small state, only if the lease is current.
-    pub fn put(&self, key: &str, bytes: &[u8]) -> Result<u64, Failure<u64>> {
+    /// Checks with the grantor whether the lease is current.
+    pub fn check(&self) -> Result<(), Error> {
+        block_on(self.0.check())
+    }
+
+    /// Raises the token and returns the new one.
+    pub fn rotate(&self) -> Result<FencingToken, RequestError<()>> {
+        block_on(self.0.rotate())
+    }
+
+    /// Writes small state, only if the lease is current. Returns the revision.
+    pub fn put(&self, key: &str, bytes: &[u8]) -> Result<u64, RequestError<u64>> {
         block_on(self.0.put(key, bytes))
     }
 
-    /// Begins a planned transfer.
-    pub fn hand_off(&self, how: HandOver) -> Result<(), Failure<()>> {
-        block_on(self.0.hand_off(how))
+    /// Starts a planned handoff.
+    pub fn handoff(&self, options: HandoffOptions) -> Result<(), RequestError<()>> {
+        block_on(self.0.handoff(options))
     }
 
-    /// Gives the lease back and waits until that is on record.
-    pub fn release(self) -> Result<(), Failure<()>> {
+    /// Releases the lease and waits for the confirmation.
+    pub fn release(self) -> Result<(), RequestError<()>> {
         block_on(self.0.release())
     }
 
-    /// Runs work, and gives the lease back after it returned. Nothing stops a thread: the work looks at the state of its
-    /// hold, and stops when it is no longer held.
-    pub fn run<T>(self, work: impl FnOnce(&crate::Hold) -> T) -> T {
-        let done = work(self.0.hold());
-        // The work is done whatever becomes of the release; at the latest the lease ends by its ttl.
+    /// Runs work, and releases the lease after it has returned. Nothing can stop a thread: the work must check the state of its
+    /// lease, and return when it is no longer held.
+    pub fn run<T>(self, work: impl FnOnce(&LeaseHandle) -> T) -> T {
+        let output = work(self.0.handle());
+        // The work is finished whatever the release replies; at the latest, the lease expires by its ttl.
         let _ = self.release();
-        done
+        output
     }
 }
 
-/// What needs no waiting: token, state, deadline, progress.
+/// Everything that does not block: token, state, deadline, progress.
 impl Deref for Guard {
-    type Target = crate::Hold;
+    type Target = LeaseHandle;
 
-    fn deref(&self) -> &crate::Hold {
-        self.0.hold()
+    fn deref(&self) -> &LeaseHandle {
+        self.0.handle()
     }
 }

@@ -1,221 +1,310 @@
-//! The client: which servers it knows, how long it is patient, and what it tells them beside each request.
+//! The client: its settings, its connections, and what it has learned from the servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use leasehold_core::holder::RateError;
+use leasehold_core::holder::ClockDrift;
 use leasehold_core::token::Token;
-use leasehold_wire::headers::Key;
+use leasehold_wire::headers::IdempotencyKey;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 
-use crate::holder::Handle;
-use crate::stream::{Link, Resume};
-use crate::{Address, Endpoints, Error, Meter};
+use crate::session_stream::{SessionResume, Transport};
+use crate::session_worker::WorkerHandle;
+use crate::{Address, Endpoints, Error, MetricsHook};
 
-/// How patient a client is.
+/// Settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// For a connection to be made.
-    pub connect: Duration,
-    /// For an answer; a wait that was asked for comes on top.
-    pub request: Duration,
-    /// For a broken watch to be made again.
-    pub rejoin: Duration,
-    /// Who holds, for people to read; absent: the process by its number.
-    pub holder: Option<String>,
-    /// How long the session lives without being heard. Everything that is held ends with it, so no lease lasts longer.
-    pub session: Duration,
-    /// How much faster or slower than real time any clock may run.
-    pub rate_error: RateError,
+pub(crate) struct ClientConfig {
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) rejoin_timeout: Duration,
+    pub(crate) holder: Option<String>,
+    pub(crate) session_ttl: Duration,
+    pub(crate) clock_drift: ClockDrift,
 }
 
-impl Default for Options {
+impl Default for ClientConfig {
     fn default() -> Self {
         Self {
-            connect: Duration::from_secs(3),
-            request: Duration::from_secs(10),
-            rejoin: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(3),
+            request_timeout: Duration::from_secs(10),
+            rejoin_timeout: Duration::from_secs(30),
             holder: None,
-            session: Duration::from_secs(30),
-            rate_error: RateError::default(),
+            session_ttl: Duration::from_secs(30),
+            clock_drift: ClockDrift::default(),
         }
     }
 }
 
-/// A connection to a cluster. Cheap to clone; clones share their connections. Nothing is dialled before it is needed.
+/// Builds a [`Client`] with other settings than the defaults.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use leasehold::Client;
+///
+/// # fn example() -> Result<(), leasehold::Error> {
+/// let client = Client::builder("lease-1:7421,lease-2:7421")?
+///     .holder("settlement-7")
+///     .session_ttl(Duration::from_secs(10))
+///     .build();
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct ClientBuilder {
+    endpoints: Endpoints,
+    transport: Transport,
+    config: ClientConfig,
+    metrics: Option<MetricsHookRef>,
+}
+
+#[derive(Clone)]
+struct MetricsHookRef(Arc<dyn MetricsHook>);
+
+impl fmt::Debug for MetricsHookRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MetricsHook")
+    }
+}
+
+impl From<Endpoints> for ClientBuilder {
+    fn from(endpoints: Endpoints) -> Self {
+        Self { endpoints, transport: Transport::Network, config: ClientConfig::default(), metrics: None }
+    }
+}
+
+impl ClientBuilder {
+    /// A client of a grantor in this process.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn in_memory(link: Arc<crate::in_memory::MemoryLink>) -> Self {
+        let (endpoints, config) = (Endpoints::none(), ClientConfig::default());
+        Self { endpoints, transport: Transport::Memory(link), config, metrics: None }
+    }
+
+    /// Time to establish a connection. Default: 3 s.
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// Time to wait for a reply. The wait time of a lock is added to it. Default: 10 s.
+    pub const fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.config.request_timeout = timeout;
+        self
+    }
+
+    /// Time to re-establish a broken [`Watch`](crate::Watch). Default: 30 s.
+    pub const fn rejoin_timeout(mut self, timeout: Duration) -> Self {
+        self.config.rejoin_timeout = timeout;
+        self
+    }
+
+    /// Holder name, shown to other holders and operators. Default: `process-` and the process id.
+    pub fn holder(mut self, name: impl Into<String>) -> Self {
+        self.config.holder = Some(name.into());
+        self
+    }
+
+    /// Time until the session ends unless it is renewed. All leases of the client end with it, so no lease has a longer ttl.
+    /// Default: 30 s.
+    pub const fn session_ttl(mut self, ttl: Duration) -> Self {
+        self.config.session_ttl = ttl;
+        self
+    }
+
+    /// Upper bound on how much faster or slower than real time any clock runs.
+    pub const fn clock_drift(mut self, drift: ClockDrift) -> Self {
+        self.config.clock_drift = drift;
+        self
+    }
+
+    /// Callbacks for metrics.
+    pub fn metrics(mut self, hook: Arc<dyn MetricsHook>) -> Self {
+        self.metrics = Some(MetricsHookRef(hook));
+        self
+    }
+
+    /// Makes the client. It connects with its first request.
+    pub fn build(self) -> Client {
+        let Self { endpoints, transport, config, metrics } = self;
+        let shared = ClientShared {
+            endpoints,
+            config,
+            transport,
+            metrics: metrics.map(|hook| hook.0),
+            session: watch::Sender::new(None),
+            worker: Mutex::default(),
+            state: Mutex::default(),
+        };
+        Client { shared: Arc::new(shared), idempotency_key: None, standby: None }
+    }
+}
+
+/// A client of one cluster. Cheap to clone; clones share connections and session.
+///
+/// It connects with the first request, and starts a thread with the first lease. See the [crate documentation](crate) for an
+/// example.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) key: Option<Key>,
-    /// The least position from which a server that stands by may answer a look.
+    pub(crate) shared: Arc<ClientShared>,
+    pub(crate) idempotency_key: Option<IdempotencyKey>,
+    /// Lowest journal position from which a standby may answer a query.
     pub(crate) standby: Option<u64>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct ClientShared {
     pub(crate) endpoints: Endpoints,
-    pub(crate) options: Options,
-    pub(crate) link: Link,
-    pub(crate) meter: OnceLock<Arc<dyn Meter>>,
-    pub(crate) session: watch::Sender<Option<Resume>>,
-    holder: Mutex<Option<Arc<Handle>>>,
-    state: Mutex<State>,
+    pub(crate) config: ClientConfig,
+    pub(crate) transport: Transport,
+    pub(crate) metrics: Option<Arc<dyn MetricsHook>>,
+    pub(crate) session: watch::Sender<Option<SessionResume>>,
+    worker: Mutex<Option<Arc<WorkerHandle>>>,
+    state: Mutex<ClientState>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for ClientShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("ClientShared")
             .field("endpoints", &self.endpoints)
-            .field("options", &self.options)
+            .field("config", &self.config)
             .finish_non_exhaustive()
     }
 }
 
-/// What a client learns.
+/// What a client has learned from the servers.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct ClientState {
     pub(crate) channels: BTreeMap<Address, Channel>,
-    /// Who answered last: asked first.
-    pub(crate) answered: Option<Address>,
-    /// The position that the last answer depends on.
-    pub(crate) position: Option<u64>,
-    /// Who was asked and said nothing: it may stand still, or be cut off from what it needs. Asked last, and not for long.
-    pub(crate) doubted: BTreeSet<Address>,
-    /// The highest token of any grant: a grantor that was rolled back is found by it (T9).
-    pub(crate) seen: Option<Token>,
+    /// The server that answered last: tried first.
+    pub(crate) last_server: Option<Address>,
+    /// The journal position that the last reply depends on.
+    pub(crate) last_position: Option<u64>,
+    /// Servers that did not answer in time: they may be paused, or cut off. Tried last, with a short timeout.
+    pub(crate) suspects: BTreeSet<Address>,
+    /// The highest token of any grant: it reveals a grantor that was rolled back (T9).
+    pub(crate) highest_token: Option<Token>,
 }
 
 impl Client {
-    /// A client for these servers, with the usual patience.
-    pub fn connect(endpoints: Endpoints) -> Self {
-        Self::with(endpoints, Options::default())
+    /// A client with default settings. `endpoints` is one or more `host:port`, separated by commas.
+    ///
+    /// This does not connect; the first request does.
+    pub fn new(endpoints: &str) -> Result<Self, Error> {
+        Self::builder(endpoints).map(ClientBuilder::build)
     }
 
-    /// A client for these servers.
-    pub fn with(endpoints: Endpoints, options: Options) -> Self {
-        Self::linked(endpoints, options, Link::Wire)
+    /// A builder for a client. `endpoints` is one or more `host:port`, separated by commas.
+    pub fn builder(endpoints: &str) -> Result<ClientBuilder, Error> {
+        Endpoints::parse(endpoints).map(ClientBuilder::from)
     }
 
-    pub(crate) fn linked(endpoints: Endpoints, options: Options, link: Link) -> Self {
-        let (meter, holder, state) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        let session = watch::Sender::new(None);
-        Self {
-            shared: Arc::new(Shared { endpoints, options, link, meter, session, holder, state }),
-            key: None,
-            standby: None,
+    /// A client of the same servers with connections of its own and shorter timeouts.
+    pub(crate) fn with_own_connections(&self, max_timeout: Duration) -> Self {
+        let mut config = self.shared.config.clone();
+        config.connect_timeout = config.connect_timeout.min(max_timeout);
+        config.request_timeout = config.request_timeout.min(max_timeout);
+        let (endpoints, transport) = (self.shared.endpoints.clone(), self.shared.transport.clone());
+        ClientBuilder { endpoints, transport, config, metrics: None }.build()
+    }
+
+    /// The worker of this client and its clones. Starts it if necessary.
+    pub(crate) fn worker(&self) -> Result<Arc<WorkerHandle>, Error> {
+        let mut worker = self.shared.worker.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match &*worker {
+            Some(worker) => Ok(worker.clone()),
+            None => Ok(worker.insert(WorkerHandle::start(self)?).clone()),
         }
     }
 
-    /// The same servers over connections of its own.
-    pub(crate) fn apart(&self, options: Options) -> Self {
-        Self::linked(self.shared.endpoints.clone(), options, self.shared.link.clone())
-    }
-
-    /// Counts what happens to this client's leases. The first meter stays; set it before the first lease.
-    pub fn metered(self, meter: Arc<dyn Meter>) -> Self {
-        // A second one is not taken, as said.
-        let _ = self.shared.meter.set(meter);
-        self
-    }
-
-    /// The thread that holds for this client and its clones; started when it is first needed.
-    pub(crate) fn handle(&self) -> Result<Arc<Handle>, Error> {
-        let mut holder = self.shared.holder.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match &*holder {
-            Some(handle) => Ok(handle.clone()),
-            None => Ok(holder.insert(Handle::start(self)?).clone()),
-        }
-    }
-
-    /// The session by which this client and its clones wait and hold, as it changes; none before there is one. Whoever
-    /// outlives this process can end it with that ([`Client::stream`], then [`Client::close_session`]).
-    pub fn session(&self) -> watch::Receiver<Option<Resume>> {
+    /// The session of this client and its clones, as it changes; none before the first lease. A process that outlives this one
+    /// can end the session with it: [`Client::stream`], then [`Client::close_session`].
+    pub fn session(&self) -> watch::Receiver<Option<SessionResume>> {
         self.shared.session.subscribe()
     }
 
-    /// Who holds, for people to read.
     pub(crate) fn holder_name(&self) -> String {
-        self.shared.options.holder.clone().unwrap_or_else(|| format!("process-{}", std::process::id()))
+        self.shared.config.holder.clone().unwrap_or_else(|| format!("process-{}", std::process::id()))
     }
 
-    /// What stands in the grantor of a test, if that is whom this client asks.
+    /// Queries the grantor of a test directly; none for a client of a real server.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn in_memory<T>(
+    pub(crate) fn memory_query<T>(
         &self,
-        look: impl FnOnce(&leasehold_core::grantor::Grantor) -> T,
+        query: impl FnOnce(&leasehold_core::grantor::Grantor) -> T,
     ) -> Option<Result<T, Error>> {
-        match &self.shared.link {
-            Link::Wire => None,
-            Link::Memory(door) => Some(door.look(look)),
+        match &self.shared.transport {
+            Transport::Network => None,
+            Transport::Memory(link) => Some(link.query(query)),
         }
     }
 
-    /// The same for a single call, which is asked without a session.
+    /// Executes a unary call at the grantor of a test; none for a client of a real server.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn of_memory(
+    pub(crate) fn memory_call(
         &self,
         command: leasehold_core::command::Command<'_>,
         resource: &str,
     ) -> Option<Result<leasehold_wire::v1::response::Answer, Error>> {
-        match &self.shared.link {
-            Link::Wire => None,
-            Link::Memory(door) => Some(door.ask(command, resource)),
+        match &self.shared.transport {
+            Transport::Network => None,
+            Transport::Memory(link) => Some(link.call(command, resource)),
         }
     }
 
-    /// Gives everything back and ends the session: what is held ends in one step. A client that is only dropped does the
-    /// same without waiting for it. Whatever is asked of its leases later is refused; a new lock opens a new session.
+    /// Closes the session, which releases all leases in one step, and waits for the confirmation. Dropping the last clone and
+    /// guard does the same without waiting. Later calls about its leases fail; a new lock opens a new session.
     pub async fn close(&self) -> Result<(), Error> {
-        let holder = self.shared.holder.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        match holder {
-            Some(handle) => handle.close().await,
+        let worker = self.shared.worker.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        match worker {
+            Some(worker) => worker.close().await,
             None => Ok(()),
         }
     }
 
-    /// The same client, whose next change is recognised if it comes again: under this key it happens once (L11). A key
-    /// is good for one request and its retries; the client then retries by itself.
+    /// A clone whose next change carries this idempotency key: under one key a change is executed at most once (L11), so the
+    /// client retries it by itself. Use a key for one request and its retries.
     #[must_use]
-    pub fn under(&self, key: Key) -> Self {
-        Self { key: Some(key), ..self.clone() }
+    pub fn with_idempotency_key(&self, key: IdempotencyKey) -> Self {
+        Self { idempotency_key: Some(key), ..self.clone() }
     }
 
-    /// The same client, whose looks may be answered by a server that stands by, if that has come as far as this position
-    /// of the journal; 0 for any. What it tells is as of [`Client::position`] and may be behind the leader, and renewals
-    /// that left no record are not in it (E1).
+    /// A clone whose queries may be answered by a standby that has reached `min_position` of the journal; 0 for any position.
+    /// The reply is as of [`Client::last_position`] and may be behind the leader; it lacks renewals that wrote no record (E1).
     #[must_use]
-    pub fn or_standby(&self, least: u64) -> Self {
-        Self { standby: Some(least), ..self.clone() }
+    pub fn allow_standby(&self, min_position: u64) -> Self {
+        Self { standby: Some(min_position), ..self.clone() }
     }
 
-    /// The journal position that the last answer depends on.
-    pub fn position(&self) -> Option<u64> {
-        self.state().position
+    /// The journal position that the last reply depends on.
+    pub fn last_position(&self) -> Option<u64> {
+        self.state().last_position
     }
 
     /// The highest token that this client was granted.
-    pub fn seen(&self) -> Option<Token> {
-        self.state().seen
+    pub fn highest_token(&self) -> Option<Token> {
+        self.state().highest_token
     }
 
-    pub(crate) fn saw(&self, token: Token) {
+    pub(crate) fn observe_token(&self, token: Token) {
         let mut state = self.state();
-        if state.seen.is_none_or(|seen| seen.number < token.number) {
-            state.seen = Some(token);
+        if state.highest_token.is_none_or(|highest| highest.number < token.number) {
+            state.highest_token = Some(token);
         }
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ClientState> {
         self.shared.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl TryFrom<&str> for Client {
-    type Error = Error;
-
-    fn try_from(text: &str) -> Result<Self, Error> {
-        Endpoints::parse(text).map(Self::connect)
+impl From<Endpoints> for Client {
+    /// A client with default settings.
+    fn from(endpoints: Endpoints) -> Self {
+        ClientBuilder::from(endpoints).build()
     }
 }

@@ -1,29 +1,33 @@
-//! Everything that goes wrong, as one type: a stable code, words, what the code carries, the next step.
+//! The error type of the client: a stable code, a message, the fields of the code, and the next step.
 
 use std::fmt;
 
-use leasehold_core::lease::Reason;
-use leasehold_core::refusal::{Refusal, What};
+use leasehold_core::holder::Loss;
+use leasehold_core::lease::EndReason;
+use leasehold_core::refusal::{NotCurrent, Refusal, RefusalSubject};
 use leasehold_wire::json::ProblemBody;
 use leasehold_wire::{Code, problem, v1};
 use serde_json::Value;
 
-/// A refusal, or a failure on the way to one. Printed, it is one line: `CODE{what it carries}: message; next step`.
+/// A refusal by the grantor, or a failure to reach it.
+///
+/// Its `Display` is one line: `CODE{fields}: message; next step`. Decide by [`Error::code`], [`Error::is_retryable`] and
+/// [`Error::outcome_unknown`], not by the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error(Box<v1::Problem>);
 
 impl Error {
-    /// The stable code; none for one that this version does not know.
+    /// The stable code; none if this version of the client does not know it.
     pub fn code(&self) -> Option<Code> {
         self.0.known_code()
     }
 
-    /// The stable code's word.
-    pub fn word(&self) -> &str {
+    /// Name of the stable code, also of one that this version does not know.
+    pub fn code_name(&self) -> &str {
         &self.0.code
     }
 
-    /// What happened, in words.
+    /// What happened.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -33,100 +37,113 @@ impl Error {
         &self.0.next_step
     }
 
-    /// What a command line ends with.
-    pub fn exit(&self) -> u8 {
+    #[doc(hidden)]
+    pub fn exit_code(&self) -> u8 {
         self.code().map_or(1, Code::exit)
     }
 
-    /// Whether nobody knows if it happened: the connection broke after the request had left.
-    pub fn is_indeterminate(&self) -> bool {
+    /// Whether it is unknown if the request was executed: the connection broke after the request was sent.
+    pub fn outcome_unknown(&self) -> bool {
         self.code() == Some(Code::Indeterminate)
     }
 
-    /// Whether nobody decided, and nothing happened.
-    pub fn is_unavailable(&self) -> bool {
+    /// Whether no server decided the request and nothing happened: the same request can be sent again later.
+    pub fn is_retryable(&self) -> bool {
         matches!(self.code(), Some(Code::Unavailable | Code::NotLeader))
     }
 
-    /// Why the lease is over, if that is the error.
-    pub fn lost(&self) -> Option<Reason> {
+    /// Why the lease ended, if that is the error.
+    pub fn end_reason(&self) -> Option<EndReason> {
         self.0.lost()
     }
 
-    /// What the code carries here, by name, in the order of the table of codes.
+    /// Fields of the code with their values, in the order of the table of codes.
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         let body = serde_json::to_value(self.body()).unwrap_or(Value::Null);
         let names = self.code().into_iter().flat_map(Code::carries);
-        names.filter_map(|name| Some((name, shown(body.get(name)?)?))).collect()
+        names.filter_map(|name| Some((name, field_text(body.get(name)?)?))).collect()
     }
 
-    /// The error as the HTTP interface tells it.
+    /// The error as JSON, with the field names of the HTTP API.
     pub fn body(&self) -> ProblemBody {
         (*self.0).clone().into()
     }
 
-    /// A wrong setting.
+    /// An invalid setting.
+    #[doc(hidden)]
     pub fn config(key: &str, message: impl Into<String>) -> Self {
-        let told = v1::Problem::of(Code::Config, message);
-        Self(Box::new(v1::Problem { key: key.into(), next_step: "Change it and try again.".into(), ..told }))
+        let problem = v1::Problem::of(Code::Config, message);
+        Self(Box::new(v1::Problem {
+            key: key.into(),
+            next_step: "Change the setting and try again.".into(),
+            ..problem
+        }))
     }
 
-    /// A wrong setting in a file.
-    pub fn in_file(file: &str, line: Option<u64>, key: &str, reason: impl Into<String>) -> Self {
+    /// An invalid setting in a file.
+    #[doc(hidden)]
+    pub fn config_in_file(file: &str, line: Option<u64>, key: &str, reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        let told = v1::Problem::of(Code::Config, reason.clone());
-        Self(Box::new(v1::Problem { file: file.into(), line, key: key.into(), reason, ..told }))
+        let problem = v1::Problem::of(Code::Config, reason.clone());
+        Self(Box::new(v1::Problem { file: file.into(), line, key: key.into(), reason, ..problem }))
     }
 
-    /// A line of a file that is damaged.
-    pub fn damaged(file: &str, line: u64, reason: impl Into<String>) -> Self {
+    /// A damaged line of a file.
+    #[doc(hidden)]
+    pub fn corrupt_file(file: &str, line: u64, reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        let told = v1::Problem::of(Code::Corrupt, format!("{file}: {reason}"));
-        Self(Box::new(v1::Problem { file: file.into(), line: Some(line), reason, ..told }))
+        let problem = v1::Problem::of(Code::Corrupt, format!("{file}: {reason}"));
+        Self(Box::new(v1::Problem { file: file.into(), line: Some(line), reason, ..problem }))
     }
 
-    /// An error with its code and its words.
+    /// An error with a code and a message.
+    #[doc(hidden)]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self(Box::new(v1::Problem::of(code, message)))
     }
 
-    /// The same error with another next step.
-    pub fn then(mut self, next_step: &str) -> Self {
+    /// Replaces the next step.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_next_step(mut self, next_step: &str) -> Self {
         self.0.next_step = next_step.into();
         self
     }
 
-    /// A field that holds what it may not.
+    /// A field with an invalid value.
     pub(crate) fn invalid(field: &str, reason: impl fmt::Display) -> Self {
         let reason = reason.to_string();
-        let told = v1::Problem::of(Code::InvalidArgument, format!("{field}: {reason}"));
-        Self(Box::new(v1::Problem { field: field.into(), reason, ..told }))
+        let problem = v1::Problem::of(Code::InvalidArgument, format!("{field}: {reason}"));
+        Self(Box::new(v1::Problem { field: field.into(), reason, ..problem }))
     }
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        let told = v1::Problem::of(Code::Unavailable, message);
-        Self(Box::new(v1::Problem { next_step: "Start a server, or name the address of another.".into(), ..told }))
+        let problem = v1::Problem::of(Code::Unavailable, message);
+        Self(Box::new(v1::Problem {
+            next_step: "Check that a server is running at one of the endpoints.".into(),
+            ..problem
+        }))
     }
 
-    /// Without a request id there is no retry protection, and the next step says so.
+    /// Without a request id a retry may execute the request twice, and the next step says so.
     pub(crate) fn indeterminate(message: impl Into<String>, request_id: Option<String>) -> Self {
-        let mut told = v1::Problem::of(Code::Indeterminate, message);
+        let mut problem = v1::Problem::of(Code::Indeterminate, message);
         match request_id {
-            Some(id) => told.request_id = id,
-            None => told.next_step = "Look at what is there before you ask again.".into(),
+            Some(id) => problem.request_id = id,
+            None => problem.next_step = "Read the current state before you retry.".into(),
         }
-        Self(Box::new(told))
+        Self(Box::new(problem))
     }
 
-    /// An answer that no server of this version gives.
-    pub(crate) fn garbled(why: impl fmt::Display) -> Self {
-        Self::new(Code::FrameError, format!("the server's answer makes no sense: {why}"))
+    /// A reply that no server of this version sends.
+    pub(crate) fn invalid_reply(reason: impl fmt::Display) -> Self {
+        Self::new(Code::FrameError, format!("invalid reply from the server: {reason}"))
     }
 
-    /// Whether the session is over, or was never this server's.
-    pub(crate) fn session_over(&self) -> bool {
-        self.lost() == Some(Reason::Session)
-            || (self.code() == Some(Code::NotFound) && self.0.about == What::Session.word())
+    /// Whether the session has ended, or is unknown to the server.
+    pub(crate) fn is_session_ended(&self) -> bool {
+        self.end_reason() == Some(EndReason::Session)
+            || (self.code() == Some(Code::NotFound) && self.0.subject == RefusalSubject::Session.word())
     }
 
     pub(crate) fn leader(&self) -> Option<&str> {
@@ -134,8 +151,8 @@ impl Error {
     }
 }
 
-/// A carried value as it stands in a line; none if there is nothing to tell.
-fn shown(value: &Value) -> Option<String> {
+/// Text of a field in the one-line form; none if the field is empty.
+fn field_text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
@@ -149,8 +166,8 @@ fn shown(value: &Value) -> Option<String> {
 }
 
 impl From<v1::Problem> for Error {
-    fn from(told: v1::Problem) -> Self {
-        Self(Box::new(told))
+    fn from(problem: v1::Problem) -> Self {
+        Self(Box::new(problem))
     }
 }
 
@@ -161,22 +178,22 @@ impl From<&Refusal> for Error {
 }
 
 impl From<Box<v1::Problem>> for Error {
-    fn from(told: Box<v1::Problem>) -> Self {
-        Self(told)
+    fn from(problem: Box<v1::Problem>) -> Self {
+        Self(problem)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A reason that the message spells out is not said twice.
+        // The message already contains a reason in words.
         let fields = self.fields().into_iter().filter(|(name, value)| *name != "reason" || !value.contains(' '));
-        let carried: Vec<_> = fields.map(|(_, value)| value).collect();
-        write!(f, "{}", self.word())?;
-        if !carried.is_empty() {
-            write!(f, "{{{}}}", carried.join(", "))?;
+        let values: Vec<_> = fields.map(|(_, value)| value).collect();
+        write!(f, "{}", self.code_name())?;
+        if !values.is_empty() {
+            write!(f, "{{{}}}", values.join(", "))?;
         }
         write!(f, ": {}", self.message())?;
-        // Most refusals end with the next step already.
+        // Most refusals already end with the next step.
         if self.message().contains("; ") || self.next_step().is_empty() {
             return Ok(());
         }
@@ -186,53 +203,62 @@ impl fmt::Display for Error {
     }
 }
 
+impl From<Loss> for Error {
+    fn from(loss: Loss) -> Self {
+        match loss {
+            Loss::Ended(reason) => Self::from(&Refusal::Lost(reason)),
+            Loss::NotCurrent => Self::from(&Refusal::NotCurrent(NotCurrent::Unknown)),
+        }
+    }
+}
+
 impl std::error::Error for Error {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold_core::refusal::{Cycle, Member};
+    use leasehold_core::refusal::{Cycle, CycleMember};
     use leasehold_core::token::TokenError;
 
     #[test]
-    fn an_error_is_one_line_with_code_fields_words_and_next_step() {
-        let member = |holder: &str| Member { holder: holder.into(), waits_for: "x".into() };
+    fn an_error_is_one_line_with_code_fields_message_and_next_step() {
+        let member = |holder: &str| CycleMember { holder: holder.into(), waits_for: "x".into() };
         let cycle = Cycle { members: vec![member("a"), member("b")], length: 2 };
         let table = [
-            (Error::from(&Refusal::Busy { position: 2 }), "BUSY{2}: held by another; wait (place 2 in the queue) or"),
-            (Error::from(&Refusal::Lost(Reason::Ttl)), "LEASE_LOST{expired, ttl}: the lease is over"),
+            (Error::from(&Refusal::Busy { position: 2 }), "BUSY{2}: held by another"),
+            (Error::from(&Refusal::Lost(EndReason::Ttl)), "LEASE_LOST{expired, ttl}: "),
             (Error::from(&Refusal::Token(TokenError::Checksum)), "TOKEN_INVALID{checksum}: "),
             (
                 Error::from(&Refusal::Invalid { field: "ttl", reason: "at least 100 ms" }),
                 "INVALID_ARGUMENT{ttl}: ttl: at",
             ),
-            (Error::from(&Refusal::Deadlock(Box::new(cycle))), "DEADLOCK{a > b}: waiting would close"),
-            (Error::from(&Refusal::Cancelled), "CANCELLED: the wait was taken back; nothing; ask again if you"),
+            (Error::from(&Refusal::Deadlock(Box::new(cycle))), "DEADLOCK{a > b}: "),
+            (Error::from(&Refusal::Cancelled), "CANCELLED: "),
             (
-                Error::in_file("a.toml", Some(3), "ttl", "a number; write 10s"),
+                Error::config_in_file("a.toml", Some(3), "ttl", "a number; write 10s"),
                 "CONFIG{a.toml, 3, ttl}: a number; write 10s",
             ),
         ];
-        for (error, begins) in table {
-            assert!(error.to_string().starts_with(begins), "{error}");
-            assert!(!error.to_string().contains('\n') && error.exit() != 0);
+        for (error, prefix) in table {
+            assert!(error.to_string().starts_with(prefix), "{error}");
+            assert!(!error.to_string().contains('\n') && error.exit_code() != 0);
         }
     }
 
     #[test]
-    fn a_code_of_a_newer_server_is_still_an_error() {
-        let told = v1::Problem { code: "NEW".into(), message: "something else".into(), ..Default::default() };
-        let error = Error::from(told);
-        assert_eq!((error.code(), error.exit(), error.word()), (None, 1, "NEW"));
+    fn an_unknown_code_of_a_newer_server_is_still_an_error() {
+        let problem = v1::Problem { code: "NEW".into(), message: "something else".into(), ..Default::default() };
+        let error = Error::from(problem);
+        assert_eq!((error.code(), error.exit_code(), error.code_name()), (None, 1, "NEW"));
         assert_eq!(error.to_string(), "NEW: something else");
     }
 
     #[test]
-    fn an_unknown_outcome_says_how_to_find_out() {
+    fn an_unknown_outcome_names_the_next_step() {
         let with = Error::indeterminate("broke", Some("17.0:42".into()));
         assert_eq!(with.fields(), [("request_id", "17.0:42".to_owned())]);
         let without = Error::indeterminate("broke", None);
-        assert_eq!(without.to_string(), "INDETERMINATE: broke; look at what is there before you ask again");
-        assert!(without.is_indeterminate() && !without.is_unavailable() && without.exit() == 5);
+        assert_eq!(without.to_string(), "INDETERMINATE: broke; read the current state before you retry");
+        assert!(without.outcome_unknown() && !without.is_retryable() && without.exit_code() == 5);
     }
 }

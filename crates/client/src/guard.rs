@@ -1,4 +1,4 @@
-//! The guard: whoever has it holds the lease, and whoever drops it gives the lease back.
+//! The guard: owns a held lease, keeps it renewed, and releases it when dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -6,45 +6,45 @@ use std::ops::Deref;
 
 use futures::future::{Either, select};
 use leasehold_core::holder::{Loss, NextStep};
-use leasehold_core::lease::Reason;
+use leasehold_core::lease::EndReason;
 
-use crate::failure::Asked;
-use crate::hold::lost;
-use crate::holder::{Ask, reply};
-use crate::{Error, Failure, Hold, State};
+use crate::session_worker::LeaseOwner;
+use crate::{Error, GuardState, LeaseHandle, RequestError};
 
-/// A lease that is held. It is renewed from a thread of its own for as long as this lives. Not `Clone`: one hold, one guard.
+/// A held lease. A background thread renews it while the guard lives. Not `Clone`: a lease has one guard; clone its
+/// [`LeaseHandle`] instead.
 ///
-/// Dropping it gives the lease back without waiting for that; [`Guard::release`] waits.
-#[must_use = "a guard that is dropped gives its lease back"]
+/// Dropping the guard releases the lease without waiting; [`Guard::release`] waits.
+#[must_use = "dropping a guard releases its lease"]
 pub struct Guard {
-    hold: Hold,
-    /// Whether dropping must give back.
-    kept: bool,
+    owner: LeaseOwner,
+    handle: LeaseHandle,
 }
 
-/// Why work under a lease was stopped before it was done.
+/// Why work under a lease was stopped before it finished.
+///
+/// Exhaustive on purpose: a new state would change what work may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// The local deadline passed before the grantor renewed. A successor may begin at any moment.
+pub enum RunError {
+    /// The local deadline passed before the grantor renewed the lease. A successor may start at any moment.
     Suspended,
-    /// The grantor said that it is over.
+    /// The grantor ended the lease.
     Lost(Loss),
 }
 
-impl Stopped {
-    /// What may follow by itself. Whoever was suspended has given the lease back and may ask for it again; what this program
-    /// gave back itself, by closing its client, it does not.
+impl RunError {
+    /// What the program may do by itself. After a suspension the lease is released and may be acquired again; a lease that this
+    /// program released by closing its client is not.
     pub const fn next_step(self) -> NextStep {
         match self {
             Self::Suspended => NextStep::AcquireAgain,
-            Self::Lost(Loss::Ended(Reason::Released)) => NextStep::LeaveToCaller,
+            Self::Lost(Loss::Ended(EndReason::Released)) => NextStep::LeaveToCaller,
             Self::Lost(loss) => loss.next_step(),
         }
     }
 }
 
-impl fmt::Display for Stopped {
+impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Suspended => f.write_str("the lease was not renewed in time and the work was stopped; acquire again"),
@@ -53,83 +53,95 @@ impl fmt::Display for Stopped {
     }
 }
 
-impl std::error::Error for Stopped {}
+impl std::error::Error for RunError {}
 
-impl From<Stopped> for Error {
-    fn from(stopped: Stopped) -> Self {
-        match stopped {
-            Stopped::Suspended => Self::unavailable(stopped.to_string()).then("Acquire again."),
-            Stopped::Lost(loss) => lost(loss),
+impl From<RunError> for Error {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Suspended => Self::unavailable(error.to_string()).with_next_step("Acquire again."),
+            RunError::Lost(loss) => loss.into(),
         }
     }
 }
 
 impl Guard {
-    pub(crate) const fn new(hold: Hold) -> Self {
-        Self { hold, kept: true }
+    pub(crate) fn new(owner: LeaseOwner) -> Self {
+        let handle = LeaseHandle { lease: owner.lease.clone(), worker: owner.worker.clone() };
+        Self { owner, handle }
     }
 
-    /// Runs work that stops when the lease does: it is dropped at the local deadline, and the lease is given back only after
-    /// the work has returned or was dropped. Work that blocks its thread cannot be stopped; it looks at [`Hold::state`].
-    pub async fn run<T, F, W>(self, work: F) -> Result<T, Stopped>
+    /// Runs work that stops when the lease does: the future is dropped at the local deadline. The lease is released only after
+    /// the work has returned or was dropped. Work that blocks its thread cannot be stopped; let it check
+    /// [`LeaseHandle::state`].
+    ///
+    /// For work that returns a `Result`, see [`Guard::run_try`].
+    pub async fn run<T, F, W>(self, work: F) -> Result<T, RunError>
     where
-        F: FnOnce(Hold) -> W,
+        F: FnOnce(LeaseHandle) -> W,
         W: Future<Output = T>,
     {
-        let hold = self.hold.clone();
-        let before = hold.cell.view().suspensions;
-        let ended = {
-            let stopped = std::pin::pin!(hold.stopped_since(before));
-            let work = std::pin::pin!(work(hold.clone()));
-            // Stopping is looked at first, so that work is not polled once more after its time.
+        let handle = self.handle.clone();
+        let before = handle.lease.view().suspensions;
+        let result = {
+            let stopped = std::pin::pin!(handle.wait_stopped_since(before));
+            let work = std::pin::pin!(work(handle.clone()));
+            // The stop is polled first, so that the work is not polled after its time.
             match select(stopped, work).await {
-                Either::Left((State::Lost(loss), _)) => Err(Stopped::Lost(loss)),
-                Either::Left(_) => Err(Stopped::Suspended),
-                Either::Right((done, _)) => Ok(done),
+                Either::Left((GuardState::Lost(loss), _)) => Err(RunError::Lost(loss)),
+                Either::Left(_) => Err(RunError::Suspended),
+                Either::Right((output, _)) => Ok(output),
             }
         };
-        if ended.is_ok() {
-            // The work is done whatever becomes of the release; at the latest the lease ends by its ttl.
+        if result.is_ok() {
+            // The work is finished whatever the release replies; at the latest, the lease expires by its ttl.
             let _ = self.release().await;
         }
-        ended
+        result
     }
 
-    /// Gives the lease back and waits until that is on record. Everything written under it must have been answered.
-    pub async fn release(mut self) -> Result<(), Failure<()>> {
-        self.kept = false;
-        let (tell, told) = reply();
-        let handle = self.hold.handle.clone();
-        let key = handle.key();
-        handle.put(Ask::Release { key, cell: self.hold.cell.clone(), tell: Some(tell) });
-        // A release is never taken back.
-        Asked { handle, key, told, read: |_| Ok(()), settled: true }.outcome().await
+    /// Like [`Guard::run`], for work that can fail. The caller's error type receives both kinds of errors:
+    ///
+    /// ```no_run
+    /// # async fn write(_token: &str) -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn example(client: leasehold::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let guard = client.lock("jobs/settle").acquire().await?;
+    /// guard.run_try(|lease| async move { Ok::<_, Box<dyn std::error::Error>>(write(&lease.token()).await?) }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_try<T, E, F, W>(self, work: F) -> Result<T, E>
+    where
+        E: From<RunError>,
+        F: FnOnce(LeaseHandle) -> W,
+        W: Future<Output = Result<T, E>>,
+    {
+        self.run(work).await?
     }
 
-    /// The lease as the work sees it.
-    pub const fn hold(&self) -> &Hold {
-        &self.hold
+    /// Releases the lease and waits for the confirmation. All writes under it must have been acknowledged.
+    ///
+    /// The release is sent even if this future is dropped.
+    pub async fn release(mut self) -> Result<(), RequestError<()>> {
+        self.owner.disarm();
+        self.owner.worker.release(self.owner.lease.clone()).outcome().await
+    }
+
+    /// A handle for the work, which can be cloned.
+    pub const fn handle(&self) -> &LeaseHandle {
+        &self.handle
     }
 }
 
 impl Deref for Guard {
-    type Target = Hold;
+    type Target = LeaseHandle;
 
-    fn deref(&self) -> &Hold {
-        &self.hold
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if self.kept {
-            self.hold.handle.put(Ask::Release { key: 0, cell: self.hold.cell.clone(), tell: None });
-        }
+    fn deref(&self) -> &LeaseHandle {
+        &self.handle
     }
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Guard").field(&self.hold).finish()
+        f.debug_tuple("Guard").field(&self.handle).finish()
     }
 }

@@ -1,79 +1,130 @@
-//! What a program holds a lease with.
+//! Async client for [Leasehold](https://github.com/leasehold/leasehold): acquire, renew and release leases with fencing tokens.
 //!
-//! A [`Client`] reaches several servers. [`Client::lock`] asks for a lease and gives a [`Guard`], which is renewed from a
-//! thread of its own, knows by its own clock until when it may act, and gives the lease back when it is dropped. When to
-//! renew and until when to believe is decided in [`leasehold_core::holder`]. Single calls, without a guard, are there too.
+//! A lease makes one process the holder of a resource for a limited time. The holder presents its *fencing token* with every
+//! write, and the target rejects a token that is older than one it has seen. So a holder that was paused, partitioned or
+//! suspended cannot damage what its successor writes.
+//!
+//! # Start here
+//!
+//! [`Client::new`] or [`Client::builder`] makes a client, [`Client::lock`] describes a lease, [`Lock::acquire`] returns a
+//! [`Guard`], and [`Guard::run`] runs work that stops when the lease does:
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use leasehold::{Client, Endpoints};
+//! use leasehold::Client;
 //!
-//! # async fn write(_token: &str) {}
+//! # async fn write(_token: &str) -> Result<(), leasehold::Error> { Ok(()) }
 //! # async fn example() -> Result<(), leasehold::Error> {
-//! let client = Client::connect(Endpoints::parse("127.0.0.1:7421")?);
+//! let client = Client::builder("127.0.0.1:7421")?.holder("worker-1").build();
 //! let guard = client.lock("jobs/settle").wait(Duration::from_secs(60)).acquire().await?;
-//! // Every write shows the token; the work is dropped if the lease cannot be kept.
-//! guard.run(|hold| async move { write(&hold.token()).await }).await?;
-//! # Ok(())
+//! // Every write presents the token. The work is dropped at the deadline of the lease.
+//! guard.run_try(|lease| async move { write(&lease.token()).await }).await?;
+//! client.close().await
 //! # }
 //! ```
+//!
+//! The futures run on any async runtime; gRPC and timers of queries need [tokio]. [`blocking`] has the same API without async.
+//!
+//! # Concepts
+//!
+//! - **Session.** A client has one session, kept alive by a thread of its own, so that a blocked async runtime loses no lease.
+//!   All leases end with the session.
+//! - **Guard and handle.** A [`Guard`] owns a lease; dropping it releases the lease. A [`LeaseHandle`] can be cloned; it has the
+//!   token, the state and the deadline.
+//! - **Local deadline.** The holder stops by its own clock, before the grantor grants the lease to another holder
+//!   ([`GuardState::Suspended`]). The clock continues while the machine is suspended, where the operating system has such a clock.
+//! - **Token.** [`LeaseHandle::token`] is a [`FencingToken`]; present its text to a fence, for example one of `leasehold-fence`.
+//! - **Handoff.** [`LeaseHandle::handoff`] transfers a lease without waiting for its expiry. A successor calls
+//!   [`LeaseHandle::wait_claimable`] first, then claims, reads and writes, in this order: [`Claim`], [`MustRead`], [`MayWrite`].
+//! - **Recipes.** [`recipes`] has elections, service discovery, sharding, queues, caches, reservations and more.
+//!
+//! # Errors
+//!
+//! [`Error`] has a stable [`code`](Error::code), a [`message`](Error::message) and a [`next_step`](Error::next_step).
+//! [`Error::is_retryable`] says that nothing happened and the request can be repeated; [`Error::outcome_unknown`] says that the
+//! reply was lost.
+//!
+//! Requests about leases fail with [`RequestError`]: either `Rejected` with an [`Error`], or `Indeterminate` with a
+//! [`PendingOutcome`], which the caller can [resolve](PendingOutcome::resolve). Work under a lease is stopped with [`RunError`].
+//!
+//! # Cancel safety
+//!
+//! All futures of this crate may be dropped at any time. Dropping [`Lock::acquire`] cancels the wait, and a lease that was
+//! granted meanwhile is released. Methods named `wait_…` and all streams lose nothing when a pending `next` is dropped. A write
+//! ([`LeaseHandle::put`]) whose future is dropped may or may not be executed.
+//!
+//! # Features
+//!
+//! | feature | adds | default |
+//! |---|---|---|
+//! | `credential` | [`recipes::credential`]: signed credentials that prove a lease offline | no |
+//! | `report` | [`report`]: reports zombies that fences refused to the grantor | no |
+//! | `testing` | [`testing`]: an in-memory server with a manual clock, for tests of programs that hold leases | no |
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod address;
+pub mod admin;
+mod audit;
 mod backup;
 pub mod blocking;
-mod charter;
 mod client;
 mod clock;
+mod coverage;
+mod endpoints;
 mod error;
-mod failure;
-mod fences;
 mod guard;
-mod hold;
-mod holder;
-mod lease;
+#[cfg(any(test, feature = "testing"))]
+mod in_memory;
+mod lease_handle;
 mod lock;
-mod look;
-mod meter;
-mod operate;
+mod metrics;
+mod page_fetch;
+mod queries;
 pub mod recipes;
 #[cfg(feature = "report")]
+#[cfg_attr(docsrs, doc(cfg(feature = "report")))]
 pub mod report;
-mod route;
+mod routing;
 mod session;
-mod state;
-pub mod stream;
+pub mod session_stream;
+mod session_worker;
+mod stored_value;
 #[cfg(any(test, feature = "testing"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
 pub mod testing;
-mod trail;
+mod token;
+pub mod types;
+mod unary;
 mod watch;
 
-pub use address::{Address, Endpoints};
-pub use backup::Copying;
-pub use client::{Client, Options};
+pub use audit::{AuditExportStream, AuditFilter, AuditPage, AuditPages};
+pub use backup::BackupStream;
+pub use client::{Client, ClientBuilder};
+pub use endpoints::{Address, Endpoints};
 pub use error::Error;
-pub use failure::{Failure, Unresolved};
-pub use guard::{Guard, Stopped};
-pub use hold::{HandOver, Hold, Sight, State, Watching};
-pub use lease::{Granted, Held, Renewed};
-pub use lock::Lock;
-pub use look::Listing;
-pub use meter::Meter;
-pub use session::Opened;
-pub use state::Stored;
-pub use trail::{Exporting, Trail, Wanted};
-pub use watch::{Happened, Watch, Watched};
+pub use guard::{Guard, RunError};
+pub use lease_handle::{GuardState, HandoffOptions, LeaseHandle, LeaseStatus, LeaseUpdates};
+pub use lock::{AcquireError, Lock};
+pub use metrics::MetricsHook;
+pub use queries::{ResourcePage, ResourcePages};
+pub use session::OpenedSession;
+pub use session_worker::{PendingOutcome, RequestError};
+pub use stored_value::StoredValue;
+pub use token::FencingToken;
+pub use types::{Claim, ClockDrift, Deadline, HandoffMode, Loss, MayWrite, MustRead, NextStep};
+pub use unary::{GrantedLease, HeldLease, RenewedLease};
+pub use watch::{LeaseEvent, Watch, WatchItem};
 
-/// Until when a holder may act, what ends its lease, what follows, and the order in which a successor begins.
-pub use leasehold_core::holder::{Claim, Deadline, Loss, MayWrite, MustRead, NextStep, RateError};
-/// The code of an error.
+/// Stable error codes.
 pub use leasehold_wire::Code;
-/// The stable codes, what each means, and what a command line ends with.
+/// Table of the stable error codes.
+#[doc(hidden)]
 pub use leasehold_wire::codes;
-/// Durations as people write them: `10s`, `1500ms`.
+/// Durations as text: `10s`, `1500ms`.
+#[doc(hidden)]
 pub use leasehold_wire::duration;
-/// The key under which a retry is recognised.
-pub use leasehold_wire::headers::Key;
-/// Answers as JSON, with the field names of the HTTP interface.
+/// Idempotency key of a request, for [`Client::with_idempotency_key`].
+pub use leasehold_wire::headers::IdempotencyKey;
+/// Query results as JSON bodies, with the field names of the HTTP API.
 pub use leasehold_wire::json;

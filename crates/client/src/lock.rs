@@ -1,25 +1,27 @@
-//! How a lease is asked for: one builder, whose timing is checked before anything is sent.
+//! The lock builder: describes the leases to acquire. Its timing is validated before anything is sent.
 
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold_core::command::Terms;
+use leasehold_core::command::AcquireOptions;
 use leasehold_core::holder::{NextStep, Timing};
 use leasehold_core::lease::Access;
 use leasehold_core::limits::{HOLD_MAX, METADATA_BYTES, TTL_MAX_EVER, TTL_MIN, WAIT_MAX};
 use leasehold_core::name::{HolderName, Name};
 
-use crate::failure::Asked;
-use crate::holder::{Ask, Given, Wanted};
-use crate::look::checked;
-use crate::{Client, Error, Failure, Guard, Hold};
+use crate::queries::validated;
+use crate::session_worker::{AcquireSpec, Job, PendingCall, Response};
+use crate::{Client, Error, Guard, LeaseHandle, RequestError};
 
-/// How long a renewal lasts for those who do not say, if their session lives that long.
+/// Default ttl, unless the session is shorter.
 const TTL: Duration = Duration::from_secs(30);
 
-/// A lease to be asked for. Nothing happens before [`Lock::acquire`].
+/// Error of an acquire request.
+pub type AcquireError = RequestError<Guard>;
+
+/// A lease to acquire. Nothing is sent before [`Lock::acquire`]. It can be used again.
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked for before it is acquired"]
+#[must_use = "a lock does nothing until `acquire`"]
 pub struct Lock {
     client: Client,
     resources: Vec<String>,
@@ -27,7 +29,7 @@ pub struct Lock {
     access: Access,
     slots: Option<u32>,
     ttl: Option<Duration>,
-    every: Option<Duration>,
+    renew_every: Option<Duration>,
     wait: Duration,
     priority: u8,
     max_hold: Option<Duration>,
@@ -36,7 +38,7 @@ pub struct Lock {
 }
 
 impl Client {
-    /// A lease on a resource: exclusive, for thirty seconds a renewal, not waited for, unless said otherwise.
+    /// A lease on a resource. Defaults: exclusive, a ttl of 30 seconds, without waiting.
     pub fn lock(&self, resource: impl Into<String>) -> Lock {
         Lock {
             client: self.clone(),
@@ -45,9 +47,9 @@ impl Client {
             access: Access::Exclusive,
             slots: None,
             ttl: None,
-            every: None,
+            renew_every: None,
             wait: Duration::ZERO,
-            priority: Terms::PRIORITY,
+            priority: AcquireOptions::DEFAULT_PRIORITY,
             max_hold: None,
             progress: None,
             metadata: Vec::new(),
@@ -56,157 +58,164 @@ impl Client {
 }
 
 impl Lock {
-    /// And this one too, on the same terms: all or none, taken by [`Lock::acquire_all`].
-    pub fn and(mut self, resource: impl Into<String>) -> Self {
+    /// Adds another resource with the same settings, for [`Lock::acquire_all`]: all or none.
+    pub fn also(mut self, resource: impl Into<String>) -> Self {
         self.resources.push(resource.into());
         self
     }
 
-    /// How long a renewal lasts. A lease ends with its client's session, so not longer than [`crate::Options::session`].
+    /// Time until the lease expires unless it is renewed. At most the
+    /// [session ttl](crate::ClientBuilder::session_ttl), because a lease ends with its session.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// How often it is renewed, if not after a third of the ttl.
-    pub const fn renew_every(mut self, every: Duration) -> Self {
-        self.every = Some(every);
+    /// Renewal interval. Default: a third of the ttl.
+    pub const fn renew_every(mut self, interval: Duration) -> Self {
+        self.renew_every = Some(interval);
         self
     }
 
-    /// How long to wait for it.
+    /// Time to wait for the lease while others hold it. Default: none, which fails with `BUSY`.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Who holds it, as an actor of its own: what one actor holds it does not get again. Without a name every guard of a
-    /// client is an actor of its own.
-    pub fn holder(mut self, holder: impl Into<String>) -> Self {
-        self.holder = Some(holder.into());
+    /// Names the actor that holds the lease: an actor does not acquire twice what it already holds. Without a name, every guard
+    /// of a client is an actor of its own.
+    pub fn holder(mut self, name: impl Into<String>) -> Self {
+        self.holder = Some(name.into());
         self
     }
 
-    /// Higher goes first.
+    /// Waiters with a higher priority are served first. Default: 100.
     pub const fn priority(mut self, priority: u8) -> Self {
         self.priority = priority;
         self
     }
 
-    /// The longest it may be held, renewed or not.
-    pub const fn max_hold(mut self, most: Duration) -> Self {
-        self.max_hold = Some(most);
+    /// Longest time that the lease may be held, renewed or not.
+    pub const fn max_hold(mut self, max: Duration) -> Self {
+        self.max_hold = Some(max);
         self
     }
 
-    /// The lease ends as stalled unless [`Hold::progress`] rises at least this often.
-    pub const fn progress(mut self, window: Duration) -> Self {
-        self.progress = Some(window);
+    /// The lease ends as stalled unless [`LeaseHandle::progress`] increases at least this often.
+    pub const fn require_progress(mut self, every: Duration) -> Self {
+        self.progress = Some(every);
         self
     }
 
-    /// As a reader among readers.
+    /// Acquires a shared (read) lease.
     pub const fn shared(mut self) -> Self {
         self.access = Access::Shared;
         self
     }
 
-    /// One of so many slots.
-    pub const fn slot_of(mut self, slots: u32) -> Self {
+    /// Acquires one of `count` numbered slots.
+    pub const fn slots(mut self, count: u32) -> Self {
         self.access = Access::Slot;
-        self.slots = Some(slots);
+        self.slots = Some(count);
         self
     }
 
-    /// So many units of the resource's capacity.
+    /// Acquires units of the resource's capacity.
     pub const fn units(mut self, units: u32) -> Self {
         self.access = Access::Units(units);
         self
     }
 
-    /// Bytes for people and discovery.
+    /// Metadata that queries show, at most 4,096 bytes.
     pub fn metadata(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.metadata = bytes.into();
         self
     }
 
-    /// Takes the lease, now or after waiting. The guard that comes back holds. Dropping this future takes everything back:
-    /// a wait is cancelled, and a grant that was under way is given back.
-    pub async fn acquire(&self) -> Result<Guard, Failure<Guard>> {
+    /// Acquires the lease, now or after waiting.
+    ///
+    /// Cancel-safe: dropping the future cancels the wait, and releases a lease whose grant is on its way.
+    pub async fn acquire(&self) -> Result<Guard, AcquireError> {
         if self.resources.len() > 1 {
-            return Err(Error::invalid("resource", "several are taken with `acquire_all`").into());
+            return Err(Error::invalid("resource", "use `acquire_all` for several resources").into());
         }
-        let read = |given| match given {
-            Given::Guards(mut guards) => guards.pop().ok_or_else(|| Error::garbled("a grant of nothing")),
-            _ => Err(Error::garbled("another answer than a grant")),
-        };
-        self.ask(read).await?.outcome().await
+        self.submit(|response| decode(response)?.pop().ok_or_else(|| Error::invalid_reply("an empty grant")))
+            .await?
+            .outcome()
+            .await
     }
 
-    /// Takes all of them in one step, in the order they were named, or none. Where waiting for them would close a circle of
-    /// holders who wait for each other, one is told so, with the circle.
-    pub async fn acquire_all(&self) -> Result<Vec<Guard>, Failure<Vec<Guard>>> {
-        let read = |given| match given {
-            Given::Guards(guards) => Ok(guards),
-            _ => Err(Error::garbled("another answer than a grant")),
-        };
-        self.ask(read).await?.outcome().await
+    /// Acquires all leases in one step, in the order in which they were added, or none. If waiting would close a cycle of waiting
+    /// holders, one of them is refused with `DEADLOCK` and the cycle.
+    ///
+    /// Cancel-safe, like [`Lock::acquire`].
+    pub async fn acquire_all(&self) -> Result<Vec<Guard>, RequestError<Vec<Guard>>> {
+        self.submit(decode).await?.outcome().await
     }
 
-    async fn ask<T>(&self, read: fn(Given) -> Result<T, Error>) -> Result<Asked<T>, Error> {
-        let wanted = Box::new(self.wanted()?);
-        let handle = self.client.handle()?;
-        handle.ask(|by, handle| Ask::Acquire { by, wanted, handle }, read).await
+    async fn submit<T>(&self, decode: fn(Response) -> Result<T, Error>) -> Result<PendingCall<T>, Error> {
+        let spec = Box::new(self.spec()?);
+        self.client.worker()?.call(|slot, worker| Job::Acquire { slot, spec, worker }, decode).await
     }
 
-    /// Takes the lease and runs the work under it, again and again until the work was done in one go. A lease that expired
-    /// is asked for again; one that was revoked never is (L6).
+    /// Acquires the lease and runs the work under it, again and again until the work is finished. Reacquires a lease that expired;
+    /// never one that was revoked (L6).
     pub async fn run<T, F, W>(&self, mut work: F) -> Result<T, Error>
     where
-        F: FnMut(Hold) -> W,
+        F: FnMut(LeaseHandle) -> W,
         W: Future<Output = T>,
     {
         loop {
-            let guard = self.acquire().await.map_err(Failure::into_error)?;
-            match guard.run(&mut work).await {
-                Ok(done) => return Ok(done),
+            match self.acquire().await?.run(&mut work).await {
+                Ok(output) => return Ok(output),
                 Err(stopped) if stopped.next_step() == NextStep::AcquireAgain => {}
                 Err(stopped) => return Err(stopped.into()),
             }
         }
     }
 
-    /// What is asked for, if it can be: timing that must fail is refused here, before anybody is asked.
-    fn wanted(&self) -> Result<Wanted, Error> {
+    /// Like [`Lock::run`], for work that can fail: its error ends the loop and is returned.
+    pub async fn run_try<T, E, F, W>(&self, work: F) -> Result<T, E>
+    where
+        E: From<Error>,
+        F: FnMut(LeaseHandle) -> W,
+        W: Future<Output = Result<T, E>>,
+    {
+        self.run(work).await?
+    }
+
+    /// Validates the settings before anything is sent.
+    fn spec(&self) -> Result<AcquireSpec, Error> {
         for resource in &self.resources {
-            checked(Name::parse(resource))?;
+            validated(Name::parse(resource))?;
         }
         if self.slots.is_some() && self.resources.len() > 1 {
-            return Err(Error::invalid("slots", "of several the capacities are set before, not with the wish"));
+            return Err(Error::invalid("slots", "set the capacities first; a request for several resources cannot"));
         }
         if let Some(holder) = &self.holder {
-            checked(HolderName::parse(holder))?;
+            validated(HolderName::parse(holder))?;
         }
-        let session = self.client.shared.options.session;
-        let ttl = self.ttl.unwrap_or(TTL.min(session));
-        if ttl > session {
-            let (ttl, most) = (millis(ttl), millis(session));
+        let config = &self.client.shared.config;
+        let ttl = self.ttl.unwrap_or(TTL.min(config.session_ttl));
+        if ttl > config.session_ttl {
+            let (ttl, max) = (millis(ttl), millis(config.session_ttl));
             let reason =
-                format_args!("{ttl} ms; a lease ends with its session, so at most {most} ms, or a longer session");
+                format_args!("{ttl} ms; a lease ends with its session, so at most {max} ms, or a longer session_ttl");
             return Err(Error::invalid("ttl", reason));
         }
-        let mut timing = Timing::new(millis(ttl), self.client.shared.options.rate_error)
-            .map_err(|wrong| Error::invalid("ttl", wrong))?;
-        if let Some(every) = self.every {
-            timing = timing.every(millis(every)).map_err(|wrong| Error::invalid("renew_every", wrong))?;
+        let mut timing = Timing::new(millis(ttl), config.clock_drift).map_err(|wrong| Error::invalid("ttl", wrong))?;
+        if let Some(interval) = self.renew_every {
+            timing = timing.with_interval(millis(interval)).map_err(|wrong| Error::invalid("renew_every", wrong))?;
         }
-        let wait_ms = within("wait", self.wait, 0, WAIT_MAX)?;
-        let max_hold_ms = self.max_hold.map(|most| within("max_hold", most, TTL_MIN, HOLD_MAX)).transpose()?;
-        let progress_ms = self.progress.map(|window| within("progress", window, TTL_MIN, TTL_MAX_EVER)).transpose()?;
+        let wait_ms = millis_within("wait", self.wait, 0, WAIT_MAX)?;
+        let max_hold_ms = self.max_hold.map(|max| millis_within("max_hold", max, TTL_MIN, HOLD_MAX)).transpose()?;
+        let progress_ms =
+            self.progress.map(|every| millis_within("progress", every, TTL_MIN, TTL_MAX_EVER)).transpose()?;
         if self.metadata.len() > METADATA_BYTES {
             return Err(Error::invalid("metadata", format_args!("at most {METADATA_BYTES} bytes")));
         }
-        Ok(Wanted {
+        Ok(AcquireSpec {
             resources: self.resources.iter().map(|resource| resource.as_str().into()).collect(),
             holder: self.holder.clone(),
             access: self.access,
@@ -221,15 +230,22 @@ impl Lock {
     }
 }
 
+fn decode(response: Response) -> Result<Vec<Guard>, Error> {
+    match response {
+        Response::Leases(owners) => Ok(owners.into_iter().map(Guard::new).collect()),
+        _ => Err(Error::invalid_reply("an answer other than a grant")),
+    }
+}
+
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn within(field: &str, given: Duration, least: u64, most: u64) -> Result<u64, Error> {
-    let ms = millis(given);
-    if (least..=most).contains(&ms) {
+pub(crate) fn millis_within(field: &str, value: Duration, min: u64, max: u64) -> Result<u64, Error> {
+    let ms = millis(value);
+    if (min..=max).contains(&ms) {
         Ok(ms)
     } else {
-        Err(Error::invalid(field, format_args!("{ms} ms; choose from {least} ms to {most} ms")))
+        Err(Error::invalid(field, format_args!("{ms} ms; must be from {min} ms to {max} ms")))
     }
 }

@@ -1,22 +1,23 @@
-//! What carries fences' answers to the grantor: gathered beside the writers, sent about once a second, never waited for (F9).
+//! Fence reports: sends to the grantor what the fences of this process decide. They are aggregated next to the writers, sent about
+//! once a second, and never waited for (F9).
 //!
 //! ```no_run
 //! # #[cfg(feature = "report")]
-//! # fn example(client: &leasehold::Client, cluster: leasehold_core::token::Cluster) -> Result<(), leasehold::Error> {
-//! use leasehold::report::{Mode, Reporter};
+//! # async fn example(client: &leasehold::Client) -> Result<(), leasehold::Error> {
+//! use leasehold::report::{FenceMode, Reporter};
 //!
-//! let reporter = Reporter::new(client, cluster)?;
-//! let observer = reporter.target("postgres:orders", Mode::Forced)?;
-//! // let fence = postgres::Fence::new(cluster, name, 0).observed_by(observer);
+//! let reporter = Reporter::new(client, client.cluster_id().await?)?;
+//! let observer = reporter.target("postgres:orders", FenceMode::Forced)?;
+//! // let fence = postgres::Fence::new(cluster, name, 0).with_observer(observer);
 //! # drop(observer);
 //! # Ok(())
 //! # }
 //! ```
 
-mod gather;
+mod aggregate;
 mod send;
 
-pub use leasehold_core::coverage::Mode;
+pub use leasehold_core::coverage::FenceMode;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,76 +26,75 @@ use std::time::Duration;
 
 use leasehold_core::limits::TARGET_NAME_BYTES;
 use leasehold_core::token::Cluster;
-use leasehold_fence::{Event, Observer};
+use leasehold_fence::{FenceEvent, Observer};
 use tokio::sync::{Notify, watch};
 
 use crate::{Client, Error};
-use gather::Gathering;
+use aggregate::Aggregator;
 
-/// How often what was gathered is sent.
-const EVERY: Duration = Duration::from_secs(1);
+/// Default interval between reports.
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Tells the grantor what fences of this process answer: which zombies they refused (F6), and the highest number that they
-/// have seen (T9, F5). Dropping it sends what is left, without waiting for it.
+/// Reports to the grantor what the fences of this process decide: the zombies they refused (F6) and the highest token number they
+/// have seen (T9, F5). Dropping it sends the rest without waiting.
 pub struct Reporter {
-    shared: Arc<Shared>,
+    shared: Arc<ReporterShared>,
 }
 
-struct Shared {
-    gathering: Gathering,
+struct ReporterShared {
+    aggregator: Aggregator,
     wake: Notify,
-    /// How often somebody wanted everything sent.
-    wanted: AtomicU64,
-    /// Up to which of these wishes everything was tried, and whether the last try worked.
-    tried: watch::Sender<(u64, Result<(), Error>)>,
+    /// Number of flushes requested so far.
+    flushes: AtomicU64,
+    /// The last flush that was attempted, and its result.
+    flushed: watch::Sender<(u64, Result<(), Error>)>,
     stopping: AtomicBool,
 }
 
 impl Reporter {
-    /// A reporter for fences that check tokens of this cluster, over the client's session.
+    /// A reporter for fences of this cluster, over the client's session.
     pub fn new(client: &Client, cluster: Cluster) -> Result<Self, Error> {
-        Self::sending_every(client, cluster, EVERY)
+        Self::with_interval(client, cluster, INTERVAL)
     }
 
-    /// The same, sending so often.
-    pub fn sending_every(client: &Client, cluster: Cluster, every: Duration) -> Result<Self, Error> {
-        let shared = Arc::new(Shared {
-            gathering: Gathering::default(),
+    /// A reporter with another interval between reports.
+    pub fn with_interval(client: &Client, cluster: Cluster, interval: Duration) -> Result<Self, Error> {
+        let shared = Arc::new(ReporterShared {
+            aggregator: Aggregator::default(),
             wake: Notify::new(),
-            wanted: AtomicU64::new(0),
-            tried: watch::Sender::new((0, Ok(()))),
+            flushes: AtomicU64::new(0),
+            flushed: watch::Sender::new((0, Ok(()))),
             stopping: AtomicBool::new(false),
         });
-        send::start(client.handle()?, cluster, every, shared.clone())?;
+        send::start(client.worker()?, cluster, interval, shared.clone())?;
         Ok(Self { shared })
     }
 
-    /// What a fence of this target is observed by: `fence.observed_by(reporter.target("ledger", Mode::Forced)?)`. Give the
-    /// name that the charter declares.
-    pub fn target(&self, name: &str, mode: Mode) -> Result<Arc<dyn Observer>, Error> {
+    /// Observer for the fences of a target: `fence.with_observer(reporter.target("ledger", FenceMode::Forced)?)`. Use the name that
+    /// the charter declares.
+    pub fn target(&self, name: &str, mode: FenceMode) -> Result<Arc<dyn Observer>, Error> {
         if name.is_empty() || name.len() > TARGET_NAME_BYTES || name.chars().any(char::is_control) {
             return Err(Error::invalid("target", "1 to 128 bytes without control characters"));
         }
-        let target = self.shared.gathering.target(name, mode);
-        Ok(Arc::new(Observing { shared: self.shared.clone(), target }))
+        let target = self.shared.aggregator.target(name, mode);
+        Ok(Arc::new(TargetObserver { shared: self.shared.clone(), target }))
     }
 
-    /// Answers that were not gathered, because too many came at once for too many places. They are missing in the figures.
+    /// Number of checks that were not counted, because too many different resources were checked at once.
     pub fn missed(&self) -> u64 {
-        self.shared.gathering.missed()
+        self.shared.aggregator.missed()
     }
 
-    /// Sends what was gathered up to now, and waits until the grantor has it on record. On an error it is kept, and sent
-    /// later.
+    /// Sends everything collected so far and waits until the grantor has recorded it. After an error it is sent later.
     pub async fn flush(&self) -> Result<(), Error> {
-        let mine = self.shared.wanted.fetch_add(1, Ordering::AcqRel) + 1;
-        let mut tried = self.shared.tried.subscribe();
+        let flush = self.shared.flushes.fetch_add(1, Ordering::AcqRel) + 1;
+        let mut flushed = self.shared.flushed.subscribe();
         self.shared.wake.notify_one();
-        let told = tried.wait_for(|(upto, _)| *upto >= mine).await;
-        told.map_or_else(|_| Err(Error::unavailable("the reporter has ended")), |told| told.1.clone())
+        let result = flushed.wait_for(|(last, _)| *last >= flush).await;
+        result.map_or_else(|_| Err(Error::unavailable("the reporter has stopped")), |result| result.1.clone())
     }
 
-    /// Sends what is left, and ends.
+    /// Sends the rest and stops.
     pub async fn close(self) -> Result<(), Error> {
         self.flush().await
     }
@@ -113,14 +113,14 @@ impl fmt::Debug for Reporter {
     }
 }
 
-/// One target's ear.
-struct Observing {
-    shared: Arc<Shared>,
+/// Observer of one target.
+struct TargetObserver {
+    shared: Arc<ReporterShared>,
     target: u32,
 }
 
-impl Observer for Observing {
-    fn told(&self, event: &Event<'_>) {
-        self.shared.gathering.add(self.target, event);
+impl Observer for TargetObserver {
+    fn on_event(&self, event: &FenceEvent<'_>) {
+        self.shared.aggregator.add(self.target, event);
     }
 }

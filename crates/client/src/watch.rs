@@ -1,116 +1,130 @@
-//! What happens, as it happens: a feed that is made again when it breaks, and says so.
+//! Watches: a stream of events under a prefix that reconnects by itself.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use leasehold_core::command::Event;
+use futures::Stream;
+use leasehold_core::command::SessionEvent;
 use leasehold_core::name::Prefix;
 use leasehold_wire::json::EventBody;
-use leasehold_wire::{read_event, v1};
+use leasehold_wire::{decode_event, v1};
 use tokio::time::Instant;
 use tonic::Streaming;
 
-use crate::lease::To;
-use crate::look::checked;
-use crate::route::Nature;
+use crate::page_fetch::PageFetch;
+use crate::queries::validated;
+use crate::routing::{GrpcClient, RetrySafety};
 use crate::{Client, Error};
 
-/// The pause before a broken feed is asked for again, doubled up to the longest.
-const PAUSE: Duration = Duration::from_millis(50);
-const PAUSE_MOST: Duration = Duration::from_secs(2);
+/// First and longest pause before a broken watch reconnects.
+const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// Something that happened.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Happened {
-    /// What, in the core's words.
-    pub event: Event,
-    told: v1::Event,
+#[non_exhaustive]
+pub struct LeaseEvent {
+    /// What happened.
+    pub event: SessionEvent,
+    message: v1::Event,
 }
 
-impl Happened {
-    /// The journal position that it depends on.
+impl LeaseEvent {
+    /// The journal position that the event depends on.
     pub const fn position(&self) -> u64 {
-        self.told.position
+        self.message.position
     }
 
-    /// The resource; empty where there is none.
+    /// The resource; empty if the event has none.
     pub fn resource(&self) -> &str {
-        &self.told.resource
+        &self.message.resource
     }
 
-    /// The holder; empty where there is none.
+    /// The holder; empty if the event has none.
     pub fn holder(&self) -> &str {
-        &self.told.holder
+        &self.message.holder
     }
 
-    /// The event as the HTTP interface tells it.
+    /// The event as JSON, with the field names of the HTTP API.
     pub fn body(&self) -> EventBody {
-        self.told.clone().into()
+        self.message.clone().into()
     }
 }
 
-/// What a feed brings.
+/// An item of a watch.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Watched {
+#[non_exhaustive]
+pub enum WatchItem {
     /// Something happened.
-    Event(Box<Happened>),
-    /// The feed broke and was made again: what happened in between is not told. Look at what is there.
-    Again,
+    Event(Box<LeaseEvent>),
+    /// The watch broke and reconnected; events in between are missing. Read the current state.
+    Reconnected,
 }
 
-/// A feed of events.
+/// A stream of events. It reconnects by itself and reports that as [`WatchItem::Reconnected`].
+///
+/// It never ends. An error means that no server was reachable within the rejoin timeout; polling again tries again.
 #[derive(Debug)]
+#[must_use = "streams do nothing unless polled"]
 pub struct Watch {
     client: Client,
     prefix: String,
-    feed: Streaming<v1::Event>,
+    events: Option<Streaming<v1::Event>>,
+    reconnect: PageFetch<Streaming<v1::Event>>,
 }
 
-impl Watch {
-    /// The next event. An error is final: no server could be asked for as long as the client is patient.
-    pub async fn next(&mut self) -> Result<Watched, Error> {
+impl Stream for Watch {
+    type Item = Result<WatchItem, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
         loop {
-            match self.feed.message().await {
-                Ok(Some(told)) => match read_event(&told) {
-                    Ok(event) => return Ok(Watched::Event(Box::new(Happened { event, told }))),
-                    // An event of a later version says nothing to this one.
+            let Some(events) = &mut this.events else {
+                let (client, prefix) = (&this.client, &this.prefix);
+                let reconnected = this.reconnect.poll(context, || reconnect(client.clone(), prefix.clone()));
+                return Poll::Ready(Some(ready!(reconnected).map(|events| {
+                    this.events = Some(events);
+                    WatchItem::Reconnected
+                })));
+            };
+            match ready!(Pin::new(events).poll_next(context)) {
+                Some(Ok(message)) => match decode_event(&message) {
+                    Ok(event) => {
+                        return Poll::Ready(Some(Ok(WatchItem::Event(Box::new(LeaseEvent { event, message })))));
+                    }
+                    // Events of a later version are skipped.
                     Err(_) => continue,
                 },
-                Ok(None) | Err(_) => {
-                    self.rejoin().await?;
-                    return Ok(Watched::Again);
-                }
+                None | Some(Err(_)) => this.events = None,
             }
         }
     }
+}
 
-    async fn rejoin(&mut self) -> Result<(), Error> {
-        let over = Instant::now() + self.client.shared.options.rejoin;
-        let mut pause = PAUSE;
-        loop {
-            tokio::time::sleep(pause).await;
-            match self.client.feed(&self.prefix).await {
-                Ok(feed) => {
-                    self.feed = feed;
-                    return Ok(());
-                }
-                Err(error) if Instant::now() >= over || !error.is_unavailable() => return Err(error),
-                Err(_) => pause = (pause * 2).min(PAUSE_MOST),
-            }
+async fn reconnect(client: Client, prefix: String) -> Result<Streaming<v1::Event>, Error> {
+    let give_up = Instant::now() + client.shared.config.rejoin_timeout;
+    let mut pause = RECONNECT_PAUSE.0;
+    loop {
+        tokio::time::sleep(pause).await;
+        match client.events(&prefix).await {
+            Ok(events) => return Ok(events),
+            Err(error) if Instant::now() >= give_up || !error.is_retryable() => return Err(error),
+            Err(_) => pause = (pause * 2).min(RECONNECT_PAUSE.1),
         }
     }
 }
 
 impl Client {
-    /// Watches everything under a prefix of whole segments, from now on; the empty prefix covers all.
+    /// Watches everything under a prefix of whole segments from now on; the empty prefix covers everything.
     pub async fn watch(&self, prefix: &str) -> Result<Watch, Error> {
-        checked(Prefix::parse(prefix))?;
-        let feed = self.feed(prefix).await?;
-        Ok(Watch { client: self.clone(), prefix: prefix.into(), feed })
+        validated(Prefix::parse(prefix))?;
+        let events = Some(self.events(prefix).await?);
+        Ok(Watch { client: self.clone(), prefix: prefix.into(), events, reconnect: PageFetch::new() })
     }
 
-    async fn feed(&self, prefix: &str) -> Result<Streaming<v1::Event>, Error> {
-        let ask = v1::WatchRequest { prefix: prefix.into() };
-        let send = |mut to: To, ask| async move { to.watch(ask).await };
-        self.call(Nature::Look, Duration::ZERO, ask, send).await
+    async fn events(&self, prefix: &str) -> Result<Streaming<v1::Event>, Error> {
+        let request = v1::WatchRequest { prefix: prefix.into() };
+        let send = |mut client: GrpcClient, request| async move { client.watch(request).await };
+        self.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await
     }
 }

@@ -7,7 +7,7 @@ mod world;
 
 use std::time::{Duration, Instant};
 
-use leasehold_core::command::{Command, Event, Held, OpenSession};
+use leasehold_core::command::{Command, LeaseRef, OpenSession, SessionEvent};
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Access;
 use leasehold_core::limits;
@@ -128,7 +128,7 @@ fn readers_let_in() {
     steps.tell("a million readers wait: what is left to look at");
     let mut steps = Steps::default();
     for writer in &writers {
-        steps.time(|| world.ask(0, Command::Release(Held::by_id(writer.id, writer.number))));
+        steps.time(|| world.ask(0, Command::Release(LeaseRef::by_id(writer.id, writer.number))));
     }
     steps.time(|| world.tick());
     world.take();
@@ -145,7 +145,7 @@ fn a_cycle_closes() {
         let mut steps = Steps::default();
         steps.time(|| last.ask(&mut world));
         let mut n = 0;
-        while !world.out.notices.iter().any(|notice| matches!(notice.event, Event::Deadlock(_))) {
+        while !world.out.notices.iter().any(|notice| matches!(notice.event, SessionEvent::Deadlock(_))) {
             if busy {
                 world.ask_in(0, other, "", &format!("elsewhere/{n}"), Access::Exclusive);
                 n += 1;

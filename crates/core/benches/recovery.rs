@@ -5,10 +5,10 @@ mod world;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use leasehold_core::command::{Acquire, Command};
-use leasehold_core::grantor::{Recovered, recover};
+use leasehold_core::grantor::{RecoveredGrantor, recover};
 use leasehold_core::ids::LeaseId;
 use leasehold_core::lease::Access;
-use leasehold_core::record::{Granted, Record};
+use leasehold_core::record::{GrantRecord, Record};
 use leasehold_core::token::Number;
 use world::{MILLION, TURN, World, at, names, opening};
 
@@ -29,7 +29,7 @@ fn from_a_snapshot(bencher: Bencher<'_, '_>) {
 
 /// A million grants in batches of 256, the journal of a cluster that never took a snapshot.
 fn batches() -> Vec<Vec<u8>> {
-    let mut grantor = Recovered::empty(SEED).open(at(0), &opening(1)).expect("a fresh cluster opens");
+    let mut grantor = RecoveredGrantor::empty(SEED).open(at(0), &opening(1)).expect("a fresh cluster opens");
     let mut out = Default::default();
     grantor.take_output(&mut out);
     let mut batches = vec![out.batch.clone()];
@@ -40,7 +40,7 @@ fn batches() -> Vec<Vec<u8>> {
             let acquire = Command::Acquire(Acquire::exclusive(name, "worker-1", world::TTL));
             grantor.step(
                 at(0),
-                &leasehold_core::command::Input::Asked(leasehold_core::command::Request::tagged(0), acquire),
+                &leasehold_core::command::Input::Request(leasehold_core::command::Request::tagged(0), acquire),
             );
         }
         grantor.step(at(0), &leasehold_core::command::Input::Tick);
@@ -82,7 +82,7 @@ fn encode_grants(bencher: Bencher<'_, '_>) {
     bencher.counter(ItemsCount::new(MILLION)).bench_local(|| {
         batch.clear();
         for (slot, name) in names.iter().enumerate() {
-            let record = Record::Granted(Granted {
+            let record = Record::Granted(GrantRecord {
                 lease: LeaseId { slot: slot as u32, reuse: 0 },
                 number: Number::new(1 << 60 | slot as u64).expect("a number"),
                 resource: name,

@@ -4,7 +4,7 @@ mod world;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use leasehold_core::command::{Command, Event, Held};
+use leasehold_core::command::{Command, LeaseRef, SessionEvent};
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Access;
 use world::{Lease, TURN, World, granted, names};
@@ -59,7 +59,7 @@ fn grant_one_by_one(bencher: Bencher<'_, '_>) {
         })
         .bench_local_refs(|(world, holder)| {
             for _ in 0..CROWD {
-                world.ask(u64::MAX, Command::Release(Held::by_id(holder.id, holder.number)));
+                world.ask(u64::MAX, Command::Release(LeaseRef::by_id(holder.id, holder.number)));
                 world.turn();
                 *holder = granted(&world.out.replies.last().expect("the next one is let in").answer);
             }
@@ -77,7 +77,7 @@ fn grant_all_readers(bencher: Bencher<'_, '_>) {
             (world, holder)
         })
         .bench_local_refs(|(world, holder)| {
-            world.ask(u64::MAX, Command::Release(Held::by_id(holder.id, holder.number)));
+            world.ask(u64::MAX, Command::Release(LeaseRef::by_id(holder.id, holder.number)));
             while world.grantor.active_count() < CROWD as usize {
                 world.turn();
             }
@@ -90,7 +90,7 @@ fn close_a_cycle(bencher: Bencher<'_, '_>, length: u32) {
     bencher.counter(ItemsCount::new(length)).with_inputs(|| World::ring(length)).bench_local_refs(|(world, last)| {
         last.ask(world);
         world.turn();
-        while !world.out.notices.iter().any(|notice| matches!(notice.event, Event::Deadlock(_))) {
+        while !world.out.notices.iter().any(|notice| matches!(notice.event, SessionEvent::Deadlock(_))) {
             assert!(world.has_more_to_do(), "a cycle is found");
             world.turn();
         }

@@ -1,41 +1,41 @@
-//! The few primitives that every stored byte is made of. Records and snapshots are written with nothing else.
+//! Binary encoding primitives. All records and snapshots are written with these alone.
 
 use std::fmt;
 
-/// Bytes that are not what they claim to be. Decoders answer it; they never panic and never allocate by a claimed length.
+/// Malformed bytes. Decoders return this error; they never panic and never allocate by a claimed length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed {
-    /// Where in the bytes, counted from their start.
+pub struct DecodeError {
+    /// Byte offset of the problem.
     pub at: usize,
-    /// What is wrong there.
-    pub why: &'static str,
+    /// What is wrong.
+    pub problem: &'static str,
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at byte {}", self.why, self.at)
+        write!(f, "{} at byte {}", self.problem, self.at)
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for DecodeError {}
 
 /// Appends primitives to a buffer.
 pub trait Write {
     /// One byte.
     fn u8(&mut self, v: u8);
-    /// A number, seven bits a byte, least significant first, in its shortest form.
+    /// A number as LEB128: seven bits per byte, least significant first, in its shortest form.
     fn num(&mut self, v: u64);
     /// A number in eight bytes, little-endian.
     fn fixed(&mut self, v: u64);
-    /// Bytes as they are.
+    /// Bytes without a length.
     fn raw(&mut self, v: &[u8]);
 
-    /// Bytes behind their length.
+    /// Bytes, prefixed with their length.
     fn bytes(&mut self, v: &[u8]) {
         self.num(v.len() as u64);
         self.raw(v);
     }
-    /// Text behind its length.
+    /// Text, prefixed with its length.
     fn text(&mut self, v: &str) {
         self.bytes(v.as_bytes());
     }
@@ -43,7 +43,7 @@ pub trait Write {
     fn flag(&mut self, v: bool) {
         self.u8(u8::from(v));
     }
-    /// A number that may be absent: a flag, then the number.
+    /// An optional number: a flag, then the number.
     fn maybe(&mut self, v: Option<u64>) {
         self.flag(v.is_some());
         if let Some(v) = v {
@@ -71,7 +71,7 @@ impl Write for Vec<u8> {
     }
 }
 
-/// Takes primitives off the front of bytes, in the order they were written.
+/// Reads primitives in the order they were written.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -84,12 +84,12 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// How far it has read.
+    /// Bytes read so far.
     pub const fn position(&self) -> usize {
         self.at
     }
 
-    /// How many bytes are left.
+    /// Bytes not read yet.
     pub const fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -99,18 +99,18 @@ impl<'a> Reader<'a> {
         self.at >= self.bytes.len()
     }
 
-    /// A complaint about this place.
-    pub const fn wrong(&self, why: &'static str) -> Malformed {
-        Malformed { at: self.at, why }
+    /// An error at the current position.
+    pub const fn wrong(&self, problem: &'static str) -> DecodeError {
+        DecodeError { at: self.at, problem }
     }
 
-    /// Refuses trailing bytes.
-    pub fn finish(self) -> Result<(), Malformed> {
+    /// Ends the input; trailing bytes are an error.
+    pub fn finish(self) -> Result<(), DecodeError> {
         if self.is_empty() { Ok(()) } else { Err(self.wrong("bytes after the end")) }
     }
 
-    /// So many bytes as they are.
-    pub fn raw(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+    /// The next `n` bytes.
+    pub fn raw(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
         let end = self.at.checked_add(n).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {
             return Err(self.wrong("cut short"));
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One byte.
-    pub fn u8(&mut self) -> Result<u8, Malformed> {
+    pub fn u8(&mut self) -> Result<u8, DecodeError> {
         match self.bytes.get(self.at) {
             Some(b) => {
                 self.at += 1;
@@ -131,8 +131,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A number in its shortest form; a longer spelling of the same number is refused, so that one state has one encoding.
-    pub fn num(&mut self) -> Result<u64, Malformed> {
+    /// A number in its shortest form. A longer encoding of the same number is an error, so that each state has one encoding.
+    pub fn num(&mut self) -> Result<u64, DecodeError> {
         let mut v = 0u64;
         for i in 0..10 {
             let b = self.u8()?;
@@ -151,37 +151,37 @@ impl<'a> Reader<'a> {
         Err(self.wrong("number too large"))
     }
 
-    /// A number that must fit 32 bits.
-    pub fn num32(&mut self) -> Result<u32, Malformed> {
+    /// A number that must fit into 32 bits.
+    pub fn num32(&mut self) -> Result<u32, DecodeError> {
         u32::try_from(self.num()?).map_err(|_| self.wrong("number above 32 bits"))
     }
 
     /// A number in eight bytes.
-    pub fn fixed(&mut self) -> Result<u64, Malformed> {
+    pub fn fixed(&mut self) -> Result<u64, DecodeError> {
         let raw = self.raw(8)?;
         Ok(u64::from_le_bytes(raw.try_into().expect("eight bytes")))
     }
 
     /// An array of bytes.
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        Ok(self.raw(N)?.try_into().expect("as long as asked"))
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        Ok(self.raw(N)?.try_into().expect("raw returned N bytes"))
     }
 
-    /// Bytes behind their length.
-    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+    /// Bytes, prefixed with their length.
+    pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let n = self.num()?;
         let n = usize::try_from(n).map_err(|_| self.wrong("length too large"))?;
         self.raw(n)
     }
 
-    /// Text behind its length.
-    pub fn text(&mut self) -> Result<&'a str, Malformed> {
+    /// Text, prefixed with its length.
+    pub fn text(&mut self) -> Result<&'a str, DecodeError> {
         let at = self.at;
-        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed { at, why: "not UTF-8" })
+        std::str::from_utf8(self.bytes()?).map_err(|_| DecodeError { at, problem: "not UTF-8" })
     }
 
     /// A flag.
-    pub fn flag(&mut self) -> Result<bool, Malformed> {
+    pub fn flag(&mut self) -> Result<bool, DecodeError> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -189,8 +189,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A number that may be absent.
-    pub fn maybe(&mut self) -> Result<Option<u64>, Malformed> {
+    /// An optional number.
+    pub fn maybe(&mut self) -> Result<Option<u64>, DecodeError> {
         Ok(if self.flag()? { Some(self.num()?) } else { None })
     }
 }

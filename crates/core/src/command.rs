@@ -1,4 +1,4 @@
-//! What may be asked of a grantor: the typed command, where a caller's rights will be checked.
+//! Commands: the typed requests to a grantor.
 
 mod answer;
 mod secret;
@@ -7,47 +7,47 @@ pub use answer::*;
 pub use secret::Secret;
 
 use crate::charter::Charter;
-pub use crate::charter::Style;
-use crate::coverage::Report;
+pub use crate::charter::HandoffMode;
+use crate::coverage::FenceReport;
 use crate::ids::{LeaseId, SessionId};
-use crate::lease::{Access, Reason};
+use crate::lease::{Access, EndReason};
 use crate::payload::{cache, delivery};
 use crate::token::{Cluster, Number, Token};
 
-/// One thing that happens to a grantor.
+/// One input of [`Grantor::step`](crate::grantor::Grantor::step).
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "a tick is rare, and boxing would cost every request")]
 pub enum Input<'a> {
-    /// Somebody asks for something.
-    Asked(Request, Command<'a>),
-    /// Time has passed. The last input of every turn.
+    /// A request of a client or an operator.
+    Request(Request, Command<'a>),
+    /// Processes everything that is due by time. The last input of every turn.
     Tick,
 }
 
-/// Who asks, as far as answering goes.
+/// The envelope of a command: how it is answered and how a retry is recognized.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request {
-    /// The driver's own mark; it comes back with every reply.
+    /// A tag that the driver chooses; every reply carries it.
     pub tag: u64,
-    /// The id under which a retry is recognised (L11).
+    /// The id by which a retry is recognized (L11).
     pub id: Option<RequestId>,
-    /// The highest token the caller has seen; a grantor shown one above its counter was rolled back (T9).
-    pub shown: Option<Token>,
+    /// The highest token that the caller has observed. A token above the grantor's counter proves a rollback (T9).
+    pub observed: Option<Token>,
 }
 
 impl Request {
-    /// A request with nothing but the driver's mark.
+    /// A request with only a tag.
     pub const fn tagged(tag: u64) -> Self {
-        Self { tag, id: None, shown: None }
+        Self { tag, id: None, observed: None }
     }
 }
 
-/// A retryable request: which of a session's, and what it says.
+/// The id of a retryable request within its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId {
     /// The session.
     pub session: SessionId,
-    /// Its own counting, from 1.
+    /// The sequence number within the session, from 1.
     pub sequence: u64,
     /// The lowest sequence whose answer the client still waits for.
     pub lowest: u64,
@@ -55,183 +55,183 @@ pub struct RequestId {
     pub digest: u64,
 }
 
-/// What is asked.
+/// The operation of a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Command<'a> {
     /// Open a session.
     OpenSession(OpenSession<'a>),
-    /// Come back to a session with its secret (S2).
+    /// Resume a session with its secret (S2).
     ResumeSession {
         /// The session.
         session: SessionId,
         /// The secret it was opened with.
         secret: Secret,
     },
-    /// Extend a session and all that rides on it.
+    /// Extend a session and all leases that live as long as the session.
     RenewSession {
         /// The session.
         session: SessionId,
-        /// What the client believes it holds.
-        known: Option<Known>,
+        /// The leases that the client believes it holds, as a digest.
+        held: Option<HeldDigest>,
     },
-    /// Say which leases the client knows; an acknowledged grant that is not among them ends (no orphans).
+    /// List the leases that the client knows. An acknowledged grant that is not listed ends, so that none is orphaned.
     Reconcile {
         /// The session.
         session: SessionId,
-        /// The leases the client knows, in rising order.
+        /// The leases the client knows, in ascending order.
         leases: &'a [LeaseId],
-        /// The part of all leases that the list tells of; a long list comes in several.
-        part: Part,
+        /// The range of ids that the list covers; a long list is sent in several parts.
+        range: IdRange,
     },
-    /// End a session and all that it holds in one step (S1).
+    /// End a session and all its leases in one step (S1).
     CloseSession {
         /// The session.
         session: SessionId,
     },
-    /// Take a lease, now or after waiting.
+    /// Acquire a lease, immediately or after a wait.
     Acquire(Acquire<'a>),
-    /// Take several leases at once: all or none.
+    /// Acquire several leases atomically: all or none.
     AcquireAll(AcquireAll<'a>),
-    /// Take a wait back (W3).
+    /// Cancel a wait (W3).
     Cancel {
         /// The waiting request's session.
         session: SessionId,
         /// The waiting request's sequence.
         sequence: u64,
     },
-    /// Whoever listened to a wait has gone, and nobody can ask for it again: it has no request id (W3).
+    /// Cancel a wait without a request id whose caller disconnected, because no retry can claim it (W3).
     Withdraw {
         /// The waiting request's session.
         session: SessionId,
-        /// The driver's mark of the waiting request.
+        /// The tag of the waiting request.
         tag: u64,
     },
     /// Extend a lease: compare and set on holder, token and deadline.
     Renew(Renew<'a>),
-    /// Give a lease back.
-    Release(Held<'a>),
-    /// Ask whether a lease is current. An optimisation, never safety.
-    Confirm(Held<'a>),
-    /// Give the lease a new, higher token.
-    Rotate(Held<'a>),
-    /// Show evidence of progress (G1).
+    /// Release a lease.
+    Release(LeaseRef<'a>),
+    /// Query whether a lease is current. An optimization; safety never depends on it.
+    Confirm(LeaseRef<'a>),
+    /// Issue a new, higher token for the lease.
+    Rotate(LeaseRef<'a>),
+    /// Report progress of the work (G1).
     Progress {
         /// The lease.
-        held: Held<'a>,
-        /// How far the work is; must rise.
+        lease: LeaseRef<'a>,
+        /// The position of the work; it must rise.
         at: u64,
     },
-    /// Take leases away.
+    /// Revoke leases.
     Revoke(Revoke<'a>),
-    /// Free a resource that a revocation left to an operator.
+    /// Free a resource that is blocked for an operator after a revocation.
     Free {
         /// The resource.
         resource: &'a str,
-        /// Why.
-        why: &'a str,
+        /// Operator's comment for the audit log.
+        comment: &'a str,
     },
-    /// Begin a planned transfer.
-    HandOff(HandOff<'a>),
-    /// The predecessor of a handoff has stopped and every write of its was answered.
-    Drained(Held<'a>),
-    /// Set a resource's capacity; below use it takes nothing away (C3).
+    /// Start a planned handoff.
+    Handoff(Handoff<'a>),
+    /// Report that the predecessor of a handoff has stopped and all its writes were answered.
+    Drained(LeaseRef<'a>),
+    /// Set a resource's capacity. A capacity below the current use ends no lease (C3).
     SetCapacity {
         /// The resource.
         resource: &'a str,
         /// Units.
         units: u32,
     },
-    /// Turn a hold into a commitment (C4).
-    ConfirmHold(Held<'a>),
-    /// Ask for more or fewer units of a hold.
+    /// Turn a reservation into a commitment (C4).
+    ConfirmHold(LeaseRef<'a>),
+    /// Change the number of units of a reservation.
     ResizeHold {
-        /// The hold.
-        held: Held<'a>,
+        /// The reservation.
+        lease: LeaseRef<'a>,
         /// Units.
         units: u32,
     },
-    /// An obligation in flight keeps the hold over its expiry for a bounded time.
+    /// Keep a reservation beyond its expiry for a bounded time, because an obligation is in flight.
     Veto {
-        /// The hold.
-        held: Held<'a>,
-        /// For how long from now.
+        /// The reservation.
+        lease: LeaseRef<'a>,
+        /// Duration from now.
         for_ms: u64,
     },
-    /// A reader pins a position; what lies at or above it is not collected.
+    /// Pin a position for a reader; data at or above it is not collected.
     Pin {
         /// The reader's shared lease.
-        held: Held<'a>,
+        lease: LeaseRef<'a>,
         /// The position.
         at: u64,
     },
-    /// A collector asks how far it may delete.
+    /// Query how far a collector may delete.
     Collect {
-        /// The resource whose readers pin.
+        /// The resource whose readers pin positions.
         resource: &'a str,
-        /// Delete below this, if no live pin is lower.
+        /// Delete below this position, if no live pin is lower.
         below: u64,
     },
-    /// Small state under a lease, written only if the lease is current.
+    /// Write state under a lease. The write applies only if the lease is current.
     Put {
         /// The lease.
-        held: Held<'a>,
+        lease: LeaseRef<'a>,
         /// The key.
         key: &'a str,
-        /// The value; absent deletes.
+        /// The value; `None` deletes the key.
         bytes: Option<&'a [u8]>,
-        /// Only if the key stands at this revision.
+        /// Write only if the key has this revision.
         expect: Option<u64>,
     },
-    /// A message queue.
-    Delivery(delivery::Command<'a>),
-    /// Cached reads.
-    Cache(cache::Command<'a>),
+    /// Message queue operation.
+    Delivery(delivery::DeliveryCommand<'a>),
+    /// Cache operation.
+    Cache(cache::CacheCommand<'a>),
     /// Set the charter of a prefix.
     SetCharter {
-        /// The prefix, in whole segments; empty for all.
+        /// The prefix, in whole segments; empty for all names.
         prefix: &'a str,
         /// The charter.
         charter: Box<Charter>,
-        /// Why.
-        why: &'a str,
+        /// Operator's comment for the audit log.
+        comment: &'a str,
     },
     /// Remove the charter of a prefix.
     RemoveCharter {
         /// The prefix.
         prefix: &'a str,
-        /// Why.
-        why: &'a str,
+        /// Operator's comment for the audit log.
+        comment: &'a str,
     },
-    /// What fences saw at their targets since they last said.
+    /// Report what fences checked at their targets since their last report.
     Report {
-        /// Whose tokens they check.
+        /// The cluster whose tokens the fences check.
         cluster: Cluster,
-        /// One entry for each place, and one for each zombie.
-        reports: &'a [Report<'a>],
+        /// One entry for each target slot, and one for each zombie.
+        reports: &'a [FenceReport<'a>],
     },
-    /// A target is no more.
+    /// Remove a target that no longer exists from the coverage table.
     ForgetTarget {
         /// The resource it was reported under.
         resource: &'a str,
         /// Its name.
         target: &'a str,
-        /// Why.
-        why: &'a str,
+        /// Operator's comment for the audit log.
+        comment: &'a str,
     },
-    /// End a quarantine before its time, in writing (T5).
+    /// End a quarantine early (T5). The audit log records the comment.
     WaiveQuarantine {
-        /// Why.
-        why: &'a str,
+        /// Operator's comment for the audit log.
+        comment: &'a str,
     },
-    /// Let another server lead: this grantor decides nothing more. Nothing that is held ends by it.
+    /// Hand leadership to another server. This grantor takes no further turn; no lease ends.
     StepDown,
-    /// Show a token and nothing else.
-    Show,
+    /// Only present the observed token of the [`Request`].
+    ObserveToken,
 }
 
 impl Command<'_> {
-    /// Whether it only ends something, so that it is done even when a full journal takes nothing new.
+    /// Whether the command only ends something, so that it is executed even when the journal is full.
     pub(crate) const fn only_ends(&self) -> bool {
         matches!(
             self,
@@ -245,8 +245,8 @@ impl Command<'_> {
                 | Self::Revoke(_)
                 | Self::Drained(_)
                 | Self::StepDown
-                | Self::Delivery(delivery::Command::Ack { .. } | delivery::Command::Extend { .. })
-                | Self::Cache(cache::Command::Invalidated { .. } | cache::Command::Abort { .. })
+                | Self::Delivery(delivery::DeliveryCommand::Ack { .. } | delivery::DeliveryCommand::Extend { .. })
+                | Self::Cache(cache::CacheCommand::Invalidated { .. } | cache::CacheCommand::Abort { .. })
         )
     }
 }
@@ -254,65 +254,65 @@ impl Command<'_> {
 /// A new session.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenSession<'a> {
-    /// Who it is for people to read. Not an identity: two sessions with one name are two holders (L5).
+    /// Name for human readers. It is not an identity: two sessions with one name are two holders (L5).
     pub holder: &'a str,
-    /// How long a renewal lasts.
+    /// Time until the session expires unless renewed.
     pub ttl_ms: u64,
-    /// Random bytes drawn by the driver; only their digest is kept.
+    /// Random bytes drawn by the driver; only their digest is stored.
     pub secret: Secret,
-    /// Whether it only carries waits: what it is granted then lives by its own ttl and token.
+    /// Whether the session carries only waits. A lease granted to it then lives by its own ttl and token.
     pub waits_only: bool,
 }
 
-/// Which ids a list of leases tells of: all of them unless bounded.
+/// A range of lease ids; unbounded by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Part {
-    /// The first id.
+pub struct IdRange {
+    /// First id, inclusive.
     pub from: Option<LeaseId>,
-    /// The first id after it.
+    /// End of the range, exclusive.
     pub until: Option<LeaseId>,
 }
 
-impl Part {
+impl IdRange {
     /// Every id.
     pub const ALL: Self = Self { from: None, until: None };
 
-    /// Whether an id is one of them.
-    pub fn has(&self, lease: LeaseId) -> bool {
+    /// Whether the range contains an id.
+    pub fn contains(&self, lease: LeaseId) -> bool {
         self.from.is_none_or(|from| from <= lease) && self.until.is_none_or(|until| lease < until)
     }
 }
 
-/// What a client believes it holds, in two numbers.
+/// Digest of the leases that a client believes it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// How many leases.
+pub struct HeldDigest {
+    /// Number of leases.
     pub count: u32,
-    /// The exclusive or of their token numbers.
+    /// XOR of their token numbers.
     pub digest: u64,
 }
 
-/// One lease asked for.
+/// A request for one lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Acquire<'a> {
     /// The resource.
     pub resource: &'a str,
-    /// Who; in a session the name of an actor, empty for the session's own.
+    /// Name of the holder. In a session, the name of an actor; empty for the session's own name.
     pub holder: &'a str,
-    /// The session that carries it.
+    /// The session that carries the lease.
     pub session: Option<SessionId>,
-    /// How much.
+    /// How much of the resource.
     pub access: Access,
-    /// The capacity a slot is asked of, if the resource has none yet.
+    /// The number of slots of the resource, if it has no capacity yet.
     pub slots: Option<u32>,
-    /// How long a renewal lasts; absent in a session: as long as the session.
+    /// Time until the lease expires unless renewed. `None` in a session: as long as the session.
     pub ttl_ms: Option<u64>,
-    /// Options that are the same for one and for several.
-    pub terms: Terms<'a>,
+    /// Options shared with [`AcquireAll`].
+    pub options: AcquireOptions<'a>,
 }
 
 impl<'a> Acquire<'a> {
-    /// An exclusive lease without a session, not waited for.
+    /// Requests an exclusive lease without a session and without a wait.
     pub const fn exclusive(resource: &'a str, holder: &'a str, ttl_ms: u64) -> Self {
         Self {
             resource,
@@ -321,50 +321,50 @@ impl<'a> Acquire<'a> {
             access: Access::Exclusive,
             slots: None,
             ttl_ms: Some(ttl_ms),
-            terms: Terms::DEFAULT,
+            options: AcquireOptions::DEFAULT,
         }
     }
 }
 
-/// Several leases asked for at once.
+/// A request for several leases, granted atomically.
 #[derive(Clone, Copy, Debug)]
 pub struct AcquireAll<'a> {
-    /// The resources, each with how much of it.
-    pub wanted: &'a [(&'a str, Access)],
-    /// Who.
+    /// The resources and how much of each.
+    pub resources: &'a [(&'a str, Access)],
+    /// Name of the holder.
     pub holder: &'a str,
-    /// The session that carries them.
+    /// The session that carries the leases.
     pub session: Option<SessionId>,
-    /// How long a renewal lasts; absent in a session: as long as the session.
+    /// Time until the leases expire unless renewed. `None` in a session: as long as the session.
     pub ttl_ms: Option<u64>,
-    /// The other options.
-    pub terms: Terms<'a>,
+    /// Options shared with [`Acquire`].
+    pub options: AcquireOptions<'a>,
 }
 
-/// How a lease is waited for and held.
+/// Options for waiting and for holding a lease.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
-    /// How long to wait; zero tries once. A wait needs a session.
+pub struct AcquireOptions<'a> {
+    /// Longest wait; zero tries once. A wait requires a session.
     pub wait_ms: u64,
-    /// Higher goes first.
+    /// Waiters with a higher priority are served first.
     pub priority: u8,
-    /// Whether a hold that the same actor already has is entered again.
+    /// Whether to re-enter a lease that the same actor already holds.
     pub reentrant: bool,
-    /// The longest it may be held, renewed or not.
+    /// Longest hold over all renewals.
     pub max_hold_ms: Option<u64>,
-    /// Renewal asks for progress at least this often.
+    /// Renewals require progress within this window.
     pub progress_ms: Option<u64>,
-    /// Bytes for people and discovery.
+    /// Application data for discovery and for operators.
     pub metadata: &'a [u8],
 }
 
-impl Terms<'_> {
-    /// The priority of those who do not say.
-    pub const PRIORITY: u8 = 100;
-    /// No wait, nothing special.
+impl AcquireOptions<'_> {
+    /// Priority of requests that do not set one.
+    pub const DEFAULT_PRIORITY: u8 = 100;
+    /// No wait, default priority, no limits.
     pub const DEFAULT: Self = Self {
         wait_ms: 0,
-        priority: Self::PRIORITY,
+        priority: Self::DEFAULT_PRIORITY,
         reentrant: false,
         max_hold_ms: None,
         progress_ms: None,
@@ -372,37 +372,37 @@ impl Terms<'_> {
     };
 }
 
-/// A lease as its holder names it.
+/// Reference to a lease: id or resource, with the token number.
 #[derive(Clone, Copy, Debug)]
-pub struct Held<'a> {
-    /// Which, by id or by resource.
-    pub lease: Which<'a>,
-    /// The token's number.
+pub struct LeaseRef<'a> {
+    /// The lease, by id or by resource.
+    pub selector: LeaseSelector<'a>,
+    /// The token number.
     pub number: Number,
-    /// The session it is carried by, if it is.
+    /// The session that carries the lease, if any.
     pub session: Option<SessionId>,
     /// The holder's name, if it should be compared.
     pub holder: Option<&'a str>,
 }
 
-impl<'a> Held<'a> {
-    /// By id and token.
+impl<'a> LeaseRef<'a> {
+    /// Refers to a lease by id and token number.
     pub const fn by_id(id: LeaseId, number: Number) -> Self {
-        Self { lease: Which::Id(id), number, session: None, holder: None }
+        Self { selector: LeaseSelector::Id(id), number, session: None, holder: None }
     }
 
-    /// By resource and token.
+    /// Refers to a lease by resource and token number.
     pub const fn by_name(resource: &'a str, number: Number) -> Self {
-        Self { lease: Which::Resource(resource), number, session: None, holder: None }
+        Self { selector: LeaseSelector::Resource(resource), number, session: None, holder: None }
     }
 }
 
-/// A lease by its id, or by the resource it is on.
+/// Selects a lease by id or by resource.
 #[derive(Clone, Copy, Debug)]
-pub enum Which<'a> {
-    /// The id of the grant.
+pub enum LeaseSelector<'a> {
+    /// The lease id.
     Id(LeaseId),
-    /// The resource; the token tells which of its leases.
+    /// The resource; the token number selects one of its leases.
     Resource(&'a str),
 }
 
@@ -410,10 +410,10 @@ pub enum Which<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Renew<'a> {
     /// The lease.
-    pub held: Held<'a>,
-    /// A new ttl, if it should change.
+    pub lease: LeaseRef<'a>,
+    /// A new ttl, if it changes.
     pub ttl_ms: Option<u64>,
-    /// Evidence of progress, if there is any.
+    /// The position of the work, if it progressed.
     pub progress: Option<u64>,
 }
 
@@ -421,26 +421,26 @@ pub struct Renew<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Revoke<'a> {
     /// All leases on a resource, or one lease.
-    pub which: Which<'a>,
-    /// Why it is revoked: by an operator, or by policy.
-    pub reason: Reason,
-    /// In words.
-    pub why: &'a str,
-    /// Notice first, this long.
+    pub selector: LeaseSelector<'a>,
+    /// End reason of the leases: operator or policy.
+    pub reason: EndReason,
+    /// Operator's comment for the audit log.
+    pub comment: &'a str,
+    /// Time between the notice to the holder and the end of the lease; zero ends it immediately.
     pub grace_ms: u64,
 }
 
-/// A planned transfer.
+/// A planned handoff.
 #[derive(Clone, Copy, Debug)]
-pub struct HandOff<'a> {
-    /// The lease; the holder names its token, an operator does not.
-    pub which: Which<'a>,
-    /// The holder's token, if the holder asks.
+pub struct Handoff<'a> {
+    /// The lease.
+    pub selector: LeaseSelector<'a>,
+    /// The token number if the holder requests the handoff; `None` if an operator does.
     pub number: Option<Number>,
-    /// To whom, by holder name, if not to the first waiter.
+    /// Name of the successor; `None` for the first waiter.
     pub to: Option<&'a str>,
-    /// Gap or overlap, if not as the charter says.
-    pub style: Option<Style>,
-    /// How long the predecessor may drain, if not as the charter says.
+    /// Gap or overlap; `None` for the charter's choice.
+    pub mode: Option<HandoffMode>,
+    /// How long the predecessor may drain; `None` for the charter's choice.
     pub drain_ms: Option<u64>,
 }

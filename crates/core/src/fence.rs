@@ -1,52 +1,53 @@
-//! The rule that every fence shares: a token at or above the mark passes and becomes the mark, a lower one is stale.
+//! The admission rule of every fence: a token at or above the mark (the high-water mark) passes and becomes the mark; a
+//! lower token is stale.
 //!
-//! **Check and effect are one step.** A fence that asks `admit` and then writes leaves a gap, and the zombie it is to
-//! stop sleeps in that gap: it was admitted, a successor raised the mark and wrote, and the old write lands on top. So
-//! a target reads its mark, asks this rule, applies the write and keeps the new mark inside one transaction, script or
-//! conditional write, and the new mark is durable no later than the effect (F2).
+//! **Check and effect are one step.** A fence that calls `admit` and writes afterwards leaves a gap. A zombie can pause in
+//! that gap: it was admitted, a successor raises the mark and writes, and then the old write overwrites the new one. A target
+//! therefore reads its mark, applies this rule, applies the write and stores the new mark in one transaction, script or
+//! conditional write. The new mark is durable no later than the effect (F2).
 //!
-//! **A claim raises the mark before reading.** Until somebody shows a higher token the mark is the predecessor's, and
-//! the predecessor's writes still pass. A successor that reads first builds on what such a late write then changes. So
-//! the first act of a new holder at every target is to have its token admitted with no other effect; what it reads
-//! after that, no predecessor changes any more.
+//! **A claim raises the mark before reading.** Until a higher token is presented, the mark is the predecessor's and the
+//! predecessor's writes still pass. A successor that reads first can build on data that such a late write then changes. The
+//! first operation of a new holder at every target is therefore a claim: its token is admitted with no other effect. No
+//! predecessor can change what the holder reads afterwards.
 //!
 //! There is no trait for fences: their targets differ too much, and a common `check()` would invite check-then-act.
 
 use crate::mutants::{self, Mutant};
 use crate::token::{Incarnation, Number};
 
-/// The highest token a fence has seen for what it guards.
+/// The highest token that a fence has admitted: its high-water mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// This one.
+    /// The highest number.
     Armed(Number),
-    /// None yet, and the target *knows* that: it was made just now, or armed as fresh.
+    /// No token was admitted yet, and the target *knows* that: it was just created, or armed as fresh.
     Fresh,
-    /// There was one, or nobody can tell: unreadable, foreign, or left behind by the target's own failover. Never the
-    /// same as fresh, because a zombie's token would pass (F7).
+    /// There was a mark, or the target cannot know: it is unreadable, foreign, or lost by the target's own failover. This is
+    /// never the same as fresh, because a zombie's token would pass (F7).
     Lost,
 }
 
-/// A fence's answer.
+/// The decision of a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Apply the write and keep this mark, in one step.
+    /// Apply the write and store this mark, in one step.
     Admitted {
         /// The new mark.
         mark: Number,
     },
-    /// Change nothing: a later holder was here. Report both numbers (F6).
+    /// Change nothing: a later holder was admitted. Report both numbers (F6).
     Stale {
-        /// What was shown.
+        /// The presented number.
         presented: Number,
-        /// What stands.
+        /// The current mark.
         mark: Number,
     },
-    /// Change nothing until the mark is armed again from the grantor's floor.
+    /// Change nothing until the mark is re-armed from the grantor's floor.
     Lost,
 }
 
-/// May a write that shows this token be applied? Equal passes: it is the same hold, retrying or going on (F1).
+/// Decides whether a write with this token may be applied. An equal number passes: it is the same lease (F1).
 pub fn admit(mark: Mark, presented: Number) -> Verdict {
     match mark {
         Mark::Armed(mark) if presented.get() < mark.get() && !mutants::on(Mutant::LowerAdmitted) => {
@@ -58,37 +59,37 @@ pub fn admit(mark: Mark, presented: Number) -> Verdict {
     }
 }
 
-/// A fence's answer to a write that also carries its sequence inside the hold.
+/// The decision of a fence about a write that also carries a sequence number within its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sequenced {
-    /// Apply the write and keep mark and sequence, in one step.
+    /// Apply the write and store mark and sequence, in one step.
     Admitted {
         /// The new mark.
         mark: Number,
         /// The last sequence applied under it.
         last: u64,
     },
-    /// Change nothing and answer as the first time: this write is a late duplicate.
+    /// Change nothing and reply as for the first write: this one is a duplicate.
     AlreadyApplied {
         /// The last sequence applied under this token.
         last: u64,
     },
-    /// Change nothing: a later holder was here.
+    /// Change nothing: a later holder was admitted.
     Stale {
-        /// What was shown.
+        /// The presented number.
         presented: Number,
-        /// What stands.
+        /// The current mark.
         mark: Number,
     },
-    /// Change nothing until the mark is armed again.
+    /// Change nothing until the mark is re-armed.
     Lost,
 }
 
-/// Like [`admit`], and a write is applied once even if it arrives twice. `last` is the last sequence applied under the
-/// mark, `None` after a claim; a higher token begins anew.
+/// Like [`admit`], but a write is applied once even if it arrives twice. `last` is the last sequence applied under the
+/// mark, `None` after a claim; a higher token starts a new sequence.
 ///
-/// The holder numbers its writes upwards and has each one answered before it sends the next: only then does a sequence
-/// at or below `last` mean "applied" and not "overtaken". Numbers may be left out.
+/// The holder numbers its writes in ascending order and waits for the reply to each one before it sends the next. Only then
+/// does a sequence at or below `last` mean "applied" and not "overtaken". Numbers may be skipped.
 pub fn admit_sequenced(mark: Mark, last: Option<u64>, presented: Number, sequence: u64) -> Sequenced {
     match (admit(mark, presented), mark, last) {
         (Verdict::Stale { presented, mark }, _, _) => Sequenced::Stale { presented, mark },
@@ -102,26 +103,26 @@ pub fn admit_sequenced(mark: Mark, last: Option<u64>, presented: Number, sequenc
     }
 }
 
-/// Whether a fence knows the life of the cluster that issued a token, after the number has passed.
+/// Whether a fence follows the incarnation that issued a token. It is decided after the number has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// It is the one it follows, or the first it sees.
+    /// It is the followed incarnation, or the first one.
     Known,
-    /// Another one, and the fence goes along: keep it beside the mark, and report it.
+    /// It is another incarnation, and the fence follows it: store it with the mark, and report it.
     Changed {
-        /// The one it followed.
+        /// The previous incarnation.
         from: Incarnation,
     },
-    /// Another one, and the fence is strict: change nothing until an operator adopts it.
+    /// It is another incarnation, and the fence is strict: change nothing until an operator adopts it.
     NotAdopted,
 }
 
-/// May a token of this incarnation pass a fence that follows `kept`? After a restore numbers go on above all earlier ones,
-/// but two restored copies that are alive at once both count upwards: only a strict fence stays with one of them (T5).
-pub fn follow(kept: Option<Incarnation>, strict: bool, shown: Incarnation) -> Follow {
-    match kept {
-        Some(from) if from != shown && strict => Follow::NotAdopted,
-        Some(from) if from != shown => Follow::Changed { from },
+/// Decides whether a token of this incarnation may pass a fence that follows `stored`. After a restore, numbers continue above
+/// all earlier ones. But two restored copies that run at once both count upwards: only a strict fence stays with one (T5).
+pub fn follow(stored: Option<Incarnation>, strict: bool, presented: Incarnation) -> Follow {
+    match stored {
+        Some(from) if from != presented && strict => Follow::NotAdopted,
+        Some(from) if from != presented => Follow::Changed { from },
         Some(_) | None => Follow::Known,
     }
 }
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     fn n(number: u64) -> Number {
-        Number::new(number).expect("tests show numbers from 1 to below 2^63")
+        Number::new(number).expect("tests use numbers from 1 to below 2^63")
     }
 
     const INTERESTING: [u64; 6] = [1, 2, 3, 1 << 22, (1 << 63) - 2, (1 << 63) - 1];
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn over_any_three_writes_the_tokens_of_the_applied_ones_never_fall() {
+    fn the_tokens_of_applied_writes_never_decrease() {
         for a in INTERESTING {
             for b in INTERESTING {
                 for c in INTERESTING {
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn once_a_successor_claimed_its_predecessor_writes_nothing_more() {
+    fn after_a_claim_the_predecessor_cannot_write() {
         let (predecessor, successor) = (n(7), n(9));
         let Verdict::Admitted { mark } = admit(Mark::Armed(predecessor), successor) else { panic!("a claim passes") };
         assert_eq!(admit(Mark::Armed(mark), predecessor), Verdict::Stale { presented: predecessor, mark: successor });
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_arrives_twice_in_one_hold_is_applied_once() {
+    fn a_duplicate_write_under_one_token_is_applied_once() {
         let mark = Mark::Armed(n(7));
         assert_eq!(admit_sequenced(mark, None, n(7), 0), Sequenced::Admitted { mark: n(7), last: 0 });
         assert_eq!(admit_sequenced(mark, Some(0), n(7), 0), Sequenced::AlreadyApplied { last: 0 });
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_token_begins_its_sequences_anew() {
+    fn a_higher_token_starts_a_new_sequence() {
         let mark = Mark::Armed(n(7));
         assert_eq!(admit_sequenced(mark, Some(500), n(8), 0), Sequenced::Admitted { mark: n(8), last: 0 });
         assert_eq!(admit_sequenced(Mark::Fresh, Some(500), n(8), 0), Sequenced::Admitted { mark: n(8), last: 0 });

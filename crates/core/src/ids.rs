@@ -1,4 +1,4 @@
-//! How leases and sessions are called between requests: a place, and a count that rises with each use of the place.
+//! Ids of leases and sessions: a table slot, and a count that rises with each reuse of the slot.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ macro_rules! id {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name {
-            /// The place in its table.
+            /// The slot in its table.
             pub slot: u32,
-            /// Higher than that of whoever lived there before.
+            /// Counts the uses of the slot, so that an id is never reused.
             pub reuse: u32,
         }
 
@@ -21,10 +21,10 @@ macro_rules! id {
         }
 
         impl FromStr for $name {
-            type Err = NotAnId;
+            type Err = ParseIdError;
 
-            fn from_str(text: &str) -> Result<Self, NotAnId> {
-                let (slot, reuse) = text.split_once('.').ok_or(NotAnId)?;
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                let (slot, reuse) = text.split_once('.').ok_or(ParseIdError)?;
                 Ok(Self {
                     slot: plain_number(slot)?,
                     reuse: plain_number(reuse)?,
@@ -44,19 +44,19 @@ id! {
     SessionId
 }
 
-/// Text that is not `place.reuse`, for example `17.0`.
+/// Text that is not of the form `slot.reuse`, for example `17.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAnId;
+pub struct ParseIdError;
 
-impl fmt::Display for NotAnId {
+impl fmt::Display for ParseIdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not an id; it looks like 17.0")
+        f.write_str("not an id; an id looks like 17.0")
     }
 }
 
-impl std::error::Error for NotAnId {}
+impl std::error::Error for ParseIdError {}
 
-fn plain_number(text: &str) -> Result<u32, NotAnId> {
+fn plain_number(text: &str) -> Result<u32, ParseIdError> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
-    if plain { text.parse().map_err(|_| NotAnId) } else { Err(NotAnId) }
+    if plain { text.parse().map_err(|_| ParseIdError) } else { Err(ParseIdError) }
 }

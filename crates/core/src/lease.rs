@@ -1,20 +1,20 @@
-//! The words for a lease's life: held, expired or revoked, always with the reason.
+//! States of a lease, end reasons, validity and access.
 
 use std::fmt;
 
-/// The three states of a lease. Expired and revoked are told apart because they ask for different next steps.
+/// The three states of a lease. Expired and revoked are distinct because they require different next steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
+pub enum LeaseState {
     /// +1: the holder may act.
     Held,
-    /// 0: it ran out, or was given back. The holder may try again by itself.
+    /// 0: it expired or was released. The holder may acquire again on its own.
     Expired,
-    /// -1: authority took it away. The holder must not try again by itself.
+    /// -1: an authority revoked it. The holder must not acquire again on its own.
     Revoked,
 }
 
-impl State {
-    /// The sign under which the state is counted.
+impl LeaseState {
+    /// The ternary value: 1, 0 or -1.
     pub const fn sign(self) -> i8 {
         match self {
             Self::Held => 1,
@@ -33,34 +33,34 @@ impl State {
     }
 }
 
-/// Why a lease is over.
+/// Why a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// The holder gave it back.
+pub enum EndReason {
+    /// The holder released it.
     Released,
-    /// Nobody renewed it in time.
+    /// It was not renewed in time.
     Ttl,
     /// The session that carried it ended.
     Session,
-    /// It was renewed without the progress that its charter asks for.
+    /// It was renewed without the progress that its charter requires.
     Stalled,
-    /// It reached its maximum hold.
+    /// It reached its maximum hold time.
     MaxHold,
-    /// It was handed to a successor.
+    /// It was handed off to a successor.
     HandedOff,
-    /// The cluster was restored from a backup; nothing in a backup is renewable.
+    /// The cluster was restored from a backup; no lease of a backup can be renewed.
     Restored,
-    /// An operator took it.
+    /// An operator revoked it.
     Operator,
     /// It was the victim of a deadlock.
     Deadlock,
-    /// A higher priority took it, after notice and grace.
+    /// A waiter of higher priority preempted it, after notice and grace.
     Priority,
-    /// A charter or rule took it.
+    /// A charter or policy revoked it.
     Policy,
 }
 
-impl Reason {
+impl EndReason {
     /// Every reason, in the order of its code.
     pub const ALL: [Self; 11] = [
         Self::Released,
@@ -77,7 +77,7 @@ impl Reason {
     ];
 
     /// The state that this reason leads to.
-    pub const fn state(self) -> State {
+    pub const fn state(self) -> LeaseState {
         match self {
             Self::Released
             | Self::Ttl
@@ -85,14 +85,22 @@ impl Reason {
             | Self::Stalled
             | Self::MaxHold
             | Self::HandedOff
-            | Self::Restored => State::Expired,
-            Self::Operator | Self::Deadlock | Self::Priority | Self::Policy => State::Revoked,
+            | Self::Restored => LeaseState::Expired,
+            Self::Operator | Self::Deadlock | Self::Priority | Self::Policy => LeaseState::Revoked,
         }
     }
 
-    /// Whether a client may acquire again by itself.
+    /// Whether a client may acquire again on its own.
     pub const fn may_retry(self) -> bool {
-        matches!(self.state(), State::Expired)
+        matches!(self.state(), LeaseState::Expired)
+    }
+
+    /// The outcome for human readers: `released` if the holder released the lease, otherwise the word of its state.
+    pub const fn outcome(self) -> &'static str {
+        match self {
+            Self::Released => self.word(),
+            _ => self.state().word(),
+        }
     }
 
     /// The stable word.
@@ -112,35 +120,35 @@ impl Reason {
         }
     }
 
-    /// The code under which it is stored.
+    /// The stored code.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The reason stored under a code.
+    /// The reason with this stored code.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
 }
 
-/// What a lease's validity rests on. A bare wall clock is never offered.
+/// What the validity of a lease rests on. A wall clock alone is never an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rung {
-    /// A grantor on one machine hears the holder.
+pub enum Validity {
+    /// A session with a grantor on one machine.
     Session,
-    /// The authority is an entry of a replicated log.
+    /// An entry in a replicated log.
     Quorum,
-    /// An issuer signed it.
+    /// The signature of an issuer.
     Issuer,
 }
 
-impl Rung {
+impl Validity {
     /// The stable word.
     pub const fn word(self) -> &'static str {
         match self {
@@ -151,15 +159,15 @@ impl Rung {
     }
 }
 
-/// How much of a resource a lease takes.
+/// How much of a resource a lease occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
-    /// All of it; nobody else holds anything.
+    /// All of it; no other lease exists on the resource.
     Exclusive,
-    /// A reader among readers; it has no slot and no write fence accepts it.
+    /// A reader, together with other readers. It has no slot, and no write fence accepts its token.
     Shared,
-    /// One unit, with a slot of its own that a fence can guard.
+    /// One unit, with its own numbered slot that a fence can guard.
     Slot,
-    /// So many units without a slot: a reservation.
+    /// A reservation: a number of units without a slot.
     Units(u32),
 }

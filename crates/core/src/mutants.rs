@@ -1,8 +1,8 @@
-//! Faults that the tests must catch: each breaks one promise, one is chosen at run time, and none exists in a normal build.
+//! Mutants: faults that the tests must detect. Each breaks one promise; one is selected at run time. A normal build has none.
 
 macro_rules! mutants {
     ($($name:ident breaks $promise:literal,)*) => {
-        /// What is left out or done wrong.
+        /// A fault that breaks one promise.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
         pub enum Mutant {
@@ -13,7 +13,7 @@ macro_rules! mutants {
         }
 
         impl Mutant {
-            /// Every fault.
+            /// All mutants.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// The promise that it breaks.
@@ -62,7 +62,7 @@ mutants! {
     LowerAdmitted breaks "F1",
     ResourceNotCompared breaks "F4",
     AnythingPlausible breaks "F5",
-    ZombieNotTold breaks "F6",
+    ZombieNotReported breaks "F6",
     LostMarkIsFresh breaks "F7",
     QueueJumped breaks "W1",
     WakeLost breaks "W2",
@@ -71,8 +71,8 @@ mutants! {
     ReadersOvertake breaks "W4",
     QueueIsDeadlock breaks "D1",
     OneHolderIsAll breaks "D1",
-    CyclesOverlooked breaks "D2",
-    EverybodyPays breaks "D3",
+    CyclesMissed breaks "D2",
+    EveryMemberIsVictim breaks "D3",
     NoGrace breaks "P1",
     NothingInherited breaks "P2",
     ResizeOversells breaks "C1",
@@ -101,7 +101,7 @@ mutants! {
     RequestsUnbounded breaks "X2",
 }
 
-/// Whether a fault is the chosen one.
+/// Whether this mutant is active; never in a normal build.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub(crate) const fn on(_: Mutant) -> bool {
@@ -109,10 +109,10 @@ pub(crate) const fn on(_: Mutant) -> bool {
 }
 
 #[cfg(feature = "mutants")]
-pub use chosen::*;
+pub use selection::*;
 
 #[cfg(feature = "mutants")]
-mod chosen {
+mod selection {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::Mutant;
@@ -121,16 +121,16 @@ mod chosen {
 
     static CHOSEN: AtomicU32 = AtomicU32::new(NONE);
 
-    /// Found in a binary, it says that faults are compiled in.
+    /// Marks a binary with mutants, so that a release check can find it.
     #[used]
     pub static MARKER: [u8; 33] = *b"leasehold-mutants-are-compiled-in";
 
-    /// Chooses a fault, or none.
+    /// Activates a mutant, or none.
     pub fn choose(mutant: Option<Mutant>) {
         CHOSEN.store(mutant.map_or(NONE, |mutant| mutant as u32), Ordering::SeqCst);
     }
 
-    /// Whether a fault is the chosen one.
+    /// Whether this mutant is active.
     pub fn on(mutant: Mutant) -> bool {
         CHOSEN.load(Ordering::Relaxed) == mutant as u32
     }

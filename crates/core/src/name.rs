@@ -1,4 +1,4 @@
-//! Names are checked once, at the edge; whoever is given a `Name`, a `Prefix` or a `HolderName` checks nothing again.
+//! Validated names. A `Name`, `Prefix` or `HolderName` is checked once when it is parsed and trusted afterwards.
 
 use std::fmt;
 
@@ -6,27 +6,27 @@ use sha2::{Digest, Sha256};
 
 use crate::limits::{HOLDER_BYTES, NAME_BYTES, NAME_SEGMENTS};
 
-/// The first segment that the service keeps for itself.
+/// First segment that is reserved for the service.
 const RESERVED: &str = "_sys";
 
-/// A checked resource name: segments between slashes, for example `team/a/ledger`.
+/// A valid resource name: segments between slashes, for example `team/a/ledger`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name<'a>(&'a str);
 
 impl<'a> Name<'a> {
-    /// Checks a resource name. Nothing is corrected on the way: two spellings must never become one resource.
+    /// Parses a resource name. It corrects nothing: two spellings must never name the same resource.
     pub fn parse(text: &'a str) -> Result<Self, NameError> {
         resource_text(text).map_err(|problem| NameError { field: "resource", problem })?;
         Ok(Self(text))
     }
 
-    /// The name as it was given.
+    /// The name as text.
     pub const fn as_str(self) -> &'a str {
         self.0
     }
 }
 
-/// A checked prefix of whole segments; the empty one covers everything.
+/// A valid prefix of whole segments; the empty prefix covers every name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<'a>(&'a str);
 
@@ -34,7 +34,7 @@ impl<'a> Prefix<'a> {
     /// Covers every name.
     pub const EVERYTHING: Prefix<'static> = Prefix("");
 
-    /// Checks a prefix: written like a name, without a slash at its end, or empty.
+    /// Parses a prefix: a resource name without a trailing slash, or empty.
     pub fn parse(text: &'a str) -> Result<Self, NameError> {
         if !text.is_empty() {
             resource_text(text).map_err(|problem| NameError { field: "prefix", problem })?;
@@ -42,12 +42,12 @@ impl<'a> Prefix<'a> {
         Ok(Self(text))
     }
 
-    /// The prefix as it was given.
+    /// The prefix as text.
     pub const fn as_str(self) -> &'a str {
         self.0
     }
 
-    /// Whether `name` is this prefix or lies below it. `team/a` covers `team/a/b`, never its sibling `team/ab`.
+    /// Whether `name` equals this prefix or is below it. `team/a` covers `team/a/b`, but not its sibling `team/ab`.
     pub fn covers(self, name: Name<'_>) -> bool {
         match name.0.strip_prefix(self.0) {
             Some(rest) => self.0.is_empty() || rest.is_empty() || rest.starts_with('/'),
@@ -56,34 +56,34 @@ impl<'a> Prefix<'a> {
     }
 }
 
-/// A checked name of a holder or an actor: free text that a person can read and a log can print.
+/// A valid name of a holder or an actor: free text that people can read and logs can print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HolderName<'a>(&'a str);
 
 impl<'a> HolderName<'a> {
-    /// Checks a holder's name.
+    /// Parses a holder name.
     pub fn parse(text: &'a str) -> Result<Self, NameError> {
         readable_text(text, HOLDER_BYTES).map_err(|problem| NameError { field: "holder", problem })?;
         Ok(Self(text))
     }
 
-    /// The name as it was given.
+    /// The name as text.
     pub const fn as_str(self) -> &'a str {
         self.0
     }
 }
 
-/// What stands for a resource in a token: the first eight bytes of the SHA-256 of its name. It never changes, because
-/// targets keep it beside their marks.
+/// Identifies a resource in a token: the first eight bytes of the SHA-256 of its name. It must never change, because
+/// targets store it with their marks.
 pub fn resource_hash(name: &str) -> [u8; 8] {
     let digest = Sha256::digest(name.as_bytes());
     std::array::from_fn(|i| digest[i])
 }
 
-/// A refused name: which field of the request, and what is wrong with it.
+/// An invalid name: the field of the request and the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameError {
-    /// The field it was given in.
+    /// The field of the request.
     pub field: &'static str,
     /// What is wrong.
     pub problem: NameProblem,
@@ -107,42 +107,42 @@ impl fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-/// What can be wrong with a name.
+/// What is wrong with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameProblem {
-    /// Nothing was given.
+    /// The name is empty.
     Empty,
     /// More bytes than allowed.
     TooLong {
-        /// How many were given.
+        /// Bytes given.
         bytes: usize,
-        /// How many are allowed.
+        /// Bytes allowed.
         max: usize,
     },
-    /// A control character, NUL and newline among them.
+    /// A control character, including NUL and newline.
     Control {
-        /// Which one.
+        /// The character.
         found: char,
-        /// At which byte.
+        /// Its byte offset.
         at: usize,
     },
-    /// A character that nobody sees or that turns the writing direction.
+    /// An invisible character, or one that changes the writing direction.
     Invisible {
-        /// Which one.
+        /// The character.
         found: char,
-        /// At which byte.
+        /// Its byte offset.
         at: usize,
     },
-    /// Text that is not in Unicode's normal form C: it looks like another name.
+    /// Text that is not in Unicode normal form C and can look like another name.
     NotNormal,
     /// A `*` or `?`.
     Wildcard {
-        /// Which one.
+        /// The character.
         found: char,
-        /// At which byte.
+        /// Its byte offset.
         at: usize,
     },
-    /// A slash at the beginning or the end.
+    /// A slash at the start or the end.
     EdgeSlash,
     /// Two slashes with nothing between them.
     EmptySegment,
@@ -150,38 +150,38 @@ pub enum NameProblem {
     DotSegment,
     /// More segments than allowed.
     TooManySegments {
-        /// How many were given.
+        /// Segments given.
         segments: usize,
     },
-    /// A first segment that is kept for the service itself.
+    /// A first segment that is reserved for the service.
     Reserved,
 }
 
 impl fmt::Display for NameProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Empty => f.write_str("empty; give at least one character"),
+            Self::Empty => f.write_str("must not be empty; use at least one character"),
             Self::TooLong { bytes, max } => {
-                write!(f, "too long {bytes}>{max}; at most {max} bytes are allowed, shorten it")
+                write!(f, "too long ({bytes} bytes); use at most {max} bytes")
             }
             Self::Control { found, at } => {
                 write!(f, "control character U+{:04X} at byte {at}; use printable text only", u32::from(found))
             }
             Self::Invisible { found, at } => {
-                write!(f, "invisible character U+{:04X} at byte {at}; use text that can be seen", u32::from(found))
+                write!(f, "invisible character U+{:04X} at byte {at}; use visible text only", u32::from(found))
             }
-            Self::NotNormal => f.write_str("not in Unicode normal form C; normalise it to NFC before sending"),
+            Self::NotNormal => f.write_str("not in Unicode normal form C; normalize it to NFC before sending"),
             Self::Wildcard { found, at } => {
-                write!(f, "wildcard {found} at byte {at}; no * or ? is allowed, write the name out")
+                write!(f, "wildcard {found} at byte {at}; wildcards are not supported, write the full name")
             }
-            Self::EdgeSlash => f.write_str("begins or ends with a slash; use slashes only between segments"),
-            Self::EmptySegment => f.write_str("two slashes in a row; no segment may be empty, write one slash"),
-            Self::DotSegment => f.write_str("a segment is . or ..; paths are not resolved here, write the name out"),
+            Self::EdgeSlash => f.write_str("starts or ends with a slash; use slashes only between segments"),
+            Self::EmptySegment => f.write_str("two slashes in a row; remove the empty segment"),
+            Self::DotSegment => f.write_str("a segment is . or ..; paths are not resolved, write the full name"),
             Self::TooManySegments { segments } => {
-                write!(f, "{segments} segments; at most {NAME_SEGMENTS} are allowed, use fewer slashes")
+                write!(f, "{segments} segments; use at most {NAME_SEGMENTS}")
             }
             Self::Reserved => {
-                write!(f, "begins with {RESERVED}, which is kept for the service; choose another first segment")
+                write!(f, "starts with {RESERVED}, which is reserved for the service; choose another first segment")
             }
         }
     }
@@ -210,7 +210,7 @@ fn resource_text(text: &str) -> Result<(), NameProblem> {
     Ok(())
 }
 
-/// The length comes first: it bounds the work of everything after it.
+/// Checks the length first, which bounds the work of all later checks.
 fn readable_text(text: &str, max: usize) -> Result<(), NameProblem> {
     if text.is_empty() {
         return Err(NameProblem::Empty);
@@ -218,7 +218,7 @@ fn readable_text(text: &str, max: usize) -> Result<(), NameProblem> {
     if text.len() > max {
         return Err(NameProblem::TooLong { bytes: text.len(), max });
     }
-    // Printable ASCII has one form only, and it is what nearly every name is made of.
+    // Fast path: printable ASCII is always in normal form, and nearly every name is ASCII.
     if text.bytes().all(|b| matches!(b, b' '..=b'~')) {
         return Ok(());
     }
@@ -233,7 +233,7 @@ fn readable_text(text: &str, max: usize) -> Result<(), NameProblem> {
     if unicode_normalization::is_nfc(text) { Ok(()) } else { Err(NameProblem::NotNormal) }
 }
 
-/// Direction marks and overrides, zero-width characters, line and paragraph separators: with them two names look alike,
+/// Direction marks and overrides, zero-width characters, line and paragraph separators. With them two names look alike,
 /// or one name looks like two lines of a log.
 const fn is_invisible(c: char) -> bool {
     matches!(

@@ -1,105 +1,105 @@
-//! What is put on record: the facts that a grantor's state is the fold of.
+//! Journal records. The state of a grantor is the fold of its records.
 
-mod bytes;
-mod expired;
+mod codec;
+mod expired_batch;
 
-pub(crate) use bytes::{decode_access, encode_access};
-pub use expired::Expired;
+pub(crate) use codec::{decode_access, encode_access};
+pub use expired_batch::ExpiredBatch;
 
-use crate::codec::{Malformed, Reader, Write};
-use crate::command::Style;
+use crate::codec::{DecodeError, Reader, Write};
+use crate::command::HandoffMode;
 use crate::coverage;
 use crate::ids::{LeaseId, SessionId};
-use crate::lease::{Access, Reason};
+use crate::lease::{Access, EndReason};
 use crate::payload::{cache, delivery, state};
 use crate::refusal::{Cycle, Refusal};
-use crate::time::{Millis, Wall};
+use crate::time::{GrantorTime, WallClock};
 use crate::token::{Cluster, Incarnation, Number};
 
-/// One fact. Applying it is the only way the state changes.
+/// One journal record. Applying it is the only way the state changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each variant says what happened; the fields are named by the vocabulary")]
 pub enum Record<'a> {
     /// A cluster begins.
     Created { cluster: Cluster, incarnation: Incarnation, max_ttl: u64 },
-    /// A tenure begins; leases alive in the one before get a full ttl.
+    /// A tenure begins; leases that were alive in the previous one get a full ttl.
     Opened { generation: u64, counter: u64 },
-    /// Time was served and nothing else happened.
+    /// Grantor time passed and nothing else happened.
     Idle,
-    /// The grantor stood still for so long; live holders are credited.
+    /// The grantor took no turn for this long; live leases get the time credited.
     Stalled { ms: u64 },
-    /// The cluster lives on from a backup; nothing in it is renewable.
-    Restored { incarnation: Incarnation, counter: u64, quarantine: Millis },
-    /// A shown token proved a rollback: the counter is above it, and nothing is granted until then.
-    RolledBack { shown: Number, counter: u64, quarantine: Millis },
+    /// The cluster continues from a backup; no lease in it can be renewed.
+    Restored { incarnation: Incarnation, counter: u64, quarantine: GrantorTime },
+    /// A presented token proved a rollback. The counter is raised above it, and nothing is granted until `quarantine`.
+    RolledBack { presented: Number, counter: u64, quarantine: GrantorTime },
     /// An operator ended a quarantine early.
-    QuarantineWaived { why: &'a str },
+    QuarantineWaived { comment: &'a str },
     /// A session began.
     SessionOpened { session: SessionId, holder: &'a str, ttl: u32, secret: [u8; 32], waits_only: bool },
     /// A session was renewed for the first time in this tenure.
     SessionAlive { session: u32 },
-    /// A session is over, with all it held and waited for.
-    SessionEnded { session: SessionId, reason: Reason },
-    /// A lease is held.
-    Granted(Granted<'a>),
-    /// A hold was entered again, or left once.
+    /// A session ended, with all its leases and waits.
+    SessionEnded { session: SessionId, reason: EndReason },
+    /// A lease was granted.
+    Granted(GrantRecord<'a>),
+    /// A lease was re-entered, or left once.
     Depth { lease: u32, depth: u32 },
     /// A lease was renewed for the first time in this tenure.
     Alive { lease: u32 },
-    /// A lease's ttl changed; it was renewed with it.
+    /// A lease was renewed with a new ttl.
     Retimed { lease: u32, ttl: u32 },
-    /// A lease is over.
-    Ended { lease: u32, number: Number, reason: Reason, hold: bool, why: &'a str },
-    /// Leases are over by their ttl.
-    Expired(Expired),
-    /// A lease has a new token.
+    /// A lease ended.
+    Ended { lease: u32, number: Number, reason: EndReason, hold: bool, comment: &'a str },
+    /// Leases whose ttl ended.
+    Expired(ExpiredBatch),
+    /// A lease got a new token.
     Rotated { lease: u32, number: Number },
-    /// The first progress in this tenure, or progress after an earlier record's deadline was kept.
+    /// The first progress in this tenure, or progress after the deadline of an earlier progress record.
     Progressed { lease: u32, at: u64 },
     /// A wait began.
-    Waiting(Waiting<'a>),
-    /// A wait is over without a grant.
-    WaitEnded { waiter: u32, why: Refusal },
-    /// A lease must be given up by then: handed off, pre-empted, or revoked with grace.
-    Draining { lease: u32, cause: Cause<'a>, until: Millis },
-    /// A pending pre-emption or handoff is off.
+    Waiting(WaitRecord<'a>),
+    /// A wait ended without a grant.
+    WaitEnded { waiter: u32, refusal: Refusal },
+    /// A lease ends at this time: it is handed off, preempted, or revoked with grace.
+    Draining { lease: u32, cause: DrainCause<'a>, until: GrantorTime },
+    /// A pending preemption or handoff was canceled.
     DrainDropped { lease: u32 },
-    /// A resource's capacity.
+    /// The capacity of a resource was set.
     Capacity { resource: &'a str, units: u32, lasting: bool },
-    /// A hold became a commitment and is over as a lease.
+    /// A reservation became a commitment and ended as a lease.
     HoldConfirmed { lease: u32, number: Number },
-    /// A hold has another size.
+    /// A reservation changed its number of units.
     HoldResized { lease: u32, units: u32 },
-    /// An obligation keeps a hold until then at most.
-    Vetoed { lease: u32, until: Millis },
-    /// A reader pins a position.
+    /// A veto keeps a reservation until this time at most.
+    Vetoed { lease: u32, until: GrantorTime },
+    /// A reader pinned a position.
     Pinned { lease: u32, at: u64 },
-    /// A collector may have deleted everything below.
+    /// A collector may have deleted everything below this position.
     Floor { resource: &'a str, at: u64 },
-    /// A resource held for an operator is free again.
-    Freed { resource: &'a str, why: &'a str },
-    /// A charter stands.
-    CharterSet { prefix: &'a str, charter: &'a [u8], why: &'a str },
-    /// A charter is gone.
-    CharterRemoved { prefix: &'a str, why: &'a str },
-    /// A request was answered; a retry is told the same.
-    Answered { session: u32, sequence: u64, lowest: u64, digest: u64, outcome: Outcome },
-    /// A deadlock was found, and what was done.
+    /// An operator freed a blocked resource.
+    Freed { resource: &'a str, comment: &'a str },
+    /// A charter was set.
+    CharterSet { prefix: &'a str, charter: &'a [u8], comment: &'a str },
+    /// A charter was removed.
+    CharterRemoved { prefix: &'a str, comment: &'a str },
+    /// A request was answered; a retry gets the same answer.
+    Answered { session: u32, sequence: u64, lowest: u64, digest: u64, outcome: StoredOutcome },
+    /// A deadlock was found and resolved by this policy.
     Deadlocked { cycle: Cycle, victim: &'a str, policy: u8 },
-    /// Small state.
-    State(state::Fact),
-    /// A queue.
-    Delivery(delivery::Fact),
-    /// A cached key.
-    Cache(cache::Fact),
-    /// A target and its fence.
-    Coverage(coverage::Fact),
+    /// A change of the state stored under a resource.
+    State(state::StateRecord),
+    /// A change of a message queue.
+    Delivery(delivery::DeliveryRecord),
+    /// A change of a cached key.
+    Cache(cache::CacheRecord),
+    /// A change of a target's coverage.
+    Coverage(coverage::CoverageRecord),
 }
 
-/// A lease as it is put on record.
+/// The record of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named by the vocabulary")]
-pub struct Granted<'a> {
+pub struct GrantRecord<'a> {
     pub lease: LeaseId,
     pub number: Number,
     pub resource: &'a str,
@@ -108,88 +108,88 @@ pub struct Granted<'a> {
     pub access: Access,
     /// The slot of an exclusive or slot lease.
     pub slot: u32,
-    /// Zero: it lives as long as its session.
+    /// Zero: the lease lives as long as its session.
     pub ttl: u32,
     pub priority: u8,
-    /// The wait that this grant ends, or one of several grants that end it.
+    /// The wait that this grant completes, alone or together with other grants.
     pub waiter: Option<u32>,
-    /// The lease that this one follows by an overlap handoff.
+    /// The predecessor in an overlap handoff.
     pub overlaps: Option<u32>,
     pub max_hold: Option<u64>,
     pub progress: Option<u64>,
     pub metadata: &'a [u8],
 }
 
-/// A wait as it is put on record.
+/// The record of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named by the vocabulary")]
-pub struct Waiting<'a> {
+pub struct WaitRecord<'a> {
     pub waiter: u32,
     pub session: u32,
     pub holder: &'a str,
-    pub asks: Vec<(&'a str, Access)>,
-    pub several: bool,
+    pub resources: Vec<(&'a str, Access)>,
+    pub atomic: bool,
     pub ttl: u32,
     pub priority: u8,
-    pub until: Millis,
+    pub until: GrantorTime,
     pub sequence: Option<u64>,
     pub max_hold: Option<u64>,
     pub progress: Option<u64>,
     pub metadata: &'a [u8],
 }
 
-/// Why a lease must be given up by a time.
+/// Why a lease is draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause<'a> {
-    /// It is handed off, to a named holder or to whoever is first.
-    HandOff {
+pub enum DrainCause<'a> {
+    /// It is handed off.
+    Handoff {
         /// Gap or overlap.
-        style: Style,
+        mode: HandoffMode,
         /// The successor's name; empty for the first waiter.
         to: &'a str,
     },
-    /// A higher priority waits.
+    /// A waiter with a higher priority preempts it.
     Priority,
-    /// Authority takes it, with notice.
+    /// It is revoked with grace.
     Revoked {
-        /// By whom.
-        reason: Reason,
-        /// In words.
-        why: &'a str,
+        /// The end reason.
+        reason: EndReason,
+        /// Operator's comment.
+        comment: &'a str,
     },
 }
 
-/// The remembered end of a request.
+/// The stored outcome of a request, from which a retry is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum StoredOutcome {
     /// Done.
     Done,
-    /// Still waiting; the wait itself knows.
+    /// Still waiting; the waiter holds the details.
     Waiting,
     /// These leases were granted.
     Granted(Vec<LeaseId>),
-    /// Numbers from which a payload's answer is told again.
+    /// Numbers from which the answer of a payload is rebuilt.
     Values(Vec<u64>),
     /// It was refused.
     Refused(Refusal),
 }
 
-/// The format of a batch.
+/// Format version of a batch.
 const VERSION: u8 = 1;
 
-/// What stands before a batch's records.
+/// Header of a batch; the records follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// The digest of the batch before this one: the audit chain (A1).
+pub struct BatchHeader {
+    /// Digest of the previous batch: the audit chain (A1).
     pub chain: [u8; 32],
     /// Grantor time of the turn.
-    pub time: Millis,
-    /// The wall clock of the turn.
-    pub wall: Wall,
+    pub time: GrantorTime,
+    /// Wall clock of the turn.
+    pub wall: WallClock,
 }
 
-impl Header {
-    /// Writes the header; records follow.
+impl BatchHeader {
+    /// Appends the encoded header.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.u8(VERSION);
         out.raw(&self.chain);
@@ -197,11 +197,11 @@ impl Header {
         out.num(self.wall.0);
     }
 
-    /// Reads a header; what is left are records.
-    pub fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// Decodes a header and leaves the reader at the first record.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         if from.u8()? != VERSION {
             return Err(from.wrong("a batch of another format version"));
         }
-        Ok(Self { chain: from.array()?, time: Millis(from.num()?), wall: Wall(from.num()?) })
+        Ok(Self { chain: from.array()?, time: GrantorTime(from.num()?), wall: WallClock(from.num()?) })
     }
 }

@@ -1,119 +1,119 @@
-//! Every way the grantor says no, with a stable code and the next step.
+//! Refusals: every reason for which a grantor declines a request, with a stable code and a next step.
 
-mod about;
-mod bytes;
+mod codec;
+mod subject;
 
-pub use about::{Limit, What};
-pub(crate) use bytes::number;
+pub(crate) use codec::number;
+pub use subject::{Limit, RefusalSubject};
 
 use std::fmt;
 
-use crate::lease::Reason;
+use crate::lease::EndReason;
 use crate::name::NameError;
 use crate::token::{Number, TokenError};
 
-/// A refusal is an answer, not an error: the request was understood and the state of the world says no.
+/// A declined request. It is an answer, not an error: the request was valid, and the state does not allow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A field holds what it may not.
+    /// A field has an invalid value.
     Invalid {
         /// The field.
         field: &'static str,
-        /// What is allowed there.
+        /// What is allowed.
         reason: &'static str,
     },
     /// A resource or holder name is malformed.
     Name(NameError),
-    /// A token text is malformed, foreign, or for something else.
+    /// A token text is malformed, of another cluster, or for another resource.
     Token(TokenError),
-    /// A shown number lies further in the future than clocks can explain.
+    /// A presented token number is further in the future than clocks can explain.
     Implausible {
-        /// What was shown.
-        shown: Number,
+        /// The presented number.
+        presented: Number,
     },
-    /// There is no such thing.
-    NotFound(What),
-    /// It contradicts what is there.
-    Conflict(What),
-    /// The lease is over.
-    Lost(Reason),
-    /// The lease is not the caller's to use.
+    /// The subject does not exist.
+    NotFound(RefusalSubject),
+    /// The request contradicts the current state of the subject.
+    Conflict(RefusalSubject),
+    /// The lease ended.
+    Lost(EndReason),
+    /// The caller does not hold the lease.
     NotCurrent(NotCurrent),
-    /// A newer authority was here.
+    /// A newer token was used already.
     Stale {
-        /// What the caller showed.
+        /// The number that the caller presented.
         presented: u64,
-        /// What is current.
+        /// The current number.
         mark: u64,
     },
-    /// Somebody else holds it.
+    /// Another holder has the resource.
     Busy {
-        /// The place in the queue that a wait would get, from 1.
+        /// The queue position that a wait would get, from 1.
         position: u32,
     },
-    /// Waiting would never end, or a standing wait was chosen to end a deadlock.
+    /// The wait would never end, or it was ended to resolve a deadlock.
     Deadlock(Box<Cycle>),
-    /// A bound of `limits.rs` or of a charter is reached.
+    /// A limit of `limits.rs` or of a charter is reached.
     Exhausted {
-        /// Which.
+        /// The limit.
         limit: Limit,
-        /// The bound.
+        /// Its value.
         max: u64,
-        /// What was asked for.
+        /// The requested value.
         got: u64,
     },
     /// No token number is left (T7).
     TokensExhausted,
-    /// The wait was over before the resource was free.
+    /// The wait ended before the resource was free.
     Timeout,
-    /// The caller took its wait back.
+    /// The caller canceled its wait.
     Cancelled,
-    /// The request id lies below what its client acknowledged (L11).
+    /// The request id is below those that the client acknowledged (L11).
     TooOld {
         /// The lowest sequence that is still answered.
         lowest: u64,
     },
-    /// Nothing is granted until this many milliseconds were served (T5, T9).
+    /// Nothing is granted for this many milliseconds (T5, T9).
     Quarantined {
-        /// Milliseconds of served time.
+        /// Milliseconds of grantor time.
         remaining: u64,
-        /// Whether a holder's token showed that this grantor's state was rolled back.
+        /// Whether a token proved that this grantor's state was rolled back.
         rolled_back: bool,
     },
-    /// A revocation left the resource to an operator.
+    /// The resource is blocked for an operator after a revocation.
     HeldForOperator,
-    /// The journal has room only for endings: nothing new is begun until there is more (V4).
+    /// The journal has space only for ends: nothing new starts until there is more (V4).
     StorageFull,
-    /// The caller may not do this.
+    /// The caller is not allowed to do this.
     Denied(&'static str),
 }
 
-/// Why a lease is not the caller's to use, although it did not end under the caller's token.
+/// Why the caller does not hold a lease, although no lease ended under its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCurrent {
-    /// No such lease is remembered.
+    /// The lease is not known, or no longer.
     Unknown,
-    /// Somebody else's.
+    /// Another holder has the lease.
     NotHolder,
-    /// The token is not the lease's.
+    /// The lease has another token.
     Superseded,
 }
 
-/// A deadlock as it is told: who waits for what that the next one holds.
+/// A deadlock: each member waits for a resource that the next member holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cycle {
-    /// The first members, in the order of the cycle.
-    pub members: Vec<Member>,
-    /// How many there are in all.
+    /// The members in the order of the cycle, up to a limit.
+    pub members: Vec<CycleMember>,
+    /// The number of all members.
     pub length: u64,
 }
 
-/// One actor of a cycle.
+/// One actor of a deadlock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct CycleMember {
     /// The actor's name.
     pub holder: String,
-    /// A resource it waits for, held by the next member.
+    /// The resource it waits for, which the next member holds.
     pub waits_for: String,
 }
 
@@ -145,8 +145,8 @@ impl Refusal {
         }
     }
 
-    /// Whether the answer depends on the state of the world, so that a retry after a failover must be told it again (L11).
-    /// The others follow from the request alone, or say that nothing can be kept.
+    /// Whether the answer depends on the state, so that a retry after a failover must get it again (L11). All other
+    /// refusals follow from the request alone, or report that nothing can be stored.
     pub(crate) const fn depends_on_state(&self) -> bool {
         !matches!(
             self,
@@ -178,59 +178,69 @@ impl fmt::Display for Refusal {
             Self::Invalid { field, reason } => write!(f, "{field}: {reason}"),
             Self::Name(e) => e.fmt(f),
             Self::Token(e) => e.fmt(f),
-            Self::Implausible { shown } => {
-                write!(f, "token {shown} lies more than a day ahead of the clock; check where it comes from")
+            Self::Implausible { presented } => {
+                write!(
+                    f,
+                    "token {presented} is more than a day ahead of the server's clock; check its origin and both clocks"
+                )
             }
-            Self::NotFound(what) => write!(f, "no such {}; list what is there and try again", what.word()),
-            Self::Conflict(what) => {
-                write!(f, "the {} is already something else; read it before you retry", what.word())
+            Self::NotFound(subject) => write!(f, "{} not found; check its name or id", subject.word()),
+            Self::Conflict(subject) => {
+                write!(f, "the request conflicts with the current {}; read it before you retry", subject.word())
             }
+            Self::Lost(EndReason::Released) => f.write_str("the lease was released; stop, then acquire again"),
             Self::Lost(reason) if reason.may_retry() => {
-                write!(f, "the lease is over ({reason}); stop, then acquire again")
+                write!(f, "the lease expired ({reason}); stop, then acquire again")
             }
             Self::Lost(reason) => {
-                write!(f, "the lease was revoked ({reason}); stop, and ask before you acquire again")
+                write!(f, "the lease was revoked ({reason}); stop, and acquire again only with the operator's consent")
             }
             Self::NotCurrent(NotCurrent::Unknown) => {
-                f.write_str("no such lease is remembered; stop, then acquire again")
+                f.write_str("the lease is unknown or ended long ago; stop, then acquire again")
             }
             Self::NotCurrent(NotCurrent::NotHolder) => {
-                f.write_str("the lease belongs to another holder; stop, then acquire your own")
+                f.write_str("another holder has the lease; stop, then acquire your own")
             }
             Self::NotCurrent(NotCurrent::Superseded) => {
-                f.write_str("the token is not the lease's current one; stop, and use the newest token you were told")
+                f.write_str("the lease has a newer token; stop, or continue with the newest token you received")
             }
             Self::Stale { presented, mark } => {
-                write!(f, "token {presented} is older than {mark}; stop, this authority is over")
+                write!(f, "token {presented} is stale, the current one is {mark}; stop, another holder took over")
             }
-            Self::Busy { position } => write!(f, "held by another; wait (place {position} in the queue) or give up"),
+            Self::Busy { position } => {
+                write!(f, "held by another holder (queue position {position}); wait, or retry later")
+            }
             Self::Deadlock(cycle) if cycle.length <= 1 => {
-                f.write_str("you already hold it; release it first, or ask for a re-entrant hold")
+                f.write_str("you already hold this resource; release it first, or acquire it re-entrantly")
             }
             Self::Deadlock(cycle) => {
-                write!(f, "waiting would close a deadlock of {}; release what you hold, then retry", cycle.length)
+                write!(
+                    f,
+                    "waiting would cause a deadlock of {} holders; release what you hold, then retry",
+                    cycle.length
+                )
             }
             Self::Exhausted { limit, max, got } => {
-                write!(f, "{}: at most {max}, got {got}; ask for less or release some", limit.word())
+                write!(f, "limit {}: at most {max}, requested {got}; request less, or release some", limit.word())
             }
             Self::TokensExhausted => f.write_str("no token number is left; restore into a new cluster"),
-            Self::Timeout => f.write_str("not granted within the wait; wait longer or give up"),
-            Self::Cancelled => f.write_str("the wait was taken back"),
+            Self::Timeout => f.write_str("not granted within the wait; retry, or wait longer"),
+            Self::Cancelled => f.write_str("the wait was canceled; acquire again if you still need the lease"),
             Self::TooOld { lowest } => {
-                write!(f, "request ids below {lowest} were acknowledged and forgotten; use a new one")
+                write!(f, "request ids below {lowest} are acknowledged and no longer stored; use a new request id")
             }
             Self::Quarantined { remaining, rolled_back: false } => {
-                write!(f, "nothing is granted for another {remaining} ms after a restore; wait, or waive it in writing")
+                write!(f, "nothing is granted for {remaining} ms after a restore; wait, or waive the quarantine")
             }
             Self::Quarantined { remaining, rolled_back: true } => write!(
                 f,
-                "this cluster's state was rolled back; nothing is granted for another {remaining} ms; find out why, then wait or waive"
+                "the cluster's state was rolled back and nothing is granted for {remaining} ms; find the cause, then wait or waive the quarantine"
             ),
-            Self::HeldForOperator => f.write_str("held for an operator after a revocation; free it with a reason"),
-            Self::StorageFull => {
-                f.write_str("the journal has no room for anything new; free space on its disk, then retry")
+            Self::HeldForOperator => {
+                f.write_str("the resource is held for an operator after a revocation; an operator must free it")
             }
-            Self::Denied(why) => write!(f, "not allowed: {why}"),
+            Self::StorageFull => f.write_str("the journal is full; free disk space, then retry"),
+            Self::Denied(reason) => write!(f, "not allowed: {reason}"),
         }
     }
 }

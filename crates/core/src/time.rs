@@ -1,18 +1,18 @@
-//! The three kinds of time, kept apart by type: a driver's clock, the time served, and the wall.
+//! The three kinds of time as separate types: the driver's monotonic clock, grantor time and the wall clock.
 
 use std::fmt;
 
-/// A point of the driver's monotonic clock, in nanoseconds. Only differences mean anything.
+/// A point of the driver's monotonic clock, in nanoseconds. Only differences are meaningful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// A point that many milliseconds after the clock's start; for tests and scripts.
+    /// The point this many milliseconds after the clock's start; for tests and scripts.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms * 1_000_000)
     }
 
-    /// Whole milliseconds from `earlier` to here; zero if the clock went backwards.
+    /// Whole milliseconds since `earlier`; zero if the clock went backwards.
     pub const fn millis_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0) / 1_000_000
     }
@@ -23,57 +23,58 @@ impl Instant {
     }
 }
 
-/// Grantor time: the milliseconds for which the cluster has been served. It stands still in an outage.
+/// Grantor time: milliseconds during which a grantor of the cluster was in service. It stops during an outage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Millis(pub u64);
+pub struct GrantorTime(pub u64);
 
-impl Millis {
+impl GrantorTime {
     /// This many milliseconds later.
     pub const fn plus(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to here; zero if it is later.
+    /// Milliseconds since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Milliseconds from here until `later`; zero if it has passed.
+    /// Milliseconds until `later`; zero if it has passed.
     pub const fn until(self, later: Self) -> u64 {
         later.0.saturating_sub(self.0)
     }
 }
 
-impl fmt::Display for Millis {
+impl fmt::Display for GrantorTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}ms", self.0)
     }
 }
 
-/// The wall clock, in milliseconds since 1970. It lifts token numbers and stamps the audit; no deadline depends on it.
+/// The wall clock, in milliseconds since 1970. It raises token numbers and timestamps the audit log; no deadline
+/// depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Wall(pub u64);
+pub struct WallClock(pub u64);
 
-/// 2025-01-01T00:00:00Z, from which token numbers count their milliseconds.
+/// 2025-01-01T00:00:00Z, the epoch of token numbers.
 const TOKEN_ERA: u64 = 1_735_689_600_000;
 
-impl Wall {
-    /// The wall clock this many milliseconds after the era of token numbers began.
+impl WallClock {
+    /// The wall clock this many milliseconds after the epoch of token numbers.
     pub const fn after_era(ms: u64) -> Self {
         Self(TOKEN_ERA + ms)
     }
 
-    /// Milliseconds since the era of token numbers began; zero before it.
+    /// Milliseconds since the epoch of token numbers; zero before it.
     pub const fn since_era(self) -> u64 {
         self.0.saturating_sub(TOKEN_ERA)
     }
 }
 
-/// What a driver reads once a turn, after it drained its inputs.
+/// The clocks that a driver samples once per turn, after it drained its inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// The driver's monotonic clock.
     pub instant: Instant,
     /// The wall clock.
-    pub wall: Wall,
+    pub wall: WallClock,
 }

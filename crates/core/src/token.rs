@@ -1,4 +1,4 @@
-//! The place of a grant in the one order of all grants, and the one text in which a holder shows it to a fence.
+//! Fencing tokens: the number that orders all grants, the token text that a holder presents, and its checks.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -6,29 +6,29 @@ use std::str::FromStr;
 
 use crate::mutants::{self, Mutant};
 use crate::name::{Name, resource_hash};
-use crate::time::Wall;
+use crate::time::WallClock;
 
-/// How many numbers one millisecond of the wall clock has room for, as a power of two.
+/// Numbers available per millisecond of the wall clock, as a power of two.
 const NUMBERS_PER_MILLI: u32 = 22;
-/// How far ahead of a target's clock a number may be, in milliseconds: one day.
+/// How far a number may be ahead of a target's clock, in milliseconds: one day.
 const AHEAD: u64 = 24 * 3_600_000;
-/// The version that this text form carries behind its `lh`.
+/// Version of the text form, after the leading `lh`.
 const VERSION: &str = "1";
 
 /// The length of every token text, in bytes.
 pub const TOKEN_BYTES: usize = 85;
 
-/// A token's number, from 1 to below 2^63, so that a signed 64-bit column holds it.
+/// A token number, from 1 to below 2^63, so that it fits a signed 64-bit column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Number(NonZeroU64);
 
 impl Number {
     /// The lowest number.
     pub const FIRST: Self = Self(NonZeroU64::MIN);
-    /// The highest number; after it nothing is granted.
+    /// The highest number; nothing is granted after it.
     pub const MAX: Self = Self(NonZeroU64::new((1 << 63) - 1).expect("2^63 - 1 is not zero"));
 
-    /// The number, if it is one: not zero and below 2^63.
+    /// The number, if it is neither zero nor 2^63 or more.
     pub const fn new(number: u64) -> Option<Self> {
         match NonZeroU64::new(number) {
             Some(number) if number.get() <= Self::MAX.get() => Some(Self(number)),
@@ -36,7 +36,7 @@ impl Number {
         }
     }
 
-    /// The number itself.
+    /// The plain value.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
@@ -48,22 +48,22 @@ impl fmt::Display for Number {
     }
 }
 
-/// The number after `counter`, lifted to the wall clock so that a machine rolled back behind our back does not issue a
-/// number twice (T4). `None` when there is none below 2^63: then nothing is granted, and nothing wraps (T7).
-pub const fn lift(counter: u64, wall: Wall) -> Option<Number> {
+/// The number after `counter`, raised to the wall clock so that a machine that was rolled back does not issue a number
+/// twice (T4). `None` if there is none below 2^63: then nothing is granted, and nothing wraps around (T7).
+pub const fn next_number(counter: u64, wall: WallClock) -> Option<Number> {
     let next = counter.saturating_add(1);
     let clock = numbers_until(wall.since_era());
     Number::new(if next > clock { next } else { clock })
 }
 
-/// Whether a fence whose clock shows `wall` may believe `number`: at most one day ahead (F5). An unbelievable number
-/// must not reach the mark, or one typing error would refuse every later holder.
-pub fn plausible(number: Number, wall: Wall) -> bool {
-    mutants::on(Mutant::AnythingPlausible) || number.get() <= believed(wall)
+/// Whether `number` is plausible at a fence whose clock is `wall`: at most one day ahead (F5). An implausible number
+/// must not become the mark, or one typing error would refuse every later holder.
+pub fn plausible(number: Number, wall: WallClock) -> bool {
+    mutants::on(Mutant::AnythingPlausible) || number.get() <= plausible_max(wall)
 }
 
-/// The highest number that is believed when the clock shows `wall`.
-pub const fn believed(wall: Wall) -> u64 {
+/// The highest plausible number at wall clock `wall`.
+pub const fn plausible_max(wall: WallClock) -> u64 {
     numbers_until(wall.since_era().saturating_add(AHEAD))
 }
 
@@ -71,7 +71,7 @@ const fn numbers_until(ms: u64) -> u64 {
     ms.saturating_mul(1 << NUMBERS_PER_MILLI)
 }
 
-/// Which cluster issued a token.
+/// The cluster that issued a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cluster(pub [u8; 8]);
 
@@ -82,14 +82,14 @@ impl fmt::Display for Cluster {
 }
 
 impl FromStr for Cluster {
-    type Err = NotHex;
+    type Err = ParseHexError;
 
-    fn from_str(text: &str) -> Result<Self, NotHex> {
-        hex(text, 16).map(|v| Self(v.to_be_bytes())).ok_or(NotHex { digits: 16 })
+    fn from_str(text: &str) -> Result<Self, ParseHexError> {
+        hex(text, 16).map(|v| Self(v.to_be_bytes())).ok_or(ParseHexError { digits: 16 })
     }
 }
 
-/// Which life of its cluster issued a token: a new one with every restore.
+/// The incarnation of the cluster that issued a token. Every restore starts a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u32);
 
@@ -100,40 +100,40 @@ impl fmt::Display for Incarnation {
 }
 
 impl FromStr for Incarnation {
-    type Err = NotHex;
+    type Err = ParseHexError;
 
-    fn from_str(text: &str) -> Result<Self, NotHex> {
-        hex32(text).map(Self).ok_or(NotHex { digits: 8 })
+    fn from_str(text: &str) -> Result<Self, ParseHexError> {
+        hex32(text).map(Self).ok_or(ParseHexError { digits: 8 })
     }
 }
 
-/// Text that is not so many lower-case hexadecimal digits.
+/// Text that is not the required number of lower-case hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotHex {
-    /// How many digits it must have.
+pub struct ParseHexError {
+    /// Required number of digits.
     pub digits: usize,
 }
 
-impl fmt::Display for NotHex {
+impl fmt::Display for ParseHexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not {} hexadecimal digits in lower case; copy it as it was printed", self.digits)
+        write!(f, "must be {} lower-case hexadecimal digits; copy the printed text", self.digits)
     }
 }
 
-impl std::error::Error for NotHex {}
+impl std::error::Error for ParseHexError {}
 
-/// How far into its resource a token reaches.
+/// What a token allows at its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reach {
-    /// Writes at one slot; an exclusive lease has slot 0.
+pub enum TokenScope {
+    /// Writes to one slot; an exclusive lease has slot 0.
     Slot(u32),
-    /// Reads beside other readers.
+    /// Reads, together with other readers.
     Shared,
-    /// Counts as some units of a capacity, none of them by name.
+    /// A reservation of units, which have no slot.
     Units,
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for TokenScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Slot(slot) => write!(f, "w{slot:08x}"),
@@ -143,37 +143,37 @@ impl fmt::Display for Reach {
     }
 }
 
-/// What a holder shows with every write.
+/// A fencing token, which a holder presents with every write.
 ///
-/// Its text has one spelling and fixed places, so that SQL and Lua can cut it with `substr` (counted from 1):
+/// Its text has one spelling and fixed positions, so that SQL and Lua can read it with `substr` (counted from 1):
 ///
-/// | from | length | holds |
+/// | from | length | content |
 /// |---|---|---|
 /// | 1 | 4 | `lh1-`: the version |
 /// | 5 | 16 | the cluster, hexadecimal |
 /// | 22 | 8 | the incarnation, hexadecimal |
 /// | 31 | 16 | the resource's hash, hexadecimal |
-/// | 48 | 9 | the reach: `w` and the slot in hexadecimal, or `r00000000`, or `u00000000` |
-/// | 58 | 19 | the number, decimal, zeros in front: tokens of one target order as text too |
+/// | 48 | 9 | the scope: `w` and the slot in hexadecimal, or `r00000000`, or `u00000000` |
+/// | 58 | 19 | the number, decimal with leading zeros: tokens of one target also sort as text |
 /// | 78 | 8 | CRC-32 of the 76 bytes before its dash, hexadecimal |
 ///
-/// The checksum catches mistakes, not lies.
+/// The checksum detects mistakes, not forgery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// Who issued it.
+    /// The cluster that issued it.
     pub cluster: Cluster,
-    /// In which life.
+    /// The incarnation of that cluster.
     pub incarnation: Incarnation,
-    /// The resource's hash.
+    /// Hash of the resource name.
     pub resource: [u8; 8],
-    /// What it reaches there.
-    pub reach: Reach,
-    /// Its place among all grants.
+    /// What it allows at the resource.
+    pub scope: TokenScope,
+    /// Its position in the order of all grants.
     pub number: Number,
 }
 
 impl Token {
-    /// Reads a token's text. Strict: what was not printed by a `Token` is refused, never mended.
+    /// Parses a token text strictly: a text that no `Token` prints is refused, never corrected.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         if text.is_empty() {
             return Err(TokenError::Absent);
@@ -185,7 +185,7 @@ impl Token {
         let cluster = field()?.parse().map_err(|_| TokenError::Shape)?;
         let incarnation = field()?.parse().map_err(|_| TokenError::Shape)?;
         let resource = hex(field()?, 16).ok_or(TokenError::Shape)?.to_be_bytes();
-        let reach = reach_of(field()?).ok_or(TokenError::Shape)?;
+        let scope = scope_of(field()?).ok_or(TokenError::Shape)?;
         let number = decimal(field()?).ok_or(TokenError::Shape)?;
         let checksum = hex32(checksum).ok_or(TokenError::Shape)?;
         if fields.next().is_some() {
@@ -198,31 +198,31 @@ impl Token {
             return Err(TokenError::Zero);
         }
         let number = Number::new(number).ok_or(TokenError::TooLarge)?;
-        Ok(Self { cluster, incarnation, resource, reach, number })
+        Ok(Self { cluster, incarnation, resource, scope, number })
     }
 
-    /// The number to compare with the mark of what is guarded. A fence takes it from here and never from the field, so
-    /// that it does not compare the number of a token that was meant for something else (T6, F4).
-    pub fn for_target(&self, guarded: &Guarded) -> Result<Number, TokenError> {
-        if self.cluster != guarded.cluster && !mutants::on(Mutant::ClusterNotCompared) {
+    /// The number to compare with the mark of a fence. A fence calls this and never reads the field, so that it does not
+    /// compare the number of a token that is meant for another target (T6, F4).
+    pub fn for_target(&self, key: &FenceKey) -> Result<Number, TokenError> {
+        if self.cluster != key.cluster && !mutants::on(Mutant::ClusterNotCompared) {
             return Err(TokenError::WrongCluster);
         }
-        if self.resource != guarded.resource && !mutants::on(Mutant::ResourceNotCompared) {
+        if self.resource != key.resource && !mutants::on(Mutant::ResourceNotCompared) {
             return Err(TokenError::Resource);
         }
-        match (self.reach, guarded.access) {
-            (Reach::Slot(slot), _) if slot != guarded.slot => Err(TokenError::Slot),
-            (Reach::Shared | Reach::Units, Access::Write) => Err(TokenError::Shared),
-            (Reach::Slot(_), _) | (Reach::Shared | Reach::Units, Access::Read) => Ok(self.number),
+        match (self.scope, key.access) {
+            (TokenScope::Slot(slot), _) if slot != key.slot => Err(TokenError::Slot),
+            (TokenScope::Shared | TokenScope::Units, FenceAccess::Write) => Err(TokenError::Shared),
+            (TokenScope::Slot(_), _) | (TokenScope::Shared | TokenScope::Units, FenceAccess::Read) => Ok(self.number),
         }
     }
 }
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cluster, incarnation, resource, reach, number } = self;
+        let Self { cluster, incarnation, resource, scope, number } = self;
         let resource = u64::from_be_bytes(*resource);
-        let body = format!("lh{VERSION}-{cluster}-{incarnation}-{resource:016x}-{reach}-{number:019}");
+        let body = format!("lh{VERSION}-{cluster}-{incarnation}-{resource:016x}-{scope}-{number:019}");
         write!(f, "{body}-{:08x}", crc32fast::hash(body.as_bytes()))
     }
 }
@@ -235,72 +235,72 @@ impl FromStr for Token {
     }
 }
 
-/// What a fence stands before.
+/// What a fence guards: one slot of a resource of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Guarded {
-    /// Whose tokens it takes.
+pub struct FenceKey {
+    /// The cluster whose tokens it accepts.
     pub cluster: Cluster,
-    /// The resource's hash.
+    /// Hash of the resource name.
     pub resource: [u8; 8],
-    /// Which slot; 0 under an exclusive lease.
+    /// The slot; 0 for an exclusive lease.
     pub slot: u32,
-    /// What is done there.
-    pub access: Access,
+    /// The operations that it guards.
+    pub access: FenceAccess,
 }
 
-impl Guarded {
-    /// Guards writes under this resource's slot.
+impl FenceKey {
+    /// A key that guards writes to this slot of the resource.
     pub fn new(cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        Self { cluster, resource: resource_hash(resource.as_str()), slot, access: Access::Write }
+        Self { cluster, resource: resource_hash(resource.as_str()), slot, access: FenceAccess::Write }
     }
 
-    /// The same, for reads only: readers may pass too.
+    /// The same key for reads: tokens of readers pass too.
     pub const fn for_reads(self) -> Self {
-        Self { access: Access::Read, ..self }
+        Self { access: FenceAccess::Read, ..self }
     }
 }
 
-/// What is done behind a fence.
+/// The kind of operation that a fence guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Something changes: one slot's holder only.
+pub enum FenceAccess {
+    /// Writes: only the holder of the slot passes.
     Write,
-    /// Nothing changes: readers too.
+    /// Reads: readers pass too.
     Read,
 }
 
-/// Why a token is refused before its number is compared with any mark.
+/// Why a token is refused before its number is compared with a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
-    /// None was shown; that is a refusal, never a way past the fence.
+    /// No token was presented. That is a refusal, never a way past the fence.
     Absent,
-    /// A version this code does not read.
+    /// An unsupported version.
     Version {
-        /// The version shown.
+        /// The presented version.
         have: u32,
     },
-    /// Not a token's text.
+    /// Not a token text.
     Shape,
-    /// Changed since it was printed.
+    /// The text was altered.
     Checksum,
     /// Number zero.
     Zero,
     /// A number of 2^63 or more.
     TooLarge,
-    /// A number that a fence's clock does not believe; see [`plausible`].
+    /// An implausible number; see [`plausible`].
     Implausible,
-    /// Another cluster's.
+    /// A token of another cluster.
     WrongCluster,
-    /// Another resource's.
+    /// A token of another resource.
     Resource,
-    /// A reader's or a reservation's, at a fence for writes.
+    /// A reader's or a reservation's token, at a fence for writes.
     Shared,
-    /// Another slot's.
+    /// A token of another slot.
     Slot,
 }
 
 impl TokenError {
-    /// The stable code of this refusal.
+    /// The stable error code.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Version { .. } => "UNSUPPORTED_VERSION",
@@ -310,8 +310,8 @@ impl TokenError {
         }
     }
 
-    /// The stable word beside the code.
-    pub const fn why(&self) -> &'static str {
+    /// The stable word that refines the code.
+    pub const fn reason(&self) -> &'static str {
         match self {
             Self::Absent => "absent",
             Self::Version { .. } => "version",
@@ -332,19 +332,21 @@ impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Version { have } => {
-                return write!(f, "token version {have} where {VERSION} is read; update whoever checks it");
+                return write!(f, "token version {have} is not supported (expected {VERSION}); update the fence");
             }
-            Self::Absent => "no token; acquire the lease and show its token with every write",
-            Self::Shape => "not a token; pass the text of the grant on, unchanged and whole",
-            Self::Checksum => "token changed since it was printed; copy the text of the grant again",
-            Self::Zero => "token number 0 is never granted; acquire the lease and show its token",
-            Self::TooLarge => "token number is not below 2^63; acquire the lease and show its token",
+            Self::Absent => "no token; acquire the lease and present its token with every write",
+            Self::Shape => "not a token; pass the token text of the grant unchanged",
+            Self::Checksum => "token checksum does not match; copy the token text of the grant again",
+            Self::Zero => "token number 0 is never granted; acquire the lease and present its token",
+            Self::TooLarge => "token number is not below 2^63; acquire the lease and present its token",
             Self::Implausible => {
-                "token number is over a day ahead of this target's clock; compare its clock with the server's"
+                "token number is more than a day ahead of this target's clock; compare its clock with the server's"
             }
-            Self::WrongCluster => "token of another cluster; acquire from the cluster this target names",
+            Self::WrongCluster => "token of another cluster; acquire the lease from the cluster of this target",
             Self::Resource => "token of another resource; acquire the resource that guards this target",
-            Self::Shared => "a reader's or a reservation's token does not write; acquire exclusively, or one slot",
+            Self::Shared => {
+                "a reader's or a reservation's token cannot write; acquire the lease exclusively, or a slot"
+            }
             Self::Slot => "token of another slot; write to the slot that was granted",
         })
     }
@@ -363,12 +365,12 @@ fn version(text: &str) -> Result<(), TokenError> {
     }
 }
 
-fn reach_of(text: &str) -> Option<Reach> {
+fn scope_of(text: &str) -> Option<TokenScope> {
     let (letter, slot) = text.split_at_checked(1)?;
     match (letter, hex32(slot)?) {
-        ("w", slot) => Some(Reach::Slot(slot)),
-        ("r", 0) => Some(Reach::Shared),
-        ("u", 0) => Some(Reach::Units),
+        ("w", slot) => Some(TokenScope::Slot(slot)),
+        ("r", 0) => Some(TokenScope::Shared),
+        ("u", 0) => Some(TokenScope::Units),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! The core does what a small naive specification says, over random runs with crashes, failovers and restores in between.
+//! Compares the core with a simple specification, over random runs with crashes, failovers and restores.
 
 mod spec;
 
@@ -6,17 +6,17 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use leasehold_core::codec::{Reader, Write};
-use leasehold_core::grantor::{Corrupt, Recovered, recover};
+use leasehold_core::grantor::{CorruptionError, RecoveredGrantor, recover};
 use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_core::lease::{Access, Reason};
-use leasehold_core::record::{Cause, Granted, Header, Outcome, Record, Waiting};
+use leasehold_core::lease::{Access, EndReason};
+use leasehold_core::record::{BatchHeader, DrainCause, GrantRecord, Record, StoredOutcome, WaitRecord};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::time::{Millis, Wall};
+use leasehold_core::time::{GrantorTime, WallClock};
 use leasehold_core::token::{Incarnation, Number};
-use spec::{Act, Chance, Seen, quietly};
+use spec::{Action, Rng, RunCoverage, catch_panic};
 
-/// One of three numbers, by how hard to try.
-#[allow(clippy::disallowed_methods, reason = "a test asks its surroundings how hard to try; the core does not")]
+/// Picks a number by the configured test depth.
+#[allow(clippy::disallowed_methods, reason = "a test reads its depth from the environment; the core does not")]
 fn by_depth(quick: u64, full: u64, deep: u64) -> u64 {
     match std::env::var("LEASEHOLD_DEPTH").as_deref() {
         Ok("quick") => quick,
@@ -25,18 +25,18 @@ fn by_depth(quick: u64, full: u64, deep: u64) -> u64 {
     }
 }
 
-/// A runner of properties that draws the same cases every time; how many, `PROPTEST_CASES` says.
+/// A property test runner with a fixed seed. `PROPTEST_CASES` sets the number of cases.
 fn runner() -> TestRunner {
     let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
 }
 
-/// What all runs together must have met at least once; otherwise they show less than they seem to.
+/// Situations that all runs together must reach at least once.
 const SOMETIMES: [&str; 61] = [
     "CANCELLED",
     "DEADLOCK",
     "TIMEOUT",
-    "a batch landed and nobody heard",
+    "a batch became durable and its answers were lost",
     "a batch was lost",
     "a collection",
     "a confirmed hold",
@@ -45,23 +45,23 @@ const SOMETIMES: [&str; 61] = [
     "a deadlock revoked",
     "a first renewal of a tenure",
     "a grant after a wait",
-    "a hold entered again",
-    "a hold for an operator",
-    "a hold freed",
+    "a reentrant grant",
+    "a resource reserved for an operator",
+    "a reserved resource freed",
     "a lease ended in the turn that was late for it",
     "a new ttl",
-    "a notice to go",
+    "a drain notice",
     "a pin",
-    "a pre-emption taken back",
+    "a cancelled preemption",
     "a quarantine waived",
-    "a request came again",
+    "a retry",
     "a resized hold",
     "a restore",
     "a rollback",
     "a rotated token",
-    "a session ran out",
-    "a session was heard again",
-    "a shown token proved a rollback",
+    "an expired session",
+    "a session was renewed again",
+    "a presented token revealed a rollback",
     "a snapshot",
     "a stall",
     "a target forgotten",
@@ -69,12 +69,12 @@ const SOMETIMES: [&str; 61] = [
     "a veto",
     "a wait by several actors of one session",
     "a wait for several resources",
-    "a wait may pass",
-    "a wait that was not heard yet",
+    "a wait may overtake",
+    "a wait of a session that is not renewed yet",
     "a zombie",
     "an inherited priority",
-    "an opening from a snapshot",
-    "an opening that never served",
+    "a recovery from a snapshot",
+    "a recovery that never served",
     "an overlap",
     "deadlock",
     "exclusive",
@@ -97,72 +97,73 @@ const SOMETIMES: [&str; 61] = [
 ];
 
 #[test]
-fn the_core_answers_as_the_spec_over_many_runs() {
-    let mut seen = Seen::new();
+fn the_core_matches_the_spec_over_many_runs() {
+    let mut coverage = RunCoverage::new();
     for seed in 0..by_depth(300, 3_000, 60_000) {
-        match spec::seen_by(seed) {
-            Ok(met) => met.into_iter().for_each(|(what, times)| *seen.entry(what).or_default() += times),
+        match spec::coverage_of(seed) {
+            Ok(met) => met.into_iter().for_each(|(what, times)| *coverage.entry(what).or_default() += times),
             Err(why) => panic!("{why}"),
         }
     }
-    let never: Vec<&str> = SOMETIMES.into_iter().filter(|what| !seen.contains_key(what)).collect();
-    assert!(never.is_empty(), "no run met {never:?}; all met {seen:?}");
+    let never: Vec<&str> = SOMETIMES.into_iter().filter(|what| !coverage.contains_key(what)).collect();
+    assert!(never.is_empty(), "no run reached {never:?}; coverage {coverage:?}");
 }
 
 #[test]
-fn the_core_answers_as_the_spec_whatever_happens_in_which_order() {
-    let act = prop_oneof![
-        40 => any::<u64>().prop_map(Act::Ask),
-        10 => (0..130_u64).prop_map(Act::Turn),
-        3 => (0..4_000_u64).prop_map(Act::Turn),
-        2 => (0..4_000_u64).prop_map(Act::Serve),
-        4 => Just(Act::RenewSessions),
-        2 => Just(Act::RenewLeases),
-        1 => Just(Act::Snapshot),
+fn the_core_matches_the_spec_for_any_order_of_actions() {
+    let action = prop_oneof![
+        40 => any::<u64>().prop_map(Action::Request),
+        10 => (0..130_u64).prop_map(Action::Turn),
+        3 => (0..4_000_u64).prop_map(Action::Turn),
+        2 => (0..4_000_u64).prop_map(Action::Serve),
+        4 => Just(Action::RenewSessions),
+        2 => Just(Action::RenewLeases),
+        1 => Just(Action::Snapshot),
         2 => (any::<bool>(), any::<bool>(), 0..5_000_u64)
-            .prop_map(|(landed, unserved, outage)| Act::Crash { landed, unserved, outage }),
-        1 => (0..6_u64, 1..5_000_u64).prop_map(|(batches, outage)| Act::RollBack { batches, outage }),
+            .prop_map(|(landed, unserved, outage)| Action::Crash { landed, unserved, outage }),
+        1 => (0..6_u64, 1..5_000_u64).prop_map(|(batches, outage)| Action::RollBack { batches, outage }),
         1 => (0..6_u64, 1..5_000_u64, any::<bool>())
-            .prop_map(|(batches, outage, floor)| Act::Restore { batches, outage, floor }),
+            .prop_map(|(batches, outage, floor)| Action::Restore { batches, outage, floor }),
     ];
-    let runs = (any::<u64>(), prop::collection::vec(act, 1..150));
-    let result = runner().run(&runs, |(seed, acts)| spec::run(seed, &acts).map(|_| ()).map_err(TestCaseError::fail));
+    let runs = (any::<u64>(), prop::collection::vec(action, 1..150));
+    let result =
+        runner().run(&runs, |(seed, actions)| spec::run(seed, &actions).map(|_| ()).map_err(TestCaseError::fail));
     if let Err(why) = result {
         panic!("{why}");
     }
 }
 
-/// What bytes from anywhere make of a grantor: a state that can be told, or a complaint. Never a panic.
-fn look(bytes: &[u8], how: impl Fn(&[u8]) -> Result<Recovered, Corrupt>) -> Result<bool, TestCaseError> {
-    let told = quietly(|| {
+/// Recovers a grantor from arbitrary bytes: returns whether they were accepted. A panic fails the test.
+fn look(bytes: &[u8], how: impl Fn(&[u8]) -> Result<RecoveredGrantor, CorruptionError>) -> Result<bool, TestCaseError> {
+    let result = catch_panic(|| {
         how(bytes).is_ok_and(|state| {
-            let told = state.snapshot();
-            state.state_hash() != [0; 32] && !told.is_empty()
+            let snapshot = state.snapshot();
+            state.state_hash() != [0; 32] && !snapshot.is_empty()
         })
     });
-    told.map_err(|panic| TestCaseError::fail(format!("panicked ({panic}) on {bytes:02x?}")))
+    result.map_err(|panic| TestCaseError::fail(format!("panicked ({panic}) on {bytes:02x?}")))
 }
 
-/// Bytes of a batch that begins a journal, with whatever behind its header.
+/// The first batch of a journal, with arbitrary bytes after its header.
 fn first_batch(rest: &[u8]) -> Vec<u8> {
     let mut batch = Vec::new();
-    Header { chain: [0; 32], time: Millis(0), wall: Wall(0) }.encode(&mut batch);
+    BatchHeader { chain: [0; 32], time: GrantorTime(0), wall: WallClock(0) }.encode(&mut batch);
     batch.extend_from_slice(rest);
     batch
 }
 
 #[test]
-fn arbitrary_bytes_are_read_or_refused() {
+fn arbitrary_bytes_are_accepted_or_refused_without_a_panic() {
     let bytes = prop::collection::vec(any::<u8>(), 0..400);
     let result = runner().run(&bytes, |bytes| {
-        let read = quietly(|| {
+        let read = catch_panic(|| {
             let mut from = Reader::new(&bytes);
             while !from.is_empty() && Record::decode(&mut from).is_ok() {}
         });
         prop_assert!(read.is_ok(), "{read:?} on {bytes:02x?}");
         look(&bytes, |bytes| recover(1, None, [bytes]))?;
         look(&first_batch(&bytes), |bytes| recover(1, None, [bytes]))?;
-        look(&bytes, |bytes| Recovered::from_snapshot(bytes, 1))?;
+        look(&bytes, |bytes| RecoveredGrantor::from_snapshot(bytes, 1))?;
         Ok(())
     });
     if let Err(why) = result {
@@ -170,22 +171,22 @@ fn arbitrary_bytes_are_read_or_refused() {
     }
 }
 
-/// Something done to bytes that were right: a bit, a byte, a cut, a piece twice, or a number that claims far too much.
-fn damaged(bytes: &[u8], chance: &mut Chance) -> Vec<u8> {
+/// Damages valid bytes: flips a bit, changes a byte, truncates, repeats a part, or inserts a huge length.
+fn damaged(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
-    let at = chance.below(bytes.len() as u64) as usize;
-    match chance.below(6) {
-        0 | 1 => bytes[at] ^= 1 << chance.below(8),
-        2 => bytes[at] = chance.next() as u8,
+    let at = rng.below(bytes.len() as u64) as usize;
+    match rng.below(6) {
+        0 | 1 => bytes[at] ^= 1 << rng.below(8),
+        2 => bytes[at] = rng.next() as u8,
         3 => bytes.truncate(at),
         4 => {
-            let piece = bytes[at..(at + chance.below(40) as usize).min(bytes.len())].to_vec();
-            let to = chance.below(bytes.len() as u64) as usize;
+            let piece = bytes[at..(at + rng.below(40) as usize).min(bytes.len())].to_vec();
+            let to = rng.below(bytes.len() as u64) as usize;
             bytes.splice(to..to, piece);
         }
         _ => {
             let mut huge = Vec::new();
-            huge.num(u64::MAX >> chance.below(50));
+            huge.num(u64::MAX >> rng.below(50));
             bytes.splice(at..=at, huge);
         }
     }
@@ -193,17 +194,18 @@ fn damaged(bytes: &[u8], chance: &mut Chance) -> Vec<u8> {
 }
 
 #[test]
-fn damaged_snapshots_and_batches_are_read_or_refused() {
-    let mut chance = Chance(11);
+fn damaged_snapshots_and_batches_are_accepted_or_refused_without_a_panic() {
+    let mut rng = Rng(11);
     let (mut read, mut refused) = (0, 0);
     for seed in 0..by_depth(6, 30, 300) {
-        let (batches, snapshot) = spec::kept_by(seed, 60);
+        let (batches, snapshot) = spec::journal_of(seed, 60);
         for _ in 0..200 {
-            let bytes = damaged(&snapshot, &mut chance);
-            let ok = look(&bytes, |bytes| Recovered::from_snapshot(bytes, 1)).unwrap_or_else(|why| panic!("{why}"));
+            let bytes = damaged(&snapshot, &mut rng);
+            let ok =
+                look(&bytes, |bytes| RecoveredGrantor::from_snapshot(bytes, 1)).unwrap_or_else(|why| panic!("{why}"));
             *(if ok { &mut read } else { &mut refused }) += 1;
-            let i = chance.below(batches.len() as u64) as usize;
-            let bytes = damaged(&batches[i], &mut chance);
+            let i = rng.below(batches.len() as u64) as usize;
+            let bytes = damaged(&batches[i], &mut rng);
             let ok = look(&bytes, |bytes| {
                 let before = batches[..i].iter().map(|batch| &batch[..]);
                 recover(1, None, before.chain([bytes]))
@@ -215,9 +217,9 @@ fn damaged_snapshots_and_batches_are_read_or_refused() {
 }
 
 #[test]
-fn a_flipped_bit_of_a_batch_is_found_at_the_latest_by_the_next_one() {
+fn a_flipped_bit_in_a_batch_is_detected_by_the_next_batch_at_the_latest() {
     for seed in 0..by_depth(1, 4, 40) {
-        let (batches, _) = spec::kept_by(seed, 25);
+        let (batches, _) = spec::journal_of(seed, 25);
         for i in 0..batches.len() - 1 {
             let mut before =
                 recover(1, None, batches[..i].iter().map(|batch| &batch[..])).expect("the journal replays");
@@ -226,22 +228,22 @@ fn a_flipped_bit_of_a_batch_is_found_at_the_latest_by_the_next_one() {
                 let mut flipped = batches[i].clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 let found = before.apply(&flipped).and_then(|()| before.apply(&batches[i + 1])).is_err();
-                assert!(found, "seed {seed}: bit {bit} of batch {i} was flipped and nobody noticed");
-                before = Recovered::from_snapshot(&start, 1).expect("the state is read again");
+                assert!(found, "seed {seed}: bit {bit} of batch {i} was flipped and not detected");
+                before = RecoveredGrantor::from_snapshot(&start, 1).expect("the state is read again");
             }
         }
     }
 }
 
 #[test]
-fn a_claimed_length_is_never_believed() {
-    let (batches, snapshot) = spec::kept_by(3, 60);
+fn a_length_field_never_causes_a_large_allocation() {
+    let (batches, snapshot) = spec::journal_of(3, 60);
     let mut huge = Vec::new();
     huge.num(u64::MAX / 2);
     for at in 0..snapshot.len() {
         let mut bytes = snapshot.clone();
         bytes.splice(at..=at, huge.clone());
-        look(&bytes, |bytes| Recovered::from_snapshot(bytes, 1)).unwrap_or_else(|why| panic!("{why}"));
+        look(&bytes, |bytes| RecoveredGrantor::from_snapshot(bytes, 1)).unwrap_or_else(|why| panic!("{why}"));
     }
     for at in 0..batches[1].len() {
         let mut bytes = batches[1].clone();
@@ -257,87 +259,87 @@ fn a_claimed_length_is_never_believed() {
     assert!(!ok, "a holder's name of 70,000 bytes");
 }
 
-/// A record that somebody could have put together, whether or not it fits anything.
-fn some_record(chance: &mut Chance) -> Record<'static> {
-    let small = |chance: &mut Chance| chance.pick(&[0, 0, 1, 1, 2, 3, 4, 7, u32::MAX]);
-    let large = |chance: &mut Chance| chance.pick(&[0, 1, 100, 5_000, 1 << 40, u64::MAX]);
-    let name = |chance: &mut Chance| chance.pick(&["plain/a", "plain/b", "pool/x", "urgent/x", "seats/x"]);
-    let who = |chance: &mut Chance| chance.pick(&["ann", "bob", "one"]);
-    let access = |chance: &mut Chance| {
-        chance.pick(&[Access::Exclusive, Access::Shared, Access::Slot, Access::Units(1), Access::Units(u32::MAX)])
+/// A well-formed record that need not fit the state.
+fn some_record(rng: &mut Rng) -> Record<'static> {
+    let small = |rng: &mut Rng| rng.pick(&[0, 0, 1, 1, 2, 3, 4, 7, u32::MAX]);
+    let large = |rng: &mut Rng| rng.pick(&[0, 1, 100, 5_000, 1 << 40, u64::MAX]);
+    let name = |rng: &mut Rng| rng.pick(&["plain/a", "plain/b", "pool/x", "urgent/x", "seats/x"]);
+    let who = |rng: &mut Rng| rng.pick(&["ann", "bob", "one"]);
+    let access = |rng: &mut Rng| {
+        rng.pick(&[Access::Exclusive, Access::Shared, Access::Slot, Access::Units(1), Access::Units(u32::MAX)])
     };
-    let maybe = |chance: &mut Chance| chance.pick(&[None, None, Some(0), Some(300), Some(u64::MAX)]);
-    let reason = |chance: &mut Chance| chance.pick(&Reason::ALL);
-    let number = Number::new(1 + (chance.next() >> 2)).expect("in range");
-    let (lease, at, until) = (small(chance), large(chance), Millis(large(chance)));
-    match chance.below(26) {
-        0 => Record::Opened { generation: at, counter: large(chance) },
+    let maybe = |rng: &mut Rng| rng.pick(&[None, None, Some(0), Some(300), Some(u64::MAX)]);
+    let reason = |rng: &mut Rng| rng.pick(&EndReason::ALL);
+    let number = Number::new(1 + (rng.next() >> 2)).expect("in range");
+    let (lease, at, until) = (small(rng), large(rng), GrantorTime(large(rng)));
+    match rng.below(26) {
+        0 => Record::Opened { generation: at, counter: large(rng) },
         1 => Record::Stalled { ms: at },
         2 => Record::Restored { incarnation: Incarnation(2), counter: at, quarantine: until },
-        3 => Record::RolledBack { shown: number, counter: number.get(), quarantine: until },
+        3 => Record::RolledBack { presented: number, counter: number.get(), quarantine: until },
         4 => Record::SessionAlive { session: lease },
-        5 => Record::SessionEnded { session: SessionId { slot: lease, reuse: 0 }, reason: reason(chance) },
-        6..=9 => Record::Granted(Granted {
-            lease: LeaseId { slot: chance.below(30) as u32, reuse: 0 },
+        5 => Record::SessionEnded { session: SessionId { slot: lease, reuse: 0 }, reason: reason(rng) },
+        6..=9 => Record::Granted(GrantRecord {
+            lease: LeaseId { slot: rng.below(30) as u32, reuse: 0 },
             number,
-            resource: name(chance),
-            session: chance.pick(&[None, Some(0), Some(1), Some(2), Some(9)]),
-            holder: who(chance),
-            access: access(chance),
-            slot: small(chance),
-            ttl: small(chance),
-            priority: chance.next() as u8,
-            waiter: chance.pick(&[None, None, Some(0), Some(1)]),
-            overlaps: chance.pick(&[None, None, Some(0), Some(lease)]),
-            max_hold: maybe(chance),
-            progress: maybe(chance),
+            resource: name(rng),
+            session: rng.pick(&[None, Some(0), Some(1), Some(2), Some(9)]),
+            holder: who(rng),
+            access: access(rng),
+            slot: small(rng),
+            ttl: small(rng),
+            priority: rng.next() as u8,
+            waiter: rng.pick(&[None, None, Some(0), Some(1)]),
+            overlaps: rng.pick(&[None, None, Some(0), Some(lease)]),
+            max_hold: maybe(rng),
+            progress: maybe(rng),
             metadata: b"",
         }),
-        10 => Record::Depth { lease, depth: small(chance) },
+        10 => Record::Depth { lease, depth: small(rng) },
         11 => Record::Alive { lease },
-        12 => Record::Retimed { lease, ttl: small(chance) },
-        13 => Record::Ended { lease, number, reason: reason(chance), hold: chance.one_in(2), why: "" },
+        12 => Record::Retimed { lease, ttl: small(rng) },
+        13 => Record::Ended { lease, number, reason: reason(rng), hold: rng.one_in(2), comment: "" },
         14 => Record::Rotated { lease, number },
         15 => Record::Progressed { lease, at },
-        16 | 17 => Record::Waiting(Waiting {
-            waiter: chance.below(4) as u32,
-            session: chance.below(4) as u32,
-            holder: who(chance),
-            asks: (0..1 + chance.below(3)).map(|_| (name(chance), access(chance))).collect(),
-            several: chance.one_in(2),
-            ttl: small(chance),
-            priority: chance.next() as u8,
+        16 | 17 => Record::Waiting(WaitRecord {
+            waiter: rng.below(4) as u32,
+            session: rng.below(4) as u32,
+            holder: who(rng),
+            resources: (0..1 + rng.below(3)).map(|_| (name(rng), access(rng))).collect(),
+            atomic: rng.one_in(2),
+            ttl: small(rng),
+            priority: rng.next() as u8,
             until,
-            sequence: maybe(chance),
-            max_hold: maybe(chance),
-            progress: maybe(chance),
+            sequence: maybe(rng),
+            max_hold: maybe(rng),
+            progress: maybe(rng),
             metadata: b"",
         }),
-        18 => Record::WaitEnded { waiter: lease, why: Refusal::Timeout },
-        19 => Record::Draining { lease, cause: Cause::Priority, until },
+        18 => Record::WaitEnded { waiter: lease, refusal: Refusal::Timeout },
+        19 => Record::Draining { lease, cause: DrainCause::Priority, until },
         20 => Record::DrainDropped { lease },
-        21 => Record::Capacity { resource: name(chance), units: small(chance), lasting: chance.one_in(2) },
+        21 => Record::Capacity { resource: name(rng), units: small(rng), lasting: rng.one_in(2) },
         22 => Record::HoldConfirmed { lease, number },
-        23 => Record::HoldResized { lease, units: small(chance) },
+        23 => Record::HoldResized { lease, units: small(rng) },
         24 => Record::Pinned { lease, at },
-        _ => Record::Answered { session: lease, sequence: at, lowest: at, digest: 0, outcome: Outcome::Waiting },
+        _ => Record::Answered { session: lease, sequence: at, lowest: at, digest: 0, outcome: StoredOutcome::Waiting },
     }
 }
 
 #[test]
-fn records_that_fit_no_state_are_refused() {
-    let mut chance = Chance(23);
+fn records_that_do_not_fit_the_state_are_refused() {
+    let mut rng = Rng(23);
     let (mut fitted, mut refused) = (0, 0);
     for seed in 0..by_depth(10, 60, 600) {
-        let (_, snapshot) = spec::kept_by(seed, 50);
+        let (_, snapshot) = spec::journal_of(seed, 50);
         for _ in 0..200 {
-            let mut state = Recovered::from_snapshot(&snapshot, 1).expect("a kept state is read");
-            let records: Vec<Record<'_>> = (0..1 + chance.below(4)).map(|_| some_record(&mut chance)).collect();
+            let mut state = RecoveredGrantor::from_snapshot(&snapshot, 1).expect("a valid snapshot");
+            let records: Vec<Record<'_>> = (0..1 + rng.below(4)).map(|_| some_record(&mut rng)).collect();
             let mut batch = Vec::new();
-            let header = Header { chain: state.chain(), time: Millis(1 << 40), wall: Wall(1 << 40) };
+            let header = BatchHeader { chain: state.chain(), time: GrantorTime(1 << 40), wall: WallClock(1 << 40) };
             header.encode(&mut batch);
             records.iter().for_each(|record| record.encode(&mut batch));
-            let applied = quietly(|| state.apply(&batch).is_ok() && !state.snapshot().is_empty());
+            let applied = catch_panic(|| state.apply(&batch).is_ok() && !state.snapshot().is_empty());
             match applied {
                 Ok(true) => fitted += 1,
                 Ok(false) => refused += 1,

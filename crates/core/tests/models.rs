@@ -1,4 +1,5 @@
-//! The protocol searched to the end in small worlds: what must hold always holds, and what must be possible is seen.
+//! Exhaustive model checks of the protocol in small configurations: invariants always hold, and the expected
+//! situations are reachable.
 
 #![allow(
     clippy::disallowed_macros,
@@ -8,30 +9,30 @@
 
 mod model;
 
-use model::{Bounds, Which, check, overlap, renewal, target, tokens};
+use model::{ModelKind, SearchDepth, check, overlap, renewal, target, tokens};
 
-fn bounds() -> Bounds {
+fn search_depth() -> SearchDepth {
     match std::env::var("LEASEHOLD_DEPTH").as_deref() {
-        Ok("quick") => Bounds::Quick,
-        Ok("deep") => Bounds::Deep,
-        _ => Bounds::Full,
+        Ok("quick") => SearchDepth::Quick,
+        Ok("deep") => SearchDepth::Deep,
+        _ => SearchDepth::Full,
     }
 }
 
-fn holds(which: Which) {
-    match check(which, bounds()) {
+fn assert_model_holds(which: ModelKind) {
+    match check(which, search_depth()) {
         Ok(summary) => println!("{which:?}\n{summary}"),
         Err(broken) => panic!("{broken}"),
     }
 }
 
 #[test]
-fn a_lease_ends_neither_early_nor_never_whoever_leads() {
-    holds(Which::Renewal);
+fn a_lease_never_ends_early_and_always_ends_under_any_leader() {
+    assert_model_holds(ModelKind::Renewal);
 }
 
 #[test]
-fn every_fault_of_a_driver_ends_a_lease_early_or_tells_what_is_not_so() {
+fn every_driver_fault_breaks_the_renewal_model() {
     for fault in renewal::Fault::ALL {
         let found = renewal::check_fault(fault);
         assert!(found.as_ref().is_err_and(|found| found.contains("broken")), "{fault:?}: {found:?}");
@@ -39,12 +40,12 @@ fn every_fault_of_a_driver_ends_a_lease_early_or_tells_what_is_not_so() {
 }
 
 #[test]
-fn every_number_is_above_all_told_before_whatever_is_rolled_back_or_restored() {
-    holds(Which::Tokens);
+fn token_numbers_rise_across_rollbacks_and_restores() {
+    assert_model_holds(ModelKind::Tokens);
 }
 
 #[test]
-fn a_number_comes_again_where_no_promise_covers_it() {
+fn token_numbers_repeat_under_faults_that_no_promise_covers() {
     for fault in tokens::Fault::ALL {
         let found = tokens::check_fault(fault);
         assert!(found.as_ref().is_err_and(|found| found.contains("broken")), "{fault:?}: {found:?}");
@@ -52,12 +53,12 @@ fn a_number_comes_again_where_no_promise_covers_it() {
 }
 
 #[test]
-fn at_a_fenced_object_nothing_is_built_on_what_it_did_not_see() {
-    holds(Which::Target);
+fn a_fenced_object_refuses_writes_based_on_unseen_versions() {
+    assert_model_holds(ModelKind::Target);
 }
 
 #[test]
-fn without_fence_claim_or_kept_mark_a_zombie_corrupts_the_object() {
+fn a_zombie_corrupts_the_object_without_fence_claim_or_durable_mark() {
     for fault in target::Fault::ALL {
         let found = target::check_fault(fault);
         assert!(found.as_ref().is_err_and(|found| found.contains("broken")), "{fault:?}: {found:?}");
@@ -65,12 +66,12 @@ fn without_fence_claim_or_kept_mark_a_zombie_corrupts_the_object() {
 }
 
 #[test]
-fn a_handoff_ends_and_nobody_interleaves_whoever_vanishes() {
-    holds(Which::Overlap);
+fn a_handoff_completes_without_interleaved_writes_whichever_side_disappears() {
+    assert_model_holds(ModelKind::Overlap);
 }
 
 #[test]
-fn a_holder_that_breaks_the_rules_of_an_overlap_is_found() {
+fn every_holder_fault_breaks_the_handoff_model() {
     for fault in overlap::Fault::ALL {
         let found = overlap::check_fault(fault);
         assert!(found.as_ref().is_err_and(|found| found.contains("broken")), "{fault:?}: {found:?}");

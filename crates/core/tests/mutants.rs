@@ -1,7 +1,8 @@
-//! Every fault of the core is caught, and every promise has one: each is switched on, and the checks must go red.
+//! Mutation test of the core: each mutant is switched on, and some check must fail. Every promise of the core has a
+//! mutant.
 //!
-//! The fault is chosen for the whole process, so this program plays one after the other and reports like the others do.
-//! `LEASEHOLD_BLESS=1` writes `docs/mutants.md` anew.
+//! A mutant is selected for the whole process, so this program runs them one after the other and reports like the test
+//! harness. `LEASEHOLD_BLESS=1` rewrites `docs/internals/mutants.md`.
 
 #![allow(clippy::disallowed_macros, reason = "this program reports by itself; the core prints nothing")]
 
@@ -16,19 +17,19 @@ use std::process::ExitCode;
 
 use leasehold_core::command::{Acquire, Answer, Command, Input, OpenSession, Request, RequestId};
 use leasehold_core::fence::{Mark, Verdict, admit};
-use leasehold_core::grantor::{Grantor, Opening, Output, Recovered, recover};
+use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, TenureOptions, recover};
 use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_core::lease::{Reason, Rung};
+use leasehold_core::lease::{EndReason, Validity};
 use leasehold_core::limits;
 use leasehold_core::mutants::{MARKER, Mutant, choose};
 use leasehold_core::name::Name;
-use leasehold_core::record::{Header, Record};
+use leasehold_core::record::{BatchHeader, Record};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::time::{Instant, Millis, Now, Wall};
-use leasehold_core::token::{Cluster, Guarded, Incarnation, Number, Reach, Token, TokenError, plausible};
-use model::{Bounds, Which};
+use leasehold_core::time::{GrantorTime, Instant, Now, WallClock};
+use leasehold_core::token::{Cluster, FenceKey, Incarnation, Number, Token, TokenError, TokenScope, plausible};
+use model::{ModelKind, SearchDepth};
 
-/// How many random runs against the specification a fault may survive.
+/// Number of random runs against the specification.
 const SEEDS: u64 = 400;
 
 /// A check: its name, and whether it passes.
@@ -36,32 +37,32 @@ type Check = (String, Box<dyn Fn() -> Result<(), String>>);
 
 fn main() -> ExitCode {
     assert!(MARKER.starts_with(b"leasehold"), "the marker is compiled in");
-    // The checks panic where they find a fault; that is what is wanted here, and not worth a page each.
+    // A failing check panics, which is expected here; do not print each backtrace.
     std::panic::set_hook(Box::new(|_| {}));
     let mut report = Report::default();
     choose(None);
     let checks = checks();
     for (name, check) in &checks {
         if let Err(why) = passes(check) {
-            report.add(&format!("without a fault, {name}"), Err(why));
+            report.add(&format!("without a mutant, {name}"), Err(why));
         }
     }
-    report.add("without a fault every check passes", Ok(()).and(report.clean()));
+    report.add("without a mutant every check passes", Ok(()).and(report.clean()));
     let mut rows = Vec::new();
     for mutant in Mutant::ALL {
         choose(Some(*mutant));
         let killer = checks.iter().find(|(_, check)| passes(check).is_err()).map(|(name, _)| name.clone());
         choose(None);
-        let result = killer.as_ref().map(|_| ()).ok_or("no check notices it".to_owned());
+        let result = killer.as_ref().map(|_| ()).ok_or("no check detects it".to_owned());
         report.add(&format!("{mutant:?} breaks {} and is caught", mutant.promise()), result);
         rows.push((mutant.promise(), format!("{mutant:?}"), killer.unwrap_or_default()));
     }
-    report.add("every promise that the core keeps has a fault", promises_are_covered());
-    report.add("docs/mutants.md tells these faults and who catches them", table_is_told(&rows));
+    report.add("every promise of the core has a mutant", promises_are_covered());
+    report.add("docs/internals/mutants.md lists these mutants and the checks that catch them", check_table(&rows));
     report.finish()
 }
 
-/// Stories first, for they name what they guard; then the rules that need no grantor, random runs, and the models.
+/// Stories first, because they name the promise; then rules without a grantor, random runs and models.
 fn checks() -> Vec<Check> {
     let mut checks: Vec<Check> = Vec::new();
     for (title, text) in support::all() {
@@ -73,12 +74,12 @@ fn checks() -> Vec<Check> {
     checks.push(("rule: batches are chained".into(), Box::new(batches_are_chained)));
     checks.push(("rule: requests are bounded".into(), Box::new(requests_are_bounded)));
     for (name, which) in [
-        ("model: overlap", Which::Overlap),
-        ("model: tokens", Which::Tokens),
-        ("model: target", Which::Target),
-        ("model: renewal", Which::Renewal),
+        ("model: overlap", ModelKind::Overlap),
+        ("model: tokens", ModelKind::Tokens),
+        ("model: target", ModelKind::Target),
+        ("model: renewal", ModelKind::Renewal),
     ] {
-        checks.push((name.into(), Box::new(move || model::check(which, Bounds::Quick).map(drop))));
+        checks.push((name.into(), Box::new(move || model::check(which, SearchDepth::Quick).map(drop))));
     }
     checks.push(("random runs".into(), Box::new(|| (0..SEEDS).try_for_each(spec::run_seed))));
     checks
@@ -94,16 +95,16 @@ fn passes(check: &dyn Fn() -> Result<(), String>) -> Result<(), String> {
     }
 }
 
-/// The rules that every fence shares, as one truth table.
+/// The common rules of all fences, as a truth table.
 fn fences_hold() -> Result<(), String> {
     let number = |n| Number::new(n).expect("a number");
     let name = Name::parse("ledger").map_err(|e| e.to_string())?;
-    let guarded = Guarded::new(Cluster(*b"cluster1"), name, 0);
+    let guarded = FenceKey::new(Cluster(*b"cluster1"), name, 0);
     let token = Token {
         cluster: guarded.cluster,
         incarnation: Incarnation(1),
         resource: guarded.resource,
-        reach: Reach::Slot(0),
+        scope: TokenScope::Slot(0),
         number: number(7),
     };
     let foreign = Token { cluster: Cluster(*b"cluster2"), ..token };
@@ -114,7 +115,7 @@ fn fences_hold() -> Result<(), String> {
         ("F7 a lost mark refuses", admit(Mark::Lost, number(7)) == Verdict::Lost),
         ("T6 another cluster is refused", foreign.for_target(&guarded) == Err(TokenError::WrongCluster)),
         ("F4 another resource is refused", other.for_target(&guarded) == Err(TokenError::Resource)),
-        ("F5 the far future is implausible", !plausible(Number::MAX, Wall::after_era(1_000))),
+        ("F5 the far future is implausible", !plausible(Number::MAX, WallClock::after_era(1_000))),
         ("the right token passes", token.for_target(&guarded) == Ok(number(7))),
     ];
     match rules.iter().find(|(_, holds)| !holds) {
@@ -123,37 +124,37 @@ fn fences_hold() -> Result<(), String> {
     }
 }
 
-/// A grantor that has served one grant, with the batches that made it.
+/// A grantor with one lease, and its batches.
 fn one_grant() -> (Grantor, Vec<Vec<u8>>, LeaseId) {
-    let opening = Opening {
+    let opening = TenureOptions {
         cluster: Cluster(*b"cluster1"),
         incarnation: Incarnation(1),
         generation: 1,
-        rung: Rung::Session,
+        validity: Validity::Session,
         max_ttl: 60_000,
         restore: None,
     };
-    let mut grantor = Recovered::empty(1).open(AT, &opening).expect("a new cluster opens");
+    let mut grantor = RecoveredGrantor::empty(1).open(AT, &opening).expect("a new cluster opens");
     let mut out = Output::default();
     grantor.take_output(&mut out);
     let mut batches = vec![out.batch.clone()];
     grantor.serve(AT);
     let acquire = Command::Acquire(Acquire::exclusive("ledger", "worker", 10_000));
-    grantor.step(AT, &Input::Asked(Request::tagged(1), acquire));
+    grantor.step(AT, &Input::Request(Request::tagged(1), acquire));
     grantor.take_output(&mut out);
     batches.push(out.batch.clone());
     let lease = grantor.held_by("worker").first().map(|held| held.lease).expect("it was granted");
     (grantor, batches, lease)
 }
 
-const AT: Now = Now { instant: Instant(0), wall: Wall::after_era(1_000) };
+const AT: Now = Now { instant: Instant(0), wall: WallClock::after_era(1_000) };
 
-/// V4: with room for endings only, nothing is granted and everything held is renewed and ends.
+/// V4: with a full journal nothing is granted, but held leases can be renewed and end.
 fn a_full_journal_begins_nothing() -> Result<(), String> {
     let (mut grantor, _, _) = one_grant();
-    grantor.keep_to_endings(true);
+    grantor.set_endings_only(true);
     let acquire = Command::Acquire(Acquire::exclusive("other", "worker", 10_000));
-    grantor.step(AT, &Input::Asked(Request::tagged(2), acquire));
+    grantor.step(AT, &Input::Request(Request::tagged(2), acquire));
     let mut out = Output::default();
     grantor.take_output(&mut out);
     match &out.replies[0].answer {
@@ -162,43 +163,44 @@ fn a_full_journal_begins_nothing() -> Result<(), String> {
     }
 }
 
-/// L7: an end on record that does not show the lease's token is damage, not an end.
+/// L7: a recorded end with another token is corruption.
 fn ends_are_guarded() -> Result<(), String> {
     let (_, batches, lease) = one_grant();
     let mut recovered = recover(1, None, batches.iter().map(Vec::as_slice)).map_err(|e| e.to_string())?;
     let mut forged = Vec::new();
-    Header { chain: recovered.chain(), time: Millis(0), wall: AT.wall }.encode(&mut forged);
-    let end = Record::Ended { lease: lease.slot, number: Number::FIRST, reason: Reason::Ttl, hold: false, why: "" };
+    BatchHeader { chain: recovered.chain(), time: GrantorTime(0), wall: AT.wall }.encode(&mut forged);
+    let end =
+        Record::Ended { lease: lease.slot, number: Number::FIRST, reason: EndReason::Ttl, hold: false, comment: "" };
     end.encode(&mut forged);
     match recovered.apply(&forged) {
         Err(_) => Ok(()),
-        Ok(()) => Err("an end under another token was taken".to_owned()),
+        Ok(()) => Err("an end with another token was accepted".to_owned()),
     }
 }
 
-/// A1: a batch that does not follow the one before it is damage.
+/// A1: a batch that does not continue the hash chain is corruption.
 fn batches_are_chained() -> Result<(), String> {
     let (_, batches, _) = one_grant();
     let mut recovered = recover(1, None, batches.iter().map(Vec::as_slice)).map_err(|e| e.to_string())?;
     let mut stray = Vec::new();
-    Header { chain: [7; 32], time: Millis(0), wall: AT.wall }.encode(&mut stray);
+    BatchHeader { chain: [7; 32], time: GrantorTime(0), wall: AT.wall }.encode(&mut stray);
     Record::Idle.encode(&mut stray);
     match recovered.apply(&stray) {
         Err(_) => Ok(()),
-        Ok(()) => Err("a batch that follows nothing was taken".to_owned()),
+        Ok(()) => Err("a batch outside the hash chain was accepted".to_owned()),
     }
 }
 
-/// X2: a client that acknowledges nothing is refused before it fills the memory.
+/// X2: a client that acknowledges nothing is refused before it exhausts the memory.
 fn requests_are_bounded() -> Result<(), String> {
     let (mut grantor, _, _) = one_grant();
     let open = OpenSession { holder: "app", ttl_ms: 60_000, secret: [1; 32].into(), waits_only: false };
-    grantor.step(AT, &Input::Asked(Request::tagged(2), Command::OpenSession(open)));
+    grantor.step(AT, &Input::Request(Request::tagged(2), Command::OpenSession(open)));
     let session = SessionId { slot: 0, reuse: 0 };
     for sequence in 1..=limits::REQUESTS_PER_SESSION as u64 + 1 {
         let id = Some(RequestId { session, sequence, lowest: 1, digest: 0 });
-        let request = Request { tag: sequence, id, shown: None };
-        grantor.step(AT, &Input::Asked(request, Command::Collect { resource: "log", below: sequence }));
+        let request = Request { tag: sequence, id, observed: None };
+        grantor.step(AT, &Input::Request(request, Command::Collect { resource: "log", below: sequence }));
     }
     let mut out = Output::default();
     grantor.take_output(&mut out);
@@ -208,8 +210,8 @@ fn requests_are_bounded() -> Result<(), String> {
     }
 }
 
-/// Reads the promises and who keeps them: a promise that the core keeps has a fault here. The others are the simulator's to
-/// watch, or say who owes them.
+/// Reads the table of guarantees: every promise of the core has a mutant here. The other promises are checked by the
+/// simulator, or name their owner.
 fn promises_are_covered() -> Result<(), String> {
     let text = std::fs::read_to_string(docs("guarantees.md")).map_err(|e| e.to_string())?;
     let mut known = 0;
@@ -223,19 +225,19 @@ fn promises_are_covered() -> Result<(), String> {
         let core = kept_by.split(';').any(|part| part.trim_start().starts_with("core"));
         let has_fault = Mutant::ALL.iter().any(|mutant| mutant.promise() == id);
         if core && !has_fault {
-            return Err(format!("{id} is kept by the core, and no fault breaks it"));
+            return Err(format!("{id} is a promise of the core, and no mutant breaks it"));
         }
         if has_fault && !core {
             return Err(format!(
-                "{id} has a fault in the core, and docs/guarantees.md does not say that the core keeps it"
+                "{id} has a fault in the core, and docs/explanation/guarantees.md does not say that the core keeps it"
             ));
         }
     }
-    if known < 60 { Err(format!("only {known} promises were found in docs/guarantees.md")) } else { Ok(()) }
+    if known < 60 { Err(format!("only {known} promises were found in docs/explanation/guarantees.md")) } else { Ok(()) }
 }
 
 #[allow(clippy::disallowed_methods, reason = "a test keeps its page; the core does not")]
-fn table_is_told(rows: &[(&str, String, String)]) -> Result<(), String> {
+fn check_table(rows: &[(&str, String, String)]) -> Result<(), String> {
     let mut by_promise: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (promise, mutant, killer) in rows {
         by_promise.entry(promise).or_default().push(format!("| {promise} | `{mutant}` | {killer} |\n"));
@@ -250,15 +252,15 @@ fn table_is_told(rows: &[(&str, String, String)]) -> Result<(), String> {
     if std::env::var_os("LEASEHOLD_BLESS").is_some() {
         std::fs::write(docs("mutants.md"), &text).map_err(|e| e.to_string())?;
     }
-    let told = std::fs::read_to_string(docs("mutants.md")).map_err(|e| e.to_string())?;
-    if told == text { Ok(()) } else { Err("the page differs; write it anew with LEASEHOLD_BLESS=1".to_owned()) }
+    let current = std::fs::read_to_string(docs("mutants.md")).map_err(|e| e.to_string())?;
+    if current == text { Ok(()) } else { Err("the page differs; rewrite it with LEASEHOLD_BLESS=1".to_owned()) }
 }
 
 fn docs(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
 }
 
-/// Reports like the test harness, so that whoever counts tests counts these.
+/// Reports like the test harness, so that these checks are counted as tests.
 #[derive(Default)]
 struct Report {
     passed: usize,

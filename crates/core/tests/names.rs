@@ -1,4 +1,4 @@
-//! Names at the edge: what is let in, and what each refusal tells.
+//! Validation of names: accepted names, and the error for each refused one.
 
 use leasehold_core::limits::{HOLDER_BYTES, NAME_BYTES, NAME_SEGMENTS};
 use leasehold_core::name::{HolderName, Name, NameError, NameProblem, Prefix, resource_hash};
@@ -11,7 +11,7 @@ fn problem(text: &str) -> NameProblem {
 }
 
 #[test]
-fn allowed_names_are_taken_as_they_are() {
+fn valid_names_are_accepted_unchanged() {
     let long = "x".repeat(NAME_BYTES);
     let deep = vec!["s"; NAME_SEGMENTS].join("/");
     let table = [
@@ -36,7 +36,7 @@ fn allowed_names_are_taken_as_they_are() {
 }
 
 #[test]
-fn refused_names_name_the_problem() {
+fn invalid_names_are_refused_with_the_problem() {
     let long = "x".repeat(NAME_BYTES + 1);
     let wide = "ü".repeat(NAME_BYTES / 2 + 1);
     let deep = vec!["s"; NAME_SEGMENTS + 1].join("/");
@@ -76,7 +76,7 @@ fn refused_names_name_the_problem() {
 }
 
 #[test]
-fn characters_that_nobody_sees_are_refused_in_every_name() {
+fn invisible_characters_are_refused_in_every_name() {
     let turning = ('\u{202A}'..='\u{202E}').chain('\u{2066}'..='\u{2069}').chain(['\u{061C}']);
     let empty = ('\u{200B}'..='\u{200F}').chain('\u{2060}'..='\u{2064}').chain(['\u{FEFF}']);
     for found in turning.chain(empty).chain(['\u{2028}', '\u{2029}']) {
@@ -109,21 +109,21 @@ fn a_holder_is_any_readable_text_of_up_to_128_bytes() {
 }
 
 #[test]
-fn a_refusal_tells_field_problem_and_next_step_and_prints_nothing_raw() {
-    let told = |text: &str| Name::parse(text).expect_err(text).to_string();
-    assert_eq!(told(""), "resource: empty; give at least one character");
-    assert_eq!(told(&"x".repeat(513)), "resource: too long 513>512; at most 512 bytes are allowed, shorten it");
-    assert_eq!(told("a\u{202E}b"), "resource: invisible character U+202E at byte 1; use text that can be seen");
-    assert!(told("u\u{308}").contains("NFC"));
+fn an_error_has_field_problem_and_next_step_and_escapes_the_input() {
+    let message = |text: &str| Name::parse(text).expect_err(text).to_string();
+    assert_eq!(message(""), "resource: must not be empty; use at least one character");
+    assert_eq!(message(&"x".repeat(513)), "resource: too long (513 bytes); use at most 512 bytes");
+    assert_eq!(message("a\u{202E}b"), "resource: invisible character U+202E at byte 1; use visible text only");
+    assert!(message("u\u{308}").contains("NFC"));
     for text in ["a\x1b[31m", "/a", "a//b", "..", "_sys/a", "a*", &"s/".repeat(17)] {
-        let told = told(text);
-        assert!(told.starts_with("resource: ") && told.contains("; "), "{told}");
-        assert!(told.bytes().all(|b| matches!(b, b' '..=b'~')), "{told:?}");
+        let message = message(text);
+        assert!(message.starts_with("resource: ") && message.contains("; "), "{message}");
+        assert!(message.bytes().all(|b| matches!(b, b' '..=b'~')), "{message:?}");
     }
 }
 
 #[test]
-fn only_the_reserved_segment_is_a_matter_of_permission() {
+fn only_the_reserved_segment_is_a_permission_error() {
     assert_eq!(Name::parse("_sys/a").expect_err("reserved").code(), "PERMISSION_DENIED");
     assert_eq!(Name::parse("a//b").expect_err("empty segment").code(), "INVALID_ARGUMENT");
 }
@@ -151,14 +151,14 @@ fn a_prefix_covers_whole_segments_only() {
 }
 
 #[test]
-fn a_resources_hash_is_the_head_of_its_sha_256_for_ever() {
+fn the_hash_of_a_resource_is_a_prefix_of_its_sha_256() {
     assert_eq!(resource_hash("a"), [0xca, 0x97, 0x81, 0x12, 0xca, 0x1b, 0xbd, 0xca]);
     assert_eq!(resource_hash("team/a/ledger"), [0xae, 0xef, 0xf3, 0xb8, 0xc5, 0x58, 0x91, 0xfa]);
 }
 
 proptest! {
     #[test]
-    fn any_text_is_judged_without_a_panic_and_what_passes_obeys_the_rules(
+    fn any_text_is_validated_without_a_panic(
         text in "[/._*?a-c\\PC\\p{Cc}]{0,600}|[/._sy]{0,8}",
     ) {
         if let Ok(name) = Name::parse(&text) {

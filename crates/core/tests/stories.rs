@@ -1,4 +1,4 @@
-//! Stories that a reader who knows no Rust can check, played against the real grantor, and the table that indexes them.
+//! Runs the story files against the grantor, and checks the index of stories.
 
 mod support;
 
@@ -7,10 +7,10 @@ use std::panic::catch_unwind;
 
 use support::{Story, run, stories};
 
-/// The table of stories.
-const INDEX: &str = include_str!("../../../docs/stories.md");
+/// The index of stories.
+const INDEX: &str = include_str!("../../../docs/internals/stories.md");
 
-/// The tests of the client's recipes, for what no story can tell: a holder and an issuer are no part of the grantor.
+/// Tests of the client's recipes, which the index also refers to: holders and issuers are not part of the grantor.
 const CLIENT: &[&str] = &[
     include_str!("../../client/src/recipes/credential/tests.rs"),
     include_str!("../../client/src/recipes/delivery/tests.rs"),
@@ -19,14 +19,14 @@ const CLIENT: &[&str] = &[
     include_str!("../../client/src/recipes/shard/tests.rs"),
 ];
 
-/// The promises that the core alone can tell a story about.
+/// The promises that the core alone must demonstrate in a story.
 const PROMISES: &[&str] = &[
     "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T9", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11",
     "L12", "W1", "W2", "W3", "W4", "D1", "D2", "D3", "P1", "P2", "C1", "C2", "C3", "C4", "Q1", "Q2", "Q3", "Q4", "Q5",
     "H1", "H2", "H3", "S1", "S2", "R1", "R2", "G1",
 ];
 
-/// Every code and every end that the core can answer with.
+/// Every error code and end that the core can return.
 const ANSWERS: &[&str] = &[
     "INVALID_ARGUMENT",
     "PERMISSION_DENIED",
@@ -55,17 +55,17 @@ const ANSWERS: &[&str] = &[
 ];
 
 #[test]
-fn every_story_goes_as_it_is_told() {
-    let told = |story: &Story| {
-        let went = catch_unwind(|| run(story.text)).unwrap_or_else(|_| Err("the core panicked".to_owned()));
-        went.err().map(|why| format!("{}, {}\n    {why}", story.file, story.title))
+fn every_story_passes() {
+    let failure = |story: &Story| {
+        let result = catch_unwind(|| run(story.text)).unwrap_or_else(|_| Err("the core panicked".to_owned()));
+        result.err().map(|why| format!("{}, {}\n    {why}", story.file, story.title))
     };
-    let wrong: Vec<String> = stories().iter().filter_map(told).collect();
-    assert!(wrong.is_empty(), "{} stories went otherwise:\n{}", wrong.len(), wrong.join("\n"));
+    let wrong: Vec<String> = stories().iter().filter_map(failure).collect();
+    assert!(wrong.is_empty(), "{} stories failed:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
-fn a_story_that_is_not_so_is_caught_and_its_line_is_named() {
+fn a_wrong_story_fails_with_the_line() {
     let table = [
         ("acquire a by w ttl 5s -> BUSY", "line 1", "expected `BUSY`, got `granted"),
         ("acquire a by w ttl 5s -> granted W1\nwait 5s\nstate of W1 -> held", "line 3", "got `expired ttl`"),
@@ -74,7 +74,7 @@ fn a_story_that_is_not_so_is_caught_and_its_line_is_named() {
         ("acquire a by w ttl 5s -> granted W1\nrelease W1", "line 2", "got `done`"),
         ("acquire a by w ttl 5s and quickly -> granted W1", "line 1", "and quickly"),
         ("renew W1 -> current W1", "line 1", "nothing is called W1"),
-        ("dance -> done", "line 1", "nobody knows"),
+        ("dance -> done", "line 1", "unknown"),
     ];
     for (text, line, why) in table {
         let error = run(text).expect_err(text);
@@ -83,10 +83,10 @@ fn a_story_that_is_not_so_is_caught_and_its_line_is_named() {
 }
 
 #[test]
-fn every_file_of_stories_is_played() {
+fn every_story_file_is_run() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata");
     let there: BTreeSet<String> = std::fs::read_dir(folder)
-        .expect("the folder of stories")
+        .expect("the folder of stories exists")
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("plain names"))
         .filter(|name| name.ends_with(".txt"))
         .collect();
@@ -95,7 +95,7 @@ fn every_file_of_stories_is_played() {
 }
 
 #[test]
-fn every_title_is_a_sentence_and_stands_once() {
+fn every_title_is_a_unique_sentence() {
     let mut seen = BTreeSet::new();
     for story in stories() {
         assert!(story.title.ends_with('.') && !story.title.contains('|'), "{}", story.title);
@@ -105,9 +105,9 @@ fn every_title_is_a_sentence_and_stands_once() {
 
 #[test]
 fn every_promise_of_the_core_has_a_story() {
-    let told: BTreeSet<&str> = stories().iter().flat_map(|story| story.promises.split(' ')).collect();
-    let untold: Vec<&&str> = PROMISES.iter().filter(|promise| !told.contains(**promise)).collect();
-    assert!(untold.is_empty(), "no story about {untold:?}");
+    let covered: BTreeSet<&str> = stories().iter().flat_map(|story| story.promises.split(' ')).collect();
+    let missing: Vec<&&str> = PROMISES.iter().filter(|promise| !covered.contains(**promise)).collect();
+    assert!(missing.is_empty(), "no story about {missing:?}");
 }
 
 #[test]
@@ -129,10 +129,10 @@ fn every_answer_of_the_core_is_expected_in_a_story() {
     }
 }
 
-/// A row of the table: what it is about, the stories that tell it, and who owes it otherwise.
+/// A row of the index: its subject, its stories, and the owner if there is no story.
 struct Row {
     about: &'static str,
-    told: Vec<&'static str>,
+    stories: Vec<&'static str>,
     owed: &'static str,
 }
 
@@ -141,19 +141,23 @@ fn rows() -> Vec<Row> {
     lines
         .map(|line| {
             let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
-            let [about, what, told, owed] = cells[..] else { panic!("four cells: {line}") };
+            let [about, what, titles, owed] = cells[..] else { panic!("four cells: {line}") };
             assert!(!about.is_empty() && !what.is_empty(), "{line}");
-            Row { about, told: told.split("<br>").map(str::trim).filter(|title| !title.is_empty()).collect(), owed }
+            Row {
+                about,
+                stories: titles.split("<br>").map(str::trim).filter(|title| !title.is_empty()).collect(),
+                owed,
+            }
         })
         .collect()
 }
 
 #[test]
-fn every_row_of_the_table_names_a_story_that_exists_or_who_owes_it() {
+fn every_row_of_the_index_names_an_existing_story_or_an_owner() {
     let titles: BTreeSet<&str> = stories().iter().map(|story| story.title).collect();
     for row in rows() {
-        assert!(!row.told.is_empty() || !row.owed.is_empty(), "nobody tells or owes {}", row.about);
-        for title in row.told {
+        assert!(!row.stories.is_empty() || !row.owed.is_empty(), "no story and no owner for {}", row.about);
+        for title in row.stories {
             match title.strip_prefix("client: ") {
                 Some(test) => {
                     let head = spelled(test);
@@ -163,22 +167,23 @@ fn every_row_of_the_table_names_a_story_that_exists_or_who_owes_it() {
             }
         }
         for owed in row.owed.split(", ").filter(|owed| !owed.is_empty()) {
-            assert!(["client", "fences", "etcd", "security", "simulator"].contains(&owed), "nobody is called {owed}");
+            assert!(["client", "fences", "etcd", "security", "simulator"].contains(&owed), "unknown owner {owed}");
         }
     }
 }
 
-/// A sentence as the head of the test that is named after it.
+/// The function header of a test that is named after a sentence.
 fn spelled(sentence: &str) -> String {
     let words = sentence.trim_end_matches('.').to_lowercase().replace([',', '\''], "").replace(' ', "_");
     format!("#[test]\nfn {words}() {{")
 }
 
 #[test]
-fn every_story_stands_in_the_table() {
-    let told: BTreeSet<&str> = rows().into_iter().flat_map(|row| row.told).collect();
-    let missing: Vec<&str> = stories().iter().map(|story| story.title).filter(|title| !told.contains(title)).collect();
-    assert!(missing.is_empty(), "not in docs/stories.md:\n{}", missing.join("\n"));
+fn every_story_is_in_the_index() {
+    let indexed: BTreeSet<&str> = rows().into_iter().flat_map(|row| row.stories).collect();
+    let missing: Vec<&str> =
+        stories().iter().map(|story| story.title).filter(|title| !indexed.contains(title)).collect();
+    assert!(missing.is_empty(), "not in docs/internals/stories.md:\n{}", missing.join("\n"));
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! What the fence costs in PostgreSQL: fenced against plain writes of 16 connections under one lease, in one run, in turns.
+//! Cost of the PostgreSQL fence: fenced against plain writes of 16 connections under one lease.
 //!
-//! `cargo bench -p leasehold-fence --bench postgres [-- ROUNDS]`. It starts a server of its own below the directory for
-//! temporary files, with durable commits. Every slice of a variant has one of plain writes beside it, before it or after it in
-//! turns; a ratio is the median of those pairs, so that what else the machine does falls on both alike.
+//! `cargo bench -p leasehold-fence --bench postgres [-- ROUNDS]`. It starts its own server below the temporary directory, with
+//! durable commits. Each slice of a variant is paired with one of plain writes, alternately before and after it. A ratio is the
+//! median of the pairs, so that other load on the machine affects both alike.
 
-// It is shared with the tests, which use all of it.
+// Shared with the tests, which use all of it.
 #[allow(dead_code)]
 #[path = "../tests/postgres/server.rs"]
 mod server;
@@ -25,67 +25,71 @@ use tokio_postgres::{Client, Statement};
 const CONNECTIONS: i64 = 16;
 const SLICE: Duration = Duration::from_millis(150);
 const ROWS: i64 = 64;
-/// Guards the protected table. A place without one shows nothing to triggers.
+/// Resource of the protected tables. A fence without protected tables skips the work for their triggers.
 const PROTECTED: &str = "jobs/protected";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
     Plain,
-    Own,
-    Folded,
+    RowMark,
+    Inline,
     Pipelined,
-    Forced,
-    Held,
+    InlineProtected,
+    SessionToken,
     Separate,
 }
 
-/// Each variant, what it is, and the least share of plain writes it should reach.
+/// Each variant with its description and the minimum ratio to plain writes.
 const VARIANTS: [(Variant, &str, Option<f64>); 6] = [
-    (Variant::Own, "token in the row's own UPDATE", Some(0.97)),
-    (Variant::Folded, "admit folded into the UPDATE", Some(0.75)),
-    (Variant::Pipelined, "BEGIN, admit, UPDATE, COMMIT in one go", None),
-    (Variant::Held, "held by the session, the table protected", Some(0.65)),
-    (Variant::Forced, "folded, the table protected", Some(0.65)),
+    (Variant::RowMark, "token in the row's own UPDATE", Some(0.97)),
+    (Variant::Inline, "check inside the UPDATE", Some(0.75)),
+    (Variant::Pipelined, "BEGIN, admit, UPDATE, COMMIT pipelined", None),
+    (Variant::SessionToken, "session token, table protected", Some(0.65)),
+    (Variant::InlineProtected, "check inside the UPDATE, table protected", Some(0.65)),
     (Variant::Separate, "BEGIN, admit, UPDATE, COMMIT one by one", None),
 ];
 
 /// One connection and its prepared statements.
-struct Way {
+struct Connection {
     db: Client,
     fence: Fence,
     token: String,
-    protecting: Fence,
-    protecting_token: String,
+    protected_fence: Fence,
+    protected_token: String,
     first: i64,
     plain: Statement,
-    own: Statement,
-    folded: Statement,
-    forced: Statement,
-    /// A connection of its own: what a session holds bounds all that it does.
-    holding: Client,
-    held: Statement,
+    row_mark: Statement,
+    inline: Statement,
+    inline_protected: Statement,
+    /// A dedicated connection, because the timeouts of a session token apply to all its transactions.
+    session: Client,
+    session_update: Statement,
     admit: Statement,
 }
 
-impl Way {
+impl Connection {
     async fn new(server: &Server, index: i64) -> Self {
         let db = server.connect("leasehold", "postgres").await.expect("connected");
         let prepare = async |sql: &str| db.prepare(sql).await.expect("a statement");
-        let folded = |table: &str| format!("UPDATE {table} SET cents = cents + 1 WHERE id = $4 AND {}", Fence::FOLDED);
-        let holding = server.connect("leasehold", "postgres").await.expect("connected");
-        protecting().hold(&holding, &protecting_token(), Duration::from_secs(10)).await.expect("held");
+        let inline =
+            |table: &str| format!("UPDATE {table} SET cents = cents + 1 WHERE id = $4 AND {}", Fence::inline_check(1));
+        let session = server.connect("leasehold", "postgres").await.expect("connected");
+        protected_fence().set_session_token(&session, &protected_token(), Duration::from_secs(10)).await.expect("set");
         Self {
             plain: prepare("UPDATE account SET cents = cents + 1 WHERE id = $1").await,
-            own: prepare("UPDATE account SET cents = cents + 1, lease = $2 WHERE id = $1 AND lease <= $2").await,
-            folded: prepare(&folded("account")).await,
-            forced: prepare(&folded("guarded")).await,
-            held: holding.prepare("UPDATE held SET cents = cents + 1 WHERE id = $1").await.expect("a statement"),
-            holding,
+            row_mark: prepare("UPDATE account SET cents = cents + 1, lease = $2 WHERE id = $1 AND lease <= $2").await,
+            inline: prepare(&inline("account")).await,
+            inline_protected: prepare(&inline("guarded")).await,
+            session_update: session
+                .prepare("UPDATE session SET cents = cents + 1 WHERE id = $1")
+                .await
+                .expect("a statement"),
+            session,
             admit: prepare("SELECT leasehold.admit($1, $2)").await,
             fence: Fence::new(CLUSTER, name(), 0),
             token: token(33),
-            protecting: protecting(),
-            protecting_token: protecting_token(),
+            protected_fence: protected_fence(),
+            protected_token: protected_token(),
             first: index * ROWS,
             db,
         }
@@ -95,20 +99,20 @@ impl Way {
         let id = self.first + count % ROWS;
         let changed = match variant {
             Variant::Plain => self.db.execute(&self.plain, &[&id]).await.expect("written"),
-            Variant::Held => self.holding.execute(&self.held, &[&id]).await.expect("written"),
-            Variant::Own => self.db.execute(&self.own, &[&id, &33_i64]).await.expect("written"),
-            Variant::Folded => self.fence.execute(&self.db, &self.token, &self.folded, &[&id]).await.expect("written"),
-            Variant::Forced => {
-                let (fence, token) = (&self.protecting, &self.protecting_token);
-                fence.execute(&self.db, token, &self.forced, &[&id]).await.expect("written")
+            Variant::SessionToken => self.session.execute(&self.session_update, &[&id]).await.expect("written"),
+            Variant::RowMark => self.db.execute(&self.row_mark, &[&id, &33_i64]).await.expect("written"),
+            Variant::Inline => self.fence.execute(&self.db, &self.token, &self.inline, &[&id]).await.expect("written"),
+            Variant::InlineProtected => {
+                let (fence, token) = (&self.protected_fence, &self.protected_token);
+                fence.execute(&self.db, token, &self.inline_protected, &[&id]).await.expect("written")
             }
             Variant::Pipelined => {
-                let (shown, of): ([&(dyn ToSql + Sync); 2], [&(dyn ToSql + Sync); 1]) =
+                let (admit_params, params): ([&(dyn ToSql + Sync); 2], [&(dyn ToSql + Sync); 1]) =
                     ([&self.token, &support::RESOURCE], [&id]);
                 let (begun, admitted, changed, ended) = tokio::join!(
                     self.db.batch_execute("BEGIN"),
-                    self.db.query(&self.admit, &shown),
-                    self.db.execute(&self.plain, &of),
+                    self.db.query(&self.admit, &admit_params),
+                    self.db.execute(&self.plain, &params),
                     self.db.batch_execute("COMMIT"),
                 );
                 begun.and(admitted.map(|_| ())).and(ended).expect("committed");
@@ -126,33 +130,33 @@ impl Way {
     }
 }
 
-/// Writes of all connections in one slice of time, per second.
-async fn slice(ways: &[Arc<Way>], variant: Variant) -> f64 {
-    let began = Instant::now();
-    let writers: Vec<_> = ways
+/// Writes per second of all connections in one time slice.
+async fn slice(connections: &[Arc<Connection>], variant: Variant) -> f64 {
+    let started = Instant::now();
+    let writers: Vec<_> = connections
         .iter()
         .cloned()
-        .map(|way| {
+        .map(|connection| {
             tokio::spawn(async move {
                 let mut count = 0;
-                while began.elapsed() < SLICE {
-                    way.write(variant, count).await;
+                while started.elapsed() < SLICE {
+                    connection.write(variant, count).await;
                     count += 1;
                 }
                 count
             })
         })
         .collect();
-    let mut all = 0;
+    let mut total = 0;
     for writer in writers {
-        all += writer.await.expect("no panic");
+        total += writer.await.expect("no panic");
     }
-    f64::from(i32::try_from(all).expect("few")) / began.elapsed().as_secs_f64()
+    f64::from(i32::try_from(total).expect("fits")) / started.elapsed().as_secs_f64()
 }
 
-async fn set_up(server: &Server) -> Vec<Arc<Way>> {
+async fn set_up(server: &Server) -> Vec<Arc<Connection>> {
     let db = server.connect("leasehold", "postgres").await.expect("connected");
-    for table in ["account", "guarded", "held"] {
+    for table in ["account", "guarded", "session"] {
         let sql = format!(
             "CREATE TABLE public.{table} (id bigint PRIMARY KEY, cents bigint NOT NULL DEFAULT 0,
                lease bigint NOT NULL DEFAULT 0) WITH (fillfactor = 50);
@@ -162,25 +166,25 @@ async fn set_up(server: &Server) -> Vec<Arc<Way>> {
         db.batch_execute(&sql).await.expect("a table");
     }
     install(&db).await.expect("installed");
-    for (fence, token) in [(Fence::new(CLUSTER, name(), 0), token(33)), (protecting(), protecting_token())] {
+    for (fence, token) in [(Fence::new(CLUSTER, name(), 0), token(33)), (protected_fence(), protected_token())] {
         fence.arm(&db).await.expect("armed");
         fence.claim(&db, &token).await.expect("claimed");
     }
-    for table in ["guarded", "held"] {
-        protecting().protect(&db, table).await.expect("protected");
+    for table in ["guarded", "session"] {
+        protected_fence().protect(&db, table).await.expect("protected");
     }
-    let mut ways = Vec::new();
+    let mut connections = Vec::new();
     for index in 0..CONNECTIONS {
-        ways.push(Arc::new(Way::new(server, index).await));
+        connections.push(Arc::new(Connection::new(server, index).await));
     }
-    ways
+    connections
 }
 
-fn protecting() -> Fence {
+fn protected_fence() -> Fence {
     Fence::new(CLUSTER, Name::parse(PROTECTED).expect("a name"), 0)
 }
 
-fn protecting_token() -> String {
+fn protected_token() -> String {
     let mut token = parts(33);
     token.resource = resource_hash(PROTECTED);
     token.to_string()
@@ -192,30 +196,31 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 fn main() {
-    let rounds = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(40);
+    let rounds = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(40);
     let server = Server::start_below(&std::env::temp_dir(), &["max_wal_size=4GB", "shared_buffers=64MB"]);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut pairs = [const { Vec::new() }; VARIANTS.len()];
     runtime.block_on(async {
-        let ways = set_up(&server).await;
+        let connections = set_up(&server).await;
         for (variant, ..) in VARIANTS {
-            slice(&ways, variant).await; // plans and caches
+            slice(&connections, variant).await; // warms plans and caches
         }
         for round in 0..rounds {
             for ((variant, ..), pairs) in VARIANTS.iter().zip(&mut pairs) {
                 let first = if round % 2 == 0 { Variant::Plain } else { *variant };
                 let second = if round % 2 == 0 { *variant } else { Variant::Plain };
-                let rates = (slice(&ways, first).await, slice(&ways, second).await);
+                let rates = (slice(&connections, first).await, slice(&connections, second).await);
                 pairs.push(if round % 2 == 0 { rates } else { (rates.1, rates.0) });
             }
         }
     });
     println!("{CONNECTIONS} connections under one lease, {rounds} pairs of {SLICE:?} for each, durable commits");
-    println!("{:<42} {:>9} {:>9} {:>7} {:>7}", "", "plain/s", "fenced/s", "ratio", "wanted");
-    for ((_, what, wanted), pairs) in VARIANTS.into_iter().zip(pairs) {
-        let of = |what: fn(&(f64, f64)) -> f64| median(&mut pairs.iter().map(what).collect::<Vec<_>>());
-        let (plain, fenced, ratio) = (of(|pair| pair.0), of(|pair| pair.1), of(|pair| pair.1 / pair.0));
-        let wanted = wanted.map_or_else(String::new, |least: f64| format!("{least:.2}"));
-        println!("{what:<42} {plain:>9.0} {fenced:>9.0} {ratio:>7.2} {wanted:>7}");
+    println!("{:<42} {:>9} {:>9} {:>7} {:>7}", "", "plain/s", "fenced/s", "ratio", "target");
+    for ((_, description, target), pairs) in VARIANTS.into_iter().zip(pairs) {
+        let median_of = |value: fn(&(f64, f64)) -> f64| median(&mut pairs.iter().map(value).collect::<Vec<_>>());
+        let (plain, fenced, ratio) =
+            (median_of(|pair| pair.0), median_of(|pair| pair.1), median_of(|pair| pair.1 / pair.0));
+        let target = target.map_or_else(String::new, |min: f64| format!("{min:.2}"));
+        println!("{description:<42} {plain:>9.0} {fenced:>9.0} {ratio:>7.2} {target:>7}");
     }
 }

@@ -1,73 +1,75 @@
-//! What can come of asking a fence, apart from yes.
+//! The error that every fence returns.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::Refusal;
+use crate::FenceRefusal;
 
-/// Why nothing was claimed or written. Each carries its stable code and names the next step.
+/// Why nothing was claimed or written. Each variant has a stable code, and its text ends with the next step.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
-    /// The fence said no: an answer, and final for this token unless the refusal says otherwise.
-    Refused(Refusal),
-    /// Somebody else is inside the target and did not leave within the bound (F8). Nothing happened.
+    /// The fence rejected the token. The decision is final for this token, unless the refusal says otherwise.
+    Refused(FenceRefusal),
+    /// Another writer held the target for the whole timeout (F8). Nothing changed.
     Blocked {
-        /// How long it was tried.
+        /// How long the call waited.
         waited: Duration,
-        /// Who is inside, where the target can tell: process ids, of the server's backends in a database server.
-        by: Vec<u32>,
+        /// Process ids of the writers that hold the target, where the target reports them. In a database server these are
+        /// backend process ids.
+        blockers: Vec<u32>,
     },
-    /// The target is set up so that a mark could be forgotten (F2).
+    /// With its current settings the target could lose a mark (F2).
     NotDurable {
         /// The setting.
         setting: &'static str,
-        /// What it says.
-        have: String,
-        /// What it must say.
-        want: &'static str,
+        /// Its value.
+        actual: String,
+        /// The value that it must have.
+        required: &'static str,
     },
-    /// What is installed in the target has another version.
+    /// The target contains another version of the fence.
     Version {
-        /// The version found.
-        have: u32,
-        /// The version this code knows.
-        want: u32,
+        /// The version in the target.
+        found: u32,
+        /// The version that this crate supports.
+        supported: u32,
     },
-    /// The call was made where it proves nothing.
-    Misplaced(&'static str),
-    /// What is asked contradicts what is kept.
+    /// An argument is invalid, or the call is not allowed here.
+    InvalidArgument(&'static str),
+    /// The request contradicts what the target stores.
     Conflict(&'static str),
     /// Stored bytes are damaged.
     Corrupt {
-        /// The file.
+        /// The file or object.
         file: PathBuf,
-        /// Where in it.
+        /// Byte offset of the damage.
         offset: u64,
         /// What is wrong there.
         reason: &'static str,
     },
-    /// The target itself failed; whether the write was kept can be read there.
+    /// The target failed. The write may or may not have been applied; read the target to find out.
     Storage(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {
-    /// The stable code, as in the table of errors.
+    /// The stable code from the table of error codes.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Refused(refusal) => refusal.code(),
             Self::Blocked { .. } => "UNAVAILABLE",
             Self::NotDurable { .. } => "CONFIG",
             Self::Version { .. } => "UNSUPPORTED_VERSION",
-            Self::Misplaced(_) => "INVALID_ARGUMENT",
+            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
             Self::Conflict(_) => "CONFLICT",
             Self::Corrupt { .. } => "CORRUPT",
             Self::Storage(_) => "STORAGE_FAILED",
         }
     }
 
-    /// The fence's no, if that is what it is.
-    pub const fn refusal(&self) -> Option<&Refusal> {
+    /// The refusal, if the fence rejected the token.
+    pub const fn refusal(&self) -> Option<&FenceRefusal> {
         match self {
             Self::Refused(refusal) => Some(refusal),
             _ => None,
@@ -79,25 +81,34 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => refusal.fmt(f),
-            Self::Blocked { waited, by } => {
-                write!(f, "somebody was inside the target for all of {waited:?}")?;
-                if by.is_empty() {
-                    f.write_str("; find who writes there, then try again")
+            Self::Blocked { waited, blockers } => {
+                write!(f, "another writer held the target for {waited:?}")?;
+                if blockers.is_empty() {
+                    f.write_str("; find the writer, then retry")
                 } else {
-                    write!(f, ": process {by:?}; end it if it is a paused holder, then try again")
+                    write!(f, ": process {blockers:?}; end it if it is a paused holder, then retry")
                 }
             }
-            Self::NotDurable { setting, have, want } => {
-                write!(f, "{setting} is {have}: a power cut could forget the mark; set it to {want}")
+            Self::NotDurable { setting, actual, required } => {
+                write!(f, "{setting} is {actual}: a power failure could lose the mark; set it to {required}")
             }
-            Self::Version { have, want } => {
-                write!(f, "version {have} is installed in the target where {want} is known; update the older side")
+            Self::Version { found, supported } => {
+                write!(
+                    f,
+                    "the target has fence version {found}, this library supports {supported}; update the older side"
+                )
             }
-            Self::Misplaced(what) | Self::Conflict(what) => f.write_str(what),
+            Self::InvalidArgument(what) | Self::Conflict(what) => f.write_str(what),
             Self::Corrupt { file, offset, reason } => {
-                write!(f, "{} is damaged at byte {offset}: {reason}; keep it and restore", file.display())
+                write!(
+                    f,
+                    "{} is damaged at byte {offset}: {reason}; keep the file and restore a backup",
+                    file.display()
+                )
             }
-            Self::Storage(error) => write!(f, "the target failed: {error}; read there what was kept, then try again"),
+            Self::Storage(error) => {
+                write!(f, "the target failed: {error}; read the target to see if the write was applied, then retry")
+            }
         }
     }
 }
@@ -112,8 +123,8 @@ impl std::error::Error for Error {
     }
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
+impl From<FenceRefusal> for Error {
+    fn from(refusal: FenceRefusal) -> Self {
         Self::Refused(refusal)
     }
 }

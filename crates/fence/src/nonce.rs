@@ -1,4 +1,4 @@
-//! What nobody chose, so that a writer knows its own write again among all others.
+//! Random nonces, by which a writer recognizes its own write when the reply was lost.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::Error;
 
-/// Sixteen random bytes, as hexadecimal digits.
+/// Returns 16 random bytes as hexadecimal digits.
 pub(crate) fn nonce() -> Result<String, Error> {
     let mut bytes = [0; 16];
     getrandom(&mut bytes, GetRandomFlags::empty()).map_err(io::Error::from)?;

@@ -1,4 +1,4 @@
-//! Who is told what a fence answered: counters always, and an observer where one was set.
+//! Counters of a fence's decisions, and an optional observer that receives each decision.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,42 +6,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::token::{Incarnation, Number, TokenError};
 
-use crate::place::Passed;
-use crate::{Error, Refusal};
+use crate::fence_site::Admission;
+use crate::{Error, FenceRefusal};
 
-/// What was asked of a fence.
+/// What a holder requested of a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// To raise the mark before reading.
+#[non_exhaustive]
+pub enum Operation {
+    /// Raise the mark, before reading.
     Claim,
-    /// To admit a write.
+    /// Write to the target.
     Write,
 }
 
-/// One answer of a fence. It carries numbers and never a token's text, so that it can be logged.
+/// One decision of a fence. It contains numbers and never the text of a token, so it can be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event<'a> {
-    /// The resource that guards the target.
+pub struct FenceEvent<'a> {
+    /// Name of the resource.
     pub resource: &'a str,
-    /// Its slot.
+    /// Slot of the resource.
     pub slot: u32,
-    /// What was asked.
-    pub act: Act,
-    /// The number admitted or shown, where one could be read.
+    /// What the holder requested.
+    pub operation: Operation,
+    /// The number of the token, if its text could be parsed.
     pub number: Option<Number>,
-    /// The no, if it was one.
-    pub refusal: Option<Refusal>,
-    /// The incarnation that was followed before, if the token admitted is of another one: the cluster was restored.
-    pub left: Option<Incarnation>,
+    /// Why the token was rejected; `None` if it was admitted.
+    pub refusal: Option<FenceRefusal>,
+    /// The incarnation that the fence followed before, if it admitted a token of another one: the cluster was restored.
+    pub previous_incarnation: Option<Incarnation>,
 }
 
-/// Told every answer. It is called on the writer's way, inside its transaction: it must not wait (F9).
+/// Receives every decision of a fence. The fence calls it on the write path, inside the transaction: it must not block (F9).
 pub trait Observer: Send + Sync {
-    /// One answer was given.
-    fn told(&self, event: &Event<'_>);
+    /// Called once for each decision.
+    fn on_event(&self, event: &FenceEvent<'_>);
 }
 
-/// How often a fence answered what, since it was made.
+/// Counts the decisions of a fence since it was created.
 #[derive(Debug, Default)]
 pub struct Counters {
     claims: AtomicU64,
@@ -55,34 +56,34 @@ pub struct Counters {
     restored: AtomicU64,
 }
 
-/// The counters as they stood at one time.
+/// The values of [`Counters`] at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct CounterSnapshot {
     /// Claims admitted.
     pub claims: u64,
-    /// Writes admitted, also those whose transaction was given up later.
+    /// Writes admitted, including those whose transaction was rolled back later.
     pub admitted: u64,
-    /// Refused as stale: the zombies.
+    /// Stale tokens rejected: writes of zombies.
     pub stale: u64,
-    /// Refused as no token, or one for something else.
+    /// Rejected because the text is not a token, or the token is for another resource or slot.
     pub invalid: u64,
-    /// Refused as another cluster's.
+    /// Rejected because the token or the mark belongs to another cluster.
     pub foreign: u64,
-    /// Refused as implausible.
+    /// Implausible tokens rejected.
     pub implausible: u64,
-    /// Refused because the mark is lost.
+    /// Rejected because the mark is lost.
     pub lost: u64,
-    /// Refused as of an incarnation that a strict fence does not follow.
+    /// Rejected by a strict fence, because it does not follow the token's incarnation.
     pub not_adopted: u64,
-    /// Admitted, and of another incarnation than the one before.
+    /// Admitted tokens of another incarnation than the one before.
     pub restored: u64,
 }
 
 impl Counters {
-    /// What was counted up to now.
-    pub fn read(&self) -> Counted {
+    /// The current values.
+    pub fn snapshot(&self) -> CounterSnapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counted {
+        CounterSnapshot {
             claims: read(&self.claims),
             admitted: read(&self.admitted),
             stale: read(&self.stale),
@@ -95,47 +96,49 @@ impl Counters {
         }
     }
 
-    fn counter(&self, act: Act, refusal: Option<Refusal>) -> &AtomicU64 {
-        match (refusal, act) {
-            (None, Act::Claim) => &self.claims,
-            (None, Act::Write) => &self.admitted,
-            (Some(Refusal::Stale { .. }), _) => &self.stale,
-            (Some(Refusal::Token(TokenError::WrongCluster) | Refusal::ForeignMark), _) => &self.foreign,
-            (Some(Refusal::Implausible { .. } | Refusal::Token(TokenError::Implausible)), _) => &self.implausible,
-            (Some(Refusal::Token(_)), _) => &self.invalid,
-            (Some(Refusal::Lost(_)), _) => &self.lost,
-            (Some(Refusal::NotAdopted { .. }), _) => &self.not_adopted,
+    fn counter(&self, operation: Operation, refusal: Option<FenceRefusal>) -> &AtomicU64 {
+        match (refusal, operation) {
+            (None, Operation::Claim) => &self.claims,
+            (None, Operation::Write) => &self.admitted,
+            (Some(FenceRefusal::Stale { .. }), _) => &self.stale,
+            (Some(FenceRefusal::Token(TokenError::WrongCluster) | FenceRefusal::ForeignMark), _) => &self.foreign,
+            (Some(FenceRefusal::Implausible { .. } | FenceRefusal::Token(TokenError::Implausible)), _) => {
+                &self.implausible
+            }
+            (Some(FenceRefusal::Token(_)), _) => &self.invalid,
+            (Some(FenceRefusal::MarkLost(_)), _) => &self.lost,
+            (Some(FenceRefusal::NotAdopted { .. }), _) => &self.not_adopted,
         }
     }
 }
 
-/// Counts every answer and passes it on.
+/// Counts every decision and passes it to the observer, if there is one. Clones share their counters.
 #[derive(Clone, Default)]
-pub(crate) struct Watch {
+pub(crate) struct EventSink {
     pub(crate) counters: Arc<Counters>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
-impl Watch {
-    /// Counts and tells an answer. What is no answer (the target failed, or is blocked) passes untold.
-    pub(crate) fn told(&self, resource: &str, slot: u32, act: Act, answer: Result<&Passed, &Error>) {
-        let (number, refusal, left) = match answer {
-            Ok(passed) => (Some(passed.number), None, passed.left),
+impl EventSink {
+    /// Records a decision. A fault (the target failed, or is blocked) is not a decision and is ignored.
+    pub(crate) fn record(&self, resource: &str, slot: u32, operation: Operation, decision: Result<&Admission, &Error>) {
+        let (number, refusal, previous_incarnation) = match decision {
+            Ok(admission) => (Some(admission.number), None, admission.previous_incarnation),
             Err(Error::Refused(refusal)) => (refusal.presented(), Some(*refusal), None),
             Err(_) => return,
         };
-        self.counters.counter(act, refusal).fetch_add(1, Ordering::Relaxed);
-        if left.is_some() {
+        self.counters.counter(operation, refusal).fetch_add(1, Ordering::Relaxed);
+        if previous_incarnation.is_some() {
             self.counters.restored.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(observer) = &self.observer {
-            observer.told(&Event { resource, slot, act, number, refusal, left });
+            observer.on_event(&FenceEvent { resource, slot, operation, number, refusal, previous_incarnation });
         }
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for EventSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("counted", &self.counters.read()).finish_non_exhaustive()
+        f.debug_struct("EventSink").field("counters", &self.counters.snapshot()).finish_non_exhaustive()
     }
 }

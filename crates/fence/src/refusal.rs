@@ -1,126 +1,137 @@
-//! Every way a fence says no: what was presented, what stands, and the next step.
+//! The reasons for which a fence rejects a token.
 
 use std::fmt;
 
 use leasehold_core::token::{Incarnation, Number, TokenError};
 
-/// A fence's no. Nothing was changed, neither the target nor the mark.
+/// A fence rejected a token. Neither the target nor its mark changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Not a token, or one for something else.
+#[non_exhaustive]
+pub enum FenceRefusal {
+    /// The text is not a token, or the token is for another resource, slot or cluster.
     Token(TokenError),
-    /// A number that the target's clock does not believe; the mark stays (F5).
+    /// The number is further ahead than the target's clock explains. The mark is unchanged (F5).
     Implausible {
-        /// What was shown.
+        /// The number of the token.
         presented: Number,
     },
-    /// A later holder was here (F6).
+    /// A later holder has claimed the target (F6).
     Stale {
-        /// What was shown.
+        /// The number of the token.
         presented: Number,
-        /// What stands.
+        /// The mark of the target.
         mark: Number,
     },
-    /// Nobody knows what was seen before (F7).
-    Lost(Lost),
-    /// What the fence keeps belongs to another cluster.
+    /// The mark is lost, so the fence cannot tell a zombie from a current holder (F7).
+    MarkLost(MarkLoss),
+    /// The mark in the target belongs to another cluster.
     ForeignMark,
-    /// A strict fence follows another life of the cluster (T5).
+    /// A strict fence follows another incarnation of the cluster (T5).
     NotAdopted {
-        /// What was shown.
+        /// The number of the token.
         presented: Number,
-        /// Of which incarnation.
+        /// The incarnation of the token.
         incarnation: Incarnation,
     },
 }
 
 /// How a mark was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// There is none, and nobody armed one.
+#[non_exhaustive]
+pub enum MarkLoss {
+    /// The target has no mark: the fence was never armed.
     Missing,
-    /// It stands there and makes no sense.
+    /// The stored mark cannot be parsed.
     Unreadable,
-    /// The target is not the one that kept it: copied, restored or failed over.
+    /// The target is not the one in which the mark was stored: it was copied, restored or failed over.
     Moved,
-    /// An operator said so.
+    /// An operator declared the mark lost.
     Declared,
 }
 
-impl Refusal {
-    /// The stable code, as in the table of errors.
+impl FenceRefusal {
+    /// The stable code from the table of error codes.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Token(error) => error.code(),
             Self::Implausible { .. } => "TOKEN_IMPLAUSIBLE",
             Self::Stale { .. } => "STALE_TOKEN",
-            Self::Lost(_) => "STORAGE_FAILED",
+            Self::MarkLost(_) => "STORAGE_FAILED",
             Self::ForeignMark => "WRONG_CLUSTER",
             Self::NotAdopted { .. } => "NOT_ADOPTED",
         }
     }
 
-    /// The stable word beside the code.
-    pub const fn why(&self) -> &'static str {
+    /// The stable reason, which refines the code.
+    pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Token(error) => error.why(),
+            Self::Token(error) => error.reason(),
             Self::Implausible { .. } => "implausible",
             Self::Stale { .. } => "stale",
-            Self::Lost(Lost::Missing) => "missing",
-            Self::Lost(Lost::Unreadable) => "unreadable",
-            Self::Lost(Lost::Moved) => "moved",
-            Self::Lost(Lost::Declared) => "lost",
+            Self::MarkLost(MarkLoss::Missing) => "missing",
+            Self::MarkLost(MarkLoss::Unreadable) => "unreadable",
+            Self::MarkLost(MarkLoss::Moved) => "moved",
+            Self::MarkLost(MarkLoss::Declared) => "lost",
             Self::ForeignMark => "cluster",
             Self::NotAdopted { .. } => "incarnation",
         }
     }
 
-    /// The number that was shown, where one could be read.
+    /// The number of the rejected token, if its text could be parsed.
     pub const fn presented(&self) -> Option<Number> {
         match *self {
             Self::Implausible { presented } | Self::Stale { presented, .. } | Self::NotAdopted { presented, .. } => {
                 Some(presented)
             }
-            Self::Token(_) | Self::Lost(_) | Self::ForeignMark => None,
+            Self::Token(_) | Self::MarkLost(_) | Self::ForeignMark => None,
         }
     }
 }
 
-impl From<TokenError> for Refusal {
+impl From<TokenError> for FenceRefusal {
     fn from(error: TokenError) -> Self {
         Self::Token(error)
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for FenceRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Token(error) => error.fmt(f),
             Self::Implausible { presented } => write!(f, "{presented}: {}", TokenError::Implausible),
             Self::Stale { presented, mark } => {
-                write!(f, "token {presented} is below the mark {mark}: a later holder was here; stop, this authority is over")
+                write!(
+                    f,
+                    "token {presented} is below the mark {mark}: a later holder has claimed; stop, this lease has ended"
+                )
             }
-            Self::Lost(how) => f.write_str(match how {
-                Lost::Missing => "no mark is kept for this resource and slot; arm the fence, if nothing was written yet",
-                Lost::Unreadable => "the mark cannot be read; re-arm the fence with a number no holder was given yet",
-                Lost::Moved => {
-                    "the target was copied, restored or failed over since its mark was kept; re-arm the fence with a number \
-                     no holder was given yet"
+            Self::MarkLost(loss) => f.write_str(match loss {
+                MarkLoss::Missing => {
+                    "the target has no mark for this resource and slot; arm the fence, if nothing was written yet"
                 }
-                Lost::Declared => "the mark was declared lost; re-arm the fence with a number no holder was given yet",
+                MarkLoss::Unreadable => {
+                    "the mark cannot be read; re-arm the fence with a number no holder was granted yet"
+                }
+                MarkLoss::Moved => {
+                    "the target was copied, restored or failed over since its mark was stored; re-arm the fence with a \
+                     number no holder was granted yet"
+                }
+                MarkLoss::Declared => {
+                    "the mark was declared lost; re-arm the fence with a number no holder was granted yet"
+                }
             }),
             Self::ForeignMark => {
-                f.write_str("the mark kept here belongs to another cluster; use the target of this cluster")
+                f.write_str("the mark in this target belongs to another cluster; use a target of this cluster")
             }
             Self::NotAdopted { presented, incarnation } => {
                 write!(
                     f,
-                    "token {presented} is of incarnation {incarnation}, which this strict fence does not follow; adopt it, \
-                     if the restore was meant"
+                    "token {presented} is of incarnation {incarnation}, which this strict fence does not follow; adopt \
+                     the incarnation, if the restore was intended"
                 )
             }
         }
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for FenceRefusal {}

@@ -1,6 +1,6 @@
-//! How many batches a second the file journal keeps, beside the rate of bare syncs of the same disk.
+//! Appends per second of the file journal, compared with bare syncs of the same disk.
 //!
-//! `cargo bench -p leasehold-server --bench journal [DIRECTORY]`; the directory is on the disk to be measured.
+//! `cargo bench -p leasehold-server --bench journal [DIRECTORY]`; the directory selects the disk to measure.
 
 use std::fs::File;
 use std::future::Future;
@@ -10,9 +10,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use leasehold_server::journal::conformance::Told;
+use leasehold_server::journal::conformance::RecordedReplay;
 use leasehold_server::journal::file::Directory;
-use leasehold_server::journal::{Journal, Kept, Place, Shelf};
+use leasehold_server::journal::{AppendOutcome, Journal, JournalLocation, SnapshotStore};
 
 const SIZES: [usize; 3] = [256, 16 << 10, 256 << 10];
 const EACH: Duration = Duration::from_millis(700);
@@ -23,7 +23,7 @@ fn main() {
     let above = tempfile::tempdir_in(chosen.unwrap_or_else(std::env::temp_dir)).expect("a directory to measure in");
     println!("{:>10} {:>14} {:>14} {:>8} {:>10}", "batch", "appends/s", "bare syncs/s", "ratio", "MiB/s");
     for size in SIZES {
-        // Machines are noisy: the best of several, taken in turns.
+        // Machines are noisy: the best of several rounds counts.
         let (mut appends, mut bare) = (0.0_f64, 0.0_f64);
         for round in 0..ROUNDS {
             bare = bare.max(bare_syncs(above.path(), size));
@@ -35,24 +35,24 @@ fn main() {
 }
 
 fn appended(path: &Path, size: usize) -> f64 {
-    let mut journal = now(Directory::new(path).open(&mut Told::default())).expect("a new directory").journal;
-    let shelf = journal.shelf();
+    let mut journal = now(Directory::new(path).open(&mut RecordedReplay::default())).expect("a new directory").journal;
+    let snapshots = journal.snapshots();
     let batch = vec![0xA5; size];
     let rate = rate(|| {
         let sequence = journal.next();
-        journal.room().expect("room");
-        assert_eq!(now(journal.append(sequence, &batch)), Ok(Kept::Durable));
+        journal.disk_space().expect("space");
+        assert_eq!(now(journal.append(sequence, &batch)), Ok(AppendOutcome::Durable));
         if sequence.is_multiple_of(4_096) {
-            assert_eq!(now(shelf.save(sequence, &batch)), Ok(Kept::Durable));
-            assert_eq!(now(shelf.trim(sequence)), Ok(Kept::Durable));
+            assert_eq!(now(snapshots.save(sequence, &batch)), Ok(AppendOutcome::Durable));
+            assert_eq!(now(snapshots.trim(sequence)), Ok(AppendOutcome::Durable));
         }
     });
-    drop((journal, shelf));
+    drop((journal, snapshots));
     std::fs::remove_dir_all(path).expect("removed");
     rate
 }
 
-/// One write and one sync, over and over, into a file that is full of zeros.
+/// Repeats one write and one sync in a file of zeros.
 fn bare_syncs(above: &Path, size: usize) -> f64 {
     const BYTES: usize = 32 << 20;
     let path = above.join("bare");

@@ -1,53 +1,54 @@
-//! The turn: drain, step, append, and only then tell.
+//! The turn: drain the queue, step the grantor, append to the journal, and only then reply.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::command::{Answer, Command, Held, Input, Renew, Reply, Request, Which};
+use leasehold_core::command::{Answer, Command, Input, LeaseRef, LeaseSelector, Renew, Reply, Request};
 use leasehold_core::grantor::{Grantor, Output};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{OFFER_BYTES, STEP_BYTES, TURN_EVERY, TURN_NORMAL};
 use leasehold_core::time::Now;
 use leasehold_core::token::Number;
-use leasehold_wire::{Asked, Code, v1};
+use leasehold_wire::{Code, DecodedCommand, v1};
 
 use crate::api::Api;
 use crate::clock;
-use crate::desk::{Desk, Item, To};
-use crate::inbox::{Ask, Body, Drained, Inbox, Renewals, Tell};
 use crate::journal::file::SEGMENT_BYTES;
-use crate::journal::{BATCH_BYTES, Confirmed, Fault, Journal, Kept, Room};
-use crate::keep::Keeping;
-use crate::meter::Meter;
+use crate::journal::{AppendOutcome, BATCH_BYTES, DiskSpace, Journal, JournalError, WriterStatus};
+use crate::metrics::Metrics;
+use crate::pending_replies::PendingReplies;
+use crate::request::{Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
+use crate::request_queue::{QueryReply, RequestQueue, TurnInputs};
+use crate::snapshotter::SnapshotHandle;
 use crate::watch::Watchers;
 
-/// Runs a grantor over a journal, one turn after the other, on a thread of its own.
+/// Runs a grantor over a journal, turn by turn, on a thread of its own.
 pub struct Driver<J> {
     grantor: Grantor,
     journal: J,
-    inbox: Arc<Inbox>,
-    desk: Desk,
+    queue: Arc<RequestQueue>,
+    pending: PendingReplies,
     watchers: Arc<Watchers>,
-    meter: Arc<Meter>,
-    keeping: Arc<Keeping>,
-    drained: Drained,
+    metrics: Arc<Metrics>,
+    snapshots: Arc<SnapshotHandle>,
+    inputs: TurnInputs,
     output: Output,
-    told: Vec<Tell>,
-    /// What those who are still connected hear at the end.
-    why: v1::Problem,
+    query_replies: Vec<QueryReply>,
+    /// The reason that open connections receive at the end.
+    close_reason: v1::Problem,
 }
 
-/// Why a driver stopped. Whatever was not told by then never will be.
+/// The reason for the end of a driver. A reply that was not sent by then is never sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// It was asked to.
-    Asked,
-    /// Another writer has the journal (L7).
+pub enum StopReason {
+    /// A shutdown was requested.
+    Requested,
+    /// Another server owns the journal (L7).
     Fenced,
-    /// An operator wants another server to lead.
+    /// An operator requested that another server leads.
     SteppedDown,
     /// The journal failed (V3).
-    Failed(Fault),
+    Failed(JournalError),
 }
 
 impl<J: Journal> Driver<J> {
@@ -56,265 +57,274 @@ impl<J: Journal> Driver<J> {
         Self {
             grantor,
             journal,
-            inbox: api.inbox.clone(),
-            desk: Desk::new(api.inbox.clone()),
+            queue: api.queue.clone(),
+            pending: PendingReplies::new(api.queue.clone()),
             watchers: api.watchers.clone(),
-            meter: api.meter.clone(),
-            keeping: api.keeping.clone(),
-            drained: Drained::default(),
+            metrics: api.metrics.clone(),
+            snapshots: api.snapshots.clone(),
+            inputs: TurnInputs::default(),
             output: Output::default(),
-            told: Vec::new(),
-            why: stopping("the server has failed; what was not answered may have happened or not"),
+            query_replies: Vec::new(),
+            close_reason: v1::Problem::of(
+                Code::Unavailable,
+                "the server has failed; the outcome of requests without a reply is unknown",
+            ),
         }
     }
 
-    /// Takes turns until it is stopped.
-    pub async fn run(mut self) -> Stopped {
-        let stopped = loop {
+    /// Runs turns until the driver stops.
+    pub async fn run(mut self) -> StopReason {
+        let reason = loop {
             match self.turn().await {
                 Ok(true) => {}
-                Ok(false) => break Stopped::Asked,
-                Err(stopped) => break stopped,
+                Ok(false) => break StopReason::Requested,
+                Err(reason) => break reason,
             }
         };
-        match stopped {
-            Stopped::Asked => self.why = stopping("the server is being stopped; come back with the session's secret"),
-            Stopped::Fenced => {
-                self.why = v1::Problem::of(Code::NotLeader, "another server has taken the journal; ask that one");
+        let (code, message) = match reason {
+            StopReason::Requested => {
+                (Code::Unavailable, "the server is shutting down; reconnect and resume the session")
             }
-            Stopped::SteppedDown => {
-                self.why = v1::Problem::of(Code::NotLeader, "this server steps down, and another leads; ask that one");
+            StopReason::Fenced => {
+                (Code::NotLeader, "another server has taken over the journal; connect to that server")
             }
-            Stopped::Failed(_) => {}
-        }
-        stopped
+            StopReason::SteppedDown => (Code::NotLeader, "the server steps down; connect to the new leader"),
+            StopReason::Failed(_) => return reason,
+        };
+        self.close_reason = v1::Problem::of(code, message);
+        reason
     }
 
-    /// One turn. While the journal syncs, inputs gather: the group commit is free.
-    async fn turn(&mut self) -> Result<bool, Stopped> {
-        if self.drained.is_empty() {
-            self.inbox.wait(self.patience());
+    /// One turn. Inputs gather while the journal syncs, so that group commit costs nothing.
+    async fn turn(&mut self) -> Result<bool, StopReason> {
+        if self.inputs.is_empty() {
+            self.queue.wait(self.time_to_deadline());
         }
-        self.let_in();
-        self.inbox.drain(&mut self.drained);
-        let room = self.journal.room().map_err(Stopped::Failed)?;
-        self.grantor.keep_to_endings(room != Room::Plenty);
-        self.grantor.watched(self.watchers.any());
+        self.absorb_backlog();
+        self.queue.drain(&mut self.inputs);
+        let space = self.journal.disk_space().map_err(StopReason::Failed)?;
+        let is_full = space != DiskSpace::Plenty;
+        self.grantor.set_endings_only(is_full);
+        self.grantor.set_watched(self.watchers.any());
         let now = clock::now();
-        let late = Meter::lateness(&self.grantor, now.instant);
-        self.meter.clocks().turn(now, clock::now);
-        let began = self.meter.turn_began(self.drained.count(), room != Room::Plenty);
+        let late = Metrics::lateness(&self.grantor, now.instant);
+        self.metrics.clocks().turn(now, clock::now);
+        let timer = self.metrics.turn_started(self.inputs.count(), is_full);
         self.step_all(now);
         self.grantor.step(now, &Input::Tick);
         self.grantor.take_output(&mut self.output);
-        self.keep().await?;
-        self.tell();
-        self.meter.turn_ended(began, late.max(self.grantor.overdue()));
+        self.persist().await?;
+        self.reply();
+        self.metrics.turn_ended(timer, late.max(self.grantor.overdue()));
         if self.output.step_down {
-            return Err(Stopped::SteppedDown);
+            return Err(StopReason::SteppedDown);
         }
-        Ok(!(self.drained.stopping && self.drained.is_empty()))
+        Ok(!(self.inputs.stopping && self.inputs.is_empty()))
     }
 
-    /// How long nothing may happen before a turn is due anyway.
-    fn patience(&self) -> Duration {
+    /// Time until a turn is due without any input.
+    fn time_to_deadline(&self) -> Duration {
         let due = self.grantor.next_deadline().expect("a driver's grantor serves");
         Duration::from_nanos(due.0.saturating_sub(clock::now().instant.0))
     }
 
-    /// After standing still, what was asked meanwhile still lies at the kernel's door, and whoever was told late is about to
-    /// ask: they are let in before anything ends (L12). Ends that are left over from the last turn are no standing still.
-    fn let_in(&self) {
+    /// After a stall, renewals are still in the kernel's buffers, and holders that received a late reply are about to send more.
+    /// This waits for them, so that they are queued before any lease ends (L12). Ends left over from the last turn are no stall.
+    fn absorb_backlog(&self) {
         let due = self.grantor.next_deadline().expect("a driver's grantor serves").max(self.grantor.last_turn());
         let late = clock::now().instant.millis_since(due);
         if late > TURN_NORMAL - TURN_EVERY {
-            std::thread::sleep(Duration::from_millis((late / 4).clamp(TURN_EVERY, LET_IN_MOST)));
+            std::thread::sleep(Duration::from_millis((late / 4).clamp(TURN_EVERY, MAX_ABSORB_MS)));
         }
     }
 
     fn step_all(&mut self, now: Now) {
-        let mut drained = std::mem::take(&mut self.drained);
-        for held in drained.given_back.drain(..) {
-            self.grantor.step(now, &Input::Asked(Request::tagged(NOBODY), Command::Release(held)));
+        let mut inputs = std::mem::take(&mut self.inputs);
+        for lease in inputs.cancellations.undelivered_grants.drain(..) {
+            self.grantor.step(now, &Input::Request(Request::tagged(NO_SLOT), Command::Release(lease)));
         }
-        drained.renewals.drain(..).for_each(|renewals| self.step_renewals(now, renewals));
-        drained.first.drain(..).for_each(|ask| self.step_ask(now, ask));
-        while self.grantor.to_record() < TURN_BYTES
-            && let Some(ask) = drained.asks.pop_front()
+        inputs.renewals.drain(..).for_each(|renewals| self.step_renewals(now, renewals));
+        inputs.priority.drain(..).for_each(|request| self.step_request(now, request));
+        while self.grantor.pending_bytes() < TURN_BYTES
+            && let Some(request) = inputs.requests.pop_front()
         {
-            self.step_ask(now, ask);
+            self.step_request(now, request);
         }
-        drained.left.drain(..).for_each(|(session, mark)| self.step_left(now, session, mark));
-        // A look sees what this turn has decided, and is told when that is durable.
-        let until = std::time::Instant::now() + LOOKING;
-        while let Some(look) = drained.looks.pop_front() {
-            self.told.push(look(&self.grantor));
+        inputs
+            .cancellations
+            .abandoned_waits
+            .drain(..)
+            .for_each(|(session, slot)| self.step_abandoned(now, session, slot));
+        // A query sees what this turn decides; its result is sent when that is durable.
+        let until = std::time::Instant::now() + MAX_QUERY_TIME;
+        while let Some(query) = inputs.queries.pop_front() {
+            self.query_replies.push(query(&self.grantor));
             if std::time::Instant::now() > until {
                 break;
             }
         }
-        self.drained = drained;
+        self.inputs = inputs;
     }
 
-    fn step_left(&mut self, now: Now, session: SessionId, mark: u64) {
-        // The mark may be another's by now.
-        if self.desk.is_gone(mark) {
-            let withdraw = Command::Withdraw { session, tag: mark };
-            self.grantor.step(now, &Input::Asked(Request::tagged(NOBODY), withdraw));
+    fn step_abandoned(&mut self, now: Now, session: SessionId, slot: u64) {
+        // Another request may use the slot by now.
+        if self.pending.is_disconnected(slot) {
+            let withdraw = Command::Withdraw { session, tag: slot };
+            self.grantor.step(now, &Input::Request(Request::tagged(NO_SLOT), withdraw));
         }
     }
 
-    fn step_renewals(&mut self, now: Now, renewals: Renewals) {
+    fn step_renewals(&mut self, now: Now, renewals: RenewalBatch) {
         let numbers = renewals.leases.iter().map(|(_, number)| *number).collect();
-        let tag = self.desk.many(renewals.to, renewals.number, numbers);
+        let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers);
         for (lease, number) in renewals.leases {
-            // Zero is no number; the first one is nobody's, and tells the same.
+            // Zero is not a token number; the first number is never current either, so the reply is the same.
             let number = Number::new(number).unwrap_or(Number::FIRST);
-            let held = Held { lease: Which::Id(lease), number, session: Some(renewals.session), holder: None };
-            let renew = Command::Renew(Renew { held, ttl_ms: None, progress: None });
-            self.grantor.step(now, &Input::Asked(Request::tagged(tag), renew));
+            let held =
+                LeaseRef { selector: LeaseSelector::Id(lease), number, session: Some(renewals.session), holder: None };
+            let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
+            self.grantor.step(now, &Input::Request(Request::tagged(tag), renew));
         }
     }
 
-    fn step_ask(&mut self, now: Now, ask: Ask) {
-        let Ask { request, body, caller, to, seat, .. } = ask;
-        let tag = self.desk.one(to, &request, body);
-        if seat.is_some_and(|seat| !seat.take(tag)) {
-            return self.desk.forget(tag);
+    fn step_request(&mut self, now: Now, queued: QueuedRequest) {
+        let QueuedRequest { request, body, caller, to, caller_state, .. } = queued;
+        let tag = self.pending.register(to, &request, body);
+        if caller_state.is_some_and(|state| !state.register(tag)) {
+            return self.pending.discard(tag);
         }
         let request = Request { tag, ..request };
-        let body = self.desk.body(tag).expect("just entered");
+        let body = self.pending.body(tag).expect("just registered");
         let refused = match body {
-            Body::Open(open, secret) => {
-                self.grantor.step(now, &Input::Asked(request, open.command(*secret)));
+            RequestPayload::Open(open, secret) => {
+                self.grantor.step(now, &Input::Request(request, open.command(*secret)));
                 None
             }
-            Body::Resume(resume) => match resume.command() {
+            RequestPayload::Resume(resume) => match resume.command() {
                 Ok(command) => {
-                    self.grantor.step(now, &Input::Asked(request, command));
+                    self.grantor.step(now, &Input::Request(request, command));
                     None
                 }
                 Err(refusal) => Some(refusal),
             },
-            Body::Ask(ask) => match Asked::read(ask, &caller) {
-                Ok(asked) => {
-                    self.grantor.step(now, &Input::Asked(request, asked.command()));
+            RequestPayload::Operation(operation) => match DecodedCommand::decode(operation, &caller) {
+                Ok(command) => {
+                    self.grantor.step(now, &Input::Request(request, command.command()));
                     None
                 }
                 Err(refusal) => Some(refusal),
             },
         };
         if let Some(refusal) = refused {
-            self.desk.tell(Reply { to: tag, answer: Answer::Refused(refusal) });
+            self.pending.deliver(Reply { tag, answer: Answer::Refused(refusal) });
         }
     }
 
-    /// Durable, or confirmed, before anybody is told. A full disk is waited out: nothing that was decided is lost.
-    async fn keep(&mut self) -> Result<(), Stopped> {
+    /// Makes the records durable, or confirms ownership if there are none, before any reply is sent. On a full disk it retries, so
+    /// that no decision is lost.
+    async fn persist(&mut self) -> Result<(), StopReason> {
         if self.output.batch.is_empty() {
-            if self.output.replies.is_empty() && self.told.is_empty() {
+            if self.output.replies.is_empty() && self.query_replies.is_empty() {
                 return Ok(());
             }
             let confirmed = tokio::select! {
                 biased;
                 confirmed = self.journal.confirm() => confirmed,
-                fault = given_up(&self.inbox) => Err(fault),
+                error = shutdown_timeout(&self.queue) => Err(error),
             };
             return match confirmed {
-                Ok(Confirmed::StillMine) => Ok(()),
-                Ok(Confirmed::Fenced) => Err(Stopped::Fenced),
-                Err(fault) => Err(Stopped::Failed(fault)),
+                Ok(WriterStatus::Current) => Ok(()),
+                Ok(WriterStatus::Fenced) => Err(StopReason::Fenced),
+                Err(error) => Err(StopReason::Failed(error)),
             };
         }
         loop {
             let sequence = self.journal.next();
             let started = std::time::Instant::now();
-            let kept = tokio::select! {
+            let appended = tokio::select! {
                 biased;
-                kept = self.journal.append(sequence, &self.output.batch) => kept,
-                fault = given_up(&self.inbox) => Err(fault),
+                appended = self.journal.append(sequence, &self.output.batch) => appended,
+                error = shutdown_timeout(&self.queue) => Err(error),
             };
-            match kept {
-                Ok(Kept::Durable) => {
-                    self.meter.synced(self.output.batch.len(), started.elapsed());
-                    self.keeping.appended(self.output.batch.len());
+            match appended {
+                Ok(AppendOutcome::Durable) => {
+                    self.metrics.batch_synced(self.output.batch.len(), started.elapsed());
+                    self.snapshots.appended(self.output.batch.len());
                     return Ok(());
                 }
-                Ok(Kept::Fenced) => return Err(Stopped::Fenced),
-                // What was not kept was not told: whoever asks it to stop does not wait for room.
-                Err(Fault::Full) if self.inbox.is_stopping() => return Err(Stopped::Failed(Fault::Full)),
-                Err(Fault::Full) => {
-                    self.meter.full();
+                Ok(AppendOutcome::Fenced) => return Err(StopReason::Fenced),
+                // No reply depends on the batch yet, so a shutdown does not wait for disk space.
+                Err(JournalError::Full) if self.queue.is_stopping() => {
+                    return Err(StopReason::Failed(JournalError::Full));
+                }
+                Err(JournalError::Full) => {
+                    self.metrics.append_full();
                     std::thread::sleep(FULL_RETRY);
                 }
-                Err(fault) => return Err(Stopped::Failed(fault)),
+                Err(error) => return Err(StopReason::Failed(error)),
             }
         }
     }
 
-    fn tell(&mut self) {
-        // Everything of this turn depends on the last batch, whether this turn made it or not (E1).
+    fn reply(&mut self) {
+        // All replies of this turn depend on the last batch, whether this turn made it or not (E1).
         let position = self.journal.next() - 1;
-        self.desk.depends_on(position);
-        self.meter.at(position);
-        self.meter.refused().telling(&self.output.replies, |mark| self.desk.renews(mark));
-        self.output.replies.drain(..).for_each(|reply| self.desk.tell(reply));
-        self.watchers.tell(&self.output.notices, &self.grantor, position);
+        self.pending.set_position(position);
+        self.metrics.set_position(position);
+        self.metrics.rejections().replies(&self.output.replies, |slot| self.pending.is_renewal(slot));
+        self.output.replies.drain(..).for_each(|reply| self.pending.deliver(reply));
+        self.watchers.publish(&self.output.notices, &self.grantor, position);
         for notice in self.output.notices.drain(..) {
             if let Some(session) = notice.session {
-                self.desk.notify(session, notice.event);
+                self.pending.notify(session, notice.event);
             }
         }
-        self.desk.ring();
-        self.told.drain(..).for_each(|tell| tell(position));
+        self.pending.wake_connections();
+        self.query_replies.drain(..).for_each(|reply| reply(position));
     }
 }
 
 impl<J> Drop for Driver<J> {
-    /// However it ends, nobody waits for it any more.
+    /// Ends all waiting requests, streams and watches, however the driver ends.
     fn drop(&mut self) {
         self.watchers.close();
-        let (left, begun) = (self.inbox.close(), std::mem::take(&mut self.drained));
-        let asks = [left.first, begun.first].into_iter().flatten().chain(left.asks).chain(begun.asks);
-        for ask in asks {
-            if let To::Stream(outbox, _) = ask.to {
-                outbox.tell(Item::Goodbye(Box::new(self.why.clone())));
+        let (queued, drained) = (self.queue.close(), std::mem::take(&mut self.inputs));
+        let priority = [queued.priority, drained.priority].into_iter().flatten();
+        for request in priority.chain(queued.requests).chain(drained.requests) {
+            if let ReplyTo::Stream(outbox, _) = request.to {
+                outbox.send(Outgoing::Close(Box::new(self.close_reason.clone())));
             }
         }
-        self.desk.farewell(&self.why);
+        self.pending.close_all(&self.close_reason);
     }
 }
 
-/// Whoever asks a server to stop does not wait for a journal on other machines that does not answer. What was not kept was
-/// not told.
-async fn given_up(inbox: &Inbox) -> Fault {
+/// Resolves when a shutdown has waited long enough for a journal on other machines. No reply depends on the batch yet.
+async fn shutdown_timeout(queue: &RequestQueue) -> JournalError {
     loop {
-        tokio::time::sleep(GIVE_UP).await;
-        if inbox.is_stopping() {
-            tokio::time::sleep(GIVE_UP).await;
-            return Fault::Failed { why: "it did not answer before the server had to stop".to_owned() };
+        tokio::time::sleep(JOURNAL_TIMEOUT).await;
+        if queue.is_stopping() {
+            tokio::time::sleep(JOURNAL_TIMEOUT).await;
+            return JournalError::Failed { reason: "the journal did not respond during shutdown".to_owned() };
         }
     }
 }
 
-fn stopping(message: &str) -> v1::Problem {
-    v1::Problem::of(Code::Unavailable, message)
-}
-
-/// Bytes on record from which on a turn steps no further request. What a turn wants kept fits into what the journal has
-/// ready, so that a full disk never stops a turn that was begun with room (V4).
+/// Bytes of records from which on a turn steps no further request. A turn's batch fits into the space that the journal has
+/// reserved, so that a full disk never stops a turn that began with enough space (V4).
 const TURN_BYTES: usize = 2 << 20;
-/// How long one turn looks; the other looks wait for the next.
-const LOOKING: Duration = Duration::from_millis(5);
-/// A mark under which nobody waits.
-const NOBODY: u64 = u64::MAX;
-/// The longest that a late turn waits for what was asked meanwhile, in milliseconds.
-const LET_IN_MOST: u64 = 500;
-/// How long a journal may take to answer once the server was asked to stop, and half of it at least.
-const GIVE_UP: Duration = Duration::from_secs(3);
-/// How often a full disk is tried again.
+/// Time that one turn spends on queries; the rest waits for the next turn.
+const MAX_QUERY_TIME: Duration = Duration::from_millis(5);
+/// The tag of commands without a pending reply.
+const NO_SLOT: u64 = u64::MAX;
+/// Longest time that a late turn waits for delayed requests, in milliseconds.
+const MAX_ABSORB_MS: u64 = 500;
+/// Time for the journal to respond during a shutdown: at least this long, at most twice as long.
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause between appends to a full disk.
 const FULL_RETRY: Duration = Duration::from_millis(100);
 
-const _: () = assert!(TURN_BYTES < OFFER_BYTES, "requests leave room for offers");
+const _: () = assert!(TURN_BYTES < OFFER_BYTES, "requests leave space for offers");
 const _: () = assert!(4 * (TURN_BYTES + OFFER_BYTES) as u64 <= SEGMENT_BYTES, "a turn fits into the reserve");
-const _: () = assert!(TURN_BYTES + STEP_BYTES + OFFER_BYTES < BATCH_BYTES, "a journal takes every turn");
+const _: () =
+    assert!(TURN_BYTES + STEP_BYTES + OFFER_BYTES < BATCH_BYTES, "a batch of a turn is within the journal's limit");

@@ -1,25 +1,30 @@
-//! The process around a grantor: it drains, steps, appends, and only then tells.
+//! Server of Leasehold: runs a grantor over a journal and serves it over gRPC and HTTP.
 //!
-//! The journals, the turn ([`driver`]), the doors ([`door`], [`api`]) and the figures ([`meter`]) are here; and, behind the
-//! turns, snapshots ([`keep`]), the audit trail ([`trail`]), backup and restore ([`backup`]). Several servers over one journal: [`cluster`].
+//! [`server::start`] opens a journal and serves it; [`cluster::serve`] does so with several servers over one etcd.
+//!
+//! A turn drains the [`request_queue`], steps the grantor, appends to the [`journal`], and only then sends replies ([`driver`]). All
+//! other work happens off this path: connections and middlewares ([`transport`]), endpoints ([`api`]), snapshots ([`snapshotter`]),
+//! the audit log ([`audit`]), backup and restore ([`backup`]), [`metrics`].
 
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod audit;
 pub mod backup;
+pub mod cancellation;
 pub mod clock;
 pub mod cluster;
-pub mod desk;
-pub mod door;
 pub mod driver;
-pub mod entrance;
-pub mod inbox;
 pub mod journal;
-pub mod keep;
-pub mod meter;
-pub mod pace;
-pub mod room;
-pub mod secret;
+pub mod metrics;
+pub mod pending_replies;
+pub mod random;
+pub mod recovery;
+pub mod request;
+pub mod request_queue;
 pub mod server;
-pub mod trail;
+pub mod snapshotter;
+pub mod standby_state;
+pub mod status;
+pub mod transport;
 pub mod watch;

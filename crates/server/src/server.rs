@@ -1,4 +1,4 @@
-//! From a journal to a served port: open, recover, begin a tenure, drive, listen, and stop cleanly.
+//! A running server: opens the journal, recovers the state, opens a tenure, serves, and shuts down.
 
 use std::fmt;
 use std::future::Future;
@@ -6,275 +6,273 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::grantor::{Grantor, NotOpened, Opening, Output, Recovered, Restoring};
-use leasehold_core::lease::Rung;
-use leasehold_core::time::Wall;
+use leasehold_core::grantor::{Grantor, OpenTenureError, Output, RecoveredGrantor, RestoreSpec, TenureOptions};
+use leasehold_core::lease::Validity;
+use leasehold_core::time::WallClock;
 use leasehold_core::token::{Cluster, Incarnation};
-use leasehold_wire::Issuer;
+use leasehold_wire::TokenIssuer;
 use tokio::sync::oneshot;
 
-use crate::api::Api;
-use crate::cluster::Standing;
-use crate::door::Doors;
-use crate::driver::{Driver, Stopped};
-use crate::entrance::{Entrance, Fold};
-use crate::inbox::Inbox;
-use crate::journal::{Fault, Journal, Kept, OpenError, Opened, Place};
-use crate::keep::{self, Keep};
-use crate::meter::Meter;
-use crate::pace::Pace;
-use crate::room::Room;
+use crate::api::{self, Api};
+use crate::driver::{Driver, StopReason};
+use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
+use crate::metrics::Metrics;
+use crate::recovery::StateReplay;
+use crate::request_queue::RequestQueue;
+use crate::snapshotter::{self, SnapshotConfig, SnapshotThread};
+use crate::status::ServerStatus;
+use crate::transport::{ConnectionLimit, ListenError, Listener, RateLimit, ServeTask, ShutdownPhase, TransportLimits};
 use crate::watch::Watchers;
-use crate::{clock, door, secret};
+use crate::{clock, random};
 
-/// How a server is run.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where it listens.
+pub struct ServerConfig {
+    /// Address to listen on.
     pub listen: SocketAddr,
-    /// Listen beyond this machine without TLS. Spelled out, or refused.
+    /// Allow an address that other machines can reach, without TLS.
     pub insecure_listen: bool,
-    /// The longest ttl of a new cluster; an existing one keeps its own.
+    /// Longest ttl of a new cluster; an existing cluster keeps its own.
     pub max_ttl_ms: u64,
-    /// What leases stand on with this journal.
-    pub rung: Rung,
-    /// The state comes from a backup.
-    pub restore: Option<Restoring>,
-    /// What connections may cost.
-    pub bounds: door::Bounds,
-    /// How much is kept, and how often it is gathered.
-    pub keep: Keep,
+    /// What the validity of leases rests on with this journal.
+    pub validity: Validity,
+    /// Set if the state comes from a backup.
+    pub restore: Option<RestoreSpec>,
+    /// Limits and timeouts of connections.
+    pub limits: TransportLimits,
+    /// Snapshots and retention of the audit log.
+    pub snapshots: SnapshotConfig,
 }
 
-impl Default for Settings {
+impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7421)),
             insecure_listen: false,
             max_ttl_ms: leasehold_core::limits::TTL_MAX_DEFAULT,
-            rung: Rung::Session,
+            validity: Validity::Session,
             restore: None,
-            bounds: door::Bounds::default(),
-            keep: Keep::default(),
+            limits: TransportLimits::default(),
+            snapshots: SnapshotConfig::default(),
         }
     }
 }
 
-/// Why a server did not start, or did not go on.
+impl ServerConfig {
+    /// Binds the address.
+    pub async fn bind(&self) -> Result<Listener, ServerError> {
+        Listener::bind(self.listen, self.insecure_listen, self.limits).await.map_err(ServerError::Listen)
+    }
+}
+
+/// The server did not start.
 #[derive(Debug)]
-pub enum Failed {
+pub enum ServerError {
     /// The journal was not opened.
     Journal(OpenError),
     /// The tenure was not opened.
-    NotOpened(NotOpened),
-    /// The opening could not be kept.
-    Keep(Fault),
-    /// Another writer has the journal.
+    Tenure(OpenTenureError),
+    /// The first batch of the tenure was not made durable.
+    Append(JournalError),
+    /// Another server owns the journal.
     Fenced,
-    /// The address could not be had.
-    Listen {
-        /// Which.
-        at: SocketAddr,
-        /// Why not.
-        why: std::io::Error,
-    },
-    /// An address beyond this machine without TLS.
-    Insecure {
-        /// Which.
-        at: SocketAddr,
-    },
+    /// The address was not bound.
+    Listen(ListenError),
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Journal(why) => why.fmt(f),
-            Self::NotOpened(why) => why.fmt(f),
-            Self::Keep(why) => why.fmt(f),
-            Self::Fenced => f.write_str("another server has taken the journal; this one stops"),
-            Self::Listen { at, why } => write!(f, "cannot listen on {at}: {why}; choose another address"),
-            Self::Insecure { at } => write!(
-                f,
-                "{at} is reachable from other machines, and there is no TLS; listen on 127.0.0.1, or allow it in so many words"
-            ),
+            Self::Journal(error) => error.fmt(f),
+            Self::Tenure(error) => error.fmt(f),
+            Self::Append(error) => error.fmt(f),
+            Self::Fenced => f.write_str("another server has taken over the journal; this server stops"),
+            Self::Listen(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for ServerError {}
 
-/// A server that listens. It serves until [`Running::stop`] or until its journal is lost.
-pub struct Running {
-    /// Where it listens; the port that was had if none was asked for.
+/// A running server. It serves until [`ServerHandle::stop`] or until its journal is lost.
+pub struct ServerHandle {
+    /// The bound address; with its actual port if port 0 was requested.
     pub address: SocketAddr,
-    /// The cluster.
-    pub issuer: Issuer,
-    /// The longest ttl of the cluster: that of its first start.
+    /// Cluster and incarnation of the tokens that this server issues.
+    pub issuer: TokenIssuer,
+    /// Longest ttl of the cluster, set when it was created.
     pub max_ttl_ms: u64,
-    /// What an operator should read about the journal, one line each.
+    /// Warnings about the journal for the operator, one line each.
     pub warnings: Vec<String>,
-    /// Where connections have their places; it can be resized while serving.
-    pub room: Arc<Room>,
-    /// How many requests a second one connection may bring.
-    pub pace: Arc<Pace>,
+    /// Limit on open connections; it can be changed while serving.
+    pub connection_limit: Arc<ConnectionLimit>,
+    /// Limit on requests per second of one connection; it can be changed while serving.
+    pub rate_limit: Arc<RateLimit>,
     api: Api,
-    stopped: oneshot::Receiver<Stopped>,
-    doors: tokio::task::JoinHandle<()>,
-    closing: tokio::sync::watch::Sender<Doors>,
-    keeper: keep::Running,
+    stopped: oneshot::Receiver<StopReason>,
+    serving: ServeTask,
+    snapshotter: SnapshotThread,
 }
 
-/// Opens the journal, begins a tenure and listens.
-pub async fn start<P>(place: P, settings: Settings) -> Result<Running, Failed>
+/// Opens the journal, opens a tenure and serves.
+pub async fn start<L>(location: L, config: ServerConfig) -> Result<ServerHandle, ServerError>
 where
-    P: Place,
-    P::Journal: 'static,
+    L: JournalLocation,
+    L::Journal: 'static,
 {
-    let entrance = Entrance::bind(&settings).await?;
-    let mut fold = Fold::over(settings.rung);
-    let opened = place.open(&mut fold).await.map_err(Failed::Journal)?;
-    let standing = Standing::alone(entrance.address.to_string());
-    lead(&entrance, fold, opened, &settings, standing).await
+    let listener = config.bind().await?;
+    let mut replay = StateReplay::new(config.validity);
+    let opened = location.open(&mut replay).await.map_err(ServerError::Journal)?;
+    let status = ServerStatus::standalone(listener.address.to_string());
+    lead(&listener, replay, opened, &config, status).await
 }
 
-/// Begins a tenure over a journal that was opened, and lets everybody in.
+/// Opens a tenure over an open journal and serves.
 pub(crate) async fn lead<J: Journal + 'static>(
-    entrance: &Entrance,
-    fold: Fold,
-    opened: Opened<J>,
-    settings: &Settings,
-    standing: Standing,
-) -> Result<Running, Failed> {
+    listener: &Listener,
+    replay: StateReplay,
+    opened: OpenedJournal<J>,
+    config: &ServerConfig,
+    server_status: ServerStatus,
+) -> Result<ServerHandle, ServerError> {
     let mut journal = opened.journal;
-    let behind = fold.behind;
-    let recorded = fold.recovered.about().map(|about| about.wall);
-    let grantor = open_tenure(fold.recovered, &mut journal, settings).await?;
+    let backlog = replay.backlog;
+    let last_wall = replay.recovered.info().map(|about| about.wall);
+    let grantor = open_tenure(replay.recovered, &mut journal, config).await?;
     let status = grantor.status();
-    let issuer = Issuer { cluster: status.cluster, incarnation: status.incarnation };
+    let issuer = TokenIssuer { cluster: status.cluster, incarnation: status.incarnation };
     tracing::info!(
         cluster = %status.cluster, incarnation = %status.incarnation, generation = status.generation,
-        tenure = status.tenure, held = status.held, "the journal is open"
+        tenure = status.tenure, held = status.held, "journal opened"
     );
-    if let Some((ms, rolled_back)) = status.quarantine {
-        let why = if rolled_back { "a rollback" } else { "a restore" };
-        tracing::warn!(remaining_ms = ms, "in quarantine after {why}: nothing is granted until it is over or waived");
+    if let Some((remaining_ms, rolled_back)) = status.quarantine {
+        let cause = if rolled_back { "rollback" } else { "restore" };
+        tracing::warn!(remaining_ms, cause, "quarantine: no lease is granted until it ends or is waived");
     }
-    let (inbox, watchers, meter) = (Arc::new(Inbox::default()), Arc::new(Watchers::default()), entrance.meter.clone());
-    doubt_clock(clock::now().wall, recorded, &meter);
-    let keeper = keep::start(journal.shelf(), settings.keep, behind, meter.keep());
-    let (keeping, standing) = (keeper.keeping().clone(), Arc::new(standing));
-    let api = Api { inbox, issuer, watchers, meter, keeping, standing, following: None };
-    let stopped = drive(Driver::new(grantor, journal, &api));
-    entrance.meter.leads(true);
-    let opened_doors = entrance.open(door::router(api.clone(), settings.bounds));
-    let (doors, closing) = (opened_doors.serving, opened_doors.closing);
-    let (address, room, pace) = (entrance.address, entrance.room.clone(), entrance.pace.clone());
-    let (warnings, max_ttl_ms) = (opened.warnings, status.max_ttl_ms);
-    Ok(Running { address, issuer, max_ttl_ms, warnings, room, pace, api, stopped, doors, closing, keeper })
+    let (queue, watchers, metrics) =
+        (Arc::new(RequestQueue::default()), Arc::new(Watchers::default()), listener.metrics.clone());
+    check_wall_clock(clock::now().wall, last_wall, &metrics);
+    let snapshotter = snapshotter::start(journal.snapshots(), config.snapshots, backlog, metrics.snapshots());
+    let (snapshots, server_status) = (snapshotter.handle().clone(), Arc::new(server_status));
+    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, standby: None };
+    let stopped = spawn_driver(Driver::new(grantor, journal, &api));
+    listener.metrics.set_leader(true);
+    let serving = listener.serve(api::router(api.clone(), config.limits));
+    Ok(ServerHandle {
+        address: listener.address,
+        issuer,
+        max_ttl_ms: status.max_ttl_ms,
+        warnings: opened.warnings,
+        connection_limit: listener.connection_limit.clone(),
+        rate_limit: listener.rate_limit.clone(),
+        api,
+        stopped,
+        serving,
+        snapshotter,
+    })
 }
 
-/// When this was written: no right clock is before it, in milliseconds since 1970.
-const WRITTEN: Wall = Wall(1_767_225_600_000);
+/// A time that no correct wall clock is before: 2026-01-01, in milliseconds since 1970.
+const MIN_WALL: WallClock = WallClock(1_767_225_600_000);
 
-/// A wall clock that is behind is told, and no more: deadlines do not use it, and token numbers go on from the highest.
-fn doubt_clock(now: Wall, recorded: Option<Wall>, meter: &Meter) {
-    let least = recorded.map_or(WRITTEN, |recorded| recorded.max(WRITTEN));
-    let behind_ms = least.0.saturating_sub(now.0);
+/// Warns about a wall clock that is behind. Nothing else depends on it: deadlines use the monotonic clock, and token numbers
+/// continue from the highest.
+fn check_wall_clock(now: WallClock, last: Option<WallClock>, metrics: &Metrics) {
+    let min = last.map_or(MIN_WALL, |last| last.max(MIN_WALL));
+    let behind_ms = min.0.saturating_sub(now.0);
     if behind_ms >= 1_000 {
-        tracing::warn!(behind_ms, "the wall clock is before the last record or before this version; set it");
-        meter.clocks().stepped(i64::try_from(behind_ms).map_or(i64::MIN, i64::wrapping_neg));
+        tracing::warn!(behind_ms, "wall clock is before the last record or before this version was built; set it");
+        metrics.clocks().stepped(i64::try_from(behind_ms).map_or(i64::MIN, i64::wrapping_neg));
     }
 }
 
-/// The first batch of a tenure is its opening; nothing is served before it is durable.
+/// Opens a tenure. Its opening is the first batch, and nothing is served before that batch is durable.
 async fn open_tenure<J: Journal>(
-    recovered: Recovered,
+    recovered: RecoveredGrantor,
     journal: &mut J,
-    settings: &Settings,
-) -> Result<Grantor, Failed> {
-    let cluster = recovered.cluster().unwrap_or_else(|| Cluster(secret::draw()));
-    let opening = Opening {
-        cluster,
-        incarnation: Incarnation(u32::from_ne_bytes(secret::draw())),
+    config: &ServerConfig,
+) -> Result<Grantor, ServerError> {
+    let options = TenureOptions {
+        cluster: recovered.cluster().unwrap_or_else(|| Cluster(random::bytes())),
+        incarnation: Incarnation(u32::from_ne_bytes(random::bytes())),
         generation: journal.generation(),
-        rung: settings.rung,
-        max_ttl: settings.max_ttl_ms,
-        restore: settings.restore,
+        validity: config.validity,
+        max_ttl: config.max_ttl_ms,
+        restore: config.restore,
     };
-    let mut grantor = recovered.open(clock::now(), &opening).map_err(Failed::NotOpened)?;
+    let mut grantor = recovered.open(clock::now(), &options).map_err(ServerError::Tenure)?;
     let mut output = Output::default();
     grantor.take_output(&mut output);
     match journal.append(journal.next(), &output.batch).await {
-        Ok(Kept::Durable) => {
+        Ok(AppendOutcome::Durable) => {
             grantor.serve(clock::now());
             Ok(grantor)
         }
-        Ok(Kept::Fenced) => Err(Failed::Fenced),
-        Err(fault) => Err(Failed::Keep(fault)),
+        Ok(AppendOutcome::Fenced) => Err(ServerError::Fenced),
+        Err(error) => Err(ServerError::Append(error)),
     }
 }
 
-/// The turns have a thread of their own: a journal may block it, and nothing else waits there.
-fn drive<J: Journal + 'static>(driver: Driver<J>) -> oneshot::Receiver<Stopped> {
-    let (tell, stopped) = oneshot::channel();
-    let work = move || {
+/// Runs the driver on its own thread, which the journal may block.
+fn spawn_driver<J: Journal + 'static>(driver: Driver<J>) -> oneshot::Receiver<StopReason> {
+    let (sender, stopped) = oneshot::channel();
+    let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a thread can have a runtime");
-        let why = runtime.block_on(driver.run());
-        // Nobody listens if the server is gone already.
-        let _ = tell.send(why);
+        let runtime = runtime.expect("the runtime of a thread can be built");
+        let reason = runtime.block_on(driver.run());
+        // Fails if the handle was dropped.
+        let _ = sender.send(reason);
     };
-    std::thread::Builder::new().name("turns".into()).spawn(work).expect("a process can have a thread");
+    std::thread::Builder::new().name("turns".into()).spawn(run).expect("a thread can be spawned");
     stopped
 }
 
-impl Running {
-    /// The doors' view of the server, for those who serve more beside it.
+impl ServerHandle {
+    /// The API of the server, to serve it in other ways too.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// Serves until asked to stop, or until the journal is lost. Requests that wait are answered before it returns.
-    pub async fn until(mut self, asked: impl Future<Output = ()>) -> Stopped {
-        let why = self.decide(asked).await;
-        self.close(why).await
+    /// Serves until `shutdown` resolves or the journal is lost. Waiting requests get their replies before it returns.
+    pub async fn run_until(mut self, shutdown: impl Future<Output = ()>) -> StopReason {
+        let reason = self.decide_until(shutdown).await;
+        self.close(reason).await
     }
 
-    /// Stops: no new connections, everything that was taken done and told, a last word to every stream.
-    pub async fn stop(self) -> Stopped {
-        self.until(std::future::ready(())).await
+    /// Shuts down: accepts no connection, executes queued requests, sends their replies, and closes every stream with a reason.
+    pub async fn stop(self) -> StopReason {
+        self.run_until(std::future::ready(())).await
     }
 
-    /// Takes turns until asked to stop, or until it cannot. Then nothing is decided here any more, and another server may
-    /// lead while those who are connected take what they were told.
-    pub(crate) async fn decide(&mut self, asked: impl Future<Output = ()>) -> Stopped {
+    /// Runs turns until `shutdown` resolves or a turn fails. Afterwards this server decides nothing, so another one may lead while
+    /// open connections receive their outstanding replies.
+    pub(crate) async fn decide_until(&mut self, shutdown: impl Future<Output = ()>) -> StopReason {
         tokio::select! {
-            () = asked => {}
-            why = &mut self.stopped => return why.unwrap_or_else(|_| panicked()),
+            () = shutdown => {}
+            reason = &mut self.stopped => return reason.unwrap_or_else(|_| driver_panicked()),
         }
-        let _ = self.closing.send(Doors::Closing);
-        self.api.inbox.stop();
-        (&mut self.stopped).await.unwrap_or_else(|_| panicked())
+        let _ = self.serving.shutdown.send(ShutdownPhase::Draining);
+        self.api.queue.stop();
+        (&mut self.stopped).await.unwrap_or_else(|_| driver_panicked())
     }
 
-    /// When this returns nobody is connected, and nothing holds the journal any more.
-    pub(crate) async fn close(mut self, why: Stopped) -> Stopped {
-        let _ = self.closing.send(Doors::Closing);
-        if tokio::time::timeout(CLOSING, &mut self.doors).await.is_err() {
-            tracing::warn!("some connections were cut: they did not take what they were told");
-            let _ = self.closing.send(Doors::Cut);
-            let _ = self.doors.await;
+    /// Closes all connections and the snapshotter. When it returns, nothing uses the journal any more.
+    pub(crate) async fn close(self, reason: StopReason) -> StopReason {
+        if !self.serving.drain(DRAIN_TIMEOUT).await {
+            tracing::warn!("connections aborted: they did not read their replies in time");
         }
-        let keeper = self.keeper;
-        tokio::task::spawn_blocking(move || keeper.stop()).await.expect("stopping a thread does not panic");
-        why
+        let snapshotter = self.snapshotter;
+        tokio::task::spawn_blocking(move || snapshotter.stop()).await.expect("stopping a thread does not panic");
+        reason
     }
 }
 
-/// How long those who are connected have to take what they were told.
-const CLOSING: Duration = Duration::from_secs(5);
+/// Time for open connections to receive their outstanding replies.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The thread of the turns ended without a word.
-fn panicked() -> Stopped {
-    Stopped::Failed(Fault::Failed { why: "a turn panicked; this is a fault of the server, see above".to_owned() })
+/// The driver's thread ended without a reason.
+fn driver_panicked() -> StopReason {
+    StopReason::Failed(JournalError::Failed {
+        reason: "a turn panicked; this is a bug of the server, see the message above".to_owned(),
+    })
 }

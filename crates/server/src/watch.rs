@@ -1,94 +1,94 @@
-//! Those who watch: every event with its resource, told when it is durable.
+//! Broadcast of events to watchers, with the names of their resources. An event is sent once it is durable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use leasehold_core::command::{Event, Notice};
+use leasehold_core::command::{Notice, SessionEvent};
 use leasehold_core::grantor::Grantor;
 use tokio::sync::broadcast;
 
-/// Events that one watcher may leave unread; then it is told so and hears no more.
-pub const UNREAD: usize = 1 << 14;
+/// Events that one watcher may leave unread before its watch ends.
+pub const MAX_UNREAD: usize = 1 << 14;
 
-/// Something that happened, and where.
+/// An event with the names it is about.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    /// The resource, where there is one.
+pub struct ResourceEvent {
+    /// The resource; empty if there is none.
     pub resource: String,
-    /// The holder, where there is one.
+    /// The holder; empty if there is none.
     pub holder: String,
-    /// What.
-    pub event: Event,
+    /// The event.
+    pub event: SessionEvent,
     /// The journal position it depends on.
     pub position: u64,
 }
 
-/// What those who watch hear.
+/// A message to watchers.
 #[derive(Clone, Debug)]
-pub enum Heard {
-    /// Something happened.
-    Seen(Seen),
-    /// Nothing more will be told: the server stops.
-    Over,
+pub enum WatchMessage {
+    /// An event.
+    Event(ResourceEvent),
+    /// The server shuts down; no message follows.
+    Closed,
 }
 
-/// Everybody who watches.
+/// All watchers of a server.
 pub struct Watchers {
-    events: broadcast::Sender<Heard>,
-    over: AtomicBool,
+    messages: broadcast::Sender<WatchMessage>,
+    closed: AtomicBool,
 }
 
 impl Default for Watchers {
     fn default() -> Self {
-        Self { events: broadcast::Sender::new(UNREAD), over: AtomicBool::new(false) }
+        Self { messages: broadcast::Sender::new(MAX_UNREAD), closed: AtomicBool::new(false) }
     }
 }
 
 impl Watchers {
-    /// Watches from now on; nobody does once it is over.
-    pub fn watch(&self) -> Option<broadcast::Receiver<Heard>> {
-        let events = self.events.subscribe();
-        // Whoever comes between the flag and the last word hears one of them.
-        (!self.over.load(Ordering::SeqCst)).then_some(events)
+    /// Subscribes to events from now on; `None` once the server shuts down.
+    pub fn subscribe(&self) -> Option<broadcast::Receiver<WatchMessage>> {
+        let messages = self.messages.subscribe();
+        // Subscribed before the check, so that a watcher sees the flag or receives `Closed`.
+        (!self.closed.load(Ordering::SeqCst)).then_some(messages)
     }
 
-    /// Tells everybody that nothing more will be told.
+    /// Ends all watches.
     pub fn close(&self) {
-        self.over.store(true, Ordering::SeqCst);
-        // Nobody may be there to hear it.
-        let _ = self.events.send(Heard::Over);
+        self.closed.store(true, Ordering::SeqCst);
+        // Fails if there is no watcher.
+        let _ = self.messages.send(WatchMessage::Closed);
     }
 
-    /// Whether anybody watches.
+    /// Whether there is a watcher.
     pub fn any(&self) -> bool {
-        self.events.receiver_count() > 0
+        self.messages.receiver_count() > 0
     }
 
-    /// Tells what a turn brought. Names are looked up only if somebody watches.
-    pub fn tell(&self, notices: &[Notice], grantor: &Grantor, position: u64) {
-        if notices.is_empty() || self.events.receiver_count() == 0 {
+    /// Sends the events of a turn. Names are looked up only if there is a watcher.
+    pub fn publish(&self, notices: &[Notice], grantor: &Grantor, position: u64) {
+        if notices.is_empty() || !self.any() {
             return;
         }
-        let ends = notices.iter().filter(|notice| matches!(notice.event, Event::Ended { .. })).count();
+        let ends = notices.iter().filter(|notice| matches!(notice.event, SessionEvent::Ended { .. })).count();
         let mut ended = grantor.last_ended(ends).into_iter();
         for notice in notices {
             let (resource, holder) = match &notice.event {
-                // A session hears of its grant too; those who watch hear it once.
-                Event::Granted { .. } if notice.session.is_some() => continue,
-                Event::Granted { lease, .. } | Event::Draining { lease, .. } | Event::Drained { lease } => {
-                    match grantor.lease(*lease) {
-                        Some(view) => (view.resource, view.holder),
-                        None => continue,
-                    }
-                }
-                Event::Ended { .. } => match ended.next() {
+                // The grant is also sent to its session; watchers receive it once.
+                SessionEvent::Granted { .. } if notice.session.is_some() => continue,
+                SessionEvent::Granted { lease, .. }
+                | SessionEvent::Draining { lease, .. }
+                | SessionEvent::Drained { lease } => match grantor.lease(*lease) {
+                    Some(view) => (view.resource, view.holder),
+                    None => continue,
+                },
+                SessionEvent::Ended { .. } => match ended.next() {
                     Some(ended) => (ended.resource, ended.holder),
                     None => continue,
                 },
-                Event::Zombie(zombie) => (zombie.resource.clone(), zombie.holder.clone()),
+                SessionEvent::Zombie(zombie) => (zombie.resource.clone(), zombie.holder.clone()),
                 _ => (String::new(), String::new()),
             };
-            let seen = Seen { resource, holder, event: notice.event.clone(), position };
-            let _ = self.events.send(Heard::Seen(seen));
+            let event = ResourceEvent { resource, holder, event: notice.event.clone(), position };
+            let _ = self.messages.send(WatchMessage::Event(event));
         }
     }
 }

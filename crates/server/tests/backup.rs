@@ -9,18 +9,21 @@ use std::path::{Path, PathBuf};
 use journal_support::power::{Power, record};
 use journal_support::{depth, small, small_in};
 use keep_support::{Folded, WALL, World, at, keep, meter, now};
-use leasehold_core::command::{Answer, Command, Held};
-use leasehold_core::grantor::NotOpened;
-use leasehold_core::lease::Reason;
+use leasehold_core::command::{Answer, Command, LeaseRef};
+use leasehold_core::grantor::OpenTenureError;
+use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::time::Wall;
+use leasehold_core::time::WallClock;
 use leasehold_core::token::Number;
-use leasehold_server::backup::{self, NotABackup, NotRestored, Pieces, Restore, restore, restore_onto};
+use leasehold_server::backup::{
+    self, BackupChunks, BackupFormatError, RestoreError, RestoreOptions, restore, restore_onto,
+};
 use leasehold_server::journal::file::{Directory, FileJournal};
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::journal::{Journal, OpenError, Place};
-use leasehold_server::keep::{Behind, Keeper};
+use leasehold_server::journal::{Journal, JournalLocation, OpenError};
+use leasehold_server::recovery::Backlog;
 use leasehold_server::server::start;
+use leasehold_server::snapshotter::Snapshotter;
 use port::{field, http, on_a_free_port};
 use proptest::prelude::*;
 
@@ -31,9 +34,9 @@ fn backed_up(ms: u64) -> (Vec<u8>, Number) {
     let mut world = World::open(Folded::default().recovered, journal);
     let number = world.acquire(None, "kept", "w");
     world.work(None, 0..30);
-    let mut keeper = Keeper::new(world.journal.shelf(), keep(0), Behind::default(), meter());
+    let mut keeper = Snapshotter::new(world.journal.snapshots(), keep(0), Backlog::default(), meter());
     let taken = now(keeper.snapshot()).expect("memory is well");
-    (Pieces::of(taken, Wall(WALL + ms)).flatten().collect(), number)
+    (BackupChunks::of(taken, WallClock(WALL + ms)).flatten().collect(), number)
 }
 
 fn open_on(power: &Power) -> Result<(FileJournal<Power>, Folded), OpenError> {
@@ -50,9 +53,10 @@ fn write(folder: &Path, bytes: &[u8]) -> PathBuf {
 #[test]
 fn a_restored_cluster_gives_higher_tokens_renews_nothing_and_is_quarantined() {
     let (bytes, held) = backed_up(1_000);
-    let backup = backup::read(&bytes).expect("it is whole");
+    let backup = backup::decode(&bytes).expect("it is whole");
     let power = Power::new();
-    let restored = restore_onto(&power, &small(), &backup, &Restore::default(), at(2_000)).expect("the disk is empty");
+    let restored =
+        restore_onto(&power, &small(), &backup, &RestoreOptions::default(), at(2_000)).expect("the disk is empty");
     assert_eq!(restored.quarantine_ms, 600_000);
     assert_eq!(restored.position, backup.header.position + 1);
     assert!(restored.floor > backup.header.counter && restored.incarnation != backup.header.incarnation);
@@ -62,24 +66,24 @@ fn a_restored_cluster_gives_higher_tokens_renews_nothing_and_is_quarantined() {
     let status = world.grantor.status();
     assert_eq!((status.incarnation, status.held), (restored.incarnation, 0));
     assert_eq!(status.quarantine, Some((600_000, false)), "the time left is told");
-    let refused = world.turn(None, Command::Release(Held::by_name("kept", held)));
-    assert!(matches!(refused, Ok(Answer::Refused(Refusal::Lost(Reason::Restored)))), "{refused:?}");
-    world.turn(None, Command::WaiveQuarantine { why: "a test" }).expect("the disk is well");
+    let refused = world.turn(None, Command::Release(LeaseRef::by_name("kept", held)));
+    assert!(matches!(refused, Ok(Answer::Refused(Refusal::Lost(EndReason::Restored)))), "{refused:?}");
+    world.turn(None, Command::WaiveQuarantine { comment: "a test" }).expect("the disk is well");
     assert!(world.acquire(None, "kept", "w").get() > restored.floor);
 }
 
 #[test]
 fn the_same_backup_restored_again_gives_still_higher_tokens() {
     let (bytes, _) = backed_up(0);
-    let backup = backup::read(&bytes).expect("it is whole");
+    let backup = backup::decode(&bytes).expect("it is whole");
     let mut highest = backup.header.counter;
     for ms in [1_000, 2_000, 3_000] {
         let power = Power::new();
-        restore_onto(&power, &small(), &backup, &Restore::default(), at(ms)).expect("the disk is empty");
+        restore_onto(&power, &small(), &backup, &RestoreOptions::default(), at(ms)).expect("the disk is empty");
         let (journal, folded) = open_on(&power).expect("it serves");
         let mut world = World::open(folded.recovered, journal);
         world.ms = ms;
-        world.turn(None, Command::WaiveQuarantine { why: "a test" }).expect("the disk is well");
+        world.turn(None, Command::WaiveQuarantine { comment: "a test" }).expect("the disk is well");
         let number = world.acquire(None, "kept", "w").get();
         assert!(number > highest, "{number} after {highest}");
         highest = number;
@@ -89,15 +93,15 @@ fn the_same_backup_restored_again_gives_still_higher_tokens() {
 #[test]
 fn a_clock_behind_the_backup_needs_a_floor_and_a_floor_must_be_above_what_is_known() {
     let (bytes, _) = backed_up(60_000);
-    let backup = backup::read(&bytes).expect("it is whole");
+    let backup = backup::decode(&bytes).expect("it is whole");
     let try_it = |floor: Option<u64>| {
-        let asked = Restore { floor: floor.and_then(Number::new), ..Restore::default() };
+        let asked = RestoreOptions { floor: floor.and_then(Number::new), ..RestoreOptions::default() };
         restore_onto(&Power::new(), &small(), &backup, &asked, at(50_000))
     };
-    let behind = NotOpened::ClockBehind { backup: Wall(WALL + 60_000) };
-    assert_eq!(try_it(None), Err(NotRestored::NotOpened(behind)));
+    let behind = OpenTenureError::ClockBehind { backup: WallClock(WALL + 60_000) };
+    assert_eq!(try_it(None), Err(RestoreError::Tenure(behind)));
     let known = backup.header.counter;
-    assert_eq!(try_it(Some(known)), Err(NotRestored::NotOpened(NotOpened::FloorTooLow { known })));
+    assert_eq!(try_it(Some(known)), Err(RestoreError::Tenure(OpenTenureError::FloorTooLow { known })));
     assert!(try_it(Some(known + 1)).expect("a floor above all covers it").floor > known);
 }
 
@@ -108,15 +112,15 @@ fn a_cut_or_flipped_backup_is_refused_before_anything_is_touched() {
     let data = folder.path().join("data");
     let refused = |bytes: &[u8], what: &str| {
         let file = write(folder.path(), bytes);
-        match restore(&file, &small_in(&data), &Restore::default()) {
-            Err(error @ (NotRestored::Corrupt { .. } | NotRestored::Newer { .. })) => {
+        match restore(&file, &small_in(&data), &RestoreOptions::default()) {
+            Err(error @ (RestoreError::Corrupt { .. } | RestoreError::Newer { .. })) => {
                 assert!(error.to_string().contains("a.backup"), "{what}: {error}");
             }
             other => panic!("{what}: {other:?}"),
         }
         assert!(!data.exists(), "{what}: nothing was touched");
     };
-    for cut in [0, 1, backup::HEADER - 1, backup::HEADER, bytes.len() / 2, bytes.len() - 1] {
+    for cut in [0, 1, backup::HEADER_BYTES - 1, backup::HEADER_BYTES, bytes.len() / 2, bytes.len() - 1] {
         refused(&bytes[..cut], &format!("cut at {cut}"));
     }
     for at in (0..bytes.len()).step_by(depth(97, 13, 1)) {
@@ -125,7 +129,8 @@ fn a_cut_or_flipped_backup_is_refused_before_anything_is_touched() {
         refused(&flipped, &format!("flipped at {at}"));
     }
     refused(&[&bytes[..], b"more"].concat(), "longer");
-    restore(&write(folder.path(), &bytes), &small_in(&data), &Restore::default()).expect("the whole one is restored");
+    restore(&write(folder.path(), &bytes), &small_in(&data), &RestoreOptions::default())
+        .expect("the whole one is restored");
 }
 
 #[test]
@@ -137,23 +142,23 @@ fn a_directory_with_anything_in_it_is_refused_and_left_as_it_was() {
     std::fs::create_dir(&data).expect("a temporary directory");
     std::fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("our own");
     std::fs::write(data.join("notes.txt"), "mine").expect("our own");
-    let refused = restore(&file, &small_in(&data), &Restore::default());
-    assert_eq!(refused, Err(NotRestored::NotEmpty { path: data.clone(), found: "notes.txt".to_owned() }));
+    let refused = restore(&file, &small_in(&data), &RestoreOptions::default());
+    assert_eq!(refused, Err(RestoreError::NotEmpty { path: data.clone(), found: "notes.txt".to_owned() }));
     assert_eq!(std::fs::read_dir(&data).expect("still there").count(), 1);
     std::fs::remove_file(data.join("notes.txt")).expect("our own");
-    restore(&file, &small_in(&data), &Restore::default()).expect("an empty directory is taken");
-    let again = restore(&file, &small_in(&data), &Restore::default());
-    assert!(matches!(again, Err(NotRestored::NotEmpty { .. })), "{again:?}");
-    assert!(restore(&folder.path().join("none"), &small_in(&data), &Restore::default()).is_err());
+    restore(&file, &small_in(&data), &RestoreOptions::default()).expect("an empty directory is taken");
+    let again = restore(&file, &small_in(&data), &RestoreOptions::default());
+    assert!(matches!(again, Err(RestoreError::NotEmpty { .. })), "{again:?}");
+    assert!(restore(&folder.path().join("none"), &small_in(&data), &RestoreOptions::default()).is_err());
 }
 
 #[test]
 fn a_crash_anywhere_in_a_restore_leaves_nothing_that_serves_as_if_it_had_not_been() {
     let (bytes, _) = backed_up(0);
-    let backup = backup::read(&bytes).expect("it is whole");
+    let backup = backup::decode(&bytes).expect("it is whole");
     let power = Power::new();
     let worlds = record(&power, || {
-        restore_onto(&power, &small(), &backup, &Restore::default(), at(1_000)).expect("the disk is empty");
+        restore_onto(&power, &small(), &backup, &RestoreOptions::default(), at(1_000)).expect("the disk is empty");
     });
     let (mut untouched, mut refused, mut restored) = (0, 0, 0);
     let mut check = |power: &Power, context: &str| match open_on(power) {
@@ -161,7 +166,7 @@ fn a_crash_anywhere_in_a_restore_leaves_nothing_that_serves_as_if_it_had_not_bee
             assert!(["CONFIG", "CORRUPT"].contains(&error.code()), "{context}: {error}");
             refused += 1;
         }
-        Ok((_, folded)) => match folded.recovered.about() {
+        Ok((_, folded)) => match folded.recovered.info() {
             // As before the command: nothing was there, and a new cluster would begin.
             None => untouched += 1,
             Some(about) => {
@@ -185,23 +190,23 @@ fn a_crash_anywhere_in_a_restore_leaves_nothing_that_serves_as_if_it_had_not_bee
 #[test]
 fn a_full_disk_breaks_a_restore_off_and_leaves_the_disk_empty() {
     let (bytes, _) = backed_up(0);
-    let backup = backup::read(&bytes).expect("it is whole");
+    let backup = backup::decode(&bytes).expect("it is whole");
     let power = Power::new();
     power.limit(Some(4_100));
-    let full = restore_onto(&power, &small(), &backup, &Restore::default(), at(1_000));
-    assert!(matches!(full, Err(NotRestored::Journal(OpenError::Full { .. }))), "{full:?}");
+    let full = restore_onto(&power, &small(), &backup, &RestoreOptions::default(), at(1_000));
+    assert!(matches!(full, Err(RestoreError::Journal(OpenError::Full { .. }))), "{full:?}");
     assert_eq!(power.contents().into_keys().collect::<Vec<_>>(), Vec::<String>::new());
     power.limit(None);
-    restore_onto(&power, &small(), &backup, &Restore::default(), at(1_000)).expect("there is room again");
+    restore_onto(&power, &small(), &backup, &RestoreOptions::default(), at(1_000)).expect("there is room again");
 }
 
 proptest! {
     #[test]
     fn arbitrary_bytes_are_no_backup_and_panic_nobody(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        prop_assert!(backup::read(&bytes).is_err());
+        prop_assert!(backup::decode(&bytes).is_err());
         let mut framed = b"LHBACKUP\x01\0\0\0\0\0\0\0".to_vec();
         framed.extend(&bytes);
-        let damaged = matches!(backup::read(&framed), Err(NotABackup::Corrupt { .. }));
+        let damaged = matches!(backup::decode(&framed), Err(BackupFormatError::Corrupt { .. }));
         prop_assert!(damaged);
     }
 }
@@ -226,7 +231,7 @@ async fn a_backup_under_load_is_whole_and_holds_all_that_was_told_before_it() {
         let new = format!("/v1/leases/new/{round}:acquire");
         assert_eq!(http(at, "POST", &new, r#"{"holder":"w3","ttl":"60s"}"#).await.0, 200);
         let bytes = port::download(at, "/v1/backup").await;
-        let backup = backup::read(&bytes).expect("it is whole, whatever happens beside it");
+        let backup = backup::decode(&bytes).expect("it is whole, whatever happens beside it");
         assert!(backup.header.position > last, "a later backup holds more");
         last = backup.header.position;
         let number: u64 = field(&grant, "token_number").parse().expect("a number");
@@ -234,7 +239,7 @@ async fn a_backup_under_load_is_whole_and_holds_all_that_was_told_before_it() {
         let file = folder.path().join("a.backup");
         std::fs::write(&file, &bytes).expect("a temporary file");
         let into = Directory::new(folder.path().join(format!("restored-{round}")));
-        let restored = restore(&file, &into, &Restore::default()).expect("an empty directory");
+        let restored = restore(&file, &into, &RestoreOptions::default()).expect("an empty directory");
         assert!(restored.floor >= number);
     }
     load.abort();

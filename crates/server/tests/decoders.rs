@@ -7,27 +7,32 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use leasehold_core::grantor::{Corrupt, Recovered};
+use leasehold_core::grantor::{CorruptionError, RecoveredGrantor};
 use leasehold_core::record::Record;
 use leasehold_core::token::Token;
-use leasehold_server::journal::file::{Directory, Options};
-use leasehold_server::journal::{Place, Replay};
-use leasehold_server::server::{Settings, start};
-use leasehold_wire::codec::{Bounds, read};
-use leasehold_wire::duration::Lasting;
-use leasehold_wire::headers::Key;
-use leasehold_wire::{Asked, Caller, Issuer, arrival, json, read_charter, read_shown, v1};
+use leasehold_server::journal::file::{Directory, FileOptions};
+use leasehold_server::journal::{JournalLocation, Replay};
+use leasehold_server::server::{ServerConfig, start};
+use leasehold_wire::bounded_codec::{MessageLimits, decode};
+use leasehold_wire::duration::HumanDuration;
+use leasehold_wire::headers::IdempotencyKey;
+use leasehold_wire::{
+    Caller, DecodedCommand, TokenIssuer, decode_charter, decode_hello, decode_highest_token, json, v1,
+};
 use prost::Message;
 
 /// What reads bytes, and says whether it could.
 type Decoder = fn(&[u8]) -> bool;
 
-fn issuer() -> Issuer {
-    Issuer { cluster: leasehold_core::token::Cluster(*b"examples"), incarnation: leasehold_core::token::Incarnation(1) }
+fn issuer() -> TokenIssuer {
+    TokenIssuer {
+        cluster: leasehold_core::token::Cluster(*b"examples"),
+        incarnation: leasehold_core::token::Incarnation(1),
+    }
 }
 
-fn message<M: Message + Default + Bounds>(bytes: &[u8]) -> bool {
-    read::<M>(bytes).is_ok_and(|read| {
+fn message<M: Message + Default + MessageLimits>(bytes: &[u8]) -> bool {
+    decode::<M>(bytes).is_ok_and(|read| {
         assert!(read.encoded_len() <= 16 * bytes.len() + 16, "what was read says no more than it was told");
         true
     })
@@ -38,18 +43,18 @@ macro_rules! messages {
 }
 
 macro_rules! bodies {
-    ($($name:ident)+) => { vec![$(|bytes| json::read::<json::$name>(bytes).is_ok(),)+] };
+    ($($name:ident)+) => { vec![$(|bytes| json::decode::<json::$name>(bytes).is_ok(),)+] };
 }
 
 /// Reads a batch as the session stream does.
 fn session(bytes: &[u8]) -> bool {
-    let Ok(batch) = read::<v1::ClientBatch>(bytes) else { return false };
+    let Ok(batch) = decode::<v1::ClientBatch>(bytes) else { return false };
     let caller = Caller { session: None, issuer: issuer() };
-    let hello = batch.hello.as_ref().is_none_or(|hello| arrival(hello, [0; 32], &issuer()).is_ok());
-    let asks = batch.requests.iter().filter_map(|request| request.asked().ok());
+    let hello = batch.hello.as_ref().is_none_or(|hello| decode_hello(hello, [0; 32], &issuer()).is_ok());
+    let asks = batch.requests.iter().filter_map(|request| request.require_operation().ok());
     let asked = asks.map(|ask| {
-        leasehold_wire::request(1, ask, None, None, &issuer());
-        Asked::read(ask, &caller).is_ok_and(|asked| !format!("{:?}", asked.command()).is_empty())
+        leasehold_wire::core_request(1, ask, None, None, &issuer());
+        DecodedCommand::decode(ask, &caller).is_ok_and(|asked| !format!("{:?}", asked.command()).is_empty())
     });
     hello & asked.fold(true, |all, one| all & one)
 }
@@ -57,34 +62,34 @@ fn session(bytes: &[u8]) -> bool {
 /// Everything that reads bytes of others.
 fn decoders() -> Vec<Decoder> {
     let mut all: Vec<Decoder> = messages! {
-        ClientBatch Request OpenSession RenewSession CloseSession Acquire AcquireAll Renew Held Revoke HandOff Free
+        ClientBatch Request OpenSession RenewSession CloseSession Acquire AcquireAll Renew LeaseRef Revoke Handoff Free
         SetCapacity WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest
         UsageRequest StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter ServerBatch Welcome
-        SessionState Done Grant Grants Current ResourceView ResourceList LeaseList WaiterList DeadlockList EndedList
+        SessionState Done Grant Grants CurrentLease ResourceView ResourceList LeaseList WaiterList DeadlockList EndedLeaseList
         UsageList Status Event Charters StepDown ClusterRequest ClusterView
     };
     let bodies: Vec<Decoder> = bodies! {
-        AcquireBody RenewBody ReleaseBody CheckBody HandoffBody RevokeBody FreeBody CapacityBody WaiveBody OpenBody
+        AcquireBody RenewBody ReleaseBody CheckBody HandoffBody RevokeBody FreeBody CapacityBody WaiveBody OpenSessionBody
         CharterBody SetCharterBody
     };
     let others: [Decoder; 10] = [
         session,
-        |bytes| read::<v1::Charter>(bytes).is_ok_and(|charter| read_charter(&charter).is_ok()),
+        |bytes| decode::<v1::Charter>(bytes).is_ok_and(|charter| decode_charter(&charter).is_ok()),
         |bytes| {
             let status = tonic::Status::with_details(tonic::Code::Unknown, "", bytes.to_vec().into());
-            leasehold_wire::from_status(&status).code != "INDETERMINATE"
+            leasehold_wire::problem_from_status(&status).code != "INDETERMINATE"
         },
-        |bytes| Key::parse(&String::from_utf8_lossy(bytes)).is_ok(),
+        |bytes| IdempotencyKey::parse(&String::from_utf8_lossy(bytes)).is_ok(),
         |bytes| Token::parse(&String::from_utf8_lossy(bytes)).is_ok(),
-        |bytes| read_shown(&String::from_utf8_lossy(bytes), &issuer()).is_ok(),
-        |bytes| String::from_utf8_lossy(bytes).parse::<Lasting>().is_ok(),
+        |bytes| decode_highest_token(&String::from_utf8_lossy(bytes), &issuer()).is_ok(),
+        |bytes| String::from_utf8_lossy(bytes).parse::<HumanDuration>().is_ok(),
         |bytes| {
             let mut from = leasehold_core::codec::Reader::new(bytes);
             while !from.is_empty() && Record::decode(&mut from).is_ok() {}
             from.is_empty()
         },
-        |bytes| Recovered::empty(1).apply(bytes).is_ok(),
-        |bytes| Recovered::from_snapshot(bytes, 1).is_ok_and(|read| read.state_hash() != [0; 32]),
+        |bytes| RecoveredGrantor::empty(1).apply(bytes).is_ok(),
+        |bytes| RecoveredGrantor::from_snapshot(bytes, 1).is_ok_and(|read| read.state_hash() != [0; 32]),
     ];
     all.extend(bodies);
     all.extend(others);
@@ -218,7 +223,7 @@ fn a_journal() -> Vec<(String, Vec<u8>)> {
     let place = Directory { path: above.path().join("data"), options: options() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let settings = Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Settings::default() };
+        let settings = ServerConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerConfig::default() };
         let running = start(place.clone(), settings).await.expect("a server on a free port starts");
         let api = running.api().clone();
         for i in 0..60 {
@@ -226,10 +231,10 @@ fn a_journal() -> Vec<(String, Vec<u8>)> {
                 resource: format!("jobs/{i}"),
                 holder: "w".into(),
                 ttl_ms: Some(60_000),
-                terms: Some(v1::Terms { metadata: vec![7; 200], ..Default::default() }),
+                options: Some(v1::AcquireOptions { metadata: vec![7; 200], ..Default::default() }),
                 ..Default::default()
             };
-            let told = api.call(Default::default(), v1::request::Ask::Acquire(acquire)).await.expect("it serves");
+            let told = api.call(Default::default(), v1::request::Operation::Acquire(acquire)).await.expect("it serves");
             assert!(matches!(told, (v1::response::Answer::Granted(_), _)), "{told:?}");
         }
         running.stop().await;
@@ -242,8 +247,8 @@ fn a_journal() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-fn options() -> Options {
-    Options { segment_bytes: 4_096, accept_copy: true, background: false }
+fn options() -> FileOptions {
+    FileOptions { segment_bytes: 4_096, accept_copy: true, background: false }
 }
 
 /// Opens the journal with one of its files damaged. Whether it could be opened.
@@ -263,7 +268,7 @@ fn reopened(files: &[(String, Vec<u8>)], chance: &mut Chance) -> bool {
         };
         fs::write(data.join(name), bytes).expect("there is room");
     }
-    let mut fold = Fold(Recovered::empty(1));
+    let mut fold = Fold(RecoveredGrantor::empty(1));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let opened = runtime.block_on(Directory { path: data, options: options() }.open(&mut fold));
     match opened {
@@ -276,15 +281,15 @@ fn reopened(files: &[(String, Vec<u8>)], chance: &mut Chance) -> bool {
     }
 }
 
-struct Fold(Recovered);
+struct Fold(RecoveredGrantor);
 
 impl Replay for Fold {
-    fn snapshot(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
-        self.0 = Recovered::from_snapshot(bytes, 1)?;
+    fn snapshot(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
+        self.0 = RecoveredGrantor::from_snapshot(bytes, 1)?;
         Ok(())
     }
 
-    fn batch(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
+    fn batch(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
         self.0.apply(bytes)
     }
 }

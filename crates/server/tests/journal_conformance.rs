@@ -7,22 +7,23 @@ use std::future::Future;
 
 use journal_support::{append, now, power::Power, small};
 use leasehold_server::journal::conformance::{self, Fencing};
-use leasehold_server::journal::file::{Directory, FileJournal, Options};
-use leasehold_server::journal::memory::{Memory, MemoryJournal, MemoryShelf};
+use leasehold_server::journal::file::{Directory, FileJournal, FileOptions};
+use leasehold_server::journal::memory::{Memory, MemoryJournal, MemorySnapshotStore};
 use leasehold_server::journal::{
-    Confirmed, Fault, Journal, Kept, Listener, NotTold, OpenError, Opened, Place, Rack, Replay, Room, Shelf,
+    AppendOutcome, AuditFiles, BatchVisitor, DiskSpace, Journal, JournalError, JournalLocation, OpenError,
+    OpenedJournal, ReadError, Replay, SnapshotStore, WriterStatus,
 };
 
 #[test]
 fn the_journal_in_memory_meets_every_obligation() {
-    let held = now(conformance::run(Memory::new, Fencing::Ends)).expect("memory conforms");
+    let held = now(conformance::run(Memory::new, Fencing::Takeover)).expect("memory conforms");
     assert_eq!(held.len(), 13, "{held:?}");
 }
 
 #[test]
 fn the_file_journal_meets_every_obligation() {
     let above = tempfile::tempdir().expect("a directory");
-    let beside = Options { segment_bytes: 256 << 10, background: true, ..Options::default() };
+    let beside = FileOptions { segment_bytes: 256 << 10, background: true, ..FileOptions::default() };
     for options in [small(), beside] {
         let count = Cell::new(0);
         let new = || {
@@ -31,7 +32,7 @@ fn the_file_journal_meets_every_obligation() {
             std::fs::remove_dir_all(&path).ok();
             Directory { path, options: options.clone() }
         };
-        let held = now(conformance::run(new, Fencing::Refused)).expect("the file journal conforms");
+        let held = now(conformance::run(new, Fencing::ExclusiveLock)).expect("the file journal conforms");
         assert_eq!(held.len(), 12, "all but what a fenced writer does: {held:?}");
     }
 }
@@ -39,43 +40,43 @@ fn the_file_journal_meets_every_obligation() {
 /// The simulated disk has no lock; whoever opens it again has let go of the first.
 struct Simulated(Power);
 
-impl Place for Simulated {
+impl JournalLocation for Simulated {
     type Journal = FileJournal<Power>;
 
-    async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<Opened<Self::Journal>, OpenError> {
+    async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<OpenedJournal<Self::Journal>, OpenError> {
         FileJournal::open_on(self.0.lock()?, &small(), replay)
     }
 }
 
 #[test]
 fn the_file_journal_meets_every_obligation_on_the_simulated_disk() {
-    let held = now(conformance::run(|| Simulated(Power::new()), Fencing::Refused)).expect("it conforms");
+    let held = now(conformance::run(|| Simulated(Power::new()), Fencing::ExclusiveLock)).expect("it conforms");
     assert_eq!(held.len(), 12, "{held:?}");
 }
 
 #[test]
 fn a_journal_that_is_full_takes_the_same_batch_when_there_is_room() {
     let memory = Memory::new();
-    let mut journal = now(memory.open(&mut conformance::Told::default())).expect("opened").journal;
+    let mut journal = now(memory.open(&mut conformance::RecordedReplay::default())).expect("opened").journal;
     append(&mut journal, b"one").expect("room");
-    memory.set_room(Room::None);
-    assert_eq!(now(journal.append(2, b"two")), Err(Fault::Full));
-    assert_eq!(journal.room(), Ok(Room::None));
-    memory.set_room(Room::ReserveOnly);
-    assert_eq!(now(journal.append(2, b"two")), Ok(Kept::Durable));
-    assert_eq!(journal.room(), Ok(Room::ReserveOnly));
+    memory.set_disk_space(DiskSpace::None);
+    assert_eq!(now(journal.append(2, b"two")), Err(JournalError::Full));
+    assert_eq!(journal.disk_space(), Ok(DiskSpace::None));
+    memory.set_disk_space(DiskSpace::ReserveOnly);
+    assert_eq!(now(journal.append(2, b"two")), Ok(AppendOutcome::Durable));
+    assert_eq!(journal.disk_space(), Ok(DiskSpace::ReserveOnly));
 }
 
 #[test]
 fn a_journal_that_failed_fails_until_it_is_opened_anew() {
     let memory = Memory::new();
-    let mut journal = now(memory.open(&mut conformance::Told::default())).expect("opened").journal;
+    let mut journal = now(memory.open(&mut conformance::RecordedReplay::default())).expect("opened").journal;
     memory.fail();
-    assert!(matches!(now(journal.append(1, b"one")), Err(Fault::Failed { .. })));
-    assert!(matches!(now(journal.confirm()), Err(Fault::Failed { .. })));
-    assert!(matches!(now(journal.shelf().trim(1)), Err(Fault::Failed { .. })));
-    assert!(journal.room().is_err());
-    let mut journal = now(memory.open(&mut conformance::Told::default())).expect("opened").journal;
+    assert!(matches!(now(journal.append(1, b"one")), Err(JournalError::Failed { .. })));
+    assert!(matches!(now(journal.confirm()), Err(JournalError::Failed { .. })));
+    assert!(matches!(now(journal.snapshots().trim(1)), Err(JournalError::Failed { .. })));
+    assert!(journal.disk_space().is_err());
+    let mut journal = now(memory.open(&mut conformance::RecordedReplay::default())).expect("opened").journal;
     append(&mut journal, b"one").expect("another process");
 }
 
@@ -111,21 +112,21 @@ struct FaultyJournal {
 
 #[derive(Clone)]
 struct FaultyShelf {
-    inner: MemoryShelf,
+    inner: MemorySnapshotStore,
     place: Faulty,
 }
 
-impl Place for Faulty {
+impl JournalLocation for Faulty {
     type Journal = FaultyJournal;
 
     fn open(
         &self,
         replay: &mut (dyn Replay + Send),
-    ) -> impl Future<Output = Result<Opened<FaultyJournal>, OpenError>> + Send {
-        let opened = now(self.memory.open(replay)).map(|Opened { journal, warnings }| {
+    ) -> impl Future<Output = Result<OpenedJournal<FaultyJournal>, OpenError>> + Send {
+        let opened = now(self.memory.open(replay)).map(|OpenedJournal { journal, warnings }| {
             let generation = if self.fault == Lie::GenerationStands { 1 } else { journal.generation() };
             let given = journal.next();
-            Opened {
+            OpenedJournal {
                 journal: FaultyJournal { inner: journal, place: self.clone(), generation, shift: 0, given },
                 warnings,
             }
@@ -135,7 +136,7 @@ impl Place for Faulty {
 }
 
 impl Journal for FaultyJournal {
-    type Shelf = FaultyShelf;
+    type Snapshots = FaultyShelf;
 
     fn generation(&self) -> u64 {
         self.generation
@@ -145,65 +146,65 @@ impl Journal for FaultyJournal {
         self.inner.next() + self.shift
     }
 
-    async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<Kept, Fault> {
+    async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<AppendOutcome, JournalError> {
         let fault = self.place.fault;
         let resend = sequence < self.given;
         self.given = self.given.max(sequence + 1);
         if fault == Lie::LosesEveryTenth && sequence.is_multiple_of(10) && !resend {
             self.shift += 1;
-            return Ok(Kept::Durable);
+            return Ok(AppendOutcome::Durable);
         }
         if fault == Lie::ResendTwice && resend {
             return self.inner.append(self.inner.next(), batch).await;
         }
         match self.inner.append(sequence - self.shift, batch).await? {
-            Kept::Fenced if fault == Lie::OldWriterAppends => Ok(Kept::Durable),
-            Kept::Fenced if fault == Lie::OtherBytesPass && resend => Ok(Kept::Durable),
+            AppendOutcome::Fenced if fault == Lie::OldWriterAppends => Ok(AppendOutcome::Durable),
+            AppendOutcome::Fenced if fault == Lie::OtherBytesPass && resend => Ok(AppendOutcome::Durable),
             kept => Ok(kept),
         }
     }
 
-    async fn confirm(&mut self) -> Result<Confirmed, Fault> {
+    async fn confirm(&mut self) -> Result<WriterStatus, JournalError> {
         match self.inner.confirm().await? {
-            Confirmed::Fenced if self.place.fault == Lie::OldWriterConfirms => Ok(Confirmed::StillMine),
+            WriterStatus::Fenced if self.place.fault == Lie::OldWriterConfirms => Ok(WriterStatus::Current),
             confirmed => Ok(confirmed),
         }
     }
 
-    fn room(&mut self) -> Result<Room, Fault> {
-        self.inner.room()
+    fn disk_space(&mut self) -> Result<DiskSpace, JournalError> {
+        self.inner.disk_space()
     }
 
-    fn shelf(&self) -> FaultyShelf {
-        FaultyShelf { inner: self.inner.shelf(), place: self.place.clone() }
+    fn snapshots(&self) -> FaultyShelf {
+        FaultyShelf { inner: self.inner.snapshots(), place: self.place.clone() }
     }
 }
 
-impl Rack for FaultyShelf {
-    fn files(&self) -> Result<Vec<(u64, u64)>, NotTold> {
+impl AuditFiles for FaultyShelf {
+    fn files(&self) -> Result<Vec<(u64, u64)>, ReadError> {
         self.inner.files()
     }
 
-    fn read(&self, number: u64, at: u64, into: &mut [u8]) -> Result<usize, NotTold> {
+    fn read(&self, number: u64, at: u64, into: &mut [u8]) -> Result<usize, ReadError> {
         self.inner.read(number, at, into)
     }
 
-    fn create(&self, number: u64, bytes: &[u8]) -> Result<Kept, Fault> {
+    fn create(&self, number: u64, bytes: &[u8]) -> Result<AppendOutcome, JournalError> {
         self.inner.create(number, bytes)
     }
 
-    fn write(&self, number: u64, at: u64, bytes: &[u8]) -> Result<Kept, Fault> {
+    fn write(&self, number: u64, at: u64, bytes: &[u8]) -> Result<AppendOutcome, JournalError> {
         if self.place.fault == Lie::RackForgets {
-            return Ok(Kept::Durable);
+            return Ok(AppendOutcome::Durable);
         }
         self.inner.write(number, at, bytes)
     }
 
-    fn sync(&self, number: u64) -> Result<Kept, Fault> {
+    fn sync(&self, number: u64) -> Result<AppendOutcome, JournalError> {
         self.inner.sync(number)
     }
 
-    fn remove(&self, number: u64) -> Result<Kept, Fault> {
+    fn remove(&self, number: u64) -> Result<AppendOutcome, JournalError> {
         self.inner.remove(number)
     }
 
@@ -211,33 +212,33 @@ impl Rack for FaultyShelf {
         self.inner.label(number)
     }
 
-    fn most(&self) -> u64 {
-        self.inner.most()
+    fn max_bytes(&self) -> u64 {
+        self.inner.max_bytes()
     }
 }
 
-impl Shelf for FaultyShelf {
-    async fn save(&self, sequence: u64, snapshot: &[u8]) -> Result<Kept, Fault> {
+impl SnapshotStore for FaultyShelf {
+    async fn save(&self, sequence: u64, snapshot: &[u8]) -> Result<AppendOutcome, JournalError> {
         if self.place.fault == Lie::SnapshotForgotten {
-            return Ok(Kept::Durable);
+            return Ok(AppendOutcome::Durable);
         }
         self.inner.save(sequence, snapshot).await
     }
 
-    async fn trim(&self, up_to: u64) -> Result<Kept, Fault> {
+    async fn trim(&self, up_to: u64) -> Result<AppendOutcome, JournalError> {
         match self.inner.trim(up_to).await? {
-            Kept::Fenced if self.place.fault == Lie::OldWriterTrims => Ok(Kept::Durable),
+            AppendOutcome::Fenced if self.place.fault == Lie::OldWriterTrims => Ok(AppendOutcome::Durable),
             kept => Ok(kept),
         }
     }
 
-    async fn newest(&self) -> Result<Option<(u64, Vec<u8>)>, NotTold> {
+    async fn newest(&self) -> Result<Option<(u64, Vec<u8>)>, ReadError> {
         self.inner.newest().await
     }
 
-    async fn tail(&self, from: u64, each: Listener<'_>) -> Result<u64, NotTold> {
+    async fn tail(&self, from: u64, each: BatchVisitor<'_>) -> Result<u64, ReadError> {
         match self.place.fault {
-            Lie::TrimTakesAll if from < 30 => Err(NotTold::Trimmed { first: 31 }),
+            Lie::TrimTakesAll if from < 30 => Err(ReadError::Trimmed { first: 31 }),
             Lie::TailStartsLate => self.inner.tail(from + 1, each).await,
             _ => self.inner.tail(from, each).await,
         }
@@ -249,18 +250,18 @@ fn the_trial_finds_each_fault_at_its_obligation() {
     for (fault, check) in [
         (Lie::OldWriterAppends, "1 opening fences"),
         (Lie::GenerationStands, "2 generations rise"),
-        (Lie::LosesEveryTenth, "3 replay is whole and in order"),
+        (Lie::LosesEveryTenth, "3 replay is complete and in order"),
         (Lie::ResendTwice, "6 a resend is harmless"),
         (Lie::OtherBytesPass, "6 a resend is harmless"),
         (Lie::OldWriterConfirms, "7 a fenced writer changes nothing"),
         (Lie::OldWriterTrims, "7 a fenced writer changes nothing"),
         (Lie::SnapshotForgotten, "7 a fenced writer changes nothing"),
-        (Lie::TrimTakesAll, "10 trim takes only what is covered"),
-        (Lie::TailStartsLate, "10 trim takes only what is covered"),
-        (Lie::RackForgets, "15 the rack keeps what was synced"),
+        (Lie::TrimTakesAll, "10 trim removes only covered batches"),
+        (Lie::TailStartsLate, "10 trim removes only covered batches"),
+        (Lie::RackForgets, "15 synced audit files are durable"),
     ] {
         let new = || Faulty { memory: Memory::new(), fault };
-        let broken = now(conformance::run(new, Fencing::Ends)).expect_err("a fault was built in");
+        let broken = now(conformance::run(new, Fencing::Takeover)).expect_err("a fault was built in");
         assert_eq!(broken.check, check, "{fault:?}: {broken}");
     }
 }

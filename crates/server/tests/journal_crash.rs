@@ -4,9 +4,9 @@ mod journal_support;
 
 use journal_support::power::{Power, World, record};
 use journal_support::{append, depth, open_on, save, small};
-use leasehold_server::journal::conformance::{Told, batch};
+use leasehold_server::journal::conformance::{RecordedReplay, batch};
 use leasehold_server::journal::file::FileJournal;
-use leasehold_server::journal::{Fault, Journal, Room, Shelf};
+use leasehold_server::journal::{DiskSpace, Journal, JournalError, SnapshotStore};
 
 type File = FileJournal<Power>;
 
@@ -31,7 +31,7 @@ fn sized(sequence: u64, length: usize) -> Vec<u8> {
 }
 
 /// Everything answered is there, nothing is there that was not given, and each batch has its own bytes.
-fn check(told: &Told, answered: u64, given: u64, lengths: &[usize], context: &str) -> u64 {
+fn check(told: &RecordedReplay, answered: u64, given: u64, lengths: &[usize], context: &str) -> u64 {
     let mut next = 1;
     if let Some((sequence, bytes)) = &told.snapshot {
         assert_eq!(*bytes, state(*sequence), "{context}");
@@ -172,7 +172,10 @@ fn snapshots_and_trimming_survive_every_crash() {
         },
         |power, journal| {
             save(journal, 7, &state(7)).expect("the disk is well");
-            assert_eq!(journal_support::now(journal.shelf().trim(7)), Ok(leasehold_server::journal::Kept::Durable));
+            assert_eq!(
+                journal_support::now(journal.snapshots().trim(7)),
+                Ok(leasehold_server::journal::AppendOutcome::Durable)
+            );
             give(power, journal, lengths[8]);
             save(journal, 8, &state(8)).expect("the disk is well");
             give(power, journal, lengths[9]);
@@ -248,13 +251,13 @@ fn after_a_failed_sync_everything_fails_and_nothing_answered_is_lost() {
             break;
         }
         // A spare that failed at the last moment is told by the next call.
-        let fault = failed.unwrap_or_else(|| journal.room().expect_err("a sync failed"));
-        assert!(matches!(fault, Fault::Failed { .. }), "{fault:?}");
+        let fault = failed.unwrap_or_else(|| journal.disk_space().expect_err("a sync failed"));
+        assert!(matches!(fault, JournalError::Failed { .. }), "{fault:?}");
         let next = journal.next();
         assert_eq!(append(&mut journal, &sized(next, 10)), Err(fault.clone()), "for ever");
         assert_eq!(journal_support::now(journal.confirm()), Err(fault.clone()));
-        assert_eq!(journal_support::now(journal.shelf().trim(1)), Err(fault.clone()));
-        assert_eq!(journal.room(), Err(fault));
+        assert_eq!(journal_support::now(journal.snapshots().trim(1)), Err(fault.clone()));
+        assert_eq!(journal.disk_space(), Err(fault));
         drop(journal);
         failures += 1;
         let World { answered, given, .. } = power.world();
@@ -271,13 +274,13 @@ fn after_a_failed_sync_everything_fails_and_nothing_answered_is_lost() {
 fn a_full_disk_leaves_the_reserve_and_is_mended_without_a_new_start() {
     let power = Power::new();
     let mut journal = fresh(&power);
-    assert_eq!(journal.room(), Ok(Room::Plenty));
+    assert_eq!(journal.disk_space(), Ok(DiskSpace::Plenty));
     power.limit(Some(power.used()));
     let mut kept = 0;
     let mut reserve = None;
     let fault = loop {
-        let room = journal.room().expect("a full disk is no failure");
-        if room != Room::Plenty && reserve.is_none() {
+        let room = journal.disk_space().expect("a full disk is no failure");
+        if room != DiskSpace::Plenty && reserve.is_none() {
             reserve = Some(kept);
         }
         match append(&mut journal, &[7; 200]) {
@@ -285,20 +288,20 @@ fn a_full_disk_leaves_the_reserve_and_is_mended_without_a_new_start() {
             Err(fault) => break fault,
         }
     };
-    assert_eq!(fault, Fault::Full);
+    assert_eq!(fault, JournalError::Full);
     let owed = (4_096 * 3 / 4 - 216) / 216;
     let after = kept - reserve.expect("the reserve is told before it is used up");
     assert!(after >= owed, "{after} batches of the reserve, {owed} are owed");
-    assert_eq!(journal.room(), Ok(Room::None));
-    assert_eq!(append(&mut journal, &[7; 200]), Err(Fault::Full), "and still");
-    assert_eq!(save(&journal, 1, &[1; 9_000]), Err(Fault::Full), "a snapshot has no room either");
+    assert_eq!(journal.disk_space(), Ok(DiskSpace::None));
+    assert_eq!(append(&mut journal, &[7; 200]), Err(JournalError::Full), "and still");
+    assert_eq!(save(&journal, 1, &[1; 9_000]), Err(JournalError::Full), "a snapshot has no room either");
     // Killed and started again on the full disk.
     drop(journal);
     let (mut opened, told) = open_on(power.clone(), &small()).expect("a full disk can be opened");
     assert_eq!(told.batches.len(), kept);
-    assert_eq!(append(&mut opened.journal, &[7; 200]), Err(Fault::Full));
+    assert_eq!(append(&mut opened.journal, &[7; 200]), Err(JournalError::Full));
     power.limit(None);
-    assert_eq!(opened.journal.room(), Ok(Room::Plenty));
+    assert_eq!(opened.journal.disk_space(), Ok(DiskSpace::Plenty));
     append(&mut opened.journal, &[7; 200]).expect("space came back");
     drop(opened);
     let (_, told) = open_on(power.world().harshest(), &small()).expect("whole");

@@ -4,10 +4,10 @@ mod journal_support;
 
 use journal_support::power::Power;
 use journal_support::{append, now, open_on, save, small};
-use leasehold_core::grantor::Corrupt;
-use leasehold_server::journal::conformance::Told;
+use leasehold_core::grantor::CorruptionError;
+use leasehold_server::journal::conformance::RecordedReplay;
 use leasehold_server::journal::file::{Disk, FileJournal};
-use leasehold_server::journal::{Journal, Kept, OpenError, Replay, Shelf};
+use leasehold_server::journal::{AppendOutcome, Journal, OpenError, Replay, SnapshotStore};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -57,12 +57,12 @@ fn with_snapshots(at: &[usize]) -> Power {
     power
 }
 
-fn told(power: &Power) -> Result<(Told, Vec<String>), OpenError> {
+fn told(power: &Power) -> Result<(RecordedReplay, Vec<String>), OpenError> {
     open_on(power.clone(), &small()).map(|(opened, told)| (told, opened.warnings))
 }
 
 /// The batches that were told, by number, each with its own bytes.
-fn numbers(told: &Told) -> Vec<usize> {
+fn numbers(told: &RecordedReplay) -> Vec<usize> {
     for (sequence, bytes) in &told.batches {
         assert_eq!(*bytes, batch(*sequence as usize));
     }
@@ -87,7 +87,7 @@ fn cut_to(power: &Power, last: usize) {
     let (told_first, warnings) = told(power).expect("a torn end is cut");
     assert_eq!(numbers(&told_first), (1..=last).collect::<Vec<_>>());
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].contains("is cut at byte"), "{warnings:?}");
+    assert!(warnings[0].contains("is truncated at byte"), "{warnings:?}");
     let (again, warnings) = told(power).expect("and it stays cut");
     assert_eq!((again, warnings), (told_first, Vec::new()));
     goes_on(power, last).expect("and is written on");
@@ -106,7 +106,7 @@ fn a_damaged_header_is_refused() {
         let name = segment(number);
         for (words, damage) in [
             ("empty", (|bytes: &mut Vec<u8>| bytes.clear()) as fn(&mut Vec<u8>)),
-            ("cut short", |bytes| bytes.truncate(63)),
+            ("truncated", |bytes| bytes.truncate(63)),
             ("magic", |bytes| bytes[0] ^= 1),
             ("version 0", |bytes| bytes[8] = 0),
             ("checksum", |bytes| bytes[40] ^= 1),
@@ -177,7 +177,7 @@ fn a_damaged_batch_that_a_later_one_follows_is_refused_with_its_place() {
         for byte in [0, 3, 4, 8, HEAD, HEAD + 699] {
             let power = whole();
             power.tamper(&name, |bytes| bytes[at + byte] ^= 0x80);
-            refused_at(&power, &name, at, "after it");
+            refused_at(&power, &name, at, "follows it");
         }
         let power = whole();
         power.tamper(&name, |bytes| bytes[at..at + 720].fill(0));
@@ -190,7 +190,8 @@ fn a_damaged_batch_that_a_later_one_follows_is_refused_with_its_place() {
 
 #[test]
 fn a_gap_a_repeat_and_a_step_back_are_refused() {
-    for (from, to, words) in [(4, 3, "sequence 4 where 3"), (2, 3, "sequence 2 where 3"), (1, 3, "sequence 1 where 3")]
+    for (from, to, words) in
+        [(4, 3, "sequence 4, expected 3"), (2, 3, "sequence 2, expected 3"), (1, 3, "sequence 1, expected 3")]
     {
         let power = whole();
         let ((name, from), (_, to)) = (place(from), place(to));
@@ -201,7 +202,7 @@ fn a_gap_a_repeat_and_a_step_back_are_refused() {
     let power = whole();
     let ((name, from), (_, to)) = (place(ALL - 1), place(ALL));
     power.tamper(&name, |bytes| bytes.copy_within(from..from + 720, to));
-    refused_at(&power, &name, to, "sequence 16 where 17");
+    refused_at(&power, &name, to, "sequence 16, expected 17");
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn a_missing_segment_is_refused() {
     refused_at(&power, &segment(4), 0, "sealed");
     let power = whole();
     power.take_away(&segment(1));
-    refused_at(&power, &segment(2), 0, "begins at sequence 6");
+    refused_at(&power, &segment(2), 0, "starts at sequence 6");
     let power = whole();
     (1..=4).for_each(|number| power.take_away(&segment(number)));
     refused_at(&power, "journal", 0, "no segment");
@@ -336,7 +337,7 @@ fn a_damaged_snapshot_is_passed_over_only_if_the_log_covers_the_gap() {
         let (seen, _) = told(&power).expect("the log is whole");
         assert_eq!((seen.snapshot.as_ref(), numbers(&seen)), (None, (1..=ALL).collect::<Vec<_>>()));
         power.take_away(&segment(1));
-        refused_at(&power, &snapshot(12), 0, "too late");
+        refused_at(&power, &snapshot(12), 0, "starts only at sequence");
     }
 }
 
@@ -344,7 +345,7 @@ fn a_damaged_snapshot_is_passed_over_only_if_the_log_covers_the_gap() {
 fn trimming_leaves_enough_to_do_without_the_newest_snapshot() {
     let power = with_snapshots(&[9, 16]);
     let (opened, _) = open_on(power.clone(), &small()).expect("nothing is wrong");
-    assert_eq!(now(opened.journal.shelf().trim(u64::MAX)), Ok(Kept::Durable));
+    assert_eq!(now(opened.journal.snapshots().trim(u64::MAX)), Ok(AppendOutcome::Durable));
     drop(opened);
     assert!(!power.contents().contains_key(&segment(1)), "what both snapshots cover is gone");
     power.tamper(&snapshot(16), |bytes| bytes[70] ^= 1);
@@ -372,12 +373,12 @@ fn a_snapshot_that_the_log_does_not_reach_is_refused() {
 struct Refuses(u64);
 
 impl Replay for Refuses {
-    fn snapshot(&mut self, _: u64, _: &[u8]) -> Result<(), Corrupt> {
-        Err(Corrupt { at: 5, why: "no snapshot of ours" })
+    fn snapshot(&mut self, _: u64, _: &[u8]) -> Result<(), CorruptionError> {
+        Err(CorruptionError { at: 5, problem: "no snapshot of ours" })
     }
 
-    fn batch(&mut self, sequence: u64, _: &[u8]) -> Result<(), Corrupt> {
-        if sequence == self.0 { Err(Corrupt { at: 3, why: "the hash chain is broken" }) } else { Ok(()) }
+    fn batch(&mut self, sequence: u64, _: &[u8]) -> Result<(), CorruptionError> {
+        if sequence == self.0 { Err(CorruptionError { at: 3, problem: "the hash chain is broken" }) } else { Ok(()) }
     }
 }
 
@@ -468,7 +469,7 @@ proptest! {
             power.plant(&name[file], &bytes);
         }
         if let Ok((told, _)) = told(&power) {
-            prop_assert_eq!(told, Told::default());
+            prop_assert_eq!(told, RecordedReplay::default());
         }
     }
 
@@ -526,7 +527,7 @@ fn survives(power: &Power) -> Result<(), TestCaseError> {
 }
 
 /// The last sequence of what was told, which is checked to be what was given.
-fn told_in_order(told: &Told) -> Result<usize, TestCaseError> {
+fn told_in_order(told: &RecordedReplay) -> Result<usize, TestCaseError> {
     let mut next = 1;
     if let Some((sequence, bytes)) = &told.snapshot {
         prop_assert_eq!(bytes, &vec![*sequence as u8; 900]);

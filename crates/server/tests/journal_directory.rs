@@ -10,12 +10,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use journal_support::{append, now, save, small_in};
-use leasehold_server::journal::conformance::Told;
-use leasehold_server::journal::file::{Directory, FileJournal, LocalDisk, Options};
-use leasehold_server::journal::{Journal, Kept, OpenError, Place, Room, Shelf};
+use leasehold_server::journal::conformance::RecordedReplay;
+use leasehold_server::journal::file::{Directory, FileJournal, FileOptions, LocalDisk};
+use leasehold_server::journal::{AppendOutcome, DiskSpace, Journal, JournalLocation, OpenError, SnapshotStore};
 
-fn open(place: &Directory) -> Result<(FileJournal<LocalDisk>, Told), OpenError> {
-    let mut told = Told::default();
+fn open(place: &Directory) -> Result<(FileJournal<LocalDisk>, RecordedReplay), OpenError> {
+    let mut told = RecordedReplay::default();
     now(place.open(&mut told)).map(|opened| (opened.journal, told))
 }
 
@@ -50,16 +50,16 @@ fn a_directory_that_cannot_be_trusted_is_refused_and_the_next_step_named() {
     };
 
     let path = above.path().join("missing/data");
-    assert_eq!(refused(&path, "create that first"), OpenError::ParentMissing { path });
+    assert_eq!(refused(&path, "create it first"), OpenError::ParentMissing { path });
 
     let path = above.path().join("file");
     fs::write(&path, b"").expect("written");
-    assert_eq!(refused(&path, "name another"), OpenError::NotADirectory { path: path.clone() });
+    assert_eq!(refused(&path, "choose another path"), OpenError::NotADirectory { path: path.clone() });
     let below = path.join("data");
     assert_eq!(open(&small_in(&below)).err(), Some(OpenError::NotADirectory { path: below }));
 
     let path = Path::new("/sys/leasehold-data");
-    assert_eq!(refused(path, "change its owner"), OpenError::NotWritable { path: "/sys".into() });
+    assert_eq!(refused(path, "owner"), OpenError::NotWritable { path: "/sys".into() });
 
     let path = above.path().join("open");
     for mode in [0o777, 0o750, 0o701] {
@@ -72,7 +72,7 @@ fn a_directory_that_cannot_be_trusted_is_refused_and_the_next_step_named() {
     drop(open(&small_in(&path)).expect("created"));
     let link = above.path().join("link");
     symlink(&path, &link).expect("linked");
-    assert_eq!(refused(&link, "points to"), OpenError::Symlink { path: link.clone() });
+    assert_eq!(refused(&link, "use its target"), OpenError::Symlink { path: link.clone() });
     assert_eq!(open(&small_in(link.join(""))).err(), Some(OpenError::Symlink { path: link }), "a slash hides nothing");
 
     let owned = if root() {
@@ -81,7 +81,7 @@ fn a_directory_that_cannot_be_trusted_is_refused_and_the_next_step_named() {
     } else {
         "/usr".into()
     };
-    assert!(matches!(refused(&owned, "change its owner"), OpenError::OwnedByOther { .. }));
+    assert!(matches!(refused(&owned, "change the owner"), OpenError::OwnedByOther { .. }));
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn a_directory_in_use_is_refused_naming_the_process() {
     let owed = OpenError::InUse { path: place.path.clone(), pid: Some(std::process::id()) };
     assert_eq!(open(&place).err(), Some(owed.clone()));
     // Who may still write a snapshot still has it.
-    let shelf = journal.shelf();
+    let snapshots = journal.snapshots();
     drop(journal);
     assert_eq!(open(&place).err(), Some(owed.clone()));
-    drop(shelf);
+    drop(snapshots);
     let (_journal, _) = open(&place).expect("free again");
     // Not the file with the number is the lock.
     fs::remove_file(place.path.join("pid")).expect("removed");
@@ -169,11 +169,11 @@ fn leftovers_of_a_kill_are_cleared_away_and_strangers_left_alone() {
 #[test]
 fn snapshots_trims_and_reads_go_on_beside_appends() {
     let above = tempfile::tempdir().expect("a directory");
-    let options = Options { segment_bytes: 64 << 10, ..Options::default() };
+    let options = FileOptions { segment_bytes: 64 << 10, ..FileOptions::default() };
     let place = Directory { path: above.path().join("data"), options };
     let (mut journal, _) = open(&place).expect("created");
     append(&mut journal, &[1; 1_000]).expect("room");
-    let shelf = journal.shelf();
+    let snapshots = journal.snapshots();
     let last = 1_500;
     std::thread::scope(|scope| {
         let beside = scope.spawn(|| {
@@ -186,10 +186,10 @@ fn snapshots_trims_and_reads_go_on_beside_appends() {
                     expected += 1;
                     std::ops::ControlFlow::Continue(())
                 };
-                let next = now(shelf.tail(from, &mut listen)).expect("all is there");
+                let next = now(snapshots.tail(from, &mut listen)).expect("all is there");
                 if next > from {
-                    assert_eq!(now(shelf.save(next - 1, &[next as u8; 5_000])), Ok(Kept::Durable));
-                    assert_eq!(now(shelf.trim(next - 1)), Ok(Kept::Durable));
+                    assert_eq!(now(snapshots.save(next - 1, &[next as u8; 5_000])), Ok(AppendOutcome::Durable));
+                    assert_eq!(now(snapshots.trim(next - 1)), Ok(AppendOutcome::Durable));
                     saved += 1;
                 }
                 from = next;
@@ -197,12 +197,12 @@ fn snapshots_trims_and_reads_go_on_beside_appends() {
             saved
         });
         for sequence in 2..=last {
-            assert_eq!(journal.room(), Ok(Room::Plenty));
+            assert_eq!(journal.disk_space(), Ok(DiskSpace::Plenty));
             append(&mut journal, &[sequence as u8; 1_000]).expect("room");
         }
         assert!(beside.join().expect("no assertion failed") >= 1);
     });
-    drop((journal, shelf));
+    drop((journal, snapshots));
     let (journal, told) = open(&place).expect("opened again");
     assert_eq!(journal.next(), last + 1);
     assert_eq!(told.snapshot.expect("saved").0, last);

@@ -7,9 +7,9 @@ use std::future::Future;
 
 use etcd_support::Server;
 use etcd_support::proxy::{Proxy, Way};
-use leasehold_server::journal::conformance::{self, Fencing, Told, batch};
-use leasehold_server::journal::etcd::{Entry, Etcd, EtcdJournal};
-use leasehold_server::journal::{Confirmed, Journal, Kept, Opened, Place, Shelf};
+use leasehold_server::journal::conformance::{self, Fencing, RecordedReplay, batch};
+use leasehold_server::journal::etcd::{EtcdEndpoints, EtcdJournal, EtcdLocation};
+use leasehold_server::journal::{AppendOutcome, Journal, JournalLocation, OpenedJournal, SnapshotStore, WriterStatus};
 
 /// On threads of its own, as in a server.
 fn wait<F: Future>(future: F) -> F::Output {
@@ -17,9 +17,9 @@ fn wait<F: Future>(future: F) -> F::Output {
     runtime.expect("a runtime").block_on(future)
 }
 
-async fn open<P: Place<Journal = EtcdJournal>>(place: &P) -> (EtcdJournal, Told) {
-    let mut told = Told::default();
-    let Opened { journal, .. } = place.open(&mut told).await.expect("opened");
+async fn open<P: JournalLocation<Journal = EtcdJournal>>(place: &P) -> (EtcdJournal, RecordedReplay) {
+    let mut told = RecordedReplay::default();
+    let OpenedJournal { journal, .. } = place.open(&mut told).await.expect("opened");
     (journal, told)
 }
 
@@ -29,7 +29,7 @@ fn conforms(server: &Server) {
         count.set(count.get() + 1);
         server.place(&format!("conformance/{}", count.get()), &format!("server-{}", count.get()))
     };
-    let held = wait(conformance::run(new, Fencing::Ends)).expect("the journal on etcd conforms");
+    let held = wait(conformance::run(new, Fencing::Takeover)).expect("the journal on etcd conforms");
     assert_eq!(held.len(), 13, "{held:?}");
 }
 
@@ -50,15 +50,15 @@ fn a_batch_larger_than_a_request_is_kept_whole() {
     wait(async {
         let (mut journal, _) = open(&place).await;
         let large: Vec<u8> = (0..1_700_000_u32).map(|at| (at % 251) as u8).collect();
-        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
-        assert_eq!(journal.append(2, &large).await, Ok(Kept::Durable));
-        assert_eq!(journal.append(2, &large).await, Ok(Kept::Durable), "a resend");
-        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(AppendOutcome::Durable));
+        assert_eq!(journal.append(2, &large).await, Ok(AppendOutcome::Durable));
+        assert_eq!(journal.append(2, &large).await, Ok(AppendOutcome::Durable), "a resend");
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(AppendOutcome::Durable));
         let (journal, told) = open(&place).await;
         assert!(told.batches == vec![(1, batch(1)), (2, large), (3, batch(3))], "all of it came back");
-        let shelf = journal.shelf();
-        assert_eq!(shelf.save(3, &vec![9; 1_200_000]).await, Ok(Kept::Durable));
-        assert_eq!(shelf.trim(3).await, Ok(Kept::Durable));
+        let snapshots = journal.snapshots();
+        assert_eq!(snapshots.save(3, &vec![9; 1_200_000]).await, Ok(AppendOutcome::Durable));
+        assert_eq!(snapshots.trim(3).await, Ok(AppendOutcome::Durable));
     });
     let left = server.ctl_ok(&["get", "/large/", "--prefix", "--keys-only"]);
     assert!(!left.contains("/large/part/"), "the parts went with their batch: {left}");
@@ -71,17 +71,17 @@ fn a_leader_key_that_was_deleted_while_its_lease_lives_ends_the_writer() {
     let place = server.place("deleted", "server");
     wait(async {
         let (mut journal, _) = open(&place).await;
-        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(AppendOutcome::Durable));
         server.ctl_ok(&["del", "/deleted/leader"]);
-        assert_eq!(journal.confirm().await, Ok(Confirmed::Fenced));
-        assert_eq!(journal.append(2, &batch(2)).await, Ok(Kept::Fenced));
+        assert_eq!(journal.confirm().await, Ok(WriterStatus::Fenced));
+        assert_eq!(journal.append(2, &batch(2)).await, Ok(AppendOutcome::Fenced));
         let (mut journal, told) = open(&place).await;
         assert_eq!(told.batches, vec![(1, batch(1))]);
-        assert_eq!(journal.append(2, &batch(2)).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(2, &batch(2)).await, Ok(AppendOutcome::Durable));
         // Written again, it is another's: the revision is higher, whatever the value says.
         let value = server.ctl_ok(&["get", "/deleted/leader", "--print-value-only"]);
         server.ctl_ok(&["put", "/deleted/leader", value.trim_end()]);
-        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Fenced));
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(AppendOutcome::Fenced));
     });
 }
 
@@ -96,9 +96,9 @@ fn a_member_that_dies_does_not_stop_the_writer() {
         server.kill(at);
         for _ in 0..5 {
             sequence += 1;
-            assert_eq!(runtime.block_on(journal.append(sequence, &batch(sequence))), Ok(Kept::Durable));
+            assert_eq!(runtime.block_on(journal.append(sequence, &batch(sequence))), Ok(AppendOutcome::Durable));
         }
-        assert_eq!(runtime.block_on(journal.confirm()), Ok(Confirmed::StillMine));
+        assert_eq!(runtime.block_on(journal.confirm()), Ok(WriterStatus::Current));
         server.begin(at);
         assert!(server.is_up(at), "member {at} comes back");
     }
@@ -107,10 +107,11 @@ fn a_member_that_dies_does_not_stop_the_writer() {
 }
 
 /// A journal whose server reaches etcd by these ways only.
-fn by_way_of(server: &Server, ways: &[&Proxy], prefix: &str) -> Etcd {
+fn by_way_of(server: &Server, ways: &[&Proxy], prefix: &str) -> EtcdLocation {
     let endpoints = ways.iter().map(|way| format!("127.0.0.1:{}", way.port)).collect();
     let data = server.above.path().join(format!("{prefix}-data"));
-    let place = Etcd::new(Entry { endpoints, ..Entry::default() }, prefix, "127.0.0.1:7421", &data);
+    let place =
+        EtcdLocation::new(EtcdEndpoints { endpoints, ..EtcdEndpoints::default() }, prefix, "127.0.0.1:7421", &data);
     place.expect("a directory of its own").with_lease(600)
 }
 
@@ -121,7 +122,7 @@ fn an_append_whose_answer_was_lost_is_sent_again_and_stands_once() {
     let place = by_way_of(&server, &[&first, &second], "lost");
     wait(async {
         let (mut journal, _) = open(&place).await;
-        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(AppendOutcome::Durable));
         // Whichever way is taken, the answer is lost, until the second is open again.
         first.set(Way::Mute);
         second.set(Way::Mute);
@@ -134,8 +135,8 @@ fn an_append_whose_answer_was_lost_is_sent_again_and_stands_once() {
             }
             second.set(Way::Open);
         });
-        assert_eq!(kept, Ok(Kept::Durable), "it was there already, and equal bytes are one's own");
-        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Durable));
+        assert_eq!(kept, Ok(AppendOutcome::Durable), "it was there already, and equal bytes are one's own");
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(AppendOutcome::Durable));
         first.set(Way::Open);
         let (_, told) = open(&place).await;
         assert_eq!(told.batches, (1..=3).map(|at| (at, batch(at))).collect::<Vec<_>>());
@@ -150,16 +151,16 @@ fn an_append_that_lands_after_its_time_out_changes_nothing() {
     let other = server.place("late", "other");
     wait(async {
         let (mut journal, _) = open(&place).await;
-        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(AppendOutcome::Durable));
         // What goes the first way waits there; the second brings it through.
         first.set(Way::Held);
-        assert_eq!(journal.append(2, &batch(2)).await, Ok(Kept::Durable));
-        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(2, &batch(2)).await, Ok(AppendOutcome::Durable));
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(AppendOutcome::Durable));
         let (mut successor, told) = open(&other).await;
         assert_eq!(told.batches.len(), 3);
         first.set(Way::Open);
-        assert_eq!(journal.append(4, b"late").await, Ok(Kept::Fenced));
-        assert_eq!(successor.append(4, &batch(4)).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(4, b"late").await, Ok(AppendOutcome::Fenced));
+        assert_eq!(successor.append(4, &batch(4)).await, Ok(AppendOutcome::Durable));
         let (_, told) = open(&other).await;
         assert_eq!(told.batches, (1..=4).map(|at| (at, batch(at))).collect::<Vec<_>>());
     });
@@ -172,7 +173,7 @@ fn an_append_that_is_held_up_beyond_its_time_out_stands_once_when_it_lands() {
     let place = by_way_of(&server, &[&first, &second], "held");
     wait(async {
         let (mut journal, _) = open(&place).await;
-        assert_eq!(journal.append(1, &batch(1)).await, Ok(Kept::Durable));
+        assert_eq!(journal.append(1, &batch(1)).await, Ok(AppendOutcome::Durable));
         first.set(Way::Held);
         second.set(Way::Held);
         let two = batch(2);
@@ -182,8 +183,8 @@ fn an_append_that_is_held_up_beyond_its_time_out_stands_once_when_it_lands() {
             first.set(Way::Open);
             second.set(Way::Open);
         });
-        assert_eq!(kept, Ok(Kept::Durable));
-        assert_eq!(journal.append(3, &batch(3)).await, Ok(Kept::Durable));
+        assert_eq!(kept, Ok(AppendOutcome::Durable));
+        assert_eq!(journal.append(3, &batch(3)).await, Ok(AppendOutcome::Durable));
         let (_, told) = open(&place).await;
         assert_eq!(told.batches, (1..=3).map(|at| (at, batch(at))).collect::<Vec<_>>());
     });

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::Command;
 
 use journal_support::{append, now, save, small_in};
-use leasehold_server::journal::conformance::Told;
-use leasehold_server::journal::file::{Directory, FileJournal, LocalDisk, Options};
-use leasehold_server::journal::{Fault, Journal, OpenError, Place, Room};
+use leasehold_server::journal::conformance::RecordedReplay;
+use leasehold_server::journal::file::{Directory, FileJournal, FileOptions, LocalDisk};
+use leasehold_server::journal::{DiskSpace, Journal, JournalError, JournalLocation, OpenError};
 
-fn open(place: &Directory) -> Result<(FileJournal<LocalDisk>, Told), OpenError> {
-    let mut told = Told::default();
+fn open(place: &Directory) -> Result<(FileJournal<LocalDisk>, RecordedReplay), OpenError> {
+    let mut told = RecordedReplay::default();
     now(place.open(&mut told)).map(|opened| (opened.journal, told))
 }
 
@@ -51,7 +51,7 @@ fn fill_a_small_disk(above: &Path) {
     fs::remove_dir_all(&place.path).expect("removed");
     for background in [false, true] {
         let path = above.join(format!("data-{background}"));
-        let options = Options { segment_bytes: 64 << 10, background, ..Options::default() };
+        let options = FileOptions { segment_bytes: 64 << 10, background, ..FileOptions::default() };
         let place = Directory { path: path.clone(), options };
         let (mut journal, _) = open(&place).expect("room for that");
         append(&mut journal, &[1; 2_000]).expect("room");
@@ -63,7 +63,7 @@ fn fill_a_small_disk(above: &Path) {
         fs::write(&ballast, vec![1; 400 << 10]).expect_err("more than there is");
         let (mut kept, mut reserve) = (1, None);
         let fault = loop {
-            if journal.room().expect("full is no failure") != Room::Plenty && reserve.is_none() {
+            if journal.disk_space().expect("full is no failure") != DiskSpace::Plenty && reserve.is_none() {
                 reserve = Some(kept);
             }
             match append(&mut journal, &[1; 2_000]) {
@@ -71,16 +71,16 @@ fn fill_a_small_disk(above: &Path) {
                 Err(fault) => break fault,
             }
         };
-        assert_eq!(fault, Fault::Full);
+        assert_eq!(fault, JournalError::Full);
         let after = kept - reserve.expect("the reserve is told before it is used up");
         assert!(after >= (48 << 10) / 2_016 - 1, "{after} batches of the reserve");
-        assert_eq!(save(&journal, 1, &[7; 100_000]), Err(Fault::Full));
+        assert_eq!(save(&journal, 1, &[7; 100_000]), Err(JournalError::Full));
         drop(journal);
         let (mut journal, told) = open(&place).expect("a full disk can be opened");
         assert_eq!(told.batches.len(), kept);
-        assert_eq!(append(&mut journal, &[1; 2_000]), Err(Fault::Full));
+        assert_eq!(append(&mut journal, &[1; 2_000]), Err(JournalError::Full));
         fs::remove_file(&ballast).expect("removed");
-        while journal.room() != Ok(Room::Plenty) {
+        while journal.disk_space() != Ok(DiskSpace::Plenty) {
             std::thread::yield_now();
         }
         append(&mut journal, &[1; 2_000]).expect("space came back");

@@ -8,8 +8,9 @@ use journal_support::{depth, small, small_in};
 use keep_support::{Folded, World, keep, meter, now};
 use leasehold_server::journal::file::{Directory, FileJournal};
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::journal::{Fault, Journal, Place, Shelf};
-use leasehold_server::keep::{Behind, Keep, Keeper, NotKept, start};
+use leasehold_server::journal::{Journal, JournalError, JournalLocation, SnapshotStore};
+use leasehold_server::recovery::Backlog;
+use leasehold_server::snapshotter::{SnapshotConfig, SnapshotError, Snapshotter, start};
 
 fn open_in(directory: &Directory) -> (FileJournal<leasehold_server::journal::file::LocalDisk>, Folded) {
     let mut folded = Folded::default();
@@ -23,8 +24,8 @@ fn open_on(power: &Power) -> (FileJournal<Power>, Folded) {
     (opened.unwrap_or_else(|error| panic!("{error}")).journal, folded)
 }
 
-fn keeper<J: Journal>(journal: &J) -> Keeper<J::Shelf> {
-    Keeper::new(journal.shelf(), keep(0), Behind::default(), meter())
+fn keeper<J: Journal>(journal: &J) -> Snapshotter<J::Snapshots> {
+    Snapshotter::new(journal.snapshots(), keep(0), Backlog::default(), meter())
 }
 
 #[test]
@@ -33,11 +34,11 @@ fn the_log_stays_short_while_appends_run_and_the_state_is_the_same_after_a_reope
     let directory = small_in(folder.path().join("data"));
     let (journal, folded) = open_in(&directory);
     let mut world = World::open(folded.recovered, journal);
-    let keeper = start(world.journal.shelf(), keep(8 << 10), Behind::default(), meter());
-    let keeping = keeper.keeping().clone();
+    let keeper = start(world.journal.snapshots(), keep(8 << 10), Backlog::default(), meter());
+    let keeping = keeper.handle().clone();
     world.work(Some(&keeping), 0..300);
     // The first snapshot comes by itself, however slow this machine is.
-    while now(world.journal.shelf().newest()).expect("it can be read").is_none() {
+    while now(world.journal.snapshots().newest()).expect("it can be read").is_none() {
         std::thread::yield_now();
     }
     world.work(Some(&keeping), 300..600);
@@ -59,13 +60,13 @@ fn a_start_that_replayed_too_much_is_followed_by_a_snapshot_although_nothing_is_
     drop(world);
     let mut folded = Folded::default();
     let journal = now(memory.open(&mut folded)).expect("memory is well").journal;
-    let behind = Behind { snapshot: 0, bytes: folded.bytes, batches: folded.batches };
-    let few = Keep { log_batches: 10, ..keep(u64::MAX) };
-    let keeper = start(journal.shelf(), few, behind, meter());
-    while now(journal.shelf().newest()).expect("it can be read").is_none() {
+    let behind = Backlog { snapshot: 0, bytes: folded.bytes, batches: folded.batches };
+    let few = SnapshotConfig { log_batches: 10, ..keep(u64::MAX) };
+    let keeper = start(journal.snapshots(), few, behind, meter());
+    while now(journal.snapshots().newest()).expect("it can be read").is_none() {
         std::thread::yield_now();
     }
-    assert_eq!(keeper.keeping().behind(), 0);
+    assert_eq!(keeper.handle().backlog_bytes(), 0);
     keeper.stop();
 }
 
@@ -81,7 +82,7 @@ fn the_log_is_cut_only_behind_the_older_of_two_snapshots() {
         let newest = now(keeper.snapshot()).expect("the disk is well").sequence;
         assert_eq!(newest + 1, world.journal.next());
         // Whatever follows the older one is still told.
-        now(world.journal.shelf().tail(older + 1, &mut |_, _| std::ops::ControlFlow::Continue(()))).expect("kept");
+        now(world.journal.snapshots().tail(older + 1, &mut |_, _| std::ops::ControlFlow::Continue(()))).expect("kept");
         older = newest;
     }
     let segments = power.contents().into_keys().filter(|name| name.starts_with("segment-")).collect::<Vec<_>>();
@@ -129,7 +130,7 @@ fn a_kill_at_any_point_of_saving_and_trimming_loses_nothing() {
         assert_eq!(journal.next(), next, "{context}");
         assert_eq!(folded.recovered.state_hash(), state, "{context}");
         // And the keeper can go on from there.
-        now(keeper(&journal).snapshot()).unwrap_or_else(|why| panic!("{context}: {why}"));
+        now(keeper(&journal).snapshot()).unwrap_or_else(|reason| panic!("{context}: {reason}"));
     };
     for (step, world) in worlds.iter().enumerate() {
         check(&Power::from(world.clone()), &format!("killed at step {step}"));
@@ -149,10 +150,10 @@ fn a_failed_sync_of_the_keeper_is_final_for_the_turns_too() {
     let mut keeper = keeper(&world.journal);
     world.work(None, 0..10);
     power.fail_sync(0);
-    assert!(matches!(now(keeper.snapshot()), Err(NotKept::Fault(Fault::Failed { .. }))));
+    assert!(matches!(now(keeper.snapshot()), Err(SnapshotError::Journal(JournalError::Failed { .. }))));
     let acquire = leasehold_core::command::Acquire::exclusive("late", "w", 1_000);
     let refused = world.turn(None, leasehold_core::command::Command::Acquire(acquire));
-    assert!(matches!(refused, Err(Fault::Failed { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(JournalError::Failed { .. })), "{refused:?}");
 }
 
 #[test]
@@ -163,7 +164,7 @@ fn a_full_disk_stops_the_snapshot_and_nothing_else() {
     let mut keeper = keeper(&world.journal);
     world.work(None, 0..10);
     power.limit(Some(power.used()));
-    assert_eq!(now(keeper.snapshot()).unwrap_err(), NotKept::Fault(Fault::Full));
+    assert_eq!(now(keeper.snapshot()).unwrap_err(), SnapshotError::Journal(JournalError::Full));
     world.work(None, 10..11);
     power.limit(None);
     now(keeper.snapshot()).expect("there is room again");

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use keep_support::{Folded, now};
-use leasehold_core::grantor::{Opening, Output, Recovered};
-use leasehold_core::lease::Rung;
-use leasehold_core::time::{Instant, Now, Wall};
+use leasehold_core::grantor::{Output, RecoveredGrantor, TenureOptions};
+use leasehold_core::lease::Validity;
+use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation};
 use leasehold_server::journal::file::Directory;
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::journal::{Journal, Kept, Place};
+use leasehold_server::journal::{AppendOutcome, Journal, JournalLocation};
 use leasehold_server::server::start;
 use leasehold_wire::v1;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
@@ -54,7 +54,7 @@ fn told(figures: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
 
 /// The same from the page.
 fn written() -> BTreeMap<String, (String, BTreeSet<String>)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
     let page = std::fs::read_to_string(path).expect("the page is there");
     let rows = page.lines().filter(|line| line.starts_with("| `"));
     let row = |line: &str| {
@@ -75,10 +75,13 @@ async fn every_figure_stands_on_the_page_and_back() {
     assert!(samples.into_iter().all(|line| line.starts_with("leasehold_")), "{figures}");
     assert_eq!(told(&figures), written());
     let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for page in ["keeping.md", "operating.md"] {
+    for page in ["how-to/monitor-and-alert.md", "how-to/debug-a-lost-lease.md", "explanation/failure-modes.md"] {
         let page = std::fs::read_to_string(documents.join(page)).expect("the page is there");
         for name in page.split('`').filter(|word| word.starts_with("leasehold_")) {
-            assert!(written().contains_key(name.split('{').next().unwrap_or_default()), "{name} is no figure");
+            assert!(
+                written().contains_key(name.split(['{', ' ', '[']).next().unwrap_or_default()),
+                "{name} is no figure"
+            );
         }
     }
     running.stop().await;
@@ -94,14 +97,14 @@ async fn renewals_are_counted_apart_from_what_else_is_refused() {
     assert_eq!(http(at, "POST", "/v1/leases/a:release", &token).await.0, 200);
     assert_eq!(http(at, "POST", "/v1/leases/a:release", &token).await.0, 410, "it is over");
     let before = figures(at).await;
-    let released = r#"leasehold_renewal_rejected_total{why="released"}"#;
+    let released = r#"leasehold_renewals_refused_total{reason="released"}"#;
     assert_eq!(value(&before, released), 0.0, "a release is no renewal");
     assert_eq!(http(at, "POST", "/v1/leases/a:renew", &token).await.0, 410);
     let after = figures(at).await;
     assert_eq!(value(&after, released), 1.0);
-    assert_eq!(value(&after, r#"leasehold_refused_total{code="LEASE_LOST"}"#), 2.0);
-    assert_eq!(value(&after, r#"leasehold_ended_total{state="expired",reason="released"}"#), 1.0);
-    assert_eq!(value(&after, r#"leasehold_ended_total{state="revoked",reason="operator"}"#), 0.0);
+    assert_eq!(value(&after, r#"leasehold_requests_refused_total{code="LEASE_LOST"}"#), 2.0);
+    assert_eq!(value(&after, r#"leasehold_leases_ended_total{state="expired",reason="released"}"#), 1.0);
+    assert_eq!(value(&after, r#"leasehold_leases_ended_total{state="revoked",reason="operator"}"#), 0.0);
     assert!(value(&after, "leasehold_connections") >= 1.0, "the one that asks");
     running.stop().await;
 }
@@ -114,12 +117,12 @@ async fn bounds_and_progress_and_positions_are_told() {
     assert_eq!(http(at, "POST", "/v1/leases/a:acquire", progress).await.0, 200);
     assert_eq!(http(at, "POST", "/v1/leases/b:acquire", r#"{"holder":"w","ttl":"60s","units":7}"#).await.0, 429);
     let text = figures(at).await;
-    assert_eq!(value(&text, r#"leasehold_limit_refused_total{limit="units"}"#), 1.0);
+    assert_eq!(value(&text, r#"leasehold_limits_reached_total{limit="units"}"#), 1.0);
     let age = value(&text, "leasehold_progress_age_seconds");
     assert!((0.0..60.0).contains(&age), "{age}");
-    let before = value(&text, "leasehold_position");
+    let before = value(&text, "leasehold_journal_position");
     assert_eq!(http(at, "POST", "/v1/leases/c:acquire", r#"{"holder":"w","ttl":"60s"}"#).await.0, 200);
-    assert!(value(&figures(at).await, "leasehold_position") > before);
+    assert!(value(&figures(at).await, "leasehold_journal_position") > before);
     running.stop().await;
 }
 
@@ -128,17 +131,18 @@ async fn the_clock_of_a_holder_is_compared_when_its_session_opens() {
     let running = start(Memory::default(), on_a_free_port()).await.expect("a server on a free port starts");
     let address = format!("http://{}", running.address);
     let channel = Endpoint::from_shared(address).expect("an address").connect().await.expect("the server listens");
-    assert_eq!(value(&figures(running.address).await, "leasehold_clock_skew_seconds"), 0.0);
+    assert_eq!(value(&figures(running.address).await, "leasehold_holder_clock_skew_seconds"), 0.0);
     for hours in [1, -2] {
         let wall_ms = leasehold_server::clock::now().wall.0.saturating_add_signed(hours * 3_600_000);
         let open = v1::OpenSession { holder: "w1".into(), ttl_ms: 60_000, waits_only: false };
-        let hello = v1::Hello { protocol: 1, wall_ms, how: Some(v1::hello::How::Open(open)), ..Default::default() };
+        let hello =
+            v1::Hello { protocol: 1, wall_ms, session: Some(v1::hello::Session::Open(open)), ..Default::default() };
         let first = v1::ClientBatch { hello: Some(hello), ..Default::default() };
         let batches = futures::stream::iter([first]);
         let answer = LeaseholdClient::new(channel.clone()).session(batches).await.expect("a good hello");
         assert!(answer.into_inner().message().await.expect("a stream").is_some_and(|told| told.welcome.is_some()));
     }
-    let skew = value(&figures(running.address).await, "leasehold_clock_skew_seconds");
+    let skew = value(&figures(running.address).await, "leasehold_holder_clock_skew_seconds");
     assert!((-7_200.5..-7_100.0).contains(&skew), "the farther of the two: {skew}");
     running.stop().await;
 }
@@ -148,20 +152,20 @@ async fn a_start_with_a_clock_before_the_last_record_is_told_and_serves() {
     let folder = tempfile::tempdir().expect("a directory");
     let place = || Directory::new(folder.path().join("journal"));
     // The year 2100: whoever wrote this had a clock that was wrong, or ours is.
-    let then = Now { instant: Instant::from_millis(1_000), wall: Wall(4_102_444_800_000) };
+    let then = Now { instant: Instant::from_millis(1_000), wall: WallClock(4_102_444_800_000) };
     let mut journal = place().open(&mut Folded::default()).await.expect("a new journal").journal;
-    let opening = Opening {
+    let opening = TenureOptions {
         cluster: Cluster(*b"the-year"),
         incarnation: Incarnation(1),
         generation: journal.generation(),
-        rung: Rung::Session,
+        validity: Validity::Session,
         max_ttl: 600_000,
         restore: None,
     };
-    let mut grantor = Recovered::empty(7).open(then, &opening).expect("a new cluster");
+    let mut grantor = RecoveredGrantor::empty(7).open(then, &opening).expect("a new cluster");
     let mut output = Output::default();
     grantor.take_output(&mut output);
-    assert_eq!(now(journal.append(journal.next(), &output.batch)), Ok(Kept::Durable));
+    assert_eq!(now(journal.append(journal.next(), &output.batch)), Ok(AppendOutcome::Durable));
     let counter = grantor.status().counter;
     drop(journal);
 

@@ -41,13 +41,12 @@ fn resolve<'a>(document: &'a Value, reference: &str) -> &'a Value {
 
 #[test]
 fn the_committed_document_is_the_one_that_is_served() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/openapi.json");
     if std::env::var_os("LEASEHOLD_BLESS").is_some() {
         std::fs::write(&path, document()).expect("the document can be written");
     }
     let committed = std::fs::read_to_string(&path).expect("the document is there");
-    let hint =
-        "docs/openapi.json is not what is served; run this test with LEASEHOLD_BLESS=1 and look at the difference";
+    let hint = "docs/reference/openapi.json is not what is served; run this test with LEASEHOLD_BLESS=1 and look at the difference";
     assert!(committed == document(), "{hint}");
 }
 
@@ -147,7 +146,7 @@ fn wrong(document: &Value, schema: &Value, value: &Value) -> Option<String> {
                 return Some(format!("{missing} is missing in {value}"));
             }
             fields.iter().find_map(|(name, value)| match known.get(name) {
-                Some(schema) => wrong(document, schema, value).map(|why| format!("{name}: {why}")),
+                Some(schema) => wrong(document, schema, value).map(|reason| format!("{name}: {reason}")),
                 None => Some(format!("{name} is not described")),
             })
         }

@@ -5,11 +5,11 @@ mod port;
 use std::net::SocketAddr;
 
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::server::{Running, start};
+use leasehold_server::server::{ServerHandle, start};
 use port::{field, http, on_a_free_port, raw};
 use serde_json::Value;
 
-async fn server() -> Running {
+async fn server() -> ServerHandle {
     start(Memory::default(), on_a_free_port()).await.expect("a server on a free port starts")
 }
 
@@ -74,7 +74,7 @@ async fn pages_go_on_after_the_last_entry_until_none_is_told() {
     }
     let (mut after, mut seen) = (String::new(), Vec::new());
     loop {
-        let (_, _, page) = asked(at, "GET", &format!("/v1/holders/w?most=3&after={after}"), "").await;
+        let (_, _, page) = asked(at, "GET", &format!("/v1/holders/w?limit=3&after={after}"), "").await;
         let page = page.as_array().expect("a list").clone();
         assert!(page.len() <= 3);
         let Some(last) = page.last() else { break };
@@ -86,7 +86,7 @@ async fn pages_go_on_after_the_last_entry_until_none_is_told() {
     assert_eq!(status, 400);
 
     for prefix in ["a", "b", "c"] {
-        let body = r#"{"charter":{"price_of_failure":"none"},"reason":"a test"}"#;
+        let body = r#"{"charter":{"price_of_failure":"none"},"comment":"a test"}"#;
         let (status, _, told) = asked(at, "PUT", &format!("/v1/charters/{prefix}"), body).await;
         assert_eq!(status, 200, "{told}");
     }
@@ -94,7 +94,7 @@ async fn pages_go_on_after_the_last_entry_until_none_is_told() {
         let page = page.as_array().expect("a list").clone();
         page.iter().map(|entry| entry["prefix"].as_str().expect("a prefix").to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(prefixes(asked(at, "GET", "/v1/charters?most=2", "").await.2), ["a", "b"]);
+    assert_eq!(prefixes(asked(at, "GET", "/v1/charters?limit=2", "").await.2), ["a", "b"]);
     assert_eq!(prefixes(asked(at, "GET", "/v1/charters?after=b", "").await.2), ["c"]);
     assert_eq!(prefixes(asked(at, "GET", "/v1/charters?resource=b/x", "").await.2), ["b"]);
     running.stop().await;
@@ -113,7 +113,7 @@ async fn waiters_are_told_page_by_page_in_their_order() {
             tokio::task::yield_now().await;
         }
     }
-    let (_, _, page) = asked(at, "GET", "/v1/waiters/a?from=1&most=2", "").await;
+    let (_, _, page) = asked(at, "GET", "/v1/waiters/a?offset=1&limit=2", "").await;
     let holders: Vec<_> = page.as_array().expect("a list").iter().map(|waiter| waiter["holder"].clone()).collect();
     assert_eq!(holders, ["waits-1", "waits-2"]);
     for wait in waits {
@@ -141,10 +141,10 @@ async fn a_check_says_yes_or_why_not() {
     assert_eq!(check("b", &token).await, no(400, "TOKEN_INVALID", "", "resource"), "another resource's token");
     let shown = format!(r#"{{"token":"{token}"}}"#);
     assert_eq!(http(at, "POST", "/v1/leases/a:release", &shown).await.0, 200);
-    assert_eq!(check("a", &token).await, no(410, "LEASE_LOST", "expired", "released"));
+    assert_eq!(check("a", &token).await, no(410, "LEASE_LOST", "released", "released"));
     let (_, taken) = acquire(at, "c", "w").await;
     let taken = taken["token"].as_str().expect("a token").to_owned();
-    let (status, told) = http(at, "POST", "/v1/leases/c:revoke", r#"{"reason":"a test"}"#).await;
+    let (status, told) = http(at, "POST", "/v1/leases/c:revoke", r#"{"comment":"a test"}"#).await;
     assert_eq!(status, 200, "{told}");
     assert_eq!(check("c", &taken).await, no(410, "LEASE_LOST", "revoked", "operator"));
 

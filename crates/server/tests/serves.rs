@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::server::{Running, Settings, start};
+use leasehold_server::server::{ServerConfig, ServerHandle, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-async fn server() -> Running {
-    let settings = Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Settings::default() };
+async fn server() -> ServerHandle {
+    let settings = ServerConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerConfig::default() };
     start(Memory::default(), settings).await.expect("a server on a free port starts")
 }
 
@@ -82,7 +82,7 @@ async fn health_readiness_and_figures_are_told() {
     assert_eq!(http(at, "GET", "/readyz", "").await.0, 200);
     let (status, figures) = http(at, "GET", "/metrics", "").await;
     assert_eq!(status, 200);
-    assert!(figures.contains("leasehold_held"), "{figures}");
+    assert!(figures.contains("leasehold_leases_held"), "{figures}");
     let (status, problem) = http(at, "POST", "/v1/leases/a:acquire", r#"{"holder":"w","ttl":"10"}"#).await;
     assert_eq!((status, field(&problem, "code")), (400, "INVALID_ARGUMENT".to_owned()), "{problem}");
     running.stop().await;

@@ -1,10 +1,10 @@
-//! What can go wrong in a run, drawn from its seed before it begins, and what was planted to be caught.
+//! Kinds of faults that a run can inject, chosen from its seed.
 
-use crate::chance::Chance;
+use crate::rng::SimRng;
 
 macro_rules! faults {
     ($($(#[doc = $doc:literal])* $name:ident = $word:literal,)*) => {
-        /// One kind of trouble. A run has some of them; which, its seed says first.
+        /// One kind of fault. The seed chooses which kinds a run has.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Fault {
             $($(#[doc = $doc])* $name,)*
@@ -15,7 +15,7 @@ macro_rules! faults {
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Its name in traces and tables.
-            pub const fn word(self) -> &'static str {
+            pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $word,)*
                 }
@@ -27,95 +27,102 @@ macro_rules! faults {
 faults! {
     /// A message is lost.
     Loss = "loss",
-    /// A message comes twice.
-    Twice = "twice",
+    /// A message is duplicated.
+    Duplicate = "duplicate",
     /// A message takes up to three seconds.
     Delay = "delay",
-    /// Some cannot reach some others, in one direction or both.
+    /// A partition, in one direction or both.
     Partition = "partition",
     /// A server is killed, at any effect.
-    Kill = "kill",
-    /// A server stands still and its clock goes on.
-    Stall = "stall",
-    /// A server stands still with its clock.
-    Sleep = "sleep",
+    ServerKill = "server_kill",
+    /// A server is paused while its clock continues.
+    ServerStall = "server_stall",
+    /// A server is paused together with its clock.
+    ServerSleep = "server_sleep",
     /// Another server takes over, whether the first lives or not.
     Failover = "failover",
     /// The wall clock of a server is set.
-    WallSet = "wall_set",
+    WallClockStep = "wall_clock_step",
     /// A server's clock has a rate from a half to twice.
-    WildServer = "wild_server",
-    /// An append whose outcome nobody is told; it may land later.
-    Unknown = "unknown",
-    /// What was not synced is torn at a crash.
-    Torn = "torn",
-    /// What was not synced is rotten at a crash.
-    Rotten = "rotten",
-    /// A byte of what was synced long ago is another.
-    Rot = "rot",
-    /// A sync says yes and has done nothing.
+    ServerDrift = "server_drift",
+    /// An append with an unknown outcome; it may be applied later.
+    UnknownAppend = "unknown_append",
+    /// Unsynced data is torn in a crash.
+    TornTail = "torn_tail",
+    /// Unsynced data is corrupt after a crash.
+    CorruptTail = "corrupt_tail",
+    /// A byte that was synced long ago changes.
+    BitRot = "bit_rot",
+    /// A sync reports success and does nothing.
     LyingSync = "lying_sync",
     /// A sync fails.
     FailedSync = "failed_sync",
     /// The disk is full for a while.
-    Full = "full",
-    /// The journal is set back behind the grantor's back.
+    DiskFull = "disk_full",
+    /// The journal is rolled back without the grantor's knowledge.
     Rollback = "rollback",
     /// A backup is restored, once or twice.
     Restore = "restore",
-    /// A holder stands still between its check and its act.
-    Pause = "pause",
-    /// A holder's machine sleeps, and its clock with it.
-    Dream = "dream",
-    /// A holder forgets all and starts anew.
-    Restart = "restart",
+    /// A holder is paused between its check and its act.
+    HolderPause = "holder_pause",
+    /// A holder's machine sleeps, and its clock stops.
+    HolderSleep = "holder_sleep",
+    /// A holder loses its memory and restarts.
+    HolderRestart = "holder_restart",
     /// A holder's clock has a rate from a half to twice.
-    WildHolder = "wild_holder",
-    /// Holders write late what they had ready.
+    HolderDrift = "holder_drift",
+    /// Holders send prepared writes late.
     LateWrite = "late_write",
-    /// Holders show stale, foreign and made-up tokens.
+    /// Holders present stale, foreign and forged tokens.
     Misuse = "misuse",
     /// A target is killed and starts again.
     TargetKill = "target_kill",
     /// A target fails over and has lost its mark.
     MarkLost = "mark_lost",
-    /// An operator takes leases away.
+    /// An operator revokes leases.
     Revoke = "revoke",
-    /// An operator has leases handed over.
-    HandOff = "hand_off",
+    /// An operator requests handoffs.
+    Handoff = "handoff",
     /// An operator changes capacities.
     Resize = "resize",
 }
 
 /// Which kinds a run has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults(u64);
+pub struct FaultSet(u64);
 
-impl Faults {
+impl FaultSet {
     /// None at all.
     pub const NONE: Self = Self(0);
 
-    /// Draws which exist: a few, or many.
-    pub fn draw(chance: &mut Chance, shared: bool) -> Self {
+    /// Chooses which kinds exist: a few, or many.
+    pub fn draw(rng: &mut SimRng, shared: bool) -> Self {
         let mut faults = Self(0);
-        let rare = chance.between(2, 8);
+        let rare = rng.between(2, 8);
         for fault in Fault::ALL {
             let possible = match fault {
-                Fault::Unknown | Fault::Failover => shared,
-                Fault::Torn | Fault::Rotten | Fault::Rot | Fault::LyingSync | Fault::FailedSync | Fault::Full => {
-                    !shared
-                }
+                Fault::UnknownAppend | Fault::Failover => shared,
+                Fault::TornTail
+                | Fault::CorruptTail
+                | Fault::BitRot
+                | Fault::LyingSync
+                | Fault::FailedSync
+                | Fault::DiskFull => !shared,
                 _ => true,
             };
-            // What sets the journal back takes most other promises with it, so that it is rarer.
+            // A rollback weakens most other promises, so it is rarer.
             let forks = matches!(fault, Fault::LyingSync | Fault::Rollback | Fault::Restore);
-            let drawn = chance.one_in(if forks { 3 * rare } else { rare });
+            let drawn = rng.one_in(if forks { 3 * rare } else { rare });
             if possible && drawn {
                 faults = faults.with(*fault);
             }
         }
-        // A journal that is set back is lifted by the clock, so the clock must then be right.
-        if faults.sets_back() { faults.without(Fault::WallSet).without(Fault::WildServer) } else { faults }
+        // After a rollback the clock lifts the numbers, so the clock must be right.
+        if faults.can_lose_records() {
+            faults.without(Fault::WallClockStep).without(Fault::ServerDrift)
+        } else {
+            faults
+        }
     }
 
     /// Whether this kind exists.
@@ -133,8 +140,8 @@ impl Faults {
         Self(self.0 & !(1 << fault as u64))
     }
 
-    /// Whether acknowledged facts can be lost: by a lie of the disk, a rollback, or a restore.
-    pub const fn sets_back(self) -> bool {
+    /// Whether acknowledged records can be lost: by a lying disk, a rollback or a restore.
+    pub const fn can_lose_records(self) -> bool {
         self.has(Fault::LyingSync) || self.has(Fault::Rollback) || self.has(Fault::Restore)
     }
 

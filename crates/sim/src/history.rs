@@ -1,131 +1,139 @@
-//! What happened in a run, in order: the one thing that the checkers read and a replay prints.
+//! History of a run: the ordered events that checkers read and `replay` prints.
 
 use std::fmt;
 use std::rc::Rc;
 
 use leasehold_core::command::Answer;
 use leasehold_core::ids::SessionId;
-use leasehold_core::time::Millis;
+use leasehold_core::time::GrantorTime;
 use leasehold_core::token::Number;
 
-use crate::ask::Ask;
-use crate::clock::At;
+use crate::clock::SimTime;
 use crate::fault::Fault;
+use crate::request::SimRequest;
 
 /// One batch as it was made durable.
 pub type Batch = Rc<[u8]>;
 
-/// Something that happened.
+/// An event of a run.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the fields are named by the vocabulary")]
-pub enum Event {
+#[allow(missing_docs, reason = "the glossary defines these names")]
+pub enum HistoryEvent {
     /// A request was first sent.
-    Asked { op: u64, who: u32, ask: Ask },
-    /// A renewal came to a serving server and waits for its turn.
+    Requested { op: u64, actor: u32, request: SimRequest },
+    /// A renewal arrived at a serving server and is queued.
     Arrived { op: u64, server: u32, generation: u64 },
-    /// A serving grantor was shown a number of its own cluster and life that it does not know yet.
-    Newer { shown: u64, generation: u64 },
-    /// A grantor decided; nobody knows yet. With its own time and tenure.
-    Decided { op: u64, server: u32, generation: u64, time: Millis, answer: Answer },
-    /// The answer left the server.
-    Told { op: u64, server: u32, generation: u64, time: Millis, answer: Answer },
-    /// The answer reached who asked.
-    Answered { op: u64, who: u32, answer: Answer },
-    /// Who asked goes on without an answer.
-    GaveUp { op: u64, why: &'static str },
+    /// A serving grantor was presented a number of its own cluster and incarnation that is above its counter.
+    NewerTokenPresented { presented: u64, generation: u64 },
+    /// A grantor decided a request at its own time; the reply is not sent yet.
+    Decided { op: u64, server: u32, generation: u64, time: GrantorTime, answer: Answer },
+    /// The reply left the server.
+    ReplySent { op: u64, server: u32, generation: u64, time: GrantorTime, answer: Answer },
+    /// The reply reached the actor.
+    ReplyReceived { op: u64, actor: u32, answer: Answer },
+    /// The actor continues without a reply.
+    Abandoned { op: u64, reason: &'static str },
     /// A batch became durable.
-    Landed { generation: u64, batch: Batch },
-    /// The journal was set back, or restored, to these batches.
-    SetBack { why: Fault, batches: Vec<Batch> },
-    /// A server serves.
+    BatchDurable { generation: u64, batch: Batch },
+    /// The journal was rolled back or restored to these batches.
+    JournalReverted { cause: Fault, batches: Vec<Batch> },
+    /// A server starts to serve.
     Serving { server: u32, generation: u64 },
-    /// A server stood still for so many milliseconds beyond the normal, by its own clock.
-    Stood { server: u32, generation: u64, time: Millis, ms: u64 },
-    /// A holder believes that it holds, and acts now.
-    Acts { who: u32, number: Number, honest: bool },
-    /// A write or claim came to a target.
-    Reached { target: u32, id: u64 },
-    /// A target ruled on it.
-    Wrote { target: u32, id: u64, who: u32, shown: Shown, value: Option<u64>, verdict: Verdict },
-    /// A target was killed and has so much of its log.
-    TargetKilled { target: u32, kept: usize },
-    /// A target has lost its mark, or was armed again.
-    Mark { target: u32, armed: Option<Number> },
-    /// A strict target was told which life of the cluster to follow.
+    /// A turn of a server was this many milliseconds late by its own clock.
+    Stalled { server: u32, generation: u64, time: GrantorTime, ms: u64 },
+    /// A holder believes that it holds the lease, and acts.
+    HolderActed { actor: u32, number: Number, clock_ok: bool },
+    /// A write or claim arrived at a target.
+    WriteArrived { target: u32, id: u64 },
+    /// A target decided a write or claim.
+    WriteDecided {
+        target: u32,
+        id: u64,
+        actor: u32,
+        presented: PresentedWrite,
+        value: Option<u64>,
+        verdict: TargetVerdict,
+    },
+    /// A target was killed; this many log entries remain.
+    TargetKilled { target: u32, remaining: usize },
+    /// A target lost its mark (`None`) or was re-armed.
+    MarkChanged { target: u32, armed: Option<Number> },
+    /// A strict target adopted an incarnation.
     Adopted { target: u32, incarnation: u32 },
-    /// What a serving grantor shows of its state between two turns.
-    Shows { server: u32, generation: u64, state: State },
-    /// A fault struck.
-    Struck { fault: Fault, what: String },
+    /// State that a serving grantor reports between two turns.
+    StateReported { server: u32, generation: u64, state: ReportedState },
+    /// A fault was injected.
+    FaultInjected { fault: Fault, detail: String },
     /// Everything is healed.
     Healed,
-    /// Nothing new is asked any more.
-    Over { served: Option<Millis> },
-    /// What is on record cannot be folded, or the core panicked: a promise is broken in the open.
-    Broken { promise: &'static str, why: String },
+    /// The run ended, with the time of the serving grantor.
+    RunEnded { served: Option<GrantorTime> },
+    /// The run itself found a broken promise: a corrupt journal or a panic.
+    InvariantBroken { promise: &'static str, detail: String },
 }
 
-/// A token as a target reads it.
+/// The token of a write as a target reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are named by the vocabulary")]
-pub struct Shown {
+#[allow(missing_docs, reason = "the glossary defines these names")]
+pub struct PresentedWrite {
     pub number: Number,
     pub incarnation: u32,
-    /// It is this cluster's, for this target, and believable.
-    pub right: bool,
+    /// Whether cluster and resource match and the number is plausible.
+    pub valid: bool,
 }
 
-/// What a target made of a write.
+/// Decision of a target on a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is applied, and stands in the log.
+pub enum TargetVerdict {
+    /// Applied and logged.
     Applied,
-    /// It was refused, with the mark.
+    /// Refused for this reason.
     Refused(&'static str),
 }
 
-/// What a grantor shows of itself, to be compared with what is on record.
+/// State that a grantor reports, to compare with the model.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct State {
+pub struct ReportedState {
     /// Numbers of held leases.
     pub held: Vec<u64>,
-    /// Waiters by session, in the order of their queues, for each resource that queues form at.
+    /// Sessions of waiters in queue order, for each queued resource.
     pub queues: Vec<Vec<SessionId>>,
-    /// Messages: id, how often handed out, and the live receipt; `None` with `true` is dead.
+    /// Messages: id, attempts, live receipt, and whether it is dead.
     pub items: Vec<(u64, u32, Option<u64>, bool)>,
 }
 
-/// All that happened, with when.
+/// All events of a run, with their times.
 #[derive(Debug, Default)]
 pub struct History {
-    /// In order.
-    pub events: Vec<(At, Event)>,
+    /// Events in order.
+    pub events: Vec<(SimTime, HistoryEvent)>,
 }
 
 impl History {
-    /// Something happened.
-    pub fn add(&mut self, at: At, event: Event) {
+    /// Appends an event.
+    pub fn add(&mut self, at: SimTime, event: HistoryEvent) {
         self.events.push((at, event));
     }
 
-    /// When everything was healed.
-    pub fn healed(&self) -> Option<At> {
-        self.events.iter().find(|(_, event)| matches!(event, Event::Healed)).map(|(at, _)| *at)
+    /// Time at which everything was healed.
+    pub fn healed(&self) -> Option<SimTime> {
+        self.events.iter().find(|(_, event)| matches!(event, HistoryEvent::Healed)).map(|(at, _)| *at)
     }
 
-    /// Whether the journal was ever set back.
-    pub fn was_set_back(&self) -> bool {
-        self.events.iter().any(|(_, event)| matches!(event, Event::SetBack { .. }))
+    /// Whether the journal was reverted.
+    pub fn was_reverted(&self) -> bool {
+        self.events.iter().any(|(_, event)| matches!(event, HistoryEvent::JournalReverted { .. }))
     }
 
-    /// Whether clocks were set in a run whose journal was set back: then numbers are above those before only once somebody
-    /// has shown one.
+    /// Whether wall clocks were set in a run whose journal was reverted. Then new numbers exceed old ones only after an old one
+    /// was presented.
     pub fn has_wrong_clocks(&self) -> bool {
-        let set = |event: &Event| matches!(event, Event::Struck { fault: Fault::WallSet, .. });
-        self.was_set_back() && self.events.iter().any(|(_, event)| set(event))
+        let set =
+            |event: &HistoryEvent| matches!(event, HistoryEvent::FaultInjected { fault: Fault::WallClockStep, .. });
+        self.was_reverted() && self.events.iter().any(|(_, event)| set(event))
     }
 
-    /// A digest of everything in order: equal for equal runs.
+    /// Digest of all events: equal for equal runs.
     pub fn digest(&self) -> u64 {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
         for (at, event) in &self.events {

@@ -1,25 +1,29 @@
-//! BREAKS: a world in which everything goes wrong, on purpose and from a seed, and the checks of what must hold in it.
+//! Deterministic simulator: worlds with faults from a seed, and a checker for each promise.
 //!
-//! One seed, one trace. Grantors are the real core on simulated journals, holders run the real renewal logic, targets ask
-//! the real rule; clocks, network, disks and chance are the world's. What happened is a history; checkers read nothing else.
+//! One seed gives one trace. Grantors are the real core on simulated journals, holders run the real renewal logic, and targets
+//! apply the real fence rule. Clocks, network, disks and randomness are simulated. A run produces a [`history`]; checkers read
+//! nothing else.
+//!
+//! Start at [`world::World`] for a run, [`runner`] for many seeds, [`check`] for the checkers.
 
 #![forbid(unsafe_code)]
 
-pub mod ask;
-pub mod chance;
 pub mod check;
 pub mod clock;
 pub mod fault;
 pub mod history;
 pub mod holder;
 pub mod journal;
-pub mod killing;
+pub mod mutation_run;
 mod nemesis;
-pub mod planted;
-pub mod runs;
+pub mod planted_fault;
+pub mod request;
+pub mod rng;
+pub mod runner;
+pub mod scenario;
+pub mod scheduler;
 pub mod server;
-pub mod shows;
-pub mod stage;
 pub mod target;
 pub mod trace;
+pub mod view;
 pub mod world;

@@ -1,6 +1,6 @@
-//! `leasehold-sim`: breaks leases from a seed, to see whether the promises hold.
+//! Command line of the simulator: `leasehold-sim run|replay|shrink|mutants`.
 
-mod told;
+mod report;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,122 +9,122 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use leasehold_sim::planted::Planted;
-use leasehold_sim::runs::{self, Plan};
+use leasehold_sim::planted_fault::PlantedFault;
+use leasehold_sim::runner::{self, RunPlan};
 use leasehold_sim::trace;
 use leasehold_sim::world::Setup;
 
-/// Breaks leases from a seed, to see whether the promises hold.
+/// Simulate Leasehold with faults from a seed, and check every promise
 #[derive(Parser)]
 #[command(name = "leasehold-sim", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Sub,
+    command: SimCommand,
 }
 
 #[derive(Subcommand)]
-enum Sub {
-    /// Plays many seeds; fails if a promise is broken in one of them.
-    Run(Run),
-    /// Plays one seed and prints what happens, one line for each event.
+enum SimCommand {
+    /// Run many seeds; fail if a promise is broken in one of them
+    Run(RunArgs),
+    /// Run one seed and print one line per event
     Replay {
         /// The seed.
         seed: u64,
         #[command(flatten)]
-        with: With,
+        setup: SetupArgs,
     },
-    /// Looks for the smallest world in which a seed still breaks the same promise, and prints it.
+    /// Find the smallest world in which a seed still breaks the same promise, and print it
     Shrink {
         /// The seed.
         seed: u64,
         #[command(flatten)]
-        with: With,
+        setup: SetupArgs,
     },
-    /// Switches on every built-in fault and plays until it is found; fails if one survives.
+    /// Enable each built-in fault and run until it is found; fail if one survives
     #[cfg(feature = "mutants")]
     Mutants {
-        /// How many seeds a fault may survive.
+        /// Seeds after which a fault counts as surviving
         #[arg(long, default_value_t = 1_000)]
         seeds: u64,
-        /// Only the faults whose name contains this.
+        /// Only faults whose name contains this text
         #[arg(long, default_value = "")]
         only: String,
-        /// One line of JSON instead of a table.
+        /// Print one line of JSON instead of a table
         #[arg(long)]
         json: bool,
     },
 }
 
 #[derive(Args)]
-struct Run {
-    /// How many.
+struct RunArgs {
+    /// Number of seeds
     #[arg(long, default_value_t = 3_000)]
     seeds: u64,
-    /// The first.
+    /// First seed
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// How many side by side; as many as there are cores unless said.
+    /// Threads; the number of cores by default
     #[arg(long)]
     jobs: Option<usize>,
-    /// Stops after so many seconds, whatever is left.
+    /// Stop after this many seconds
     #[arg(long)]
     within: Option<u64>,
-    /// Fails as well if some request was never under way while some fault struck.
+    /// Also fail if some request was never in flight during some fault
     #[arg(long)]
     coverage: bool,
-    /// One line of JSON instead of words.
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    with: With,
+    setup: SetupArgs,
 }
 
 #[derive(Args, Clone, Copy)]
-struct With {
-    /// Targets let everything in, to see the run go red.
+struct SetupArgs {
+    /// Targets admit everything, to see the run fail
     #[arg(long)]
     fence_off: bool,
-    /// With this fault planted.
-    #[arg(long, value_parser = Planted::named, conflicts_with = "fence_off")]
-    planted: Option<Planted>,
+    /// Plant this fault
+    #[arg(long, value_parser = PlantedFault::parse, conflicts_with = "fence_off")]
+    planted: Option<PlantedFault>,
 }
 
-impl With {
-    fn planted(self) -> Option<Planted> {
-        if self.fence_off { Some(Planted::FenceOff) } else { self.planted }
+impl SetupArgs {
+    fn planted(self) -> Option<PlantedFault> {
+        if self.fence_off { Some(PlantedFault::FenceOff) } else { self.planted }
     }
 
-    /// The same again, as it was said.
-    fn again(self) -> String {
+    /// The options that repeat this setup, as command-line text.
+    fn repeat_options(self) -> String {
         match self.planted() {
             None => String::new(),
-            Some(Planted::FenceOff) => " --fence-off".to_owned(),
+            Some(PlantedFault::FenceOff) => " --fence-off".to_owned(),
             Some(planted) => format!(" --planted {planted:?}"),
         }
     }
 }
 
-/// Ended by whoever asked for it, as a shell tells it.
+/// Exit code after Ctrl-C, as shells report it.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // What panics in a run is told as a broken promise, with its seed.
+    // A panic inside a run is reported as a broken promise, with its seed.
     std::panic::set_hook(Box::new(|_| {}));
     let halted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The first ends in order, with what was found until then; the second ends at once.
+        // The first signal ends the run cleanly and reports what was found; the second ends at once.
         let _ = signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&halted));
         let _ = signal_hook::flag::register(signal, Arc::clone(&halted));
     }
-    let good = match cli.command {
-        Sub::Run(run) => run.play(&halted),
-        Sub::Replay { seed, with } => replay(&Setup { planted: with.planted(), ..Setup::of(seed) }),
-        Sub::Shrink { seed, with } => shrink(seed, with.planted()),
+    let passed = match cli.command {
+        SimCommand::Run(run) => run.run(&halted),
+        SimCommand::Replay { seed, setup } => replay(&Setup { planted: setup.planted(), ..Setup::new(seed) }),
+        SimCommand::Shrink { seed, setup } => shrink(seed, setup.planted()),
         #[cfg(feature = "mutants")]
-        Sub::Mutants { seeds, only, json } => mutants(seeds, &only, json, &halted),
+        SimCommand::Mutants { seeds, only, json } => mutants(seeds, &only, json, &halted),
     };
-    match (good, halted.load(Ordering::Relaxed)) {
+    match (passed, halted.load(Ordering::Relaxed)) {
         (true, false) => ExitCode::SUCCESS,
         (true, true) => ExitCode::from(INTERRUPTED),
         (false, _) => ExitCode::FAILURE,
@@ -137,37 +137,42 @@ fn cores() -> usize {
 
 fn bar(length: u64, of: &str) -> ProgressBar {
     let template = format!("{{wide_bar}} {{pos}} of {{len}} {of}, {{per_sec}}, {{eta}} left {{msg}}");
-    let style = ProgressStyle::with_template(&template).expect("a template that is written here");
+    let style = ProgressStyle::with_template(&template).expect("the template is valid");
     ProgressBar::new(length).with_style(style)
 }
 
-impl Run {
-    fn play(&self, halted: &AtomicBool) -> bool {
+impl RunArgs {
+    fn run(&self, halted: &AtomicBool) -> bool {
         let started = Instant::now();
         let bar = bar(self.seeds, "seeds");
-        let report = runs::many(&Plan {
+        let report = runner::run_seeds(&RunPlan {
             from: self.from,
             seeds: self.seeds,
             jobs: self.jobs.unwrap_or_else(cores),
-            planted: self.with.planted(),
-            stop: self.with.planted().is_some(),
+            planted: self.setup.planted(),
+            stop: self.setup.planted().is_some(),
             until: self.within.map(|seconds| started + Duration::from_secs(seconds)),
             halted,
-            each: &|| bar.inc(1),
+            on_seed: &|| bar.inc(1),
         });
         bar.finish_and_clear();
-        let missing = if self.coverage { runs::never_met(&report.coverage) } else { Vec::new() };
-        let told = told::Run { report: &report, missing: &missing, again: self.with.again(), took: started.elapsed() };
-        print!("{}", if self.json { told.json() } else { told.words() });
+        let missing = if self.coverage { runner::missing_combinations(&report.coverage) } else { Vec::new() };
+        let summary = report::RunSummary {
+            report: &report,
+            missing: &missing,
+            repeat_options: self.setup.repeat_options(),
+            took: started.elapsed(),
+        };
+        print!("{}", if self.json { summary.json() } else { summary.text() });
         report.failures.is_empty() && missing.is_empty()
     }
 }
 
 fn replay(setup: &Setup) -> bool {
-    let (history, found) = runs::play(setup);
-    let (faults, holders, _) = leasehold_sim::world::drawn(setup.seed);
+    let (history, found) = runner::run_setup(setup);
+    let (faults, holders, _) = leasehold_sim::world::draw_setup(setup.seed);
     let faults = setup.faults.unwrap_or(faults);
-    let words: Vec<_> = faults.iter().map(leasehold_sim::fault::Fault::word).collect();
+    let words: Vec<_> = faults.iter().map(leasehold_sim::fault::Fault::name).collect();
     println!("seed {}: {} holders, {}", setup.seed, setup.holders.unwrap_or(holders), words.join(" "));
     print!("{}", trace::lines(&history));
     match found {
@@ -182,10 +187,10 @@ fn replay(setup: &Setup) -> bool {
     }
 }
 
-fn shrink(seed: u64, planted: Option<Planted>) -> bool {
-    match runs::shrink(seed, planted) {
+fn shrink(seed: u64, planted: Option<PlantedFault>) -> bool {
+    match runner::shrink(seed, planted) {
         None => {
-            println!("seed {seed} breaks nothing");
+            println!("seed {seed} breaks no promise");
             true
         }
         Some((setup, _)) => replay(&setup),
@@ -194,8 +199,8 @@ fn shrink(seed: u64, planted: Option<Planted>) -> bool {
 
 #[cfg(feature = "mutants")]
 fn mutants(seeds: u64, only: &str, json: bool, halted: &AtomicBool) -> bool {
-    use leasehold_sim::killing;
-    let faults: Vec<_> = killing::all().into_iter().filter(|fault| fault.name().contains(only)).collect();
+    use leasehold_sim::mutation_run;
+    let faults: Vec<_> = mutation_run::all().into_iter().filter(|fault| fault.name().contains(only)).collect();
     let bar = bar(faults.len() as u64, "faults");
     let mut rows = Vec::new();
     for fault in faults {
@@ -203,12 +208,12 @@ fn mutants(seeds: u64, only: &str, json: bool, halted: &AtomicBool) -> bool {
             break;
         }
         bar.set_message(fault.name());
-        rows.push(killing::kill(fault, seeds, cores()));
+        rows.push(mutation_run::kill(fault, seeds, cores()));
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let elsewhere: Vec<_> = killing::elsewhere().into_iter().filter(|row| row.fault.contains(only)).collect();
-    let table = told::Mutants { rows: &rows, elsewhere: &elsewhere };
-    print!("{}", if json { table.json() } else { table.words() });
+    let not_served: Vec<_> = mutation_run::elsewhere().into_iter().filter(|row| row.fault.contains(only)).collect();
+    let table = report::Mutants { rows: &rows, not_served: &not_served };
+    print!("{}", if json { table.json() } else { table.text() });
     table.survivors().is_empty() && !rows.is_empty()
 }

@@ -1,6 +1,6 @@
-//! A server: the real grantor on a simulated journal, one turn after the other, killed and stopped at any effect.
+//! A server: the real grantor on a simulated journal, turn by turn, which can be killed or paused at any effect.
 
-mod opening;
+mod recovery;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,93 +9,88 @@ use leasehold_core::command::{Answer, Input, Request};
 use leasehold_core::grantor::{Grantor, Output};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{TURN_EVERY, TURN_NORMAL};
-use leasehold_core::token::{Cluster, Token, plausible};
+use leasehold_core::token::{Token, plausible};
 
-use crate::ask::Ask;
-use crate::clock::{At, Clock, MS};
+use crate::clock::{MS, SimClock, SimTime};
 use crate::fault::Fault;
-use crate::history::Event;
-use crate::journal::Journal;
-use crate::planted::Planted;
-use crate::shows;
-use crate::stage::{Actor, Due, Kept, Letter, Mail, Stage, Step};
+use crate::history::HistoryEvent;
+use crate::journal::SimJournal;
+use crate::planted_fault::PlantedFault;
+use crate::request::SimRequest;
+use crate::scheduler::{Envelope, JournalOutcome, JournalStep, Message, ScheduledEvent, Scheduler, SimActor};
+use crate::view;
 
-/// The cluster of every run.
-pub const CLUSTER: Cluster = Cluster(*b"simulate");
-/// The longest ttl of every run.
-pub const MAX_TTL: u64 = 3_000;
-
-/// What a server waits for.
-struct InFlight {
+/// The journal step that a server waits for.
+struct PendingStep {
     ticket: u64,
-    step: Step,
-    resend: At,
+    step: JournalStep,
+    resend: SimTime,
 }
 
-/// One server.
-pub struct Server {
-    /// Which.
+/// A simulated server.
+pub struct SimServer {
+    /// Index of the server.
     pub index: usize,
     /// Its clock.
-    pub clock: Clock,
-    /// Rises with every start, so that what an earlier process began does not reach a later one.
-    pub life: u32,
+    pub clock: SimClock,
+    /// Number of starts, so that results of an earlier process do not reach a later one.
+    pub boot: u32,
     /// Whether the process runs.
     pub up: bool,
-    /// When it starts again, if it does not run.
-    pub back: At,
-    /// Until when it stands still.
-    pub stalled: At,
+    /// Time of its next start, if the process does not run.
+    pub restart_at: SimTime,
+    /// End of the current stall.
+    pub stalled_until: SimTime,
     /// Whether it serves.
     pub serving: bool,
-    /// When it last took a turn.
-    pub turned: At,
+    /// Time of its last turn.
+    pub last_turn_at: SimTime,
     grantor: Option<Grantor>,
     generation: u64,
     next: u64,
-    inbox: Vec<Letter>,
+    queue: Vec<Envelope>,
     output: Output,
-    in_flight: Option<InFlight>,
+    in_flight: Option<PendingStep>,
     tickets: u64,
-    wake: At,
-    let_in: bool,
-    /// Who asked for what, and whose sessions they are.
-    asked: BTreeMap<u64, Actor>,
-    sessions: BTreeMap<SessionId, Actor>,
+    wake: SimTime,
+    backlog_absorbed: bool,
+    /// Senders of requests by operation, and owners of sessions.
+    requesters: BTreeMap<u64, SimActor>,
+    sessions: BTreeMap<SessionId, SimActor>,
 }
 
-impl Server {
-    /// A server that is not running yet.
-    pub fn new(index: usize, clock: Clock) -> Self {
+impl SimServer {
+    /// Creates a server whose process does not run yet.
+    pub fn new(index: usize, clock: SimClock) -> Self {
         Self {
             index,
             clock,
-            life: 0,
+            boot: 0,
             up: false,
-            back: 0,
-            stalled: 0,
+            restart_at: 0,
+            stalled_until: 0,
             serving: false,
-            turned: 0,
+            last_turn_at: 0,
             grantor: None,
             generation: 0,
             next: 0,
-            inbox: Vec::new(),
+            queue: Vec::new(),
             output: Output::default(),
             in_flight: None,
             tickets: 0,
             wake: 0,
-            let_in: false,
-            asked: BTreeMap::new(),
+            backlog_absorbed: false,
+            requesters: BTreeMap::new(),
             sessions: BTreeMap::new(),
         }
     }
 
-    /// Whether it is on its way to serve.
+    /// Whether it is opening the journal.
     pub const fn is_opening(&self) -> bool {
         self.up && !self.serving && self.in_flight.is_some()
     }
 
-    /// The generation that it opened, or tried to.
+    /// The generation that it opened, or tried to open.
     pub const fn generation(&self) -> u64 {
         self.generation
     }
@@ -105,267 +100,283 @@ impl Server {
         self.grantor.as_ref().filter(|_| self.serving)
     }
 
-    /// The process starts.
+    /// Starts the process.
     pub fn start(&mut self) {
-        self.life += 1;
+        self.boot += 1;
         self.up = true;
         self.serving = false;
-        self.stalled = 0;
+        self.stalled_until = 0;
     }
 
-    /// The process is gone, with all that it knew.
-    pub fn stop(&mut self, stage: &mut Stage, back: At) {
+    /// Stops the process; its memory is lost.
+    pub fn stop(&mut self, scheduler: &mut Scheduler, restart_at: SimTime) {
         self.up = false;
         self.serving = false;
         self.grantor = None;
-        self.inbox.clear();
+        self.queue.clear();
         self.in_flight = None;
         self.output = Output::default();
-        self.asked.clear();
+        self.requesters.clear();
         self.sessions.clear();
-        self.back = back;
-        self.wake_at(stage, back);
+        self.restart_at = restart_at;
+        self.wake_at(scheduler, restart_at);
     }
 
-    /// It will look again then.
-    pub fn wake_at(&mut self, stage: &mut Stage, at: At) {
-        let at = at.max(stage.at + 1);
-        if self.wake <= stage.at || at < self.wake {
+    /// Schedules a wake-up.
+    pub fn wake_at(&mut self, scheduler: &mut Scheduler, at: SimTime) {
+        let at = at.max(scheduler.now + 1);
+        if self.wake <= scheduler.now || at < self.wake {
             self.wake = at;
-            stage.later(at, Due::Wake(Actor::Server(self.index)));
+            scheduler.schedule(at, ScheduledEvent::Wake(SimActor::Server(self.index)));
         }
     }
 
-    /// Whether it waits for this wake.
-    pub const fn is_due(&self, at: At) -> bool {
+    /// Whether this wake-up is the scheduled one.
+    pub const fn is_due(&self, at: SimTime) -> bool {
         self.wake <= at
     }
 
-    /// A request arrives.
-    pub fn receive(&mut self, stage: &mut Stage, letter: Letter) {
+    /// Receives a request.
+    pub fn receive(&mut self, scheduler: &mut Scheduler, envelope: Envelope) {
         if !self.up {
             return;
         }
         if !self.serving {
-            let Letter { op, tries, from, .. } = letter;
-            return stage.send(Actor::Server(self.index), from, Mail::Elsewhere { op, tries });
+            let Envelope { op, tries, from, .. } = envelope;
+            return scheduler.send(SimActor::Server(self.index), from, Message::NotServing { op, tries });
         }
-        if matches!(letter.ask, Ask::Renew { .. } | Ask::RenewSession { .. }) {
-            stage.note(Event::Arrived { op: letter.op, server: self.index as u32, generation: self.generation });
+        if matches!(envelope.request, SimRequest::Renew { .. } | SimRequest::RenewSession { .. }) {
+            scheduler.record(HistoryEvent::Arrived {
+                op: envelope.op,
+                server: self.index as u32,
+                generation: self.generation,
+            });
         }
-        if stage.is_planted(Planted::StormDropped) && self.inbox.len() > 3 {
+        if scheduler.is_planted(PlantedFault::StormDropped) && self.queue.len() > 3 {
             return;
         }
-        self.inbox.push(letter);
-        let at = stage.at + 200;
-        self.wake_at(stage, at);
+        self.queue.push(envelope);
+        let at = scheduler.now + 200;
+        self.wake_at(scheduler, at);
     }
 
-    /// Takes the journal: every earlier writer is fenced.
-    pub fn open(&mut self, stage: &mut Stage, journal: &mut Journal) {
-        self.begin(stage, journal, Step::Open);
+    /// Opens the journal, which fences every earlier writer.
+    pub fn open_journal(&mut self, scheduler: &mut Scheduler, journal: &mut SimJournal) {
+        self.submit(scheduler, journal, JournalStep::Open);
     }
 
-    fn begin(&mut self, stage: &mut Stage, journal: &mut Journal, step: Step) {
+    fn submit(&mut self, scheduler: &mut Scheduler, journal: &mut SimJournal, step: JournalStep) {
         self.tickets += 1;
-        self.in_flight = Some(InFlight { ticket: self.tickets, step: step.clone(), resend: stage.at + 400 * MS });
-        journal.begin(stage, self.index, self.life, self.tickets, step);
-        let at = stage.at + 401 * MS;
-        self.wake_at(stage, at);
+        self.in_flight =
+            Some(PendingStep { ticket: self.tickets, step: step.clone(), resend: scheduler.now + 400 * MS });
+        journal.submit(scheduler, self.index, self.boot, self.tickets, step);
+        let at = scheduler.now + 401 * MS;
+        self.wake_at(scheduler, at);
     }
 
-    /// The time has come to look: start again, send again, or take a turn. Returns whether it wants to be killed.
-    pub fn look(&mut self, stage: &mut Stage, journal: &mut Journal) -> bool {
-        if stage.at < self.stalled {
-            let at = self.stalled;
-            self.wake_at(stage, at);
+    /// Runs what is due: resend a journal step, or take a turn. Returns whether the process must be killed.
+    pub fn poll(&mut self, scheduler: &mut Scheduler, journal: &mut SimJournal) -> bool {
+        if scheduler.now < self.stalled_until {
+            let at = self.stalled_until;
+            self.wake_at(scheduler, at);
             return false;
         }
         if let Some(in_flight) = &mut self.in_flight {
-            // Nobody answered. The store knows what it has: the same once more is harmless.
-            if stage.at >= in_flight.resend {
-                in_flight.resend = stage.at + 400 * MS;
+            // No reply. The store recognizes duplicates, so resending is harmless.
+            if scheduler.now >= in_flight.resend {
+                in_flight.resend = scheduler.now + 400 * MS;
                 let (ticket, step) = (in_flight.ticket, in_flight.step.clone());
-                journal.begin(stage, self.index, self.life, ticket, step);
+                journal.submit(scheduler, self.index, self.boot, ticket, step);
             }
             let at = in_flight.resend;
-            self.wake_at(stage, at);
+            self.wake_at(scheduler, at);
             return false;
         }
-        if self.serving { self.turn(stage, journal) } else { false }
+        if self.serving { self.turn(scheduler, journal) } else { false }
     }
 
-    /// How a step of the journal ended. Returns whether the process must stop.
-    pub fn kept(&mut self, stage: &mut Stage, journal: &mut Journal, ticket: u64, kept: Kept) -> bool {
+    /// Handles the outcome of a journal step. Returns whether the process must stop.
+    pub fn on_journal_outcome(
+        &mut self,
+        scheduler: &mut Scheduler,
+        journal: &mut SimJournal,
+        ticket: u64,
+        outcome: JournalOutcome,
+    ) -> bool {
         if self.in_flight.as_ref().is_none_or(|in_flight| in_flight.ticket != ticket) {
             return false;
         }
-        match kept {
-            Kept::Opened { generation } => {
+        match outcome {
+            JournalOutcome::Opened { generation } => {
                 self.in_flight = None;
                 self.generation = generation;
-                self.recover(stage, journal)
+                self.recover(scheduler, journal)
             }
-            Kept::Durable => {
+            JournalOutcome::Durable => {
                 self.in_flight = None;
                 self.next += 1;
                 if self.serving {
-                    self.compare(stage, journal);
+                    self.compare_with_journal(scheduler, journal);
                 }
-                if self.serving { self.after_durable(stage) } else { self.serve(stage) }
+                if self.serving { self.after_durable(scheduler) } else { self.serve(scheduler) }
             }
-            Kept::StillMine => {
+            JournalOutcome::Confirmed => {
                 self.in_flight = None;
-                self.tell(stage);
-                self.rest(stage);
+                self.send_replies(scheduler);
+                self.schedule_next_turn(scheduler);
                 false
             }
-            Kept::Full => {
+            JournalOutcome::Full => {
                 if let Some(in_flight) = &mut self.in_flight {
-                    in_flight.resend = stage.at + 100 * MS;
+                    in_flight.resend = scheduler.now + 100 * MS;
                 }
-                let at = stage.at + 100 * MS;
-                self.wake_at(stage, at);
+                let at = scheduler.now + 100 * MS;
+                self.wake_at(scheduler, at);
                 false
             }
-            Kept::Fenced | Kept::Failed => true,
+            JournalOutcome::Fenced | JournalOutcome::Failed => true,
         }
     }
 
-    /// Drain, read the clocks, step, tick; then append or confirm. Returns whether it is killed in between.
-    fn turn(&mut self, stage: &mut Stage, journal: &mut Journal) -> bool {
-        let now = self.clock.now(stage.at);
+    /// One turn: drain the queue, read the clocks, step, tick; then append or confirm. Returns whether the process is killed in
+    /// between.
+    fn turn(&mut self, scheduler: &mut Scheduler, journal: &mut SimJournal) -> bool {
+        let now = self.clock.now(scheduler.now);
         let grantor = self.grantor.as_mut().expect("a serving server has a grantor");
         let due = grantor.next_deadline().expect("it serves").max(grantor.last_turn());
         let late = now.instant.millis_since(due);
-        if late > TURN_NORMAL - TURN_EVERY && !self.let_in {
-            // Who asked while it stood still is let in before anything ends.
-            self.let_in = true;
-            let at = stage.at + (late / 4).clamp(TURN_EVERY, 500) * MS;
-            self.wake_at(stage, at);
+        if late > TURN_NORMAL - TURN_EVERY && !self.backlog_absorbed {
+            // Requests that arrived during a stall are absorbed before any lease ends.
+            self.backlog_absorbed = true;
+            let at = scheduler.now + (late / 4).clamp(TURN_EVERY, 500) * MS;
+            self.wake_at(scheduler, at);
             return false;
         }
-        self.let_in = false;
-        let stood = now.instant.millis_since(grantor.last_turn()).saturating_sub(TURN_NORMAL);
-        grantor.keep_to_endings(journal.full && !stage.healed);
-        let letters = std::mem::take(&mut self.inbox);
-        for letter in &letters {
-            self.asked.insert(letter.op, letter.from);
-            let holder = match letter.from {
-                Actor::Holder(index) => format!("holder-{index}"),
+        self.backlog_absorbed = false;
+        let stalled_ms = now.instant.millis_since(grantor.last_turn()).saturating_sub(TURN_NORMAL);
+        grantor.set_endings_only(journal.full && !scheduler.healed);
+        let envelopes = std::mem::take(&mut self.queue);
+        for envelope in &envelopes {
+            self.requesters.insert(envelope.op, envelope.from);
+            let holder = match envelope.from {
+                SimActor::Holder(index) => format!("holder-{index}"),
                 _ => "operator".to_owned(),
             };
-            let (status, shown) = (grantor.status(), letter.shown);
-            let newer = |shown: &Token| {
-                shown.incarnation == status.incarnation
-                    && shown.number.get() > status.counter
-                    && plausible(shown.number, now.wall)
+            let (status, presented) = (grantor.status(), envelope.presented);
+            let newer = |presented: &Token| {
+                presented.incarnation == status.incarnation
+                    && presented.number.get() > status.counter
+                    && plausible(presented.number, now.wall)
             };
-            if let Some(shown) = shown.filter(newer) {
-                stage.note(Event::Newer { shown: shown.number.get(), generation: self.generation });
+            if let Some(presented) = presented.filter(newer) {
+                scheduler.record(HistoryEvent::NewerTokenPresented {
+                    presented: presented.number.get(),
+                    generation: self.generation,
+                });
             }
-            let request = Request { tag: letter.op, id: letter.id, shown: letter.shown };
-            letter.ask.command(&holder, |command| grantor.step(now, &Input::Asked(request, command)));
+            let request = Request { tag: envelope.op, id: envelope.id, observed: envelope.presented };
+            envelope.request.command(&holder, |command| grantor.step(now, &Input::Request(request, command)));
         }
         grantor.step(now, &Input::Tick);
         grantor.take_output(&mut self.output);
         let time = grantor.time();
-        self.turned = stage.at;
+        self.last_turn_at = scheduler.now;
         let (server, generation) = (self.index as u32, self.generation);
-        if stood > 0 {
-            stage.note(Event::Stood { server, generation, time, ms: stood });
+        if stalled_ms > 0 {
+            scheduler.record(HistoryEvent::Stalled { server, generation, time, ms: stalled_ms });
         }
         for reply in &self.output.replies {
             let answer = reply.answer.clone();
-            stage.note(Event::Decided { op: reply.to, server, generation, time, answer });
+            scheduler.record(HistoryEvent::Decided { op: reply.tag, server, generation, time, answer });
         }
         if self.output.is_empty() {
-            self.rest(stage);
+            self.schedule_next_turn(scheduler);
             return false;
         }
-        if stage.strikes(Fault::Kill, 150) {
-            stage.struck(Fault::Kill, format!("server {server} before it appends"));
+        if scheduler.should_inject(Fault::ServerKill, 150) {
+            scheduler.record_fault(Fault::ServerKill, format!("server {server} before it appends"));
             return true;
         }
         if self.output.batch.is_empty() {
-            if journal.shared && !stage.is_planted(Planted::NotConfirmed) {
-                self.begin(stage, journal, Step::Confirm { generation });
+            if journal.shared && !scheduler.is_planted(PlantedFault::LeadershipNotConfirmed) {
+                self.submit(scheduler, journal, JournalStep::Confirm { generation });
             } else {
-                self.tell(stage);
-                self.rest(stage);
+                self.send_replies(scheduler);
+                self.schedule_next_turn(scheduler);
             }
             return false;
         }
-        if stage.is_planted(Planted::ToldBeforeDurable) {
-            self.tell(stage);
+        if scheduler.is_planted(PlantedFault::ReplyBeforeDurable) {
+            self.send_replies(scheduler);
         }
         let batch = Rc::from(&self.output.batch[..]);
-        self.begin(stage, journal, Step::Append { generation, sequence: self.next, batch });
-        if stage.strikes(Fault::Kill, 150) {
-            stage.struck(Fault::Kill, format!("server {server} while it appends"));
+        self.submit(scheduler, journal, JournalStep::Append { generation, sequence: self.next, batch });
+        if scheduler.should_inject(Fault::ServerKill, 150) {
+            scheduler.record_fault(Fault::ServerKill, format!("server {server} while it appends"));
             return true;
         }
         false
     }
 
-    fn after_durable(&mut self, stage: &mut Stage) -> bool {
-        if stage.strikes(Fault::Kill, 150) {
-            stage.struck(Fault::Kill, format!("server {} after its append, before it tells", self.index));
+    fn after_durable(&mut self, scheduler: &mut Scheduler) -> bool {
+        if scheduler.should_inject(Fault::ServerKill, 150) {
+            scheduler
+                .record_fault(Fault::ServerKill, format!("server {} after its append, before it replies", self.index));
             return true;
         }
-        self.tell(stage);
-        if stage.chance.one_in(12) {
-            self.show(stage);
+        self.send_replies(scheduler);
+        if scheduler.rng.one_in(12) {
+            self.report_state(scheduler);
         }
-        self.rest(stage);
+        self.schedule_next_turn(scheduler);
         false
     }
 
-    /// What a turn decided is durable, or confirmed: it is told.
-    fn tell(&mut self, stage: &mut Stage) {
+    /// Sends the replies of a turn whose records are durable, or whose leadership is confirmed.
+    fn send_replies(&mut self, scheduler: &mut Scheduler) {
         let grantor = self.grantor.as_ref().expect("a serving server has a grantor");
         let (server, generation, time) = (self.index as u32, self.generation, grantor.time());
         let incarnation = grantor.status().incarnation;
-        let from = Actor::Server(self.index);
+        let from = SimActor::Server(self.index);
         for reply in self.output.replies.drain(..) {
-            let (op, answer) = (reply.to, reply.answer);
-            stage.note(Event::Told { op, server, generation, time, answer: answer.clone() });
-            let Some(to) = self.asked.get(&op).copied() else { continue };
+            let (op, answer) = (reply.tag, reply.answer);
+            scheduler.record(HistoryEvent::ReplySent { op, server, generation, time, answer: answer.clone() });
+            let Some(to) = self.requesters.get(&op).copied() else { continue };
             if let Answer::Session(grant) = &answer {
                 self.sessions.insert(grant.session, to);
-                if !stage.sessions.contains(&grant.session) {
-                    stage.sessions.push(grant.session);
+                if !scheduler.sessions.contains(&grant.session) {
+                    scheduler.sessions.push(grant.session);
                 }
             }
-            stage.send(from, to, Mail::Reply { op, answer, incarnation });
+            scheduler.send(from, to, Message::Reply { op, answer, incarnation });
         }
         for notice in self.output.notices.drain(..) {
             if let Some(session) = notice.session
                 && let Some(to) = self.sessions.get(&session)
             {
-                stage.send(from, *to, Mail::Notice { session, event: notice.event });
+                scheduler.send(from, *to, Message::Notice { session, event: notice.event });
             }
         }
     }
 
-    /// Puts what the grantor shows of itself on the history. Nobody is shown what is decided and not on record yet.
-    pub fn show(&self, stage: &mut Stage) {
+    /// Records the grantor's reported state, unless some of it is decided but not durable yet.
+    pub fn report_state(&self, scheduler: &mut Scheduler) {
         let Some(grantor) = self.grantor() else { return };
-        if self.in_flight.as_ref().is_some_and(|in_flight| matches!(in_flight.step, Step::Append { .. })) {
+        if self.in_flight.as_ref().is_some_and(|in_flight| matches!(in_flight.step, JournalStep::Append { .. })) {
             return;
         }
-        let state = shows::state(grantor);
-        stage.note(Event::Shows { server: self.index as u32, generation: self.generation, state });
+        let state = view::state(grantor);
+        scheduler.record(HistoryEvent::StateReported { server: self.index as u32, generation: self.generation, state });
     }
 
-    /// When the next turn is due.
-    fn rest(&mut self, stage: &mut Stage) {
+    /// Schedules the next turn.
+    fn schedule_next_turn(&mut self, scheduler: &mut Scheduler) {
         let grantor = self.grantor.as_ref().expect("a serving server has a grantor");
         let due = grantor.next_deadline().expect("it serves");
-        let mut at = self.clock.real(due, stage.at).max(stage.at + 100);
-        if !self.inbox.is_empty() {
-            at = at.min(stage.at + 100);
+        let mut at = self.clock.real(due, scheduler.now).max(scheduler.now + 100);
+        if !self.queue.is_empty() {
+            at = at.min(scheduler.now + 100);
         }
-        self.wake_at(stage, at);
+        self.wake_at(scheduler, at);
     }
 }

@@ -1,214 +1,258 @@
-//! A target with a fence: check, write and mark are one step, durable together, and a crash loses them together.
+//! A target with a fence: check, write and mark are one step. They become durable together, and a crash loses them together.
 
 use std::collections::VecDeque;
 
 use leasehold_core::fence::{Follow, Sequenced, admit_sequenced, follow};
 use leasehold_core::name::Name;
-use leasehold_core::token::{Guarded, Incarnation, Number, Token, plausible};
-use leasehold_fence::{Mark, Verdict as Ruling, admit};
+use leasehold_core::token::{FenceKey, Incarnation, Number, Token, plausible};
+use leasehold_fence::{Mark, Verdict as FenceVerdict, admit};
 
-use crate::ask::EXCLUSIVE;
-use crate::clock::{At, Clock, MS};
-use crate::history::{Event, Shown, Verdict};
-use crate::planted::Planted;
-use crate::server::CLUSTER;
-use crate::stage::{Actor, Due, Mail, Stage};
+use crate::clock::{MS, SimClock, SimTime};
+use crate::history::{HistoryEvent, PresentedWrite, TargetVerdict};
+use crate::planted_fault::PlantedFault;
+use crate::scenario::{CLUSTER, EXCLUSIVE};
+use crate::scheduler::{Message, ScheduledEvent, Scheduler, SimActor};
 
-/// After so long without a write a fence with [`Planted::MarkExpires`] forgets its mark.
-const FORGETS: At = 1_500 * MS;
+/// Time without a write after which [`PlantedFault::MarkExpires`] forgets the mark.
+const FORGET_AFTER: SimTime = 1_500 * MS;
 
-/// The target that counts the writes under each token: what comes again is told so, and not applied again.
-pub const COUNTS: usize = 1;
-/// The target that follows one life of the cluster, until it is told of another.
+/// The target that requires sequence numbers: a duplicate is refused as already applied.
+pub const SEQUENCED: usize = 1;
+/// The strict target: it follows one incarnation until it adopts another.
 pub const STRICT: usize = 2;
 
-/// What a target keeps beside its data.
+/// Fence state of a target.
 #[derive(Clone, Copy)]
-struct Kept {
+struct TargetState {
     mark: Mark,
     last: Option<u64>,
     incarnation: Option<Incarnation>,
 }
 
-/// One target.
-pub struct Target {
+/// A simulated target.
+pub struct SimTarget {
     index: usize,
-    clock: Clock,
-    guarded: Guarded,
-    life: u32,
-    kept: Kept,
-    /// How many entries its log has, and how many of them a crash keeps with which mark.
+    clock: SimClock,
+    key: FenceKey,
+    boot: u32,
+    state: TargetState,
+    /// Number of log entries, and the entries and fence state that survive a crash.
     length: usize,
-    durable: (usize, Kept),
-    /// Answers that wait until so much is durable.
-    unanswered: VecDeque<(usize, Actor, u64)>,
+    durable: (usize, TargetState),
+    /// Acknowledgments that wait until this many entries are durable.
+    unacknowledged: VecDeque<(usize, SimActor, u64)>,
     flushing: bool,
-    written: At,
-    /// The last token that it refused as stale, with the mark, until somebody asks for it.
+    last_write: SimTime,
+    /// The last token refused as stale, with the mark, until it is reported.
     pub refused: Option<(Number, Number)>,
 }
 
-impl Target {
-    /// A new target, armed as fresh.
+impl SimTarget {
+    /// Creates a target, armed as fresh.
     pub fn new(index: usize) -> Self {
-        let name = Name::parse(EXCLUSIVE[index]).expect("a resource of this world has a good name");
-        let kept = Kept { mark: Mark::Fresh, last: None, incarnation: None };
+        let name = Name::parse(EXCLUSIVE[index]).expect("resource names are valid");
+        let state = TargetState { mark: Mark::Fresh, last: None, incarnation: None };
         Self {
             index,
-            clock: Clock::new(0, 1_000_000),
-            guarded: Guarded::new(CLUSTER, name, 0),
-            life: 0,
-            kept,
+            clock: SimClock::new(0, 1_000_000),
+            key: FenceKey::new(CLUSTER, name, 0),
+            boot: 0,
+            state,
             length: 0,
-            durable: (0, kept),
-            unanswered: VecDeque::new(),
+            durable: (0, state),
+            unacknowledged: VecDeque::new(),
             flushing: false,
-            written: 0,
+            last_write: 0,
             refused: None,
         }
     }
 
-    /// A write or a claim arrives: it is checked and applied in one step.
-    pub fn receive(&mut self, stage: &mut Stage, id: u64, from: Actor, text: &str, sequence: u64, value: Option<u64>) {
+    /// Receives a write or a claim, which is checked and applied in one step.
+    pub fn receive(
+        &mut self,
+        scheduler: &mut Scheduler,
+        id: u64,
+        from: SimActor,
+        text: &str,
+        sequence: u64,
+        value: Option<u64>,
+    ) {
         let Ok(token) = Token::parse(text) else {
-            return self.answer(stage, from, id, false);
+            return self.answer(scheduler, from, id, false);
         };
-        // What the guard itself knows, not what the core's rule says of it: the two are compared.
-        let right = token.cluster == self.guarded.cluster
-            && token.resource == self.guarded.resource
-            && token.number.get() < (1 << 62);
-        let shown = Shown { number: token.number, incarnation: token.incarnation.0, right };
-        if stage.is_planted(Planted::MarkExpires) && stage.at > self.written + FORGETS {
-            self.kept.mark = Mark::Fresh;
+        // Computed without the core's rule, to compare the two.
+        let valid =
+            token.cluster == self.key.cluster && token.resource == self.key.resource && token.number.get() < (1 << 62);
+        let presented = PresentedWrite { number: token.number, incarnation: token.incarnation.0, valid };
+        if scheduler.is_planted(PlantedFault::MarkExpires) && scheduler.now > self.last_write + FORGET_AFTER {
+            self.state.mark = Mark::Fresh;
         }
-        match self.rule(stage, &token, sequence, value) {
-            Err(why) => {
-                let (target, who) = (self.index as u32, from.place() as u32);
-                stage.note(Event::Wrote { target, id, who, shown, value, verdict: Verdict::Refused(why) });
-                if let ("stale", Mark::Armed(mark)) = (why, self.kept.mark) {
+        match self.check(scheduler, &token, sequence, value) {
+            Err(detail) => {
+                let (target, actor) = (self.index as u32, from.index() as u32);
+                scheduler.record(HistoryEvent::WriteDecided {
+                    target,
+                    id,
+                    actor,
+                    presented,
+                    value,
+                    verdict: TargetVerdict::Refused(detail),
+                });
+                if let ("stale", Mark::Armed(mark)) = (detail, self.state.mark) {
                     self.refused = Some((token.number, mark));
                 }
-                self.answer(stage, from, id, false);
+                self.answer(scheduler, from, id, false);
             }
-            Ok(_) if stage.is_planted(Planted::CheckThenAct) => {
-                let at = stage.at + stage.chance.between(MS, 400 * MS);
-                stage.later(at, Due::Apply { target: self.index, id, from, shown, value });
+            Ok(_) if scheduler.is_planted(PlantedFault::CheckThenAct) => {
+                let at = scheduler.now + scheduler.rng.between(MS, 400 * MS);
+                scheduler.schedule(at, ScheduledEvent::Apply { target: self.index, id, from, presented, value });
             }
-            Ok(kept) => self.apply(stage, id, from, shown, kept, value),
+            Ok(state) => self.apply(scheduler, id, from, presented, state, value),
         }
     }
 
-    /// What is kept if this is let in, or why it is not.
-    fn rule(&self, stage: &Stage, token: &Token, sequence: u64, value: Option<u64>) -> Result<Kept, &'static str> {
-        let raised = |number, last| Kept { mark: Mark::Armed(number), last, incarnation: Some(token.incarnation) };
+    /// The fence state after this write, or the reason for its refusal.
+    fn check(
+        &self,
+        scheduler: &Scheduler,
+        token: &Token,
+        sequence: u64,
+        value: Option<u64>,
+    ) -> Result<TargetState, &'static str> {
+        let raised =
+            |number, last| TargetState { mark: Mark::Armed(number), last, incarnation: Some(token.incarnation) };
         let one_path = value.is_some_and(|value| value.is_multiple_of(4));
-        if stage.is_planted(Planted::FenceOff) || (stage.is_planted(Planted::OnePathUnchecked) && one_path) {
-            return Ok(raised(token.number, self.kept.last));
+        if scheduler.is_planted(PlantedFault::FenceOff)
+            || (scheduler.is_planted(PlantedFault::OnePathUnchecked) && one_path)
+        {
+            return Ok(raised(token.number, self.state.last));
         }
-        let number = token.for_target(&self.guarded).map_err(|wrong| wrong.why())?;
-        if !plausible(number, self.clock.now(stage.at).wall) {
+        let number = token.for_target(&self.key).map_err(|wrong| wrong.reason())?;
+        if !plausible(number, self.clock.now(scheduler.now).wall) {
             return Err("implausible");
         }
-        let strict = self.index == STRICT && !stage.is_planted(Planted::AnyIncarnation);
-        if follow(self.kept.incarnation, strict, token.incarnation) == Follow::NotAdopted {
+        let strict = self.index == STRICT && !scheduler.is_planted(PlantedFault::AnyIncarnation);
+        if follow(self.state.incarnation, strict, token.incarnation) == Follow::NotAdopted {
             return Err("another incarnation");
         }
-        if self.index == COUNTS && !stage.is_planted(Planted::SequenceIgnored) {
-            return match admit_sequenced(self.kept.mark, self.kept.last, number, sequence) {
+        if self.index == SEQUENCED && !scheduler.is_planted(PlantedFault::SequenceIgnored) {
+            return match admit_sequenced(self.state.mark, self.state.last, number, sequence) {
                 Sequenced::Admitted { mark, last } => Ok(raised(mark, Some(last))),
                 Sequenced::AlreadyApplied { .. } => Err("already applied"),
                 Sequenced::Stale { .. } => Err("stale"),
                 Sequenced::Lost => Err("lost"),
             };
         }
-        match admit(self.kept.mark, number) {
-            Ruling::Admitted { mark } => Ok(raised(mark, None)),
-            Ruling::Stale { .. } => Err("stale"),
-            Ruling::Lost => Err("lost"),
+        match admit(self.state.mark, number) {
+            FenceVerdict::Admitted { mark } => Ok(raised(mark, None)),
+            FenceVerdict::Stale { .. } => Err("stale"),
+            FenceVerdict::Lost => Err("lost"),
         }
     }
 
-    /// What was checked a while ago is written now: only a target with [`Planted::CheckThenAct`] does so.
-    pub fn apply_late(&mut self, stage: &mut Stage, id: u64, from: Actor, shown: Shown, value: Option<u64>) {
-        let mark = match self.kept.mark {
-            Mark::Armed(mark) => mark.max(shown.number),
-            Mark::Fresh | Mark::Lost => shown.number,
+    /// Applies a write that was checked earlier; only with [`PlantedFault::CheckThenAct`].
+    pub fn apply_late(
+        &mut self,
+        scheduler: &mut Scheduler,
+        id: u64,
+        from: SimActor,
+        presented: PresentedWrite,
+        value: Option<u64>,
+    ) {
+        let mark = match self.state.mark {
+            Mark::Armed(mark) => mark.max(presented.number),
+            Mark::Fresh | Mark::Lost => presented.number,
         };
-        self.apply(stage, id, from, shown, Kept { mark: Mark::Armed(mark), ..self.kept }, value);
+        self.apply(scheduler, id, from, presented, TargetState { mark: Mark::Armed(mark), ..self.state }, value);
     }
 
-    fn apply(&mut self, stage: &mut Stage, id: u64, from: Actor, shown: Shown, kept: Kept, value: Option<u64>) {
-        self.kept = kept;
+    fn apply(
+        &mut self,
+        scheduler: &mut Scheduler,
+        id: u64,
+        from: SimActor,
+        presented: PresentedWrite,
+        state: TargetState,
+        value: Option<u64>,
+    ) {
+        self.state = state;
         self.length += 1;
-        self.written = stage.at;
-        let (target, who) = (self.index as u32, from.place() as u32);
-        stage.note(Event::Wrote { target, id, who, shown, value, verdict: Verdict::Applied });
-        self.unanswered.push_back((self.length, from, id));
+        self.last_write = scheduler.now;
+        let (target, actor) = (self.index as u32, from.index() as u32);
+        scheduler.record(HistoryEvent::WriteDecided {
+            target,
+            id,
+            actor,
+            presented,
+            value,
+            verdict: TargetVerdict::Applied,
+        });
+        self.unacknowledged.push_back((self.length, from, id));
         if !self.flushing {
             self.flushing = true;
-            let at = stage.at + stage.chance.between(MS / 2, 10 * MS);
-            stage.later(at, Due::Flush { target: self.index, life: self.life });
+            let at = scheduler.now + scheduler.rng.between(MS / 2, 10 * MS);
+            scheduler.schedule(at, ScheduledEvent::Flush { target: self.index, boot: self.boot });
         }
     }
 
-    /// What was written is durable, and only now it is answered.
-    pub fn flush(&mut self, stage: &mut Stage, life: u32) {
-        if life != self.life {
+    /// Makes all writes durable and acknowledges them.
+    pub fn flush(&mut self, scheduler: &mut Scheduler, boot: u32) {
+        if boot != self.boot {
             return;
         }
         self.flushing = false;
-        self.durable = (self.length, self.kept);
-        while let Some((length, from, id)) = self.unanswered.front().copied() {
+        self.durable = (self.length, self.state);
+        while let Some((length, from, id)) = self.unacknowledged.front().copied() {
             if length > self.durable.0 {
                 break;
             }
-            self.unanswered.pop_front();
-            self.answer(stage, from, id, true);
+            self.unacknowledged.pop_front();
+            self.answer(scheduler, from, id, true);
         }
     }
 
-    fn answer(&self, stage: &mut Stage, to: Actor, id: u64, applied: bool) {
-        stage.send(Actor::Target(self.index), to, Mail::Written { id, applied });
+    fn answer(&self, scheduler: &mut Scheduler, to: SimActor, id: u64, applied: bool) {
+        scheduler.send(SimActor::Target(self.index), to, Message::Written { id, applied });
     }
 
-    /// Killed and started again: what was not durable is gone, write and mark alike.
-    pub fn kill(&mut self, stage: &mut Stage) {
-        self.life += 1;
+    /// Kills and restarts the target: writes and marks that were not durable are lost.
+    pub fn kill(&mut self, scheduler: &mut Scheduler) {
+        self.boot += 1;
         self.flushing = false;
-        self.unanswered.clear();
-        (self.length, self.kept) = self.durable;
-        if stage.is_planted(Planted::MarkNotDurable) {
-            self.kept.mark = Mark::Fresh;
+        self.unacknowledged.clear();
+        (self.length, self.state) = self.durable;
+        if scheduler.is_planted(PlantedFault::MarkNotDurable) {
+            self.state.mark = Mark::Fresh;
         }
-        stage.note(Event::TargetKilled { target: self.index as u32, kept: self.length });
+        scheduler.record(HistoryEvent::TargetKilled { target: self.index as u32, remaining: self.length });
     }
 
-    /// It failed over to a copy that has the data and not the mark.
-    pub fn lose_mark(&mut self, stage: &mut Stage) {
-        self.kept.mark = Mark::Lost;
-        self.durable = (self.length, self.kept);
-        stage.note(Event::Mark { target: self.index as u32, armed: None });
+    /// Fails over to a copy that has the data but not the mark.
+    pub fn lose_mark(&mut self, scheduler: &mut Scheduler) {
+        self.state.mark = Mark::Lost;
+        self.durable = (self.length, self.state);
+        scheduler.record(HistoryEvent::MarkChanged { target: self.index as u32, armed: None });
     }
 
     /// Whether its mark is lost.
     pub fn is_lost(&self) -> bool {
-        self.kept.mark == Mark::Lost
+        self.state.mark == Mark::Lost
     }
 
-    /// Armed again from the grantor's floor.
-    pub fn rearm(&mut self, stage: &mut Stage, floor: Number) {
-        self.kept = Kept { mark: Mark::Armed(floor), last: None, ..self.kept };
-        self.durable = (self.length, self.kept);
-        stage.note(Event::Mark { target: self.index as u32, armed: Some(floor) });
+    /// Re-arms the fence from the grantor's floor.
+    pub fn rearm(&mut self, scheduler: &mut Scheduler, floor: Number) {
+        self.state = TargetState { mark: Mark::Armed(floor), last: None, ..self.state };
+        self.durable = (self.length, self.state);
+        scheduler.record(HistoryEvent::MarkChanged { target: self.index as u32, armed: Some(floor) });
     }
 
-    /// The operator tells a strict target of the cluster's new life, sooner or later.
-    pub fn adopt(&mut self, stage: &mut Stage, incarnation: Incarnation) {
-        let other = self.kept.incarnation.is_some_and(|kept| kept != incarnation);
-        if self.index == STRICT && other && (stage.healed || stage.chance.one_in(16)) {
-            self.kept.incarnation = Some(incarnation);
-            self.durable = (self.length, self.kept);
-            stage.note(Event::Adopted { target: self.index as u32, incarnation: incarnation.0 });
+    /// The operator makes a strict target adopt the new incarnation, eventually.
+    pub fn adopt(&mut self, scheduler: &mut Scheduler, incarnation: Incarnation) {
+        let other = self.state.incarnation.is_some_and(|current| current != incarnation);
+        if self.index == STRICT && other && (scheduler.healed || scheduler.rng.one_in(16)) {
+            self.state.incarnation = Some(incarnation);
+            self.durable = (self.length, self.state);
+            scheduler.record(HistoryEvent::Adopted { target: self.index as u32, incarnation: incarnation.0 });
         }
     }
 }

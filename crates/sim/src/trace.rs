@@ -1,16 +1,16 @@
-//! A history for the eye: one line for each event.
+//! Prints a history, one line per event.
 
 use std::fmt::Write;
 
 use leasehold_core::codec::Reader;
 use leasehold_core::command::Answer;
-use leasehold_core::record::{Header, Record};
+use leasehold_core::record::{BatchHeader, Record};
 
-use crate::clock::{At, MS};
-use crate::history::{Event, History, Verdict};
-use crate::stage::SERVERS;
+use crate::clock::{MS, SimTime};
+use crate::history::{History, HistoryEvent, TargetVerdict};
+use crate::scheduler::SERVERS;
 
-/// All lines of a history.
+/// The whole history as text.
 pub fn lines(history: &History) -> String {
     let mut out = String::new();
     for (at, event) in &history.events {
@@ -19,65 +19,83 @@ pub fn lines(history: &History) -> String {
     out
 }
 
-/// The line of one event.
-pub fn line(out: &mut String, at: At, event: &Event) {
+/// One event as a line.
+pub fn line(out: &mut String, at: SimTime, event: &HistoryEvent) {
     // Writing to a string cannot fail.
     let _ = write!(out, "{:>6}.{:03}  ", at / MS, at % MS);
     let _ = match event {
-        Event::Asked { op, who, ask } => writeln!(out, "{:<10} asks #{op} {}", name(*who), words(ask)),
-        Event::Arrived { op, server, .. } => writeln!(out, "server {server}   receives #{op}"),
-        Event::Newer { shown, .. } => writeln!(out, "           {shown} is shown, which its grantor does not know"),
-        Event::Decided { op, server, answer, .. } => {
-            writeln!(out, "server {server}   decides #{op}: {}", told(answer))
+        HistoryEvent::Requested { op, actor, request } => {
+            writeln!(out, "{:<10} requests #{op} {}", actor_name(*actor), request_text(request))
         }
-        Event::Told { op, server, answer, .. } => writeln!(out, "server {server}   tells #{op}: {}", told(answer)),
-        Event::Answered { op, who, answer } => writeln!(out, "{:<10} hears #{op}: {}", name(*who), told(answer)),
-        Event::GaveUp { op, why } => writeln!(out, "           #{op} goes on without an answer: {why}"),
-        Event::Landed { generation, batch } => writeln!(out, "journal    keeps ({generation}): {}", records(batch)),
-        Event::SetBack { why, batches } => {
-            writeln!(out, "journal    is set back to {} batches: {}", batches.len(), why.word())
+        HistoryEvent::Arrived { op, server, .. } => writeln!(out, "server {server}   receives #{op}"),
+        HistoryEvent::NewerTokenPresented { presented, .. } => {
+            writeln!(out, "           {presented} is presented, which is newer than the grantor's counter")
         }
-        Event::Serving { server, generation } => writeln!(out, "server {server}   serves as generation {generation}"),
-        Event::Stood { server, ms, .. } => writeln!(out, "server {server}   stood still for {ms} ms"),
-        Event::Acts { who, number, honest } => {
-            let clock = if *honest { "" } else { " by a wrong clock" };
-            writeln!(out, "{:<10} believes that it holds under {number}{clock}, and acts", name(*who))
+        HistoryEvent::Decided { op, server, answer, .. } => {
+            writeln!(out, "server {server}   decides #{op}: {}", answer_text(answer))
         }
-        Event::Reached { target, id } => writeln!(out, "target {target}   is reached by #{id}"),
-        Event::Wrote { target, who, shown, value, verdict, .. } => {
+        HistoryEvent::ReplySent { op, server, answer, .. } => {
+            writeln!(out, "server {server}   replies to #{op}: {}", answer_text(answer))
+        }
+        HistoryEvent::ReplyReceived { op, actor, answer } => {
+            writeln!(out, "{:<10} gets #{op}: {}", actor_name(*actor), answer_text(answer))
+        }
+        HistoryEvent::Abandoned { op, reason } => writeln!(out, "           #{op} is abandoned: {reason}"),
+        HistoryEvent::BatchDurable { generation, batch } => {
+            writeln!(out, "journal    stores ({generation}): {}", records(batch))
+        }
+        HistoryEvent::JournalReverted { cause, batches } => {
+            writeln!(out, "journal    is rolled back to {} batches: {}", batches.len(), cause.name())
+        }
+        HistoryEvent::Serving { server, generation } => {
+            writeln!(out, "server {server}   serves as generation {generation}")
+        }
+        HistoryEvent::Stalled { server, ms, .. } => writeln!(out, "server {server}   was paused for {ms} ms"),
+        HistoryEvent::HolderActed { actor, number, clock_ok } => {
+            let clock = if *clock_ok { "" } else { " by a wrong clock" };
+            writeln!(out, "{:<10} believes that it holds under {number}{clock}, and acts", actor_name(*actor))
+        }
+        HistoryEvent::WriteArrived { target, id } => writeln!(out, "target {target}   receives #{id}"),
+        HistoryEvent::WriteDecided { target, actor, presented, value, verdict, .. } => {
             let what = value.map_or("claims".to_owned(), |value| format!("writes {value}"));
             let verdict = match verdict {
-                Verdict::Applied => "applied".to_owned(),
-                Verdict::Refused(why) => format!("REFUSED, {why}"),
+                TargetVerdict::Applied => "applied".to_owned(),
+                TargetVerdict::Refused(detail) => format!("REFUSED, {detail}"),
             };
-            writeln!(out, "target {target}   {} {what} under {}: {verdict}", name(*who), shown.number)
+            writeln!(out, "target {target}   {} {what} under {}: {verdict}", actor_name(*actor), presented.number)
         }
-        Event::TargetKilled { target, kept } => writeln!(out, "target {target}   is killed and has {kept} entries"),
-        Event::Mark { target, armed: None } => writeln!(out, "target {target}   has lost its mark"),
-        Event::Mark { target, armed: Some(floor) } => writeln!(out, "target {target}   is armed again from {floor}"),
-        Event::Adopted { target, incarnation } => {
-            writeln!(out, "target {target}   is told to follow incarnation {incarnation}")
+        HistoryEvent::TargetKilled { target, remaining } => {
+            writeln!(out, "target {target}   is killed; {remaining} entries remain")
         }
-        Event::Shows { server, state, .. } => writeln!(out, "server {server}   shows {} leases held", state.held.len()),
-        Event::Struck { fault, what } => writeln!(out, "!          {}: {what}", fault.word()),
-        Event::Healed => writeln!(out, "           everything is healed"),
-        Event::Over { .. } => writeln!(out, "           over"),
-        Event::Broken { promise, why } => writeln!(out, "           BROKEN {promise}: {why}"),
+        HistoryEvent::MarkChanged { target, armed: None } => writeln!(out, "target {target}   has lost its mark"),
+        HistoryEvent::MarkChanged { target, armed: Some(floor) } => {
+            writeln!(out, "target {target}   is re-armed from {floor}")
+        }
+        HistoryEvent::Adopted { target, incarnation } => {
+            writeln!(out, "target {target}   adopts incarnation {incarnation}")
+        }
+        HistoryEvent::StateReported { server, state, .. } => {
+            writeln!(out, "server {server}   reports {} leases held", state.held.len())
+        }
+        HistoryEvent::FaultInjected { fault, detail } => writeln!(out, "!          {}: {detail}", fault.name()),
+        HistoryEvent::Healed => writeln!(out, "           everything is healed"),
+        HistoryEvent::RunEnded { .. } => writeln!(out, "           end of the run"),
+        HistoryEvent::InvariantBroken { promise, detail } => writeln!(out, "           BROKEN {promise}: {detail}"),
     };
 }
 
-fn name(who: u32) -> String {
+fn actor_name(actor: u32) -> String {
     let first = SERVERS as u32 + 5;
-    if who >= first { format!("holder {}", who - first) } else { "operator".to_owned() }
+    if actor >= first { format!("holder {}", actor - first) } else { "operator".to_owned() }
 }
 
-fn words(ask: &crate::ask::Ask) -> String {
-    let text = format!("{ask:?}");
+fn request_text(request: &crate::request::SimRequest) -> String {
+    let text = format!("{request:?}");
     let fields = text.split_once(' ').map_or("", |(_, fields)| fields);
-    shorter(&format!("{} {fields}", ask.kind()))
+    truncate(&format!("{} {fields}", request.kind()))
 }
 
-fn told(answer: &Answer) -> String {
+fn answer_text(answer: &Answer) -> String {
     match answer {
         Answer::Granted(grant) => format!("granted {} for {} ms", grant.number, grant.remaining_ms),
         Answer::GrantedAll(grants) => {
@@ -86,13 +104,13 @@ fn told(answer: &Answer) -> String {
         }
         Answer::Current(current) => format!("current {} for {} ms", current.number, current.remaining_ms),
         Answer::Refused(refusal) => format!("{}: {refusal}", refusal.code()),
-        other => shorter(&format!("{other:?}")),
+        other => truncate(&format!("{other:?}")),
     }
 }
 
 fn records(batch: &[u8]) -> String {
     let mut from = Reader::new(batch);
-    let Ok(header) = Header::decode(&mut from) else { return "what cannot be read".to_owned() };
+    let Ok(header) = BatchHeader::decode(&mut from) else { return "unreadable records".to_owned() };
     let mut words = Vec::new();
     while !from.is_empty() {
         match Record::decode(&mut from) {
@@ -104,15 +122,15 @@ fn records(batch: &[u8]) -> String {
                 words.push(kind);
             }
             Err(_) => {
-                words.push("what cannot be read".to_owned());
+                words.push("unreadable records".to_owned());
                 break;
             }
         }
     }
-    shorter(&format!("at {} {}", header.time, words.join(", ")))
+    truncate(&format!("at {} {}", header.time, words.join(", ")))
 }
 
-fn shorter(text: &str) -> String {
-    const MOST: usize = 150;
-    if text.chars().count() <= MOST { text.to_owned() } else { text.chars().take(MOST).chain(['…']).collect() }
+fn truncate(text: &str) -> String {
+    const LIMIT: usize = 150;
+    if text.chars().count() <= LIMIT { text.to_owned() } else { text.chars().take(LIMIT).chain(['…']).collect() }
 }

@@ -1,255 +1,265 @@
-//! One run: a world made from a seed, in which some things go wrong, which is then healed and must make progress.
+//! One run: a world created from a seed, run with faults, then healed, and required to make progress.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::ask::EXCLUSIVE;
-use crate::chance::Chance;
-use crate::clock::{At, Clock, MS};
-use crate::fault::{Fault, Faults};
-use crate::history::{Event, History};
-use crate::holder::Holder;
-use crate::journal::Journal;
-use crate::planted::Planted;
-use crate::server::Server;
-use crate::stage::{Actor, Due, Mail, SERVERS, Stage};
-use crate::target::Target;
+use crate::clock::{MS, SimClock, SimTime};
+use crate::fault::{Fault, FaultSet};
+use crate::history::{History, HistoryEvent};
+use crate::holder::SimHolder;
+use crate::journal::SimJournal;
+use crate::planted_fault::PlantedFault;
+use crate::rng::SimRng;
+use crate::scenario::EXCLUSIVE;
+use crate::scheduler::{Message, SERVERS, ScheduledEvent, Scheduler, SimActor};
+use crate::server::SimServer;
+use crate::target::SimTarget;
 
-/// How long a healed world has to make progress.
-const HEALED: At = 19_000 * MS;
-/// How long before the end nothing new is asked for.
-pub const QUIET: At = 9_000 * MS;
+/// Time that a healed world has to make progress.
+const HEALED_TIME: SimTime = 19_000 * MS;
+/// Time before the end in which no new requests are sent.
+pub const QUIET: SimTime = 9_000 * MS;
 
-/// What a run is made from. The seed says the rest.
+/// Parameters of a run. The seed determines the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// The seed.
     pub seed: u64,
-    /// Only these kinds of trouble, if not as the seed draws them.
-    pub faults: Option<Faults>,
-    /// So many holders, if not as the seed draws it.
+    /// Kinds of faults; chosen by the seed if `None`.
+    pub faults: Option<FaultSet>,
+    /// Number of holders; chosen by the seed if `None`.
     pub holders: Option<usize>,
-    /// So long until it is healed, in milliseconds, if not as the seed draws it.
+    /// Time until healing in milliseconds; chosen by the seed if `None`.
     pub length: Option<u64>,
-    /// The fault outside of the core that is planted.
-    pub planted: Option<Planted>,
+    /// The fault planted outside of the core.
+    pub planted: Option<PlantedFault>,
 }
 
 impl Setup {
-    /// As the seed says.
-    pub const fn of(seed: u64) -> Self {
+    /// A setup determined by the seed.
+    pub const fn new(seed: u64) -> Self {
         Self { seed, faults: None, holders: None, length: None, planted: None }
     }
 }
 
-/// A world.
+/// A simulated world.
 pub struct World {
-    pub(crate) stage: Stage,
-    pub(crate) journal: Journal,
-    pub(crate) servers: Vec<Server>,
-    pub(crate) holders: Vec<Holder>,
-    pub(crate) targets: Vec<Target>,
-    heal: At,
-    end: At,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) journal: SimJournal,
+    pub(crate) servers: Vec<SimServer>,
+    pub(crate) holders: Vec<SimHolder>,
+    pub(crate) targets: Vec<SimTarget>,
+    heal_at: SimTime,
+    end_at: SimTime,
 }
 
-/// Which kinds of trouble a seed draws, how many holders, and how long it lasts.
-pub fn drawn(seed: u64) -> (Faults, usize, u64) {
-    let mut chance = Chance::new(seed);
-    let shared = chance.one_in(2);
-    let faults = Faults::draw(&mut chance, shared);
-    (faults, chance.between(2, 6) as usize, chance.between(8_000, 20_000))
+/// Kinds of faults, number of holders and time until healing that a seed chooses.
+pub fn draw_setup(seed: u64) -> (FaultSet, usize, u64) {
+    let mut rng = SimRng::new(seed);
+    let shared = rng.one_in(2);
+    let faults = FaultSet::draw(&mut rng, shared);
+    (faults, rng.between(2, 6) as usize, rng.between(8_000, 20_000))
 }
 
 impl World {
-    /// The world of a setup.
+    /// Creates the world of a setup.
     pub fn new(setup: &Setup) -> Self {
-        let (faults, holders, length) = drawn(setup.seed);
-        let mut chance = Chance::new(setup.seed);
-        let shared = chance.one_in(2);
+        let (faults, holders, length) = draw_setup(setup.seed);
+        let mut rng = SimRng::new(setup.seed);
+        let shared = rng.one_in(2);
         let faults = setup.faults.unwrap_or(faults);
-        // Without a fence everything gets in, made-up tokens first; what is to be seen is the write that comes too late.
-        let off = setup.planted == Some(Planted::FenceOff);
+        // Without a fence every token is accepted, forged ones too; the late write is what such a run should show.
+        let off = setup.planted == Some(PlantedFault::FenceOff);
         let faults = if off { faults.without(Fault::Misuse) } else { faults };
         let servers = if shared { SERVERS } else { 1 };
-        let mut stage = Stage::new(Chance::new(!setup.seed), faults, setup.planted, servers);
-        let servers = (0..servers).map(|index| Self::server(&mut stage, index)).collect();
-        let holders = (0..setup.holders.unwrap_or(holders)).map(|index| Holder::new(&mut stage, index)).collect();
-        let heal = setup.length.unwrap_or(length) * MS;
+        let mut scheduler = Scheduler::new(SimRng::new(!setup.seed), faults, setup.planted, servers);
+        let servers = (0..servers).map(|index| Self::server(&mut scheduler, index)).collect();
+        let holders =
+            (0..setup.holders.unwrap_or(holders)).map(|index| SimHolder::new(&mut scheduler, index)).collect();
+        let heal_at = setup.length.unwrap_or(length) * MS;
         Self {
-            stage,
-            journal: Journal::new(shared),
+            scheduler,
+            journal: SimJournal::new(shared),
             servers,
             holders,
-            targets: (0..EXCLUSIVE.len()).map(Target::new).collect(),
-            heal,
-            end: heal + HEALED,
+            targets: (0..EXCLUSIVE.len()).map(SimTarget::new).collect(),
+            heal_at,
+            end_at: heal_at + HEALED_TIME,
         }
     }
 
-    fn server(stage: &mut Stage, index: usize) -> Server {
-        let wild = stage.strikes(Fault::WildServer, 2);
+    fn server(scheduler: &mut Scheduler, index: usize) -> SimServer {
+        let wild = scheduler.should_inject(Fault::ServerDrift, 2);
         let rate =
-            if wild { stage.chance.between(500_000, 2_000_000) } else { stage.chance.between(990_000, 1_010_000) };
+            if wild { scheduler.rng.between(500_000, 2_000_000) } else { scheduler.rng.between(990_000, 1_010_000) };
         if wild {
-            stage.struck(Fault::WildServer, format!("server {index} at {rate} ppm"));
+            scheduler.record_fault(Fault::ServerDrift, format!("server {index} at {rate} ppm"));
         }
-        let mut clock = Clock::new(stage.chance.below(10_000_000_000), rate);
-        if stage.faults.has(Fault::WallSet) {
-            clock.step_wall(stage.chance.between(0, 8_000) as i64 - 4_000);
+        let mut clock = SimClock::new(scheduler.rng.below(10_000_000_000), rate);
+        if scheduler.faults.has(Fault::WallClockStep) {
+            clock.step_wall(scheduler.rng.between(0, 8_000) as i64 - 4_000);
         }
-        Server::new(index, clock)
+        SimServer::new(index, clock)
     }
 
-    /// Plays it to the end and tells what happened. What panics is a broken promise, on the history like any other.
-    pub fn play(mut self) -> History {
-        let played = catch_unwind(AssertUnwindSafe(|| self.play_on()));
-        if let Err(panic) = played {
+    /// Runs to the end and returns the history. A panic is recorded as a broken promise.
+    pub fn run(mut self) -> History {
+        let result = catch_unwind(AssertUnwindSafe(|| self.run_events()));
+        if let Err(panic) = result {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            self.stage.note(Event::Broken { promise: "X1", why: text.unwrap_or_else(|| "a panic".to_owned()) });
+            self.scheduler.record(HistoryEvent::InvariantBroken {
+                promise: "X1",
+                detail: text.unwrap_or_else(|| "a panic".to_owned()),
+            });
         }
-        self.stage.history
+        self.scheduler.history
     }
 
-    fn play_on(&mut self) {
+    fn run_events(&mut self) {
         for index in 0..self.servers.len() {
-            self.servers[index].wake_at(&mut self.stage, 0);
+            self.servers[index].wake_at(&mut self.scheduler, 0);
         }
         for holder in &mut self.holders {
-            let at = self.stage.chance.below(500 * MS);
-            self.stage.later(at, Due::Wake(Actor::Holder(holder.index)));
+            let at = self.scheduler.rng.below(500 * MS);
+            self.scheduler.schedule(at, ScheduledEvent::Wake(SimActor::Holder(holder.index)));
         }
-        self.stage.later(300 * MS, Due::Nemesis);
-        while let Some(due) = self.stage.take_next() {
-            if self.stage.at >= self.end {
+        self.scheduler.schedule(300 * MS, ScheduledEvent::Nemesis);
+        while let Some(event) = self.scheduler.next_event() {
+            if self.scheduler.now >= self.end_at {
                 break;
             }
-            if !self.stage.healed && self.stage.at >= self.heal {
-                self.heal_all();
+            if !self.scheduler.healed && self.scheduler.now >= self.heal_at {
+                self.heal_everything();
             }
-            let quiet = self.stage.at + QUIET >= self.end;
-            self.take(due, quiet);
+            let quiet = self.scheduler.now + QUIET >= self.end_at;
+            self.dispatch(event, quiet);
         }
-        self.stage.at = self.end;
-        let served = self.servers.iter().find_map(Server::grantor).map(|grantor| grantor.time());
+        self.scheduler.now = self.end_at;
+        let served = self.servers.iter().find_map(SimServer::grantor).map(|grantor| grantor.time());
         if let Some(leader) = self.servers.iter().find(|server| server.serving) {
-            leader.show(&mut self.stage);
+            leader.report_state(&mut self.scheduler);
         }
-        self.stage.note(Event::Over { served });
+        self.scheduler.record(HistoryEvent::RunEnded { served });
     }
 
-    fn take(&mut self, due: Due, quiet: bool) {
-        match due {
-            Due::Deliver(Actor::Server(i), Mail::Ask(letter)) => self.servers[i].receive(&mut self.stage, *letter),
-            Due::Deliver(Actor::Target(i), Mail::Write { id, from, token, sequence, value }) => {
-                self.stage.note(Event::Reached { target: i as u32, id });
-                let asks = self.stage.is_planted(Planted::AsksTheGrantor);
-                if asks && !self.servers.iter().any(|server| server.serving) {
-                    let (mail, at) = (Mail::Write { id, from, token, sequence, value }, self.stage.at + 200 * MS);
-                    return self.stage.later(at, Due::Deliver(Actor::Target(i), mail));
+    fn dispatch(&mut self, event: ScheduledEvent, quiet: bool) {
+        match event {
+            ScheduledEvent::Deliver(SimActor::Server(i), Message::Request(envelope)) => {
+                self.servers[i].receive(&mut self.scheduler, *envelope)
+            }
+            ScheduledEvent::Deliver(SimActor::Target(i), Message::Write { id, from, token, sequence, value }) => {
+                self.scheduler.record(HistoryEvent::WriteArrived { target: i as u32, id });
+                let queries = self.scheduler.is_planted(PlantedFault::FenceQueriesGrantor);
+                if queries && !self.servers.iter().any(|server| server.serving) {
+                    let (message, at) =
+                        (Message::Write { id, from, token, sequence, value }, self.scheduler.now + 200 * MS);
+                    return self.scheduler.schedule(at, ScheduledEvent::Deliver(SimActor::Target(i), message));
                 }
-                self.targets[i].receive(&mut self.stage, id, from, &token, sequence, value);
+                self.targets[i].receive(&mut self.scheduler, id, from, &token, sequence, value);
             }
-            Due::Deliver(Actor::Holder(i), mail) => self.holders[i].receive(&mut self.stage, mail),
-            Due::Deliver(Actor::Operator, Mail::Reply { op, answer, .. }) => {
-                let who = Actor::Operator.place() as u32;
-                self.stage.note(Event::Answered { op, who, answer });
+            ScheduledEvent::Deliver(SimActor::Holder(i), message) => {
+                self.holders[i].receive(&mut self.scheduler, message)
             }
-            Due::Deliver(..) => {}
-            Due::Wake(Actor::Server(i)) => {
-                if self.servers[i].is_due(self.stage.at) {
+            ScheduledEvent::Deliver(SimActor::Operator, Message::Reply { op, answer, .. }) => {
+                let actor = SimActor::Operator.index() as u32;
+                self.scheduler.record(HistoryEvent::ReplyReceived { op, actor, answer });
+            }
+            ScheduledEvent::Deliver(..) => {}
+            ScheduledEvent::Wake(SimActor::Server(i)) => {
+                if self.servers[i].is_due(self.scheduler.now) {
                     self.wake_server(i);
                 }
             }
-            Due::Wake(Actor::Holder(i)) => {
+            ScheduledEvent::Wake(SimActor::Holder(i)) => {
                 self.holders[i].quiet = quiet;
-                if self.holders[i].is_due(self.stage.at) {
-                    self.holders[i].look(&mut self.stage);
+                if self.holders[i].is_due(self.scheduler.now) {
+                    self.holders[i].poll(&mut self.scheduler);
                 }
             }
-            Due::Wake(_) => {}
-            Due::Journal { server, life, ticket, step } => {
-                let lives = self.servers[server].up && self.servers[server].life == life;
-                self.journal.happen(&mut self.stage, server, life, ticket, step, lives);
+            ScheduledEvent::Wake(_) => {}
+            ScheduledEvent::Journal { server, boot, ticket, step } => {
+                let is_alive = self.servers[server].up && self.servers[server].boot == boot;
+                self.journal.execute(&mut self.scheduler, server, boot, ticket, step, is_alive);
             }
-            Due::Kept { server, life, ticket, kept } => {
+            ScheduledEvent::JournalDone { server, boot, ticket, outcome } => {
                 if self.servers[server].up
-                    && self.servers[server].life == life
-                    && self.servers[server].kept(&mut self.stage, &mut self.journal, ticket, kept)
+                    && self.servers[server].boot == boot
+                    && self.servers[server].on_journal_outcome(&mut self.scheduler, &mut self.journal, ticket, outcome)
                 {
                     self.kill(server);
                 }
             }
-            Due::Flush { target, life } => self.targets[target].flush(&mut self.stage, life),
-            Due::Apply { target, id, from, shown, value } => {
-                self.targets[target].apply_late(&mut self.stage, id, from, shown, value);
+            ScheduledEvent::Flush { target, boot } => self.targets[target].flush(&mut self.scheduler, boot),
+            ScheduledEvent::Apply { target, id, from, presented, value } => {
+                self.targets[target].apply_late(&mut self.scheduler, id, from, presented, value);
             }
-            Due::Nemesis => self.nemesis(),
+            ScheduledEvent::Nemesis => self.nemesis(),
         }
     }
 
     fn wake_server(&mut self, i: usize) {
-        let at = self.stage.at;
+        let at = self.scheduler.now;
         if !self.servers[i].up {
-            if at < self.servers[i].back {
-                let back = self.servers[i].back;
-                return self.servers[i].wake_at(&mut self.stage, back);
+            if at < self.servers[i].restart_at {
+                let restart_at = self.servers[i].restart_at;
+                return self.servers[i].wake_at(&mut self.scheduler, restart_at);
             }
             self.servers[i].start();
         }
         let idle = !self.servers[i].serving && !self.servers[i].is_opening();
         if !idle {
-            if self.servers[i].look(&mut self.stage, &mut self.journal) {
+            if self.servers[i].poll(&mut self.scheduler, &mut self.journal) {
                 self.kill(i);
             }
             return;
         }
-        if at < self.servers[i].stalled {
-            let until = self.servers[i].stalled;
-            return self.servers[i].wake_at(&mut self.stage, until);
+        if at < self.servers[i].stalled_until {
+            let until = self.servers[i].stalled_until;
+            return self.servers[i].wake_at(&mut self.scheduler, until);
         }
-        // A standby takes over from nobody, or from one that has been silent for long.
-        let reigns = |server: &Server| (server.serving && at < server.turned + 1_500 * MS) || server.is_opening();
-        if !self.journal.shared || !self.servers.iter().any(reigns) {
-            self.servers[i].open(&mut self.stage, &mut self.journal);
+        // A standby takes over if no server leads, or if the leader has been silent for long.
+        let is_leading =
+            |server: &SimServer| (server.serving && at < server.last_turn_at + 1_500 * MS) || server.is_opening();
+        if !self.journal.shared || !self.servers.iter().any(is_leading) {
+            self.servers[i].open_journal(&mut self.scheduler, &mut self.journal);
         } else {
-            let later = at + self.stage.chance.between(150 * MS, 600 * MS);
-            self.servers[i].wake_at(&mut self.stage, later);
+            let later = at + self.scheduler.rng.between(150 * MS, 600 * MS);
+            self.servers[i].wake_at(&mut self.scheduler, later);
         }
     }
 
-    /// A server's process ends; it starts again after a while.
+    /// Kills a server's process; it restarts after a while.
     pub(crate) fn kill(&mut self, i: usize) {
         if !self.servers[i].up {
             return;
         }
-        let mut back = self.stage.at + self.stage.chance.between(20 * MS, 2_000 * MS);
-        if self.stage.is_planted(Planted::StaysDown) {
-            back = self.end;
+        let mut restart_at = self.scheduler.now + self.scheduler.rng.between(20 * MS, 2_000 * MS);
+        if self.scheduler.is_planted(PlantedFault::StaysDown) {
+            restart_at = self.end_at;
         }
-        self.servers[i].stop(&mut self.stage, back);
-        self.journal.crash(&mut self.stage);
+        self.servers[i].stop(&mut self.scheduler, restart_at);
+        self.journal.crash(&mut self.scheduler);
     }
 
-    /// Everything works again from now on.
-    fn heal_all(&mut self) {
-        self.stage.healed = true;
-        self.stage.mend();
+    /// Repairs all faults.
+    fn heal_everything(&mut self) {
+        self.scheduler.healed = true;
+        self.scheduler.unblock_all();
         self.journal.full = false;
-        self.journal.lies = false;
+        self.journal.lying_sync = false;
         self.journal.repair();
-        let at = self.stage.at;
+        let at = self.scheduler.now;
         for server in &mut self.servers {
-            server.stalled = 0;
-            server.clock.go(at);
-            server.wake_at(&mut self.stage, at + 1);
+            server.stalled_until = 0;
+            server.clock.resume(at);
+            server.wake_at(&mut self.scheduler, at + 1);
         }
         for i in 0..self.holders.len() {
-            self.holders[i].paused = at;
-            self.holders[i].clock.go(at);
-            self.stage.later(at + 1, Due::Wake(Actor::Holder(i)));
+            self.holders[i].paused_until = at;
+            self.holders[i].clock.resume(at);
+            self.scheduler.schedule(at + 1, ScheduledEvent::Wake(SimActor::Holder(i)));
         }
-        self.stage.note(Event::Healed);
-        self.stage.later(at + 2_000 * MS, Due::Nemesis);
+        self.scheduler.record(HistoryEvent::Healed);
+        self.scheduler.schedule(at + 2_000 * MS, ScheduledEvent::Nemesis);
     }
 }

@@ -1,55 +1,57 @@
-//! Answers, one by one, and the compact answer to a batch of renewals.
+//! Encoding and decoding of answers, and the compact reply to a batch of renewals.
 
 use leasehold_core::command::{Answer, SessionGrant};
 use leasehold_core::ids::LeaseId;
 use leasehold_core::refusal::Refusal;
 
-use crate::asked::Issuer;
-use crate::lease::{current, grant, read_current, read_grant};
-use crate::payload::{read_cache, read_delivery};
+use crate::command::TokenIssuer;
+use crate::enums::missing_field;
+use crate::lease::{decode_current, decode_grant, encode_current, encode_grant};
+use crate::payload::{decode_cache_answer, decode_delivery_answer};
 use crate::problem::problem;
-use crate::v1::response::Answer as Told;
-use crate::words::absent;
+use crate::v1::response::Answer as WireAnswer;
 use crate::{session_bits, session_id, v1};
 
-/// An answer as it is told. `resource_of` names the resource of a granted lease: its token's text is made from it.
-pub fn answer<'n>(from: &Answer, issuer: &Issuer, resource_of: impl Fn(LeaseId) -> &'n str) -> Told {
+/// Encodes an answer. `resource_of` returns the resource of a granted lease, which is part of its token text.
+pub fn encode_answer<'n>(from: &Answer, issuer: &TokenIssuer, resource_of: impl Fn(LeaseId) -> &'n str) -> WireAnswer {
     match from {
-        Answer::Done => Told::Done(v1::Done {}),
-        Answer::Session(session) => Told::Session((*session).into()),
-        Answer::Granted(one) => Told::Granted(grant(one, issuer, resource_of(one.lease), "")),
+        Answer::Done => WireAnswer::Done(v1::Done {}),
+        Answer::Session(session) => WireAnswer::Session((*session).into()),
+        Answer::Granted(one) => WireAnswer::Granted(encode_grant(one, issuer, resource_of(one.lease), "")),
         Answer::GrantedAll(all) => {
-            let grants = all.iter().map(|one| grant(one, issuer, resource_of(one.lease), "")).collect();
-            Told::GrantedAll(v1::Grants { grants })
+            let grants = all.iter().map(|one| encode_grant(one, issuer, resource_of(one.lease), "")).collect();
+            WireAnswer::GrantedAll(v1::Grants { grants })
         }
-        Answer::Current(told) => Told::Current(current(told)),
-        Answer::Waiting { position } => Told::Waiting(v1::Waiting { position: *position }),
-        Answer::CollectBelow(below) => Told::CollectBelow(*below),
-        Answer::Stored { revision } => Told::Stored(v1::Stored { revision: *revision }),
-        Answer::Delivery(told) => Told::Delivery((&**told).into()),
-        Answer::Cache(told) => Told::Cache((&**told).into()),
-        Answer::Refused(refusal) => Told::Refused(Box::new(problem(refusal))),
-        _ => Told::Refused(Box::new(v1::Problem::of(
+        Answer::Current(current) => WireAnswer::Current(encode_current(current)),
+        Answer::Waiting { position } => WireAnswer::Waiting(v1::WaitPosition { position: *position }),
+        Answer::CollectBelow(below) => WireAnswer::CollectBelow(*below),
+        Answer::Stored { revision } => WireAnswer::Stored(v1::PutResult { revision: *revision }),
+        Answer::Delivery(delivery) => WireAnswer::Delivery((&**delivery).into()),
+        Answer::Cache(cache) => WireAnswer::Cache((&**cache).into()),
+        Answer::Refused(refusal) => WireAnswer::Refused(Box::new(problem(refusal))),
+        _ => WireAnswer::Refused(Box::new(v1::Problem::of(
             crate::Code::UnsupportedVersion,
-            "the answer cannot be told in this version; update the server",
+            "this version of the protocol cannot encode the answer; update the server",
         ))),
     }
 }
 
-/// An answer as its asker hears it: the core's own words, or the problem. What no server should say is an error.
-pub fn heard(told: &Told) -> Result<Result<Answer, Box<v1::Problem>>, Refusal> {
-    Ok(Ok(match told {
-        Told::Done(_) => Answer::Done,
-        Told::Session(session) => Answer::Session((*session).into()),
-        Told::Granted(grant) => Answer::Granted(read_grant(grant)?),
-        Told::GrantedAll(all) => Answer::GrantedAll(all.grants.iter().map(read_grant).collect::<Result<_, _>>()?),
-        Told::Current(current) => Answer::Current(read_current(current)?),
-        Told::Waiting(waiting) => Answer::Waiting { position: waiting.position },
-        Told::CollectBelow(below) => Answer::CollectBelow(*below),
-        Told::Stored(stored) => Answer::Stored { revision: stored.revision },
-        Told::Delivery(told) => Answer::Delivery(Box::new(read_delivery(told)?)),
-        Told::Cache(told) => Answer::Cache(Box::new(read_cache(told)?)),
-        Told::Refused(problem) => return Ok(Err(problem.clone())),
+/// Decodes an answer: the core's answer, or the problem. The outer error means that the server sent an invalid message.
+pub fn decode_answer(answer: &WireAnswer) -> Result<Result<Answer, Box<v1::Problem>>, Refusal> {
+    Ok(Ok(match answer {
+        WireAnswer::Done(_) => Answer::Done,
+        WireAnswer::Session(session) => Answer::Session((*session).into()),
+        WireAnswer::Granted(grant) => Answer::Granted(decode_grant(grant)?),
+        WireAnswer::GrantedAll(all) => {
+            Answer::GrantedAll(all.grants.iter().map(decode_grant).collect::<Result<_, _>>()?)
+        }
+        WireAnswer::Current(current) => Answer::Current(decode_current(current)?),
+        WireAnswer::Waiting(waiting) => Answer::Waiting { position: waiting.position },
+        WireAnswer::CollectBelow(below) => Answer::CollectBelow(*below),
+        WireAnswer::Stored(stored) => Answer::Stored { revision: stored.revision },
+        WireAnswer::Delivery(delivery) => Answer::Delivery(Box::new(decode_delivery_answer(delivery)?)),
+        WireAnswer::Cache(cache) => Answer::Cache(Box::new(decode_cache_answer(cache)?)),
+        WireAnswer::Refused(problem) => return Ok(Err(problem.clone())),
     }))
 }
 
@@ -75,67 +77,69 @@ impl From<v1::SessionState> for SessionGrant {
     }
 }
 
-/// The answer to a batch of renewals, filled in as its renewals are answered.
+/// The reply to a batch of renewals, filled in as each renewal is answered.
 #[derive(Clone, Debug)]
-pub struct Renewals {
-    told: v1::Renewed,
+pub struct RenewBatchReply {
+    message: v1::RenewBatchResult,
     open: usize,
 }
 
-impl Renewals {
-    /// For a batch of so many.
+impl RenewBatchReply {
+    /// Creates the reply to a batch of `count` renewals.
     pub fn new(sequence: u64, count: usize) -> Self {
-        let told = v1::Renewed { sequence, remaining_ms: vec![0; count], others: Vec::new() };
-        Self { told, open: count }
+        let message = v1::RenewBatchResult { sequence, remaining_ms: vec![0; count], details: Vec::new() };
+        Self { message, open: count }
     }
 
-    /// Fills in what became of one. Each is told once; `number` is the one that was shown.
-    pub fn tell(&mut self, index: usize, number: u64, answer: &Answer) {
+    /// Records the answer to one renewal. Call it once per renewal; `number` is the token number that was presented.
+    pub fn record(&mut self, index: usize, number: u64, answer: &Answer) {
         self.open = self.open.saturating_sub(1);
         match answer {
-            Answer::Current(told)
-                if told.number.get() == number
-                    && told.remaining_ms != 0
-                    && told.drain_ms.is_none()
-                    && told.overlaps_ms.is_none() =>
+            Answer::Current(current)
+                if current.number.get() == number
+                    && current.remaining_ms != 0
+                    && current.drain_ms.is_none()
+                    && current.overlaps_ms.is_none() =>
             {
-                self.told.remaining_ms[index] = told.remaining_ms;
+                self.message.remaining_ms[index] = current.remaining_ms;
             }
-            Answer::Current(told) => self.other(index, v1::renewed_other::Outcome::Current(current(told))),
+            Answer::Current(current) => {
+                self.add_detail(index, v1::renew_detail::Outcome::Current(encode_current(current)))
+            }
             Answer::Refused(refusal) => self.refuse(index, refusal),
-            _ => self.refuse(index, &absent("answer")),
+            _ => self.refuse(index, &missing_field("answer")),
         }
     }
 
-    /// Fills in that one was refused.
+    /// Records the refusal of one renewal.
     pub fn refuse(&mut self, index: usize, refusal: &Refusal) {
         let problem = problem(refusal);
-        let refused = v1::RenewRefused { code: problem.code, reason: problem.reason, state: problem.state };
-        self.other(index, v1::renewed_other::Outcome::Refused(refused));
+        let refused = v1::RenewRefusal { code: problem.code, reason: problem.reason, state: problem.state };
+        self.add_detail(index, v1::renew_detail::Outcome::Refused(refused));
     }
 
-    /// Whether all were told.
+    /// Whether every renewal is answered.
     pub const fn is_complete(&self) -> bool {
         self.open == 0
     }
 
-    /// The message.
-    pub fn into_told(self) -> v1::Renewed {
-        self.told
+    /// Returns the message.
+    pub fn into_message(self) -> v1::RenewBatchResult {
+        self.message
     }
 
-    fn other(&mut self, index: usize, outcome: v1::renewed_other::Outcome) {
-        self.told.others.push(v1::RenewedOther { index: index as u32, outcome: Some(outcome) });
+    fn add_detail(&mut self, index: usize, outcome: v1::renew_detail::Outcome) {
+        self.message.details.push(v1::RenewDetail { index: index as u32, outcome: Some(outcome) });
     }
 }
 
-impl v1::RenewRefused {
-    /// The same as a problem, in the words of its code.
+impl v1::RenewRefusal {
+    /// Expands the refusal into a problem, with the texts of its code.
     pub fn problem(&self) -> v1::Problem {
         let code = crate::Code::from_word(&self.code);
         v1::Problem {
             code: self.code.clone(),
-            message: code.map_or("refused", crate::Code::means).into(),
+            message: code.map_or("refused", crate::Code::meaning).into(),
             next_step: code.map_or("", crate::Code::next_step).into(),
             reason: self.reason.clone(),
             state: self.state,

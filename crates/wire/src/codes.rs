@@ -1,4 +1,4 @@
-//! The one table of all codes: what each becomes over HTTP, over gRPC and at a terminal, and what to do about it.
+//! The table of all error codes: meaning, next step, HTTP status, gRPC status and exit code.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use tonic::Code as Grpc;
 macro_rules! codes {
     ($($name:ident = $word:literal, carries $carries:literal, http $http:literal, grpc $grpc:ident, exit $exit:literal,
         $means:literal, $next:literal;)+) => {
-        /// A stable code.
+        /// A stable error code.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Code {
@@ -15,12 +15,12 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// Every code, in the order of the page.
+            /// Every code, in the order of the reference page.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            const fn row(self) -> Row {
+            const fn row(self) -> CodeRow {
                 match self {
-                    $(Self::$name => Row {
+                    $(Self::$name => CodeRow {
                         word: $word,
                         carries: $carries,
                         http: $http,
@@ -35,7 +35,7 @@ macro_rules! codes {
     };
 }
 
-struct Row {
+struct CodeRow {
     word: &'static str,
     carries: &'static str,
     http: u16,
@@ -47,76 +47,76 @@ struct Row {
 
 codes! {
     InvalidArgument = "INVALID_ARGUMENT", carries "field, reason", http 400, grpc InvalidArgument, exit 2,
-        "A field holds what it may not.", "Change the field and ask again.";
+        "A field has an invalid value.", "Change the field and retry.";
     Unauthenticated = "UNAUTHENTICATED", carries "reason", http 401, grpc Unauthenticated, exit 6,
-        "Nobody knows who asks.", "Show a valid credential.";
+        "The caller is not authenticated.", "Present a valid credential.";
     PermissionDenied = "PERMISSION_DENIED", carries "reason", http 403, grpc PermissionDenied, exit 6,
-        "The caller may not do this.", "Ask for the right, or ask as somebody else.";
-    NotFound = "NOT_FOUND", carries "about", http 404, grpc NotFound, exit 1,
-        "There is no such thing.", "List what is there and try again.";
-    Conflict = "CONFLICT", carries "about", http 409, grpc FailedPrecondition, exit 1,
-        "It contradicts what is there.", "Read what is there before you retry.";
+        "The caller lacks permission.", "Request the permission, or use another identity.";
+    NotFound = "NOT_FOUND", carries "subject", http 404, grpc NotFound, exit 1,
+        "The subject does not exist.", "Check the name; list what exists.";
+    Conflict = "CONFLICT", carries "subject", http 409, grpc FailedPrecondition, exit 1,
+        "The request contradicts the current state.", "Read the current state before you retry.";
     LeaseLost = "LEASE_LOST", carries "state, reason", http 410, grpc FailedPrecondition, exit 3,
-        "The lease is over.", "Stop. If it expired, acquire again; if it was revoked, ask first.";
+        "The lease has ended.", "Stop writing. If it was released or expired, acquire again; if it was revoked, consult the operator first.";
     NotCurrent = "NOT_CURRENT", carries "reason", http 412, grpc FailedPrecondition, exit 3,
-        "The lease is not the caller's to use.", "Stop. Use the newest token you were told, or acquire again.";
+        "The caller does not hold this lease.", "Stop writing. Use the newest token of the lease, or acquire again.";
     StaleToken = "STALE_TOKEN", carries "presented, mark", http 412, grpc FailedPrecondition, exit 3,
-        "A newer token was here.", "Stop. This authority is over.";
+        "A newer token has been used at this target.", "Stop writing. The lease of this token has ended.";
     TokenInvalid = "TOKEN_INVALID", carries "reason", http 400, grpc InvalidArgument, exit 2,
-        "Not a token, or not for this.", "Pass the text of the grant on, unchanged and whole.";
+        "The token is malformed, or belongs to another resource or slot.", "Pass the token text from the grant unchanged.";
     TokenImplausible = "TOKEN_IMPLAUSIBLE", carries "presented", http 400, grpc InvalidArgument, exit 2,
-        "A token's number lies further ahead than clocks explain.", "Compare the clocks, and find where the token comes from.";
+        "The token number is further ahead than clock differences explain.", "Compare the clocks, and find the origin of the token.";
     TokenExhausted = "TOKEN_EXHAUSTED", carries "", http 507, grpc OutOfRange, exit 7,
-        "No token number is left.", "Restore into a new cluster.";
+        "No token numbers are left.", "Restore into a new cluster.";
     WrongCluster = "WRONG_CLUSTER", carries "", http 421, grpc FailedPrecondition, exit 2,
-        "The token is another cluster's.", "Ask the cluster that issued it.";
+        "The token belongs to another cluster.", "Send the request to the cluster that issued the token.";
     Busy = "BUSY", carries "queue_position", http 423, grpc Aborted, exit 4,
-        "Somebody else holds it.", "Wait, or give up.";
+        "Another holder has the lease.", "Wait for it with a wait time, or retry later.";
     Deadlock = "DEADLOCK", carries "cycle", http 409, grpc Aborted, exit 4,
-        "Waiting would never end.", "Release what you hold, then retry.";
+        "The wait would complete a deadlock.", "Release what you hold, then retry.";
     ResourceExhausted = "RESOURCE_EXHAUSTED", carries "limit, max, got", http 429, grpc ResourceExhausted, exit 7,
-        "A bound is reached.", "Ask for less, or release some.";
+        "A limit is exceeded.", "Request less, or release something.";
     Timeout = "TIMEOUT", carries "", http 408, grpc DeadlineExceeded, exit 4,
-        "It was not granted within the wait.", "Wait longer, or give up.";
+        "The lease was not granted within the wait time.", "Wait longer, or retry later.";
     Cancelled = "CANCELLED", carries "", http 409, grpc Cancelled, exit 4,
-        "The caller took its wait back.", "Nothing; ask again if you still want it.";
+        "The wait was cancelled.", "Acquire again if you still need the lease.";
     Indeterminate = "INDETERMINATE", carries "request_id", http 504, grpc Unknown, exit 5,
-        "Nobody knows whether it happened.", "Send the same request again under the same request id.";
+        "The outcome of the request is unknown.", "Retry the same request under the same request id.";
     NotLeader = "NOT_LEADER", carries "leader", http 503, grpc Unavailable, exit 5,
-        "Another server decides.", "Ask the leader.";
+        "This server is not the leader.", "Send the request to the leader.";
     Unavailable = "UNAVAILABLE", carries "retry_after_ms", http 503, grpc Unavailable, exit 5,
-        "Nobody decided; nothing happened.", "Retry the same request later.";
+        "No server decided; the request had no effect.", "Retry the same request later.";
     UnsupportedVersion = "UNSUPPORTED_VERSION", carries "have, want", http 400, grpc Unimplemented, exit 2,
-        "A version that is not read here.", "Update the older side.";
+        "The version is not supported.", "Update the older side.";
     FrameError = "FRAME_ERROR", carries "", http 400, grpc InvalidArgument, exit 1,
-        "Bytes that are no message.", "Check that both sides speak the same protocol.";
+        "The bytes are not a valid message.", "Check that both sides use the same protocol.";
     StorageFull = "STORAGE_FULL", carries "retry_after_ms", http 507, grpc ResourceExhausted, exit 7,
-        "The journal has no room for new grants.", "Free space on the server; held leases go on.";
+        "The journal has no space for new grants.", "Free disk space on the server. Held leases keep working.";
     StorageFailed = "STORAGE_FAILED", carries "reason", http 500, grpc Internal, exit 5,
-        "Something cannot be read or written.", "Look at the server's log; retry when it is repaired.";
+        "The server cannot read or write its storage.", "Check the server's log; retry after the repair.";
     Corrupt = "CORRUPT", carries "file, offset, reason", http 500, grpc DataLoss, exit 65,
-        "Stored bytes are damaged.", "Keep the files, and restore from a backup.";
+        "Stored data is damaged.", "Keep the files, and restore from a backup.";
     Config = "CONFIG", carries "file, line, key, reason", http 400, grpc InvalidArgument, exit 78,
-        "The configuration says what it may not.", "Change the key at that line.";
+        "The configuration is invalid.", "Fix the key at that line.";
     RequestTooOld = "REQUEST_TOO_OLD", carries "lowest", http 409, grpc OutOfRange, exit 1,
-        "The request id was acknowledged and forgotten.", "Use a new request id.";
+        "The request id is older than the stored replies.", "Use a new request id.";
     RolledBack = "ROLLED_BACK", carries "retry_after_ms", http 503, grpc Unavailable, exit 5,
-        "The cluster's state was rolled back behind its back.", "Find out why, then wait, or waive the quarantine.";
+        "The state of the cluster was rolled back.", "Find the cause, then wait, or waive the quarantine.";
     Quarantined = "QUARANTINED", carries "retry_after_ms", http 503, grpc Unavailable, exit 5,
-        "Nothing is granted for a while after a restore.", "Wait, or waive the quarantine in writing.";
+        "Nothing is granted for some time after a restore.", "Wait, or waive the quarantine with a comment.";
     HeldForOperator = "HELD_FOR_OPERATOR", carries "", http 423, grpc FailedPrecondition, exit 4,
-        "A revocation left it to an operator.", "Free it with a reason.";
+        "A revocation reserved the resource for an operator.", "Free the resource with a comment.";
     NotAdopted = "NOT_ADOPTED", carries "incarnation", http 412, grpc FailedPrecondition, exit 3,
-        "A strict target follows another incarnation.", "Adopt the incarnation at the target, if the restore was meant.";
+        "A strict target follows another incarnation.", "Adopt the incarnation at the target if the restore was intended.";
 }
 
 impl Code {
-    /// The stable word, for example `BUSY`.
+    /// The stable name, for example `BUSY`.
     pub const fn word(self) -> &'static str {
         self.row().word
     }
 
-    /// The code that a stable word stands for.
+    /// Returns the code with this stable name.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.word() == word)
     }
@@ -131,40 +131,40 @@ impl Code {
         self.row().grpc
     }
 
-    /// What the command line ends with.
+    /// Exit code of the command line.
     pub const fn exit(self) -> u8 {
         self.row().exit
     }
 
-    /// The names of the fields that it carries, as a problem's JSON spells them.
+    /// Names of the problem fields that this code sets, as in JSON.
     pub fn carries(self) -> impl Iterator<Item = &'static str> {
         self.row().carries.split(", ").filter(|field| !field.is_empty())
     }
 
-    /// What it means, in one sentence.
-    pub const fn means(self) -> &'static str {
+    /// Meaning, in one sentence.
+    pub const fn meaning(self) -> &'static str {
         self.row().means
     }
 
-    /// What to do about it.
+    /// What to do next.
     pub const fn next_step(self) -> &'static str {
         self.row().next_step
     }
 }
 
-/// What the command line ends with where no code is the reason.
+/// Exit codes of the command line that belong to no error code.
 pub const OTHER_EXITS: [(u8, &str); 7] = [
-    (0, "done"),
-    (1, "another error"),
-    (2, "wrong usage"),
-    (8, "a coverage hole, a failed probe or a failed demonstration"),
-    (126, "`run`, `elect`: the command was found and cannot be run"),
+    (0, "success"),
+    (1, "other error"),
+    (2, "invalid usage"),
+    (8, "coverage hole, failed probe or failed demo"),
+    (126, "`run`, `elect`: the command cannot be executed"),
     (127, "`run`, `elect`: the command was not found"),
-    (128, "`run`: 128 + n, the command was ended by signal n; otherwise the command's own code"),
+    (128, "`run`: 128 + n if signal n ended the command; otherwise the command's own exit code"),
 ];
 
-/// The page `docs/errors.md`.
-pub fn page() -> String {
+/// The page `docs/reference/errors.md`.
+pub fn reference_page() -> String {
     let mut page = String::from(HEAD);
     for code in Code::ALL {
         let row = code.row();
@@ -175,11 +175,11 @@ pub fn page() -> String {
             "| `{}` | {carries} | {} | {grpc} | {} | {} | {} |",
             row.word, row.http, row.exit, row.means, row.next_step
         )
-        .expect("a string takes all");
+        .expect("writing to a string does not fail");
     }
     page.push_str(MIDDLE);
     for (exit, means) in OTHER_EXITS {
-        writeln!(page, "| {exit} | {means} |").expect("a string takes all");
+        writeln!(page, "| {exit} | {means} |").expect("writing to a string does not fail");
     }
     page
 }
@@ -187,30 +187,38 @@ pub fn page() -> String {
 const HEAD: &str = "\
 # Errors
 
-Every refusal and failure has one stable code, the same over gRPC, HTTP and at a terminal. A message names the field,
-what is allowed there, and the next step. This page is made from the table in `crates/wire/src/codes.rs`, and a test
-compares the two.
+Every refusal and failure has one stable code, identical over gRPC, HTTP and on the command line. The message contains the
+values and the next step. This page is generated from `crates/wire/src/codes.rs`; a test keeps the two in sync.
 
-- **HTTP**: a body of type `application/problem+json` with `code`, `detail`, `next_step` and what the code carries.
+- **HTTP**: a body of type `application/problem+json` with `code`, `detail`, `next_step` and the fields of the code.
 - **gRPC**: the metadata `leasehold-code`, and a `leasehold.v1.Problem` in `grpc-status-details-bin`.
-- **Terminal**: the message on standard error, and the exit code.
+- **Command line**: the message on standard error, and the exit code.
 
-| code | carries | HTTP | gRPC | exit | means | next step |
+| Code | Fields | HTTP | gRPC | Exit | Meaning | Next step |
 |---|---|---|---|---|---|---|
 ";
 
 const MIDDLE: &str = "
-`LEASE_LOST` carries the state and the reason: `expired` with `released`, `ttl`, `session`, `stalled`, `max_hold`,
-`handed_off` or `restored`; `revoked` with `operator`, `deadlock`, `priority` or `policy`. `NOT_CURRENT` carries
-`unknown`, `not_holder` or `superseded`: a refusal, not an end. `TOKEN_INVALID` carries what is wrong: `absent`, `shape`,
-`checksum`, `zero`, `too_large`, `resource`, `shared` or `slot`.
+## States and reasons
 
-A renewal, a confirmation or a read may be sent again at any time. A change is safe to send again only under its request
-id (`idempotency-key: <session>:<sequence>`): without one there is no retry protection.
+| Code | State | Reason |
+|---|---|---|
+| `LEASE_LOST` | `released` | `released` |
+| `LEASE_LOST` | `expired` | `ttl`, `session`, `stalled`, `max_hold`, `handed_off`, `restored` |
+| `LEASE_LOST` | `revoked` | `operator`, `deadlock`, `priority`, `policy` |
+| `NOT_CURRENT` | | `unknown`, `not_holder`, `superseded`; the lease has not necessarily ended |
+| `TOKEN_INVALID` | | `absent`, `shape`, `checksum`, `zero`, `too_large`, `resource`, `shared`, `slot` |
 
-Exit codes without a code:
+Over gRPC, the state of a released lease is `LEASE_STATE_EXPIRED`: like after an expiry, the holder may acquire again.
 
-| exit | means |
+## Retries
+
+A renewal, a check or a query may be retried at any time. A change is safe to retry only under its request id
+(`idempotency-key: <session>:<sequence>`); without one, the retry may execute twice.
+
+## Other exit codes
+
+| Exit | Meaning |
 |---|---|
 ";
 

@@ -1,4 +1,4 @@
-//! How long, as people write it: a whole number and its unit, `10s` or `1500ms`, and nothing else.
+//! Durations as people write them: a whole number and a unit, such as `10s` or `1500ms`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,65 +9,65 @@ use serde::ser::{Serialize, Serializer};
 /// The units, largest first, in milliseconds.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// A length of time in whole milliseconds.
+/// A duration in whole milliseconds, written as a number and a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String, examples("10s", "1500ms")))]
-pub struct Lasting(u64);
+pub struct HumanDuration(u64);
 
-impl Lasting {
-    /// So many milliseconds.
+impl HumanDuration {
+    /// Creates a duration from milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms)
     }
 
-    /// In milliseconds.
+    /// Returns the milliseconds.
     pub const fn millis(self) -> u64 {
         self.0
     }
 }
 
-/// Text that is not a length of time.
+/// Invalid text of a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotADuration {
-    /// No unit behind the number.
+pub enum ParseDurationError {
+    /// The unit is missing.
     NoUnit,
-    /// Anything else than digits and a unit.
+    /// Not digits followed by a unit.
     Shape,
-    /// More milliseconds than a number holds.
+    /// More than 2^64 - 1 milliseconds.
     TooLong,
 }
 
-impl fmt::Display for NotADuration {
+impl fmt::Display for ParseDurationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoUnit => "a number without a unit; write it like 10s or 1500ms",
+            Self::NoUnit => "duration has no unit; write it like 10s or 1500ms",
             Self::Shape => "not a duration; write a whole number and one of ms, s, m, h, d without a space, like 10s",
-            Self::TooLong => "longer than can be counted; write it like 10s or 1500ms",
+            Self::TooLong => "duration is too long; write it like 10s or 1500ms",
         })
     }
 }
 
-impl std::error::Error for NotADuration {}
+impl std::error::Error for ParseDurationError {}
 
-impl FromStr for Lasting {
-    type Err = NotADuration;
+impl FromStr for HumanDuration {
+    type Err = ParseDurationError;
 
-    fn from_str(text: &str) -> Result<Self, NotADuration> {
+    fn from_str(text: &str) -> Result<Self, ParseDurationError> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         if number.is_empty() {
-            return Err(NotADuration::Shape);
+            return Err(ParseDurationError::Shape);
         }
         if unit.is_empty() {
-            return Err(NotADuration::NoUnit);
+            return Err(ParseDurationError::NoUnit);
         }
-        let (_, millis) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(NotADuration::Shape)?;
-        let number = number.parse::<u64>().map_err(|_| NotADuration::TooLong)?;
-        number.checked_mul(*millis).map(Self).ok_or(NotADuration::TooLong)
+        let (_, millis) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(ParseDurationError::Shape)?;
+        let number = number.parse::<u64>().map_err(|_| ParseDurationError::TooLong)?;
+        number.checked_mul(*millis).map(Self).ok_or(ParseDurationError::TooLong)
     }
 }
 
-impl fmt::Display for Lasting {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fits = |(_, millis): &&(&str, u64)| self.0 != 0 && self.0.is_multiple_of(*millis);
         let (unit, millis) = UNITS.iter().find(fits).unwrap_or(&("s", 1_000));
@@ -75,24 +75,24 @@ impl fmt::Display for Lasting {
     }
 }
 
-impl Serialize for Lasting {
+impl Serialize for HumanDuration {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Lasting {
+impl<'de> Deserialize<'de> for HumanDuration {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Text;
 
         impl Visitor<'_> for Text {
-            type Value = Lasting;
+            type Value = HumanDuration;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a duration in quotes with its unit, like \"10s\" or \"1500ms\"")
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Lasting, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<HumanDuration, E> {
                 text.parse().map_err(E::custom)
             }
         }
@@ -108,67 +108,67 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_and_a_unit_are_read() {
+    fn a_number_and_a_unit_parse() {
         for (text, ms) in
             [("0s", 0), ("1ms", 1), ("1500ms", 1_500), ("10s", 10_000), ("2m", 120_000), ("3h", 10_800_000)]
         {
-            assert_eq!(text.parse(), Ok(Lasting(ms)), "{text}");
+            assert_eq!(text.parse(), Ok(HumanDuration(ms)), "{text}");
         }
-        assert_eq!("7d".parse(), Ok(Lasting(604_800_000)));
+        assert_eq!("7d".parse(), Ok(HumanDuration(604_800_000)));
     }
 
     #[test]
-    fn anything_else_is_refused_with_an_example() {
+    fn other_text_is_refused_with_an_example() {
         let table = [
-            ("", NotADuration::Shape),
-            ("10", NotADuration::NoUnit),
-            ("0", NotADuration::NoUnit),
-            ("-1", NotADuration::Shape),
-            ("-1s", NotADuration::Shape),
-            ("+1s", NotADuration::Shape),
-            ("10 s", NotADuration::Shape),
-            (" 10s", NotADuration::Shape),
-            ("10s ", NotADuration::Shape),
-            ("1e3", NotADuration::Shape),
-            ("1e3s", NotADuration::Shape),
-            ("1.5s", NotADuration::Shape),
-            ("1h30m", NotADuration::Shape),
-            ("10S", NotADuration::Shape),
-            ("10sec", NotADuration::Shape),
-            ("NaN", NotADuration::Shape),
-            ("inf", NotADuration::Shape),
-            ("∞", NotADuration::Shape),
-            ("٣s", NotADuration::Shape),
-            ("18446744073709551616ms", NotADuration::TooLong),
-            ("18446744073709551615s", NotADuration::TooLong),
+            ("", ParseDurationError::Shape),
+            ("10", ParseDurationError::NoUnit),
+            ("0", ParseDurationError::NoUnit),
+            ("-1", ParseDurationError::Shape),
+            ("-1s", ParseDurationError::Shape),
+            ("+1s", ParseDurationError::Shape),
+            ("10 s", ParseDurationError::Shape),
+            (" 10s", ParseDurationError::Shape),
+            ("10s ", ParseDurationError::Shape),
+            ("1e3", ParseDurationError::Shape),
+            ("1e3s", ParseDurationError::Shape),
+            ("1.5s", ParseDurationError::Shape),
+            ("1h30m", ParseDurationError::Shape),
+            ("10S", ParseDurationError::Shape),
+            ("10sec", ParseDurationError::Shape),
+            ("NaN", ParseDurationError::Shape),
+            ("inf", ParseDurationError::Shape),
+            ("∞", ParseDurationError::Shape),
+            ("٣s", ParseDurationError::Shape),
+            ("18446744073709551616ms", ParseDurationError::TooLong),
+            ("18446744073709551615s", ParseDurationError::TooLong),
         ];
-        for (text, why) in table {
-            assert_eq!(text.parse::<Lasting>(), Err(why), "{text:?}");
-            assert!(why.to_string().contains("10s"), "{why}");
+        for (text, error) in table {
+            assert_eq!(text.parse::<HumanDuration>(), Err(error), "{text:?}");
+            assert!(error.to_string().contains("10s"), "{error}");
         }
     }
 
     #[test]
-    fn in_json_it_is_a_text_and_never_a_number() {
-        assert_eq!(serde_json::from_str::<Lasting>("\"10s\"").unwrap(), Lasting(10_000));
+    fn json_accepts_only_text_never_a_number() {
+        assert_eq!(serde_json::from_str::<HumanDuration>("\"10s\"").unwrap(), HumanDuration(10_000));
         for body in ["10", "1e3", "-1", "10.5", "null", "true", "\"10\"", "[]", "{}"] {
-            let error = serde_json::from_str::<Lasting>(body).unwrap_err().to_string();
+            let error = serde_json::from_str::<HumanDuration>(body).unwrap_err().to_string();
             assert!(error.contains("10s"), "{body}: {error}");
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(ms in any::<u64>()) {
-            prop_assert_eq!(Lasting(ms).to_string().parse(), Ok(Lasting(ms)));
-            let json = serde_json::to_string(&Lasting(ms)).expect("a text");
-            prop_assert_eq!(serde_json::from_str::<Lasting>(&json).expect("just printed"), Lasting(ms));
+        fn printed_durations_parse_back(ms in any::<u64>()) {
+            prop_assert_eq!(HumanDuration(ms).to_string().parse(), Ok(HumanDuration(ms)));
+            let json = serde_json::to_string(&HumanDuration(ms)).expect("a duration serializes");
+            prop_assert_eq!(serde_json::from_str::<HumanDuration>(&json).expect("just printed"), HumanDuration(ms));
         }
 
         #[test]
-        fn no_text_at_all_panics(text in "\\PC{0,24}") {
-            if let Ok(lasting) = text.parse::<Lasting>() {
-                prop_assert_eq!(lasting.to_string().parse(), Ok(lasting));
+        fn no_text_panics(text in "\\PC{0,24}") {
+            if let Ok(duration) = text.parse::<HumanDuration>() {
+                prop_assert_eq!(duration.to_string().parse(), Ok(duration));
             }
         }
     }

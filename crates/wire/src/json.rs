@@ -1,94 +1,104 @@
-//! The same messages for people and for languages without gRPC: JSON bodies, strict on the way in.
+//! JSON bodies of the HTTP API, with strict decoding.
 //!
-//! Durations are texts with a unit, ids and token numbers are texts. A field that is not known, given twice or of
-//! another kind is refused by its name.
+//! Durations in requests are texts with a unit (`10s`); ids and token numbers are texts. A request with an unknown field, a
+//! repeated field or a value of the wrong type is refused, and the error names the field.
 
-mod ask;
+mod audit;
 mod charter;
 mod cluster;
 mod event;
 mod fence;
 mod problem;
-mod told;
-mod trail;
+mod request;
+mod response;
 mod view;
 
-pub use ask::{
-    AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, OpenBody, ReleaseBody, RenewBody, RevokeBody,
-    WaiveBody,
-};
+pub use audit::{AuditEntryBody, AuditPageBody, AuditVerificationBody};
 pub use charter::{
     AtExpiryBody, CharterBody, CharterEntryBody, HandoffTermsBody, PreemptionBody, RenewalBody, SetCharterBody,
     StartsFromBody, TargetBody,
 };
 pub use cluster::{ClusterBody, EtcdMemberBody, StepDownBody};
 pub use event::EventBody;
-pub use fence::{CoveredBody, FencesBody, LastZombieBody, PlaceBody, RefusedBody, ReportBody, ReportsBody};
+pub use fence::{
+    CoverageBody, FenceReportBody, FenceReportsBody, LastZombieBody, RefusedZombieBody, TargetCoverageBody,
+    TargetSlotBody,
+};
 pub use problem::{PROBLEM_TYPE, ProblemBody};
-pub use told::{CurrentBody, DoneBody, GrantBody, SessionBody, SessionStateBody};
-pub use trail::{EntryBody, ProofBody, TrailBody};
+pub use request::{
+    AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody,
+    WaiveBody,
+};
+pub use response::{CurrentLeaseBody, DoneBody, GrantBody, SessionBody, SessionStateBody};
 pub use view::{
-    CycleMemberBody, DeadlockBody, EndedBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,
+    CycleMemberBody, DeadlockBody, EndedLeaseBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,
     UsageRowBody, WaiterBody,
 };
 
 use std::fmt::Write;
 
+use leasehold_core::lease::EndReason;
 use serde::de::DeserializeOwned;
 
-use crate::words::said;
+use crate::enums::optional_enum;
 use crate::{Code, v1};
 
-/// Reads a body. An empty one counts as `{}`.
-pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<v1::Problem>> {
+/// Decodes a request body. An empty body counts as `{}`.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<v1::Problem>> {
     let body = if body.is_empty() { b"{}".as_slice() } else { body };
-    // A list would be read as fields without names.
+    // serde would accept a list as fields without names.
     if body.trim_ascii_start().first() != Some(&b'{') {
-        return Err(refused("body".into(), "not an object; write {\"field\": value}".into()));
+        return Err(invalid("body".into(), "not an object; write {\"field\": value}".into()));
     }
     let mut from = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut from).map_err(|error| {
         let path = error.path().to_string();
-        let said = error.inner().to_string();
-        let field = if path == "." || path == "?" { quoted(&said).unwrap_or("body").to_owned() } else { path };
-        refused(field, said)
+        let reason = error.inner().to_string();
+        let field = if path == "." || path == "?" { quoted(&reason).unwrap_or("body").to_owned() } else { path };
+        invalid(field, reason)
     })?;
-    from.end().map_err(|error| refused("body".into(), error.to_string()))?;
+    from.end().map_err(|error| invalid("body".into(), error.to_string()))?;
     Ok(value)
 }
 
-/// The field that an error names between backticks.
-fn quoted(said: &str) -> Option<&str> {
-    said.split('`').nth(1).filter(|name| !name.is_empty())
+/// The field name that a serde error quotes in backticks.
+fn quoted(message: &str) -> Option<&str> {
+    message.split('`').nth(1).filter(|name| !name.is_empty())
 }
 
-fn refused(field: String, reason: String) -> Box<v1::Problem> {
+fn invalid(field: String, reason: String) -> Box<v1::Problem> {
     let message = format!("{field}: {reason}");
     Box::new(v1::Problem { field, reason, ..v1::Problem::of(Code::InvalidArgument, message) })
 }
 
-/// Bytes as people write them.
+/// Bytes as lower-case hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes all");
+        write!(text, "{byte:02x}").expect("writing to a string does not fail");
         text
     })
 }
 
-/// A wire number as the core's word; empty where nothing was said.
-fn word<W, C>(raw: i32, of: impl Fn(C) -> &'static str) -> String
-where
-    W: TryFrom<i32>,
-    Option<C>: From<W>,
-{
-    said::<W, C>(raw, "").ok().flatten().map_or("", of).into()
+/// The state of an ended lease as people read it: `released`, `expired` or `revoked`. A released lease has the state
+/// [`LeaseState::Expired`](leasehold_core::lease::LeaseState::Expired), which would mislead a reader.
+fn ended_state(reason: EndReason) -> &'static str {
+    if reason == EndReason::Released { reason.word() } else { reason.state().word() }
 }
 
-/// The same, absent where nothing was said.
-fn maybe_word<W, C>(raw: i32, of: impl Fn(C) -> &'static str) -> Option<String>
+/// The word for an enum value; empty if it is unspecified.
+fn enum_word<W, C>(raw: i32, of: impl Fn(C) -> &'static str) -> String
 where
     W: TryFrom<i32>,
     Option<C>: From<W>,
 {
-    said::<W, C>(raw, "").ok().flatten().map(|word| of(word).into())
+    optional_enum::<W, C>(raw, "").ok().flatten().map_or("", of).into()
+}
+
+/// The word for an enum value; `None` if it is unspecified.
+fn optional_enum_word<W, C>(raw: i32, of: impl Fn(C) -> &'static str) -> Option<String>
+where
+    W: TryFrom<i32>,
+    Option<C>: From<W>,
+{
+    optional_enum::<W, C>(raw, "").ok().flatten().map(|word| of(word).into())
 }

@@ -1,85 +1,90 @@
-//! What holders and servers say to each other, and how it becomes the core's words.
+//! Protocol Buffers and JSON messages of Leasehold, and their conversion to and from the types of the core.
 //!
-//! The messages are described in `proto/leasehold/v1`; [`v1`] is what the descriptions say in Rust. Each file beside it
-//! converts one theme, in both directions, and decides nothing. Names are borrowed from the message they came in. The
-//! bytes of token text, record and snapshot are not spoken here: the core owns them.
+//! The messages and the gRPC service are defined in `proto/leasehold/v1`; [`v1`] is the generated code. [`json`] holds the
+//! bodies of the HTTP API. [`Code`] is the table of all error codes. Each module converts one group of messages in both
+//! directions and makes no decisions. A decoded command borrows its names from the message.
+//!
+//! This crate does not define the formats of token text, journal records and snapshots: they belong to the core.
 //!
 //! ```
-//! use leasehold_wire::{Asked, Caller, Issuer, v1};
+//! use leasehold_wire::{Caller, DecodedCommand, TokenIssuer, v1};
 //! use leasehold_core::command::Command;
 //! use leasehold_core::token::{Cluster, Incarnation};
 //!
-//! let caller = Caller { session: None, issuer: Issuer { cluster: Cluster(*b"examples"), incarnation: Incarnation(1) } };
+//! let caller = Caller { session: None, issuer: TokenIssuer { cluster: Cluster(*b"examples"), incarnation: Incarnation(1) } };
 //! let acquire = v1::Acquire { resource: "jobs/settle".into(), holder: "worker-1".into(), ..Default::default() };
-//! let ask = v1::request::Ask::Acquire(acquire);
-//! let asked = Asked::read(&ask, &caller).unwrap();
-//! assert!(matches!(asked.command(), Command::Acquire(acquire) if acquire.resource == "jobs/settle"));
+//! let operation = v1::request::Operation::Acquire(acquire);
+//! let decoded = DecodedCommand::decode(&operation, &caller).unwrap();
+//! assert!(matches!(decoded.command(), Command::Acquire(acquire) if acquire.resource == "jobs/settle"));
 //! ```
 
 #![forbid(unsafe_code)]
 
-/// The messages and the service of version 1, as `proto/leasehold/v1` describes them.
+/// The generated messages and gRPC service of `proto/leasehold/v1`.
 pub mod v1 {
     #![allow(missing_docs, clippy::all, rustdoc::all)]
     tonic::include_proto!("leasehold.v1");
 }
 
 mod answer;
-mod asked;
+pub mod bounded_codec;
 mod charter;
-pub mod codec;
 pub mod codes;
+mod command;
 mod coverage;
 pub mod duration;
+mod enums;
 mod event;
 pub mod headers;
 mod ids;
 pub mod json;
-mod kept;
 mod lease;
 mod payload;
+mod payload_view;
 mod problem;
 mod session;
 mod view;
-mod words;
 
-pub use answer::{Renewals, answer, heard};
-pub use asked::{Asked, Caller, Issuer, ask, digest, request};
-pub use charter::{charter, read_charter};
+pub use answer::{RenewBatchReply, decode_answer, encode_answer};
+pub use charter::{decode_charter, encode_charter};
 pub use codes::Code;
-pub use coverage::fences;
-pub use event::{event, read_event};
+pub use command::{Caller, DecodedCommand, TokenIssuer, core_request, encode_command, request_digest};
+pub use coverage::encode_coverage;
+pub use event::{decode_event, encode_event};
 pub use ids::{lease_bits, lease_id, session_bits, session_id};
-pub use kept::{queue_view, state_list};
-pub use lease::{current, grant, read_current, read_grant, renewals};
-pub use problem::{METADATA_CODE, from_status, problem, status};
-pub use session::{Arrival, MUST_UNDERSTAND, PROTOCOL, arrival, read_shown, welcome};
+pub use lease::{decode_current, decode_grant, decode_renewals, encode_current, encode_grant};
+pub use payload_view::{queue_view, state_list};
+pub use problem::{METADATA_CODE, problem, problem_from_status, problem_to_status};
+pub use session::{FEATURES, HelloRequest, PROTOCOL, decode_hello, decode_highest_token, welcome};
 pub use view::{
-    deadlock_view, ended, lease_view, resource_view, session_view, status_view, usage, usage_list, waiter_view,
+    deadlock_view, ended_lease, lease_view, resource_view, session_view, status_view, usage, usage_list, waiter_view,
 };
 
-/// Most bytes of one message that asks.
-pub const ASK_BYTES: usize = 256 << 10;
-/// What a server's transport takes of a message that asks: more than [`ASK_BYTES`], so that one that is a little too large
-/// is refused in words.
-pub const MESSAGE_BYTES: usize = 4 * ASK_BYTES;
-/// Most requests of one message that asks: fields at its top.
-pub const ASK_FIELDS: usize = 1 << 13;
-/// Most leases of one batch of renewals.
-pub const RENEWALS: usize = 1 << 13;
-/// Most bytes of one message that answers.
-pub const ANSWER_BYTES: usize = 4 << 20;
-/// Most entries of one message that answers: fields at its top.
-pub const ANSWER_FIELDS: usize = 1 << 16;
-/// Most leases that the view of one resource tells; it tells how many there are.
-pub const LEASES_SHOWN: usize = 1_000;
+/// Maximum size of a request message, in bytes.
+pub const MAX_REQUEST_BYTES: usize = 256 << 10;
+/// Maximum size of a request at the transport of a server. It exceeds [`MAX_REQUEST_BYTES`], so that a message that is
+/// slightly too large gets a proper error instead of a closed connection.
+pub const MAX_TRANSPORT_BYTES: usize = 4 * MAX_REQUEST_BYTES;
+/// Maximum number of top-level fields of a request message, which bounds the requests of a batch.
+pub const MAX_REQUEST_FIELDS: usize = 1 << 13;
+/// Maximum number of leases of a batch of renewals.
+pub const MAX_RENEWALS: usize = 1 << 13;
+/// Maximum size of a response message, in bytes.
+pub const MAX_RESPONSE_BYTES: usize = 4 << 20;
+/// Maximum number of top-level fields of a response message.
+pub const MAX_RESPONSE_FIELDS: usize = 1 << 16;
+/// Maximum number of leases in the view of one resource. The view also has the number of all leases.
+pub const MAX_LEASES_PER_VIEW: usize = 1_000;
 
 const _: () = {
     use leasehold_core::limits::{
-        CHARTER_BYTES, ITEM_BYTES, MULTI, NAME_BYTES, RECEIVE_BYTES, RECEIVE_MOST, STATE_BYTES,
+        CHARTER_BYTES, ITEM_BYTES, MULTI, NAME_BYTES, RECEIVE_BYTES, RECEIVE_MAX, STATE_BYTES,
     };
-    assert!(RENEWALS * 16 + 1_024 <= ASK_BYTES, "a full batch of renewals fits");
-    assert!(ITEM_BYTES + 4_096 <= ASK_BYTES && STATE_BYTES + 4_096 <= ASK_BYTES, "the largest value fits");
-    assert!(MULTI * (NAME_BYTES + 16) + 8_192 <= ASK_BYTES && CHARTER_BYTES * 4 <= ASK_BYTES);
-    assert!(RECEIVE_BYTES + ITEM_BYTES + RECEIVE_MOST * 64 <= ANSWER_BYTES, "the fullest receive fits");
+    assert!(MAX_RENEWALS * 16 + 1_024 <= MAX_REQUEST_BYTES, "a full batch of renewals fits");
+    assert!(
+        ITEM_BYTES + 4_096 <= MAX_REQUEST_BYTES && STATE_BYTES + 4_096 <= MAX_REQUEST_BYTES,
+        "the largest value fits"
+    );
+    assert!(MULTI * (NAME_BYTES + 16) + 8_192 <= MAX_REQUEST_BYTES && CHARTER_BYTES * 4 <= MAX_REQUEST_BYTES);
+    assert!(RECEIVE_BYTES + ITEM_BYTES + RECEIVE_MAX * 64 <= MAX_RESPONSE_BYTES, "the fullest receive fits");
 };

@@ -1,98 +1,101 @@
-//! Small state, queues and cached keys: their commands and answers.
+//! Encoding and decoding of commands and answers for small state, queues and cached keys.
 
 use leasehold_core::command::Command;
 use leasehold_core::payload::{cache, delivery};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::time::Millis;
+use leasehold_core::time::GrantorTime;
 use leasehold_core::token::Number;
 
-use crate::asked::Caller;
-use crate::lease::{held, session};
-use crate::words::{absent, number};
+use crate::command::Caller;
+use crate::enums::{decode_number, missing_field};
+use crate::lease::{decode_lease_ref, session};
 use crate::{session_bits, v1};
 
-pub(crate) fn put<'a>(from: &'a v1::Put, caller: &Caller) -> Result<Command<'a>, Refusal> {
+pub(crate) fn decode_put<'a>(from: &'a v1::Put, caller: &Caller) -> Result<Command<'a>, Refusal> {
     Ok(Command::Put {
-        held: held(from.held.as_ref(), caller)?,
+        lease: decode_lease_ref(from.lease.as_ref(), caller)?,
         key: &from.key,
         bytes: from.value.as_deref(),
-        expect: from.expect,
+        expect: from.expected_revision,
     })
 }
 
-pub(crate) fn delivery<'a>(from: &'a v1::Delivery, caller: &Caller) -> Result<delivery::Command<'a>, Refusal> {
-    use v1::delivery::Ask;
+pub(crate) fn decode_delivery<'a>(
+    from: &'a v1::DeliveryCommand,
+    caller: &Caller,
+) -> Result<delivery::DeliveryCommand<'a>, Refusal> {
+    use v1::delivery_command::Command as Wire;
     let queue = from.queue.as_str();
     let receipt = |of: Option<&v1::Receipt>| {
-        let of = of.ok_or(absent("receipt"))?;
-        Ok::<_, Refusal>((of.item, number(of.receipt)?))
+        let of = of.ok_or(missing_field("receipt"))?;
+        Ok::<_, Refusal>((of.item, decode_number(of.receipt)?))
     };
-    Ok(match from.ask.as_ref().ok_or(absent("delivery"))? {
-        Ask::Enqueue(enqueue) => delivery::Command::Enqueue {
+    Ok(match from.command.as_ref().ok_or(missing_field("delivery"))? {
+        Wire::Enqueue(enqueue) => delivery::DeliveryCommand::Enqueue {
             queue,
             body: &enqueue.body,
             delay_ms: enqueue.delay_ms,
             max_attempts: enqueue.max_attempts,
         },
-        Ask::Receive(receive) => delivery::Command::Receive {
+        Wire::Receive(receive) => delivery::DeliveryCommand::Receive {
             queue,
             session: session(receive.session, caller)?,
             holder: &receive.holder,
             visibility_ms: receive.visibility_ms,
-            most: receive.most,
+            limit: receive.limit,
         },
-        Ask::Extend(extend) => {
-            let (item, receipt) = receipt(extend.of.as_ref())?;
-            delivery::Command::Extend { queue, item, receipt, visibility_ms: extend.visibility_ms }
+        Wire::Extend(extend) => {
+            let (item, receipt) = receipt(extend.delivery.as_ref())?;
+            delivery::DeliveryCommand::Extend { queue, item, receipt, visibility_ms: extend.visibility_ms }
         }
-        Ask::Ack(ack) => {
+        Wire::Ack(ack) => {
             let (item, receipt) = receipt(Some(ack))?;
-            delivery::Command::Ack { queue, item, receipt }
+            delivery::DeliveryCommand::Ack { queue, item, receipt }
         }
-        Ask::Nack(nack) => {
-            let (item, receipt) = receipt(nack.of.as_ref())?;
-            delivery::Command::Nack { queue, item, receipt, delay_ms: nack.delay_ms }
+        Wire::Nack(nack) => {
+            let (item, receipt) = receipt(nack.delivery.as_ref())?;
+            delivery::DeliveryCommand::Nack { queue, item, receipt, delay_ms: nack.delay_ms }
         }
-        Ask::Redrive(item) => delivery::Command::Redrive { queue, item: *item },
-        Ask::Drop(item) => delivery::Command::Drop { queue, item: *item },
+        Wire::Redrive(item) => delivery::DeliveryCommand::Redrive { queue, item: *item },
+        Wire::Drop(item) => delivery::DeliveryCommand::Drop { queue, item: *item },
     })
 }
 
-impl From<&delivery::Command<'_>> for v1::Delivery {
-    fn from(from: &delivery::Command<'_>) -> Self {
-        use v1::delivery::Ask;
+impl From<&delivery::DeliveryCommand<'_>> for v1::DeliveryCommand {
+    fn from(from: &delivery::DeliveryCommand<'_>) -> Self {
+        use v1::delivery_command::Command as Wire;
         let of = |item: u64, receipt: Number| v1::Receipt { item, receipt: receipt.get() };
-        let (queue, ask) = match *from {
-            delivery::Command::Enqueue { queue, body, delay_ms, max_attempts } => {
-                (queue, Ask::Enqueue(v1::Enqueue { body: body.into(), delay_ms, max_attempts }))
+        let (queue, command) = match *from {
+            delivery::DeliveryCommand::Enqueue { queue, body, delay_ms, max_attempts } => {
+                (queue, Wire::Enqueue(v1::Enqueue { body: body.into(), delay_ms, max_attempts }))
             }
-            delivery::Command::Receive { queue, session, holder, visibility_ms, most } => (
+            delivery::DeliveryCommand::Receive { queue, session, holder, visibility_ms, limit } => (
                 queue,
-                Ask::Receive(v1::Receive {
+                Wire::Receive(v1::Receive {
                     holder: holder.into(),
                     session: session.map(session_bits),
                     visibility_ms,
-                    most,
+                    limit,
                 }),
             ),
-            delivery::Command::Extend { queue, item, receipt, visibility_ms } => {
-                (queue, Ask::Extend(v1::Extend { of: Some(of(item, receipt)), visibility_ms }))
+            delivery::DeliveryCommand::Extend { queue, item, receipt, visibility_ms } => {
+                (queue, Wire::Extend(v1::Extend { delivery: Some(of(item, receipt)), visibility_ms }))
             }
-            delivery::Command::Ack { queue, item, receipt } => (queue, Ask::Ack(of(item, receipt))),
-            delivery::Command::Nack { queue, item, receipt, delay_ms } => {
-                (queue, Ask::Nack(v1::Nack { of: Some(of(item, receipt)), delay_ms }))
+            delivery::DeliveryCommand::Ack { queue, item, receipt } => (queue, Wire::Ack(of(item, receipt))),
+            delivery::DeliveryCommand::Nack { queue, item, receipt, delay_ms } => {
+                (queue, Wire::Nack(v1::Nack { delivery: Some(of(item, receipt)), delay_ms }))
             }
-            delivery::Command::Redrive { queue, item } => (queue, Ask::Redrive(item)),
-            delivery::Command::Drop { queue, item } => (queue, Ask::Drop(item)),
+            delivery::DeliveryCommand::Redrive { queue, item } => (queue, Wire::Redrive(item)),
+            delivery::DeliveryCommand::Drop { queue, item } => (queue, Wire::Drop(item)),
         };
-        Self { queue: queue.into(), ask: Some(ask) }
+        Self { queue: queue.into(), command: Some(command) }
     }
 }
 
-impl From<&delivery::Answer> for v1::DeliveryAnswer {
-    fn from(from: &delivery::Answer) -> Self {
+impl From<&delivery::DeliveryAnswer> for v1::DeliveryAnswer {
+    fn from(from: &delivery::DeliveryAnswer) -> Self {
         use v1::delivery_answer::Answer;
-        let delivered = |one: &delivery::Delivery| v1::Delivered {
+        let delivered = |one: &delivery::DeliveredMessage| v1::Delivery {
             item: one.item,
             receipt: one.receipt.get(),
             attempt: one.attempt,
@@ -101,138 +104,154 @@ impl From<&delivery::Answer> for v1::DeliveryAnswer {
         };
         let done = v1::Done {};
         let answer = match from {
-            delivery::Answer::Enqueued { item } => Answer::Enqueued(*item),
-            delivery::Answer::Received(items) => {
-                Answer::Received(v1::Deliveries { items: items.iter().map(delivered).collect() })
+            delivery::DeliveryAnswer::Enqueued { item } => Answer::Enqueued(*item),
+            delivery::DeliveryAnswer::Received(items) => {
+                Answer::Received(v1::Deliveries { deliveries: items.iter().map(delivered).collect() })
             }
-            delivery::Answer::Extended { remaining_ms } => Answer::ExtendedMs(*remaining_ms),
-            delivery::Answer::Acked => Answer::Acked(done),
-            delivery::Answer::Returned { dead } => Answer::ReturnedDead(*dead),
-            delivery::Answer::Redriven => Answer::Redriven(done),
-            delivery::Answer::Dropped => Answer::Dropped(done),
+            delivery::DeliveryAnswer::Extended { remaining_ms } => Answer::ExtendedMs(*remaining_ms),
+            delivery::DeliveryAnswer::Acked => Answer::Acked(done),
+            delivery::DeliveryAnswer::Returned { dead } => Answer::ReturnedDead(*dead),
+            delivery::DeliveryAnswer::Redriven => Answer::Redriven(done),
+            delivery::DeliveryAnswer::Dropped => Answer::Dropped(done),
         };
         Self { answer: Some(answer) }
     }
 }
 
-pub(crate) fn read_delivery(from: &v1::DeliveryAnswer) -> Result<delivery::Answer, Refusal> {
+pub(crate) fn decode_delivery_answer(from: &v1::DeliveryAnswer) -> Result<delivery::DeliveryAnswer, Refusal> {
     use v1::delivery_answer::Answer;
-    let delivered = |one: &v1::Delivered| {
-        Ok(delivery::Delivery {
+    let delivered = |one: &v1::Delivery| {
+        Ok(delivery::DeliveredMessage {
             item: one.item,
-            receipt: number(one.receipt)?,
+            receipt: decode_number(one.receipt)?,
             attempt: one.attempt,
             body: one.body.as_slice().into(),
             remaining_ms: one.remaining_ms,
         })
     };
-    Ok(match from.answer.as_ref().ok_or(absent("answer"))? {
-        Answer::Enqueued(item) => delivery::Answer::Enqueued { item: *item },
-        Answer::Received(told) => {
-            delivery::Answer::Received(told.items.iter().map(delivered).collect::<Result<_, Refusal>>()?)
+    Ok(match from.answer.as_ref().ok_or(missing_field("answer"))? {
+        Answer::Enqueued(item) => delivery::DeliveryAnswer::Enqueued { item: *item },
+        Answer::Received(list) => {
+            delivery::DeliveryAnswer::Received(list.deliveries.iter().map(delivered).collect::<Result<_, Refusal>>()?)
         }
-        Answer::ExtendedMs(remaining_ms) => delivery::Answer::Extended { remaining_ms: *remaining_ms },
-        Answer::Acked(_) => delivery::Answer::Acked,
-        Answer::ReturnedDead(dead) => delivery::Answer::Returned { dead: *dead },
-        Answer::Redriven(_) => delivery::Answer::Redriven,
-        Answer::Dropped(_) => delivery::Answer::Dropped,
+        Answer::ExtendedMs(remaining_ms) => delivery::DeliveryAnswer::Extended { remaining_ms: *remaining_ms },
+        Answer::Acked(_) => delivery::DeliveryAnswer::Acked,
+        Answer::ReturnedDead(dead) => delivery::DeliveryAnswer::Returned { dead: *dead },
+        Answer::Redriven(_) => delivery::DeliveryAnswer::Redriven,
+        Answer::Dropped(_) => delivery::DeliveryAnswer::Dropped,
     })
 }
 
-pub(crate) fn cache<'a>(from: &'a v1::Cache, caller: &Caller) -> Result<cache::Command<'a>, Refusal> {
-    use v1::cache::Ask;
+pub(crate) fn decode_cache<'a>(
+    from: &'a v1::CacheCommand,
+    caller: &Caller,
+) -> Result<cache::CacheCommand<'a>, Refusal> {
+    use v1::cache_command::Command as Wire;
     let key = from.key.as_str();
-    Ok(match from.ask.as_ref().ok_or(absent("cache"))? {
-        Ask::Read(by) => {
-            cache::Command::Read { key, session: session(by.session, caller)?, reader: &by.holder, ttl_ms: by.ttl_ms }
-        }
-        Ask::RenewRead(lease) => cache::Command::RenewRead { key, lease: number(*lease)? },
-        Ask::Invalidated(lease) => cache::Command::Invalidated { key, lease: number(*lease)? },
-        Ask::Intend(by) => {
-            cache::Command::Intend { key, session: session(by.session, caller)?, writer: &by.holder, ttl_ms: by.ttl_ms }
-        }
-        Ask::Commit(intent) => cache::Command::Commit { key, intent: number(*intent)? },
-        Ask::Abort(raw) => cache::Command::Abort { key, number: number(*raw)? },
-        Ask::GetOrFill(fill) => {
-            let by = fill.by.as_ref().ok_or(absent("by"))?;
-            cache::Command::GetOrFill {
+    Ok(match from.command.as_ref().ok_or(missing_field("cache"))? {
+        Wire::Read(by) => cache::CacheCommand::Read {
+            key,
+            session: session(by.session, caller)?,
+            reader: &by.holder,
+            ttl_ms: by.ttl_ms,
+        },
+        Wire::RenewRead(lease) => cache::CacheCommand::RenewRead { key, lease: decode_number(*lease)? },
+        Wire::Invalidated(lease) => cache::CacheCommand::Invalidated { key, lease: decode_number(*lease)? },
+        Wire::Intend(by) => cache::CacheCommand::Intend {
+            key,
+            session: session(by.session, caller)?,
+            writer: &by.holder,
+            ttl_ms: by.ttl_ms,
+        },
+        Wire::Commit(intent) => cache::CacheCommand::Commit { key, intent: decode_number(*intent)? },
+        Wire::Abort(raw) => cache::CacheCommand::Abort { key, number: decode_number(*raw)? },
+        Wire::GetOrFill(fill) => {
+            let by = fill.actor.as_ref().ok_or(missing_field("actor"))?;
+            cache::CacheCommand::GetOrFill {
                 key,
                 session: session(by.session, caller)?,
                 reader: &by.holder,
                 ttl_ms: by.ttl_ms,
-                missing: fill.missing,
+                missing: fill.missing_version,
             }
         }
-        Ask::Filled(token) => cache::Command::Filled { key, token: number(*token)? },
+        Wire::Filled(token) => cache::CacheCommand::Filled { key, token: decode_number(*token)? },
     })
 }
 
-impl From<&cache::Command<'_>> for v1::Cache {
-    fn from(from: &cache::Command<'_>) -> Self {
-        use v1::cache::Ask;
-        let by = |holder: &str, session: Option<_>, ttl_ms| v1::CacheParty {
+impl From<&cache::CacheCommand<'_>> for v1::CacheCommand {
+    fn from(from: &cache::CacheCommand<'_>) -> Self {
+        use v1::cache_command::Command as Wire;
+        let by = |holder: &str, session: Option<_>, ttl_ms| v1::CacheActor {
             holder: holder.into(),
             session: session.map(session_bits),
             ttl_ms,
         };
-        let (key, ask) = match *from {
-            cache::Command::Read { key, session, reader, ttl_ms } => (key, Ask::Read(by(reader, session, ttl_ms))),
-            cache::Command::RenewRead { key, lease } => (key, Ask::RenewRead(lease.get())),
-            cache::Command::Invalidated { key, lease } => (key, Ask::Invalidated(lease.get())),
-            cache::Command::Intend { key, session, writer, ttl_ms } => (key, Ask::Intend(by(writer, session, ttl_ms))),
-            cache::Command::Commit { key, intent } => (key, Ask::Commit(intent.get())),
-            cache::Command::Abort { key, number } => (key, Ask::Abort(number.get())),
-            cache::Command::GetOrFill { key, session, reader, ttl_ms, missing } => {
-                (key, Ask::GetOrFill(v1::GetOrFill { by: Some(by(reader, session, ttl_ms)), missing }))
+        let (key, command) = match *from {
+            cache::CacheCommand::Read { key, session, reader, ttl_ms } => {
+                (key, Wire::Read(by(reader, session, ttl_ms)))
             }
-            cache::Command::Filled { key, token } => (key, Ask::Filled(token.get())),
+            cache::CacheCommand::RenewRead { key, lease } => (key, Wire::RenewRead(lease.get())),
+            cache::CacheCommand::Invalidated { key, lease } => (key, Wire::Invalidated(lease.get())),
+            cache::CacheCommand::Intend { key, session, writer, ttl_ms } => {
+                (key, Wire::Intend(by(writer, session, ttl_ms)))
+            }
+            cache::CacheCommand::Commit { key, intent } => (key, Wire::Commit(intent.get())),
+            cache::CacheCommand::Abort { key, number } => (key, Wire::Abort(number.get())),
+            cache::CacheCommand::GetOrFill { key, session, reader, ttl_ms, missing } => (
+                key,
+                Wire::GetOrFill(v1::GetOrFill { actor: Some(by(reader, session, ttl_ms)), missing_version: missing }),
+            ),
+            cache::CacheCommand::Filled { key, token } => (key, Wire::Filled(token.get())),
         };
-        Self { key: key.into(), ask: Some(ask) }
+        Self { key: key.into(), command: Some(command) }
     }
 }
 
-impl From<&cache::Answer> for v1::CacheAnswer {
-    fn from(from: &cache::Answer) -> Self {
+impl From<&cache::CacheAnswer> for v1::CacheAnswer {
+    fn from(from: &cache::CacheAnswer) -> Self {
         use v1::cache_answer::Answer;
         let done = v1::Done {};
         let answer = match *from {
-            cache::Answer::Reading { version, lease, remaining_ms } => {
-                Answer::Reading(v1::Reading { version, lease: lease.get(), remaining_ms })
+            cache::CacheAnswer::Reading { version, lease, remaining_ms } => {
+                Answer::Read(v1::ReadLease { version, lease: lease.get(), remaining_ms })
             }
-            cache::Answer::Dropped => Answer::Dropped(done),
-            cache::Answer::Intended { intent, waiting_for, until } => {
-                Answer::Intended(v1::Intended { intent: intent.get(), waiting_for, until_ms: until.0 })
+            cache::CacheAnswer::Dropped => Answer::Dropped(done),
+            cache::CacheAnswer::Intended { intent, waiting_for, until } => {
+                Answer::Intended(v1::WriteIntent { intent: intent.get(), waiting_for, until_ms: until.0 })
             }
-            cache::Answer::Committed { version } => Answer::Committed(version),
-            cache::Answer::Aborted => Answer::Aborted(done),
-            cache::Answer::Fill { token, remaining_ms } => {
+            cache::CacheAnswer::Committed { version } => Answer::Committed(version),
+            cache::CacheAnswer::Aborted => Answer::Aborted(done),
+            cache::CacheAnswer::Fill { token, remaining_ms } => {
                 Answer::Fill(v1::FillTask { token: token.get(), remaining_ms })
             }
-            cache::Answer::Wait { remaining_ms } => Answer::WaitMs(remaining_ms),
-            cache::Answer::Filled { version } => Answer::Filled(version),
+            cache::CacheAnswer::Wait { remaining_ms } => Answer::WaitMs(remaining_ms),
+            cache::CacheAnswer::Filled { version } => Answer::Filled(version),
         };
         Self { answer: Some(answer) }
     }
 }
 
-pub(crate) fn read_cache(from: &v1::CacheAnswer) -> Result<cache::Answer, Refusal> {
+pub(crate) fn decode_cache_answer(from: &v1::CacheAnswer) -> Result<cache::CacheAnswer, Refusal> {
     use v1::cache_answer::Answer;
-    Ok(match from.answer.as_ref().ok_or(absent("answer"))? {
-        Answer::Reading(told) => cache::Answer::Reading {
-            version: told.version,
-            lease: number(told.lease)?,
-            remaining_ms: told.remaining_ms,
+    Ok(match from.answer.as_ref().ok_or(missing_field("answer"))? {
+        Answer::Read(read) => cache::CacheAnswer::Reading {
+            version: read.version,
+            lease: decode_number(read.lease)?,
+            remaining_ms: read.remaining_ms,
         },
-        Answer::Dropped(_) => cache::Answer::Dropped,
-        Answer::Intended(told) => cache::Answer::Intended {
-            intent: number(told.intent)?,
-            waiting_for: told.waiting_for,
-            until: Millis(told.until_ms),
+        Answer::Dropped(_) => cache::CacheAnswer::Dropped,
+        Answer::Intended(intent) => cache::CacheAnswer::Intended {
+            intent: decode_number(intent.intent)?,
+            waiting_for: intent.waiting_for,
+            until: GrantorTime(intent.until_ms),
         },
-        Answer::Committed(version) => cache::Answer::Committed { version: *version },
-        Answer::Aborted(_) => cache::Answer::Aborted,
-        Answer::Fill(told) => cache::Answer::Fill { token: number(told.token)?, remaining_ms: told.remaining_ms },
-        Answer::WaitMs(remaining_ms) => cache::Answer::Wait { remaining_ms: *remaining_ms },
-        Answer::Filled(version) => cache::Answer::Filled { version: *version },
+        Answer::Committed(version) => cache::CacheAnswer::Committed { version: *version },
+        Answer::Aborted(_) => cache::CacheAnswer::Aborted,
+        Answer::Fill(task) => {
+            cache::CacheAnswer::Fill { token: decode_number(task.token)?, remaining_ms: task.remaining_ms }
+        }
+        Answer::WaitMs(remaining_ms) => cache::CacheAnswer::Wait { remaining_ms: *remaining_ms },
+        Answer::Filled(version) => cache::CacheAnswer::Filled { version: *version },
     })
 }

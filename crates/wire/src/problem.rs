@@ -1,22 +1,22 @@
-//! Every refusal of the core as one message, and that message inside a gRPC status.
+//! Conversion of refusals into problems, and of problems into gRPC statuses and back.
 
-use leasehold_core::lease::{Reason, State};
+use leasehold_core::lease::{EndReason, LeaseState};
 use leasehold_core::name::{NameError, NameProblem};
-use leasehold_core::refusal::{Cycle, Member, NotCurrent, Refusal};
+use leasehold_core::refusal::{Cycle, CycleMember, NotCurrent, Refusal};
 use leasehold_core::token::TokenError;
 use prost::Message;
 use tonic::metadata::{MetadataMap, MetadataValue};
 
 use crate::{Code, v1};
 
-/// The metadata that carries the stable code of a refused call.
+/// Metadata key for the stable code of a refused call.
 pub const METADATA_CODE: &str = "leasehold-code";
 
-/// The name under which a problem travels inside a status.
+/// Type URL of a problem in the details of a gRPC status.
 const TYPE_URL: &str = "type.googleapis.com/leasehold.v1.Problem";
 
 impl v1::Problem {
-    /// A problem with its code, its words and the code's next step.
+    /// Creates a problem with the next step of its code.
     pub fn of(code: Code, message: impl Into<String>) -> Self {
         Self {
             code: code.word().into(),
@@ -26,50 +26,50 @@ impl v1::Problem {
         }
     }
 
-    /// The code, if this version knows it.
+    /// Returns the code, if this version knows it.
     pub fn known_code(&self) -> Option<Code> {
         Code::from_word(&self.code)
     }
 
-    /// Why the lease is over, if that is the problem.
-    pub fn lost(&self) -> Option<Reason> {
-        let reason = || Reason::ALL.into_iter().find(|reason| reason.word() == self.reason);
+    /// Returns the end reason if the problem is a lost lease.
+    pub fn lost(&self) -> Option<EndReason> {
+        let reason = || EndReason::ALL.into_iter().find(|reason| reason.word() == self.reason);
         (self.known_code() == Some(Code::LeaseLost)).then(reason).flatten()
     }
 
-    fn about_field(mut self, field: &str, reason: impl Into<String>) -> Self {
+    fn with_field(mut self, field: &str, reason: impl Into<String>) -> Self {
         self.field = field.into();
         self.reason = reason.into();
         self
     }
 }
 
-/// A refusal as it is told.
+/// Converts a refusal.
 pub fn problem(refusal: &Refusal) -> v1::Problem {
     let code = Code::from_word(refusal.code()).unwrap_or(Code::InvalidArgument);
     let base = v1::Problem::of(code, refusal.to_string());
     match refusal {
-        Refusal::Invalid { field, reason } => base.about_field(field, *reason),
+        Refusal::Invalid { field, reason } => base.with_field(field, *reason),
         Refusal::Name(error) => name_problem(base, error),
         Refusal::Token(error) => token_problem(base, error),
-        Refusal::Implausible { shown } => v1::Problem { presented: Some(shown.get()), ..base },
-        Refusal::NotFound(what) | Refusal::Conflict(what) => v1::Problem { about: what.word().into(), ..base },
+        Refusal::Implausible { presented: shown } => v1::Problem { presented: Some(shown.get()), ..base },
+        Refusal::NotFound(what) | Refusal::Conflict(what) => v1::Problem { subject: what.word().into(), ..base },
         Refusal::Lost(reason) => v1::Problem {
-            state: v1::State::from(reason.state()).into(),
+            state: v1::LeaseState::from(reason.state()).into(),
             reason: reason.word().into(),
-            next_step: after(reason.state()).into(),
+            next_step: next_step_after(reason.state()).into(),
             ..base
         },
-        Refusal::NotCurrent(why) => v1::Problem { reason: not_current(*why).into(), ..base },
+        Refusal::NotCurrent(reason) => v1::Problem { reason: not_current(*reason).into(), ..base },
         Refusal::Stale { presented, mark } => v1::Problem { presented: Some(*presented), mark: Some(*mark), ..base },
         Refusal::Busy { position } => v1::Problem { queue_position: Some(*position), ..base },
-        Refusal::Deadlock(told) => v1::Problem { cycle: Some(cycle(told)), ..base },
+        Refusal::Deadlock(cycle) => v1::Problem { cycle: Some(encode_cycle(cycle)), ..base },
         Refusal::Exhausted { limit, max, got } => {
             v1::Problem { limit: limit.word().into(), max: Some(*max), got: Some(*got), ..base }
         }
         Refusal::TooOld { lowest } => v1::Problem { lowest: Some(*lowest), ..base },
         Refusal::Quarantined { remaining, .. } => v1::Problem { retry_after_ms: Some(*remaining), ..base },
-        Refusal::Denied(why) => v1::Problem { reason: (*why).into(), ..base },
+        Refusal::Denied(reason) => v1::Problem { reason: (*reason).into(), ..base },
         Refusal::TokensExhausted
         | Refusal::Timeout
         | Refusal::Cancelled
@@ -84,7 +84,7 @@ impl From<&Refusal> for v1::Problem {
     }
 }
 
-/// Problems travel boxed: they are large, and most calls have none.
+/// Problems are boxed because they are large and most calls have none.
 impl From<Box<Self>> for v1::Problem {
     fn from(boxed: Box<Self>) -> Self {
         *boxed
@@ -92,7 +92,7 @@ impl From<Box<Self>> for v1::Problem {
 }
 
 fn name_problem(base: v1::Problem, error: &NameError) -> v1::Problem {
-    let base = base.about_field(error.field, error.problem.to_string());
+    let base = base.with_field(error.field, error.problem.to_string());
     match error.problem {
         NameProblem::TooLong { bytes, max } => v1::Problem { max: Some(max as u64), got: Some(bytes as u64), ..base },
         _ => base,
@@ -100,41 +100,41 @@ fn name_problem(base: v1::Problem, error: &NameError) -> v1::Problem {
 }
 
 fn token_problem(base: v1::Problem, error: &TokenError) -> v1::Problem {
-    let base = base.about_field("token", error.why());
+    let base = base.with_field("token", error.reason());
     match error {
         TokenError::Version { have } => v1::Problem { have: Some(*have), want: Some(1), ..base },
         _ => base,
     }
 }
 
-const fn after(state: State) -> &'static str {
+const fn next_step_after(state: LeaseState) -> &'static str {
     match state {
-        State::Held | State::Expired => "Stop, then acquire again.",
-        State::Revoked => "Stop, and ask before you acquire again.",
+        LeaseState::Held | LeaseState::Expired => "Stop writing, then acquire the lease again.",
+        LeaseState::Revoked => "Stop writing. Acquire again only after the operator agrees.",
     }
 }
 
-pub(crate) const fn not_current(why: NotCurrent) -> &'static str {
-    match why {
+pub(crate) const fn not_current(reason: NotCurrent) -> &'static str {
+    match reason {
         NotCurrent::Unknown => "unknown",
         NotCurrent::NotHolder => "not_holder",
         NotCurrent::Superseded => "superseded",
     }
 }
 
-pub(crate) fn cycle(cycle: &Cycle) -> v1::Cycle {
+pub(crate) fn encode_cycle(cycle: &Cycle) -> v1::Cycle {
     let member =
-        |member: &Member| v1::CycleMember { holder: member.holder.clone(), waits_for: member.waits_for.clone() };
+        |member: &CycleMember| v1::CycleMember { holder: member.holder.clone(), waits_for: member.waits_for.clone() };
     v1::Cycle { members: cycle.members.iter().map(member).collect(), length: cycle.length }
 }
 
-pub(crate) fn read_cycle(cycle: &v1::Cycle) -> Cycle {
+pub(crate) fn decode_cycle(cycle: &v1::Cycle) -> Cycle {
     let member =
-        |member: &v1::CycleMember| Member { holder: member.holder.clone(), waits_for: member.waits_for.clone() };
+        |member: &v1::CycleMember| CycleMember { holder: member.holder.clone(), waits_for: member.waits_for.clone() };
     Cycle { members: cycle.members.iter().map(member).collect(), length: cycle.length }
 }
 
-/// What every gRPC library reads out of `grpc-status-details-bin`.
+/// `google.rpc.Status`, the content of `grpc-status-details-bin`.
 #[derive(Clone, PartialEq, Message)]
 struct RichStatus {
     #[prost(int32, tag = "1")]
@@ -145,7 +145,7 @@ struct RichStatus {
     details: Vec<Detail>,
 }
 
-/// One detail of a status, named by its type.
+/// `google.protobuf.Any`.
 #[derive(Clone, PartialEq, Message)]
 struct Detail {
     #[prost(string, tag = "1")]
@@ -154,8 +154,8 @@ struct Detail {
     value: Vec<u8>,
 }
 
-/// The gRPC status that carries a problem.
-pub fn status(problem: v1::Problem) -> tonic::Status {
+/// Converts a problem into a gRPC status.
+pub fn problem_to_status(problem: v1::Problem) -> tonic::Status {
     let grpc = problem.known_code().map_or(tonic::Code::Unknown, Code::grpc);
     let mut metadata = MetadataMap::new();
     if let Ok(code) = MetadataValue::try_from(problem.code.as_str()) {
@@ -166,12 +166,13 @@ pub fn status(problem: v1::Problem) -> tonic::Status {
     tonic::Status::with_details_and_metadata(grpc, problem.message, rich.encode_to_vec().into(), metadata)
 }
 
-/// The problem inside a gRPC status. One that carries none was not told by a grantor: only what is refused before
-/// anything happens is a no, and every other outcome is unknown (X3). Who knows that it never connected may say more.
-pub fn from_status(status: &tonic::Status) -> v1::Problem {
+/// Extracts the problem from a gRPC status. A status without one does not come from a grantor. Then only codes that mean
+/// "refused before execution" count as refusals; every other outcome is unknown (X3). A caller that knows that it never
+/// connected may conclude more.
+pub fn problem_from_status(status: &tonic::Status) -> v1::Problem {
     let details = RichStatus::decode(status.details()).map(|rich| rich.details).unwrap_or_default();
-    let told = details.iter().find(|detail| detail.type_url == TYPE_URL);
-    if let Some(problem) = told.and_then(|detail| v1::Problem::decode(&*detail.value).ok()) {
+    let detail = details.iter().find(|detail| detail.type_url == TYPE_URL);
+    if let Some(problem) = detail.and_then(|detail| v1::Problem::decode(&*detail.value).ok()) {
         return problem;
     }
     let code = match status.code() {

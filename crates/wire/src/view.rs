@@ -1,16 +1,16 @@
-//! What is there, as people and dashboards are told.
+//! Encoding of views: leases, resources, waiters, sessions, deadlocks, usage and status.
 
-use leasehold_core::grantor::{Deadlock, Ended, LeaseView, ResourceView, SessionView, Status, Usage, WaiterView};
-use leasehold_core::lease::Reason;
+use leasehold_core::grantor::{Deadlock, EndedLease, LeaseView, ResourceView, SessionView, Status, Usage, WaiterView};
+use leasehold_core::lease::EndReason;
 
-use crate::problem::cycle;
-use crate::words::{access_fields, maybe, reach_fields};
-use crate::{LEASES_SHOWN, lease_bits, session_bits, v1};
+use crate::enums::{encode_access, encode_optional, encode_scope};
+use crate::problem::encode_cycle;
+use crate::{MAX_LEASES_PER_VIEW, lease_bits, session_bits, v1};
 
-/// A held lease.
+/// Encodes a held lease.
 pub fn lease_view(from: &LeaseView) -> v1::LeaseView {
-    let (access, units) = access_fields(from.access);
-    let (reach, slot) = reach_fields(from.reach);
+    let (access, units) = encode_access(from.access);
+    let (scope, slot) = encode_scope(from.scope);
     v1::LeaseView {
         lease: lease_bits(from.lease),
         resource: from.resource.clone(),
@@ -19,23 +19,23 @@ pub fn lease_view(from: &LeaseView) -> v1::LeaseView {
         token_number: from.number.get(),
         access,
         units,
-        reach,
+        scope,
         slot,
         ttl_ms: from.ttl_ms,
         remaining_ms: from.remaining_ms,
         granted_ms: from.granted.0,
-        rung: v1::Rung::from(from.rung).into(),
-        state: v1::State::from(from.state).into(),
+        validity: v1::Validity::from(from.validity).into(),
+        state: v1::LeaseState::from(from.state).into(),
         priority: from.priority.into(),
-        draining: maybe::<_, v1::Reason>(from.draining.map(|(reason, _)| reason)),
+        draining: encode_optional::<_, v1::EndReason>(from.draining.map(|(reason, _)| reason)),
         drain_ms: from.draining.map_or(0, |(_, ms)| ms),
-        apart: from.apart,
+        predecessor: from.predecessor,
         progress: from.progress,
         metadata: from.metadata.clone(),
     }
 }
 
-/// A resource and what stands at it.
+/// Encodes a resource with its first leases.
 pub fn resource_view(from: &ResourceView) -> v1::ResourceView {
     v1::ResourceView {
         resource: from.resource.clone(),
@@ -44,29 +44,29 @@ pub fn resource_view(from: &ResourceView) -> v1::ResourceView {
         confirmed: from.confirmed,
         draining: from.draining,
         held_for_operator: from.held_for_operator,
-        leases: from.leases.iter().take(LEASES_SHOWN).map(lease_view).collect(),
+        leases: from.leases.iter().take(MAX_LEASES_PER_VIEW).map(lease_view).collect(),
         waiters: from.waiters as u64,
         floor: from.floor,
         held: from.leases.len() as u64,
     }
 }
 
-/// One who waits.
+/// Encodes a waiter.
 pub fn waiter_view(from: &WaiterView) -> v1::WaiterView {
-    let (access, units) = access_fields(from.access);
+    let (access, units) = encode_access(from.access);
     v1::WaiterView {
         holder: from.holder.clone(),
         session: session_bits(from.session),
         access,
         units,
         priority: from.priority.into(),
-        effective: from.effective.into(),
+        effective_priority: from.effective_priority.into(),
         remaining_ms: from.remaining_ms,
-        heard: from.heard,
+        seen_in_tenure: from.alive,
     }
 }
 
-/// A session.
+/// Encodes a session.
 pub fn session_view(from: &SessionView) -> v1::SessionView {
     v1::SessionView {
         session: session_bits(from.session),
@@ -79,50 +79,50 @@ pub fn session_view(from: &SessionView) -> v1::SessionView {
     }
 }
 
-/// A found deadlock.
+/// Encodes a detected deadlock.
 pub fn deadlock_view(from: &Deadlock) -> v1::DeadlockView {
-    v1::DeadlockView { at_ms: from.at.0, cycle: Some(cycle(&from.cycle)), victim: from.victim.clone() }
+    v1::DeadlockView { at_ms: from.at.0, cycle: Some(encode_cycle(&from.cycle)), victim: from.victim.clone() }
 }
 
-/// An ended lease.
-pub fn ended(from: &Ended) -> v1::Ended {
-    v1::Ended {
+/// Encodes an ended lease.
+pub fn ended_lease(from: &EndedLease) -> v1::EndedLease {
+    v1::EndedLease {
         resource: from.resource.clone(),
         holder: from.holder.clone(),
         token_number: from.number,
         granted_ms: from.granted.0,
         ended_ms: from.ended.0,
-        reason: v1::Reason::from(from.reason).into(),
+        reason: v1::EndReason::from(from.reason).into(),
     }
 }
 
-/// What a holder used; reasons that never happened are left out.
+/// Encodes the usage of a holder. Reasons with a count of 0 are omitted.
 pub fn usage(holder: &str, from: &Usage) -> v1::Usage {
-    let row = |reason: Reason| {
+    let row = |reason: EndReason| {
         let at = usize::from(reason.code());
-        v1::UsageRow { reason: v1::Reason::from(reason).into(), ended: from.ended[at], held_ms: from.held_ms[at] }
+        v1::UsageRow { reason: v1::EndReason::from(reason).into(), count: from.ended[at], held_ms: from.held_ms[at] }
     };
-    let rows = Reason::ALL.into_iter().map(row).filter(|row| row.ended != 0).collect();
+    let rows = EndReason::ALL.into_iter().map(row).filter(|row| row.count != 0).collect();
     v1::Usage { holder: holder.into(), rows }
 }
 
-/// What every counted holder used, and the rest together under an empty name.
+/// Encodes the usage of every counted holder, and of all others together under an empty name.
 pub fn usage_list(holders: &[(String, Usage)], rest: &Usage) -> v1::UsageList {
-    let mut told: Vec<_> = holders.iter().map(|(holder, used)| usage(holder, used)).collect();
+    let mut list: Vec<_> = holders.iter().map(|(holder, used)| usage(holder, used)).collect();
     if *rest != Usage::default() {
-        told.push(usage("", rest));
+        list.push(usage("", rest));
     }
-    v1::UsageList { holders: told }
+    v1::UsageList { holders: list }
 }
 
-/// The grantor in figures, at this journal position.
+/// Encodes the status of the grantor at this journal position.
 pub fn status_view(from: &Status, position: u64) -> v1::Status {
     v1::Status {
         cluster: from.cluster.to_string(),
         incarnation: from.incarnation.to_string(),
         generation: from.generation,
         tenure: from.tenure,
-        rung: v1::Rung::from(from.rung).into(),
+        validity: v1::Validity::from(from.validity).into(),
         time_ms: from.time.0,
         counter: from.counter,
         max_ttl_ms: from.max_ttl_ms,

@@ -1,29 +1,29 @@
-//! The double settlement: a paused worker whose rows were already sent, a successor that did its job, and a bank that paid
-//! twice. Played with real processes, first without fences and then with them.
+//! The double settlement: a worker is paused after it has sent its rows, its successor settles them, and the bank pays twice. It
+//! runs with real processes, first without fences and then with them.
 //!
 //! ```text
-//! cargo run -p leasehold-settlement              everything in a directory that is removed
-//! cargo run -p leasehold-settlement -- DIR       everything kept there, to look at
-//! SETTLEMENT_POSTGRES='host=… dbname=…' …        the table in an empty PostgreSQL database
+//! cargo run -p leasehold-settlement              in a temporary directory
+//! cargo run -p leasehold-settlement -- DIR       in DIR, which is kept
+//! SETTLEMENT_POSTGRES='host=… dbname=…' …        with the table in an empty PostgreSQL database
 //! ```
 
-mod books;
-mod grantor;
-mod party;
-mod story;
+mod process;
+mod relay;
+mod scenario;
+mod server;
 mod table;
-mod wire;
+mod targets;
 mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Whatever can go wrong around the story; the story's own refusals are answers.
-type Fault = Box<dyn std::error::Error + Send + Sync>;
+/// Any failure of the setup. Refusals by fences are part of the scenario, not failures.
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The merchants that are owed, and how much, in cents.
+/// Merchants and the amounts owed to them, in cents.
 const OWED: [(&str, i64); 20] = [
-    ("Alder Books", 18_250),
+    ("Alder SettlementTargets", 18_250),
     ("Birch & Daughters", 7_410),
     ("Copper Kettle", 23_900),
     ("Dune Bikes", 110_000),
@@ -46,30 +46,30 @@ const OWED: [(&str, i64); 20] = [
 ];
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let played = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [worker::WORD, ref rest @ ..] => worker::play(rest).map(|()| true),
-        [wire::WORD, ref rest @ ..] => wire::play(rest).map(|()| true),
-        [] => kept_for_now(),
-        [directory] if !directory.starts_with('-') => story::play(&PathBuf::from(directory)),
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [worker::SUBCOMMAND, ref rest @ ..] => worker::run(rest).map(|()| true),
+        [relay::SUBCOMMAND, ref rest @ ..] => relay::run(rest).map(|()| true),
+        [] => run_in_temporary_directory(),
+        [directory] if !directory.starts_with('-') => scenario::run(&PathBuf::from(directory)),
         _ => {
             eprintln!("usage: settlement [DIRECTORY]");
             return ExitCode::from(2);
         }
     };
-    match played {
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(8),
-        Err(fault) => {
-            eprintln!("settlement: {fault}");
+        Err(error) => {
+            eprintln!("settlement: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn kept_for_now() -> Result<bool, Fault> {
+fn run_in_temporary_directory() -> Result<bool, AnyError> {
     let directory = std::env::temp_dir().join(format!("settlement-{}", std::process::id()));
-    let played = story::play(&directory);
+    let result = scenario::run(&directory);
     std::fs::remove_dir_all(&directory)?;
-    played
+    result
 }

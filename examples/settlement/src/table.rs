@@ -1,4 +1,4 @@
-//! The table of what is settled: in SQLite, or in PostgreSQL where one is given.
+//! The table of settled merchants: in SQLite, or in PostgreSQL if a database is given.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,45 +10,45 @@ use leasehold_fence::{Error, postgres, sqlite};
 use rusqlite::{Connection, Transaction, params};
 use tokio::runtime::Runtime;
 
-use crate::Fault;
+use crate::AnyError;
 
-/// Names a PostgreSQL database for the table: `host=… user=… dbname=…`. In the environment, because it may hold a secret.
+/// Environment variable with the PostgreSQL connection string. It may contain a secret.
 pub const POSTGRES: &str = "SETTLEMENT_POSTGRES";
 
-/// The table, as one process has it open.
-pub enum Table {
+/// The open table of one process.
+pub enum SettlementTable {
     Sqlite { db: Connection, fence: Option<sqlite::Fence> },
-    Postgres(Box<Served>),
+    Postgres(Box<PostgresTable>),
 }
 
-/// A table that a server keeps.
-pub struct Served {
+/// A table in PostgreSQL.
+pub struct PostgresTable {
     runtime: Runtime,
     db: tokio_postgres::Client,
     fence: Option<postgres::Fence>,
-    /// One for each night.
+    /// Each run has its own table.
     table: &'static str,
 }
 
-impl Table {
-    pub fn open(dir: &Path, fenced: bool, cluster: Cluster, resource: Name<'_>) -> Result<Self, Fault> {
-        let Ok(given) = std::env::var(POSTGRES) else {
+impl SettlementTable {
+    pub fn open(dir: &Path, fenced: bool, cluster: Cluster, resource: Name<'_>) -> Result<Self, AnyError> {
+        let Ok(connection_string) = std::env::var(POSTGRES) else {
             let db = Connection::open(dir.join("table.db"))?;
             db.pragma_update(None, "journal_mode", "wal")?;
             db.busy_timeout(Duration::from_secs(10))?;
             return Ok(Self::Sqlite { db, fence: fenced.then(|| sqlite::Fence::new(cluster, resource, 0)) });
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let (db, connection) = runtime.block_on(tokio_postgres::connect(&given, tokio_postgres::NoTls))?;
-        // It ends with the client, or with an error that the client's own calls tell.
+        let (db, connection) = runtime.block_on(tokio_postgres::connect(&connection_string, tokio_postgres::NoTls))?;
+        // Ends with the client, or with an error that the client's calls report.
         runtime.spawn(connection);
         let fence = fenced.then(|| postgres::Fence::new(cluster, resource, 0));
         let table = if fenced { "settled_fenced" } else { "settled_unfenced" };
-        Ok(Self::Postgres(Box::new(Served { runtime, db, fence, table })))
+        Ok(Self::Postgres(Box::new(PostgresTable { runtime, db, fence, table })))
     }
 
-    /// Makes it. One row for each merchant: settling it again replaces the row, and that looks harmless.
-    pub fn create(&mut self) -> Result<(), Fault> {
+    /// Creates the table. It has one row per merchant: settling a merchant again replaces the row, which looks harmless.
+    pub fn create(&mut self) -> Result<(), AnyError> {
         match self {
             Self::Sqlite { db, fence } => {
                 db.execute_batch("CREATE TABLE settled (merchant TEXT PRIMARY KEY, cents INTEGER NOT NULL) STRICT")?;
@@ -57,8 +57,8 @@ impl Table {
                     fence.arm(db)?;
                 }
             }
-            Self::Postgres(served) => {
-                let Served { runtime, db, fence, table } = &mut **served;
+            Self::Postgres(postgres_table) => {
+                let PostgresTable { runtime, db, fence, table } = &mut **postgres_table;
                 runtime.block_on(async {
                     let create = format!("CREATE TABLE {table} (merchant text PRIMARY KEY, cents bigint NOT NULL)");
                     db.batch_execute(&create).await?;
@@ -66,7 +66,7 @@ impl Table {
                         postgres::install(db).await?;
                         fence.arm(db).await?;
                     }
-                    Ok::<_, Fault>(())
+                    Ok::<_, AnyError>(())
                 })?;
             }
         }
@@ -77,31 +77,31 @@ impl Table {
         match self {
             Self::Sqlite { db, fence: Some(fence) } => fence.claim(db, token).map(drop),
             Self::Sqlite { fence: None, .. } => Ok(()),
-            Self::Postgres(served) => match &served.fence {
-                Some(fence) => served.runtime.block_on(fence.claim(&served.db, token)).map(drop),
+            Self::Postgres(postgres_table) => match &postgres_table.fence {
+                Some(fence) => postgres_table.runtime.block_on(fence.claim(&postgres_table.db, token)).map(drop),
                 None => Ok(()),
             },
         }
     }
 
-    /// Who has been settled.
-    pub fn settled(&self) -> Result<BTreeSet<String>, Fault> {
+    /// Merchants that are settled.
+    pub fn settled(&self) -> Result<BTreeSet<String>, AnyError> {
         match self {
             Self::Sqlite { db, .. } => {
                 let mut rows = db.prepare("SELECT merchant FROM settled")?;
                 let merchants = rows.query_map([], |row| row.get(0))?;
                 Ok(merchants.collect::<Result<_, _>>()?)
             }
-            Self::Postgres(served) => {
-                let select = format!("SELECT merchant FROM {}", served.table);
-                let rows = served.runtime.block_on(served.db.query(&select, &[]))?;
+            Self::Postgres(postgres_table) => {
+                let select = format!("SELECT merchant FROM {}", postgres_table.table);
+                let rows = postgres_table.runtime.block_on(postgres_table.db.query(&select, &[]))?;
                 Ok(rows.iter().map(|row| row.get(0)).collect())
             }
         }
     }
 
-    /// Writes one row; behind the fence, if there is one, in the same transaction as its check.
-    pub fn put(&mut self, merchant: &str, cents: i64, token: &str, left: Duration) -> Result<(), Error> {
+    /// Writes one row; with a fence, in the same transaction as the check.
+    pub fn put(&mut self, merchant: &str, cents: i64, token: &str, remaining: Duration) -> Result<(), Error> {
         match self {
             Self::Sqlite { db, fence: Some(fence) } => fence.write(db, token, |tx| put(tx, merchant, cents)),
             Self::Sqlite { db, fence: None } => {
@@ -109,12 +109,12 @@ impl Table {
                 put(&tx, merchant, cents)?;
                 Ok(tx.commit()?)
             }
-            Self::Postgres(served) => {
-                let Served { runtime, db, fence, table } = &mut **served;
+            Self::Postgres(postgres_table) => {
+                let PostgresTable { runtime, db, fence, table } = &mut **postgres_table;
                 runtime.block_on(async {
                     let tx = db.transaction().await?;
                     if let Some(fence) = fence {
-                        fence.admit(&tx, token, left).await?;
+                        fence.admit(&tx, token, remaining).await?;
                     }
                     let insert = format!(
                         "INSERT INTO {table} VALUES ($1, $2) ON CONFLICT (merchant) DO UPDATE SET cents = EXCLUDED.cents"

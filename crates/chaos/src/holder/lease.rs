@@ -1,175 +1,183 @@
-//! How a holder asks for leases and what it is told, every question and every answer put down.
+//! A holder's requests for leases, with every request and every reply in the event log.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold::{Client, Endpoints, Error, Failure, Guard, Held, Options};
-use leasehold_core::command::{Acquire, Terms};
+use leasehold::{Client, Error, Guard, HeldLease, RequestError};
+use leasehold_core::command::{Acquire, AcquireOptions};
 use leasehold_core::lease::Access;
 use leasehold_core::token::Token;
-use leasehold_sim::ask::EXCLUSIVE;
 
-use super::{Part, Taken};
-use crate::said::{Asks, Voice, What};
+use super::{AcquiredLease, HolderArgs};
+use crate::event_log::{EventLog, LoggedEvent, RequestKind};
+use leasehold_sim::scenario::EXCLUSIVE;
 
-/// A holder's way to its grantor.
-pub struct Leases {
+/// A holder's client, with its event log.
+pub struct HolderLeases {
     client: Client,
     ttl: u64,
-    who: u32,
+    holder: u32,
     guards: bool,
     guard: Option<Guard>,
-    voice: Rc<RefCell<Voice>>,
+    events: Rc<RefCell<EventLog>>,
     op: Rc<Cell<u64>>,
 }
 
-/// By this name the run finds the grant of a request on record.
-pub fn holder_name(who: u32, op: u64) -> String {
-    format!("h{who}-{op}")
+/// Holder name of a request, by which the run finds its grant in the journal.
+pub fn holder_name(holder: u32, op: u64) -> String {
+    format!("h{holder}-{op}")
 }
 
-impl Leases {
-    pub fn new(part: &Part, voice: Rc<RefCell<Voice>>, op: Rc<Cell<u64>>) -> Self {
-        let options = Options {
-            connect: Duration::from_millis(700),
-            request: Duration::from_millis(1_500),
-            session: Duration::from_millis(2 * part.ttl),
-            holder: Some(format!("h{}", part.who)),
-            ..Options::default()
-        };
-        let endpoints = Endpoints::parse(&part.servers).expect("the run names its servers");
-        let client = Client::with(endpoints, options);
-        Self { client, ttl: part.ttl, who: part.who, guards: part.guards, guard: None, voice, op }
+impl HolderLeases {
+    pub fn new(args: &HolderArgs, events: Rc<RefCell<EventLog>>, op: Rc<Cell<u64>>) -> Self {
+        let client = Client::builder(&args.servers)
+            .expect("the run names its servers")
+            .connect_timeout(Duration::from_millis(700))
+            .request_timeout(Duration::from_millis(1_500))
+            .session_ttl(Duration::from_millis(2 * args.ttl))
+            .holder(format!("h{}", args.holder))
+            .build();
+        Self { client, ttl: args.ttl, holder: args.holder, guards: args.guards, guard: None, events, op }
     }
 
-    fn asks(&self, ask: Asks) -> u64 {
+    fn log_request(&self, request: RequestKind) -> u64 {
         self.op.set(self.op.get() + 1);
         let op = self.op.get();
-        self.voice.borrow_mut().say(What::Asks { op, ask });
+        self.events.borrow_mut().append(LoggedEvent::Requested { op, request });
         op
     }
 
-    fn says(&self, what: What) {
-        self.voice.borrow_mut().say(what);
+    fn log(&self, event: LoggedEvent) {
+        self.events.borrow_mut().append(event);
     }
 
-    /// Takes a lease, if it is to be had within this wait.
-    pub async fn take(&mut self, resource: usize, wait: u64) -> Option<Taken> {
-        let op = self.asks(Asks::Acquire { resource, ttl: self.ttl, wait });
-        let (name, holder) = (EXCLUSIVE[resource], holder_name(self.who, op));
+    /// Acquires a lease, waiting up to `wait` milliseconds.
+    pub async fn acquire(&mut self, resource: usize, wait: u64) -> Option<AcquiredLease> {
+        let op = self.log_request(RequestKind::Acquire { resource, ttl: self.ttl, wait });
+        let (name, holder) = (EXCLUSIVE[resource], holder_name(self.holder, op));
         if self.guards {
-            return self.take_guard(op, resource, name, holder, wait).await;
+            return self.acquire_guard(op, resource, name, holder, wait).await;
         }
-        let ask = Acquire {
+        let request = Acquire {
             resource: name,
             holder: &holder,
             session: None,
             access: Access::Exclusive,
             slots: None,
             ttl_ms: Some(self.ttl),
-            terms: Terms { wait_ms: wait, ..Terms::DEFAULT },
+            options: AcquireOptions { wait_ms: wait, ..AcquireOptions::DEFAULT },
         };
-        match self.client.acquire(&ask).await {
+        match self.client.acquire(&request).await {
             Ok(granted) => {
                 let grant = granted.grant();
                 let (number, lease) = (grant.number, grant.lease);
                 let (ttl, remaining) = (grant.ttl_ms, grant.remaining_ms);
-                self.says(What::Granted { op, number: number.get(), lease: lease.to_string(), ttl, remaining });
-                Some(Taken { resource, number, lease, token: granted.token().to_string() })
+                self.log(LoggedEvent::Granted { op, number: number.get(), lease: lease.to_string(), ttl, remaining });
+                Some(AcquiredLease { resource, number, lease, token: granted.token().to_string() })
             }
             Err(error) => {
-                self.failed(op, &error);
+                self.log_failure(op, &error);
                 None
             }
         }
     }
 
-    async fn take_guard(&mut self, op: u64, resource: usize, name: &str, holder: String, wait: u64) -> Option<Taken> {
+    async fn acquire_guard(
+        &mut self,
+        op: u64,
+        resource: usize,
+        name: &str,
+        holder: String,
+        wait: u64,
+    ) -> Option<AcquiredLease> {
         let lock = self.client.lock(name).holder(holder).ttl(Duration::from_millis(self.ttl));
         match lock.wait(Duration::from_millis(wait)).acquire().await {
             Ok(guard) => {
-                let (number, lease, token) = (guard.token_number(), guard.lease(), guard.token());
+                let (number, lease, token) = (guard.token_number(), guard.lease_id(), guard.token().to_string());
                 let (ttl, lease_text) = (self.ttl, lease.to_string());
-                self.says(What::Granted { op, number: number.get(), lease: lease_text, ttl, remaining: ttl });
+                self.log(LoggedEvent::Granted { op, number: number.get(), lease: lease_text, ttl, remaining: ttl });
                 self.guard = Some(guard);
-                Some(Taken { resource, number, lease, token })
+                Some(AcquiredLease { resource, number, lease, token })
             }
-            Err(Failure::Told(error)) => {
-                self.failed(op, &error);
+            Err(RequestError::Rejected(error)) => {
+                self.log_failure(op, &error);
                 None
             }
-            Err(unknown @ Failure::Unknown(_)) => {
-                self.says(What::Unknown { op, why: unknown.to_string() });
+            Err(unknown) => {
+                self.log(LoggedEvent::OutcomeUnknown { op, error: unknown.to_string() });
                 None
             }
         }
     }
 
-    /// Says so if, by its own clock, it holds: at a moment after the one that is noted.
-    pub fn believe(&self, taken: &Taken) {
+    /// Logs that the lease is held by the holder's own clock, with a time taken before the check.
+    pub fn log_belief(&self, acquired: &AcquiredLease) {
         if let Some(guard) = &self.guard {
-            let mut voice = self.voice.borrow_mut();
-            let before = voice.now();
+            let mut events = self.events.borrow_mut();
+            let before = events.now();
             if guard.is_held() {
-                voice.say_at(before, What::Believes { number: taken.number.get() });
+                events.append_at(before, LoggedEvent::BelievedHeld { number: acquired.number.get() });
             }
         }
     }
 
-    /// Renews by hand; a guard does so by itself.
-    pub async fn renew(&self, taken: &Taken) {
+    /// Renews the lease explicitly. A guard renews by itself.
+    pub async fn renew(&self, acquired: &AcquiredLease) {
         if self.guards {
             return;
         }
-        let op = self.asks(Asks::Renew { number: taken.number.get(), lease: taken.lease.to_string() });
-        let answer = self.client.renew(&held(taken), None, None).await;
-        self.current(op, answer.map(|renewed| (renewed.current().number.get(), renewed.current().remaining_ms)));
+        let op =
+            self.log_request(RequestKind::Renew { number: acquired.number.get(), lease: acquired.lease.to_string() });
+        let answer = self.client.renew(&held(acquired), None, None).await;
+        self.log_current(op, answer.map(|renewed| (renewed.current().number.get(), renewed.current().remaining_ms)));
     }
 
-    /// Asks whether it still holds; whatever the answer is, it goes on.
-    pub async fn confirm(&self, taken: &Taken) {
-        let op = self.asks(Asks::Confirm { number: taken.number.get(), lease: taken.lease.to_string() });
-        let answer = self.client.confirm(&held(taken)).await;
-        self.current(op, answer.map(|renewed| (renewed.current().number.get(), renewed.current().remaining_ms)));
+    /// Asks the grantor whether the lease is still held; the holder continues with any answer.
+    pub async fn confirm(&self, acquired: &AcquiredLease) {
+        let op =
+            self.log_request(RequestKind::Confirm { number: acquired.number.get(), lease: acquired.lease.to_string() });
+        let answer = self.client.check(&held(acquired)).await;
+        self.log_current(op, answer.map(|renewed| (renewed.current().number.get(), renewed.current().remaining_ms)));
     }
 
-    fn current(&self, op: u64, answer: Result<(u64, u64), Error>) {
+    fn log_current(&self, op: u64, answer: Result<(u64, u64), Error>) {
         match answer {
-            Ok((number, remaining)) => self.says(What::Current { op, number, remaining }),
-            Err(error) => self.failed(op, &error),
+            Ok((number, remaining)) => self.log(LoggedEvent::Current { op, number, remaining }),
+            Err(error) => self.log_failure(op, &error),
         }
     }
 
-    /// Gives back and waits for the answer, or says nothing more.
-    pub async fn leave(&mut self, taken: &Taken, politely: bool) {
+    /// Releases the lease and waits for the reply, or drops it silently.
+    pub async fn finish(&mut self, acquired: &AcquiredLease, release: bool) {
         let guard = self.guard.take();
-        if !politely {
+        if !release {
             return;
         }
-        let op = self.asks(Asks::Release { number: taken.number.get(), lease: taken.lease.to_string() });
+        let op =
+            self.log_request(RequestKind::Release { number: acquired.number.get(), lease: acquired.lease.to_string() });
         let answer = match guard {
-            Some(guard) => guard.release().await.map_err(Failure::into_error),
-            None => self.client.release(&held(taken)).await,
+            Some(guard) => guard.release().await.map_err(RequestError::into_error),
+            None => self.client.release(&held(acquired)).await,
         };
         match answer {
-            Ok(()) => self.says(What::Done { op }),
-            Err(error) => self.failed(op, &error),
+            Ok(()) => self.log(LoggedEvent::Done { op }),
+            Err(error) => self.log_failure(op, &error),
         }
     }
 
-    fn failed(&self, op: u64, error: &Error) {
-        let reason = error.lost().map(|reason| reason.word().to_owned());
-        let what = if error.is_indeterminate() || error.is_unavailable() {
-            What::Unknown { op, why: error.to_string() }
+    fn log_failure(&self, op: u64, error: &Error) {
+        let reason = error.end_reason().map(|reason| reason.word().to_owned());
+        let event = if error.outcome_unknown() || error.is_retryable() {
+            LoggedEvent::OutcomeUnknown { op, error: error.to_string() }
         } else {
-            What::Refused { op, code: error.word().to_owned(), reason }
+            LoggedEvent::Refused { op, code: error.code_name().to_owned(), reason }
         };
-        self.says(what);
+        self.log(event);
     }
 }
 
-fn held(taken: &Taken) -> Held<'_> {
-    let token = Token::parse(&taken.token).expect("a token that a grantor gave");
-    Held::of(EXCLUSIVE[taken.resource], token)
+fn held(acquired: &AcquiredLease) -> HeldLease<'_> {
+    let token = Token::parse(&acquired.token).expect("the grantor issues valid tokens");
+    HeldLease::new(EXCLUSIVE[acquired.resource], token)
 }

@@ -1,5 +1,5 @@
-//! A holder as a process of its own: it takes leases, claims, writes, and never polices itself. What it kept back it sends
-//! whenever it likes, under the token it had.
+//! A holder process: acquires leases, claims and writes, without checking its own leases. It sends delayed writes at any time,
+//! under their old tokens.
 
 mod lease;
 pub mod target;
@@ -12,161 +12,163 @@ use std::time::Duration;
 
 use leasehold_core::ids::LeaseId;
 use leasehold_core::token::Number;
-use leasehold_sim::ask::EXCLUSIVE;
-use leasehold_sim::chance::Chance;
+use leasehold_sim::rng::SimRng;
+use leasehold_sim::scenario::EXCLUSIVE;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::said::Voice;
-use lease::Leases;
+use crate::event_log::EventLog;
+use lease::HolderLeases;
 pub use lease::holder_name;
 use target::Targets;
 
-/// What a holder is told before it begins, on its first line of input.
+/// Parameters of a holder, sent on the first line of its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the fields are named by the vocabulary")]
-pub struct Part {
-    pub who: u32,
-    /// How often it was started before.
-    pub life: u32,
+#[allow(missing_docs, reason = "the glossary defines these names")]
+pub struct HolderArgs {
+    pub holder: u32,
+    /// Number of earlier starts.
+    pub restarts: u32,
     pub seed: u64,
-    /// When the run began, on the clock that all processes share.
+    /// Start of the run, on the clock that all processes share.
     pub origin: u64,
     pub servers: String,
     pub postgres: (String, u16),
-    /// The directory of the fenced logs and of their unfenced twins.
+    /// Directory of the fenced logs and their unfenced twins.
     pub files: PathBuf,
     pub cluster: String,
     pub ttl: u64,
-    /// Holds by the client's own guard; otherwise by single calls.
+    /// Whether the holder uses the client's guard; otherwise single calls.
     pub guards: bool,
-    /// Writes to the fenced targets; otherwise only to the twins.
+    /// Whether it writes to the fenced targets; otherwise only to the twins.
     pub fenced: bool,
     pub history: PathBuf,
 }
 
-/// The order to stand still at the next write that is ready.
+/// Command: pause before the next write.
 pub const PAUSE: &str = "pause";
-/// The order to come to an end.
-pub const OVER: &str = "over";
+/// Command: exit.
+pub const EXIT: &str = "exit";
 
-/// Something that was ready to be written, with the token of then.
-struct Ready {
+/// A write that is ready to be sent, with the token of that time.
+struct PreparedWrite {
     resource: usize,
     number: Number,
     token: String,
 }
 
-/// A lease that was granted, as far as writes need it.
-pub(crate) struct Taken {
+/// The fields of a granted lease that writes need.
+pub(crate) struct AcquiredLease {
     resource: usize,
     number: Number,
     lease: LeaseId,
     token: String,
 }
 
-struct Orders {
+struct HolderCommands {
     pause: AtomicBool,
-    over: AtomicBool,
+    exit: AtomicBool,
 }
 
-struct Holder {
-    chance: Chance,
-    leases: Leases,
+struct ChaosHolder {
+    rng: SimRng,
+    leases: HolderLeases,
     targets: Targets,
-    orders: Arc<Orders>,
-    kept_back: Vec<Ready>,
+    commands: Arc<HolderCommands>,
+    delayed_writes: Vec<PreparedWrite>,
 }
 
-/// Plays the part that comes on the first line.
-pub fn play() {
+/// Runs a holder with the parameters from the first input line.
+pub fn run() {
     let mut line = String::new();
-    stdin().lock().read_line(&mut line).expect("the run tells its holders their part");
-    let part: Part = serde_json::from_str(&line).expect("the run writes parts that can be read");
-    let orders = Arc::new(Orders { pause: AtomicBool::new(false), over: AtomicBool::new(false) });
-    let heard = orders.clone();
+    stdin().lock().read_line(&mut line).expect("the run sends the parameters");
+    let args: HolderArgs = serde_json::from_str(&line).expect("the run sends valid parameters");
+    let commands = Arc::new(HolderCommands { pause: AtomicBool::new(false), exit: AtomicBool::new(false) });
+    let received = commands.clone();
     std::thread::spawn(move || {
         for line in stdin().lock().lines().map_while(Result::ok) {
             match line.as_str() {
-                PAUSE => heard.pause.store(true, Ordering::Release),
-                _ => heard.over.store(true, Ordering::Release),
+                PAUSE => received.pause.store(true, Ordering::Release),
+                _ => received.exit.store(true, Ordering::Release),
             }
         }
-        // Nobody drives the run any more.
+        // The run's process has ended.
         std::process::exit(0);
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(Holder::new(&part, orders).live());
+    runtime.block_on(ChaosHolder::new(&args, commands).run());
 }
 
-impl Holder {
-    fn new(part: &Part, orders: Arc<Orders>) -> Self {
-        let voice = Voice::open(&part.history, part.origin, part.who).expect("the run's own directory");
-        let voice = std::rc::Rc::new(std::cell::RefCell::new(voice));
-        let chance = Chance::new(part.seed);
-        // Operations are numbered by holder and life, so that no two of a run are the same.
-        let op = (u64::from(part.who) * 1_000 + u64::from(part.life)) * 1_000_000;
+impl ChaosHolder {
+    fn new(args: &HolderArgs, commands: Arc<HolderCommands>) -> Self {
+        let events = EventLog::open(&args.history, args.origin, args.holder).expect("the run's directory is writable");
+        let events = std::rc::Rc::new(std::cell::RefCell::new(events));
+        let rng = SimRng::new(args.seed);
+        // Operation numbers contain the holder and its restarts, so that they are unique in a run.
+        let op = (u64::from(args.holder) * 1_000 + u64::from(args.restarts)) * 1_000_000;
         let op = std::rc::Rc::new(std::cell::Cell::new(op));
-        let leases = Leases::new(part, voice.clone(), op.clone());
-        Self { chance, leases, targets: Targets::new(part, voice, op), orders, kept_back: Vec::new() }
+        let leases = HolderLeases::new(args, events.clone(), op.clone());
+        Self { rng, leases, targets: Targets::new(args, events, op), commands, delayed_writes: Vec::new() }
     }
 
-    async fn live(mut self) {
-        while !self.orders.over.load(Ordering::Acquire) {
-            let resource = self.chance.below(EXCLUSIVE.len() as u64) as usize;
-            let wait = *self.chance.pick(&[0, 500, 1_500, 3_000]);
-            match self.leases.take(resource, wait).await {
-                Some(taken) => self.work(&taken).await,
-                None => self.rest(20).await,
+    async fn run(mut self) {
+        while !self.commands.exit.load(Ordering::Acquire) {
+            let resource = self.rng.below(EXCLUSIVE.len() as u64) as usize;
+            let wait = *self.rng.pick(&[0, 500, 1_500, 3_000]);
+            match self.leases.acquire(resource, wait).await {
+                Some(acquired) => self.work(&acquired).await,
+                None => self.sleep(20).await,
             }
-            if self.chance.one_in(3) {
+            if self.rng.one_in(3) {
                 self.send_late().await;
             }
         }
     }
 
-    async fn work(&mut self, taken: &Taken) {
-        self.targets.claim(taken.resource, taken.number, &taken.token).await;
-        for _ in 0..self.chance.between(2, 8) {
-            self.rest(30).await;
-            let ready = Ready { resource: taken.resource, number: taken.number, token: taken.token.clone() };
-            self.leases.believe(taken);
-            // Between the check and the act: whatever is ordered here is what leases cannot see.
-            if self.orders.pause.swap(false, Ordering::AcqRel) {
+    async fn work(&mut self, acquired: &AcquiredLease) {
+        self.targets.claim(acquired.resource, acquired.number, &acquired.token).await;
+        for _ in 0..self.rng.between(2, 8) {
+            self.sleep(30).await;
+            let prepared =
+                PreparedWrite { resource: acquired.resource, number: acquired.number, token: acquired.token.clone() };
+            self.leases.log_belief(acquired);
+            // A pause here lies between check and act, where a lease alone cannot protect.
+            if self.commands.pause.swap(false, Ordering::AcqRel) {
                 kill_process(getpid(), Signal::STOP).expect("this process");
             }
-            match self.chance.below(8) {
-                0 => self.kept_back.push(ready),
+            match self.rng.below(8) {
+                0 => self.delayed_writes.push(prepared),
                 1 | 2 => {
-                    self.leases.renew(taken).await;
-                    self.write(&ready).await;
+                    self.leases.renew(acquired).await;
+                    self.write(&prepared).await;
                 }
-                3 => self.leases.confirm(taken).await,
-                _ => self.write(&ready).await,
+                3 => self.leases.confirm(acquired).await,
+                _ => self.write(&prepared).await,
             }
         }
-        if self.chance.one_in(3) {
-            let ready = Ready { resource: taken.resource, number: taken.number, token: taken.token.clone() };
-            self.kept_back.push(ready);
+        if self.rng.one_in(3) {
+            let prepared =
+                PreparedWrite { resource: acquired.resource, number: acquired.number, token: acquired.token.clone() };
+            self.delayed_writes.push(prepared);
         }
-        // Some give back, some fall silent, some are dropped without a word.
-        let politely = self.chance.below(3) > 0;
-        self.leases.leave(taken, politely).await;
+        // Some leases are released, some expire, some guards are dropped.
+        let release = self.rng.below(3) > 0;
+        self.leases.finish(acquired, release).await;
     }
 
-    async fn write(&mut self, ready: &Ready) {
-        self.targets.write(ready.resource, ready.number, &ready.token).await;
+    async fn write(&mut self, prepared: &PreparedWrite) {
+        self.targets.write(prepared.resource, prepared.number, &prepared.token).await;
     }
 
-    /// Sends what was kept back, long after its time or not.
+    /// Sends delayed writes, however late.
     async fn send_late(&mut self) {
-        let most = self.kept_back.len().min(3);
-        for ready in self.kept_back.drain(..most).collect::<Vec<_>>() {
-            self.write(&ready).await;
+        let max = self.delayed_writes.len().min(3);
+        for prepared in self.delayed_writes.drain(..max).collect::<Vec<_>>() {
+            self.write(&prepared).await;
         }
     }
 
-    async fn rest(&mut self, most: u64) {
-        tokio::time::sleep(Duration::from_millis(self.chance.between(1, most))).await;
+    async fn sleep(&mut self, max: u64) {
+        tokio::time::sleep(Duration::from_millis(self.rng.between(1, max))).await;
     }
 }

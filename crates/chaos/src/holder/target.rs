@@ -1,4 +1,4 @@
-//! How a holder writes: to a fenced log, to a fenced table, and to an unfenced twin that takes everything.
+//! A holder's targets: a fenced log, a fenced table, and an unfenced twin that accepts every write.
 
 use std::cell::{Cell, RefCell};
 use std::fs::OpenOptions;
@@ -10,24 +10,24 @@ use std::time::Duration;
 use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
 use leasehold_fence::Error;
-use leasehold_fence::file::Log;
+use leasehold_fence::file::FencedLog;
 use leasehold_fence::postgres::Fence;
-use leasehold_sim::ask::EXCLUSIVE;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config, NoTls};
 
-use super::Part;
-use crate::machine::postgres::{DATABASE, USER};
-use crate::said::{Voice, What};
+use super::HolderArgs;
+use crate::environment::postgres::{DATABASE, USER};
+use crate::event_log::{EventLog, LoggedEvent};
+use leasehold_sim::scenario::EXCLUSIVE;
 
-/// How long a write is waited for before its holder goes on.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How long somebody else may be inside a target.
-const INSIDE: Duration = Duration::from_millis(1_500);
+/// Time after which the holder continues without the result of a write.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Claim timeout of the fences.
+const CLAIM_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// The kinds of targets; each has one for each resource, and they are numbered through in this order.
+/// Kinds of targets. There is one of each kind per resource, numbered consecutively in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TargetKind {
     /// A fenced log.
     File,
     /// A fenced table.
@@ -36,13 +36,13 @@ pub enum Kind {
     Twin,
 }
 
-impl Kind {
-    /// The number of the target of a resource.
+impl TargetKind {
+    /// Number of the target of a resource.
     pub const fn target(self, resource: usize) -> u32 {
         (self as u32) * EXCLUSIVE.len() as u32 + resource as u32
     }
 
-    /// Which kind a target is.
+    /// Kind of a target.
     pub const fn of(target: u32) -> Self {
         match target / EXCLUSIVE.len() as u32 {
             0 => Self::File,
@@ -52,9 +52,9 @@ impl Kind {
     }
 }
 
-/// What is written: it can be found again by who reads the bytes past the fence.
-pub fn entry(number: u64, who: u32, op: u64) -> String {
-    format!("[[{number} {who} {op}]]\n")
+/// Text of a write, which can be found in the raw bytes of a target.
+pub fn entry(number: u64, holder: u32, op: u64) -> String {
+    format!("[[{number} {holder} {op}]]\n")
 }
 
 /// The fenced log of a resource.
@@ -67,117 +67,117 @@ pub fn twin(files: &Path, resource: usize) -> PathBuf {
     files.join(format!("{resource}.twin"))
 }
 
-/// The resource's name, checked.
+/// The resource's validated name.
 pub fn name(resource: usize) -> Name<'static> {
-    Name::parse(EXCLUSIVE[resource]).expect("a good name")
+    Name::parse(EXCLUSIVE[resource]).expect("a valid name")
 }
 
-/// A holder's way to its targets.
+/// A holder's connections to its targets.
 pub struct Targets {
-    who: u32,
+    holder: u32,
     cluster: Cluster,
     files: PathBuf,
     postgres: (String, u16),
     db: Option<Client>,
-    logs: Vec<Option<Log>>,
+    logs: Vec<Option<FencedLog>>,
     ttl: Duration,
     fenced: bool,
-    voice: Rc<RefCell<Voice>>,
+    events: Rc<RefCell<EventLog>>,
     op: Rc<Cell<u64>>,
 }
 
 impl Targets {
-    pub fn new(part: &Part, voice: Rc<RefCell<Voice>>, op: Rc<Cell<u64>>) -> Self {
+    pub fn new(args: &HolderArgs, events: Rc<RefCell<EventLog>>, op: Rc<Cell<u64>>) -> Self {
         Self {
-            who: part.who,
-            cluster: part.cluster.parse().expect("the run knows its cluster"),
-            files: part.files.clone(),
-            postgres: part.postgres.clone(),
+            holder: args.holder,
+            cluster: args.cluster.parse().expect("the run knows its cluster"),
+            files: args.files.clone(),
+            postgres: args.postgres.clone(),
             db: None,
             logs: EXCLUSIVE.iter().map(|_| None).collect(),
-            ttl: Duration::from_millis(part.ttl),
-            fenced: part.fenced,
-            voice,
+            ttl: Duration::from_millis(args.ttl),
+            fenced: args.fenced,
+            events,
             op,
         }
     }
 
-    /// Shows the token everywhere before anything is read.
+    /// Claims all targets, before anything is read.
     pub async fn claim(&mut self, resource: usize, number: Number, token: &str) {
         if self.fenced {
-            let op = self.sends(Kind::File, resource, number, false);
+            let op = self.log_send(TargetKind::File, resource, number, false);
             let answer = self.log(resource).and_then(|log| log.claim(token)).map(drop);
-            self.told(op, answer);
-            let op = self.sends(Kind::Postgres, resource, number, false);
+            self.log_result(op, answer);
+            let op = self.log_send(TargetKind::Postgres, resource, number, false);
             let fence = self.fence(resource);
             let answer = match self.db().await {
-                Ok(db) => within(async { fence.claim(db, token).await.map(drop) }).await,
+                Ok(db) => with_timeout(async { fence.claim(db, token).await.map(drop) }).await,
                 Err(error) => Err(error),
             };
-            self.told_by_postgres(op, answer);
+            self.log_postgres_result(op, answer);
         }
     }
 
-    /// Writes everywhere, whatever this holder knows of its lease.
+    /// Writes to all targets, whatever the holder knows about its lease.
     pub async fn write(&mut self, resource: usize, number: Number, token: &str) {
-        let who = self.who;
+        let holder = self.holder;
         if self.fenced {
-            let op = self.sends(Kind::File, resource, number, true);
-            let bytes = entry(number.get(), who, op);
+            let op = self.log_send(TargetKind::File, resource, number, true);
+            let bytes = entry(number.get(), holder, op);
             let answer = self.log(resource).and_then(|log| log.append(token, bytes.as_bytes())).map(drop);
-            self.told(op, answer);
+            self.log_result(op, answer);
         }
-        let op = self.sends(Kind::Twin, resource, number, true);
-        let bytes = entry(number.get(), who, op);
+        let op = self.log_send(TargetKind::Twin, resource, number, true);
+        let bytes = entry(number.get(), holder, op);
         let twin = OpenOptions::new().create(true).append(true).open(twin(&self.files, resource));
         let answer = twin.and_then(|mut twin| twin.write_all(bytes.as_bytes())).map_err(Error::from);
-        self.told(op, answer);
+        self.log_result(op, answer);
         if self.fenced {
-            let op = self.sends(Kind::Postgres, resource, number, true);
-            let (fence, left) = (self.fence(resource), self.ttl);
+            let op = self.log_send(TargetKind::Postgres, resource, number, true);
+            let (fence, remaining) = (self.fence(resource), self.ttl);
             let answer = match self.db().await {
-                Ok(db) => within(put(db, &fence, token, left, resource, number, who, op)).await,
+                Ok(db) => with_timeout(insert(db, &fence, token, remaining, resource, number, holder, op)).await,
                 Err(error) => Err(error),
             };
-            self.told_by_postgres(op, answer);
+            self.log_postgres_result(op, answer);
         }
     }
 
-    fn sends(&self, kind: Kind, resource: usize, number: Number, value: bool) -> u64 {
+    fn log_send(&self, kind: TargetKind, resource: usize, number: Number, value: bool) -> u64 {
         self.op.set(self.op.get() + 1);
         let (op, target) = (self.op.get(), kind.target(resource));
-        self.voice.borrow_mut().say(What::Sends { op, target, number: number.get(), value });
+        self.events.borrow_mut().append(LoggedEvent::WriteSent { op, target, number: number.get(), value });
         op
     }
 
-    fn told(&self, op: u64, answer: Result<(), Error>) {
-        let what = match answer {
-            Ok(()) => What::Written { op },
-            Err(Error::Refused(refusal)) => What::Stopped { op, code: refusal.code().to_owned() },
-            Err(other) => What::Lost { op, why: other.to_string() },
+    fn log_result(&self, op: u64, answer: Result<(), Error>) {
+        let event = match answer {
+            Ok(()) => LoggedEvent::WriteAcknowledged { op },
+            Err(Error::Refused(refusal)) => LoggedEvent::WriteRefused { op, code: refusal.code().to_owned() },
+            Err(other) => LoggedEvent::WriteUnknown { op, error: other.to_string() },
         };
-        self.voice.borrow_mut().say(what);
+        self.events.borrow_mut().append(event);
     }
 
-    fn told_by_postgres(&mut self, op: u64, answer: Result<(), Error>) {
-        // What was not refused in so many words may be under way: that connection is not used again.
+    fn log_postgres_result(&mut self, op: u64, answer: Result<(), Error>) {
+        // Unless it was explicitly refused, the operation may still be in progress, so the connection is not reused.
         if !matches!(answer, Ok(()) | Err(Error::Refused(_))) {
             self.db = None;
         }
-        self.told(op, answer);
+        self.log_result(op, answer);
     }
 
     fn fence(&self, resource: usize) -> Fence {
-        Fence::new(self.cluster, name(resource), 0).patience(INSIDE)
+        Fence::new(self.cluster, name(resource), 0).claim_timeout(CLAIM_TIMEOUT)
     }
 
-    fn log(&mut self, resource: usize) -> Result<&mut Log, Error> {
+    fn log(&mut self, resource: usize) -> Result<&mut FencedLog, Error> {
         let log = &mut self.logs[resource];
         match log {
             Some(log) => Ok(log),
             None => {
-                let opened = Log::open(&self::log(&self.files, resource), self.cluster, name(resource), 0)?;
-                Ok(log.insert(opened.patience(INSIDE)))
+                let opened = FencedLog::open(&self::log(&self.files, resource), self.cluster, name(resource), 0)?;
+                Ok(log.insert(opened.claim_timeout(CLAIM_TIMEOUT)))
             }
         }
     }
@@ -187,48 +187,48 @@ impl Targets {
             let (host, port) = &self.postgres;
             let mut config = Config::new();
             config.host(host).port(*port).user(USER).dbname(DATABASE);
-            let connected = within(async { config.connect(NoTls).await.map_err(Error::from) }).await;
+            let connected = with_timeout(async { config.connect(NoTls).await.map_err(Error::from) }).await;
             let (client, connection) = connected?;
-            // It ends with the client, or with an error that the client's own calls tell.
+            // The task ends with the client; errors surface in the client's calls.
             tokio::spawn(connection);
             self.db = Some(client);
         }
-        self.db.as_mut().ok_or(Error::Misplaced("just connected"))
+        self.db.as_mut().ok_or(Error::InvalidArgument("just connected"))
     }
 }
 
 #[allow(clippy::too_many_arguments, reason = "a row has these columns")]
-async fn put(
+async fn insert(
     db: &mut Client,
     fence: &Fence,
     token: &str,
-    left: Duration,
+    remaining: Duration,
     resource: usize,
     number: Number,
-    who: u32,
+    holder: u32,
     op: u64,
 ) -> Result<(), Error> {
     let column = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let row: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-        [&column(resource as u64), &column(number.get()), &column(who.into()), &column(op)];
-    // Every second write is one statement with the check folded in, the others are transactions.
+        [&column(resource as u64), &column(number.get()), &column(holder.into()), &column(op)];
+    // Every second write is one statement with an inline check; the others are transactions.
     if op.is_multiple_of(2) {
         let columns = "$4::bigint, $5::bigint, $6::bigint, $7::bigint";
         let insert =
-            format!("INSERT INTO written (resource, number, who, op) SELECT {columns} WHERE {}", Fence::FOLDED);
+            format!("INSERT INTO written (resource, number, holder, op) SELECT {columns} WHERE {}", Fence::FOLDED);
         let folded = db.prepare(&insert).await?;
         return match fence.execute(db, token, &folded, &row).await? {
             1 => Ok(()),
-            _ => Err(Error::Misplaced("a statement that was admitted wrote nothing")),
+            _ => Err(Error::InvalidArgument("an admitted statement wrote nothing")),
         };
     }
     let tx = db.transaction().await?;
-    fence.admit(&tx, token, left).await?;
-    tx.execute("INSERT INTO written (resource, number, who, op) VALUES ($1, $2, $3, $4)", &row).await?;
+    fence.admit(&tx, token, remaining).await?;
+    tx.execute("INSERT INTO written (resource, number, holder, op) VALUES ($1, $2, $3, $4)", &row).await?;
     Ok(tx.commit().await?)
 }
 
-async fn within<T>(what: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let late = || std::io::Error::other("no answer in time");
-    timeout(PATIENCE, what).await.unwrap_or_else(|_| Err(late().into()))
+async fn with_timeout<T>(event: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let late = || std::io::Error::other("no reply in time");
+    timeout(WRITE_TIMEOUT, event).await.unwrap_or_else(|_| Err(late().into()))
 }

@@ -1,100 +1,98 @@
-//! A leader that dies, or hands over: how long until the next grant, and whether anything that was held is lost.
+//! Failover measurements: the time from the end of a leader to the next grant. Fails if any lease is lost.
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Code, Error, Options};
+use leasehold::{Client, ClientBuilder, Code, Error};
 use leasehold_core::command::Acquire;
 
-use super::line::Stretch;
-use super::report::Row;
-use super::under::{Under, leading};
+use super::report::BenchRow;
+use super::session_load::Sample;
+use super::system_under_test::{SystemUnderTest, leader_endpoint};
 use super::{Bench, TTL, failed};
-use crate::own::servers::Servers;
-use crate::told::Failure;
+use crate::local_cluster::servers::LocalServers;
+use crate::output::CommandError;
 
-/// How long nobody may lead before a bench gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two tries to be granted something.
-const BETWEEN: Duration = Duration::from_millis(2);
+/// Time without a leader after which the benchmark fails.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Pause between two attempts to acquire.
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How a leader goes.
+/// How a leader ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goes {
-    /// It is killed.
-    Killed,
-    /// It is asked to step down.
-    StepsDown,
+pub enum StopMode {
+    Kill,
+    StepDown,
 }
 
 impl Bench<'_> {
-    /// So many leaders go, one after the other. A lease is taken before each, and all are there in the end.
-    pub(super) async fn failover(&mut self) -> Result<(), Failure> {
+    /// Ends one leader after another. A lease is acquired before each failover, and all must be held at the end.
+    pub(super) async fn failover(&mut self) -> Result<(), CommandError> {
         let rounds = self.args.crashes;
-        let goes = if self.args.planned { Goes::StepsDown } else { Goes::Killed };
+        let mode = if self.args.planned { StopMode::StepDown } else { StopMode::Kill };
         self.length(rounds);
-        let Some((servers, leader)) = self.under.several() else {
-            return Err(failed("a failover needs servers of its own; leave --addr out"));
+        let Some((servers, leader)) = self.system.cluster_mut() else {
+            return Err(failed("`failover` needs local servers; omit --addr"));
         };
-        let held = Client::connect(servers.endpoints()?).status().await?.held;
-        let mut stretch = Stretch::new();
+        let held = Client::from(servers.endpoints()?).status().await?.held;
+        let mut sample = Sample::new();
         let (mut last, mut unknown) = (0, 0);
         for round in 0..rounds {
-            self.shown.set_message(format!("leader {} of {rounds} goes", round + 1));
-            *leader = servers.warm().await?;
-            let taken = take(&Client::connect(servers.endpoints()?), &format!("bench/failover/{round}")).await?;
-            let next = next_grant(servers, *leader, goes, &format!("bench/failover/after-{round}")).await?;
-            let Next { waited, number, unknown: more } = next;
+            self.progress.set_message(format!("failover {} of {rounds}", round + 1));
+            *leader = servers.wait_caught_up().await?;
+            let taken = acquire(&Client::from(servers.endpoints()?), &format!("bench/failover/{round}")).await?;
+            let next = next_grant(servers, *leader, mode, &format!("bench/failover/after-{round}")).await?;
+            let NextGrant { waited, number, unknown: more } = next;
             unknown += more;
             if taken <= last || number <= taken {
-                return Err(failed(&format!("token {number} was given out after {taken}, and that after {last}")));
+                return Err(failed(&format!("token numbers do not increase: {last}, {taken}, {number}")));
             }
             last = number;
-            stretch.count += 1;
-            stretch.took += waited;
-            stretch.waited.record(nanos(waited)).expect("within bounds");
-            if goes == Goes::Killed {
-                servers.again(*leader).await?;
+            sample.count += 1;
+            sample.elapsed += waited;
+            sample.latency.record(nanos(waited)).expect("within bounds");
+            if mode == StopMode::Kill {
+                servers.restart(*leader).await?;
             }
-            self.shown.inc(1);
+            self.progress.inc(1);
         }
-        *leader = servers.warm().await?;
-        let (now, expected) = (Client::connect(servers.endpoints()?).status().await?.held, held + 2 * rounds);
+        *leader = servers.wait_caught_up().await?;
+        let (now, expected) = (Client::from(servers.endpoints()?).status().await?.held, held + 2 * rounds);
         if now < expected || now > expected + unknown {
-            return Err(failed(&format!("{now} of {expected} leases are there after {rounds} failovers")));
+            return Err(failed(&format!("{now} of {expected} leases are held after {rounds} failovers")));
         }
-        self.endpoints = leading(servers, *leader)?;
-        self.client = Client::connect(self.endpoints.clone());
-        let what = match goes {
-            Goes::Killed => format!("leader killed, to the next grant, {rounds} times"),
-            Goes::StepsDown => format!("leader steps down, to the next grant, {rounds} times"),
+        self.endpoints = leader_endpoint(servers, *leader)?;
+        self.client = Client::from(self.endpoints.clone());
+        let name = match mode {
+            StopMode::Kill => format!("leader killed, to the next grant, {rounds} times"),
+            StopMode::StepDown => format!("leader steps down, to the next grant, {rounds} times"),
         };
-        let most = Duration::from_nanos(stretch.waited.max());
-        let row = Row { per_second: None, ..Row::of(what, &stretch, None) };
-        self.rows.push(row.with("max", most.as_secs_f64() * 1e3, "ms").with("leases lost", 0.0, "leases"));
+        let max = Duration::from_nanos(sample.latency.max());
+        let row = BenchRow { per_second: None, ..BenchRow::from_sample(name, &sample, None) };
+        self.rows.push(row.with("max", max.as_secs_f64() * 1e3, "ms").with("leases lost", 0.0, "leases"));
         Ok(())
     }
 
-    /// Everything that is held is taken over: planned, and after a kill.
-    pub(super) async fn taken_over(&mut self, count: u64) -> Result<(), Failure> {
-        for goes in [Goes::StepsDown, Goes::Killed] {
-            let Under::Several(servers, leader) = &mut self.under else { return Ok(()) };
-            self.shown.set_message("taking over");
-            *leader = servers.warm().await?;
-            let held = Client::connect(servers.endpoints()?).status().await?.held;
-            let next = next_grant(servers, *leader, goes, &format!("bench/over/{goes:?}")).await?;
-            if goes == Goes::Killed {
-                servers.again(*leader).await?;
+    /// Measures the takeover of all held leases, after a step-down and after a kill.
+    pub(super) async fn takeover(&mut self, count: u64) -> Result<(), CommandError> {
+        for mode in [StopMode::StepDown, StopMode::Kill] {
+            let SystemUnderTest::Cluster(servers, leader) = &mut self.system else { return Ok(()) };
+            self.progress.set_message("taking over");
+            *leader = servers.wait_caught_up().await?;
+            let held = Client::from(servers.endpoints()?).status().await?.held;
+            let next = next_grant(servers, *leader, mode, &format!("bench/over/{mode:?}")).await?;
+            if mode == StopMode::Kill {
+                servers.restart(*leader).await?;
             }
-            *leader = servers.warm().await?;
-            let now = Client::connect(servers.endpoints()?).status().await?.held;
+            *leader = servers.wait_caught_up().await?;
+            let now = Client::from(servers.endpoints()?).status().await?.held;
             if now < held + 1 || now > held + 1 + next.unknown {
-                return Err(failed(&format!("{now} leases are there, and {held} were before")));
+                return Err(failed(&format!("{now} leases are held after the takeover, and {held} before")));
             }
-            let what = if goes == Goes::Killed { "leader killed" } else { "leader steps down" };
-            let row = Row::named(format!("{what}, {count} leases taken over"));
+            let name = if mode == StopMode::Kill { "leader killed" } else { "leader steps down" };
+            let row = BenchRow::named(format!("{name}, {count} leases taken over"));
             self.rows.push(row.with("after", next.waited.as_secs_f64(), "s"));
-            self.endpoints = leading(servers, *leader)?;
-            self.client = Client::connect(self.endpoints.clone());
+            self.endpoints = leader_endpoint(servers, *leader)?;
+            self.client = Client::from(self.endpoints.clone());
         }
         Ok(())
     }
@@ -104,43 +102,50 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).clamp(1, 60_000_000_000)
 }
 
-/// Takes a lease. Returns its number.
-async fn take(client: &Client, name: &str) -> Result<u64, Error> {
+/// Acquires a lease. Returns its token number.
+async fn acquire(client: &Client, name: &str) -> Result<u64, Error> {
     let grant = client.acquire(&Acquire::exclusive(name, "bench", TTL)).await?;
     Ok(grant.token().number.get())
 }
 
-/// The first grant after a leader went.
-struct Next {
+/// The first grant after a failover.
+struct NextGrant {
     waited: Duration,
     number: u64,
-    /// Tries before it of which nobody knows what became.
+    /// Earlier attempts with an unknown outcome.
     unknown: u64,
 }
 
-/// The leader goes, and somebody else is asked until it grants something.
-async fn next_grant(servers: &mut Servers, leader: usize, goes: Goes, name: &str) -> Result<Next, Failure> {
+/// Ends the leader, and retries at the other servers until one grants a lease.
+async fn next_grant(
+    servers: &mut LocalServers,
+    leader: usize,
+    mode: StopMode,
+    name: &str,
+) -> Result<NextGrant, CommandError> {
     let addresses = servers.addresses();
     let others: Vec<_> = addresses.iter().enumerate().filter(|(at, _)| *at != leader).map(|(_, a)| *a).collect();
     let others = leasehold::Endpoints::parse(&others.join(","))?;
-    let old = Client::connect(leading(servers, leader)?);
-    // A request to somebody who has just begun to lead waits at its door.
-    let options = Options { connect: Duration::from_secs(1), request: Duration::from_secs(5), ..Options::default() };
-    let client = Client::with(others, options);
+    let old = Client::from(leader_endpoint(servers, leader)?);
+    // A server that has just become leader may delay requests.
+    let client = ClientBuilder::from(others)
+        .connect_timeout(Duration::from_secs(1))
+        .request_timeout(Duration::from_secs(5))
+        .build();
     let began = Instant::now();
-    match goes {
-        Goes::Killed => servers.kill(leader),
-        Goes::StepsDown => old.step_down().await?,
+    match mode {
+        StopMode::Kill => servers.kill(leader),
+        StopMode::StepDown => old.step_down().await?,
     }
     let (mut tries, mut unknown) = (0_u64, 0);
     loop {
-        // A name for each try: whether an unanswered one was granted is not known.
-        match take(&client, &format!("{name}/{tries}")).await {
-            Ok(number) => return Ok(Next { waited: began.elapsed(), number, unknown }),
-            Err(error) if began.elapsed() > PATIENCE => return Err(error.into()),
+        // A new name for each attempt: an attempt without a reply may have been granted.
+        match acquire(&client, &format!("{name}/{tries}")).await {
+            Ok(number) => return Ok(NextGrant { waited: began.elapsed(), number, unknown }),
+            Err(error) if began.elapsed() > TIMEOUT => return Err(error.into()),
             Err(error) => unknown += u64::from(error.code() == Some(Code::Indeterminate)),
         }
         tries += 1;
-        tokio::time::sleep(BETWEEN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }

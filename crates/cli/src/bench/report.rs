@@ -1,74 +1,73 @@
-//! What was measured, as a table for people and as one JSON document.
+//! Results of a benchmark, as a table for people and as one JSON document.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::line::Stretch;
+use super::session_load::Sample;
 
-/// One measured line.
-pub struct Row {
-    /// What was done.
-    pub what: String,
-    /// How often in a second; none where time alone counts.
+/// Result of one measurement.
+pub struct BenchRow {
+    pub name: String,
+    /// Operations per second; `None` if only the time counts.
     pub per_second: Option<f64>,
-    /// How long one waited: half of them at most, and 99 of 100.
-    pub waited: Option<(Duration, Duration)>,
-    /// Processor time of the server for each, where it is our own.
-    pub processor: Option<Duration>,
-    /// Anything else, by name and with its unit.
-    pub more: Vec<(&'static str, f64, &'static str)>,
+    /// Latency: median and 99th percentile.
+    pub latency: Option<(Duration, Duration)>,
+    /// CPU time of a local server for each operation.
+    pub cpu_time: Option<Duration>,
+    /// Other values: name, value and unit.
+    pub values: Vec<(&'static str, f64, &'static str)>,
 }
 
-impl Row {
-    pub fn named(what: impl Into<String>) -> Self {
-        Self { what: what.into(), per_second: None, waited: None, processor: None, more: Vec::new() }
+impl BenchRow {
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), per_second: None, latency: None, cpu_time: None, values: Vec::new() }
     }
 
-    /// A row for a stretch, and what the server used for it.
-    pub fn of(what: impl Into<String>, stretch: &Stretch, used: Option<Duration>) -> Self {
+    /// A row for a sample. `used` is the CPU time of the server.
+    pub fn from_sample(name: impl Into<String>, sample: &Sample, used: Option<Duration>) -> Self {
         Self {
-            per_second: Some(stretch.per_second()),
-            waited: Some((quantile(stretch, 0.5), quantile(stretch, 0.99))),
-            processor: used.map(|used| used.div_f64(stretch.count.max(1) as f64)),
-            ..Self::named(what)
+            per_second: Some(sample.per_second()),
+            latency: Some((quantile(sample, 0.5), quantile(sample, 0.99))),
+            cpu_time: used.map(|used| used.div_f64(sample.count.max(1) as f64)),
+            ..Self::named(name)
         }
     }
 
     pub fn with(mut self, name: &'static str, value: f64, unit: &'static str) -> Self {
-        self.more.push((name, value, unit));
+        self.values.push((name, value, unit));
         self
     }
 
     pub fn json(&self) -> Value {
         let mut row = Map::new();
-        row.insert("what".into(), json!(self.what));
+        row.insert("name".into(), json!(self.name));
         let mut put = |name: &str, value: Option<f64>| {
             if let Some(value) = value {
                 row.insert(name.into(), json!((value * 1_000.0).round() / 1_000.0));
             }
         };
         put("per_second", self.per_second);
-        put("p50_ms", self.waited.map(|(half, _)| half.as_secs_f64() * 1e3));
-        put("p99_ms", self.waited.map(|(_, most)| most.as_secs_f64() * 1e3));
-        put("server_cpu_us", self.processor.map(|used| used.as_secs_f64() * 1e6));
-        for (name, value, unit) in &self.more {
-            put(&format!("{name}_{unit}"), Some(*value));
+        put("p50_ms", self.latency.map(|(p50, _)| p50.as_secs_f64() * 1e3));
+        put("p99_ms", self.latency.map(|(_, p99)| p99.as_secs_f64() * 1e3));
+        put("server_cpu_us", self.cpu_time.map(|used| used.as_secs_f64() * 1e6));
+        for (name, value, unit) in &self.values {
+            put(&format!("{}_{unit}", name.replace(' ', "_")), Some(*value));
         }
         Value::Object(row)
     }
 
     pub fn cells(&self) -> [String; 6] {
-        let (half, most) = self.waited.unzip();
+        let (p50, p99) = self.latency.unzip();
         let milli =
             |time: Option<Duration>| time.map_or_else(String::new, |time| format!("{:.3}", time.as_secs_f64() * 1e3));
         [
-            self.what.clone(),
+            self.name.clone(),
             self.per_second.map_or_else(String::new, |rate| grouped(rate as u64)),
-            milli(half),
-            milli(most),
-            self.processor.map_or_else(String::new, |used| format!("{:.2}", used.as_secs_f64() * 1e6)),
-            self.more
+            milli(p50),
+            milli(p99),
+            self.cpu_time.map_or_else(String::new, |used| format!("{:.2}", used.as_secs_f64() * 1e6)),
+            self.values
                 .iter()
                 .map(|(name, value, unit)| format!("{name} {value:.2} {unit}"))
                 .collect::<Vec<_>>()
@@ -77,11 +76,11 @@ impl Row {
     }
 }
 
-fn quantile(stretch: &Stretch, quantile: f64) -> Duration {
-    Duration::from_nanos(stretch.waited.value_at_quantile(quantile))
+fn quantile(sample: &Sample, quantile: f64) -> Duration {
+    Duration::from_nanos(sample.latency.value_at_quantile(quantile))
 }
 
-/// A number with its thousands apart.
+/// Formats a number with thousands separators.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -94,10 +93,10 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// The rows side by side, each column as wide as it must be.
-pub fn table(rows: &[Row]) -> String {
-    let head = ["what", "per second", "p50 ms", "p99 ms", "server CPU µs", "more"].map(str::to_owned);
-    let cells: Vec<[String; 6]> = std::iter::once(head).chain(rows.iter().map(Row::cells)).collect();
+/// Formats the rows as an aligned table.
+pub fn table(rows: &[BenchRow]) -> String {
+    let head = ["name", "per second", "p50 ms", "p99 ms", "server CPU µs", "more"].map(str::to_owned);
+    let cells: Vec<[String; 6]> = std::iter::once(head).chain(rows.iter().map(BenchRow::cells)).collect();
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..6).map(width).collect();
     let line = |row: &[String; 6]| {
@@ -115,16 +114,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_stand_apart() {
+    fn thousands_are_separated_by_commas() {
         assert_eq!(grouped(7), "7");
         assert_eq!(grouped(123_456), "123,456");
         assert_eq!(grouped(1_000_000), "1,000,000");
     }
 
     #[test]
-    fn a_row_tells_only_what_was_measured() {
-        let row = Row::named("restart").with("ready", 0.5, "s");
-        assert_eq!(row.json(), json!({ "what": "restart", "ready_s": 0.5 }));
+    fn a_row_contains_only_measured_values() {
+        let row = BenchRow::named("restart").with("ready", 0.5, "s");
+        assert_eq!(row.json(), json!({ "name": "restart", "ready_s": 0.5 }));
         assert!(table(&[row]).ends_with("ready 0.50 s"));
     }
 }

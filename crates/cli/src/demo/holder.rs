@@ -1,141 +1,145 @@
-//! A holder of the demonstration, in a process of its own. Its guard renews and knows by its own clock until when it holds;
-//! between the moment its write is ready and the write it never looks again: that is where a pause lands.
+//! Holder process of the demonstration.
+//!
+//! Its guard renews the lease and knows its local deadline. Between preparing a write and sending it, the holder does not check
+//! the deadline again: the pause happens there.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::{Client, Endpoints, Error, Guard, Hold, Options, State, Stopped};
+use futures::StreamExt;
+use leasehold::{Client, Error, Guard, GuardState, LeaseHandle, RunError};
 use leasehold_core::limits::WAIT_MAX;
 use leasehold_core::token::Token;
 use leasehold_fence::sqlite::Fence;
-use leasehold_fence::{Error as Refused, Refusal};
+use leasehold_fence::{Error as FenceError, FenceRefusal};
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
 
+use super::ipc::{DemoTarget, DemoWriteOutcome, HolderCommand, HolderEvent};
 use super::ledger::{self, RESOURCE};
-use super::talk::{Order, Outcome, Said, Target};
-use crate::told::Failure;
+use crate::output::CommandError;
 
-/// The word by which the binary knows that it is a holder.
-pub const WORD: &str = "__demo-holder";
+/// Internal subcommand that starts a holder process.
+pub const SUBCOMMAND: &str = "__demo-holder";
 
-/// `WORD ADDR NAME TTL_MS AMOUNT DIRECTORY fenced|unfenced`
-pub fn main(words: impl Iterator<Item = String>) -> ExitCode {
-    match play(&words.collect::<Vec<_>>()) {
+/// `SUBCOMMAND ADDR NAME TTL_MS AMOUNT DIRECTORY fenced|unfenced`
+pub fn main(args: impl Iterator<Item = String>) -> ExitCode {
+    match run(&args.collect::<Vec<_>>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say(&Said::Failed { why: told(&failure) });
+            emit(&HolderEvent::Failed { message: message_of(&failure) });
             ExitCode::FAILURE
         }
     }
 }
 
-fn play(words: &[String]) -> Result<(), Failure> {
-    let [addr, name, ttl, amount, directory, fenced] = words else { return Err(super::failed("a holder needs words")) };
+fn run(args: &[String]) -> Result<(), CommandError> {
+    let [addr, name, ttl, amount, directory, fenced] = args else { return Err(super::failed("a holder needs args")) };
     let (Ok(ttl), Ok(amount)) = (ttl.parse(), amount.parse()) else { return Err(super::failed("not a number")) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| super::failed(&format!("cannot start: {error}")))?;
-    // A lease ends with its session.
-    let session = Options::default().session.max(Duration::from_millis(ttl));
-    let options = Options { holder: Some(name.clone()), session, ..Options::default() };
-    let client = Client::with(Endpoints::parse(addr)?, options);
+    // A lease ends with its session, so the session must outlive it.
+    let session_ttl = Duration::from_millis(ttl).max(Duration::from_secs(30));
+    let client = Client::builder(addr)?.holder(name).session_ttl(session_ttl).build();
     let guard = runtime.block_on(granted(&client, Duration::from_millis(ttl)))?;
-    say(&Said::Granted { number: guard.token_number().to_string() });
-    let token = guard.token().parse().map_err(|_| super::failed("a token that cannot be read"))?;
-    let (hold, targets) = (guard.hold().clone(), Vec::new());
+    emit(&HolderEvent::Granted { number: guard.token_number().to_string() });
+    let token = Token::from(guard.token());
+    let (handle, targets) = (guard.handle().clone(), Vec::new());
     let mut holder =
-        Holder { runtime, guard: Some(guard), hold, token, prepared: 0, name: name.clone(), amount, targets };
-    holder.watches();
-    holder.comes_in(&PathBuf::from(directory), fenced == "fenced")?;
+        DemoHolder { runtime, guard: Some(guard), handle, token, prepared: 0, name: name.clone(), amount, targets };
+    holder.report_loss();
+    holder.claim_and_read(&PathBuf::from(directory), fenced == "fenced")?;
     for line in stdin().lock().lines().map_while(Result::ok) {
-        let Some(order) = Order::from_word(&line) else { return Err(super::failed("an order that nobody knows")) };
-        holder.does(order)?;
+        let Some(command) = HolderCommand::from_name(&line) else {
+            return Err(super::failed("unknown holder command"));
+        };
+        holder.execute(command)?;
     }
     Ok(())
 }
 
-struct Holder {
+struct DemoHolder {
     runtime: Runtime,
-    /// Until it is given back.
+    /// `None` after the release.
     guard: Option<Guard>,
-    hold: Hold,
+    handle: LeaseHandle,
     token: Token,
-    /// How often it got ready.
+    /// Number of prepared writes, reported as progress.
     prepared: u64,
     name: String,
     amount: i64,
-    /// What it writes to, and what it read there.
-    targets: Vec<(Target, Connection, i64)>,
+    /// The databases, with the balance that was read from each.
+    targets: Vec<(DemoTarget, Connection, i64)>,
 }
 
-impl Holder {
-    /// Claims, and then reads.
-    fn comes_in(&mut self, directory: &std::path::Path, fenced: bool) -> Result<(), Failure> {
-        let which = if fenced { &[Target::Fenced, Target::Unfenced][..] } else { &[Target::Unfenced] };
+impl DemoHolder {
+    /// Claims the fence, and then reads the balances.
+    fn claim_and_read(&mut self, directory: &std::path::Path, fenced: bool) -> Result<(), CommandError> {
+        let which = if fenced { &[DemoTarget::Fenced, DemoTarget::Unfenced][..] } else { &[DemoTarget::Unfenced] };
         for target in which {
             let mut db = ledger::open(directory, *target)?;
-            if *target == Target::Fenced && !fence_is_off() {
-                self.fence().claim(&mut db, &self.token()).map_err(ledger::broken)?;
-                say(&Said::Claimed);
+            if *target == DemoTarget::Fenced && !fence_is_off() {
+                self.fence().claim(&mut db, self.token()).map_err(ledger::failed)?;
+                emit(&HolderEvent::Claimed);
             }
             let balance = ledger::balance(&db)?;
             self.targets.push((*target, db, balance));
         }
-        say(&Said::Read { balance: self.targets[0].2 });
+        emit(&HolderEvent::Read { balance: self.targets[0].2 });
         Ok(())
     }
 
-    fn does(&mut self, order: Order) -> Result<(), Failure> {
-        match order {
-            Order::Prepare => {
+    fn execute(&mut self, command: HolderCommand) -> Result<(), CommandError> {
+        match command {
+            HolderCommand::Prepare => {
                 self.prepared += 1;
-                match self.runtime.block_on(renewed(&self.hold, self.prepared)) {
-                    Ok(()) => say(&Said::Prepared { left_ms: super::millis(self.hold.left()) }),
-                    Err(error) => say(&Said::Lost { code: error.word().to_owned() }),
+                match self.runtime.block_on(renewed(&self.handle, self.prepared)) {
+                    Ok(()) => emit(&HolderEvent::Prepared { left_ms: super::millis(self.handle.remaining()) }),
+                    Err(error) => emit(&HolderEvent::Lost { code: error.code_name().to_owned() }),
                 }
             }
-            Order::Write => self.writes()?,
-            Order::Confirm => match self.runtime.block_on(confirmed(&self.hold)) {
-                Ok(()) => say(&Said::Kept { number: self.hold.token_number().to_string() }),
-                Err(error) => say(&Said::Lost { code: error.word().to_owned() }),
+            HolderCommand::Write => self.write()?,
+            HolderCommand::Confirm => match self.runtime.block_on(confirmed(&self.handle)) {
+                Ok(()) => emit(&HolderEvent::Confirmed { number: self.handle.token_number().to_string() }),
+                Err(error) => emit(&HolderEvent::Lost { code: error.code_name().to_owned() }),
             },
-            Order::Release => {
-                let guard = self.guard.take().ok_or_else(|| super::failed("it was given back before"))?;
+            HolderCommand::Release => {
+                let guard = self.guard.take().ok_or_else(|| super::failed("the lease was released before"))?;
                 match self.runtime.block_on(guard.release()) {
-                    Ok(()) => say(&Said::Released),
-                    Err(failure) => say(&Said::Lost { code: failure.into_error().word().to_owned() }),
+                    Ok(()) => emit(&HolderEvent::Released),
+                    Err(failure) => emit(&HolderEvent::Lost { code: failure.into_error().code_name().to_owned() }),
                 }
             }
         }
         Ok(())
     }
 
-    fn writes(&mut self) -> Result<(), Failure> {
+    fn write(&mut self) -> Result<(), CommandError> {
         let (fence, token) = (self.fence(), self.token());
         for (target, db, read) in &mut self.targets {
-            let done = if *target == Target::Fenced && !fence_is_off() {
+            let done = if *target == DemoTarget::Fenced && !fence_is_off() {
                 fence.write(db, &token, |tx| ledger::pay(tx, &self.name, *read, self.amount))
             } else {
-                ledger::pay(db, &self.name, *read, self.amount).map_err(Refused::from)
+                ledger::pay(db, &self.name, *read, self.amount).map_err(FenceError::from)
             };
             let outcome = match done {
-                Ok(()) => Outcome::Written,
-                Err(Refused::Refused(refusal)) => refused(&refusal),
-                Err(error) => return Err(ledger::broken(error)),
+                Ok(()) => DemoWriteOutcome::Written,
+                Err(FenceError::Refused(refusal)) => refused(&refusal),
+                Err(error) => return Err(ledger::failed(error)),
             };
-            say(&Said::Wrote { target: *target, outcome });
+            emit(&HolderEvent::Wrote { target: *target, outcome });
         }
         Ok(())
     }
 
-    /// Says when the grantor says that the lease is over.
-    fn watches(&self) {
-        let hold = self.hold.clone();
+    /// Reports the loss of the lease when it happens.
+    fn report_loss(&self) {
+        let handle = self.handle.clone();
         self.runtime.spawn(async move {
-            let over = Error::from(Stopped::Lost(hold.lost().await));
-            say(&Said::Lost { code: over.word().to_owned() });
+            let error = Error::from(RunError::Lost(handle.wait_lost().await));
+            emit(&HolderEvent::Lost { code: error.code_name().to_owned() });
         });
     }
 
@@ -148,74 +152,74 @@ impl Holder {
     }
 }
 
-/// Waits for the lease, over servers that do not answer for a while.
-async fn granted(client: &Client, ttl: Duration) -> Result<Guard, Failure> {
+/// Waits for the lease, and retries while no server replies.
+async fn granted(client: &Client, ttl: Duration) -> Result<Guard, CommandError> {
     loop {
         let lock = client.lock(RESOURCE).ttl(ttl).wait(Duration::from_millis(WAIT_MAX));
-        match lock.acquire().await.map_err(leasehold::Failure::into_error) {
-            Err(error) if ["UNAVAILABLE", "INDETERMINATE", "NOT_LEADER", "TIMEOUT"].contains(&error.word()) => {
+        match lock.acquire().await.map_err(leasehold::RequestError::into_error) {
+            Err(error) if ["UNAVAILABLE", "INDETERMINATE", "NOT_LEADER", "TIMEOUT"].contains(&error.code_name()) => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            answer => return Ok(answer?),
+            result => return Ok(result?),
         }
     }
 }
 
-/// Tells how far it is, which renews at once, and waits until that was heard.
-async fn renewed(hold: &Hold, at: u64) -> Result<(), Error> {
-    let before = hold.deadline().earliest;
-    hold.progress(at);
-    let mut watching = hold.watch();
+/// Reports progress, which renews the lease immediately, and waits for the renewal.
+async fn renewed(handle: &LeaseHandle, progress: u64) -> Result<(), Error> {
+    let before = handle.deadline().earliest;
+    handle.progress(progress);
+    let mut changes = handle.updates();
     loop {
-        match watching.next().await {
-            Some(sight) if sight.state == State::Held && sight.deadline.earliest > before => return Ok(()),
-            Some(sight) => {
-                if let State::Lost(loss) = sight.state {
-                    return Err(Stopped::Lost(loss).into());
+        match changes.next().await {
+            Some(status) if status.state == GuardState::Held && status.deadline.earliest > before => return Ok(()),
+            Some(status) => {
+                if let GuardState::Lost(loss) = status.state {
+                    return Err(RunError::Lost(loss).into());
                 }
             }
-            None => return Err(Stopped::Suspended.into()),
+            None => return Err(RunError::Suspended.into()),
         }
     }
 }
 
-/// Asks until somebody decided.
-async fn confirmed(hold: &Hold) -> Result<(), Error> {
+/// Retries a confirmation until it succeeds or the lease has ended.
+async fn confirmed(handle: &LeaseHandle) -> Result<(), Error> {
     loop {
-        match hold.confirm().await {
-            Err(error) if !is_over(&error) => tokio::time::sleep(Duration::from_millis(50)).await,
-            told => return told,
+        match handle.check().await {
+            Err(error) if !is_lease_end(&error) => tokio::time::sleep(Duration::from_millis(50)).await,
+            result => return result,
         }
     }
 }
 
-fn is_over(error: &Error) -> bool {
-    ["LEASE_LOST", "NOT_CURRENT"].contains(&error.word())
+fn is_lease_end(error: &Error) -> bool {
+    ["LEASE_LOST", "NOT_CURRENT"].contains(&error.code_name())
 }
 
-fn refused(refusal: &Refusal) -> Outcome {
-    let mark = if let Refusal::Stale { mark, .. } = refusal { Some(mark.to_string()) } else { None };
+fn refused(refusal: &FenceRefusal) -> DemoWriteOutcome {
+    let mark = if let FenceRefusal::Stale { mark, .. } = refusal { Some(mark.to_string()) } else { None };
     let presented = refusal.presented().map(|number| number.to_string());
-    Outcome::Refused { code: refusal.code().to_owned(), presented, mark }
+    DemoWriteOutcome::Refused { code: refusal.code().to_owned(), presented, mark }
 }
 
-fn say(said: &Said) {
-    let line = crate::told::json(said);
+fn emit(event: &HolderEvent) {
+    let line = crate::output::json(event);
     let mut out = stdout().lock();
-    // Nobody listens any more: the demonstration is over, and so is this holder.
+    // The reader is gone: the demonstration has ended, and this process ends too.
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(0);
     }
 }
 
-fn told(failure: &Failure) -> String {
-    match failure {
-        Failure::Coded(error) | Failure::Ending(error, _) => error.to_string(),
-        Failure::Other(why) => why.clone(),
+fn message_of(error: &CommandError) -> String {
+    match error {
+        CommandError::Coded(error) | CommandError::WithExitCode(error, _) => error.to_string(),
+        CommandError::Other(message) => message.clone(),
     }
 }
 
-/// A fault that the tests switch on to see the demonstration fail. It is in no release build.
+/// A fault that tests enable to check that the demonstration detects it. Not part of release builds.
 #[cfg(debug_assertions)]
 fn fence_is_off() -> bool {
     std::env::var_os("LEASEHOLD_DEMO_MUTANT").is_some_and(|fault| fault == "fence-off")

@@ -1,4 +1,4 @@
-//! The two databases: an account whose balance each holder reads, lowers by what it pays, and writes back.
+//! The two databases of the demonstration: an account whose balance each holder reads, reduces by its payment and writes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,70 +9,70 @@ use leasehold_fence::sqlite::{Fence, install};
 use rusqlite::Connection;
 use serde::Serialize;
 
-use super::talk::Target;
-use crate::told::Failure;
+use super::ipc::DemoTarget;
+use crate::output::CommandError;
 
-/// What guards the account.
+/// Resource of the lease that guards the account.
 pub const RESOURCE: &str = "accounts/7";
-/// What is in it at first.
-pub const BEGINNING: i64 = 100;
+/// Initial balance.
+pub const INITIAL_BALANCE: i64 = 100;
 
-/// An account's books: they are sound if the balance is what the payments left.
+/// State of the account: consistent if the balance is the initial balance minus all payments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Books {
+pub struct AccountState {
     pub balance: i64,
     pub paid: i64,
-    pub sound: bool,
+    pub consistent: bool,
 }
 
 pub fn name() -> Name<'static> {
-    Name::parse(RESOURCE).expect("it is a name")
+    Name::parse(RESOURCE).expect("a valid name")
 }
 
-pub fn open(directory: &Path, target: Target) -> Result<Connection, Failure> {
+pub fn open(directory: &Path, target: DemoTarget) -> Result<Connection, CommandError> {
     let file = match target {
-        Target::Fenced => "fenced.db",
-        Target::Unfenced => "unfenced.db",
+        DemoTarget::Fenced => "fenced.db",
+        DemoTarget::Unfenced => "unfenced.db",
     };
-    let db = Connection::open(directory.join(file)).map_err(broken)?;
-    db.pragma_update(None, "journal_mode", "wal").map_err(broken)?;
-    db.pragma_update(None, "synchronous", "FULL").map_err(broken)?;
-    db.busy_timeout(Duration::from_secs(10)).map_err(broken)?;
+    let db = Connection::open(directory.join(file)).map_err(failed)?;
+    db.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
+    db.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+    db.busy_timeout(Duration::from_secs(10)).map_err(failed)?;
     Ok(db)
 }
 
-/// A new account; behind a fence, if it is the fenced one.
-pub fn create(directory: &Path, target: Target, cluster: Cluster) -> Result<(), Failure> {
+/// Creates the account, and arms a fence if it is the fenced one.
+pub fn create(directory: &Path, target: DemoTarget, cluster: Cluster) -> Result<(), CommandError> {
     let mut db = open(directory, target)?;
     let tables = "CREATE TABLE account (balance INTEGER NOT NULL) STRICT;
-                  CREATE TABLE payment (place INTEGER PRIMARY KEY, who TEXT NOT NULL, amount INTEGER NOT NULL) STRICT;";
-    db.execute_batch(tables).map_err(broken)?;
-    db.execute("INSERT INTO account VALUES (?1)", [BEGINNING]).map_err(broken)?;
-    if target == Target::Fenced {
-        install(&mut db).and_then(|()| Fence::new(cluster, name(), 0).arm(&mut db)).map_err(|e| broken(&e))?;
+                  CREATE TABLE payment (id INTEGER PRIMARY KEY, holder TEXT NOT NULL, amount INTEGER NOT NULL) STRICT;";
+    db.execute_batch(tables).map_err(failed)?;
+    db.execute("INSERT INTO account VALUES (?1)", [INITIAL_BALANCE]).map_err(failed)?;
+    if target == DemoTarget::Fenced {
+        install(&mut db).and_then(|()| Fence::new(cluster, name(), 0).arm(&mut db)).map_err(|e| failed(&e))?;
     }
     Ok(())
 }
 
-pub fn balance(db: &Connection) -> Result<i64, Failure> {
-    db.query_row("SELECT balance FROM account", [], |row| row.get(0)).map_err(broken)
+pub fn balance(db: &Connection) -> Result<i64, CommandError> {
+    db.query_row("SELECT balance FROM account", [], |row| row.get(0)).map_err(failed)
 }
 
-/// Pays out of what was read before, however long ago that was.
-pub fn pay(db: &Connection, who: &str, read: i64, amount: i64) -> rusqlite::Result<()> {
-    db.execute("INSERT INTO payment (who, amount) VALUES (?1, ?2)", (who, amount))?;
+/// Pays from the balance that was read before, however long ago.
+pub fn pay(db: &Connection, holder: &str, read: i64, amount: i64) -> rusqlite::Result<()> {
+    db.execute("INSERT INTO payment (holder, amount) VALUES (?1, ?2)", (holder, amount))?;
     db.execute("UPDATE account SET balance = ?1", [read - amount])?;
     Ok(())
 }
 
-pub fn books(directory: &Path, target: Target) -> Result<Books, Failure> {
+pub fn account_state(directory: &Path, target: DemoTarget) -> Result<AccountState, CommandError> {
     let db = open(directory, target)?;
     let balance = balance(&db)?;
     let paid: i64 =
-        db.query_row("SELECT coalesce(sum(amount), 0) FROM payment", [], |row| row.get(0)).map_err(broken)?;
-    Ok(Books { balance, paid, sound: balance == BEGINNING - paid })
+        db.query_row("SELECT coalesce(sum(amount), 0) FROM payment", [], |row| row.get(0)).map_err(failed)?;
+    Ok(AccountState { balance, paid, consistent: balance == INITIAL_BALANCE - paid })
 }
 
-pub fn broken(error: impl std::fmt::Display) -> Failure {
-    super::failed(&format!("its database failed: {error}"))
+pub fn failed(error: impl std::fmt::Display) -> CommandError {
+    super::failed(&format!("database error: {error}"))
 }

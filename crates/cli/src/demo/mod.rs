@@ -1,135 +1,138 @@
-//! `leasehold demo`: the failure that fences are for, with real processes, as it happens.
+//! `leasehold demo`: shows the failure that fences prevent, with real processes.
 
-mod deposed;
-mod grantor;
 mod holder;
+mod holder_paused;
+mod ipc;
+mod leader_paused;
 mod ledger;
-mod pair;
-mod paused;
-mod stage;
-mod talk;
+mod server_paused;
+mod setup;
 mod timeline;
+mod two_holders;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::duration::Lasting;
+use leasehold::duration::HumanDuration;
 
-use crate::connection::Everywhere;
-use crate::told::{Answer, Failure, Outcome, json};
+use crate::global_args::GlobalArgs;
+use crate::output::{CommandError, CommandOutput, CommandResult, json};
 use timeline::Timeline;
 
-/// Watch a paused holder write late: refused by a fence, corrupting without one
+/// Show a late write: rejected by a fence, corrupting data without one
 ///
-/// Starts a server, two holders and two SQLite databases of its own, all real and all gone afterwards. The first holder is
-/// stopped (SIGSTOP) with a write prepared, for longer than its ttl; the second takes over and writes; the first is
-/// continued and writes late. The fenced database must refuse it, and the unfenced one must be corrupted: only then is the
-/// exit code 0, otherwise 8. With a pause shorter than the ttl the lease is still the first holder's, and its write counts.
+/// Starts a server, two holder processes and two SQLite databases in a temporary directory, and removes them at the end. The
+/// first holder prepares a write and is paused (SIGSTOP) for longer than its ttl; the second acquires the lease and writes; the
+/// first resumes and sends its late write. The fenced database must reject the write, and the unfenced one must be corrupted:
+/// only then is the exit code 0, otherwise 8. With a pause shorter than the ttl the first holder keeps its lease, and its write
+/// is accepted.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold demo --ttl 2s --pause 5s")]
 pub struct Args {
-    /// How long a renewal lasts, from 500ms to 1m
+    /// Time until the lease expires unless renewed, from 500ms to 1m
     #[arg(long, value_name = "DURATION", default_value = "2s")]
-    ttl: Lasting,
-    /// How long the holder, or the grantor, is stopped, up to 10m [default: one and a half times the ttl]
+    ttl: HumanDuration,
+    /// How long to pause the holder or the grantor, up to 10m [default: 1.5 times the ttl]
     #[arg(long, value_name = "DURATION")]
-    pause: Option<Lasting>,
-    /// Without the fenced database: watch the corruption
+    pause: Option<HumanDuration>,
+    /// Use only the unfenced database, to show the corruption
     #[arg(long, conflicts_with = "grantor")]
     no_fence: bool,
-    /// Stop the grantor instead: nobody is granted meanwhile, and no live holder loses
+    /// Pause the grantor instead: no lease is granted while it is paused, and no live holder loses its lease
     #[arg(long)]
     grantor: bool,
-    /// Stop the grantor that leads, of two over an etcd of their own: the other takes its place, and the woken one is refused
+    /// Pause the leader of two servers over etcd: the other server takes over, and the resumed leader cannot decide anything
     #[arg(long, requires = "grantor")]
     etcd: bool,
 }
 
-/// What is played.
+/// Parameters of a demonstration.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+struct DemoPlan {
     ttl: Duration,
     pause: Duration,
     fenced: bool,
 }
 
-/// The exit code of a demonstration that did not show what it must.
+/// Exit code of a demonstration with an unexpected result.
 const EXIT_FAILED: u8 = 8;
 const TTL: std::ops::RangeInclusive<u64> = 500..=60_000;
 const PAUSE_MAX: u64 = 600_000;
+/// Summary of a demonstration that did not pass.
+const UNEXPECTED: &str = "This is not the expected result.";
 
-pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let plan = plan(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| failed(&format!("cannot start: {error}")))?;
-    let mut timeline = Timeline::new(!ask.json);
+    let mut timeline = Timeline::new(!global.json);
     let verdict = runtime.block_on(async {
-        let interrupted = crate::own::interrupted("demo")?;
-        let played = async {
+        let interrupted = crate::local_cluster::interrupt_signal("demo")?;
+        let scenario = async {
             if args.etcd {
-                deposed::play(plan, &mut timeline).await
+                leader_paused::run(plan, &mut timeline).await
             } else if args.grantor {
-                grantor::play(plan, &mut timeline).await
+                server_paused::run(plan, &mut timeline).await
             } else {
-                paused::play(plan, &mut timeline).await
+                holder_paused::run(plan, &mut timeline).await
             }
         };
-        // Whichever way it ends, its processes and its directory end with it.
+        // Either way, the processes and the directory are dropped at the end.
         tokio::select! {
-            verdict = played => verdict,
-            () = interrupted => Err(failed("interrupted; nothing is left of its processes and its directory")),
+            verdict = scenario => verdict,
+            () = interrupted => Err(failed("interrupted; its processes and its directory are removed")),
         }
     })?;
-    let text = if ask.json {
+    let text = if global.json {
         let body = serde_json::json!({
-            "shown": verdict.shown, "ttl_ms": args.ttl.millis(), "pause_ms": millis(plan.pause),
+            "passed": verdict.passed, "ttl_ms": args.ttl.millis(), "pause_ms": millis(plan.pause),
             "targets": verdict.targets, "events": timeline.events(),
         });
         json(&body)
     } else {
-        format!("\n{}", verdict.words)
+        format!("\n{}", verdict.summary)
     };
-    if verdict.shown {
-        return Ok(Answer::from(text));
+    if verdict.passed {
+        return Ok(CommandOutput::from(text));
     }
-    let note = "the demonstration failed: what must happen did not; keep its output and tell us".to_owned();
-    Ok(Answer::but(text, note, EXIT_FAILED))
+    let note = "the demonstration failed: unexpected result; please report it with this output".to_owned();
+    Ok(CommandOutput::with_exit_code(text, note, EXIT_FAILED))
 }
 
-/// Plays a holder, if this process was started to be one.
-pub fn behind_the_scenes() -> Option<ExitCode> {
-    let mut words = std::env::args().skip(1);
-    (words.next()? == holder::WORD).then(|| holder::main(words))
+/// Runs a holder process if this process was started as one.
+pub fn run_internal_subcommand() -> Option<ExitCode> {
+    let mut args = std::env::args().skip(1);
+    (args.next()? == holder::SUBCOMMAND).then(|| holder::main(args))
 }
 
-/// What a demonstration came to.
-struct Verdict {
-    /// Whether what must happen did.
-    shown: bool,
-    words: String,
+/// Result of a demonstration.
+struct DemoVerdict {
+    /// Whether the result is as expected.
+    passed: bool,
+    summary: String,
     targets: serde_json::Value,
 }
 
-fn plan(args: &Args) -> Result<Plan, Failure> {
+fn plan(args: &Args) -> Result<DemoPlan, CommandError> {
     let ttl = args.ttl.millis();
     if !TTL.contains(&ttl) {
-        return Err(wrong(&format!("--ttl {}: from 500ms to 1m", args.ttl)));
+        return Err(invalid(&format!("--ttl {}: must be from 500ms to 1m", args.ttl)));
     }
-    let pause = args.pause.map_or(ttl + ttl / 2, Lasting::millis);
+    let pause = args.pause.map_or(ttl + ttl / 2, HumanDuration::millis);
     if pause > PAUSE_MAX {
-        return Err(wrong(&format!("--pause {}ms: up to 10m", pause)));
+        return Err(invalid(&format!("--pause {}ms: must be up to 10m", pause)));
     }
-    Ok(Plan { ttl: Duration::from_millis(ttl), pause: Duration::from_millis(pause), fenced: !args.no_fence })
+    Ok(DemoPlan { ttl: Duration::from_millis(ttl), pause: Duration::from_millis(pause), fenced: !args.no_fence })
 }
 
-fn wrong(why: &str) -> Failure {
-    crate::told::coded("INVALID_ARGUMENT", &why)
+fn invalid(message: &str) -> CommandError {
+    crate::output::error_with_code("INVALID_ARGUMENT", &message)
 }
 
-fn failed(why: &str) -> Failure {
-    Failure::Other(format!("demo: {why}"))
+fn failed(message: &str) -> CommandError {
+    CommandError::Other(format!("demo: {message}"))
 }
 
 fn millis(time: Duration) -> u64 {

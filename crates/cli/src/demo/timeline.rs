@@ -1,29 +1,28 @@
-//! What happens, when it happens: a line for people at once, and a list for programs at the end.
+//! Timeline of a demonstration: printed line by line for people, and returned as a list for programs.
 
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// What has happened since the demonstration began.
+/// Events since the start of the demonstration.
 pub struct Timeline {
     began: Instant,
-    /// Whether people watch.
-    shown: bool,
+    /// Whether to print each event.
+    print: bool,
     events: Vec<Value>,
 }
 
 impl Timeline {
-    pub fn new(shown: bool) -> Self {
-        Self { began: Instant::now(), shown, events: Vec::new() }
+    pub fn new(print: bool) -> Self {
+        Self { began: Instant::now(), print, events: Vec::new() }
     }
 
-    /// Something happened to somebody.
-    pub fn tell(&mut self, who: &str, what: &str) {
+    pub fn record(&mut self, actor: &str, event: &str) {
         let at = self.began.elapsed();
-        self.events.push(json!({ "at_ms": super::millis(at), "who": who, "what": what }));
-        if self.shown {
-            // Who stops reading still gets the exit code.
-            let _ = crate::told::write(&format!("{:>7.3} s  {who:<8} {what}", at.as_secs_f64()));
+        self.events.push(json!({ "at_ms": super::millis(at), "actor": actor, "event": event }));
+        if self.print {
+            // A closed standard output is no error: the exit code remains.
+            let _ = crate::output::print_line(&format!("{:>7.3} s  {actor:<8} {event}", at.as_secs_f64()));
         }
     }
 

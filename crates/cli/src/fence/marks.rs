@@ -1,26 +1,26 @@
-//! `leasehold fence marks`: what a target keeps, for people and for a survey by hand.
+//! `leasehold fence marks`: list the marks of a target.
 
-use leasehold_fence::{Kept, Mark};
+use leasehold_fence::{Mark, MarkInfo};
 use serde_json::{Value, json};
 
-use crate::connection::Everywhere;
-use crate::table::{Table, or_dash};
-use crate::target::{Target, name_of};
-use crate::told::Outcome;
+use crate::global_args::GlobalArgs;
+use crate::output::CommandResult;
+use crate::table::{TextTable, or_dash};
+use crate::target::{TargetAddress, display_name};
 
-/// List the marks that a target keeps
+/// List the marks (highest admitted token numbers) of a target
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold fence marks postgres://app@db/ledger")]
 pub struct Args {
-    /// The target
-    #[arg(value_name = "TARGET", value_parser = Target::parse)]
-    target: Target,
+    /// Address of the target
+    #[arg(value_name = "TARGET", value_parser = TargetAddress::parse)]
+    target: TargetAddress,
 }
 
-pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
-    let marks = ask.run(async |_| args.target.marks().await)?;
-    let body: Vec<Value> = marks.iter().map(in_json).collect();
-    Ok(ask.answer(&body, || for_people(&marks)))
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
+    let marks = global.with_client(async |_| args.target.marks().await)?;
+    let body: Vec<Value> = marks.iter().map(json_body).collect();
+    Ok(global.output(&body, || text_table(&marks)))
 }
 
 fn state(mark: Mark) -> &'static str {
@@ -31,7 +31,7 @@ fn state(mark: Mark) -> &'static str {
     }
 }
 
-/// The number of a mark, as JSON carries numbers.
+/// The number of a mark as a string, because JSON numbers lose precision.
 fn number(mark: Mark) -> Option<String> {
     match mark {
         Mark::Armed(mark) => Some(mark.to_string()),
@@ -39,30 +39,30 @@ fn number(mark: Mark) -> Option<String> {
     }
 }
 
-fn in_json(kept: &Kept) -> Value {
+fn json_body(info: &MarkInfo) -> Value {
     json!({
-        "cluster": kept.cluster.to_string(),
-        "resource": kept.resource,
-        "name": kept.name,
-        "slot": kept.slot,
-        "state": state(kept.mark),
-        "mark": number(kept.mark),
-        "incarnation": kept.incarnation.map(|incarnation| incarnation.to_string()),
-        "strict": kept.strict,
+        "cluster": info.cluster.to_string(),
+        "resource": info.name,
+        "resource_hash": info.resource_hash,
+        "slot": info.slot,
+        "state": state(info.mark),
+        "mark": number(info.mark),
+        "incarnation": info.incarnation.map(|incarnation| incarnation.to_string()),
+        "strict": info.strict,
     })
 }
 
-fn for_people(marks: &[Kept]) -> String {
-    let mut table = Table::new(["RESOURCE", "SLOT", "STATE", "MARK", "CLUSTER", "INCARNATION", "STRICT"]);
-    for kept in marks {
+fn text_table(marks: &[MarkInfo]) -> String {
+    let mut table = TextTable::new(["RESOURCE", "SLOT", "STATE", "MARK", "CLUSTER", "INCARNATION", "STRICT"]);
+    for info in marks {
         table.row([
-            name_of(kept).to_owned(),
-            kept.slot.to_string(),
-            state(kept.mark).to_owned(),
-            or_dash(number(kept.mark)),
-            kept.cluster.to_string(),
-            or_dash(kept.incarnation),
-            if kept.strict { "yes" } else { "no" }.to_owned(),
+            display_name(info).to_owned(),
+            info.slot.to_string(),
+            state(info.mark).to_owned(),
+            or_dash(number(info.mark)),
+            info.cluster.to_string(),
+            or_dash(info.incarnation),
+            if info.strict { "yes" } else { "no" }.to_owned(),
         ]);
     }
     table.text()

@@ -1,15 +1,19 @@
-//! `leasehold fence`: fences that stand before a target, and what an operator does to their marks.
+//! `leasehold fence`: manage the fences of targets and their marks.
 
+mod adopt;
+mod arm;
 mod http;
+mod lost;
 mod marks;
-mod tend;
+mod rearm;
+mod selection;
 
-pub use tend::number;
+pub use rearm::parse_number;
 
-use crate::connection::Everywhere;
-use crate::told::Outcome;
+use crate::global_args::GlobalArgs;
+use crate::output::CommandResult;
 
-/// Tend the fences that stand at targets
+/// Manage fences in targets
 ///
 /// TARGET is an address: postgres://USER@HOST/DATABASE, redis://HOST[:PORT][/DB], etcd://HOST:PORT[,HOST:PORT][/PREFIX],
 /// nats://HOST[:PORT]/STREAM[/SUBJECT], sqlite:PATH, or file:PATH for an append log or a replaced file.
@@ -17,26 +21,26 @@ use crate::told::Outcome;
 #[command(after_help = "Example:\n  leasehold fence marks sqlite:/var/lib/app/ledger.db")]
 pub struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: FenceCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum FenceCommand {
     Http(http::Args),
     Marks(marks::Args),
-    Arm(tend::Arm),
-    Rearm(tend::Rearm),
-    Lost(tend::Lose),
-    Adopt(tend::Adopt),
+    Arm(arm::Args),
+    Rearm(rearm::Args),
+    Lost(lost::Args),
+    Adopt(adopt::Args),
 }
 
-pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     match &args.command {
-        Command::Http(args) => http::run(args, ask),
-        Command::Marks(args) => marks::run(args, ask),
-        Command::Arm(args) => tend::arm(args, ask),
-        Command::Rearm(args) => tend::rearm(args, ask),
-        Command::Lost(args) => tend::lose(args, ask),
-        Command::Adopt(args) => tend::adopt(args, ask),
+        FenceCommand::Http(args) => http::run(args, global),
+        FenceCommand::Marks(args) => marks::run(args, global),
+        FenceCommand::Arm(args) => arm::run(args, global),
+        FenceCommand::Rearm(args) => rearm::run(args, global),
+        FenceCommand::Lost(args) => lost::run(args, global),
+        FenceCommand::Adopt(args) => adopt::run(args, global),
     }
 }

@@ -1,101 +1,105 @@
-//! `leasehold elect`: one of many candidates runs the command, and another takes over when it cannot.
+//! `leasehold elect`: leader election; one of many candidates runs the command, and another takes over when it fails.
 
 use std::time::Duration;
 
-use leasehold::duration::Lasting;
-use leasehold::{Code, Error, Guard, NextStep, Stopped};
+use leasehold::duration::HumanDuration;
+use leasehold::{Code, Error, Guard, NextStep, RunError};
 use leasehold_core::limits::WAIT_MAX;
 
-use super::hold::Over;
-use super::mind::Minder;
-use super::shape::Shape;
-use super::voice::Voice;
-use super::wrap::{self, Wrapper};
-use crate::connection::Everywhere;
-use crate::told::{Answer, Failure, Outcome};
+use super::command_run::RunEnd;
+use super::options::RunOptions;
+use super::stderr_writer::StderrWriter;
+use super::supervisor_handle::SupervisorHandle;
+use super::wrapper::{self, Wrapper};
+use crate::global_args::GlobalArgs;
+use crate::output::{CommandError, CommandOutput, CommandResult};
 
-/// How long to pause for those who do not say.
-const PAUSE: Lasting = Lasting::from_millis(1_000);
+/// Default of `--pause`.
+const PAUSE: HumanDuration = HumanDuration::from_millis(1_000);
 
-/// Run a command while leading, and campaign again and again
+/// Run a command while elected leader, and campaign again when it ends
 ///
-/// Waits for the lease for as long as it takes, also while no server answers, and runs the command under it as `run` does.
-/// When the command ends, by itself or because the lease expired, the lease is given back and this candidate stands again
-/// after a pause. SIGTERM or Ctrl-C ends the command (TERM, and KILL after the grace), resigns and ends with 0. A lease that
-/// was revoked is not asked for again: it ends with 3. A command that cannot be started ends it with 126 or 127.
+/// Waits for the lease without a time limit, even while no server replies, and runs the command under it as `leasehold run`
+/// does. When the command exits, or the lease expires, the lease is released and this candidate campaigns again after a pause.
+///
+/// SIGTERM or Ctrl-C terminates the command (SIGTERM, then SIGKILL after the grace period), releases the lease and exits with
+/// 0. If the lease is revoked, the command does not campaign again and exits with 3. If the command cannot be started, it
+/// exits with 126 or 127.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold elect services/scheduler -- ./scheduler")]
 pub struct Args {
-    /// The resource
+    /// Resource that the candidates compete for
+    #[arg(value_name = "RESOURCE")]
     name: String,
-    /// How long to pause before standing again
+    /// Time to wait before campaigning again
     #[arg(long, value_name = "DURATION", default_value_t = PAUSE)]
-    pause: Lasting,
+    pause: HumanDuration,
     #[command(flatten)]
-    shape: Shape,
+    options: RunOptions,
 }
 
-pub fn elect(args: &Args, ask: &Everywhere) -> Outcome {
-    wrap::block_on(async {
-        let mut wrapper = Wrapper::new(&args.name, &args.shape, ask)?;
-        let mut minder = wrapper.minder().await?;
-        let outcome = campaign(args, &mut wrapper, &mut minder).await;
-        wrapper.close(minder, outcome).await
+pub fn elect(args: &Args, global: &GlobalArgs) -> CommandResult {
+    wrapper::block_on(async {
+        let mut wrapper = Wrapper::new(&args.name, &args.options, global)?;
+        let mut supervisor = wrapper.start_supervisor().await?;
+        let outcome = campaign(args, &mut wrapper, &mut supervisor).await;
+        wrapper.close(supervisor, outcome).await
     })
 }
 
-async fn campaign(args: &Args, wrapper: &mut Wrapper<'_>, minder: &mut Minder) -> Outcome {
-    let Args { name, shape, .. } = args;
+async fn campaign(args: &Args, wrapper: &mut Wrapper<'_>, supervisor: &mut SupervisorHandle) -> CommandResult {
+    let Args { name, options, .. } = args;
     let pause = Duration::from_millis(args.pause.millis());
     loop {
-        let lock = shape.lock(&wrapper.client, name, Duration::from_millis(WAIT_MAX));
-        let voice = wrapper.voice.clone();
-        let won = wrapper.asks(minder, stand(|| lock.acquire(), pause, &voice)).await;
-        let Ok(won) = won else {
-            return Ok(Answer::ended(0));
+        let lock = options.lock(&wrapper.client, name, Duration::from_millis(WAIT_MAX));
+        let stderr = wrapper.stderr.clone();
+        let acquired = wrapper.acquire_or_signal(supervisor, acquire(|| lock.acquire(), pause, &stderr)).await;
+        let Ok(guard) = acquired else {
+            return Ok(CommandOutput::exit_code(0));
         };
-        let after = match wrapper.hold(won?, minder, true).await {
-            Over::Resigned(_) => return Ok(Answer::ended(0)),
-            Over::Unstarted(unstarted) => return Ok(wrapper.unstarted(unstarted)),
-            Over::Lost(Some(loss)) if Stopped::Lost(loss).next_step() == NextStep::LeaveToCaller => {
-                return Err(wrap::lost(name, Some(loss)));
+        let cause = match wrapper.run_under_lease(guard?, supervisor, true).await {
+            RunEnd::Resigned(_) => return Ok(CommandOutput::exit_code(0)),
+            RunEnd::NotStarted(error) => return Ok(wrapper.report_start_error(error)),
+            RunEnd::Lost(Some(loss)) if RunError::Lost(loss).next_step() == NextStep::LeaveToCaller => {
+                return Err(wrapper::lost_error(name, Some(loss)));
             }
-            Over::Ended(ended) => format!("the command ended with {}", ended.exit()),
-            Over::Lost(Some(loss)) => loss.to_string(),
-            Over::Lost(None) => "the lease could not be kept".to_owned(),
-            Over::Failed(why) => why,
+            RunEnd::Exited(status) => format!("the command exited with {}", status.exit()),
+            RunEnd::Lost(Some(loss)) => loss.to_string(),
+            RunEnd::Lost(None) => "the lease was not renewed in time".to_owned(),
+            RunEnd::Failed(message) => message,
         };
-        if wrapper.beyond {
-            return Err(Failure::Other(format!("{name}: {after}; does not stand again beside what may not be ended")));
+        if wrapper.unkillable {
+            let message = "does not campaign again while a process of the command is alive that cannot be killed";
+            return Err(CommandError::Other(format!("{name}: {cause}; {message}")));
         }
-        voice.say(format!("leasehold: {name}: {after}; stands again"));
-        // There is always one: it would remove the directory if this process were killed.
-        let next = wrapper.minder().await?;
-        std::mem::replace(minder, next).leave();
-        if wrapper.until_asked_to_end(tokio::time::sleep(pause)).await.is_err() {
-            return Ok(Answer::ended(0));
+        stderr.print(format!("leasehold: {name}: {cause}; campaigns again"));
+        // One supervisor must always run: it removes the directory if this process is killed.
+        let next = wrapper.start_supervisor().await?;
+        std::mem::replace(supervisor, next).shut_down();
+        if wrapper.or_signal(tokio::time::sleep(pause)).await.is_err() {
+            return Ok(CommandOutput::exit_code(0));
         }
     }
 }
 
-/// Asks until it is granted, or refused for good.
-async fn stand<F>(ask: impl Fn() -> F, pause: Duration, voice: &Voice) -> Result<Guard, Error>
+/// Retries until the lease is granted, or refused permanently.
+async fn acquire<F>(attempt: impl Fn() -> F, pause: Duration, stderr: &StderrWriter) -> Result<Guard, Error>
 where
-    F: Future<Output = Result<Guard, leasehold::Failure<Guard>>>,
+    F: Future<Output = Result<Guard, leasehold::RequestError<Guard>>>,
 {
-    let mut told = None;
+    let mut printed = None;
     loop {
-        let error = match ask().await {
+        let error = match attempt().await {
             Ok(guard) => return Ok(guard),
             Err(failure) => failure.into_error(),
         };
-        let patient = matches!(error.code(), Some(Code::Busy | Code::Timeout | Code::StorageFull));
-        if !patient && error.exit() != Code::Unavailable.exit() {
+        let temporary = matches!(error.code(), Some(Code::Busy | Code::Timeout | Code::StorageFull));
+        if !temporary && error.exit_code() != Code::Unavailable.exit() {
             return Err(error);
         }
-        // Once for each reason: an outage may be long.
-        if told.replace(error.word().to_owned()).as_deref() != Some(error.word()) {
-            voice.say(format!("leasehold: {error}; asks again"));
+        // Print each reason once: an outage may be long.
+        if printed.replace(error.code_name().to_owned()).as_deref() != Some(error.code_name()) {
+            stderr.print(format!("leasehold: {error}; retrying"));
         }
         tokio::time::sleep(pause).await;
     }

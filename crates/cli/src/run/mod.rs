@@ -1,117 +1,128 @@
-//! `leasehold run`, `elect` and `progress`: a lease for any command, without a line of its code.
+//! `leasehold run`, `elect` and `progress`: run any command under a lease, without changing the command.
 //!
-//! Three processes: the wrapper holds the lease, the minder ends the command in time, the starter becomes the command.
+//! Three processes take part:
+//! - The wrapper is the process that the user starts. It acquires, renews and releases the lease.
+//! - The supervisor terminates the command before its lease ends, or when the wrapper dies.
+//! - The exec shim sets its parent death signal, and then executes the command.
 
-mod below;
-mod course;
+mod command_run;
 mod elect;
-mod hold;
-mod mind;
-mod minder;
-mod notice;
-mod place;
+mod exec_shim;
+mod ipc;
+mod kill_schedule;
+mod notify_socket;
+mod options;
+mod process_tree;
 mod progress;
-mod shape;
+mod runtime_dir;
+mod session_cleanup;
 mod signals;
-mod starter;
-mod talk;
-mod voice;
-mod will;
-mod wrap;
+mod stderr_writer;
+mod supervisor;
+mod supervisor_handle;
+mod wrapper;
 
 pub use elect::{Args as Elect, elect};
+pub use exec_shim::{pdeathsig_program, pdeathsig_self};
 pub use progress::{Args as Progress, progress};
-pub use starter::{dies_with_us, program_dies_with_us};
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::duration::Lasting;
+use leasehold::duration::HumanDuration;
 use leasehold::{Code, Error};
 use leasehold_core::limits::WAIT_MAX;
 use leasehold_core::refusal::Refusal;
 
-use crate::connection::Everywhere;
-use crate::told::{Answer, Failure, Outcome};
-use hold::Over;
-use mind::Minder;
-use shape::Shape;
-use wrap::Wrapper;
+use crate::global_args::GlobalArgs;
+use crate::output::{CommandError, CommandOutput, CommandResult};
+use command_run::RunEnd;
+use options::RunOptions;
+use supervisor_handle::SupervisorHandle;
+use wrapper::Wrapper;
 
-/// What a command finds in its environment, and its minder too.
+/// Environment variables of the command and of its supervisor.
 const TOKEN: &str = "LEASEHOLD_TOKEN";
 const RESOURCE: &str = "LEASEHOLD_RESOURCE";
 const ADDR: &str = "LEASEHOLD_ADDR";
 
-/// How long to wait for those who do not say.
-const WAIT: Lasting = Lasting::from_millis(30_000);
+/// Default of `--wait`.
+const WAIT: HumanDuration = HumanDuration::from_millis(30_000);
 
 /// Run a command while holding a lease
 ///
-/// Takes the lease, runs the command, renews, and gives the lease back the moment the command is dead. If the lease cannot be
-/// kept, the command and everything that it started is ended before a successor can start; the same if this process is
-/// killed. What is left behind when the command ends is killed. The command finds LEASEHOLD_TOKEN, LEASEHOLD_TOKEN_NUMBER,
-/// LEASEHOLD_RESOURCE, LEASEHOLD_LEASE, LEASEHOLD_ADDR and LEASEHOLD_SOCKET in its environment. Signals are passed on.
+/// Acquires the lease, runs the command, renews the lease while the command runs, and releases it when the command has exited.
+/// If the lease cannot be renewed, or if this process is killed, the command and all its descendants are terminated before
+/// another holder can start. Descendants that outlive the command are killed. Signals are forwarded to the command.
 ///
-/// Ends with the command's own code, 128 + n if signal n ended it, 127 if there is no such command; with 3 if the lease was
-/// lost, with 4 if it was not to be had.
+/// The command's environment contains LEASEHOLD_TOKEN, LEASEHOLD_TOKEN_NUMBER, LEASEHOLD_RESOURCE, LEASEHOLD_LEASE,
+/// LEASEHOLD_ADDR and LEASEHOLD_SOCKET.
+///
+/// Exits with the command's exit code; 128 + n if signal n ended it; 127 if the command is not found; 3 if the lease was lost;
+/// 4 if the lease was not acquired within --wait.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold run jobs/settle --ttl 10s --wait 30s -- ./settle --all")]
 pub struct Args {
-    /// The resource
+    /// Resource to hold while the command runs
+    #[arg(value_name = "RESOURCE")]
     name: String,
-    /// How long to wait for the lease
+    /// Wait this long if the lease is held
     #[arg(long, value_name = "DURATION", default_value_t = WAIT)]
-    wait: Lasting,
-    /// Do not wait at all
+    wait: HumanDuration,
+    /// Fail immediately if the lease is held
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
-    /// What to end with when the lease is not to be had
+    /// Exit code if the lease is not acquired
     #[arg(long, value_name = "N", default_value_t = Code::Busy.exit())]
     exit_code_busy: u8,
     #[command(flatten)]
-    shape: Shape,
+    options: RunOptions,
 }
 
-pub fn run(args: &Args, ask: &Everywhere) -> Outcome {
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let wait = if args.no_wait { 0 } else { args.wait.millis() };
     if wait > WAIT_MAX {
         return Err(Error::from(&Refusal::Invalid { field: "wait", reason: "longer than 24h; choose less" }).into());
     }
-    wrap::block_on(async {
-        let mut wrapper = Wrapper::new(&args.name, &args.shape, ask)?;
-        let mut minder = wrapper.minder().await?;
-        let outcome = hold_once(args, Duration::from_millis(wait), &mut wrapper, &mut minder).await;
-        wrapper.close(minder, outcome).await
+    wrapper::block_on(async {
+        let mut wrapper = Wrapper::new(&args.name, &args.options, global)?;
+        let mut supervisor = wrapper.start_supervisor().await?;
+        let outcome = run_once(args, Duration::from_millis(wait), &mut wrapper, &mut supervisor).await;
+        wrapper.close(supervisor, outcome).await
     })
 }
 
-async fn hold_once(args: &Args, wait: Duration, wrapper: &mut Wrapper<'_>, minder: &mut Minder) -> Outcome {
-    let lock = args.shape.lock(&wrapper.client, &args.name, wait);
-    let guard = match wrapper.asks(minder, lock.acquire()).await {
+async fn run_once(
+    args: &Args,
+    wait: Duration,
+    wrapper: &mut Wrapper<'_>,
+    supervisor: &mut SupervisorHandle,
+) -> CommandResult {
+    let lock = args.options.lock(&wrapper.client, &args.name, wait);
+    let guard = match wrapper.acquire_or_signal(supervisor, lock.acquire()).await {
         Ok(Ok(guard)) => guard,
         Ok(Err(failure)) => {
             let error = failure.into_error();
             let busy = matches!(error.code(), Some(Code::Busy | Code::Timeout));
-            return Err(if busy { Failure::Ending(error, args.exit_code_busy) } else { error.into() });
+            return Err(if busy { CommandError::WithExitCode(error, args.exit_code_busy) } else { error.into() });
         }
-        Err(came) => return Ok(Answer::ended(came.exit())),
+        Err(signal) => return Ok(CommandOutput::exit_code(signal.exit())),
     };
-    match wrapper.hold(guard, minder, false).await {
-        Over::Ended(ended) => Ok(Answer::ended(ended.exit())),
-        Over::Resigned(came) => Ok(Answer::ended(came.exit())),
-        Over::Unstarted(unstarted) => Ok(wrapper.unstarted(unstarted)),
-        Over::Lost(loss) => Err(wrap::lost(&args.name, loss)),
-        Over::Failed(why) => Err(Failure::Other(why)),
+    match wrapper.run_under_lease(guard, supervisor, false).await {
+        RunEnd::Exited(status) => Ok(CommandOutput::exit_code(status.exit())),
+        RunEnd::Resigned(signal) => Ok(CommandOutput::exit_code(signal.exit())),
+        RunEnd::NotStarted(error) => Ok(wrapper.report_start_error(error)),
+        RunEnd::Lost(loss) => Err(wrapper::lost_error(&args.name, loss)),
+        RunEnd::Failed(message) => Err(CommandError::Other(message)),
     }
 }
 
-/// What this process is, if it was not typed by anybody.
-pub fn behind_the_scenes() -> Option<ExitCode> {
+/// Runs the supervisor or the exec shim if this process was started as one of them.
+pub fn run_internal_subcommand() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
-    let word = args.next()?;
-    if word == minder::WORD {
-        return Some(minder::main(args));
+    let subcommand = args.next()?;
+    if subcommand == supervisor::SUBCOMMAND {
+        return Some(supervisor::main(args));
     }
-    (word == starter::WORD).then(|| starter::main(args))
+    (subcommand == exec_shim::SUBCOMMAND).then(|| exec_shim::main(args))
 }

@@ -1,4 +1,4 @@
-//! `leasehold progress`: a command tells its wrapper how far it is.
+//! `leasehold progress`: report the progress of a command to its wrapper.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -6,37 +6,37 @@ use std::time::Duration;
 
 use leasehold::{Code, Error};
 
-use super::notice;
-use crate::connection::Everywhere;
-use crate::told::Outcome;
+use super::notify_socket;
+use crate::global_args::GlobalArgs;
+use crate::output::CommandResult;
 
-/// How long a wrapper that reads nothing is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of the notification if the wrapper does not read.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Tell the wrapper of this command how far it is
+/// Report the progress of a command to its wrapper
 ///
-/// For commands under `run` and `elect`, whose lease ends without progress (--progress). The number must rise. Programs can
-/// send `PROGRESS=N` as a datagram to LEASEHOLD_SOCKET themselves.
+/// For commands under `leasehold run` and `leasehold elect` with --progress, whose lease ends without progress. The number must
+/// increase with each report. A program can also send the datagram `PROGRESS=N` to the socket LEASEHOLD_SOCKET itself.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  leasehold run jobs/settle --progress 30s -- sh -c 'work 1; leasehold progress 1; work 2'"
 )]
 pub struct Args {
-    /// How far the work is; must rise
+    /// Progress of the work, larger than in the previous report
     #[arg(value_name = "N")]
-    at: u64,
-    /// The wrapper's socket
+    value: u64,
+    /// Notification socket of the wrapper
     #[arg(long, env = "LEASEHOLD_SOCKET", value_name = "SOCKET")]
     socket: PathBuf,
 }
 
-pub fn progress(args: &Args, ask: &Everywhere) -> Outcome {
-    let gone = |error: std::io::Error| {
-        let words = format!("the wrapper was not told ({error}); run this under `leasehold run`");
-        Error::new(Code::Unavailable, words)
+pub fn progress(args: &Args, global: &GlobalArgs) -> CommandResult {
+    let failed = |error: std::io::Error| {
+        let message = format!("cannot notify the wrapper: {error}; run this command under `leasehold run`");
+        Error::new(Code::Unavailable, message)
     };
-    let socket = UnixDatagram::unbound().map_err(gone)?;
-    socket.set_write_timeout(Some(PATIENCE)).map_err(gone)?;
-    socket.send_to(notice::of(args.at).as_bytes(), &args.socket).map_err(gone)?;
-    Ok(ask.done(format!("progress {}", args.at)))
+    let socket = UnixDatagram::unbound().map_err(failed)?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(failed)?;
+    socket.send_to(notify_socket::message(args.value).as_bytes(), &args.socket).map_err(failed)?;
+    Ok(global.done(format!("progress {}", args.value)))
 }

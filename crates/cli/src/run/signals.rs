@@ -1,12 +1,12 @@
-//! Signals that reach the wrapper and are meant for its command.
+//! Signals that the wrapper forwards to its command.
 
 use rustix::process::Signal;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 use tokio::sync::mpsc::{Receiver, channel};
 
-/// What is passed on, and whether it ends a wrapper that has no command yet.
-const PASSED: [(Signal, bool); 6] = [
+/// Forwarded signals, and whether each ends a wrapper whose command has not started.
+const FORWARDED: [(Signal, bool); 6] = [
     (Signal::HUP, true),
     (Signal::INT, true),
     (Signal::QUIT, true),
@@ -15,89 +15,89 @@ const PASSED: [(Signal, bool); 6] = [
     (Signal::USR2, false),
 ];
 
-/// Who sent a signal that a terminal's keys make: the kernel (SI_KERNEL).
+/// SI_KERNEL: the sender of a signal that a key at the terminal caused.
 const KERNEL: i32 = 0x80;
-/// Signals that may wait to be passed on; the kernel itself keeps one of each.
-const WAITING: usize = 16;
+/// Maximum number of queued signals; the kernel itself keeps one of each.
+const QUEUE_LIMIT: usize = 16;
 
-/// The signals of this process, from now on.
-pub struct Signals(Receiver<Came>);
+/// Stream of signals to this process.
+pub struct ForwardedSignals(Receiver<ReceivedSignal>);
 
-/// A signal that came.
+/// A received signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Came {
+pub struct ReceivedSignal {
     signal: Signal,
-    /// Whether the kernel sent it.
+    /// Whether the kernel sent it, and not a process.
     kernel: bool,
 }
 
-impl Signals {
-    /// Listens. A signal that the caller ignores (as `nohup` does) stays ignored, also for the command.
+impl ForwardedSignals {
+    /// Starts listening. A signal that the parent set to be ignored (as `nohup` does) stays ignored, also for the command.
     pub fn listen() -> std::io::Result<Self> {
         let ignored = ignored();
-        let heard = PASSED.iter().map(|(signal, _)| signal.as_raw()).filter(|raw| ignored & 1 << (raw - 1) == 0);
-        let mut listening = SignalsInfo::<WithRawSiginfo>::new(heard)?;
-        let (tell, came) = channel(WAITING);
+        let numbers = FORWARDED.iter().map(|(signal, _)| signal.as_raw()).filter(|raw| ignored & 1 << (raw - 1) == 0);
+        let mut infos = SignalsInfo::<WithRawSiginfo>::new(numbers)?;
+        let (sender, receiver) = channel(QUEUE_LIMIT);
         std::thread::Builder::new().name("signals".into()).spawn(move || {
-            for info in listening.forever() {
-                let signal = PASSED.iter().map(|(signal, _)| *signal).find(|signal| signal.as_raw() == info.si_signo);
-                let told = signal.map(|signal| Came { signal, kernel: info.si_code == KERNEL });
-                if told.is_some_and(|told| tell.blocking_send(told).is_err()) {
-                    // Nobody listens any more.
+            for info in infos.forever() {
+                let signal =
+                    FORWARDED.iter().map(|(signal, _)| *signal).find(|signal| signal.as_raw() == info.si_signo);
+                let received = signal.map(|signal| ReceivedSignal { signal, kernel: info.si_code == KERNEL });
+                if received.is_some_and(|received| sender.blocking_send(received).is_err()) {
+                    // The receiver is gone.
                     return;
                 }
             }
         })?;
-        Ok(Self(came))
+        Ok(Self(receiver))
     }
 
-    /// The next one. Nothing is lost if this is dropped before it returns.
-    pub async fn next(&mut self) -> Came {
+    /// Waits for the next signal. Cancel-safe.
+    pub async fn next(&mut self) -> ReceivedSignal {
         match self.0.recv().await {
-            Some(came) => came,
+            Some(signal) => signal,
             None => std::future::pending().await,
         }
     }
 
-    /// The next one that ends a wrapper without a command.
-    pub async fn end(&mut self) -> Came {
+    /// Waits for the next signal that ends a wrapper whose command has not started.
+    pub async fn next_ending(&mut self) -> ReceivedSignal {
         loop {
-            let came = self.next().await;
-            if came.ends() {
-                return came;
+            let signal = self.next().await;
+            if signal.is_ending() {
+                return signal;
             }
         }
     }
 }
 
-impl Came {
+impl ReceivedSignal {
     pub fn number(self) -> i32 {
         self.signal.as_raw()
     }
 
-    /// What a process that this signal ended leaves.
+    /// Exit code of a process that this signal ended.
     pub fn exit(self) -> u8 {
         u8::try_from(128 + self.number()).unwrap_or(u8::MAX)
     }
 
-    /// Whether it asks for an end.
-    fn ends(self) -> bool {
-        PASSED.iter().any(|(signal, ends)| *signal == self.signal && *ends)
+    fn is_ending(self) -> bool {
+        FORWARDED.iter().any(|(signal, ends)| *signal == self.signal && *ends)
     }
 
-    /// Whether it asks a leader to resign; the others are the command's to understand.
+    /// Whether it makes a leader resign. All other signals are forwarded.
     pub fn resigns(self) -> bool {
         [Signal::INT, Signal::TERM].contains(&self.signal)
     }
 
-    /// Whether the command has it already: what is typed at a terminal goes to every process in its foreground. What a
-    /// process sends goes to the wrapper alone.
-    pub fn typed(self) -> bool {
+    /// Whether the command has received it already: the terminal signals every process of the foreground group. A signal that
+    /// a process sends reaches the wrapper alone.
+    pub fn is_from_terminal(self) -> bool {
         self.kernel && [Signal::INT, Signal::QUIT].contains(&self.signal)
     }
 }
 
-/// The signals that this process was started to ignore, a bit each.
+/// Bit mask of the signals that this process was started to ignore.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

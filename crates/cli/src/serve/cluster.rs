@@ -1,55 +1,64 @@
-//! `leasehold serve --journal etcd://…`: one of several servers, of which one leads.
+//! `leasehold serve --journal etcd://…`: runs one of several servers that share a journal in etcd.
 
 use std::path::PathBuf;
 
 use leasehold::Error;
-use leasehold_core::lease::Rung;
-use leasehold_server::cluster::{self, Role};
-use leasehold_server::driver::Stopped;
-use leasehold_server::entrance::Entrance;
-use leasehold_server::journal::etcd::Etcd;
-use leasehold_server::server::Settings;
+use leasehold_core::lease::Validity;
+use leasehold_server::cluster;
+use leasehold_server::driver::StopReason;
+use leasehold_server::journal::etcd::EtcdLocation;
+use leasehold_server::server::{ServerConfig, ServerError};
+use leasehold_server::status::Role;
+use leasehold_server::transport::Listener;
 
-use super::kept::Kept;
-use super::log::Level;
+use super::journal_url::JournalUrl;
+use super::log::LogLevelHandle;
 use super::reload::Reload;
-use super::settings::{Chosen, Given};
-use super::{Signals, ended, not_started, notify, settings, tell};
-use crate::told::{Outcome, coded};
+use super::settings::{ServeSettings, SettingsArgs};
+use super::{ServeSignals, log_start, notify, server_config, start_error, stop_result};
+use crate::output::{CommandResult, error_with_code};
 
-/// Serves as one of several.
-pub async fn serve(flags: Given, config: Option<PathBuf>, chosen: Chosen, level: Level, lease: u32) -> Outcome {
-    let Kept::Etcd { endpoints, prefix } = &chosen.journal else { unreachable!("this is the way of etcd") };
-    if chosen.advertise.is_none() && chosen.listen.ip().is_unspecified() {
-        let told =
-            "advertise: this server listens on every address, and others are sent to it; say where they reach it";
-        return Err(Error::config("advertise", told).into());
+/// Runs a server that leads or stands by until a signal stops it.
+pub async fn serve(
+    flags: SettingsArgs,
+    config: Option<PathBuf>,
+    settings: ServeSettings,
+    level: LogLevelHandle,
+    lease_seconds: u32,
+) -> CommandResult {
+    let JournalUrl::Etcd { endpoints, prefix } = &settings.journal else { unreachable!("the caller matched on etcd") };
+    if settings.advertise.is_none() && settings.listen.ip().is_unspecified() {
+        let message = "advertise is required when a cluster server listens on all addresses; set it to an address that \
+                       clients can reach";
+        return Err(Error::config("advertise", message).into());
     }
-    let entry = chosen.etcd.read(endpoints)?;
-    let signals = Signals::listen();
-    let settings = Settings { rung: Rung::Quorum, ..settings(&chosen) };
-    let entrance = Entrance::bind(&settings).await.map_err(|why| not_started(&why))?;
-    let address = chosen.advertise.as_ref().map_or_else(|| entrance.address.to_string(), ToString::to_string);
-    let place = Etcd::new(entry, prefix, &address, &chosen.data).map_err(|why| coded(why.code(), &why))?;
-    let place = place.with_quota(chosen.etcd.quota.0).accepting_restored(chosen.accept_restored).with_lease(lease);
-    let (room, pace) = (entrance.room.clone(), entrance.pace.clone());
-    let told = chosen.clone();
-    let at = entrance.address;
-    let mut role = move |role: Role, running: Option<&_>| match (role, running) {
-        (Role::Leads, Some(running)) => {
-            tell(running, &told);
+    let endpoints = settings.etcd.read(endpoints)?;
+    let signals = ServeSignals::listen();
+    let server = ServerConfig { validity: Validity::Quorum, ..server_config(&settings) };
+    let listener = Listener::bind(server.listen, server.insecure_listen, server.limits).await;
+    let listener = listener.map_err(|error| start_error(&ServerError::Listen(error)))?;
+    let address = settings.advertise.as_ref().map_or_else(|| listener.address.to_string(), ToString::to_string);
+    let location = EtcdLocation::new(endpoints, prefix, &address, &settings.data);
+    let location = location.map_err(|error| error_with_code(error.code(), &error))?;
+    let location = location.with_quota(settings.etcd.quota.0);
+    let location = location.with_accept_restored(settings.accept_restored).with_lease(lease_seconds);
+    let (connection_limit, rate_limit) = (listener.connection_limit.clone(), listener.rate_limit.clone());
+    let started_with = settings.clone();
+    let at = listener.address;
+    let mut on_role = move |role: Role, running: Option<&_>| match (role, running) {
+        (Role::Leader, Some(running)) => {
+            log_start(running, &started_with);
             notify::ready(&format!("leading on {at}"));
         }
         _ => {
-            tracing::info!("standing by on {at}, journal {}", told.journal);
+            tracing::info!("standing by on {at}, journal {}", started_with.journal);
             notify::ready(&format!("standing by on {at}"));
         }
     };
-    let reload = Reload { flags, config, chosen, level, room, pace };
-    let stopped = cluster::serve(&place, &entrance, &settings, &mut role, signals.asked_to_stop(reload)).await;
-    match stopped.map_err(|why| not_started(&why))? {
-        // Whoever is fenced stands by; it does not end.
-        Stopped::Fenced | Stopped::SteppedDown => unreachable!("a server of a cluster stands by when it is deposed"),
-        stopped => ended(stopped),
+    let reload = Reload { flags, config, settings, level, connection_limit, rate_limit };
+    let stopped = cluster::serve(&location, &listener, &server, &mut on_role, signals.wait_for_stop(reload)).await;
+    match stopped.map_err(|error| start_error(&error))? {
+        StopReason::Fenced | StopReason::SteppedDown => unreachable!("a deposed server stands by and does not stop"),
+        reason => stop_result(reason),
     }
 }

@@ -1,4 +1,4 @@
-//! What a server tells its operator: one line for each thing, as text or as JSON, on standard error.
+//! Logging of a server: one line per event on standard error, as text or as JSON.
 
 use std::io;
 use std::str::FromStr;
@@ -10,17 +10,17 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
-/// How lines are written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// For people.
     Text,
     /// For programs.
     Json,
 }
 
-impl Format {
-    /// The word for it.
+impl LogFormat {
+    /// The word in the settings.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -29,7 +29,7 @@ impl Format {
     }
 }
 
-impl FromStr for Format {
+impl FromStr for LogFormat {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -38,9 +38,9 @@ impl FromStr for Format {
     }
 }
 
-/// How much is said.
+/// Lowest level that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
+pub enum LogLevel {
     Error,
     Warn,
     Info,
@@ -48,7 +48,7 @@ pub enum Words {
     Trace,
 }
 
-impl Words {
+impl LogLevel {
     const ALL: [(Self, &'static str, LevelFilter); 5] = [
         (Self::Error, "error", LevelFilter::ERROR),
         (Self::Warn, "warn", LevelFilter::WARN),
@@ -57,47 +57,47 @@ impl Words {
         (Self::Trace, "trace", LevelFilter::TRACE),
     ];
 
-    /// The word for it.
+    /// The word in the settings.
     pub const fn word(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 
-    /// Only our own words: libraries below would print headers, and headers carry tokens.
+    /// Only events of our own crates: libraries would log headers, and headers contain tokens.
     fn targets(self) -> Targets {
         Targets::new().with_target("leasehold", Self::ALL[self as usize].2)
     }
 }
 
-impl FromStr for Words {
+impl FromStr for LogLevel {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let known = Self::ALL.iter().find(|(_, word, _)| *word == text);
-        known.map(|(words, ..)| *words).ok_or("not a level; write error, warn, info, debug or trace")
+        known.map(|(level, ..)| *level).ok_or("not a level; write error, warn, info, debug or trace")
     }
 }
 
-/// How much is said, changed while it is.
-pub struct Level(Handle<Targets, Registry>);
+/// Changes the log level at run time.
+pub struct LogLevelHandle(Handle<Targets, Registry>);
 
-impl Level {
-    /// Says more or less from now on.
-    pub fn set(&self, words: Words) {
-        // It fails only when nobody logs any more.
-        let _ = self.0.reload(words.targets());
+impl LogLevelHandle {
+    /// Sets the level.
+    pub fn set(&self, level: LogLevel) {
+        // This fails only after the subscriber is gone.
+        let _ = self.0.reload(level.targets());
     }
 }
 
-/// Begins to log.
-pub fn begin(format: Format, words: Words) -> Result<Level, String> {
-    let (filter, handle) = reload::Layer::new(words.targets());
-    // A reader of standard error that went away must not stop the server.
+/// Installs the logger.
+pub fn init(format: LogFormat, level: LogLevel) -> Result<LogLevelHandle, String> {
+    let (filter, handle) = reload::Layer::new(level.targets());
+    // A closed standard error must not stop the server.
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false).log_internal_errors(false);
     let lines: Box<dyn Layer<_> + Send + Sync> = match format {
-        Format::Text => lines.with_target(false).boxed(),
-        Format::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
+        LogFormat::Text => lines.with_target(false).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
     };
-    let begun = tracing_subscriber::registry().with(filter).with(lines).try_init();
-    begun.map_err(|error| format!("cannot log: {error}"))?;
-    Ok(Level(handle))
+    let installed = tracing_subscriber::registry().with(filter).with(lines).try_init();
+    installed.map_err(|error| format!("cannot start logging: {error}"))?;
+    Ok(LogLevelHandle(handle))
 }

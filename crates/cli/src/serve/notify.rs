@@ -1,4 +1,4 @@
-//! Tells the service manager that started this process how far it is, if one did: `sd_notify` without the library.
+//! Notifications to the service manager (`sd_notify`), without libsystemd.
 
 use std::env;
 use std::io;
@@ -9,26 +9,26 @@ use std::path::Path;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// It serves.
+/// The server is ready.
 pub fn ready(status: &str) {
-    tell(&format!("READY=1\nSTATUS={status}"));
+    notify(&format!("READY=1\nSTATUS={status}"));
 }
 
-/// It reads its settings again. [`ready`] follows.
+/// The server reloads its settings. [`ready`] follows.
 pub fn reloading() {
     let now = clock_gettime(ClockId::Monotonic);
-    tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1_000));
+    notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1_000));
 }
 
-/// It was asked to stop.
+/// The server shuts down.
 pub fn stopping() {
-    tell("STOPPING=1");
+    notify("STOPPING=1");
 }
 
-/// Service does not depend on being heard: a manager that is gone is logged and forgotten.
-fn tell(state: &str) {
+/// Sends a notification. A failure is only logged: the server does not depend on its service manager.
+fn notify(state: &str) {
     if let Err(error) = send(state) {
-        tracing::warn!("the service manager was not told: {error}");
+        tracing::warn!("cannot notify the service manager: {error}");
     }
 }
 

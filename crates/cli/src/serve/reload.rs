@@ -1,67 +1,66 @@
-//! SIGHUP: the settings are read again, and what can change while serving does.
+//! SIGHUP: reloads the configuration file and applies settings that can change at run time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use leasehold_server::pace::Pace;
-use leasehold_server::room::Room;
+use leasehold_server::transport::ConnectionLimit;
+use leasehold_server::transport::RateLimit;
 
-use super::log::Level;
+use super::log::LogLevelHandle;
 use super::notify;
-use super::settings::{Chosen, Given};
+use super::settings::{ServeSettings, SettingsArgs};
 
-/// What changes without a restart.
-const WHILE_SERVING: [&str; 3] = ["connections", "request_rate", "log_level"];
+/// Settings that change without a restart.
+const RELOADABLE: [&str; 3] = ["max_connections", "max_request_rate", "log_level"];
 
-/// What is needed to read the settings again.
+/// Everything that a reload needs.
 pub struct Reload {
-    pub flags: Given,
+    pub flags: SettingsArgs,
     pub config: Option<PathBuf>,
-    /// What holds now.
-    pub chosen: Chosen,
-    pub level: Level,
-    pub room: Arc<Room>,
-    pub pace: Arc<Pace>,
+    /// Settings in effect.
+    pub settings: ServeSettings,
+    pub level: LogLevelHandle,
+    pub connection_limit: Arc<ConnectionLimit>,
+    pub rate_limit: Arc<RateLimit>,
 }
 
 impl Reload {
-    /// Reads the settings again. A file that says what it may not changes nothing.
-    pub fn now(&mut self) {
+    /// Reloads the file. An invalid file changes nothing.
+    pub fn run(&mut self) {
         notify::reloading();
         match &self.config {
-            None => tracing::info!("nothing to read again: there is no --config"),
-            Some(path) => match Chosen::from(&self.flags, Some(path)) {
-                Ok(read) => self.change(read),
-                Err(error) => tracing::warn!("the settings stay as they are: {error}"),
+            None => tracing::info!("nothing to reload: started without --config"),
+            Some(path) => match ServeSettings::resolve(&self.flags, Some(path)) {
+                Ok(settings) => self.apply(settings),
+                Err(error) => tracing::warn!("reload failed, settings unchanged: {error}"),
             },
         }
         notify::ready("serving");
     }
 
-    fn change(&mut self, read: Chosen) {
-        let (before, now) = (self.chosen.told(), read.told());
-        let changed = before.iter().zip(&now).filter(|(before, now)| before != now);
-        let (at_once, later): (Vec<_>, Vec<_>) = changed.partition(|((key, _), _)| WHILE_SERVING.contains(key));
-        // Done, and then told.
-        self.room.resize(read.connections as usize);
-        self.pace.set(read.request_rate);
-        for ((key, before), (_, now)) in &at_once {
-            tracing::info!("{key} is {now} now, and was {before}");
+    fn apply(&mut self, new: ServeSettings) {
+        let (before, after) = (self.settings.entries(), new.entries());
+        let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
+        let (applied, deferred): (Vec<_>, Vec<_>) = changed.partition(|((key, _), _)| RELOADABLE.contains(key));
+        self.connection_limit.resize(new.max_connections as usize);
+        self.rate_limit.set(new.max_request_rate);
+        for ((key, before), (_, after)) in &applied {
+            tracing::info!("{key} changed from {before} to {after}");
         }
-        for ((key, before), (_, now)) in &later {
-            tracing::warn!("{key} stays {before}; to make it {now}, restart");
+        for ((key, before), (_, after)) in &deferred {
+            tracing::warn!("{key} stays {before}; restart the server to change it to {after}");
         }
-        if at_once.is_empty() && later.is_empty() {
-            tracing::info!("the settings were read again; nothing changed");
+        if applied.is_empty() && deferred.is_empty() {
+            tracing::info!("settings reloaded; nothing changed");
         }
-        // A lower level would keep the words about itself back.
-        self.level.set(read.log_level);
-        // What waits for a restart goes on being told as a difference.
-        self.chosen = Chosen {
-            connections: read.connections,
-            request_rate: read.request_rate,
-            log_level: read.log_level,
-            ..self.chosen.clone()
+        // Last, because a lower level could suppress the lines above.
+        self.level.set(new.log_level);
+        // Deferred settings keep their old values here, so that the next reload reports them again.
+        self.settings = ServeSettings {
+            max_connections: new.max_connections,
+            max_request_rate: new.max_request_rate,
+            log_level: new.log_level,
+            ..self.settings.clone()
         };
     }
 }

@@ -1,80 +1,80 @@
-//! `file:PATH`: an append log or a replaced file of this machine; for a survey also a folder of them.
+//! `file:PATH`: a local append log or replaced file. To list marks, PATH can also be a directory of them.
 
 use std::path::Path;
 
 use leasehold::{Code, Error};
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::Kept;
-use leasehold_fence::file::{Log, Replace, survey};
+use leasehold_fence::MarkInfo;
+use leasehold_fence::file::{FencedFile, FencedLog, list_marks};
 
-use super::{Place, Probed, probed, refused};
-use crate::told::Failure;
+use super::{FenceId, ProbeResult, fence_error, probe_result};
+use crate::output::CommandError;
 
-pub fn marks(path: &Path) -> Result<Vec<Kept>, Failure> {
+pub fn marks(path: &Path) -> Result<Vec<MarkInfo>, CommandError> {
     if !path.exists() {
-        let missing = format!("{} is not there", path.display());
-        return Err(Error::new(Code::InvalidArgument, missing).then("Check the path behind file:.").into());
+        let missing = format!("{} does not exist", path.display());
+        return Err(Error::new(Code::InvalidArgument, missing).with_next_step("Check the path after file:.").into());
     }
-    survey(path).map_err(|error| refused(&error))
+    list_marks(path).map_err(|error| fence_error(&error))
 }
 
-/// Which of the two kinds stands there.
+/// Whether the file is an append log, and not a replaced file.
 fn is_log(path: &Path) -> bool {
-    Log::survey(path).is_ok_and(|kept| !kept.is_empty())
+    FencedLog::list_marks(path).is_ok_and(|info| !info.is_empty())
 }
 
-fn log(path: &Path, place: &Place) -> Result<Log, leasehold_fence::Error> {
-    Log::open(path, place.cluster, place.name(), place.slot)
+fn log(path: &Path, fence_id: &FenceId) -> Result<FencedLog, leasehold_fence::Error> {
+    FencedLog::open(path, fence_id.cluster, fence_id.name(), fence_id.slot)
 }
 
-fn replaced(path: &Path, place: &Place) -> Result<Replace, leasehold_fence::Error> {
-    Replace::open(path, place.cluster, place.name(), place.slot)
+fn replaced(path: &Path, fence_id: &FenceId) -> Result<FencedFile, leasehold_fence::Error> {
+    FencedFile::open(path, fence_id.cluster, fence_id.name(), fence_id.slot)
 }
 
-/// A new log where nothing stands; a file that is there is armed to be replaced.
-pub fn arm(path: &Path, place: &Place) -> Result<(), Failure> {
+/// Creates a log if the file does not exist; arms an existing file as a replaced file.
+pub fn arm(path: &Path, fence_id: &FenceId) -> Result<(), CommandError> {
     let armed = if is_log(path) {
-        log(path, place).map(drop)
+        log(path, fence_id).map(drop)
     } else if path.exists() {
-        Replace::arm(path, place.cluster, place.name(), place.slot, Number::FIRST)
+        FencedFile::arm(path, fence_id.cluster, fence_id.name(), fence_id.slot, Number::FIRST)
     } else {
-        Log::create(path, place.cluster, place.name(), place.slot)
+        FencedLog::create(path, fence_id.cluster, fence_id.name(), fence_id.slot)
     };
-    armed.map_err(|error| refused(&error))
+    armed.map_err(|error| fence_error(&error))
 }
 
-pub fn rearm(path: &Path, place: &Place, floor: Number) -> Result<(), Failure> {
+pub fn rearm(path: &Path, fence_id: &FenceId, floor: Number) -> Result<(), CommandError> {
     let done = if is_log(path) {
-        log(path, place).and_then(|mut log| log.rearm(floor))
+        log(path, fence_id).and_then(|mut log| log.rearm(floor))
     } else {
-        replaced(path, place).and_then(|file| file.rearm(floor))
+        replaced(path, fence_id).and_then(|file| file.rearm(floor))
     };
-    done.map_err(|error| refused(&error))
+    done.map_err(|error| fence_error(&error))
 }
 
-pub fn declare_lost(path: &Path, place: &Place) -> Result<(), Failure> {
+pub fn declare_lost(path: &Path, fence_id: &FenceId) -> Result<(), CommandError> {
     let done = if is_log(path) {
-        log(path, place).and_then(|mut log| log.declare_lost())
+        log(path, fence_id).and_then(|mut log| log.declare_lost())
     } else {
-        replaced(path, place).and_then(|file| file.declare_lost())
+        replaced(path, fence_id).and_then(|file| file.declare_lost())
     };
-    done.map_err(|error| refused(&error))
+    done.map_err(|error| fence_error(&error))
 }
 
-pub fn adopt(path: &Path, place: &Place, incarnation: Incarnation) -> Result<(), Failure> {
+pub fn adopt(path: &Path, fence_id: &FenceId, incarnation: Incarnation) -> Result<(), CommandError> {
     let done = if is_log(path) {
-        log(path, place).and_then(|mut log| log.adopt(incarnation))
+        log(path, fence_id).and_then(|mut log| log.adopt(incarnation))
     } else {
-        replaced(path, place).and_then(|file| file.adopt(incarnation))
+        replaced(path, fence_id).and_then(|file| file.adopt(incarnation))
     };
-    done.map_err(|error| refused(&error))
+    done.map_err(|error| fence_error(&error))
 }
 
-/// By a claim: one below the mark leaves nothing behind, admitted or not.
-pub fn probe(path: &Path, place: &Place, stale: &str) -> Result<Probed, Failure> {
-    probed(if is_log(path) {
-        log(path, place).and_then(|mut log| log.claim(stale))
+/// Probes with a claim: a claim below the mark changes nothing, whether admitted or not.
+pub fn probe(path: &Path, fence_id: &FenceId, stale: &str) -> Result<ProbeResult, CommandError> {
+    probe_result(if is_log(path) {
+        log(path, fence_id).and_then(|mut log| log.claim(stale))
     } else {
-        replaced(path, place).and_then(|file| file.claim(stale))
+        replaced(path, fence_id).and_then(|file| file.claim(stale))
     })
 }

@@ -1,78 +1,80 @@
-//! `nats://HOST[:PORT]/STREAM[/SUBJECT]`: a JetStream log. The stream tells its marks; a fence is that of one subject.
-//! Without TLS.
+//! `nats://HOST[:PORT]/STREAM[/SUBJECT]`: a JetStream log, with one fence for each subject. Without TLS.
 
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, Context};
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::Kept;
-use leasehold_fence::nats::{Log, survey, survey_subject};
+use leasehold_fence::MarkInfo;
+use leasehold_fence::nats::{Fence, list_marks, subject_mark};
 
-use super::{Place, Probed, probed, refused};
-use crate::told::{Failure, coded};
+use super::{FenceId, ProbeResult, fence_error, probe_result};
+use crate::output::{CommandError, error_with_code};
 
-/// How long a connection and each answer are waited for.
-const WAIT: Duration = Duration::from_secs(10);
+/// Timeout of the connection and of each request.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What an address says behind its scheme: the server, the stream, and the subject if there is one.
-fn parts(url: &str) -> Result<(&str, &str, Option<&str>), Failure> {
+/// Splits an address into the server, the stream and the optional subject.
+fn parts(url: &str) -> Result<(&str, &str, Option<&str>), CommandError> {
     let mut parts = url.split_once("://").map_or("", |(_, rest)| rest).splitn(3, '/');
     match (parts.next(), parts.next(), parts.next()) {
         (Some(server), Some(stream), subject) if !server.is_empty() && !stream.is_empty() => {
             Ok((server, stream, subject.filter(|subject| !subject.is_empty())))
         }
-        _ => Err(coded("INVALID_ARGUMENT", &"nats:// names no stream; write nats://HOST[:PORT]/STREAM[/SUBJECT]")),
+        _ => Err(error_with_code(
+            "INVALID_ARGUMENT",
+            &"the address has no stream; use nats://HOST[:PORT]/STREAM[/SUBJECT]",
+        )),
     }
 }
 
-async fn open(server: &str) -> Result<Context, Failure> {
-    let options = ConnectOptions::new().connection_timeout(WAIT).request_timeout(Some(WAIT));
+async fn open(server: &str) -> Result<Context, CommandError> {
+    let options = ConnectOptions::new().connection_timeout(TIMEOUT).request_timeout(Some(TIMEOUT));
     let client = options.connect(format!("nats://{server}")).await;
-    let client = client.map_err(|error| refused(&leasehold_fence::Error::Storage(Box::new(error))))?;
+    let client = client.map_err(|error| fence_error(&leasehold_fence::Error::Storage(Box::new(error))))?;
     let mut jetstream = jetstream::new(client);
-    jetstream.set_timeout(WAIT);
+    jetstream.set_timeout(TIMEOUT);
     Ok(jetstream)
 }
 
-async fn log(url: &str, place: &Place) -> Result<Log, Failure> {
+async fn log(url: &str, fence_id: &FenceId) -> Result<Fence, CommandError> {
     let (server, stream, subject) = parts(url)?;
     let Some(subject) = subject else {
-        let why = "a stream has a fence for each subject; name it: nats://HOST[:PORT]/STREAM/SUBJECT";
-        return Err(coded("INVALID_ARGUMENT", &why));
+        let message = "a stream has a fence for each subject; use nats://HOST[:PORT]/STREAM/SUBJECT";
+        return Err(error_with_code("INVALID_ARGUMENT", &message));
     };
     let jetstream = open(server).await?;
-    let log = Log::open(&jetstream, stream, subject, place.cluster, place.name(), place.slot).await;
-    log.map_err(|error| refused(&error))
+    let log = Fence::open(&jetstream, stream, subject, fence_id.cluster, fence_id.name(), fence_id.slot).await;
+    log.map_err(|error| fence_error(&error))
 }
 
-pub async fn marks(url: &str) -> Result<Vec<Kept>, Failure> {
+pub async fn marks(url: &str) -> Result<Vec<MarkInfo>, CommandError> {
     let (server, stream, subject) = parts(url)?;
     let jetstream = open(server).await?;
-    let kept = match subject {
-        Some(subject) => survey_subject(&jetstream, stream, subject).await.map(|kept| kept.into_iter().collect()),
-        None => survey(&jetstream, stream).await,
+    let info = match subject {
+        Some(subject) => subject_mark(&jetstream, stream, subject).await.map(|info| info.into_iter().collect()),
+        None => list_marks(&jetstream, stream).await,
     };
-    kept.map_err(|error| refused(&error))
+    info.map_err(|error| fence_error(&error))
 }
 
-pub async fn arm(url: &str, place: &Place) -> Result<(), Failure> {
-    log(url, place).await?.arm().await.map_err(|error| refused(&error))
+pub async fn arm(url: &str, fence_id: &FenceId) -> Result<(), CommandError> {
+    log(url, fence_id).await?.arm().await.map_err(|error| fence_error(&error))
 }
 
-pub async fn rearm(url: &str, place: &Place, floor: Number) -> Result<(), Failure> {
-    log(url, place).await?.rearm(floor).await.map_err(|error| refused(&error))
+pub async fn rearm(url: &str, fence_id: &FenceId, floor: Number) -> Result<(), CommandError> {
+    log(url, fence_id).await?.rearm(floor).await.map_err(|error| fence_error(&error))
 }
 
-pub async fn declare_lost(url: &str, place: &Place) -> Result<(), Failure> {
-    log(url, place).await?.declare_lost().await.map_err(|error| refused(&error))
+pub async fn declare_lost(url: &str, fence_id: &FenceId) -> Result<(), CommandError> {
+    log(url, fence_id).await?.declare_lost().await.map_err(|error| fence_error(&error))
 }
 
-pub async fn adopt(url: &str, place: &Place, incarnation: Incarnation) -> Result<(), Failure> {
-    log(url, place).await?.adopt(incarnation).await.map_err(|error| refused(&error))
+pub async fn adopt(url: &str, fence_id: &FenceId, incarnation: Incarnation) -> Result<(), CommandError> {
+    log(url, fence_id).await?.adopt(incarnation).await.map_err(|error| fence_error(&error))
 }
 
-/// By a claim: one below the mark leaves nothing behind.
-pub async fn probe(url: &str, place: &Place, stale: &str) -> Result<Probed, Failure> {
-    probed(log(url, place).await?.claim(stale).await)
+/// Probes with a claim: a claim below the mark changes nothing.
+pub async fn probe(url: &str, fence_id: &FenceId, stale: &str) -> Result<ProbeResult, CommandError> {
+    probe_result(log(url, fence_id).await?.claim(stale).await)
 }

@@ -1,4 +1,4 @@
-//! What operators ask of several servers: who leads, that another one does, and what a standby knows.
+//! Operator commands on a cluster: cluster status, step-down, standby reads and dev-cluster.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,21 +8,21 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::etcd_support::Server as EtcdServer;
-use crate::support::{PATIENCE, Server, leasehold, run, text};
-use crate::{Cluster, number, until_it_points};
+use crate::support::{Server, TEST_TIMEOUT, leasehold, run, text};
+use crate::{Cluster, number, wait_until_redirects};
 
-/// Waits until a server says this of its cluster.
+/// Waits until the status from a server satisfies a condition.
 #[track_caller]
-fn until_told(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
-    let over = Instant::now() + PATIENCE;
+fn wait_for_status(server: &Server, condition: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
-        let told = run(server.command(&["cluster", "status"]).arg("--json"));
-        if let Some(body) = told.out.lines().next().and_then(|line| serde_json::from_str(line).ok())
-            && wanted(&body)
+        let reply = run(server.command(&["cluster", "status"]).arg("--json"));
+        if let Some(body) = reply.out.lines().next().and_then(|line| serde_json::from_str(line).ok())
+            && condition(&body)
         {
             return body;
         }
-        assert!(Instant::now() < over, "never told: {told:?}");
+        assert!(Instant::now() < deadline, "status not reached: {reply:?}");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
@@ -32,60 +32,63 @@ fn all_follow(status: &Value) -> bool {
 }
 
 #[test]
-fn any_server_tells_who_leads_how_far_the_others_are_and_how_etcd_is() {
+fn every_server_reports_the_leader_the_lag_of_standbys_and_the_health_of_etcd() {
     let mut cluster = Cluster::of(EtcdServer::three(), 3);
     cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     for server in &cluster.servers {
-        let told = until_told(server, all_follow);
-        assert_eq!(told["leader"], Value::from(cluster.servers[0].address.as_str()), "{told}");
-        assert!(told["since_ms"].as_u64().is_some() && told["position"].as_u64().is_some_and(|at| at >= 2), "{told}");
+        let reply = wait_for_status(server, all_follow);
+        assert_eq!(reply["leader"], Value::from(cluster.servers[0].address.as_str()), "{reply}");
+        assert!(
+            reply["since_ms"].as_u64().is_some() && reply["position"].as_u64().is_some_and(|at| at >= 2),
+            "{reply}"
+        );
         let role = |server: &Value| text(&server["role"]);
-        let mut roles: Vec<_> = told["servers"].as_array().expect("a list").iter().map(role).collect();
+        let mut roles: Vec<_> = reply["servers"].as_array().expect("an array").iter().map(role).collect();
         roles.sort_unstable();
-        assert_eq!(roles, ["leads", "stands_by", "stands_by"]);
-        let etcd = told["etcd"].as_array().expect("a list");
-        assert!(etcd.len() == 3 && etcd.iter().all(|member| member["healthy"] == true), "{told}");
-        assert_eq!(etcd.iter().filter(|member| member["leads"] == true).count(), 1, "{told}");
-        let (used, quota) = (told["database_bytes"].as_u64(), told["quota_bytes"].as_u64());
-        assert!(used.is_some_and(|used| used > 0) && used < quota, "{told}");
+        assert_eq!(roles, ["leader", "standby", "standby"]);
+        let etcd = reply["etcd"].as_array().expect("an array");
+        assert!(etcd.len() == 3 && etcd.iter().all(|member| member["healthy"] == true), "{reply}");
+        assert_eq!(etcd.iter().filter(|member| member["is_leader"] == true).count(), 1, "{reply}");
+        let (used, quota) = (reply["database_bytes"].as_u64(), reply["quota_bytes"].as_u64());
+        assert!(used.is_some_and(|used| used > 0) && used < quota, "{reply}");
     }
-    let words = cluster.servers[1].run(&["cluster", "status"]).ok().out;
-    assert!(words.contains("stands by") && words.contains("healthy, leads") && words.contains("BEHIND"), "{words}");
-    // A member of etcd that is gone is told, and so is a server.
+    let text = cluster.servers[1].run(&["cluster", "status"]).ok().out;
+    assert!(text.contains("standby") && text.contains("healthy, leader") && text.contains("BEHIND"), "{text}");
+    // A missing member of etcd is reported, and so is a missing server.
     cluster.etcd.kill(2);
-    let told = until_told(&cluster.servers[1], |told| told["etcd"][2]["healthy"] == false);
-    assert!(told["etcd"][2]["problem"].is_string(), "{told}");
+    let reply = wait_for_status(&cluster.servers[1], |reply| reply["etcd"][2]["healthy"] == false);
+    assert!(reply["etcd"][2]["problem"].is_string(), "{reply}");
     let gone = cluster.servers.pop().expect("three").address.clone();
-    let named = |told: &Value| {
-        let servers = told["servers"].as_array().cloned().unwrap_or_default();
+    let named = |reply: &Value| {
+        let servers = reply["servers"].as_array().cloned().unwrap_or_default();
         servers.iter().any(|server| server["address"] == gone.as_str() && server["problem"].is_string())
     };
-    until_told(&cluster.servers[0], named);
+    wait_for_status(&cluster.servers[0], named);
 }
 
 #[test]
-fn a_leader_that_steps_down_is_followed_by_another_and_nothing_is_lost() {
+fn another_server_leads_after_a_step_down_and_nothing_is_lost() {
     let cluster = Cluster::of(EtcdServer::three(), 3);
     let before = cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let mut leader = cluster.servers[0].address.clone();
     for round in 0..3 {
-        until_told(&cluster.servers[0], all_follow);
-        let told = cluster.json(&["step-down"]);
-        assert_eq!(told["before"], Value::from(leader.as_str()), "{told}");
-        assert_ne!(told["leader"], told["before"], "{told}");
-        leader = text(&told["leader"]);
+        wait_for_status(&cluster.servers[0], all_follow);
+        let reply = cluster.json(&["step-down"]);
+        assert_eq!(reply["before"], Value::from(leader.as_str()), "{reply}");
+        assert_ne!(reply["leader"], reply["before"], "{reply}");
+        leader = text(&reply["leader"]);
         let shown = cluster.json(&["show", "a"]);
-        assert!(shown.to_string().contains(&text(&before["token_number"])), "the same hold: {shown}");
+        assert!(shown.to_string().contains(&text(&before["token_number"])), "the same lease: {shown}");
         let after = cluster.json(&["acquire", &format!("b/{round}"), "--holder", "h", "--ttl", "10m"]);
         assert!(number(&after) > number(&before), "{after} after {before}");
     }
-    // Whoever stepped down stands by, and can lead again.
-    until_told(&cluster.servers[0], all_follow);
-    cluster.servers.iter().for_each(until_it_points);
+    // A server that stepped down is a standby and can lead again.
+    wait_for_status(&cluster.servers[0], all_follow);
+    cluster.servers.iter().for_each(wait_until_redirects);
 }
 
 #[test]
-fn nobody_steps_down_where_nobody_stands_by() {
+fn step_down_fails_without_a_standby() {
     let cluster = Cluster::of(EtcdServer::single(), 1);
     let server = &cluster.servers[0];
     let before = server.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
@@ -93,56 +96,59 @@ fn nobody_steps_down_where_nobody_stands_by() {
     let answer = server.http("POST", "/v1/cluster:step_down", "", "{}");
     assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("\"about\":\"standby\""), "{answer}");
     let after = server.json(&["acquire", "b", "--holder", "h", "--ttl", "10m"]);
-    assert!(number(&after) > number(&before), "it goes on: {after}");
-    // With a journal on one machine there is nobody to hand over to.
-    let alone = Server::start();
-    alone.run(&["step-down"]).fails(1, "leasehold: NOT_FOUND{standby}: no such standby");
-    assert_eq!(alone.json(&["cluster", "status"])["servers"][0]["role"], "alone");
-    let words = alone.run(&["cluster", "status"]).ok().out;
-    assert!(words.contains("there are no other servers"), "{words}");
+    assert!(number(&after) > number(&before), "the server still leads: {after}");
+    // A server with a local journal has no standby.
+    let single = Server::start();
+    single.run(&["step-down"]).fails(1, "leasehold: NOT_FOUND{standby}: standby not found");
+    assert_eq!(single.json(&["cluster", "status"])["servers"][0]["role"], "standalone");
+    let text = single.run(&["cluster", "status"]).ok().out;
+    assert!(text.contains("there are no other servers"), "{text}");
 }
 
 #[test]
-fn a_standby_answers_a_look_only_if_asked_and_says_as_of_which_position() {
+fn a_standby_answers_reads_only_on_request_and_reports_its_position() {
     let cluster = Cluster::of(EtcdServer::single(), 2);
     let (leader, standby) = (&cluster.servers[0], &cluster.servers[1]);
     let grant = leader.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let seen = leader.json(&["status"])["position"].as_u64().expect("a position");
-    until_told(standby, |told| told["servers"].as_array().is_some_and(|all| all.iter().all(|one| one["behind"] == 0)));
-    // Only the leader, unless a reader says otherwise.
-    let told = standby.http("GET", "/v1/leases/a", "", "");
-    assert!(told.starts_with("HTTP/1.1 503") && told.contains("NOT_LEADER"), "{told}");
-    let told = standby.http("GET", "/v1/leases/a", &format!("leasehold-standby: {seen}\r\n"), "");
-    assert!(told.starts_with("HTTP/1.1 200") && told.contains(&text(&grant["token_number"])), "{told}");
-    let position = told.lines().find_map(|line| line.strip_prefix("leasehold-position: ")).expect("it is told");
-    assert!(position.trim().parse::<u64>().is_ok_and(|position| position >= seen), "{told}");
-    assert!(told.contains("\"rung\":\"quorum\""), "{told}");
-    // The same at a terminal, where nobody is followed.
+    wait_for_status(standby, |reply| {
+        reply["servers"].as_array().is_some_and(|all| all.iter().all(|one| one["behind"] == 0))
+    });
+    // By default only the leader answers.
+    let reply = standby.http("GET", "/v1/leases/a", "", "");
+    assert!(reply.starts_with("HTTP/1.1 503") && reply.contains("NOT_LEADER"), "{reply}");
+    let reply = standby.http("GET", "/v1/leases/a", &format!("leasehold-standby: {seen}\r\n"), "");
+    assert!(reply.starts_with("HTTP/1.1 200") && reply.contains(&text(&grant["token_number"])), "{reply}");
+    let position =
+        reply.lines().find_map(|line| line.strip_prefix("leasehold-position: ")).expect("the header is present");
+    assert!(position.trim().parse::<u64>().is_ok_and(|position| position >= seen), "{reply}");
+    assert!(reply.contains("\"validity\":\"quorum\""), "{reply}");
+    // The same with the command line, which follows no redirect here.
     let shown = standby.run(&["show", "a", "--standby"]).ok();
     assert!(shown.out.contains('h') && shown.err.starts_with("leasehold: as of position "), "{shown:?}");
     standby.run(&["ls", "--standby"]).ok();
     standby.run(&["held-by", "h", "--standby=1"]).ok();
     standby.run(&["waiters", "a", "--standby"]).ok();
     assert_eq!(standby.json(&["status", "--standby"])["held"], 1);
-    // Below what its reader has seen it is refused.
-    let told = standby.http("GET", "/v1/status", "leasehold-standby: 999999999\r\n", "");
+    // A standby behind the required position refuses.
+    let reply = standby.http("GET", "/v1/status", "leasehold-standby: 999999999\r\n", "");
     assert!(
-        told.starts_with("HTTP/1.1 503") && told.contains("UNAVAILABLE") && told.contains("min_position"),
-        "{told}"
+        reply.starts_with("HTTP/1.1 503") && reply.contains("UNAVAILABLE") && reply.contains("min_position"),
+        "{reply}"
     );
     standby.run(&["show", "a", "--standby=999999999"]).fails(5, "leasehold: UNAVAILABLE: min_position");
-    let told = standby.http("GET", "/v1/status", "leasehold-standby: soon\r\n", "");
-    assert!(told.starts_with("HTTP/1.1 400") && told.contains("leasehold-standby"), "{told}");
-    // Whoever wants something changed, or the past, is sent on.
+    let reply = standby.http("GET", "/v1/status", "leasehold-standby: soon\r\n", "");
+    assert!(reply.starts_with("HTTP/1.1 400") && reply.contains("leasehold-standby"), "{reply}");
+    // Changes and history are redirected to the leader.
     for (method, path) in [("POST", "/v1/leases/a:release"), ("GET", "/v1/backup"), ("GET", "/v1/history/a")] {
-        let told = standby.http(method, path, "leasehold-standby: 0\r\n", "{}");
-        assert!(told.starts_with("HTTP/1.1 503") && told.contains(&leader.address), "{path}: {told}");
+        let reply = standby.http(method, path, "leasehold-standby: 0\r\n", "{}");
+        assert!(reply.starts_with("HTTP/1.1 503") && reply.contains(&leader.address), "{path}: {reply}");
     }
 }
 
-/// Processes that were told of a path, and what lies there.
-fn left(path: &Path) -> Vec<String> {
-    let here = path.to_str().expect("a text");
+/// Processes with a path in their command line, and the files in it.
+fn leftovers(path: &Path) -> Vec<String> {
+    let here = path.to_str().expect("a UTF-8 path");
     let of = |entry: std::io::Result<std::fs::DirEntry>| {
         let line = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
@@ -152,87 +158,87 @@ fn left(path: &Path) -> Vec<String> {
     std::fs::read_dir("/proc").expect("a list of processes").filter_map(of).chain(files).collect()
 }
 
-/// A try-out that is killed if its test fails.
-struct TryOut(Child);
+/// A `dev-cluster` process, killed if its test fails.
+struct DevCluster(Child);
 
-impl TryOut {
-    /// Starts one, and waits until it says where everything is.
-    fn begin(place: &Path, args: &[&str]) -> (Self, Value) {
+impl DevCluster {
+    /// Starts it and waits until it prints its addresses.
+    fn start(dir: &Path, args: &[&str]) -> (Self, Value) {
         let mut command = leasehold(&["dev-cluster", "--json"]);
-        command.args(args).env("TMPDIR", place).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = command.spawn().expect("it starts");
-        let line = BufReader::new(child.stdout.take().expect("it is piped")).lines().next();
-        let line = line.expect("it says where").expect("text");
+        command.args(args).env("TMPDIR", dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().expect("the binary starts");
+        let line = BufReader::new(child.stdout.take().expect("the stream is piped")).lines().next();
+        let line = line.expect("a line").expect("text");
         (Self(child), serde_json::from_str(&line).expect("one document"))
     }
 
     fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status();
-        assert!(sent.expect("kill is there").success());
+        assert!(sent.expect("kill is installed").success());
     }
 }
 
-impl Drop for TryOut {
+impl Drop for DevCluster {
     fn drop(&mut self) {
-        // One that ended already has nothing left to end.
+        // Fails if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 #[track_caller]
-fn until_nothing_is_left(place: &Path) {
-    let over = Instant::now() + PATIENCE;
-    while !left(place).is_empty() {
-        assert!(Instant::now() < over, "still there: {:?}", left(place));
+fn until_nothing_is_leftovers(place: &Path) {
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    while !leftovers(place).is_empty() {
+        assert!(Instant::now() < deadline, "still there: {:?}", leftovers(place));
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
 
 #[test]
-fn a_try_out_starts_everything_and_leaves_nothing() {
+fn a_dev_cluster_starts_everything_and_leaves_nothing_behind() {
     for signal in ["INT", "KILL"] {
         let place = tempfile::tempdir().expect("a directory");
-        let (mut tried, told) = TryOut::begin(place.path(), &["--servers", "2"]);
-        let servers = told["servers"].as_array().expect("a list");
-        assert!(servers.len() == 2 && told["etcd"].as_array().is_some_and(|etcd| etcd.len() == 3), "{told}");
+        let (mut cluster, reply) = DevCluster::start(place.path(), &["--servers", "2"]);
+        let servers = reply["servers"].as_array().expect("an array");
+        assert!(servers.len() == 2 && reply["etcd"].as_array().is_some_and(|etcd| etcd.len() == 3), "{reply}");
         let addresses: Vec<_> = servers.iter().map(|server| text(&server["address"])).collect();
         let acquire = ["acquire", "a", "--holder", "h", "--ttl", "60s", "--json"];
         let grant = run(leasehold(&acquire).env("LEASEHOLD_ADDR", addresses.join(","))).ok().json();
-        assert_eq!(grant["rung"], "quorum", "{grant}");
-        assert!(!left(place.path()).is_empty(), "it is there while it runs");
-        tried.signal(signal);
-        let ended = tried.0.wait().expect("it ends");
+        assert_eq!(grant["validity"], "quorum", "{grant}");
+        assert!(!leftovers(place.path()).is_empty(), "it exists while it runs");
+        cluster.signal(signal);
+        let ended = cluster.0.wait().expect("the process ends");
         assert_eq!(ended.code(), if signal == "INT" { Some(0) } else { None });
-        until_nothing_is_left(place.path());
+        until_nothing_is_leftovers(place.path());
     }
 }
 
 #[test]
-fn a_try_out_in_a_directory_goes_on_from_what_is_there() {
+fn a_dev_cluster_in_a_directory_continues_with_its_data() {
     let place = tempfile::tempdir().expect("a directory");
     let kept = place.path().join("kept");
-    let kept = kept.to_str().expect("a text");
+    let kept = kept.to_str().expect("a UTF-8 path");
     let mut number = None;
     for round in 0..2 {
-        let (mut tried, told) = TryOut::begin(place.path(), &["--servers", "2", "--dir", kept]);
-        let address = text(&told["leader"]);
+        let (mut cluster, reply) = DevCluster::start(place.path(), &["--servers", "2", "--dir", kept]);
+        let address = text(&reply["leader"]);
         if round == 0 {
             let acquire = ["acquire", "a", "--holder", "h", "--ttl", "10m", "--json", "--addr", &address];
             number = Some(text(&run(&mut leasehold(&acquire)).ok().json()["token_number"]));
         } else {
             let shown = run(&mut leasehold(&["show", "a", "--json", "--addr", &address])).ok().json();
-            assert!(shown.to_string().contains(number.as_deref().expect("it was taken")), "{shown}");
+            assert!(shown.to_string().contains(number.as_deref().expect("the lease was acquired")), "{shown}");
         }
-        tried.signal("TERM");
-        assert_eq!(tried.0.wait().expect("it ends").code(), Some(0));
+        cluster.signal("TERM");
+        assert_eq!(cluster.0.wait().expect("the process ends").code(), Some(0));
     }
 }
 
 #[test]
-fn without_etcd_a_try_out_says_what_to_install() {
+fn without_etcd_dev_cluster_names_the_package_to_install() {
     let place = tempfile::tempdir().expect("a directory");
-    let told = run(leasehold(&["dev-cluster"]).env("TMPDIR", place.path()).env("PATH", place.path()));
-    assert!(told.exit == 78 && told.err.contains("apt-get install etcd-server"), "{told:?}");
-    assert!(left(place.path()).is_empty());
+    let reply = run(leasehold(&["dev-cluster"]).env("TMPDIR", place.path()).env("PATH", place.path()));
+    assert!(reply.exit == 78 && reply.err.contains("apt-get install etcd-server"), "{reply:?}");
+    assert!(leftovers(place.path()).is_empty());
 }

@@ -1,75 +1,79 @@
-//! etcd gone for a while, slow, or set back: nobody is granted, nobody is early, and whoever renews afterwards holds on.
+//! etcd outages, slow disks and rollbacks: no grants without a quorum, no early expiry, and renewed leases survive.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use crate::befalls::depth;
-use crate::deposed::{ask, guarded, knock, until_held};
+use crate::deposed_leader::{hold_lease, run_on, send_raw_request, until_held};
 use crate::etcd_support::Server as Etcd;
+use crate::faults::depth;
+use crate::harness::{TEST_TIMEOUT, ThreeServers};
 use crate::history::History;
 use crate::number;
 use crate::support::{leasehold, run, text};
-use crate::trio::{PATIENCE, Trio};
 
 #[test]
-fn without_a_quorum_nobody_is_granted_and_afterwards_everybody_who_renews_holds_on() {
-    let mut trio = Trio::over(Etcd::three());
-    let (_runtime, guard) = guarded(&trio, "kept", Duration::from_secs(3));
+fn without_a_quorum_nothing_is_granted_and_renewed_leases_survive_the_outage() {
+    let mut cluster = ThreeServers::on(Etcd::three());
+    let (_runtime, guard) = hold_lease(&cluster, "kept", Duration::from_secs(3));
     let (token, history) = (guard.token(), History::default());
-    let asked = Instant::now();
-    let silent = ask(&trio, &["acquire", "silent", "--holder", "h", "--ttl", "3s"]).ok().json();
-    history.lasts(number(&silent), asked, Duration::from_secs(3));
-    let leader = trio.server(trio.leader()).address.clone();
-    let first = ask(&trio, &["acquire", "held", "--holder", "h", "--ttl", "10m"]).ok().json();
-    let mut second = knock(&leader, "/v1/leases/held:acquire", "", r#"{"holder":"next","ttl":"10m","wait":"120s"}"#);
-    trio.server(trio.leader()).until_waited_for("held");
-    trio.etcd.kill(0);
-    trio.etcd.kill(1);
-    // For a call that waits the server opens a session, which lasts for less than this.
-    let mut patient = knock(&leader, "/v1/leases/later:acquire", "", r#"{"holder":"h","ttl":"10m","wait":"60s"}"#);
-    let mut waiting = knock(&leader, "/v1/leases/free:acquire", "", r#"{"holder":"h","ttl":"10m"}"#);
+    let requested = Instant::now();
+    let silent = run_on(&cluster, &["acquire", "silent", "--holder", "h", "--ttl", "3s"]).ok().json();
+    history.valid_for(number(&silent), requested, Duration::from_secs(3));
+    let leader = cluster.server(cluster.leader()).address.clone();
+    let first = run_on(&cluster, &["acquire", "held", "--holder", "h", "--ttl", "10m"]).ok().json();
+    let mut second =
+        send_raw_request(&leader, "/v1/leases/held:acquire", "", r#"{"holder":"next","ttl":"10m","wait":"120s"}"#);
+    cluster.server(cluster.leader()).wait_for_waiter("held");
+    cluster.etcd.kill(0);
+    cluster.etcd.kill(1);
+    // For a waiting call the server opens a session whose ttl is shorter than this wait.
+    let mut patient =
+        send_raw_request(&leader, "/v1/leases/later:acquire", "", r#"{"holder":"h","ttl":"10m","wait":"60s"}"#);
+    let mut waiting = send_raw_request(&leader, "/v1/leases/free:acquire", "", r#"{"holder":"h","ttl":"10m"}"#);
     std::thread::sleep(Duration::from_secs(depth(12, 30) as u64));
     waiting.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
-    let heard = waiting.read(&mut [0; 1]);
-    assert!(heard.is_err(), "whoever cannot ask etcd says nothing: {heard:?}");
-    trio.etcd.begin(0);
-    trio.etcd.begin(1);
-    assert!(trio.etcd.is_up(0) && trio.etcd.is_up(1), "they come back");
+    let read = waiting.read(&mut [0; 1]);
+    assert!(read.is_err(), "a server without etcd does not reply: {read:?}");
+    cluster.etcd.begin(0);
+    cluster.etcd.begin(1);
+    assert!(cluster.etcd.is_up(0) && cluster.etcd.is_up(1), "the members are up again");
     until_held(&guard);
-    assert_eq!(guard.token(), token, "it was suspended, and its lease was not ended");
-    let next = ask(&trio, &["acquire", "silent", "--holder", "next", "--ttl", "10m", "--wait", "60s"]).ok().json();
-    history.ran_out(number(&silent), Instant::now());
+    assert_eq!(guard.token(), token, "the guard was suspended, but its lease did not end");
+    let next =
+        run_on(&cluster, &["acquire", "silent", "--holder", "next", "--ttl", "10m", "--wait", "60s"]).ok().json();
+    history.expired(number(&silent), Instant::now());
     assert!(number(&next) > number(&silent));
-    ask(&trio, &["release", "held", "--token", &text(&first["token"])]).ok();
+    run_on(&cluster, &["release", "held", "--token", &text(&first["token"])]).ok();
     let mut answer = String::new();
     let _ = second.read_to_string(&mut answer);
-    assert!(answer.starts_with("HTTP/1.1 200"), "who waited before has kept its place: {answer}");
-    // What was asked meanwhile happened once, or not at all; in either case it is answered.
-    waiting.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    for (asked, name) in [(&mut waiting, "free"), (&mut patient, "later")] {
+    assert!(answer.starts_with("HTTP/1.1 200"), "an earlier waiter kept its queue position: {answer}");
+    // Requests during the outage were applied once or not at all; each gets a reply.
+    waiting.set_read_timeout(Some(TEST_TIMEOUT)).expect("a socket");
+    for (stream, name) in [(&mut waiting, "free"), (&mut patient, "later")] {
         let mut answer = String::new();
-        let _ = asked.read_to_string(&mut answer);
-        let shown = ask(&trio, &["show", name]);
+        let _ = stream.read_to_string(&mut answer);
+        let shown = run_on(&cluster, &["show", name]);
         assert_eq!(answer.starts_with("HTTP/1.1 200"), shown.exit == 0, "{answer} and {shown:?}");
-        assert!(!answer.contains("LEASE_LOST"), "who waits had nothing to lose: {answer}");
+        assert!(!answer.contains("LEASE_LOST"), "a waiter has no lease to lose: {answer}");
     }
 }
 
 #[test]
-fn a_slow_disk_of_etcd_punishes_nobody_who_renews() {
+fn renewed_leases_survive_a_slow_disk_of_etcd() {
     let under = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"];
-    // With much more etcd itself elects nobody: its own time-out is a second.
+    // With a longer delay etcd itself elects no leader: its own timeout is one second.
     let under: Vec<_> = under.into_iter().chain(["inject=fdatasync:delay_enter=250000"]).collect();
-    let trio = Trio::over(Etcd::start_under(&under, 1));
-    let (_runtime, guard) = guarded(&trio, "kept", Duration::from_secs(5));
+    let cluster = ThreeServers::on(Etcd::start_under(&under, 1));
+    let (_runtime, guard) = hold_lease(&cluster, "kept", Duration::from_secs(5));
     let (token, history) = (guard.token(), History::default());
     for round in 0..depth(2, 20) {
         let name = format!("silent/{round}");
-        let asked = Instant::now();
-        let silent = ask(&trio, &["acquire", &name, "--holder", "h", "--ttl", "2s"]).ok().json();
-        history.lasts(number(&silent), asked, Duration::from_secs(2));
-        let next = ask(&trio, &["acquire", &name, "--holder", "next", "--ttl", "10m", "--wait", "60s"]).ok().json();
-        history.ran_out(number(&silent), Instant::now());
+        let requested = Instant::now();
+        let silent = run_on(&cluster, &["acquire", &name, "--holder", "h", "--ttl", "2s"]).ok().json();
+        history.valid_for(number(&silent), requested, Duration::from_secs(2));
+        let next =
+            run_on(&cluster, &["acquire", &name, "--holder", "next", "--ttl", "10m", "--wait", "60s"]).ok().json();
+        history.expired(number(&silent), Instant::now());
         assert!(number(&next) > number(&silent));
     }
     until_held(&guard);
@@ -77,46 +81,46 @@ fn a_slow_disk_of_etcd_punishes_nobody_who_renews() {
 }
 
 #[test]
-fn an_etcd_that_was_set_back_is_refused_until_that_is_accepted() {
-    let mut trio = Trio::over(Etcd::single());
-    let snapshot = trio.etcd.above.path().join("snapshot.db");
-    let snapshot = snapshot.to_str().expect("a path of text").to_owned();
-    let before = ask(&trio, &["acquire", "a", "--holder", "h", "--ttl", "60s"]).ok().json();
-    trio.etcd.ctl_ok(&["snapshot", "save", &snapshot]);
-    let lost = ask(&trio, &["acquire", "b", "--holder", "h", "--ttl", "60s"]).ok().json();
-    trio.until_all_have_seen();
+fn a_restored_etcd_is_refused_until_it_is_accepted() {
+    let mut cluster = ThreeServers::on(Etcd::single());
+    let snapshot = cluster.etcd.above.path().join("snapshot.db");
+    let snapshot = snapshot.to_str().expect("a UTF-8 path").to_owned();
+    let before = run_on(&cluster, &["acquire", "a", "--holder", "h", "--ttl", "60s"]).ok().json();
+    cluster.etcd.ctl_ok(&["snapshot", "save", &snapshot]);
+    let lost = run_on(&cluster, &["acquire", "b", "--holder", "h", "--ttl", "60s"]).ok().json();
+    cluster.wait_for_followers();
     for at in 0..3 {
-        let witness = trio.etcd.above.path().join(format!("server-{at}/witness"));
+        let witness = cluster.etcd.above.path().join(format!("server-{at}/witness"));
         assert!(
             witness.exists(),
-            "whoever has seen a journal knows it again, also if it stood by before there was one"
+            "every server stores a high-water mark of the journal, also a standby from before its creation"
         );
     }
-    trio.etcd.set_back(&snapshot);
-    // Those who live have seen more than there is.
+    cluster.etcd.set_back(&snapshot);
+    // The running servers have seen more than etcd contains now.
     for at in 0..3 {
-        let mut server = trio.take(at);
+        let mut server = cluster.take(at);
         assert_ne!(server.wait(), Some(0));
-        let said = server.everything_said().join("\n");
-        assert!(said.contains("set back"), "{said}");
+        let log = server.all_log_lines().join("\n");
+        assert!(log.contains("rolled back"), "{log}");
     }
-    // So has whoever is started again, and says what to do.
-    let flags = trio.flags(0);
+    // So has a restarted server, which names the next step.
+    let flags = cluster.flags(0);
     let serve = |more: &[&str]| {
         let mut command = leasehold(&["serve"]);
         run(command.args(&flags).args(more))
     };
-    let told = serve(&[]);
-    assert!(told.err.contains("ROLLED_BACK") && told.err.contains("--accept-restored"), "{told:?}");
-    assert_ne!(told.exit, 0);
-    trio.accept_restored();
-    (0..3).for_each(|at| trio.begin(at));
-    trio.leader();
-    let told = ask(&trio, &["acquire", "c", "--holder", "h", "--ttl", "60s"]);
-    assert!(told.err.contains("QUARANTINED"), "nothing is granted for one ttl: {told:?}");
+    let reply = serve(&[]);
+    assert!(reply.err.contains("ROLLED_BACK") && reply.err.contains("--accept-restored"), "{reply:?}");
+    assert_ne!(reply.exit, 0);
+    cluster.accept_restored();
+    (0..3).for_each(|at| cluster.start(at));
+    cluster.leader();
+    let reply = run_on(&cluster, &["acquire", "c", "--holder", "h", "--ttl", "60s"]);
+    assert!(reply.err.contains("QUARANTINED"), "no grants for one ttl: {reply:?}");
     for grant in [&before, &lost] {
         let name = if grant == &before { "a" } else { "b" };
-        let told = ask(&trio, &["renew", name, "--token", &text(&grant["token"])]);
-        assert_eq!(told.exit, 3, "nothing of the old life is renewed: {told:?}");
+        let reply = run_on(&cluster, &["renew", name, "--token", &text(&grant["token"])]);
+        assert_eq!(reply.exit, 3, "no lease from before the restore is renewed: {reply:?}");
     }
 }

@@ -1,45 +1,47 @@
-//! The proxy as a real process before a real service: stopped, killed and late holders, and what the service applied.
+//! Tests of `leasehold fence http` as a real process in front of a real service, with stopped, killed and late holders.
 //!
-//! A child is this program itself, started with its part. Nobody but the children takes a mark file.
+//! Child processes are this program itself, started with a role. Only child processes open mark files.
 
-mod behind;
+mod child;
+mod conformance;
 mod holder;
-mod measure;
-mod proxied;
+mod http_client;
+mod overhead;
 mod proxy;
-mod served;
-mod shared;
-mod stories;
+mod proxying;
 #[path = "../support/mod.rs"]
 mod support;
-mod way;
+mod tests;
+mod upstream;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What is run, by name, in the words of the test runner, so that it can be counted and chosen like any other test.
+/// Runs a role, or the tests with the output format of the standard test runner.
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.first().map(String::as_str) {
-        Some(behind::PART) => return behind::play(),
-        Some(holder::PART) => return holder::play(&words[1..]),
-        Some(shared::PART) => return shared::become_other(&words[1..]),
-        Some(measure::PART) => return measure::measure(),
-        Some("--list") => return stories::ALL.iter().for_each(|(name, _)| println!("{name}: test")),
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some(upstream::ROLE) => return upstream::run(),
+        Some(holder::ROLE) => return holder::run(&args[1..]),
+        Some(child::ROLE) => return child::exec_program(&args[1..]),
+        Some(overhead::ROLE) => return overhead::measure(),
+        Some("--list") => return tests::ALL.iter().for_each(|(name, _)| println!("{name}: test")),
         _ => {}
     }
-    let wanted = words.iter().find(|word| !word.starts_with('-'));
-    let chosen: Vec<_> =
-        stories::ALL.iter().filter(|(name, _)| wanted.is_none_or(|word| name.contains(word.as_str()))).collect();
-    println!("\nrunning {} tests", chosen.len());
+    let filter = args.iter().find(|arg| !arg.starts_with('-'));
+    let selected: Vec<_> =
+        tests::ALL.iter().filter(|(name, _)| filter.is_none_or(|text| name.contains(text.as_str()))).collect();
+    println!("\nrunning {} tests", selected.len());
     let (mut passed, mut failed) = (0, 0);
-    for (name, story) in &chosen {
-        let held = catch_unwind(AssertUnwindSafe(story)).is_ok();
-        println!("test {name} ... {}", if held { "ok" } else { "FAILED" });
-        if held { passed += 1 } else { failed += 1 }
+    for (name, test) in &selected {
+        let ok = catch_unwind(AssertUnwindSafe(test)).is_ok();
+        println!("test {name} ... {}", if ok { "ok" } else { "FAILED" });
+        if ok { passed += 1 } else { failed += 1 }
     }
     let result = if failed == 0 { "ok" } else { "FAILED" };
-    let left = stories::ALL.len() - chosen.len();
-    println!("\ntest result: {result}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {left} filtered out\n");
+    let others = tests::ALL.len() - selected.len();
+    println!(
+        "\ntest result: {result}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {others} filtered out\n"
+    );
     if failed > 0 {
         std::process::exit(101);
     }

@@ -1,4 +1,4 @@
-//! A service and the fence before it, as processes.
+//! The service and the proxy as processes.
 
 use std::path::PathBuf;
 
@@ -6,62 +6,62 @@ use leasehold_fence::conformance::{CLUSTER, RESOURCE, token};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::behind;
-use crate::shared::Process;
-use crate::way::{Heard, Way};
+use crate::child::ChildProcess;
+use crate::http_client::{HttpClient, HttpResponse};
+use crate::upstream;
 
-/// The service behind.
+/// The service behind the proxy.
 pub struct Service {
-    _process: Process,
+    _process: ChildProcess,
     pub address: String,
-    pub way: Way,
+    pub client: HttpClient,
 }
 
 impl Service {
     pub fn start() -> Self {
         let own = std::env::current_exe().expect("this program");
-        let mut process = Process::start(own.to_str().expect("a path"), &[behind::PART.to_owned()], true);
-        let address = process.tells("behind on ");
-        let way = Way::to(&address);
-        Self { _process: process, address, way }
+        let mut process = ChildProcess::start(own.to_str().expect("a path"), &[upstream::ROLE.to_owned()], true);
+        let address = process.wait_for("upstream on ");
+        let client = HttpClient::new(&address);
+        Self { _process: process, address, client }
     }
 
-    /// What was applied, in its order.
-    pub async fn ghost(&self) -> Vec<(u64, String)> {
-        serde_json::from_slice(&self.way.get("/ghost").await.body).expect("JSON")
+    /// The applied writes, in order.
+    pub async fn applied(&self) -> Vec<(u64, String)> {
+        serde_json::from_slice(&self.client.get("/ghost").await.body).expect("JSON")
     }
 
     pub async fn numbers(&self) -> Vec<u64> {
-        self.ghost().await.into_iter().map(|(number, _)| number).collect()
+        self.applied().await.into_iter().map(|(number, _)| number).collect()
     }
 
-    /// Waits until so many held requests have arrived.
-    pub async fn has(&self, arrived: usize) {
-        while self.way.get("/ghost/arrived").await.text() != arrived.to_string() {
+    /// Waits until this many held requests have arrived.
+    pub async fn wait_arrived(&self, arrived: usize) {
+        while self.client.get("/ghost/arrived").await.text() != arrived.to_string() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
 
     pub async fn release(&self) {
-        self.way.get("/ghost/release").await;
+        self.client.get("/ghost/release").await;
     }
 }
 
-/// The fence before it.
+/// A running proxy.
 pub struct Proxy {
-    pub process: Process,
-    pub way: Way,
+    pub process: ChildProcess,
+    pub client: HttpClient,
     pub address: String,
-    pub aside: Way,
+    pub admin: HttpClient,
 }
 
-/// Where the marks of a story are, and how the proxy is started over them.
-pub struct Place {
+/// The mark directory of a test, and the flags of its proxies.
+pub struct ProxySetup {
     pub dir: TempDir,
     pub flags: Vec<String>,
 }
 
-impl Place {
+impl ProxySetup {
     pub fn new(flags: &[&str]) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         Self { dir, flags: flags.iter().map(|flag| (*flag).to_owned()).collect() }
@@ -78,46 +78,46 @@ impl Place {
         words.iter().chain(&quiet).map(|word| (*word).to_owned()).chain(self.flags.iter().cloned()).collect()
     }
 
-    /// Starts it; for the first time it makes the marks.
+    /// Starts a proxy, and arms the mark file if it does not exist.
     pub fn start(&self, upstream: &str) -> Proxy {
         let mut args = self.args(upstream);
         if !self.marks().exists() {
             args.extend(["--arm", "--cluster"].map(str::to_owned));
             args.push(CLUSTER.to_string());
         }
-        let mut process = Process::start(env!("CARGO_BIN_EXE_leasehold"), &args, false);
-        let told = process.tells("fencing on ");
-        let address = told.split(',').next().expect("an address").to_owned();
-        let aside = told.split("figures on ").nth(1).expect("an address").trim_end_matches('"').to_owned();
-        let aside = aside.split(['"', ',']).next().expect("an address").to_owned();
-        Proxy { process, way: Way::to(&address), address, aside: Way::to(&aside) }
+        let mut process = ChildProcess::start(env!("CARGO_BIN_EXE_leasehold"), &args, false);
+        let output = process.wait_for("fencing on ");
+        let address = output.split(',').next().expect("an address").to_owned();
+        let admin = output.split("metrics on ").nth(1).expect("an address").trim_end_matches('"').to_owned();
+        let admin = admin.split(['"', ',']).next().expect("an address").to_owned();
+        Proxy { process, client: HttpClient::new(&address), address, admin: HttpClient::new(&admin) }
     }
 }
 
 impl Proxy {
-    pub async fn claims(&self, number: u64) -> Heard {
-        self.way.claims(&token(number)).await
+    pub async fn claim(&self, number: u64) -> HttpResponse {
+        self.client.claim(&token(number)).await
     }
 
-    /// One try, without coming again.
-    pub async fn claims_once(&self, number: u64) -> Heard {
-        let asks = self.way.asks("POST", "/-/claim").header("lease-token", token(number));
-        self.way.send(asks, "").await.expect("it answers")
+    /// Claims once, without a retry.
+    pub async fn claim_once(&self, number: u64) -> HttpResponse {
+        let request = self.client.request("POST", "/-/claim").header("lease-token", token(number));
+        self.client.send(request, "").await.expect("it answers")
     }
 
-    pub async fn writes(&self, number: u64, path: &str, value: &str) -> Heard {
-        self.way.writes(&token(number), path, value).await.expect("it answers")
+    pub async fn write(&self, number: u64, path: &str, value: &str) -> HttpResponse {
+        self.client.write(&token(number), path, value).await.expect("it answers")
     }
 
-    /// The mark that it tells.
+    /// The mark that the proxy reports.
     pub async fn mark(&self) -> u64 {
-        let told = self.aside.get("/marks").await.json();
-        told["marks"][0]["mark"].as_str().map_or(0, |mark| mark.parse().expect("a number"))
+        let output = self.admin.get("/marks").await.json();
+        output["marks"][0]["mark"].as_str().map_or(0, |mark| mark.parse().expect("a number"))
     }
 
-    /// Stops it politely, and gives what it said.
-    pub fn stops(self) -> (Option<i32>, Vec<String>) {
+    /// Sends SIGTERM. Returns the exit code and the log.
+    pub fn stop(self) -> (Option<i32>, Vec<String>) {
         self.process.signal(Signal::TERM);
-        self.process.ended()
+        self.process.wait_exit()
     }
 }

@@ -1,36 +1,37 @@
-//! Which targets a lease covers: real fences in real databases, a real server that hears of them, and the command line.
+//! Tests of `leasehold coverage` and `leasehold fence` with real databases and a real server.
 
-mod covers;
-#[allow(dead_code, reason = "the fences' own tests use all of it")]
+mod coverage;
+#[allow(dead_code, reason = "the fence crate's tests use all of it")]
 #[path = "../../../fence/tests/support/daemon.rs"]
 mod daemon;
 mod etcd;
-#[allow(dead_code, reason = "the fences' own tests use all of it")]
+#[allow(dead_code, reason = "the fence crate's tests use all of it")]
 #[path = "../../../fence/tests/etcd/server.rs"]
 mod etcd_server;
 mod http;
 mod nats;
-#[allow(dead_code, reason = "the fences' own tests use all of it")]
+#[allow(dead_code, reason = "the fence crate's tests use all of it")]
 #[path = "../../../fence/tests/nats/server.rs"]
 mod nats_server;
+mod operator;
+mod pages;
 mod postgres;
-mod reached;
 mod redis;
-#[allow(dead_code, reason = "the fences' own tests use all of it")]
+#[allow(dead_code, reason = "the fence crate's tests use all of it")]
 #[path = "../../../fence/tests/redis/server.rs"]
 mod redis_server;
-#[allow(dead_code, reason = "the fences' own tests also crash it")]
+mod remote_targets;
+#[allow(dead_code, reason = "the fence crate's tests use all of it")]
 #[path = "../../../fence/tests/postgres/server.rs"]
 mod server;
 #[path = "../support/mod.rs"]
 mod support;
-mod tends;
 mod zombies;
 
 use std::path::{Path, PathBuf};
 
 use leasehold::{Client, Endpoints};
-use leasehold_core::charter::{Charter, Mode, Target};
+use leasehold_core::charter::{Charter, Target, TargetMode};
 use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
 use leasehold_fence::sqlite::Fence;
@@ -41,14 +42,14 @@ use tempfile::TempDir;
 const RESOURCE: &str = "jobs/settle";
 
 fn client(server: &Server) -> Client {
-    Client::connect(Endpoints::parse(&server.address).expect("an address with a port"))
+    Client::from(Endpoints::parse(&server.address).expect("an address with a port"))
 }
 
 fn cluster(server: &Server) -> Cluster {
-    support::text(&server.json(&["status"])["cluster"]).parse().expect("a cluster as it is printed")
+    support::text(&server.json(&["status"])["cluster"]).parse().expect("a cluster id")
 }
 
-/// A ledger in SQLite, fenced for the resource by the command line.
+/// A SQLite database whose fence was armed by the command line.
 struct Ledger {
     _dir: TempDir,
     path: PathBuf,
@@ -82,21 +83,21 @@ fn fence(server: &Server) -> Fence {
     Fence::new(cluster(server), Name::parse(RESOURCE).expect("a name"), 0)
 }
 
-/// Declares a target in the charter of everything under `jobs`.
-async fn declare(server: &Server, name: &str, at: &str, mode: Mode) {
+/// Declares a target in the charter of `jobs`.
+async fn declare(server: &Server, name: &str, at: &str, mode: TargetMode) {
     let target = Target { name: name.into(), at: at.into(), mode: Some(mode) };
     let charter = Charter { targets: vec![target], ..Charter::default() };
-    client(server).set_charter("jobs", &charter, "agreed").await.expect("the charter can be");
+    client(server).set_charter("jobs", &charter, "agreed").await.expect("a valid charter");
 }
 
-/// Two tokens: a zombie's and its successor's.
+/// The tokens of a zombie and of its successor.
 fn zombie_and_successor(server: &Server) -> (String, String) {
     let zombie = server.acquire(RESOURCE, "w1");
-    server.run(&["revoke", RESOURCE, "--reason", "for the test"]).ok();
+    server.run(&["revoke", RESOURCE, "--comment", "for the test"]).ok();
     (zombie, server.acquire(RESOURCE, "w2"))
 }
 
-/// The number in a token's text.
+/// The number of a token.
 fn number(token: &str) -> String {
     leasehold_core::token::Token::parse(token).expect("a token").number.to_string()
 }

@@ -1,18 +1,18 @@
-//! The same in Redis, where the rules in the server answer.
+//! The command line with a Redis target.
 
 use leasehold_core::name::Name;
 use leasehold_fence::redis::Fence;
 
 use crate::daemon::address;
-use crate::reached::is_tended;
 use crate::redis_server::Redis;
+use crate::remote_targets::check_target;
 use crate::support::Server;
 use crate::{RESOURCE, cluster};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_is_armed_proven_lost_re_armed_and_surveyed_by_its_address() {
+async fn a_redis_target_is_armed_probed_lost_rearmed_and_listed_by_its_address() {
     let (server, at) = (Server::start(), address());
-    // They live as long as the test.
+    // Leaked for the rest of the test.
     let settings: Vec<&'static str> =
         ["--bind", &at.ip().to_string(), "--port", &at.port().to_string()].map(|word| &*word.to_owned().leak()).into();
     let store = Redis::start(settings.leak()).await;
@@ -24,5 +24,5 @@ async fn redis_is_armed_proven_lost_re_armed_and_surveyed_by_its_address() {
     uninstall().await;
     let fence = Fence::new(cluster(&server), Name::parse(RESOURCE).expect("a name"), 0);
     let claim = async |token: &str| fence.claim(&mut db.clone(), token).await;
-    is_tended(&server, &format!("redis://{at}"), claim, uninstall).await;
+    check_target(&server, &format!("redis://{at}"), claim, uninstall).await;
 }

@@ -1,21 +1,21 @@
-//! Commands under a lease: real wrappers, real commands, a real server, and everything that kills one of them.
+//! Tests of `leasehold run` and `elect` with real processes: wrapper, supervisor, command and server, and their failures.
 
-mod beyond;
-mod elects;
-mod ends;
-mod lives;
-mod loses;
-mod misused;
-mod progresses;
+mod blocked_stderr;
+mod elect;
+mod exit_codes;
+#[path = "../support/flaky_proxy.rs"]
+mod flaky_proxy;
+mod harness;
+mod lease_loss;
+mod progress;
 mod slots;
-mod stands;
+mod stuck_supervisor;
+mod supervisor_death;
 #[path = "../support/mod.rs"]
 mod support;
-mod unread;
-mod waits;
-#[path = "../support/way.rs"]
-mod way;
-mod wrapped;
+mod unkillable;
+mod usage_errors;
+mod waiting;
 
-/// Of leases that are to run out, or nearly; long enough for a machine that does other things too.
+/// Ttl of leases that expire, or nearly expire, in a test; long enough for a busy machine.
 const TTL: &str = "4s";

@@ -1,11 +1,11 @@
-//! Slots: so many at a time, and none of them lost however their holders end.
+//! `leasehold run --slots`: at most N commands run at a time, and no slot leaks however its holder ends.
 
 use rustix::process::{Signal, kill_process};
 
-use crate::wrapped::{World, until};
+use crate::harness::{Fixture, wait_until};
 
-/// How many holders are killed, and how many of them at a time.
-fn killed() -> (usize, usize) {
+/// The number of killed holders, and how many of them run at a time.
+fn kill_counts() -> (usize, usize) {
     match std::env::var("LEASEHOLD_DEPTH").as_deref() {
         Ok("quick") => (32, 16),
         Ok("deep") => (10_000, 50),
@@ -14,43 +14,43 @@ fn killed() -> (usize, usize) {
 }
 
 #[test]
-fn so_many_run_at_a_time_as_there_are_slots() {
-    let world = World::new();
+fn at_most_as_many_commands_run_as_there_are_slots() {
+    let fixture = Fixture::new();
     let script = "echo token $LEASEHOLD_TOKEN; read line";
-    let begin = || world.begin(&["run", "a", "--slots", "2", "--wait", "60s"], script);
+    let begin = || fixture.start(&["run", "a", "--slots", "2", "--wait", "60s"], script);
     let (first, second) = (begin(), begin());
     let slot = |token: String| token.split('-').nth(4).expect("its reach").to_owned();
-    let mut slots = [slot(first.hears("token")), slot(second.hears("token"))];
+    let mut slots = [slot(first.wait_line("token")), slot(second.wait_line("token"))];
     slots.sort_unstable();
     assert_eq!(slots, ["w00000000", "w00000001"]);
     let third = begin();
-    world.server.until_waited_for("a");
-    assert!(third.is_silent());
-    assert_eq!(first.ends().exit, 1, "read found the end of its input");
-    third.hears("token");
-    assert_eq!((second.ends().exit, third.ends().exit), (1, 1));
+    fixture.server.wait_for_waiter("a");
+    assert!(third.has_no_output());
+    assert_eq!(first.wait_exit().exit, 1, "read found the end of its input");
+    third.wait_line("token");
+    assert_eq!((second.wait_exit().exit, third.wait_exit().exit), (1, 1));
 }
 
 #[test]
 fn holders_that_are_killed_leak_no_slot_no_process_and_no_directory() {
-    let world = World::new();
-    let (count, at_a_time) = killed();
+    let fixture = Fixture::new();
+    let (count, at_a_time) = kill_counts();
     let slots = at_a_time.to_string();
     for round in 0..count / at_a_time {
         let script = "setsid sleep 600 & echo began $$; exec sleep 600";
         let args = ["run", "pool", "--slots", &slots, "--ttl", "5m", "--wait", "60s"];
-        let holders: Vec<_> = (0..at_a_time).map(|_| world.begin(&args, script)).collect();
-        // All of them at once: every slot of those that were killed before is there again.
-        let commands: Vec<_> = holders.iter().map(|holder| holder.process("began")).collect();
+        let holders: Vec<_> = (0..at_a_time).map(|_| fixture.start(&args, script)).collect();
+        // All run at once: every slot of the previously killed holders is free again.
+        let commands: Vec<_> = holders.iter().map(|holder| holder.wait_pid("began")).collect();
         for (at, (holder, command)) in holders.iter().zip(commands).enumerate() {
-            // Wrappers and commands in turn.
+            // Kill wrappers and commands alternately.
             let victim = if at % 2 == round % 2 { holder.pid() } else { command };
-            kill_process(victim, Signal::KILL).expect("it is there");
+            kill_process(victim, Signal::KILL).expect("it runs");
         }
         for (at, holder) in holders.into_iter().enumerate() {
-            assert_eq!(holder.ends().exit, if at % 2 == round % 2 { -1 } else { 137 });
+            assert_eq!(holder.wait_exit().exit, if at % 2 == round % 2 { -1 } else { 137 });
         }
     }
-    world.is_empty();
-    until("every slot is free", || world.server.json(&["ls"])["resources"] == serde_json::json!([]));
+    fixture.assert_clean();
+    wait_until("every slot is free", || fixture.server.json(&["ls"])["resources"] == serde_json::json!([]));
 }

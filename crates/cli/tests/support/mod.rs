@@ -1,4 +1,4 @@
-//! A server of its own for each test, and the binary as somebody at a terminal runs it.
+//! Starts a server process per test and runs the `leasehold` binary as a user would.
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
@@ -14,13 +14,13 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Nothing here takes longer, however busy the machine is.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for every wait in tests; generous for busy machines.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where nobody listens. A port that was free a moment ago may be another test's by now; this one is given to nobody.
-pub const NOBODY: &str = "127.0.0.1:1";
+/// An address without a listener. A port that was free a moment ago may belong to another test by now; port 1 never does.
+pub const UNUSED_ADDRESS: &str = "127.0.0.1:1";
 
-/// The binary, without what the caller's environment says to it.
+/// The binary, without settings from the environment of the test.
 pub fn leasehold(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.args(args).env_remove("LEASEHOLD_ADDR").env_remove("LEASEHOLD_TOKEN").env_remove("NOTIFY_SOCKET");
@@ -28,36 +28,36 @@ pub fn leasehold(args: &[&str]) -> Command {
     command
 }
 
-/// Sends a signal to a child. One that is to stand still does when this returns: until the kernel says so, some of its threads go on.
+/// Sends a signal to a child. After SIGSTOP, waits until the kernel reports it: until then some of its threads still run.
 pub fn signal(child: &Child, name: &str) {
     let sent =
-        Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().expect("kill is there");
+        Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().expect("kill is installed");
     assert!(sent.success());
     if name == "STOP" {
-        waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::STOPPED).expect("it is our child");
+        waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::STOPPED).expect("the process is our child");
     }
 }
 
-/// How a run of the binary ended.
+/// Exit code and output of a run of the binary.
 #[derive(Debug)]
-pub struct Told {
+pub struct CommandRun {
     pub exit: i32,
     pub out: String,
     pub err: String,
 }
 
-impl Told {
-    /// The one JSON document that was printed.
+impl CommandRun {
+    /// The one JSON document on standard output.
     #[track_caller]
     pub fn json(&self) -> Value {
-        assert_eq!(self.out.lines().count(), 1, "one document on one line: {self:?}");
+        assert_eq!(self.out.lines().count(), 1, "expected one document on one line: {self:?}");
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The one JSON problem that was printed.
+    /// The one JSON problem on standard error.
     #[track_caller]
     pub fn problem(&self) -> Value {
-        assert_eq!(self.out, "", "a failure prints no answer");
+        assert_eq!(self.out, "", "an error prints nothing on standard output");
         serde_json::from_str(&self.err).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
@@ -68,44 +68,44 @@ impl Told {
     }
 
     #[track_caller]
-    pub fn fails(self, exit: i32, begins: &str) -> Self {
+    pub fn fails(self, exit: i32, prefix: &str) -> Self {
         assert_eq!(self.exit, exit, "{self:?}");
-        assert!(self.err.starts_with(begins), "{self:?}");
-        assert_eq!(self.out, "", "a failure prints no answer");
+        assert!(self.err.starts_with(prefix), "{self:?}");
+        assert_eq!(self.out, "", "an error prints nothing on standard output");
         self
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command to completion.
 #[track_caller]
-pub fn run(command: &mut Command) -> Told {
+pub fn run(command: &mut Command) -> CommandRun {
     let output = command.stdin(Stdio::null()).output().expect("the binary was built for this test");
-    told(output)
+    command_run(output)
 }
 
-/// The same, with something on standard input.
+/// Runs a command to completion with `input` on standard input.
 #[track_caller]
-pub fn run_with(command: &mut Command, input: &str) -> Told {
+pub fn run_with_stdin(command: &mut Command, input: &str) -> CommandRun {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().expect("the binary was built for this test");
-    child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
-    told(child.wait_with_output().expect("it ends"))
+    child.stdin.take().expect("stdin is piped").write_all(input.as_bytes()).expect("the command reads its input");
+    command_run(child.wait_with_output().expect("the command ends"))
 }
 
-fn told(output: std::process::Output) -> Told {
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the binary prints text");
-    Told { exit: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+fn command_run(output: std::process::Output) -> CommandRun {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the output is UTF-8");
+    CommandRun { exit: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// A server of its own on a free port, over a directory of its own.
+/// A server process on a free port with its own data directory.
 pub struct Server {
     child: Child,
     pub address: String,
     pub data: TempDir,
-    /// What it said until it served.
-    pub said: Vec<String>,
-    /// What it says since.
-    says: Mutex<Receiver<String>>,
+    /// Log lines until the server was ready.
+    pub startup_log: Vec<String>,
+    /// Log lines since then.
+    log_lines: Mutex<Receiver<String>>,
 }
 
 impl Server {
@@ -113,11 +113,11 @@ impl Server {
         Self::on("127.0.0.1:0", tempfile::tempdir().expect("a directory"))
     }
 
-    /// Stops as a crash would, and starts again over the same directory. The address is another: the old port may be
-    /// somebody else's by now.
-    pub fn again(mut self) -> Self {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ended");
+    /// Kills the server and restarts it on the same directory. The address changes: another test may use the old port by
+    /// now.
+    pub fn crash_and_restart(mut self) -> Self {
+        self.child.kill().expect("the server runs");
+        self.child.wait().expect("the server ended");
         let data = std::mem::replace(&mut self.data, tempfile::tempdir().expect("a directory"));
         Self::on("127.0.0.1:0", data)
     }
@@ -128,14 +128,14 @@ impl Server {
         Self::spawn(&mut command, data)
     }
 
-    /// A server with these flags and no others.
-    pub fn with(flags: &[&str]) -> Self {
+    /// Starts a server with only these flags.
+    pub fn with_flags(flags: &[&str]) -> Self {
         let mut command = leasehold(&["serve"]);
         Self::spawn(command.args(flags), tempfile::tempdir().expect("a directory"))
     }
 
-    /// A server that tells a service manager behind this socket.
-    pub fn managed(flags: &[&str], socket: &Path) -> Self {
+    /// Starts a server that notifies a service manager on this socket.
+    pub fn with_notify_socket(flags: &[&str], socket: &Path) -> Self {
         let mut command = leasehold(&["serve"]);
         command.args(flags).env("NOTIFY_SOCKET", socket);
         Self::spawn(&mut command, tempfile::tempdir().expect("a directory"))
@@ -144,61 +144,61 @@ impl Server {
     fn spawn(command: &mut Command, data: TempDir) -> Self {
         let piped = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = piped.spawn().expect("the binary was built for this test");
-        let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
-        let mut said = Vec::new();
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines().map_while(Result::ok);
+        let mut startup_log = Vec::new();
         let address = loop {
-            let line = lines.next().unwrap_or_else(|| panic!("a server that starts says where: {said:?}"));
+            let line = lines.next().unwrap_or_else(|| panic!("the server ended before it was ready: {startup_log:?}"));
             let at = line.split("serving on ").nth(1).or_else(|| line.split("standing by on ").nth(1));
-            let served = at.and_then(|rest| rest.split(',').next()).map(str::to_owned);
-            said.push(line);
-            if let Some(address) = served {
+            let address = at.and_then(|rest| rest.split(',').next()).map(str::to_owned);
+            startup_log.push(line);
+            if let Some(address) = address {
                 break address;
             }
         };
-        // What it says later is read too, so that it can go on saying it.
-        let (tell, says) = channel();
-        std::thread::spawn(move || lines.try_for_each(|line| tell.send(line)));
-        Self { address, child, data, said, says: Mutex::new(says) }
+        // Later lines are read too, so that the pipe never fills up.
+        let (sender, log_lines) = channel();
+        std::thread::spawn(move || lines.try_for_each(|line| sender.send(line)));
+        Self { address, child, data, startup_log, log_lines: Mutex::new(log_lines) }
     }
 
-    /// Waits until it says this.
+    /// Waits for a log line that contains `text`.
     #[track_caller]
-    pub fn await_log(&self, holds: &str) -> String {
-        let says = self.says.lock().expect("one test, one thread");
+    pub fn wait_for_log(&self, text: &str) -> String {
+        let lines = self.log_lines.lock().expect("a test uses one thread");
         loop {
-            let line = says.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it never said {holds:?}"));
-            if line.contains(holds) {
+            let line = lines.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("no log line contains {text:?}"));
+            if line.contains(text) {
                 return line;
             }
         }
     }
 
-    /// Every line of a server that has ended.
-    pub fn everything_said(&self) -> Vec<String> {
-        let says = self.says.lock().expect("one test, one thread");
-        self.said.iter().cloned().chain(says.iter()).collect()
+    /// All log lines of a server that has ended.
+    pub fn all_log_lines(&self) -> Vec<String> {
+        let lines = self.log_lines.lock().expect("a test uses one thread");
+        self.startup_log.iter().cloned().chain(lines.iter()).collect()
     }
 
     pub fn signal(&self, name: &str) {
         signal(&self.child, name);
     }
 
-    /// Waits for its end.
+    /// Waits for the process to end.
     pub fn wait(&mut self) -> Option<i32> {
-        self.child.wait().expect("it ends").code()
+        self.child.wait().expect("the server ends").code()
     }
 
-    /// One request over HTTP, with more headers.
+    /// Sends one HTTP request with additional headers.
     pub fn http(&self, method: &str, path: &str, headers: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
         let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}");
         write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).expect("the server reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("the server answers");
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("the server responds");
+        response
     }
 
-    /// A command for this server.
+    /// A command that calls this server.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = leasehold(args);
         command.env("LEASEHOLD_ADDR", &self.address);
@@ -206,11 +206,11 @@ impl Server {
     }
 
     #[track_caller]
-    pub fn run(&self, args: &[&str]) -> Told {
+    pub fn run(&self, args: &[&str]) -> CommandRun {
         run(&mut self.command(args))
     }
 
-    /// The JSON answer of a command that succeeds.
+    /// The JSON output of a command that succeeds.
     #[track_caller]
     pub fn json(&self, args: &[&str]) -> Value {
         let mut with = args.to_vec();
@@ -218,28 +218,28 @@ impl Server {
         self.run(&with).ok().json()
     }
 
-    /// Takes an exclusive lease for a minute and returns its token.
+    /// Acquires an exclusive lease for a minute and returns its token.
     #[track_caller]
     pub fn acquire(&self, name: &str, holder: &str) -> String {
         text(&self.json(&["acquire", name, "--holder", holder, "--ttl", "60s"])["token"])
     }
 
-    /// Waits until somebody waits for a resource.
+    /// Waits until a resource has a waiter.
     #[track_caller]
-    pub fn until_waited_for(&self, name: &str) {
-        self.until(name, |show| show["waiters"] != 0);
+    pub fn wait_for_waiter(&self, name: &str) {
+        self.wait_until_resource(name, |show| show["waiters"] != 0);
     }
 
-    /// Waits until a resource looks like this.
+    /// Polls `leasehold show` until the condition holds.
     #[track_caller]
-    pub fn until(&self, name: &str, looks: impl Fn(&Value) -> bool) {
-        let over = Instant::now() + PATIENCE;
+    pub fn wait_until_resource(&self, name: &str, condition: impl Fn(&Value) -> bool) {
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
-            let shown = self.json(&["show", name]);
-            if looks(&shown) {
+            let resource = self.json(&["show", name]);
+            if condition(&resource) {
                 return;
             }
-            assert!(Instant::now() < over, "{name} never looked as expected: {shown}");
+            assert!(Instant::now() < deadline, "{name} did not reach the expected state: {resource}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -247,39 +247,39 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that ended already has nothing left to end.
+        // Fails if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Starts a command whose end is waited for later.
-pub fn begin(command: &mut Command) -> Child {
+/// Starts a command in the background; [`wait_for_output`] waits for its end.
+pub fn spawn_piped(command: &mut Command) -> Child {
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     piped.spawn().expect("the binary was built for this test")
 }
 
-/// What a command that was begun ended with.
+/// Waits for a background command to end.
 #[track_caller]
-pub fn end(child: Child) -> Told {
-    told(child.wait_with_output().expect("it ends"))
+pub fn wait_for_output(child: Child) -> CommandRun {
+    command_run(child.wait_with_output().expect("the command ends"))
 }
 
-/// Reads standard error until a line holds this.
-pub fn await_line(from: &mut BufReader<ChildStderr>, holds: &str) -> String {
-    from.lines().map_while(Result::ok).find(|line| line.contains(holds)).expect("the line comes")
+/// Reads standard error until a line contains `text`.
+pub fn wait_for_line(from: &mut BufReader<ChildStderr>, text: &str) -> String {
+    from.lines().map_while(Result::ok).find(|line| line.contains(text)).expect("the line is printed")
 }
 
-/// A JSON text.
+/// A JSON string.
 #[track_caller]
 pub fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("a text, not {value}")).to_owned()
+    value.as_str().unwrap_or_else(|| panic!("expected a string, not {value}")).to_owned()
 }
 
-/// The names of an object's fields.
+/// The sorted field names of a JSON object.
 #[track_caller]
 pub fn keys(value: &Value) -> Vec<&str> {
-    let fields = value.as_object().unwrap_or_else(|| panic!("an object, not {value}"));
+    let fields = value.as_object().unwrap_or_else(|| panic!("expected an object, not {value}"));
     let mut keys: Vec<_> = fields.keys().map(String::as_str).collect();
     keys.sort_unstable();
     keys

@@ -1,6 +1,7 @@
-//! Copies that are read without asking, under read leases: a write waits until every copy was dropped or has run out.
+//! Consistent caches: copies under read leases are read without a request, and a write waits until every copy is dropped or has
+//! expired.
 
-mod copies;
+mod entries;
 mod fill;
 mod write;
 
@@ -10,106 +11,103 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use leasehold_core::command::{Answer, Command};
-use leasehold_core::holder::Timing;
+use leasehold_core::command::{Answer, Command, SessionEvent};
+use leasehold_core::holder::{ClockDrift, Timing};
 use leasehold_core::name::Name;
-use leasehold_core::payload::cache;
+use leasehold_core::payload::cache::{CacheAnswer, CacheCommand};
 use leasehold_core::time::Instant;
 
-use crate::holder::{Handle, Listen, Spoken};
-use crate::look::checked;
-use crate::{Client, Error, Failure, RateError};
-use copies::{Begun, Copies, Kept};
-pub use fill::Unfilled;
-pub use write::{Intent, Written};
+use crate::lock::millis;
+use crate::queries::validated;
+use crate::session_worker::{SessionListener, SessionReply, WorkerHandle};
+use crate::{Client, Error};
+use entries::{CacheEntries, Inserted, ReadLease};
+pub use fill::FillError;
+pub use write::{CacheWrite, WriteIntent};
 
-/// How a cache is to be. Nothing happens before [`Caching::open`].
+/// Settings of a cache. Nothing happens before [`CacheBuilder::build`].
 #[derive(Clone, Debug)]
-#[must_use = "there is no cache before it is opened"]
-pub struct Caching {
+#[must_use = "a cache builder does nothing until `build`"]
+pub struct CacheBuilder {
     client: Client,
     ttl: Duration,
-    patience: Duration,
-    most: usize,
+    timeout: Duration,
+    capacity: usize,
 }
 
-/// Copies of what lies elsewhere, in this process. Cheap to clone; clones share their copies.
+/// A cache of values from elsewhere, in this process. Cheap to clone; clones share their entries.
 ///
-/// Every write of what is cached must go through [`Cache::write`], of this cache or another: whoever writes around it is
-/// not seen.
+/// Every write of a cached value must go through [`Cache::write`] of this or another cache: readers do not see other writes.
 pub struct Cache<V> {
-    inner: Arc<Inner<V>>,
+    inner: Arc<CacheInner<V>>,
 }
 
-pub(super) struct Inner<V> {
-    handle: Arc<Handle>,
+struct CacheInner<V> {
+    worker: Arc<WorkerHandle>,
     ttl_ms: u64,
-    patience_ms: u64,
-    rate: RateError,
-    copies: Copies<V>,
-    clears: write::Clears,
+    timeout_ms: u64,
+    clock_drift: ClockDrift,
+    entries: CacheEntries<V>,
+    clears: write::ClearedIntents,
 }
 
 impl Client {
-    /// A cache: copies live for thirty seconds, a grantor is waited for for one, and 10,000 copies are kept, unless said
-    /// otherwise.
-    pub fn cache(&self) -> Caching {
-        let (ttl, patience) = (Duration::from_secs(30), Duration::from_secs(1));
-        Caching { client: self.clone(), ttl, patience, most: 10_000 }
+    /// A cache. Defaults: a ttl of 30 s, a timeout of 1 s, and 10,000 entries.
+    pub fn cache(&self) -> CacheBuilder {
+        let (ttl, timeout) = (Duration::from_secs(30), Duration::from_secs(1));
+        CacheBuilder { client: self.clone(), ttl, timeout, capacity: 10_000 }
     }
 }
 
-impl Caching {
-    /// How long a copy lives, and how long a write stands: for so long at most a reader that died holds a writer up.
+impl CacheBuilder {
+    /// Ttl of an entry and of a write intent: how long a reader that died delays a writer at most.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long a read waits for the grantor before it goes to the source without keeping what it finds.
-    pub const fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    /// How long a read waits for the grantor, before it loads the value without caching it.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
-    /// How many copies are kept.
-    pub const fn most(mut self, most: usize) -> Self {
-        self.most = most;
+    /// Limit on the number of entries.
+    pub const fn capacity(mut self, limit: usize) -> Self {
+        self.capacity = limit;
         self
     }
 
-    /// Opens it.
-    pub fn open<V: Send + Sync + 'static>(&self) -> Result<Cache<V>, Error> {
-        let options = &self.client.shared.options;
-        let millis = |of: Duration| u64::try_from(of.as_millis()).unwrap_or(u64::MAX);
-        let timing = Timing::new(millis(self.ttl), options.rate_error).map_err(|wrong| Error::invalid("ttl", wrong))?;
-        if self.most == 0 {
-            return Err(Error::invalid("most", "at least 1 copy"));
+    /// Makes the cache.
+    pub fn build<V: Send + Sync + 'static>(&self) -> Result<Cache<V>, Error> {
+        let clock_drift = self.client.shared.config.clock_drift;
+        let timing = Timing::new(millis(self.ttl), clock_drift).map_err(|wrong| Error::invalid("ttl", wrong))?;
+        if self.capacity == 0 {
+            return Err(Error::invalid("capacity", "at least 1 entry"));
         }
-        let handle = self.client.handle()?;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(CacheInner {
+            worker: self.client.worker()?,
             ttl_ms: timing.ttl_ms(),
-            patience_ms: millis(self.patience),
-            rate: options.rate_error,
-            copies: Copies::new(self.most),
-            clears: write::Clears::default(),
-            handle,
+            timeout_ms: millis(self.timeout),
+            clock_drift,
+            entries: CacheEntries::new(self.capacity),
+            clears: write::ClearedIntents::default(),
         });
         let weak = Arc::downgrade(&inner);
-        inner.handle.listen(weak);
+        inner.worker.add_listener(weak);
         Ok(Cache { inner })
     }
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// What is kept of a key, if it may be used now.
+    /// The cached value of a key, if it may be used now.
     pub fn peek(&self, key: &str) -> Option<Arc<V>> {
-        self.inner.copies.fresh(key, self.inner.handle.clock.now())
+        self.inner.entries.get(key, self.inner.worker.clock.now())
     }
 
-    /// What is kept of a key; or else what `load` finds at the source, kept from then on. Tasks of this process that miss
-    /// the same key together load it once. While somebody writes the key, and while no grantor can be asked, the source is
-    /// asked every time and nothing is kept: a cache makes no read fail.
+    /// The cached value of a key; otherwise loads it with `load` and caches it. Concurrent misses of one key in this process load
+    /// it once. While a write of the key is in progress, or no grantor is reachable, every call loads the value and caches
+    /// nothing: the cache never makes a read fail.
     pub async fn get<E, F, L>(&self, key: &str, load: F) -> Result<Arc<V>, E>
     where
         F: FnOnce() -> L,
@@ -118,94 +116,99 @@ impl<V: Send + Sync + 'static> Cache<V> {
         if let Some(value) = self.peek(key) {
             return Ok(value);
         }
-        let flight = self.inner.copies.flight(key);
-        let _alone = flight.alone().await;
+        let flight = self.inner.entries.flight(key);
+        let _single = flight.lock().await;
         if let Some(value) = self.peek(key) {
             return Ok(value);
         }
-        // The lease comes before the look at the source: whoever writes after it waits for this copy.
+        // The read lease precedes the load: a later writer waits for this entry.
         match self.inner.read(key).await {
-            Some(Reading::Same(value)) => Ok(value),
-            Some(Reading::New(lease)) => {
+            Some(ReadOutcome::Unchanged(value)) => Ok(value),
+            Some(ReadOutcome::Load(lease)) => {
                 let value = match load().await {
                     Ok(value) => Arc::new(value),
                     Err(error) => {
-                        self.inner.copies.drop_copy(key, lease);
+                        self.inner.entries.remove_lease(key, lease);
                         return Err(error);
                     }
                 };
-                self.inner.copies.loaded(key, lease, &value);
+                self.inner.entries.set_value(key, lease, &value);
                 Ok(value)
             }
             None => Ok(Arc::new(load().await?)),
         }
     }
 
-    /// Drops a copy, and says so.
-    pub fn forget(&self, key: &str) {
-        self.inner.copies.forget(key);
+    /// Removes an entry and ends its read lease.
+    pub fn remove(&self, key: &str) {
+        self.inner.entries.remove(key);
     }
 }
 
-/// What a read lease is good for.
-enum Reading<V> {
-    /// The copy that ran out is still the newest.
-    Same(Arc<V>),
-    /// Look at the source, and keep what is found under this lease.
-    New(u64),
+/// What a new read lease allows.
+enum ReadOutcome<V> {
+    /// The expired entry is still the newest version.
+    Unchanged(Arc<V>),
+    /// Load the value and cache it under this lease.
+    Load(u64),
 }
 
-impl<V: Send + Sync + 'static> Inner<V> {
-    /// A read lease, if one is to be had now.
-    async fn read(&self, key: &str) -> Option<Reading<V>> {
-        let command = cache::Command::Read { key, session: None, reader: &self.handle.holder, ttl_ms: self.ttl_ms };
-        let sent = self.handle.clock.now();
-        let asking = std::pin::pin!(self.ask(key, command));
-        let patience = std::pin::pin!(self.handle.sleep_ms(self.patience_ms));
-        match select(asking, patience).await {
-            Either::Left((Ok((told, spoken)), _)) => self.reading(key, sent, &told, spoken),
+impl<V: Send + Sync + 'static> CacheInner<V> {
+    /// Requests a read lease; none if it is not granted now.
+    async fn read(&self, key: &str) -> Option<ReadOutcome<V>> {
+        let reader = &self.worker.holder;
+        let command = CacheCommand::Read { key, session: None, reader, ttl_ms: self.ttl_ms };
+        let sent = self.worker.clock.now();
+        let request = std::pin::pin!(self.call(key, command));
+        let timeout = std::pin::pin!(self.worker.sleep_ms(self.timeout_ms));
+        match select(request, timeout).await {
+            Either::Left((Ok((answer, reply)), _)) => self.insert(key, sent, &answer, reply),
             Either::Left((Err(error), _)) => {
-                tracing::debug!(key, "not cached: {error}");
+                tracing::debug!(key, %error, "value not cached");
                 None
             }
             Either::Right(_) => None,
         }
     }
 
-    fn reading(&self, key: &str, sent: Instant, told: &cache::Answer, spoken: Spoken) -> Option<Reading<V>> {
-        let cache::Answer::Reading { version, lease, remaining_ms } = *told else { return None };
-        let until = sent.plus_millis(self.rate.shorter(remaining_ms.min(self.ttl_ms)));
-        let kept = Kept { version, lease: lease.get(), until, alive: spoken.alive, _undo: spoken.undo };
-        match self.copies.begin(key, kept) {
-            Begun::Same(value) => Some(Reading::Same(value)),
-            Begun::Empty => Some(Reading::New(lease.get())),
-            Begun::Over => None,
+    fn insert(&self, key: &str, sent: Instant, answer: &CacheAnswer, reply: SessionReply) -> Option<ReadOutcome<V>> {
+        let CacheAnswer::Reading { version, lease, remaining_ms } = *answer else { return None };
+        let until = sent.plus_millis(self.clock_drift.shrink(remaining_ms.min(self.ttl_ms)));
+        let read_lease = ReadLease {
+            version,
+            lease: lease.get(),
+            until,
+            session: reply.session_deadline,
+            _compensation: reply.compensation,
+        };
+        match self.entries.insert(key, read_lease) {
+            Inserted::Unchanged(value) => Some(ReadOutcome::Unchanged(value)),
+            Inserted::Empty => Some(ReadOutcome::Load(lease.get())),
+            Inserted::Invalidated => None,
         }
     }
 
-    /// Asks about a key in the client's session.
-    async fn ask(&self, key: &str, command: cache::Command<'_>) -> Result<(cache::Answer, Spoken), Error> {
-        checked(Name::parse(key))?;
-        let spoken = self.handle.say(&Command::Cache(command)).await.map_err(Failure::into_error)?;
-        match &spoken.answer {
-            Answer::Cache(told) => Ok((**told, spoken)),
-            _ => Err(Error::garbled("another answer than about a cached key")),
+    /// Calls the grantor about a key in the client's session.
+    async fn call(&self, key: &str, command: CacheCommand<'_>) -> Result<(CacheAnswer, SessionReply), Error> {
+        validated(Name::parse(key))?;
+        let reply = self.worker.session_call(&Command::Cache(command)).await?;
+        match &reply.answer {
+            Answer::Cache(answer) => Ok((**answer, reply)),
+            _ => Err(Error::invalid_reply("an answer other than about a cached key")),
         }
     }
 }
 
-/// Copies are dropped on the thread that holds, so that a blocked event loop holds no writer up.
-impl<V: Send + Sync> Listen for Inner<V> {
-    fn heard(&self, event: &leasehold_core::command::Event) {
-        use leasehold_core::command::Event;
+/// Entries are dropped on the worker's thread, so that a blocked async runtime delays no writer.
+impl<V: Send + Sync> SessionListener for CacheInner<V> {
+    fn on_event(&self, event: &SessionEvent) {
         match event {
-            Event::Invalidate { key, lease } => {
-                let said = self.copies.invalidate(key, lease.get());
-                // A copy says so itself when it goes; for one that was never taken it is said here.
-                let gone = (!said).then_some(cache::Command::Invalidated { key, lease: *lease });
-                gone.into_iter().for_each(|gone| self.handle.tell(&Command::Cache(gone)));
+            // A dropped entry ends its lease itself; a lease without an entry is ended here.
+            SessionEvent::Invalidate { key, lease } if !self.entries.invalidate(key, lease.get()) => {
+                let invalidated = CacheCommand::Invalidated { key, lease: *lease };
+                self.worker.send_command(&Command::Cache(invalidated));
             }
-            Event::Clear { intent, .. } => self.clears.tell(intent.get()),
+            SessionEvent::Clear { intent, .. } => self.clears.insert(intent.get()),
             _ => {}
         }
     }
@@ -217,15 +220,15 @@ impl<V> Clone for Cache<V> {
     }
 }
 
-impl<V> fmt::Debug for Inner<V> {
+impl<V> fmt::Debug for CacheInner<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner").field("copies", &self.copies).finish_non_exhaustive()
+        f.debug_struct("CacheInner").field("entries", &self.entries).finish_non_exhaustive()
     }
 }
 
 impl<V> fmt::Debug for Cache<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("copies", &self.inner.copies).finish_non_exhaustive()
+        f.debug_struct("Cache").field("entries", &self.inner.entries).finish_non_exhaustive()
     }
 }
 

@@ -1,19 +1,19 @@
-//! Authority that travels: an issuer signs that a lease is held, and whoever has the public keys can check it offline.
+//! Credentials: an issuer signs that a lease is held, and a verifier with the public keys checks it offline.
 //!
-//! A credential is bound to one hold: it ends before its lease does, names the resource and the audience, and carries the
-//! lease's token, which the target's fence compares as ever. It proves what was true when it was signed. What ended early
-//! is on the issuer's list, and a verifier without a recent list refuses everything.
+//! A credential is bound to one lease: it ends before the lease does, names the resource and the audience, and contains the
+//! lease's token, which the target's fence compares as usual. It proves what was true when it was signed. Leases that ended early
+//! are on the issuer's revocation list, and a verifier without a recent list rejects every credential.
 
 mod claims;
-mod denied;
-mod faults;
+mod error;
 mod issuer;
 mod keys;
+mod mutants;
 #[cfg(test)]
 mod tests;
 mod verifier;
 
-pub use denied::Denied;
-pub use issuer::{Issuer, Wish};
-pub use keys::{Key, Keys};
-pub use verifier::{Verified, Verifier};
+pub use error::CredentialError;
+pub use issuer::{CredentialIssuer, CredentialRequest};
+pub use keys::{SigningKey, SigningKeys};
+pub use verifier::{CredentialVerifier, VerifiedCredential};

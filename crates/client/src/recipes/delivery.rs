@@ -1,249 +1,281 @@
-//! A queue: every message is in one holder's hands at a time, until it is acked or out of attempts. A delivery is a lease
+//! Message queues: every message is with one worker at a time, until it is acknowledged or out of attempts. A delivery is a lease
 //! on its message, and the receipt is its token.
 
-mod receipt;
+mod message;
 
-pub use receipt::Delivery;
+pub use message::ReceivedMessage;
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::select;
-use leasehold_core::command::{Answer, Command, Event};
-use leasehold_core::lease::Reason;
+use futures::stream::{Stream, unfold};
+use leasehold_core::command::{Answer, Command, SessionEvent};
+use leasehold_core::lease::EndReason;
 use leasehold_core::name::Name;
-use leasehold_core::payload::delivery;
+use leasehold_core::payload::delivery::{DeliveryAnswer, DeliveryCommand};
 use leasehold_core::time::Instant;
 use leasehold_wire::v1;
 use tokio::sync::Notify;
 
-use crate::holder::{Given, Listen};
-use crate::lease::To;
 use crate::lock::millis;
-use crate::look::checked;
-use crate::route::Nature;
-use crate::{Client, Error, Failure};
+use crate::queries::validated;
+use crate::routing::{GrpcClient, RetrySafety};
+use crate::session_worker::{Response, SessionListener};
+use crate::{Client, Error, RequestError};
 
-/// How long a message stays with whoever took it, for those who do not say.
+/// Default visibility.
 const VISIBILITY: Duration = Duration::from_secs(30);
-/// Whoever waits for a message is told when there is one. The word can get lost with a grantor, so it also asks this often.
-const ASK_EVERY: Duration = Duration::from_secs(5);
-/// Dead messages of one page.
+/// A waiting worker is notified of a new message. The notification can be lost with a grantor, so it also polls this often.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Dead letters of one page.
 const PAGE: u32 = 100;
 
-/// A queue of a cluster. Nothing is set up: a queue is there from its first message to its last.
+/// A message queue. It needs no setup: a queue exists while it has messages.
 #[derive(Clone, Debug)]
-pub struct Queue {
+#[must_use = "a queue does nothing until it is used"]
+pub struct MessageQueue {
     client: Client,
     name: Arc<str>,
     holder: String,
     visibility: Duration,
-    ear: Arc<OnceLock<Arc<Ear>>>,
+    listener: Arc<OnceLock<Arc<ReadyListener>>>,
 }
 
-/// What hears that a queue has something.
+/// Receives the event that a queue has a message.
 #[derive(Debug)]
-struct Ear {
+struct ReadyListener {
     queue: Arc<str>,
-    rung: Notify,
+    ready: Notify,
 }
 
-impl Listen for Ear {
-    fn heard(&self, event: &Event) {
-        if matches!(event, Event::Ready { queue } if **queue == *self.queue) {
-            self.rung.notify_waiters();
+impl SessionListener for ReadyListener {
+    fn on_event(&self, event: &SessionEvent) {
+        if matches!(event, SessionEvent::Ready { queue } if **queue == *self.queue) {
+            self.ready.notify_waiters();
         }
     }
 }
 
-/// How a message is sent.
+/// Options of a message. Default: no delay, five attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sending {
-    /// How long before it can be received.
-    pub delay: Duration,
-    /// How often it is handed out before it is dead; five times for those who do not say.
-    pub attempts: Option<u32>,
+#[must_use]
+pub struct SendOptions {
+    delay: Duration,
+    max_attempts: Option<u32>,
 }
 
-/// How many messages a queue has, by what may happen to them.
+impl SendOptions {
+    /// No delay, five attempts.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Time before the message can be received.
+    pub const fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// How often the message is delivered before it is dead. Default: 5.
+    pub const fn max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = Some(attempts);
+        self
+    }
+}
+
+/// Number of messages in a queue by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+#[non_exhaustive]
+pub struct QueueStats {
     /// Can be received now.
     pub ready: u64,
     /// Can be received later.
     pub delayed: u64,
-    /// In a holder's hands.
-    pub live: u64,
+    /// Received and not acknowledged.
+    pub in_flight: u64,
     /// Out of attempts.
     pub dead: u64,
 }
 
 /// A message that is out of attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeadLetter {
-    /// The message.
-    pub item: u64,
-    /// What it says.
+    /// Id of the message.
+    pub id: u64,
+    /// Body of the message.
     pub body: Vec<u8>,
-    /// How often it was handed out.
+    /// How often it was delivered.
     pub attempts: u32,
     /// How its last delivery ended.
-    pub reason: Option<Reason>,
+    pub reason: Option<EndReason>,
 }
 
 impl Client {
     /// A queue by its name.
-    pub fn queue(&self, name: impl Into<String>) -> Queue {
-        let holder = self.holder_name();
-        let ear = Arc::new(OnceLock::new());
-        Queue { client: self.clone(), name: name.into().into(), holder, visibility: VISIBILITY, ear }
+    pub fn queue(&self, name: impl Into<String>) -> MessageQueue {
+        let (holder, listener) = (self.holder_name(), Arc::new(OnceLock::new()));
+        MessageQueue { client: self.clone(), name: name.into().into(), holder, visibility: VISIBILITY, listener }
     }
 }
 
-impl Queue {
-    /// How long a message stays with whoever took it, unless extended: thirty seconds for those who do not say.
-    #[must_use]
+impl MessageQueue {
+    /// How long a received message is invisible to others, unless extended. Default: 30 s.
     pub const fn visibility(mut self, visibility: Duration) -> Self {
         self.visibility = visibility;
         self
     }
 
-    /// Puts a message in; it is kept when this is answered. Returns its id.
-    pub async fn send(&self, body: &[u8]) -> Result<u64, Failure<u64>> {
-        self.send_with(body, Sending::default()).await
+    /// Sends a message. It is durable when this returns. Returns its id.
+    pub async fn send(&self, body: &[u8]) -> Result<u64, RequestError<u64>> {
+        self.send_with(body, SendOptions::new()).await
     }
 
-    /// The same, later, or with another number of attempts.
-    pub async fn send_with(&self, body: &[u8], how: Sending) -> Result<u64, Failure<u64>> {
-        let (delay_ms, max_attempts) = (millis(how.delay), how.attempts);
-        let command = delivery::Command::Enqueue { queue: &self.name, body, delay_ms, max_attempts };
-        self.ask(command, |given| match told(given)? {
-            delivery::Answer::Enqueued { item } => Ok(item),
-            _ => Err(odd()),
+    /// Sends a message with options. Returns its id.
+    pub async fn send_with(&self, body: &[u8], options: SendOptions) -> Result<u64, RequestError<u64>> {
+        let (delay_ms, max_attempts) = (millis(options.delay), options.max_attempts);
+        let command = DeliveryCommand::Enqueue { queue: &self.name, body, delay_ms, max_attempts };
+        self.call(command, |response| match answer(response)? {
+            DeliveryAnswer::Enqueued { item } => Ok(item),
+            _ => Err(unexpected()),
         })
         .await
     }
 
-    /// Takes up to so many messages that can be received now, oldest first. Each is this client's until its time is over,
-    /// the session ends, or it is given back. Those of a call that was given up go back at once.
-    pub async fn receive(&self, most: u32) -> Result<Vec<Delivery>, Error> {
-        let command = delivery::Command::Receive {
+    /// Receives up to `limit` messages that are ready now, oldest first. Each belongs to this client until its visibility ends, the
+    /// session ends, or it is returned. If the future is dropped, its messages are returned immediately.
+    pub async fn receive(&self, limit: u32) -> Result<Vec<ReceivedMessage>, Error> {
+        let command = DeliveryCommand::Receive {
             queue: &self.name,
             session: None,
             holder: &self.holder,
             visibility_ms: millis(self.visibility),
-            most,
+            limit,
         };
-        checked(Name::parse(&self.name))?;
-        let handle = self.client.handle()?;
-        let mut spoken = handle.say(&Command::Delivery(command)).await.map_err(Failure::into_error)?;
-        let (sent, issuer) = (spoken.sent, spoken.issuer);
-        let Answer::Delivery(told) = spoken.answer else {
-            return Err(odd());
+        validated(Name::parse(&self.name))?;
+        let worker = self.client.worker()?;
+        let mut reply = worker.session_call(&Command::Delivery(command)).await?;
+        let (sent, issuer) = (reply.sent, reply.issuer);
+        let Answer::Delivery(answer) = reply.answer else {
+            return Err(unexpected());
         };
-        let delivery::Answer::Received(items) = *told else {
-            return Err(odd());
+        let DeliveryAnswer::Received(messages) = *answer else {
+            return Err(unexpected());
         };
-        let taken = items.into_iter().map(|item| {
-            let one = Delivery::new(&handle, &self.name, issuer, (sent, &spoken.alive), item);
-            self.client.saw(one.shown());
-            one
+        let received = messages.into_iter().map(|message| {
+            let received = ReceivedMessage::new(&worker, &self.name, issuer, (sent, &reply.session_deadline), message);
+            self.client.observe_token(received.token().parsed());
+            received
         });
-        let taken = taken.collect();
-        // From here on each gives itself back.
-        spoken.undo.settled();
-        Ok(taken)
+        let received = received.collect();
+        // From here on every message returns itself when dropped.
+        reply.compensation.disarm();
+        Ok(received)
     }
 
-    /// Waits for a message. The grantor tells whoever found nothing when there is something, one for each message.
-    pub async fn next(&self) -> Result<Delivery, Error> {
-        let handle = self.client.handle()?;
-        let ear = self.ear.get_or_init(|| {
-            let ear = Arc::new(Ear { queue: self.name.clone(), rung: Notify::new() });
-            handle.listen(Arc::downgrade(&ear) as Weak<dyn Listen>);
-            ear
+    /// Waits for a message and receives it. Cancel-safe: a message whose delivery is on its way is returned.
+    pub async fn recv(&self) -> Result<ReceivedMessage, Error> {
+        let worker = self.client.worker()?;
+        let listener = self.listener.get_or_init(|| {
+            let listener = Arc::new(ReadyListener { queue: self.name.clone(), ready: Notify::new() });
+            worker.add_listener(Arc::downgrade(&listener) as Weak<dyn SessionListener>);
+            listener
         });
         loop {
-            // Listens before it asks, so that nothing told in between is missed.
-            let rung = pin!(ear.rung.notified());
-            if let Some(one) = self.receive(1).await?.pop() {
-                return Ok(one);
+            // Registers before it receives, so that no notification in between is missed.
+            let ready = pin!(listener.ready.notified());
+            if let Some(message) = self.receive(1).await?.pop() {
+                return Ok(message);
             }
-            select(rung, pin!(handle.sleep_ms(millis(ASK_EVERY)))).await;
-            self.client.handle()?;
+            select(ready, pin!(worker.sleep_ms(millis(POLL_INTERVAL)))).await;
+            self.client.worker()?;
         }
     }
 
-    /// How many messages there are.
-    pub async fn counts(&self) -> Result<Counts, Error> {
-        let v1::QueueView { ready, delayed, live, dead, .. } = self.look(0, None).await?;
-        Ok(Counts { ready, delayed, live, dead })
+    /// The messages as a stream. It never ends; after an error, polling again tries again.
+    pub fn messages(&self) -> impl Stream<Item = Result<ReceivedMessage, Error>> + Send + use<> {
+        unfold(self.clone(), |queue| async move {
+            let message = queue.recv().await;
+            Some((message, queue))
+        })
     }
 
-    /// Dead messages above an id, in the order of their ids; none after the last.
+    /// Number of messages by state.
+    pub async fn stats(&self) -> Result<QueueStats, Error> {
+        let v1::QueueView { ready, delayed, in_flight, dead, .. } = self.view(0, None).await?;
+        Ok(QueueStats { ready, delayed, in_flight, dead })
+    }
+
+    /// Up to 100 dead letters with a higher id than `after`, in the order of their ids.
     pub async fn dead_letters(&self, after: u64) -> Result<Vec<DeadLetter>, Error> {
-        let seen = self.look(after, Some(PAGE)).await?;
-        let letter = |told: v1::DeadLetter| {
-            let reason = v1::Reason::try_from(told.reason).ok().and_then(Option::from);
-            DeadLetter { item: told.item, body: told.body, attempts: told.attempts, reason }
+        let view = self.view(after, Some(PAGE)).await?;
+        let letter = |letter: v1::DeadLetter| {
+            let reason = v1::EndReason::try_from(letter.reason).ok().and_then(Option::from);
+            DeadLetter { id: letter.item, body: letter.body, attempts: letter.attempts, reason }
         };
-        Ok(seen.dead_letters.into_iter().map(letter).collect())
+        Ok(view.dead_letters.into_iter().map(letter).collect())
     }
 
-    /// Brings a dead message back to life, with all its attempts.
-    pub async fn redrive(&self, item: u64) -> Result<(), Failure<()>> {
-        let command = delivery::Command::Redrive { queue: &self.name, item };
-        self.ask(command, |given| if told(given)? == delivery::Answer::Redriven { Ok(()) } else { Err(odd()) }).await
+    /// Makes a dead message ready again, with all its attempts.
+    pub async fn redrive(&self, id: u64) -> Result<(), RequestError<()>> {
+        let command = DeliveryCommand::Redrive { queue: &self.name, item: id };
+        self.call(command, |response| expect(response, &DeliveryAnswer::Redriven)).await
     }
 
-    /// Forgets a dead message.
-    pub async fn discard(&self, item: u64) -> Result<(), Failure<()>> {
-        let command = delivery::Command::Drop { queue: &self.name, item };
-        self.ask(command, |given| if told(given)? == delivery::Answer::Dropped { Ok(()) } else { Err(odd()) }).await
+    /// Deletes a dead message.
+    pub async fn discard(&self, id: u64) -> Result<(), RequestError<()>> {
+        let command = DeliveryCommand::Drop { queue: &self.name, item: id };
+        self.call(command, |response| expect(response, &DeliveryAnswer::Dropped)).await
     }
 
-    async fn ask<T>(
+    async fn call<T>(
         &self,
-        command: delivery::Command<'_>,
-        read: fn(Given) -> Result<T, Error>,
-    ) -> Result<T, Failure<T>> {
-        checked(Name::parse(&self.name))?;
-        self.client.handle()?.ask_in_session(&Command::Delivery(command), read).await
+        command: DeliveryCommand<'_>,
+        decode: fn(Response) -> Result<T, Error>,
+    ) -> Result<T, RequestError<T>> {
+        validated(Name::parse(&self.name))?;
+        self.client.worker()?.session_call_with(&Command::Delivery(command), decode).await
     }
 
-    async fn look(&self, after: u64, most: Option<u32>) -> Result<v1::QueueView, Error> {
-        checked(Name::parse(&self.name))?;
-        let ask = v1::QueueRequest { queue: (*self.name).into(), after, most, min_position: 0 };
+    async fn view(&self, after: u64, limit: Option<u32>) -> Result<v1::QueueView, Error> {
+        validated(Name::parse(&self.name))?;
         #[cfg(any(test, feature = "testing"))]
-        if let Some(seen) = self.client.in_memory(|grantor| {
-            let (now, most) = (grantor.status().time, most.unwrap_or(0) as usize);
-            leasehold_wire::queue_view(grantor.queues(), now, &self.name, after, most)
+        if let Some(view) = self.client.memory_query(|grantor| {
+            let (now, limit) = (grantor.status().time, limit.unwrap_or(0) as usize);
+            leasehold_wire::queue_view(grantor.queues(), now, &self.name, after, limit)
         }) {
-            return seen;
+            return view;
         }
-        let send = |mut to: To, ask| async move { to.queue(ask).await };
-        self.client.call(Nature::Look, Duration::ZERO, ask, send).await
+        let request = v1::QueueRequest { queue: (*self.name).into(), after, limit, min_position: 0 };
+        let send = |mut client: GrpcClient, request| async move { client.queue(request).await };
+        self.client.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await
     }
 }
 
-/// What a queue answered.
-fn told(given: Given) -> Result<delivery::Answer, Error> {
-    spoken(given).map(|(told, _)| told)
+/// The answer of a queue.
+fn answer(response: Response) -> Result<DeliveryAnswer, Error> {
+    answer_with_time(response).map(|(answer, _)| answer)
 }
 
-fn spoken(given: Given) -> Result<(delivery::Answer, Instant), Error> {
-    match given {
-        Given::Spoken(spoken) => match spoken.answer {
-            Answer::Delivery(told) => Ok((*told, spoken.sent)),
-            _ => Err(odd()),
+/// The answer of a queue, and when its request was sent.
+fn answer_with_time(response: Response) -> Result<(DeliveryAnswer, Instant), Error> {
+    match response {
+        Response::Session(reply) => match reply.answer {
+            Answer::Delivery(answer) => Ok((*answer, reply.sent)),
+            _ => Err(unexpected()),
         },
-        _ => Err(odd()),
+        _ => Err(unexpected()),
     }
 }
 
-fn odd() -> Error {
-    Error::garbled("another answer than a queue's")
+fn expect(response: Response, expected: &DeliveryAnswer) -> Result<(), Error> {
+    if answer(response)? == *expected { Ok(()) } else { Err(unexpected()) }
+}
+
+fn unexpected() -> Error {
+    Error::invalid_reply("an answer other than of a queue")
 }
 
 #[cfg(test)]

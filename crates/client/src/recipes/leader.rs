@@ -1,8 +1,9 @@
-//! One leads, others wait their turn, and anybody can see who it is. A leader that shuts down hands over at once.
+//! Leader election: one candidate leads, the others wait, and everyone can observe the leader. A leader that shuts down hands
+//! off without waiting for an expiry.
 
 mod observe;
 
-pub use observe::{Leader, Observing};
+pub use observe::{Leader, LeaderUpdates};
 
 use std::fmt;
 use std::future::Future;
@@ -14,10 +15,11 @@ use futures::future::{Either, join, select};
 use leasehold_core::holder::NextStep;
 use leasehold_core::limits::WAIT_MAX;
 
-use crate::{Client, Code, Error, Failure, Guard, HandOver, Hold, Lock, Stopped};
+use crate::{Client, Code, Error, Guard, HandoffOptions, LeaseHandle, Lock, RequestError, RunError};
 
-/// An election: whoever holds its resource leads.
+/// An election: the holder of its resource leads.
 #[derive(Clone, Debug)]
+#[must_use = "an election does nothing until `campaign` or `lead`"]
 pub struct Election {
     client: Client,
     resource: String,
@@ -25,7 +27,7 @@ pub struct Election {
 }
 
 impl Client {
-    /// An election by the name of what is led.
+    /// An election on a resource.
     pub fn election(&self, resource: impl Into<String>) -> Election {
         let resource = resource.into();
         let lock = self.lock(resource.as_str()).wait(Duration::from_millis(WAIT_MAX));
@@ -34,44 +36,43 @@ impl Client {
 }
 
 impl Election {
-    /// How long a renewal lasts: how long nobody leads if the leader vanishes without a word.
-    #[must_use]
+    /// Ttl of the leader's lease: how long there is no leader if the leader disappears.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.lock = self.lock.ttl(ttl);
         self
     }
 
-    /// Higher is elected first.
-    #[must_use]
+    /// Candidates with a higher priority are elected first.
     pub fn priority(mut self, priority: u8) -> Self {
         self.lock = self.lock.priority(priority);
         self
     }
 
-    /// What everybody is told about this candidate while it leads, such as its address.
-    #[must_use]
-    pub fn announce(mut self, words: &str) -> Self {
-        self.lock = self.lock.metadata(words);
+    /// Metadata that observers see while this candidate leads, for example its address.
+    pub fn metadata(mut self, text: &str) -> Self {
+        self.lock = self.lock.metadata(text);
         self
     }
 
-    /// Waits until this client leads, however long. Dropping this takes the candidacy back.
-    pub async fn campaign(&self) -> Result<Leadership, Error> {
+    /// Waits until this client leads, without a time limit. Dropping the future withdraws the candidacy.
+    pub async fn campaign(&self) -> Result<LeaderGuard, Error> {
         loop {
-            match self.lock.acquire().await.map_err(Failure::into_error) {
-                Ok(guard) => return Ok(Leadership { guard }),
+            match self.lock.acquire().await.map_err(RequestError::into_error) {
+                Ok(guard) => return Ok(LeaderGuard { guard }),
                 Err(error) if error.code() == Some(Code::Timeout) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Campaigns and leads, again and again, until the work is done or `stop` comes; one that was revoked is not asked for
-    /// again. On `stop` it hands over: the work sees [`Hold::draining`] and finishes, and the successor begins when it has,
-    /// not when a ttl ran out. None if there was nothing to finish.
+    /// Campaigns and leads, again and again, until the work is finished or `stop` completes. After a revocation it does not
+    /// campaign again.
+    ///
+    /// On `stop` it hands off: the work sees [`LeaseHandle::draining`] and finishes, and the successor starts as soon as it has.
+    /// Returns none if no work was running.
     pub async fn lead<T, F, W>(&self, stop: impl Future<Output = ()>, mut work: F) -> Result<Option<T>, Error>
     where
-        F: FnMut(Hold) -> W,
+        F: FnMut(LeaseHandle) -> W,
         W: Future<Output = T>,
     {
         let mut stop = pin!(stop);
@@ -80,15 +81,15 @@ impl Election {
                 Either::Left(_) => return Ok(None),
                 Either::Right((elected, _)) => elected?,
             };
-            let hold = elected.hold().clone();
+            let handle = elected.handle().clone();
             let leading = pin!(elected.guard.run(&mut work));
             match select(stop.as_mut(), leading).await {
                 Either::Left(((), leading)) => {
-                    // Not begun if the way is cut: then the lease goes back when the work returns.
-                    let (_, ended) = join(hold.hand_off(HandOver::default()), leading).await;
-                    return Ok(ended.ok());
+                    // If the handoff cannot start, the lease is released when the work returns.
+                    let (_, result) = join(handle.handoff(HandoffOptions::new()), leading).await;
+                    return Ok(result.ok());
                 }
-                Either::Right((Ok(done), _)) => return Ok(Some(done)),
+                Either::Right((Ok(output), _)) => return Ok(Some(output)),
                 Either::Right((Err(stopped), _)) if stopped.next_step() == NextStep::AcquireAgain => {}
                 Either::Right((Err(stopped), _)) => return Err(stopped.into()),
             }
@@ -96,48 +97,48 @@ impl Election {
     }
 }
 
-/// Being the leader. Whatever the leader writes shows its token; dropping this resigns without waiting for that.
-#[must_use = "a leader that is dropped has resigned"]
-pub struct Leadership {
+/// The leadership of this client. The leader presents its token with every write. Dropping it resigns without waiting.
+#[must_use = "dropping a leadership resigns"]
+pub struct LeaderGuard {
     guard: Guard,
 }
 
-impl Leadership {
-    /// Resigns and waits until that is on record: the next in line leads at once.
-    pub async fn resign(self) -> Result<(), Failure<()>> {
+impl LeaderGuard {
+    /// Resigns and waits for the confirmation. The next candidate leads immediately.
+    pub async fn resign(self) -> Result<(), RequestError<()>> {
         self.guard.release().await
     }
 
-    /// Hands over as planned: the transfer is announced, `finish` runs, and then the successor leads. With an overlap the
-    /// successor is chosen at once and claims when `finish` is done. What does not finish within the drain period is stopped.
-    pub async fn hand_over<W: Future>(self, how: HandOver, finish: W) -> Result<W::Output, Stopped> {
-        // What cannot be announced is simply given back after the finish.
-        let _ = self.guard.hand_off(how).await;
+    /// Hands off as planned: starts the handoff, runs `finish`, and then lets the successor lead. In an overlap the successor is
+    /// elected immediately, and claims when `finish` is done. What does not finish within the drain period is stopped.
+    pub async fn handoff<W: Future>(self, options: HandoffOptions, finish: W) -> Result<W::Output, RunError> {
+        // If the handoff cannot start, the lease is released after `finish`.
+        let _ = self.guard.handoff(options).await;
         self.guard.run(|_| finish).await
     }
 
-    /// The guard itself.
+    /// Converts into the guard of the lease.
     pub fn into_guard(self) -> Guard {
         self.guard
     }
 
-    /// The lease as the work sees it.
-    pub const fn hold(&self) -> &Hold {
-        self.guard.hold()
+    /// A handle for the work, which can be cloned.
+    pub const fn handle(&self) -> &LeaseHandle {
+        self.guard.handle()
     }
 }
 
-impl Deref for Leadership {
-    type Target = Hold;
+impl Deref for LeaderGuard {
+    type Target = LeaseHandle;
 
-    fn deref(&self) -> &Hold {
-        self.guard.hold()
+    fn deref(&self) -> &LeaseHandle {
+        self.guard.handle()
     }
 }
 
-impl fmt::Debug for Leadership {
+impl fmt::Debug for LeaderGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Leadership").field(self.guard.hold()).finish()
+        f.debug_tuple("LeaderGuard").field(self.guard.handle()).finish()
     }
 }
 

@@ -1,5 +1,6 @@
-//! The plain lock: exclusive, shared, one of N slots, several at once. [`Client::lock`](crate::Client::lock) builds it; here
-//! is what it lacks: to try, and to work under several.
+//! Mutual exclusion: exclusive locks, shared locks, numbered slots, and several locks at once.
+//!
+//! [`Client::lock`](crate::Client::lock) builds the lock; this module adds [`Lock::try_acquire`] and [`Lock::run_all`].
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,41 +8,42 @@ use std::time::Duration;
 
 use futures::future::{Either, join_all, select, select_all};
 
-use crate::{Code, Error, Failure, Guard, Hold, Lock, State, Stopped};
+use crate::{AcquireError, Code, Error, Guard, GuardState, LeaseHandle, Lock, RequestError, RunError};
 
 impl Lock {
-    /// Takes the lease if it is free now: none if others have it.
-    pub async fn try_acquire(&self) -> Result<Option<Guard>, Failure<Guard>> {
+    /// Acquires the lease if it is free now; none if others hold it.
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, AcquireError> {
         match self.clone().wait(Duration::ZERO).acquire().await {
             Ok(guard) => Ok(Some(guard)),
-            Err(Failure::Told(error)) if error.code() == Some(Code::Busy) => Ok(None),
-            Err(failure) => Err(failure),
+            Err(RequestError::Rejected(error)) if error.code() == Some(Code::Busy) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
-    /// Takes all of them in one step and runs the work under all: it is dropped as soon as one of them cannot be kept, and
-    /// then all are given back.
+    /// Acquires all leases in one step and runs the work under all of them. The work is dropped when one of them is suspended or
+    /// lost, and then all are released.
     pub async fn run_all<T, F, W>(&self, work: F) -> Result<T, Error>
     where
-        F: FnOnce(Vec<Hold>) -> W,
+        F: FnOnce(Vec<LeaseHandle>) -> W,
         W: Future<Output = T>,
     {
-        let guards = self.acquire_all().await.map_err(Failure::into_error)?;
-        let holds: Vec<Hold> = guards.iter().map(|guard| guard.hold().clone()).collect();
-        let ended = {
-            let stopped = holds.iter().map(|hold| Box::pin(hold.stopped_since(hold.cell.view().suspensions)));
+        let guards = self.acquire_all().await?;
+        let handles: Vec<LeaseHandle> = guards.iter().map(|guard| guard.handle().clone()).collect();
+        let result = {
+            let stopped =
+                handles.iter().map(|handle| Box::pin(handle.wait_stopped_since(handle.lease.view().suspensions)));
             let stopped = select_all(stopped);
-            let work = pin!(work(holds.clone()));
-            // Stopping is looked at first, so that work is not polled once more after its time.
+            let work = pin!(work(handles.clone()));
+            // The stop is polled first, so that the work is not polled after its time.
             match select(stopped, work).await {
-                Either::Left(((State::Lost(loss), ..), _)) => Err(Stopped::Lost(loss)),
-                Either::Left(_) => Err(Stopped::Suspended),
-                Either::Right((done, _)) => Ok(done),
+                Either::Left(((GuardState::Lost(loss), ..), _)) => Err(RunError::Lost(loss)),
+                Either::Left(_) => Err(RunError::Suspended),
+                Either::Right((output, _)) => Ok(output),
             }
         };
-        // The work is over whatever becomes of the releases; at the latest the leases end by their ttl.
+        // The work is finished whatever the releases reply; at the latest, the leases expire by their ttl.
         join_all(guards.into_iter().map(Guard::release)).await;
-        Ok(ended?)
+        Ok(result?)
     }
 }
 

@@ -1,179 +1,183 @@
-//! Units held for a while, then confirmed for good or given back. A hold belongs to whoever shows its token, not to a
-//! process: it can be written down and confirmed elsewhere, and it ends by its time alone.
+//! Reservations: units that are reserved for a time, then confirmed permanently or canceled.
+//!
+//! A reservation belongs to any process that has its token, not to a process: it can be stored, and confirmed by another process. It ends
+//! by its ttl alone.
 
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::command::{Acquire, Terms};
-use leasehold_core::lease::{Access, Reason};
+use leasehold_core::command::{Acquire, AcquireOptions};
+use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::limits::WAIT_MAX;
 use leasehold_core::name::{Name, resource_hash};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Token, TokenError};
 
-use crate::lock::{millis, within};
-use crate::look::checked;
-use crate::{Client, Error, Held};
+use crate::lock::{millis, millis_within};
+use crate::queries::validated;
+use crate::{Client, Error, FencingToken, HeldLease};
 
-/// How long a hold lasts for those who do not say.
-const KEEP: Duration = Duration::from_secs(60);
+/// Default ttl.
+const TTL: Duration = Duration::from_secs(60);
 
-/// Units to be asked for. Nothing happens before [`Reserving::hold`].
+/// Units to reserve. Nothing is sent before [`ReservationBuilder::acquire`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked for before it is held"]
-pub struct Reserving {
+#[must_use = "a reservation builder does nothing until `acquire`"]
+pub struct ReservationBuilder {
     client: Client,
     resource: String,
     units: u32,
     holder: String,
-    keep: Duration,
+    ttl: Duration,
     wait: Duration,
     metadata: Vec<u8>,
 }
 
-/// Units that are held, until they are confirmed or the time is over. Dropping it gives nothing back: whoever has the token's
-/// text can go on with it, in any process.
+/// Reserved units, until they are confirmed or the ttl ends. Dropping it cancels nothing: another process with the token's text
+/// can continue with it.
 #[derive(Clone)]
 pub struct Reservation {
     client: Client,
     resource: String,
-    token: Token,
+    token: FencingToken,
 }
 
-/// What became of a hold.
+/// State of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It stands, for so long.
+#[non_exhaustive]
+pub enum ReservationStatus {
+    /// It is open for this long.
     Open(Duration),
-    /// It was confirmed, or cancelled, by whoever had its token.
+    /// It was confirmed or canceled by a caller with its token.
     Settled,
-    /// It is over, and its units are free.
-    Over(Reason),
+    /// It ended, and its units are free.
+    Ended(EndReason),
 }
 
 impl Client {
-    /// So many units of a resource, held for a minute, not waited for, unless said otherwise.
-    pub fn reserve(&self, resource: impl Into<String>, units: u32) -> Reserving {
+    /// Units of a resource to reserve. Defaults: for 60 seconds, without waiting.
+    pub fn reserve(&self, resource: impl Into<String>, units: u32) -> ReservationBuilder {
         let holder = self.holder_name();
         let (client, resource, wait) = (self.clone(), resource.into(), Duration::ZERO);
-        Reserving { client, resource, units, holder, keep: KEEP, wait, metadata: Vec::new() }
+        ReservationBuilder { client, resource, units, holder, ttl: TTL, wait, metadata: Vec::new() }
     }
 
-    /// A hold that was placed elsewhere, by its resource and its token's text. Whether it stands, the grantor says.
+    /// A reservation that was made elsewhere, by its resource and its token's text. [`Reservation::status`] reports whether it is
+    /// open.
     pub fn reservation(&self, resource: impl Into<String>, token: &str) -> Result<Reservation, Error> {
         let resource = resource.into();
-        checked(Name::parse(&resource))?;
-        let refuse = |wrong: TokenError| Error::from(&Refusal::Token(wrong));
-        let token = Token::parse(token).map_err(refuse)?;
+        validated(Name::parse(&resource))?;
+        let invalid = |error: TokenError| Error::from(&Refusal::Token(error));
+        let token = Token::parse(token).map_err(invalid)?;
         if token.resource != resource_hash(&resource) {
-            return Err(refuse(TokenError::Resource));
+            return Err(invalid(TokenError::Resource));
         }
-        Ok(Reservation { client: self.clone(), resource, token })
+        Ok(Reservation { client: self.clone(), resource, token: FencingToken::new(token) })
     }
 }
 
-impl Reserving {
-    /// How long the units are held. Not longer than the cluster's longest ttl.
-    pub const fn keep_for(mut self, keep: Duration) -> Self {
-        self.keep = keep;
+impl ReservationBuilder {
+    /// How long the units are reserved. At most the longest ttl of the cluster.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
         self
     }
 
-    /// How long to wait for them.
+    /// Time to wait for the units.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// For whom, for people to read.
-    pub fn holder(mut self, holder: impl Into<String>) -> Self {
-        self.holder = holder.into();
+    /// Holder name. Default: the client's.
+    pub fn holder(mut self, name: impl Into<String>) -> Self {
+        self.holder = name.into();
         self
     }
 
-    /// Bytes for people.
+    /// Metadata that queries show.
     pub fn metadata(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.metadata = bytes.into();
         self
     }
 
-    /// Holds the units, now or after waiting. What can never be had is refused at once.
-    pub async fn hold(&self) -> Result<Reservation, Error> {
-        checked(Name::parse(&self.resource))?;
-        let wait_ms = within("wait", self.wait, 0, WAIT_MAX)?;
-        let ask = Acquire {
+    /// Reserves the units, now or after waiting. A request that can never succeed is refused immediately.
+    pub async fn acquire(&self) -> Result<Reservation, Error> {
+        validated(Name::parse(&self.resource))?;
+        let wait_ms = millis_within("wait", self.wait, 0, WAIT_MAX)?;
+        let acquire = Acquire {
             resource: &self.resource,
             holder: &self.holder,
             session: None,
             access: Access::Units(self.units),
             slots: None,
-            ttl_ms: Some(millis(self.keep)),
-            terms: Terms { wait_ms, metadata: &self.metadata, ..Terms::DEFAULT },
+            ttl_ms: Some(millis(self.ttl)),
+            options: AcquireOptions { wait_ms, metadata: &self.metadata, ..AcquireOptions::DEFAULT },
         };
-        let token = self.client.acquire(&ask).await?.token();
+        let token = FencingToken::new(self.client.acquire(&acquire).await?.token());
         Ok(Reservation { client: self.client.clone(), resource: self.resource.clone(), token })
     }
 }
 
 impl Reservation {
-    /// The resource.
+    /// Name of the resource.
     pub fn resource(&self) -> &str {
         &self.resource
     }
 
-    /// The token's text: what names this hold elsewhere. It confirms and cancels, so it is kept like a secret; at a fence it
-    /// writes nothing.
-    pub fn token(&self) -> String {
-        self.token.to_string()
+    /// The token, whose text identifies the reservation in other processes. It confirms and cancels, so store it like a secret. A
+    /// fence accepts no write with it.
+    pub const fn token(&self) -> FencingToken {
+        self.token
     }
 
-    /// Turns the hold into a commitment: its units stay taken until an operator changes the capacity. A hold that is over is
-    /// refused, whatever its holder's clock says.
+    /// Confirms the reservation: its units stay in use until an operator changes the capacity. A reservation that has ended is
+    /// refused, whatever the caller's clock says.
     pub async fn confirm(&self) -> Result<(), Error> {
-        self.client.confirm_hold(&self.held()).await
+        self.client.confirm_reservation(&self.held()).await
     }
 
-    /// Gives the units back.
+    /// Cancels the reservation and frees its units.
     pub async fn cancel(&self) -> Result<(), Error> {
         self.client.release(&self.held()).await
     }
 
-    /// Asks for more or fewer units. More are refused if they are not there; the hold stays as it was.
+    /// Changes the number of units. If more units are not available, the reservation stays as it was.
     pub async fn resize(&self, units: u32) -> Result<(), Error> {
-        self.client.resize_hold(&self.held(), units).await.map(drop)
+        self.client.resize_reservation(&self.held(), units).await.map(drop)
     }
 
-    /// Holds for another full time, counted from now.
+    /// Extends the reservation to its full ttl, counted from now. Returns the remaining time.
     pub async fn extend(&self) -> Result<Duration, Error> {
         let renewed = self.client.renew(&self.held(), None, None).await?;
         Ok(Duration::from_millis(renewed.current().remaining_ms))
     }
 
-    /// An obligation is in flight: the hold outlasts its time for so long, as far as the charter lets it. Returns how long it
-    /// stands now.
+    /// Vetoes the expiry while an obligation is in flight: the reservation outlasts its ttl by this time, as far as the charter
+    /// allows. Returns the remaining time.
     pub async fn veto(&self, outlast: Duration) -> Result<Duration, Error> {
         let renewed = self.client.veto(&self.held(), millis(outlast)).await?;
         Ok(Duration::from_millis(renewed.current().remaining_ms))
     }
 
-    /// What became of it, at a moment inside of this call: for whoever was not told.
-    pub async fn outcome(&self) -> Result<Outcome, Error> {
-        match self.client.confirm(&self.held()).await {
-            Ok(current) => Ok(Outcome::Open(Duration::from_millis(current.current().remaining_ms))),
-            Err(error) => match error.lost() {
-                Some(Reason::Released) => Ok(Outcome::Settled),
-                Some(reason) => Ok(Outcome::Over(reason)),
+    /// State of the reservation at a moment during this call.
+    pub async fn status(&self) -> Result<ReservationStatus, Error> {
+        match self.client.check(&self.held()).await {
+            Ok(lease) => Ok(ReservationStatus::Open(Duration::from_millis(lease.current().remaining_ms))),
+            Err(error) => match error.end_reason() {
+                Some(EndReason::Released) => Ok(ReservationStatus::Settled),
+                Some(reason) => Ok(ReservationStatus::Ended(reason)),
                 None => Err(error),
             },
         }
     }
 
-    fn held(&self) -> Held<'_> {
-        Held::of(&self.resource, self.token)
+    fn held(&self) -> HeldLease<'_> {
+        HeldLease::new(&self.resource, self.token.parsed())
     }
 }
 
-/// Without the token: it must not reach a log.
+/// Omits the token, which must not reach a log.
 impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation").field("resource", &self.resource).finish_non_exhaustive()

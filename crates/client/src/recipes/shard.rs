@@ -1,10 +1,10 @@
-//! N shards over M workers: each shard has one owner at a time, free ones are taken, too many are shared, and work goes on
-//! where the last owner's checkpoint stands.
+//! Sharding: N shards over M workers. Every shard has one owner at a time, workers rebalance by themselves, and a new owner
+//! continues from the last checkpoint.
 
 mod plan;
 mod worker;
 
-pub use worker::Worker;
+pub use worker::ShardWorker;
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -17,69 +17,69 @@ use futures::future::{Either, join, select};
 use futures::stream::FuturesUnordered;
 use leasehold_core::name::Name;
 
-use crate::look::checked;
-use crate::{Client, Error, Failure, Hold, Lock, Stored};
+use crate::queries::validated;
+use crate::{Client, Error, LeaseHandle, Lock, RequestError, StoredValue};
 
-/// How long a renewal lasts for those who do not say.
+/// Default ttl.
 const TTL: Duration = Duration::from_secs(30);
-/// How often a worker looks at who has what.
-const LOOK: Duration = Duration::from_secs(1);
-/// The shortest of that: looking is a question to the grantor.
-const LOOK_LEAST: Duration = Duration::from_millis(10);
-/// The key of a shard's checkpoint.
+/// Default interval between rebalancing steps.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Shortest interval: every step queries the grantor.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Key of a shard's checkpoint.
 const CHECKPOINT: &str = "checkpoint";
-/// The segment under which workers say that they are there.
+/// Segment of the resource that workers register at.
 const WORKERS: &str = "workers";
-/// Most shards of one set.
-const MOST: u32 = 1 << 16;
+/// Limit on the number of shards.
+const MAX_SHARDS: u32 = 1 << 16;
 
-/// A set of shards by the name of what is sharded. Shard 7 of `orders` is the resource `orders/7`.
+/// A set of shards. Shard 7 of `orders` is the resource `orders/7`.
 #[derive(Clone, Debug)]
+#[must_use = "shards do nothing until `join` or `run`"]
 pub struct Shards {
     client: Client,
     prefix: String,
     count: u32,
     ttl: Duration,
-    look: Duration,
+    poll_interval: Duration,
 }
 
 impl Client {
-    /// So many shards of something. Every worker says the same number.
+    /// A set of `count` shards. Every worker must use the same count.
     pub fn shards(&self, prefix: impl Into<String>, count: u32) -> Shards {
-        Shards { client: self.clone(), prefix: prefix.into(), count, ttl: TTL, look: LOOK }
+        Shards { client: self.clone(), prefix: prefix.into(), count, ttl: TTL, poll_interval: POLL_INTERVAL }
     }
 }
 
 impl Shards {
-    /// How long a renewal lasts: how long a shard stands still if its owner vanishes without a word.
-    #[must_use]
+    /// Ttl of a shard's lease: how long a shard has no owner if its owner disappears.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How often a worker looks at who has what.
-    #[must_use]
-    pub const fn look_every(mut self, look: Duration) -> Self {
-        self.look = look;
+    /// Interval between rebalancing steps of a worker. Default: 1 s.
+    pub const fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = interval;
         self
     }
 
-    /// Says that this client works here. Shards come with [`Worker::next`].
-    pub async fn join(&self) -> Result<Worker, Error> {
-        checked(Name::parse(&self.prefix))?;
-        if self.count == 0 || self.count > MOST {
-            return Err(Error::invalid("count", format_args!("{}; from 1 to {MOST} shards", self.count)));
+    /// Registers this client as a worker. [`ShardWorker::next_assignment`] returns its shards.
+    pub async fn join(&self) -> Result<ShardWorker, Error> {
+        validated(Name::parse(&self.prefix))?;
+        if self.count == 0 || self.count > MAX_SHARDS {
+            return Err(Error::invalid("count", format_args!("{}; from 1 to {MAX_SHARDS} shards", self.count)));
         }
-        if self.look < LOOK_LEAST {
-            return Err(Error::invalid("look_every", format_args!("{:?}; at least {LOOK_LEAST:?}", self.look)));
+        if self.poll_interval < MIN_POLL_INTERVAL {
+            let reason = format_args!("{:?}; at least {MIN_POLL_INTERVAL:?}", self.poll_interval);
+            return Err(Error::invalid("poll_interval", reason));
         }
-        Worker::join(self.clone()).await
+        ShardWorker::join(self.clone()).await
     }
 
-    /// Works until `stop` comes: every shard that this client gets is given to the work, which is dropped when the shard
-    /// cannot be kept. When a shard is to move, the work sees [`Hold::leaving`], writes its last checkpoint and returns. On
-    /// `stop` all of them are told so, and are waited for.
+    /// Runs the work for every shard that this client owns, until `stop` completes. The work is dropped when the shard's lease is
+    /// suspended or lost. When a shard is to move, the work sees [`LeaseHandle::draining_started`], writes its last checkpoint
+    /// and returns. On `stop`, all shards drain, and this waits for their work.
     pub async fn run<F, W>(&self, stop: impl Future<Output = ()>, work: F) -> Result<(), Error>
     where
         F: Fn(Shard) -> W,
@@ -87,28 +87,28 @@ impl Shards {
     {
         let mut stop = pin!(stop);
         let mut worker = self.join().await?;
-        let mut works = FuturesUnordered::new();
+        let mut running = FuturesUnordered::new();
         loop {
-            let gained = {
-                let ended = async {
-                    match works.next().await {
+            let assignment = {
+                let finished = async {
+                    match running.next().await {
                         Some(_) => None,
                         None => pending().await,
                     }
                 };
-                let next = async { Some(worker.next().await) };
-                match select(stop.as_mut(), select(pin!(next), pin!(ended))).await {
+                let next = async { Some(worker.next_assignment().await) };
+                match select(stop.as_mut(), select(pin!(next), pin!(finished))).await {
                     Either::Left(_) => break,
-                    Either::Right((Either::Left((gained, _)) | Either::Right((gained, _)), _)) => gained,
+                    Either::Right((Either::Left((assignment, _)) | Either::Right((assignment, _)), _)) => assignment,
                 }
             };
-            if let Some(gained) = gained {
-                let (guard, shard) = gained?;
+            if let Some(assignment) = assignment {
+                let (guard, shard) = assignment?;
                 let work = &work;
-                works.push(async move { guard.run(|_| work(shard)).await });
+                running.push(async move { guard.run(|_| work(shard)).await });
             }
         }
-        join(worker.leave(), async { while works.next().await.is_some() {} }).await;
+        join(worker.leave(), async { while running.next().await.is_some() {} }).await;
         Ok(())
     }
 
@@ -116,52 +116,51 @@ impl Shards {
         format!("{}/{index}", self.prefix)
     }
 
-    fn lock(&self, index: u32, seat: u64) -> Lock {
-        self.client.lock(self.name(index)).ttl(self.ttl).metadata(seat.to_string())
+    fn lock(&self, index: u32, worker: u64) -> Lock {
+        self.client.lock(self.name(index)).ttl(self.ttl).metadata(worker.to_string())
     }
 }
 
-/// A shard that this client owns, as its work sees it.
+/// A shard that this client owns.
 #[derive(Clone)]
 pub struct Shard {
     index: u32,
-    hold: Hold,
+    handle: LeaseHandle,
     client: Client,
 }
 
 impl Shard {
-    /// Which of the shards, from 0.
+    /// Index of the shard, from 0.
     pub const fn index(&self) -> u32 {
         self.index
     }
 
-    /// Where to go on: the newest checkpoint with the token it was written under, none if there never was one. Waits until a
-    /// predecessor that still drains is done, so that nothing newer can follow.
-    pub async fn resume(&self) -> Result<Option<Stored>, Error> {
-        // The checkpoint is the only target here, and this read is the one after the claim.
-        let _may_write = self.hold.may_claim().await?.claimed().read_again();
-        let stored = self.client.state_of(self.hold.resource()).await?;
-        Ok(stored.into_iter().find(|stored| stored.key == CHECKPOINT))
+    /// The newest checkpoint with the token it was written under; none before the first. Waits until a draining predecessor is
+    /// done, so that no newer checkpoint can follow.
+    pub async fn resume(&self) -> Result<Option<StoredValue>, Error> {
+        // The checkpoint is the only target, and this is the read after the claim.
+        let _may_write = self.handle.wait_claimable().await?.claimed().read_again();
+        let values = self.client.state_of(self.handle.resource()).await?;
+        Ok(values.into_iter().find(|value| value.key == CHECKPOINT))
     }
 
-    /// Puts on record how far the work is, under the token: an owner that is over writes nothing any more. Returns the
-    /// revision.
-    pub async fn checkpoint(&self, bytes: &[u8]) -> Result<u64, Failure<u64>> {
-        self.hold.put(CHECKPOINT, bytes).await
+    /// Writes a checkpoint under the token: a former owner cannot overwrite it. Returns the revision.
+    pub async fn checkpoint(&self, bytes: &[u8]) -> Result<u64, RequestError<u64>> {
+        self.handle.put(CHECKPOINT, bytes).await
     }
 }
 
 impl Deref for Shard {
-    type Target = Hold;
+    type Target = LeaseHandle;
 
-    fn deref(&self) -> &Hold {
-        &self.hold
+    fn deref(&self) -> &LeaseHandle {
+        &self.handle
     }
 }
 
 impl fmt::Debug for Shard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shard").field("index", &self.index).field("hold", &self.hold).finish()
+        f.debug_struct("Shard").field("index", &self.index).field("lease", &self.handle).finish()
     }
 }
 

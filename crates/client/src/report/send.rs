@@ -1,64 +1,76 @@
-//! The thread that sends: what a grantor did not take is kept and sent again, as long as there is room.
+//! The sender thread. It keeps reports that were not delivered and sends them again, up to a limit.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use leasehold_core::command::Command;
-use leasehold_core::coverage::Report;
+use leasehold_core::coverage::FenceReport;
 use leasehold_core::limits::REPORTS;
 use leasehold_core::token::Cluster;
 
-use super::Shared;
-use super::gather::{Counts, entries};
-use crate::holder::Handle;
+use super::ReporterShared;
+use super::aggregate::{ReportBuffer, entries};
+use crate::session_worker::WorkerHandle;
 use crate::{Code, Error};
 
-/// Places that wait for a grantor that is not there; what comes on top is counted as missed.
-const WAITING: usize = 4_096;
+/// Limit on the slots that wait for an unreachable grantor; further checks count as missed.
+const MAX_WAITING: usize = 4_096;
 
-/// Starts the thread. It ends when the reporter is dropped, after one more try.
-pub fn start(handle: Arc<Handle>, cluster: Cluster, every: Duration, shared: Arc<Shared>) -> Result<(), Error> {
-    let unable = |why: std::io::Error| Error::unavailable(format!("no thread to report with: {why}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
-    let work = move || runtime.block_on(drive(&handle, cluster, every, &shared));
-    std::thread::Builder::new().name("leasehold-report".into()).spawn(work).map(drop).map_err(unable)
+/// Starts the thread. It ends when the reporter is dropped, after one more attempt.
+pub fn start(
+    worker: Arc<WorkerHandle>,
+    cluster: Cluster,
+    interval: Duration,
+    shared: Arc<ReporterShared>,
+) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::unavailable(format!("cannot start the reporter thread: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let work = move || runtime.block_on(run(&worker, cluster, interval, &shared));
+    std::thread::Builder::new().name("leasehold-report".into()).spawn(work).map(drop).map_err(failed)
 }
 
-async fn drive(handle: &Arc<Handle>, cluster: Cluster, every: Duration, shared: &Shared) {
-    let mut waiting = Counts::default();
+async fn run(worker: &Arc<WorkerHandle>, cluster: Cluster, interval: Duration, shared: &ReporterShared) {
+    let mut waiting = ReportBuffer::default();
     loop {
-        // Whoever wakes it or the time, whichever is first.
-        let _ = tokio::time::timeout(every, shared.wake.notified()).await;
+        // A flush or the interval, whichever is first.
+        let _ = tokio::time::timeout(interval, shared.wake.notified()).await;
         let stopping = shared.stopping.load(Ordering::Acquire);
-        let wanted = shared.wanted.load(Ordering::Acquire);
-        shared.gathering.collect(&mut waiting, WAITING);
-        let told = send(handle, cluster, shared, &mut waiting).await;
-        let _before = shared.tried.send_replace((wanted, told));
+        let flush = shared.flushes.load(Ordering::Acquire);
+        shared.aggregator.collect(&mut waiting, MAX_WAITING);
+        let result = send(worker, cluster, shared, &mut waiting).await;
+        let _previous = shared.flushed.send_replace((flush, result));
         if stopping {
             return;
         }
     }
 }
 
-/// Sends batch after batch until nothing is left, or one did not arrive.
-async fn send(handle: &Arc<Handle>, cluster: Cluster, shared: &Shared, waiting: &mut Counts) -> Result<(), Error> {
-    let names = shared.gathering.names();
+/// Sends batches until nothing is left or one fails.
+async fn send(
+    worker: &Arc<WorkerHandle>,
+    cluster: Cluster,
+    shared: &ReporterShared,
+    waiting: &mut ReportBuffer,
+) -> Result<(), Error> {
+    let names = shared.aggregator.names();
     while !waiting.is_empty() {
-        let (taken, now) = (waiting.take(REPORTS), Instant::now());
-        let reports: Vec<Report<'_>> = taken
+        let (batch, now) = (waiting.take(REPORTS), Instant::now());
+        let reports: Vec<FenceReport<'_>> = batch
             .iter()
-            .flat_map(|(target, resource, slot, tally)| entries(&names[*target as usize], resource, *slot, tally, now))
+            .flat_map(|(target, resource, slot, counts)| {
+                entries(&names[*target as usize], resource, *slot, counts, now)
+            })
             .collect();
-        let Err(failure) = handle.say(&Command::Report { cluster, reports: &reports }).await else {
+        let Err(error) = worker.session_call(&Command::Report { cluster, reports: &reports }).await else {
             continue;
         };
-        let error = failure.into_error();
+        let error = error.into_error();
         if is_final(&error) {
-            // The same report would be refused for ever, and would hold up all others.
-            tracing::warn!("the grantor does not take a report of fences: {error}");
+            // The same report would be refused again, and would block all others.
+            tracing::warn!(%error, "grantor rejected a fence report");
         } else {
-            shared.gathering.miss(waiting.put_back(taken, WAITING));
+            shared.aggregator.add_missed(waiting.put_back(batch, MAX_WAITING));
         }
         return Err(error);
     }

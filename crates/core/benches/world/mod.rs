@@ -2,11 +2,11 @@
 
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
-use leasehold_core::command::{Acquire, Answer, Command, Held, Input, OpenSession, Renew, Request, Terms};
-use leasehold_core::grantor::{Grantor, Opening, Output, Recovered};
+use leasehold_core::command::{Acquire, AcquireOptions, Answer, Command, Input, LeaseRef, OpenSession, Renew, Request};
+use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, TenureOptions};
 use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_core::lease::{Access, Rung};
-use leasehold_core::time::{Instant, Now, Wall};
+use leasehold_core::lease::{Access, Validity};
+use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
 pub const MILLION: u32 = 1_000_000;
@@ -32,17 +32,17 @@ pub struct Lease {
 
 impl World {
     pub fn new() -> Self {
-        Self::opened(Recovered::empty(7))
+        Self::opened(RecoveredGrantor::empty(7))
     }
 
     /// The next tenure of a recovered state, serving.
-    pub fn opened(recovered: Recovered) -> Self {
+    pub fn opened(recovered: RecoveredGrantor) -> Self {
         let mut grantor = recovered.open(at(0), &opening(1)).expect("a fresh cluster opens");
         let mut out = Output::default();
         grantor.take_output(&mut out);
         grantor.serve(at(0));
         // Nobody watches, as in a server that nobody asked to.
-        grantor.watched(false);
+        grantor.set_watched(false);
         Self { grantor, out, ms: 0, ttl: TTL }
     }
 
@@ -121,7 +121,7 @@ impl World {
     }
 
     pub fn ask(&mut self, tag: u64, command: Command<'_>) {
-        self.grantor.step(at(self.ms), &Input::Asked(Request::tagged(tag), command));
+        self.grantor.step(at(self.ms), &Input::Request(Request::tagged(tag), command));
     }
 
     pub fn tick(&mut self) {
@@ -148,14 +148,14 @@ impl World {
 
     pub fn release_turn(&mut self, leases: &[Lease]) {
         for lease in leases {
-            self.ask(0, Command::Release(Held::by_id(lease.id, lease.number)));
+            self.ask(0, Command::Release(LeaseRef::by_id(lease.id, lease.number)));
         }
         self.turn();
     }
 
     pub fn renew(&mut self, lease: &Lease) {
-        let held = Held::by_id(lease.id, lease.number);
-        self.ask(0, Command::Renew(Renew { held, ttl_ms: None, progress: None }));
+        let held = LeaseRef::by_id(lease.id, lease.number);
+        self.ask(0, Command::Renew(Renew { lease: held, ttl_ms: None, progress: None }));
     }
 
     pub fn open_session(&mut self, holder: &str) -> SessionId {
@@ -176,9 +176,9 @@ impl World {
 
     /// Asks for a resource in a session, and waits for it if it must.
     pub fn ask_in(&mut self, tag: u64, session: SessionId, holder: &str, resource: &str, access: Access) {
-        let terms = Terms { wait_ms: TTL, ..Terms::DEFAULT };
+        let terms = AcquireOptions { wait_ms: TTL, ..AcquireOptions::DEFAULT };
         let session = Some(session);
-        let acquire = Acquire { resource, holder, session, access, slots: None, ttl_ms: None, terms };
+        let acquire = Acquire { resource, holder, session, access, slots: None, ttl_ms: None, options: terms };
         self.ask(tag, Command::Acquire(acquire));
     }
 }
@@ -204,15 +204,15 @@ pub fn granted(answer: &Answer) -> Lease {
 }
 
 pub fn at(ms: u64) -> Now {
-    Now { instant: Instant::from_millis(ms), wall: Wall::after_era(1_000 + ms) }
+    Now { instant: Instant::from_millis(ms), wall: WallClock::after_era(1_000 + ms) }
 }
 
-pub fn opening(generation: u64) -> Opening {
-    Opening {
+pub fn opening(generation: u64) -> TenureOptions {
+    TenureOptions {
         cluster: Cluster(*b"measured"),
         incarnation: Incarnation(1),
         generation,
-        rung: Rung::Session,
+        validity: Validity::Session,
         max_ttl: TTL,
         restore: None,
     }

@@ -1,112 +1,114 @@
-//! Puts all sixteen questions to a charter and says which it leaves open, and which answers are weak.
+//! Review of a charter: checks it against all sixteen questions and reports missing and weak answers.
 
-use super::concerns::concerns;
-use super::{Charter, Mode, Payload, Question, Renewal, StartsFrom, Style, Target, Uncommitted, says_something};
-use crate::lease::Rung;
+use super::warnings::warnings;
+use super::{
+    Charter, HandoffMode, Payload, Question, RenewalProof, StartsFrom, Target, TargetMode, Uncommitted, has_words,
+};
+use crate::lease::Validity;
 
-/// What came of one question.
+/// The result for one question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct CharterFinding {
     /// The question.
     pub question: Question,
-    /// Its answer, or what to do for one.
-    pub answer: Answer,
-    /// What is weak about an answer that was given, each with what to do.
-    pub concerns: Vec<String>,
+    /// The answer, or the next step towards one.
+    pub answer: CheckAnswer,
+    /// Weaknesses of the answer, each with a next step.
+    pub warnings: Vec<String>,
 }
 
-/// An answer, or the lack of one.
+/// The answer to a question, if the charter gives one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It was given.
+pub enum CheckAnswer {
+    /// The question is answered.
     Answered {
-        /// By whom.
-        by: By,
-        /// In words.
+        /// Where the answer comes from.
+        by: AnswerSource,
+        /// The answer in words.
         answer: String,
     },
-    /// It was not.
+    /// The question is open.
     Unanswered {
-        /// What to write where.
+        /// What to write in which field.
         next_step: String,
     },
 }
 
-/// Who answers a question.
+/// Where an answer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// This field of the charter.
+pub enum AnswerSource {
+    /// A field of the charter.
     Field(&'static str),
-    /// Leasehold, for every charter, by these promises.
+    /// Promises that Leasehold keeps for every charter.
     Promise(&'static str),
 }
 
-impl Finding {
-    /// Whether an answer was given.
+impl CharterFinding {
+    /// Whether the question is answered.
     pub const fn is_answered(&self) -> bool {
-        matches!(self.answer, Answer::Answered { .. })
+        matches!(self.answer, CheckAnswer::Answered { .. })
     }
 
-    /// Whether an answer was given that should be better.
+    /// Whether the answer has warnings.
     pub const fn is_weak(&self) -> bool {
-        self.is_answered() && !self.concerns.is_empty()
+        self.is_answered() && !self.warnings.is_empty()
     }
 }
 
-/// Asks every question once, in the order of [`Question::ALL`].
-pub fn check(charter: &Charter) -> Vec<Finding> {
+/// Checks every question once, in the order of [`Question::ALL`].
+pub fn check(charter: &Charter) -> Vec<CharterFinding> {
     Question::ALL
         .into_iter()
         .map(|question| {
-            let answer = match ask(charter, question) {
-                Ok(answer) => Answer::Answered { by: answered_by(question), answer },
-                Err(next_step) => Answer::Unanswered { next_step },
+            let answer = match answer(charter, question) {
+                Ok(answer) => CheckAnswer::Answered { by: answered_by(question), answer },
+                Err(next_step) => CheckAnswer::Unanswered { next_step },
             };
-            let concerns = match answer {
-                Answer::Answered { .. } => concerns(charter, question),
-                Answer::Unanswered { .. } => Vec::new(),
+            let warnings = match answer {
+                CheckAnswer::Answered { .. } => warnings(charter, question),
+                CheckAnswer::Unanswered { .. } => Vec::new(),
             };
-            Finding { question, answer, concerns }
+            CharterFinding { question, answer, warnings }
         })
         .collect()
 }
 
-/// Whether no question was left open. Concerns do not count.
-pub fn is_complete(findings: &[Finding]) -> bool {
-    findings.iter().all(Finding::is_answered)
+/// Whether every question is answered. Warnings do not count.
+pub fn is_complete(findings: &[CharterFinding]) -> bool {
+    findings.iter().all(CharterFinding::is_answered)
 }
 
-fn answered_by(question: Question) -> By {
+fn answered_by(question: Question) -> AnswerSource {
     match (question.field(), question) {
-        (Some(field), _) => By::Field(field),
-        (None, Question::Remains) => By::Promise("H1"),
-        (None, Question::Counter) => By::Promise("T1, T4, T5, T9"),
-        (None, Question::Stale) => By::Promise("F1, F3, F6"),
-        (None, _) => By::Promise("T1, T5, T6"),
+        (Some(field), _) => AnswerSource::Field(field),
+        (None, Question::Remains) => AnswerSource::Promise("H1"),
+        (None, Question::Counter) => AnswerSource::Promise("T1, T4, T5, T9"),
+        (None, Question::Stale) => AnswerSource::Promise("F1, F3, F6"),
+        (None, _) => AnswerSource::Promise("T1, T5, T6"),
     }
 }
 
 /// The answer in words, or the next step towards one.
-fn ask(charter: &Charter, question: Question) -> Result<String, String> {
+fn answer(charter: &Charter, question: Question) -> Result<String, String> {
     match question {
-        Question::Rung => match charter.rung {
-            Some(Rung::Session) => Ok("session: one grantor hears the holder; its machine must fail".into()),
-            Some(Rung::Quorum) => Ok("quorum: an entry of a replicated log; a majority must fail".into()),
-            Some(Rung::Issuer) => Ok("issuer: a signature; its key must leak, or its clock be wrong".into()),
-            None => Err("set `rung` to session, quorum or issuer".into()),
+        Question::Validity => match charter.validity {
+            Some(Validity::Session) => Ok("session: a session with one grantor; its machine must fail".into()),
+            Some(Validity::Quorum) => Ok("quorum: an entry of a replicated log; a majority must fail".into()),
+            Some(Validity::Issuer) => Ok("issuer: a signature; its key must leak, or its clock must be wrong".into()),
+            None => Err("set `validity` to session, quorum or issuer".into()),
         },
-        Question::Observer => {
-            words(charter.observer.as_deref(), "say in `observer` who watches the rung and when a holder may differ")
-        }
+        Question::Observer => words(
+            charter.observer.as_deref(),
+            "describe in `observer` who observes the validity and when a holder's view can differ",
+        ),
         Question::Price => words(
             charter.price_of_failure.as_deref(),
-            "say in `price_of_failure` what two holders at once would cost, and whether the rung is worth it",
+            "describe in `price_of_failure` what two simultaneous holders would cost, and whether the validity is worth it",
         ),
         Question::Authority => {
-            let items: Vec<_> =
-                charter.authority.iter().map(String::as_str).filter(|item| says_something(item)).collect();
+            let items: Vec<_> = charter.authority.iter().map(String::as_str).filter(|item| has_words(item)).collect();
             if items.is_empty() {
-                return Err("list in `authority` each thing that the holder may touch".into());
+                return Err("list in `authority` everything that the holder may change".into());
             }
             Ok(items.join("; "))
         }
@@ -114,8 +116,8 @@ fn ask(charter: &Charter, question: Question) -> Result<String, String> {
             Some(payload) => Ok(payload.word().into()),
             None => Err(format!("set `payload` to one of {}", choices(Payload::ALL.iter().map(|p| p.word())))),
         },
-        Question::Remains => Ok("checkpoints and small state stay, each with the token it was written under; \
-            a lower token replaces neither"
+        Question::Remains => Ok("checkpoints and stored state, each with the token it was written under; \
+            a lower token cannot overwrite them"
             .into()),
         Question::Targets => {
             any_target(charter)?;
@@ -123,32 +125,35 @@ fn ask(charter: &Charter, question: Question) -> Result<String, String> {
         }
         Question::Checks => checks(charter),
         Question::Holes => holes(charter),
-        Question::Counter => Ok("in the grantor's journal, one counter for the cluster, never deleted; lifted by the \
-            clock in every granting turn, by tokens shown, and after a restore above every earlier token"
+        Question::Counter => Ok("one counter per cluster in the grantor's journal, never deleted; raised to the wall \
+            clock at every grant, by tokens that clients present, and after a restore above every earlier token"
             .into()),
-        Question::Stale => Ok("turned away: a fence refuses a lower token and a missing one in the same step as the \
-            write, and reports it; where there is no fence, see the holes"
+        Question::Stale => Ok("rejected: a fence refuses a lower or missing token atomically with the write, and \
+            reports it; for targets without a fence, see the holes"
             .into()),
-        Question::Order => Ok("no: one counter orders all grants of a cluster; a restore goes on above it as a new \
+        Question::Order => Ok("no: one counter orders all grants of a cluster; a restore continues above it as a new \
             incarnation; a token of another cluster is refused, never compared"
             .into()),
         Question::Renewal => match charter.renewal {
-            Some(Renewal::Pulse) => Ok("a pulse: the holder is there".into()),
-            Some(Renewal::Progress { window_ms }) => {
-                Ok(format!("progress: without any for {window_ms} ms the lease ends as stalled"))
+            Some(RenewalProof::Pulse) => Ok("pulse: the holder is alive".into()),
+            Some(RenewalProof::Progress { window_ms }) => {
+                Ok(format!("progress: the lease ends as stalled after {window_ms} ms without progress"))
             }
             None => Err("set `renewal` to pulse, or to progress with a window".into()),
         },
         Question::Handoff => match charter.handoff {
-            Some(handoff) => Ok(match handoff.style {
-                Style::Gap => {
+            Some(handoff) => Ok(match handoff.mode {
+                HandoffMode::Gap => {
                     format!(
-                        "gap: granted after the predecessor's end, never before; at most {} ms of drain",
+                        "gap: the successor is granted only after the predecessor's lease ends; at most {} ms of drain",
                         handoff.drain_ms
                     )
                 }
-                Style::Overlap => {
-                    format!("overlap: granted at once, claims after at most {} ms of drain", handoff.drain_ms)
+                HandoffMode::Overlap => {
+                    format!(
+                        "overlap: the successor is granted immediately and claims after at most {} ms of drain",
+                        handoff.drain_ms
+                    )
                 }
             }),
             None => Err("set `handoff` to gap or overlap, with `drain_ms`".into()),
@@ -160,9 +165,9 @@ fn ask(charter: &Charter, question: Question) -> Result<String, String> {
             }
         },
         Question::StartsFrom => match &charter.starts_from {
-            Some(StartsFrom::Newest) => Ok("the newest checkpoint, under the token of the holder that wrote it".into()),
-            Some(StartsFrom::Nothing) => Ok("nothing: the successor begins anew".into()),
-            Some(StartsFrom::Key(key)) => Ok(format!("the state `{key}`, under the token of the holder that wrote it")),
+            Some(StartsFrom::Newest) => Ok("the newest checkpoint, with the token of the holder that wrote it".into()),
+            Some(StartsFrom::Nothing) => Ok("nothing: the successor starts over".into()),
+            Some(StartsFrom::Key(key)) => Ok(format!("the state `{key}`, with the token of the holder that wrote it")),
             None => Err("set `starts_from` to newest, none, or a key".into()),
         },
     }
@@ -171,47 +176,53 @@ fn ask(charter: &Charter, question: Question) -> Result<String, String> {
 fn checks(charter: &Charter) -> Result<String, String> {
     any_target(charter)?;
     all_modes(charter)?;
-    let told = charter.targets.iter().map(|t| format!("`{}` {}", t.name, t.mode.as_ref().map_or("", Mode::word)));
-    Ok(told.collect::<Vec<_>>().join(", "))
+    let modes =
+        charter.targets.iter().map(|t| format!("`{}` {}", t.name, t.mode.as_ref().map_or("", TargetMode::word)));
+    Ok(modes.collect::<Vec<_>>().join(", "))
 }
 
 fn holes(charter: &Charter) -> Result<String, String> {
     any_target(charter)?;
     all_modes(charter)?;
-    let mut told = Vec::new();
+    let mut holes = Vec::new();
     for target in &charter.targets {
-        let (worth, next_step) = match &target.mode {
-            Some(Mode::BoundedPause { blast_radius, .. }) => {
-                (blast_radius, "say in `blast_radius` what is damaged when a pause is longer than assumed")
+        let (cost, next_step) = match &target.mode {
+            Some(TargetMode::BoundedPause { blast_radius, .. }) => {
+                (blast_radius, "describe in `blast_radius` what is damaged when a pause is longer than assumed")
             }
-            Some(Mode::None { why }) => (why, "say in `why` what makes it acceptable that nothing checks"),
-            Some(Mode::Forced | Mode::Cooperative | Mode::Grantor) | None => continue,
+            Some(TargetMode::None { comment }) => {
+                (comment, "explain in `comment` why it is acceptable that nothing checks the token")
+            }
+            Some(TargetMode::Forced | TargetMode::Cooperative | TargetMode::Grantor) | None => continue,
         };
-        match worth.as_deref().filter(|worth| says_something(worth)) {
-            Some(worth) => told.push(format!("`{}`: {worth}", target.name)),
+        match cost.as_deref().filter(|cost| has_words(cost)) {
+            Some(cost) => holes.push(format!("`{}`: {cost}", target.name)),
             None => return Err(format!("target `{}`: {next_step}", target.name)),
         }
     }
-    Ok(if told.is_empty() { "none: every target refuses a lower token".into() } else { told.join("; ") })
+    Ok(if holes.is_empty() { "none: every target refuses a lower token".into() } else { holes.join("; ") })
 }
 
 fn any_target(charter: &Charter) -> Result<(), String> {
     if charter.targets.is_empty() {
-        return Err("list in `targets` every place that the holder writes to; what the grantor keeps counts too".into());
+        return Err("list in `targets` every system that the holder writes to, including state in the grantor".into());
     }
     Ok(())
 }
 
 fn all_modes(charter: &Charter) -> Result<(), String> {
-    let silent: Vec<_> = charter.targets.iter().filter(|target| target.mode.is_none()).collect();
-    if silent.is_empty() {
+    let undeclared: Vec<_> = charter.targets.iter().filter(|target| target.mode.is_none()).collect();
+    if undeclared.is_empty() {
         return Ok(());
     }
-    Err(format!("set `mode` of {} to forced, cooperative, grantor, bounded_pause or none", quoted(silent.into_iter())))
+    Err(format!(
+        "set `mode` of {} to forced, cooperative, grantor, bounded_pause or none",
+        quoted(undeclared.into_iter())
+    ))
 }
 
 fn words(text: Option<&str>, next_step: &str) -> Result<String, String> {
-    text.filter(|text| says_something(text)).map(str::to_owned).ok_or_else(|| next_step.to_owned())
+    text.filter(|text| has_words(text)).map(str::to_owned).ok_or_else(|| next_step.to_owned())
 }
 
 pub(super) fn quoted<'a>(targets: impl Iterator<Item = &'a Target>) -> String {
@@ -224,8 +235,8 @@ fn choices(words: impl Iterator<Item = &'static str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{any_charter, complete, target};
-    use super::super::{Handoff, Style};
+    use super::super::fixtures::{CharterEdit, any_charter, complete, target};
+    use super::super::{HandoffMode, HandoffTerms};
     use super::*;
     use proptest::prelude::*;
 
@@ -235,15 +246,16 @@ mod tests {
 
     #[track_caller]
     fn next_step(charter: &Charter, question: Question) -> String {
-        let finding = check(charter).into_iter().find(|f| f.question == question).expect("every question is asked");
+        let finding =
+            check(charter).into_iter().find(|f| f.question == question).expect("every question has a finding");
         match finding.answer {
-            Answer::Unanswered { next_step } => next_step,
-            Answer::Answered { answer, .. } => panic!("answered: {answer}"),
+            CheckAnswer::Unanswered { next_step } => next_step,
+            CheckAnswer::Answered { answer, .. } => panic!("answered: {answer}"),
         }
     }
 
     #[test]
-    fn a_complete_charter_answers_all_sixteen_without_a_concern() {
+    fn a_complete_charter_answers_all_sixteen_questions_without_a_warning() {
         let findings = check(&complete());
         assert_eq!(findings.len(), 16);
         assert!(is_complete(&findings));
@@ -252,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_without_a_charter_has_only_what_leasehold_answers_itself() {
+    fn without_a_charter_only_leasehold_s_own_answers_are_given() {
         let findings = check(&Charter::default());
         assert!(!is_complete(&findings));
         for finding in &findings {
@@ -263,10 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn taking_one_answer_away_opens_exactly_its_question() {
-        type Change = fn(&mut Charter);
-        let table: &[(&[&str], Change)] = &[
-            (&["rung"], |c| c.rung = None),
+    fn removing_an_answer_opens_exactly_its_question() {
+        let table: &[(&[&str], CharterEdit)] = &[
+            (&["validity"], |c| c.validity = None),
             (&["observer"], |c| c.observer = None),
             (&["observer"], |c| c.observer = Some(" - ".into())),
             (&["price"], |c| c.price_of_failure = None),
@@ -275,9 +286,9 @@ mod tests {
             (&["payload"], |c| c.payload = None),
             (&["targets", "checks", "holes"], |c| c.targets.clear()),
             (&["checks", "holes"], |c| c.targets[1].mode = None),
-            (&["holes"], |c| c.targets[0].mode = Some(Mode::None { why: None })),
+            (&["holes"], |c| c.targets[0].mode = Some(TargetMode::None { comment: None })),
             (&["holes"], |c| {
-                c.targets[0].mode = Some(Mode::BoundedPause { assumed_ms: 5, blast_radius: None });
+                c.targets[0].mode = Some(TargetMode::BoundedPause { assumed_ms: 5, blast_radius: None });
             }),
             (&["renewal"], |c| c.renewal = None),
             (&["handoff"], |c| c.handoff = None),
@@ -293,9 +304,9 @@ mod tests {
     }
 
     #[test]
-    fn an_open_question_names_the_field_or_the_target_to_fill_in() {
+    fn the_next_step_of_an_open_question_names_the_field_or_the_target() {
         for finding in check(&Charter::default()) {
-            if let (Some(field), Answer::Unanswered { next_step }) = (finding.question.field(), &finding.answer) {
+            if let (Some(field), CheckAnswer::Unanswered { next_step }) = (finding.question.field(), &finding.answer) {
                 let field = field.split('.').next().expect("a first part");
                 assert!(next_step.contains(&format!("`{field}`")), "{next_step}");
             }
@@ -303,48 +314,53 @@ mod tests {
         let mut charter = complete();
         charter.targets.push(target("mail", None));
         assert!(next_step(&charter, Question::Checks).contains("`mode` of `mail`"));
-        charter.targets[2].mode = Some(Mode::BoundedPause { assumed_ms: 5, blast_radius: None });
-        assert!(next_step(&charter, Question::Holes).starts_with("target `mail`: say in `blast_radius`"));
+        charter.targets[2].mode = Some(TargetMode::BoundedPause { assumed_ms: 5, blast_radius: None });
+        assert!(next_step(&charter, Question::Holes).starts_with("target `mail`: describe in `blast_radius`"));
     }
 
     #[test]
-    fn a_priced_hole_is_an_answer() {
+    fn a_hole_with_a_comment_is_an_answer() {
         let mut charter = complete();
-        charter.targets.push(target("mail", Some(Mode::None { why: Some("a second mail harms nobody".into()) })));
+        charter
+            .targets
+            .push(target("mail", Some(TargetMode::None { comment: Some("a second mail is harmless".into()) })));
         let findings = check(&charter);
         assert!(is_complete(&findings));
-        let holes = findings.iter().find(|f| f.question == Question::Holes).expect("every question is asked");
-        let answer = "`mail`: a second mail harms nobody".to_owned();
-        assert_eq!(holes.answer, Answer::Answered { by: By::Field("targets.mode"), answer });
+        let holes = findings.iter().find(|f| f.question == Question::Holes).expect("every question has a finding");
+        let answer = "`mail`: a second mail is harmless".to_owned();
+        assert_eq!(holes.answer, CheckAnswer::Answered { by: AnswerSource::Field("targets.mode"), answer });
         assert!(holes.is_weak());
     }
 
     #[test]
-    fn an_answer_tells_what_the_charter_says() {
+    fn an_answer_reports_the_content_of_the_charter() {
         let mut charter = complete();
-        charter.handoff = Some(Handoff { style: Style::Overlap, drain_ms: 7 });
-        let told = |question| match ask(&charter, question) {
+        charter.handoff = Some(HandoffTerms { mode: HandoffMode::Overlap, drain_ms: 7 });
+        let text = |question| match answer(&charter, question) {
             Ok(answer) => answer,
             Err(next_step) => panic!("unanswered: {next_step}"),
         };
-        assert_eq!(told(Question::Checks), "`ledger` forced, `checkpoint` grantor");
-        assert_eq!(told(Question::Holes), "none: every target refuses a lower token");
-        assert_eq!(told(Question::Handoff), "overlap: granted at once, claims after at most 7 ms of drain");
-        assert_eq!(told(Question::Authority), "rows of the ledger for this shard; the shard's checkpoint");
+        assert_eq!(text(Question::Checks), "`ledger` forced, `checkpoint` grantor");
+        assert_eq!(text(Question::Holes), "none: every target refuses a lower token");
+        assert_eq!(
+            text(Question::Handoff),
+            "overlap: the successor is granted immediately and claims after at most 7 ms of drain"
+        );
+        assert_eq!(text(Question::Authority), "rows of the ledger for this shard; the shard's checkpoint");
     }
 
     proptest! {
         #[test]
-        fn every_charter_is_asked_every_question_once(charter in any_charter()) {
+        fn every_charter_is_checked_against_every_question_once(charter in any_charter()) {
             let findings = check(&charter);
             prop_assert_eq!(findings.iter().map(|f| f.question).collect::<Vec<_>>(), Question::ALL.to_vec());
             for finding in findings {
-                let said = match &finding.answer {
-                    Answer::Answered { answer, .. } => answer,
-                    Answer::Unanswered { next_step } => next_step,
+                let text = match &finding.answer {
+                    CheckAnswer::Answered { answer, .. } => answer,
+                    CheckAnswer::Unanswered { next_step } => next_step,
                 };
-                prop_assert!(!said.is_empty());
-                prop_assert!(finding.is_answered() || finding.concerns.is_empty());
+                prop_assert!(!text.is_empty());
+                prop_assert!(finding.is_answered() || finding.warnings.is_empty());
             }
         }
     }

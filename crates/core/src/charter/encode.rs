@@ -1,38 +1,38 @@
-//! A charter as bytes: a version, then every term in a fixed order, so that one charter has one encoding.
+//! Binary codec of charters: a version, then every term in a fixed order, so that each charter has exactly one encoding.
 
 use super::{
-    AfterRevocation, AtExpiry, Charter, Handoff, Mode, OnDeadlock, Payload, Preemption, Renewal, StartsFrom, Style,
-    Target, TokenOnRenewal, Uncommitted,
+    AfterRevocation, AtExpiry, Charter, HandoffMode, HandoffTerms, OnDeadlock, Payload, Preemption, RenewalProof,
+    StartsFrom, Target, TargetMode, TokenOnRenewal, Uncommitted,
 };
-use crate::codec::{Malformed, Reader, Write};
-use crate::lease::Rung;
+use crate::codec::{DecodeError, Reader, Write};
+use crate::lease::Validity;
 use crate::limits;
 
 const VERSION: u8 = 1;
-/// The code of an answer that nobody gave; a choice is stored as its own code plus one.
+/// The code of a missing answer; a choice is stored as its own code plus one.
 const UNANSWERED: u8 = 0;
 
 impl Charter {
-    /// The charter as bytes.
+    /// Encodes the charter.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.write(&mut out);
         out
     }
 
-    /// The charter that these bytes are, all of them.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+    /// Decodes a charter; trailing bytes are an error.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut from = Reader::new(bytes);
         let charter = Self::read(&mut from)?;
         from.finish()?;
         Ok(charter)
     }
 
-    /// Appends the charter's bytes.
+    /// Appends the encoded charter.
     pub fn write(&self, out: &mut impl Write) {
         out.u8(VERSION);
         maybe_choice(out, self.payload.map(Payload::code));
-        maybe_choice(out, self.rung.map(rung_code));
+        maybe_choice(out, self.validity.map(validity_code));
         maybe_text(out, self.observer.as_deref());
         maybe_text(out, self.price_of_failure.as_deref());
         out.num(self.authority.len() as u64);
@@ -45,15 +45,15 @@ impl Charter {
         }
         match self.renewal {
             None => out.u8(UNANSWERED),
-            Some(Renewal::Pulse) => out.u8(1),
-            Some(Renewal::Progress { window_ms }) => coded(out, 2, window_ms),
+            Some(RenewalProof::Pulse) => out.u8(1),
+            Some(RenewalProof::Progress { window_ms }) => coded(out, 2, window_ms),
         }
         out.maybe(self.ttl_min_ms);
         out.maybe(self.ttl_max_ms);
         out.maybe(self.max_hold_ms);
         match self.handoff {
             None => out.u8(UNANSWERED),
-            Some(Handoff { style, drain_ms }) => coded(out, style.code() + 1, drain_ms),
+            Some(HandoffTerms { mode, drain_ms }) => coded(out, mode.code() + 1, drain_ms),
         }
         maybe_choice(out, self.uncommitted.map(Uncommitted::code));
         match &self.starts_from {
@@ -79,9 +79,8 @@ impl Charter {
         out.maybe(self.capacity.map(u64::from));
     }
 
-    /// Takes a charter off the front of bytes. It bounds what it allocates; whether the terms can be kept is for
-    /// [`Charter::validate`].
-    pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// Decodes a charter from the front of the input. Bounds its allocations; [`Charter::validate`] checks the terms.
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let start = from.position();
         if from.u8()? != VERSION {
             return Err(from.wrong("a charter of an unknown version"));
@@ -89,23 +88,23 @@ impl Charter {
         // The order of the fields here is the order of the bytes.
         let charter = Self {
             payload: read_maybe_choice(from, Payload::ALL)?,
-            rung: read_maybe_choice(from, &RUNGS)?,
+            validity: read_maybe_choice(from, &VALIDITIES)?,
             observer: read_maybe_text(from)?,
             price_of_failure: read_maybe_text(from)?,
             authority: list(from, limits::CHARTER_AUTHORITY, |from| text(from, limits::CHARTER_TEXT_BYTES))?,
             targets: list(from, limits::CHARTER_TARGETS, read_target)?,
             renewal: match from.u8()? {
                 UNANSWERED => None,
-                1 => Some(Renewal::Pulse),
-                2 => Some(Renewal::Progress { window_ms: from.num()? }),
+                1 => Some(RenewalProof::Pulse),
+                2 => Some(RenewalProof::Progress { window_ms: from.num()? }),
                 _ => return Err(from.wrong("no such proof of renewal")),
             },
             ttl_min_ms: from.maybe()?,
             ttl_max_ms: from.maybe()?,
             max_hold_ms: from.maybe()?,
-            handoff: match read_maybe_choice(from, Style::ALL)? {
+            handoff: match read_maybe_choice(from, HandoffMode::ALL)? {
                 None => None,
-                Some(style) => Some(Handoff { style, drain_ms: from.num()? }),
+                Some(mode) => Some(HandoffTerms { mode, drain_ms: from.num()? }),
             },
             uncommitted: read_maybe_choice(from, Uncommitted::ALL)?,
             starts_from: match from.u8()? {
@@ -137,13 +136,13 @@ impl Charter {
     }
 }
 
-const RUNGS: [Rung; 3] = [Rung::Session, Rung::Quorum, Rung::Issuer];
+const VALIDITIES: [Validity; 3] = [Validity::Session, Validity::Quorum, Validity::Issuer];
 
-const fn rung_code(rung: Rung) -> u8 {
-    match rung {
-        Rung::Session => 0,
-        Rung::Quorum => 1,
-        Rung::Issuer => 2,
+const fn validity_code(validity: Validity) -> u8 {
+    match validity {
+        Validity::Session => 0,
+        Validity::Quorum => 1,
+        Validity::Issuer => 2,
     }
 }
 
@@ -152,31 +151,31 @@ fn write_target(target: &Target, out: &mut impl Write) {
     out.text(&target.at);
     match &target.mode {
         None => out.u8(UNANSWERED),
-        Some(Mode::Forced) => out.u8(1),
-        Some(Mode::Cooperative) => out.u8(2),
-        Some(Mode::Grantor) => out.u8(3),
-        Some(Mode::BoundedPause { assumed_ms, blast_radius }) => {
+        Some(TargetMode::Forced) => out.u8(1),
+        Some(TargetMode::Cooperative) => out.u8(2),
+        Some(TargetMode::Grantor) => out.u8(3),
+        Some(TargetMode::BoundedPause { assumed_ms, blast_radius }) => {
             coded(out, 4, *assumed_ms);
             maybe_text(out, blast_radius.as_deref());
         }
-        Some(Mode::None { why }) => {
+        Some(TargetMode::None { comment }) => {
             out.u8(5);
-            maybe_text(out, why.as_deref());
+            maybe_text(out, comment.as_deref());
         }
     }
 }
 
-fn read_target(from: &mut Reader<'_>) -> Result<Target, Malformed> {
+fn read_target(from: &mut Reader<'_>) -> Result<Target, DecodeError> {
     Ok(Target {
         name: text(from, limits::TARGET_NAME_BYTES)?,
         at: text(from, limits::CHARTER_TEXT_BYTES)?,
         mode: match from.u8()? {
             UNANSWERED => None,
-            1 => Some(Mode::Forced),
-            2 => Some(Mode::Cooperative),
-            3 => Some(Mode::Grantor),
-            4 => Some(Mode::BoundedPause { assumed_ms: from.num()?, blast_radius: read_maybe_text(from)? }),
-            5 => Some(Mode::None { why: read_maybe_text(from)? }),
+            1 => Some(TargetMode::Forced),
+            2 => Some(TargetMode::Cooperative),
+            3 => Some(TargetMode::Grantor),
+            4 => Some(TargetMode::BoundedPause { assumed_ms: from.num()?, blast_radius: read_maybe_text(from)? }),
+            5 => Some(TargetMode::None { comment: read_maybe_text(from)? }),
             _ => return Err(from.wrong("no such mode")),
         },
     })
@@ -191,14 +190,14 @@ fn maybe_choice(out: &mut impl Write, code: Option<u8>) {
     out.u8(code.map_or(UNANSWERED, |code| code + 1));
 }
 
-fn read_maybe_choice<T: Copy>(from: &mut Reader<'_>, all: &[T]) -> Result<Option<T>, Malformed> {
+fn read_maybe_choice<T: Copy>(from: &mut Reader<'_>, all: &[T]) -> Result<Option<T>, DecodeError> {
     match from.u8()? {
         UNANSWERED => Ok(None),
         code => all.get(usize::from(code) - 1).copied().map(Some).ok_or_else(|| from.wrong("no such choice")),
     }
 }
 
-fn read_choice<T: Copy>(from: &mut Reader<'_>, all: &[T]) -> Result<T, Malformed> {
+fn read_choice<T: Copy>(from: &mut Reader<'_>, all: &[T]) -> Result<T, DecodeError> {
     let code = from.u8()?;
     all.get(usize::from(code)).copied().ok_or_else(|| from.wrong("no such choice"))
 }
@@ -210,22 +209,22 @@ fn maybe_text(out: &mut impl Write, text: Option<&str>) {
     }
 }
 
-fn read_maybe_text(from: &mut Reader<'_>) -> Result<Option<String>, Malformed> {
+fn read_maybe_text(from: &mut Reader<'_>) -> Result<Option<String>, DecodeError> {
     if from.flag()? { text(from, limits::CHARTER_TEXT_BYTES).map(Some) } else { Ok(None) }
 }
 
-fn text(from: &mut Reader<'_>, most: usize) -> Result<String, Malformed> {
+fn text(from: &mut Reader<'_>, limit: usize) -> Result<String, DecodeError> {
     let text = from.text()?;
-    if text.len() > most { Err(from.wrong("text too long")) } else { Ok(text.to_owned()) }
+    if text.len() > limit { Err(from.wrong("text too long")) } else { Ok(text.to_owned()) }
 }
 
 fn list<T>(
     from: &mut Reader<'_>,
-    most: usize,
-    mut one: impl FnMut(&mut Reader<'_>) -> Result<T, Malformed>,
-) -> Result<Vec<T>, Malformed> {
+    limit: usize,
+    mut one: impl FnMut(&mut Reader<'_>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
     let count = from.num()?;
-    if count > most as u64 {
+    if count > limit as u64 {
         return Err(from.wrong("list too long"));
     }
     (0..count).map(|_| one(from)).collect()
@@ -233,7 +232,7 @@ fn list<T>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{any_charter, complete, target};
+    use super::super::fixtures::{any_charter, complete, target};
     use super::*;
     use proptest::prelude::*;
 
@@ -241,11 +240,14 @@ mod tests {
     fn golden_charter() -> Charter {
         Charter {
             targets: vec![
-                target("ledger", Some(Mode::Forced)),
-                target("queue", Some(Mode::Cooperative)),
-                target("checkpoint", Some(Mode::Grantor)),
-                target("mail", Some(Mode::BoundedPause { assumed_ms: 2_000, blast_radius: Some("one mail".into()) })),
-                target("printer", Some(Mode::None { why: Some("paper has no memory".into()) })),
+                target("ledger", Some(TargetMode::Forced)),
+                target("queue", Some(TargetMode::Cooperative)),
+                target("checkpoint", Some(TargetMode::Grantor)),
+                target(
+                    "mail",
+                    Some(TargetMode::BoundedPause { assumed_ms: 2_000, blast_radius: Some("one mail".into()) }),
+                ),
+                target("printer", Some(TargetMode::None { comment: Some("paper has no memory".into()) })),
                 target("unknown", None),
             ],
             starts_from: Some(StartsFrom::Key("offset".into())),
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_a_charter_are_the_same_for_ever() {
+    fn the_encoding_matches_the_golden_file() {
         assert_eq!(hex(&golden_charter().encode()), hex(&golden()));
         assert_eq!(Charter::decode(&golden()), Ok(golden_charter()));
     }
@@ -286,17 +288,17 @@ mod tests {
     }
 
     #[test]
-    fn a_version_from_the_future_and_trailing_bytes_are_refused() {
+    fn an_unknown_version_and_trailing_bytes_are_refused() {
         let mut bytes = complete().encode();
         bytes.push(0);
-        assert_eq!(Charter::decode(&bytes).expect_err("trailing").why, "bytes after the end");
+        assert_eq!(Charter::decode(&bytes).expect_err("trailing").problem, "bytes after the end");
         bytes[0] = VERSION + 1;
-        assert_eq!(Charter::decode(&bytes).expect_err("version").why, "a charter of an unknown version");
-        assert_eq!(Charter::decode(&[]).expect_err("empty").why, "cut short");
+        assert_eq!(Charter::decode(&bytes).expect_err("version").problem, "a charter of an unknown version");
+        assert_eq!(Charter::decode(&[]).expect_err("empty").problem, "cut short");
     }
 
     #[test]
-    fn a_charter_cut_anywhere_is_refused() {
+    fn a_truncated_charter_is_refused() {
         let bytes = golden();
         for end in 0..bytes.len() {
             assert!(Charter::decode(&bytes[..end]).is_err(), "cut at {end}");
@@ -304,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_its_bound_is_refused() {
-        let refused = |charter: Charter| Charter::decode(&charter.encode()).expect_err("too long").why;
+    fn lengths_above_their_limits_are_refused() {
+        let refused = |charter: Charter| Charter::decode(&charter.encode()).expect_err("too long").problem;
         let long = "a".repeat(limits::CHARTER_TEXT_BYTES + 1);
         assert_eq!(refused(Charter { observer: Some(long.clone()), ..Charter::default() }), "text too long");
         assert_eq!(refused(Charter { authority: vec![long], ..Charter::default() }), "text too long");
@@ -318,23 +320,23 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_length_allocates_nothing() {
+    fn a_claimed_length_alone_allocates_nothing() {
         let mut bytes = vec![VERSION, 0, 0, 1];
         bytes.num(u64::MAX);
-        assert_eq!(Charter::decode(&bytes).expect_err("no such bytes").why, "cut short");
+        assert_eq!(Charter::decode(&bytes).expect_err("no such bytes").problem, "cut short");
         let mut bytes = vec![VERSION, 0, 0, 0, 0];
         bytes.num(u64::MAX);
-        assert_eq!(Charter::decode(&bytes).expect_err("no such list").why, "list too long");
+        assert_eq!(Charter::decode(&bytes).expect_err("no such list").problem, "list too long");
     }
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_back(charter in any_charter()) {
+        fn an_encoded_charter_decodes_to_itself(charter in any_charter()) {
             prop_assert_eq!(Charter::decode(&charter.encode()), Ok(charter));
         }
 
         #[test]
-        fn bytes_that_decode_are_the_only_bytes_of_that_charter(
+        fn each_charter_has_only_one_encoding(
             flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {
             let mut bytes = golden();

@@ -1,91 +1,91 @@
-//! What is agreed about a resource before anybody holds it, written down so that it can be enforced and questioned.
+//! Charters: the declared terms of leases under a prefix, which the grantor enforces and [`check`] reviews.
 
 mod check;
-mod concerns;
 mod encode;
-mod question;
 #[cfg(test)]
-mod sample;
+mod fixtures;
+mod question;
 mod table;
 mod terms;
 mod validate;
+mod warnings;
 
-pub use check::{Answer, By, Finding, check, is_complete};
+pub use check::{AnswerSource, CharterFinding, CheckAnswer, check, is_complete};
 pub use question::{Axis, Question};
 pub use table::{Charters, TooManyCharters};
 pub use terms::{
-    AfterRevocation, AtExpiry, Handoff, Mode, OnDeadlock, Payload, Preemption, Renewal, StartsFrom, Style, Target,
-    TokenOnRenewal, Uncommitted,
+    AfterRevocation, AtExpiry, HandoffMode, HandoffTerms, OnDeadlock, Payload, Preemption, RenewalProof, StartsFrom,
+    Target, TargetMode, TokenOnRenewal, Uncommitted,
 };
 pub use validate::CharterError;
 
-use crate::lease::Rung;
+use crate::lease::Validity;
 use crate::limits::TTL_MIN;
 
-/// The terms of every lease under one prefix. What nobody answered is absent, and [`check`] asks for it.
+/// The terms of every lease under one prefix. An unanswered term is `None`, and [`check`] reports it.
 ///
-/// The default is what a resource without a charter gets: it works, with the careful choice for every term
-/// (`unwrap_or_default` of an absent one), and answers almost nothing.
+/// The default applies to a resource without a charter. It uses the safe choice for every term (`unwrap_or_default`
+/// of an absent one) and answers almost no question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charter {
     /// What the lease is for.
     pub payload: Option<Payload>,
-    /// What its validity must rest on.
-    pub rung: Option<Rung>,
-    /// Who watches that rung, and when a holder's view may differ.
+    /// What the validity of a lease must rest on.
+    pub validity: Option<Validity>,
+    /// Who observes that validity, and when a holder's view can differ.
     pub observer: Option<String>,
-    /// What is lost when two act at once, and whether the rung is worth it.
+    /// The cost of two simultaneous holders, and whether the validity is worth it.
     pub price_of_failure: Option<String>,
-    /// What the holder may touch, item by item.
+    /// What the holder may change, item by item.
     pub authority: Vec<String>,
-    /// Where the holder's writes go.
+    /// Where the holder writes.
     pub targets: Vec<Target>,
     /// What a renewal proves.
-    pub renewal: Option<Renewal>,
-    /// Shortest ttl, in milliseconds; absent: the shortest there is.
+    pub renewal: Option<RenewalProof>,
+    /// Shortest ttl, in milliseconds; `None` for [`TTL_MIN`].
     pub ttl_min_ms: Option<u64>,
-    /// Longest ttl, in milliseconds; absent: the cluster's.
+    /// Longest ttl, in milliseconds; `None` for the cluster's limit.
     pub ttl_max_ms: Option<u64>,
-    /// Longest hold over all renewals, in milliseconds; absent: as each lease asks.
+    /// Longest hold over all renewals, in milliseconds; `None` leaves it to each request.
     pub max_hold_ms: Option<u64>,
-    /// How it changes hands.
-    pub handoff: Option<Handoff>,
-    /// What becomes of the predecessor's unrecorded work.
+    /// How a lease is handed off.
+    pub handoff: Option<HandoffTerms>,
+    /// What happens to the predecessor's uncommitted work.
     pub uncommitted: Option<Uncommitted>,
-    /// Where a successor goes on.
+    /// Where a successor continues.
     pub starts_from: Option<StartsFrom>,
-    /// What happens when it runs out.
+    /// What happens when a lease expires.
     pub at_expiry: AtExpiry,
     /// What happens after a revocation.
     pub after_revocation: AfterRevocation,
-    /// What is done about a deadlock.
+    /// How a deadlock is resolved.
     pub deadlock: OnDeadlock,
-    /// Whether a waiter may take it.
+    /// Whether a waiter may preempt the holder.
     pub preemption: Preemption,
-    /// Which token a renewal leaves.
+    /// Whether a renewal changes the token.
     pub token_on_renewal: TokenOnRenewal,
-    /// Units of each resource; absent: one, or as the resource was sized. A smaller number takes nothing away (C3).
+    /// Units of each resource; `None` for one, or for the capacity set by command. Reducing it ends no lease (C3).
     pub capacity: Option<u32>,
 }
 
 impl Charter {
     /// Shortest and longest ttl under this charter, in milliseconds.
     pub fn ttl_bounds(&self, cluster_max_ttl: u64) -> (u64, u64) {
-        let longest = self.ttl_max_ms.map_or(cluster_max_ttl, |max| max.min(cluster_max_ttl));
-        (self.ttl_min_ms.unwrap_or(TTL_MIN), longest)
+        let max = self.ttl_max_ms.map_or(cluster_max_ttl, |max| max.min(cluster_max_ttl));
+        (self.ttl_min_ms.unwrap_or(TTL_MIN), max)
     }
 
-    /// The window in which work must move, if a renewal has to prove it (G1).
+    /// The window within which work must progress, if renewals must prove progress (G1).
     pub fn progress_window(&self) -> Option<u64> {
         match self.renewal {
-            Some(Renewal::Progress { window_ms }) => Some(window_ms),
-            Some(Renewal::Pulse) | None => None,
+            Some(RenewalProof::Progress { window_ms }) => Some(window_ms),
+            Some(RenewalProof::Pulse) | None => None,
         }
     }
 }
 
-/// Whether a text says anything at all; a lone dash or question mark is no answer.
-fn says_something(text: &str) -> bool {
+/// Whether a text contains words; a lone dash or question mark is no answer.
+fn has_words(text: &str) -> bool {
     text.chars().any(char::is_alphanumeric)
 }
 
@@ -103,11 +103,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_charter_that_asks_for_progress_has_a_window() {
+    fn only_a_charter_that_requires_progress_has_a_window() {
         assert_eq!(Charter::default().progress_window(), None);
-        let pulse = Charter { renewal: Some(Renewal::Pulse), ..Charter::default() };
+        let pulse = Charter { renewal: Some(RenewalProof::Pulse), ..Charter::default() };
         assert_eq!(pulse.progress_window(), None);
-        let progress = Charter { renewal: Some(Renewal::Progress { window_ms: 700 }), ..Charter::default() };
+        let progress = Charter { renewal: Some(RenewalProof::Progress { window_ms: 700 }), ..Charter::default() };
         assert_eq!(progress.progress_window(), Some(700));
     }
 }

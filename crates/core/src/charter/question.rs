@@ -1,19 +1,19 @@
-//! The sixteen questions that every charter is asked, on the five axes along which leases fail.
+//! The sixteen questions that every charter must answer, grouped by the five axes along which leases fail.
 
 use std::fmt;
 
-/// What a question is about.
+/// The subject area of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Axis {
-    /// What a lease rests on.
+    /// What the validity of a lease rests on.
     Validity,
-    /// What it gives.
+    /// What a lease allows.
     Authority,
-    /// Who stops a zombie.
+    /// What stops a zombie.
     Enforcement,
-    /// What the token can be relied on for.
+    /// What a token guarantees.
     Token,
-    /// How a hold goes on, changes hands and ends.
+    /// How a lease is renewed, handed off and ended.
     Lifecycle,
 }
 
@@ -30,47 +30,47 @@ impl Axis {
     }
 }
 
-/// One question. Those without a field are answered by Leasehold itself, the same for every charter.
+/// One question. Leasehold itself answers those without a field, in the same way for every charter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Question {
-    /// What the lease rests on.
-    Rung,
-    /// Who watches that.
+    /// What the validity of the lease rests on.
+    Validity,
+    /// Who observes that validity.
     Observer,
     /// What a failure costs.
     Price,
     /// What the holder may touch.
     Authority,
-    /// Which rules come with the purpose.
+    /// What the lease is for.
     Payload,
-    /// What stays behind.
+    /// What remains after the lease ends.
     Remains,
-    /// Where writes go.
+    /// Where the holder's writes go.
     Targets,
-    /// Who looks at the token there.
+    /// How each target checks the token.
     Checks,
-    /// Where nobody does.
+    /// Which targets do not check it.
     Holes,
-    /// Where numbers are kept.
+    /// Where token numbers are stored.
     Counter,
-    /// What a stale write gets.
+    /// What happens to a stale write.
     Stale,
-    /// Whether every two tokens can be compared.
+    /// Whether any two tokens can be compared.
     Order,
     /// What a renewal proves.
     Renewal,
     /// Gap or overlap.
     Handoff,
-    /// What becomes of unrecorded work.
+    /// What happens to uncommitted work of the predecessor.
     Uncommitted,
-    /// Where a successor goes on.
+    /// Where a successor continues.
     StartsFrom,
 }
 
 impl Question {
-    /// All of them, in the order they are asked.
+    /// All questions, in the order of the report.
     pub const ALL: [Self; 16] = [
-        Self::Rung,
+        Self::Validity,
         Self::Observer,
         Self::Price,
         Self::Authority,
@@ -88,10 +88,10 @@ impl Question {
         Self::StartsFrom,
     ];
 
-    /// The stable word by which it is called.
+    /// The stable id.
     pub const fn id(self) -> &'static str {
         match self {
-            Self::Rung => "rung",
+            Self::Validity => "validity",
             Self::Observer => "observer",
             Self::Price => "price",
             Self::Authority => "authority",
@@ -110,34 +110,34 @@ impl Question {
         }
     }
 
-    /// The question as it is put to people.
+    /// The question in words.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Rung => "Which rung carries this lease, and so what must fail before it is void?",
-            Self::Observer => "Who watches that rung, and when may a holder see it differently?",
-            Self::Price => "If a mere timer misled somebody here, what would be lost, and is the rung worth that much?",
-            Self::Authority => "What may the holder touch, item by item?",
-            Self::Payload => "What is the lease for, so that the rules of that purpose hold?",
-            Self::Remains => "What stays behind when the lease is over, and whose token does it carry?",
-            Self::Targets => "Where do the holder's writes go, leaving nothing out?",
-            Self::Checks => "Does each target look at the token by itself, or take a writer's word?",
-            Self::Holes => "Which targets let a zombie through, and what is each of those holes worth?",
-            Self::Counter => "Where are token numbers kept, and why do they never fall when the grantor dies?",
-            Self::Stale => "Is a stale write turned away, or only noted?",
+            Self::Validity => "What does the validity of this lease rest on, and what must fail to make it invalid?",
+            Self::Observer => "Who observes that validity, and when can a holder's view differ?",
+            Self::Price => "What would two simultaneous holders cost, and is the chosen validity worth that cost?",
+            Self::Authority => "What may the holder change? List each item.",
+            Self::Payload => "What is the lease for?",
+            Self::Remains => "What remains after the lease ends, and which token does it carry?",
+            Self::Targets => "Where do the holder's writes go? List every target.",
+            Self::Checks => "Does each target check the token itself, or does it rely on the writer?",
+            Self::Holes => "Which targets accept writes from a zombie, and what does each of these holes cost?",
+            Self::Counter => "Where are token numbers stored, and why do they never decrease when the grantor fails?",
+            Self::Stale => "Is a stale write rejected, or only logged?",
             Self::Order => {
-                "Are there two tokens of which nobody can tell the newer, after a restore or with two grantors?"
+                "Can two tokens exist whose order is undefined, for example after a restore or with two grantors?"
             }
-            Self::Renewal => "Does a renewal show that the holder is there, or that its work moves?",
-            Self::Handoff => "When it changes hands, may there be a moment with no holder, or one with two?",
-            Self::Uncommitted => "What becomes of work that the predecessor began and did not record?",
-            Self::StartsFrom => "Where does a successor go on, and under whose token was that written?",
+            Self::Renewal => "Does a renewal prove that the holder is alive, or that its work progresses?",
+            Self::Handoff => "During a handoff, may there be a moment with no holder, or a moment with two?",
+            Self::Uncommitted => "What happens to work that the predecessor started and did not commit?",
+            Self::StartsFrom => "Where does a successor continue, and under which token was that state written?",
         }
     }
 
     /// The axis it belongs to.
     pub const fn axis(self) -> Axis {
         match self {
-            Self::Rung | Self::Observer | Self::Price => Axis::Validity,
+            Self::Validity | Self::Observer | Self::Price => Axis::Validity,
             Self::Authority | Self::Payload | Self::Remains => Axis::Authority,
             Self::Targets | Self::Checks | Self::Holes => Axis::Enforcement,
             Self::Counter | Self::Stale | Self::Order => Axis::Token,
@@ -145,10 +145,10 @@ impl Question {
         }
     }
 
-    /// The field of a charter that answers it; none where Leasehold answers for every charter.
+    /// The charter field that answers it; `None` where Leasehold answers for every charter.
     pub const fn field(self) -> Option<&'static str> {
         Some(match self {
-            Self::Rung => "rung",
+            Self::Validity => "validity",
             Self::Observer => "observer",
             Self::Price => "price_of_failure",
             Self::Authority => "authority",
@@ -176,7 +176,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn sixteen_questions_on_five_axes_each_with_its_own_name_and_words() {
+    fn there_are_sixteen_distinct_questions_on_five_axes() {
         let ids: BTreeSet<_> = Question::ALL.iter().map(|q| q.id()).collect();
         let texts: BTreeSet<_> = Question::ALL.iter().map(|q| q.text()).collect();
         assert_eq!((ids.len(), texts.len()), (16, 16));

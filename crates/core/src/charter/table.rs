@@ -1,4 +1,4 @@
-//! Which charter a resource stands under: the one with the longest prefix that covers its name by whole segments.
+//! The charters of a cluster by prefix. The longest prefix that covers a name by whole segments applies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ pub struct Charters {
     by_prefix: BTreeMap<Box<str>, Charter>,
 }
 
-/// The table is full; remove a charter first.
+/// Error of [`Charters::set`]: the table is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyCharters;
 
@@ -25,7 +25,7 @@ impl fmt::Display for TooManyCharters {
 impl std::error::Error for TooManyCharters {}
 
 impl Charters {
-    /// Puts a charter at a checked prefix and gives back the one it replaced.
+    /// Sets the charter of a validated prefix and returns the one it replaced.
     pub fn set(&mut self, prefix: &str, charter: Charter) -> Result<Option<Charter>, TooManyCharters> {
         if let Some(there) = self.by_prefix.get_mut(prefix) {
             return Ok(Some(std::mem::replace(there, charter)));
@@ -36,17 +36,17 @@ impl Charters {
         Ok(self.by_prefix.insert(prefix.into(), charter))
     }
 
-    /// Takes the charter at exactly this prefix away.
+    /// Removes and returns the charter of exactly this prefix.
     pub fn remove(&mut self, prefix: &str) -> Option<Charter> {
         self.by_prefix.remove(prefix)
     }
 
-    /// The charter at exactly this prefix.
+    /// The charter of exactly this prefix.
     pub fn get(&self, prefix: &str) -> Option<&Charter> {
         self.by_prefix.get(prefix)
     }
 
-    /// The charter that a resource stands under, with its prefix.
+    /// The charter that applies to a resource, with its prefix.
     pub fn find(&self, name: &str) -> Option<(&str, &Charter)> {
         if self.by_prefix.is_empty() {
             return None;
@@ -68,12 +68,12 @@ impl Charters {
         self.by_prefix.iter().map(|(prefix, charter)| (&**prefix, charter))
     }
 
-    /// How many there are.
+    /// The number of charters.
     pub fn len(&self) -> usize {
         self.by_prefix.len()
     }
 
-    /// Whether there are none.
+    /// Whether no charter is set.
     pub fn is_empty(&self) -> bool {
         self.by_prefix.is_empty()
     }
@@ -88,7 +88,7 @@ mod tests {
         Charter { capacity: Some(units), ..Charter::default() }
     }
 
-    fn of(prefixes: &[&str]) -> Charters {
+    fn with_prefixes(prefixes: &[&str]) -> Charters {
         let mut charters = Charters::default();
         for prefix in prefixes {
             assert_eq!(charters.set(prefix, Charter::default()), Ok(None));
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_longest_covering_prefix_wins() {
-        let charters = of(&["team", "team/a", "team/a/b/c"]);
+        let charters = with_prefixes(&["team", "team/a", "team/a/b/c"]);
         assert_eq!(found(&charters, "team/a/b"), Some("team/a"));
         assert_eq!(found(&charters, "team/a/b/c"), Some("team/a/b/c"));
         assert_eq!(found(&charters, "team/a/b/c/d"), Some("team/a/b/c"));
@@ -112,22 +112,22 @@ mod tests {
 
     #[test]
     fn a_prefix_covers_whole_segments_only() {
-        let charters = of(&["team/a"]);
+        let charters = with_prefixes(&["team/a"]);
         assert_eq!(found(&charters, "team/ab"), None);
         assert_eq!(found(&charters, "team"), None);
         assert_eq!(found(&charters, "team/a"), Some("team/a"));
     }
 
     #[test]
-    fn the_empty_prefix_covers_what_no_other_does() {
-        let charters = of(&["", "team"]);
+    fn the_empty_prefix_covers_all_other_names() {
+        let charters = with_prefixes(&["", "team"]);
         assert_eq!(found(&charters, "other/x"), Some(""));
         assert_eq!(found(&charters, "team/x"), Some("team"));
         assert_eq!(found(&Charters::default(), "team/x"), None);
     }
 
     #[test]
-    fn setting_again_replaces_and_removing_uncovers_the_shorter_prefix() {
+    fn set_replaces_a_charter_and_remove_exposes_the_shorter_prefix() {
         let mut charters = Charters::default();
         assert_eq!(charters.set("", sized(1)), Ok(None));
         assert_eq!(charters.set("team", sized(2)), Ok(None));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_refuses_a_new_prefix_and_still_replaces_an_old_one() {
+    fn a_full_table_refuses_a_new_prefix_but_still_replaces_an_existing_one() {
         let mut charters = Charters::default();
         for n in 0..limits::CHARTERS {
             assert_eq!(charters.set(&format!("p{n}"), Charter::default()), Ok(None));
@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn they_are_listed_by_prefix() {
-        let charters = of(&["b", "a/b", "", "a"]);
+    fn charters_are_listed_in_prefix_order() {
+        let charters = with_prefixes(&["b", "a/b", "", "a"]);
         assert_eq!(charters.iter().map(|(prefix, _)| prefix).collect::<Vec<_>>(), ["", "a", "a/b", "b"]);
         assert!(!charters.is_empty());
     }
@@ -163,7 +163,7 @@ mod tests {
             prefixes in prop::collection::btree_set("([ab]{1,2}(/[ab]{1,2}){0,3})?", 0..12),
             name in "[ab]{1,2}(/[ab]{1,2}){0,4}",
         ) {
-            let charters = of(&prefixes.iter().map(String::as_str).collect::<Vec<_>>());
+            let charters = with_prefixes(&prefixes.iter().map(String::as_str).collect::<Vec<_>>());
             let covers = |p: &&String| {
                 p.is_empty() || **p == name || name.strip_prefix(p.as_str()).is_some_and(|rest| rest.starts_with('/'))
             };

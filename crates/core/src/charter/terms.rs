@@ -1,4 +1,4 @@
-//! The words a charter is written in: what may be chosen for each term, and what each choice means.
+//! The terms of a charter: the choices for each field and their meaning.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ macro_rules! choice {
         }
 
         impl $name {
-            /// Every choice, in the order of its stored code; a new one goes last.
+            /// Every choice, in the order of its stored code; append new ones at the end.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The stable word.
@@ -21,12 +21,12 @@ macro_rules! choice {
                 }
             }
 
-            /// The choice that a stable word stands for.
+            /// Parses the stable word.
             pub fn from_word(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|choice| choice.word() == word)
             }
 
-            /// The code under which it is stored.
+            /// The stored code.
             pub const fn code(self) -> u8 {
                 self as u8
             }
@@ -41,66 +41,66 @@ macro_rules! choice {
 }
 
 choice! {
-    /// What a lease is for; its rules come with it.
+    /// What a lease is for. The payload determines which rules apply.
     Payload {
-        /// One holder at a time: a lock.
+        /// A lock: one holder at a time.
         Exclusion = "exclusion",
-        /// One who decides for many: a leader.
+        /// A leader: one process decides for many.
         Coordination = "coordination",
-        /// A message that one worker has in hand: a delivery.
+        /// A delivery: a message assigned to one worker.
         WorkItem = "work_item",
-        /// A part of the data, with its checkpoint.
+        /// A partition of the data, with its checkpoint.
         Shard = "shard",
-        /// That somebody is there: a session.
+        /// A session: proof that a client is alive.
         Liveness = "liveness",
-        /// Units set aside: a reservation.
+        /// A reservation: units set aside.
         Capacity = "capacity",
-        /// That what was read still stands: a cache.
+        /// A cache: proof that a cached value is still valid.
         ReadValidity = "read_validity",
-        /// That somebody may: a credential.
+        /// A credential: a signed permission.
         Permission = "permission",
     }
 }
 
 choice! {
-    /// Which failure a handoff prefers; neither is not on offer.
-    Style {
-        /// Nobody holds it for a moment; never two.
+    /// Whether a handoff leaves a moment without a holder or a moment with two. It cannot avoid both.
+    HandoffMode {
+        /// A moment without a holder; never two holders.
         Gap = "gap",
-        /// Two hold it for a moment; never nobody. The fence decides who writes.
+        /// A moment with two holders; never none. The fence decides which one can write.
         Overlap = "overlap",
     }
 }
 
 choice! {
-    /// What becomes of work that the predecessor began and did not put on record.
+    /// What happens to work that the predecessor started and did not commit.
     Uncommitted {
-        /// The successor finds it and clears it away.
+        /// The successor finds it and cleans it up.
         Reaped = "reaped",
-        /// The successor does it again.
+        /// The successor repeats it.
         Replayed = "replayed",
-        /// It is gone, and that is accepted.
+        /// It is lost, and that is accepted.
         Lost = "lost",
     }
 }
 
 choice! {
-    /// Who may have a resource after its lease was revoked.
+    /// What happens to a resource after its lease was revoked.
     #[derive(Default)]
     AfterRevocation {
-        /// The next in line.
+        /// It goes to the next waiter.
         #[default]
         Free = "free",
-        /// Nobody, until an operator frees it.
+        /// It stays blocked until an operator frees it.
         HoldForOperator = "hold_for_operator",
     }
 }
 
 choice! {
-    /// What is done about a deadlock.
+    /// How a deadlock is resolved.
     #[derive(Default)]
     OnDeadlock {
-        /// It is told to the operator; nobody pays.
+        /// It is reported to operators; there is no victim.
         Report = "report",
         /// The victim's wait is refused; its leases stay.
         #[default]
@@ -111,104 +111,104 @@ choice! {
 }
 
 choice! {
-    /// Which token a holder has after a renewal.
+    /// Whether a renewal changes the token.
     #[derive(Default)]
     TokenOnRenewal {
-        /// The one of its grant: one token for one hold.
+        /// The token of the grant stays.
         #[default]
         Keep = "keep",
-        /// A higher one, journaled; its own writes in flight become stale.
+        /// Each renewal issues a higher token and records it; the holder's own in-flight writes become stale.
         Rotate = "rotate",
     }
 }
 
 /// What a renewal proves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Renewal {
-    /// That the holder is there.
+pub enum RenewalProof {
+    /// The holder is alive.
     #[default]
     Pulse,
-    /// That its work moved within this window; without that the lease ends as `stalled` (G1).
+    /// The work progressed within this window; otherwise the lease ends as `stalled` (G1).
     Progress {
-        /// The window, in milliseconds of served time.
+        /// The window, in milliseconds of grantor time.
         window_ms: u64,
     },
 }
 
-/// How a lease changes hands by plan (H2, H3).
+/// Terms of a planned handoff (H2, H3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handoff {
+pub struct HandoffTerms {
     /// Gap or overlap.
-    pub style: Style,
-    /// How long the predecessor may drain, in milliseconds; bounded, so that every handoff terminates.
+    pub mode: HandoffMode,
+    /// How long the predecessor may drain, in milliseconds. It is bounded, so that every handoff terminates.
     pub drain_ms: u64,
 }
 
-impl Default for Handoff {
+impl Default for HandoffTerms {
     fn default() -> Self {
-        Self { style: Style::Gap, drain_ms: crate::limits::DRAIN_DEFAULT }
+        Self { mode: HandoffMode::Gap, drain_ms: crate::limits::DRAIN_DEFAULT }
     }
 }
 
-/// Where a successor goes on.
+/// Where a successor continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StartsFrom {
-    /// At the newest checkpoint of the resource.
+    /// From the newest checkpoint of the resource.
     #[default]
     Newest,
-    /// At nothing: it begins anew.
+    /// From nothing: it starts over.
     Nothing,
-    /// At the small state under this key.
+    /// From the state stored under this key.
     Key(String),
 }
 
-/// What happens when a lease runs out. The resource is always free in the end.
+/// What happens when a lease expires. The resource always becomes free eventually.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtExpiry {
-    /// Free at once.
+    /// It becomes free immediately.
     #[default]
     Free,
-    /// Free, unless an obligation in flight keeps a reservation a little longer.
+    /// It becomes free, unless the holder vetoes because an obligation is in flight.
     Veto {
-        /// At most so long, in milliseconds.
+        /// Longest veto, in milliseconds.
         max_ms: u64,
     },
 }
 
-/// Whether a waiter may take a lease from its holder.
+/// Whether a waiter may preempt a holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preemption {
     /// Never.
     #[default]
     Never,
-    /// From a holder of lower priority, after notice and grace (P1).
+    /// A waiter preempts a holder of lower priority, after notice and grace (P1).
     LowerPriority {
         /// The grace, in milliseconds.
         grace_ms: u64,
     },
 }
 
-/// One place that the holder can change under the lease.
+/// A system that the holder writes to under the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What people call it; once per charter.
+    /// Its name, unique within the charter.
     pub name: String,
-    /// Where it is: an address without a password, or plain words.
+    /// Its location: an address without a password, or a description.
     pub at: String,
-    /// How it meets a stale token; absent while nobody has said.
-    pub mode: Option<Mode>,
+    /// How it handles a stale token; `None` if not declared.
+    pub mode: Option<TargetMode>,
 }
 
-/// How a target meets a stale token.
+/// How a target handles a stale token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// The target itself refuses a write that shows no token or a lower one.
+pub enum TargetMode {
+    /// The target itself refuses a write with no token or with a lower one.
     Forced,
-    /// The target refuses a lower token, from writers that show theirs.
+    /// The target refuses a lower token, but only from writers that present one.
     Cooperative,
-    /// It is kept by the grantor, which refuses what is not current.
+    /// The grantor stores it and refuses writes without a current token.
     Grantor,
-    /// It checks nothing, and no holder is expected to pause this long.
+    /// It checks nothing; safety rests on the assumption that no holder pauses longer than this.
     BoundedPause {
         /// The longest pause assumed, in milliseconds.
         assumed_ms: u64,
@@ -217,12 +217,12 @@ pub enum Mode {
     },
     /// It checks nothing.
     None {
-        /// Why that is accepted.
-        why: Option<String>,
+        /// Why that is acceptable.
+        comment: Option<String>,
     },
 }
 
-impl Mode {
+impl TargetMode {
     /// The stable word.
     pub const fn word(&self) -> &'static str {
         match self {
@@ -234,7 +234,7 @@ impl Mode {
         }
     }
 
-    /// Whether a stale token is refused there.
+    /// Whether the target refuses a stale token.
     pub const fn refuses(&self) -> bool {
         matches!(self, Self::Forced | Self::Cooperative | Self::Grantor)
     }
@@ -245,20 +245,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_names_one_choice_and_every_code_its_place() {
-        for (place, payload) in Payload::ALL.iter().enumerate() {
+    fn every_word_parses_and_every_code_is_its_index() {
+        for (index, payload) in Payload::ALL.iter().enumerate() {
             assert_eq!(Payload::from_word(payload.word()), Some(*payload));
-            assert_eq!(usize::from(payload.code()), place);
+            assert_eq!(usize::from(payload.code()), index);
         }
         assert_eq!(Payload::ALL.len(), 8);
         assert_eq!(Payload::from_word("Exclusion"), None);
-        assert_eq!(Style::from_word("both"), None);
+        assert_eq!(HandoffMode::from_word("both"), None);
     }
 
     #[test]
-    fn what_nobody_chose_is_the_careful_choice() {
-        assert_eq!(Renewal::default(), Renewal::Pulse);
-        assert_eq!(Handoff::default().style, Style::Gap);
+    fn defaults_are_the_safe_choices() {
+        assert_eq!(RenewalProof::default(), RenewalProof::Pulse);
+        assert_eq!(HandoffTerms::default().mode, HandoffMode::Gap);
         assert_eq!(AtExpiry::default(), AtExpiry::Free);
         assert_eq!(AfterRevocation::default().word(), "free");
         assert_eq!(OnDeadlock::default().word(), "refuse_wait");

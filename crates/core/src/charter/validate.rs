@@ -1,20 +1,22 @@
-//! What a charter cannot say, because no grantor could keep it. Unanswered is fine here; impossible is not.
+//! Validation of charters: rejects terms that no grantor can enforce. Missing answers are allowed here.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{AtExpiry, Charter, Mode, Payload, Preemption, Renewal, StartsFrom, Style, Target, says_something};
-use crate::lease::Rung;
+use super::{
+    AtExpiry, Charter, HandoffMode, Payload, Preemption, RenewalProof, StartsFrom, Target, TargetMode, has_words,
+};
+use crate::lease::Validity;
 use crate::limits;
 
-/// A field of a charter that holds what it may not.
+/// An invalid field of a charter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CharterError {
-    /// The field, as a charter file spells it.
+    /// The field, as spelled in a charter file.
     pub field: &'static str,
-    /// Which entry, counted from 1, if the field is in a list.
+    /// The entry, counted from 1, if the field is in a list.
     pub entry: Option<usize>,
-    /// What is allowed there.
+    /// What is allowed.
     pub reason: &'static str,
 }
 
@@ -41,7 +43,7 @@ const TEXT_LONG: &str = "at most 1024 bytes";
 const KEY_LONG: &str = "at most 128 bytes";
 
 impl Charter {
-    /// Refuses what no grantor of a cluster with this longest ttl could keep.
+    /// Rejects terms that a cluster with this longest ttl cannot enforce.
     pub fn validate(&self, cluster_max_ttl: u64) -> Result<(), CharterError> {
         self.times(cluster_max_ttl)?;
         self.choices()?;
@@ -59,12 +61,12 @@ impl Charter {
             ensure(max >= limits::TTL_MIN, "ttl_max_ms", "at least 100 ms")?;
             ensure(max <= cluster_max_ttl, "ttl_max_ms", "not above the cluster's longest ttl")?;
         }
-        let (shortest, longest) = self.ttl_bounds(cluster_max_ttl);
-        ensure(shortest <= longest, "ttl_min_ms", "not above ttl_max_ms")?;
+        let (min, max) = self.ttl_bounds(cluster_max_ttl);
+        ensure(min <= max, "ttl_min_ms", "not above ttl_max_ms")?;
         let hold = self.max_hold_ms.unwrap_or(limits::HOLD_MAX);
-        ensure(hold >= shortest, "max_hold_ms", "not below the shortest ttl; zero does not mean for ever")?;
+        ensure(hold >= min, "max_hold_ms", "not below the shortest ttl; omit it for no limit")?;
         ensure(hold <= limits::HOLD_MAX, "max_hold_ms", "at most 366 days")?;
-        if let Some(Renewal::Progress { window_ms }) = self.renewal {
+        if let Some(RenewalProof::Progress { window_ms }) = self.renewal {
             ensure(window_ms >= limits::TTL_MIN, "renewal.window_ms", "at least 100 ms")?;
             ensure(
                 window_ms <= hold,
@@ -89,21 +91,21 @@ impl Charter {
             ensure((1..=limits::CAPACITY).contains(&units), "capacity", "from 1 to 1048576 units")?;
         }
         let Some(payload) = self.payload else { return Ok(()) };
-        let overlap = self.handoff.is_some_and(|handoff| handoff.style == Style::Overlap);
+        let overlap = self.handoff.is_some_and(|handoff| handoff.mode == HandoffMode::Overlap);
         ensure(
             !(overlap && payload == Payload::Exclusion),
             "handoff",
-            "an exclusion never has two holders; choose gap, or another payload",
+            "payload exclusion never has two holders; choose gap, or another payload",
         )?;
         ensure(
-            self.rung != Some(Rung::Issuer) || payload == Payload::Permission,
-            "rung",
-            "an issuer signs permissions only; choose session or quorum",
+            self.validity != Some(Validity::Issuer) || payload == Payload::Permission,
+            "validity",
+            "issuer is only for payload permission; choose session or quorum",
         )?;
         ensure(
             self.at_expiry == AtExpiry::Free || payload == Payload::Capacity,
             "at_expiry",
-            "only a reservation (payload capacity) can be kept by a veto; choose free",
+            "veto is only for payload capacity; choose free",
         )
     }
 
@@ -139,20 +141,25 @@ impl Target {
         text(&self.name, limits::TARGET_NAME_BYTES, "targets.name", KEY_LONG)?;
         text(&self.at, limits::CHARTER_TEXT_BYTES, "targets.at", TEXT_LONG)?;
         ensure(
-            !names_a_password(&self.at),
+            !contains_password(&self.at),
             "targets.at",
-            "an address without a password; charters are kept and shown",
+            "must not contain a password; charters are stored and displayed",
         )?;
         match &self.mode {
-            Some(Mode::BoundedPause { assumed_ms, blast_radius }) => {
+            Some(TargetMode::BoundedPause { assumed_ms, blast_radius }) => {
                 let possible = (1..=limits::HOLD_MAX).contains(assumed_ms);
                 ensure(possible, "targets.assumed_ms", "from 1 ms to 366 days")?;
                 blast_radius
                     .as_ref()
                     .map_or(Ok(()), |words| text(words, limits::CHARTER_TEXT_BYTES, "targets.blast_radius", TEXT_LONG))
             }
-            Some(Mode::None { why: Some(why) }) => text(why, limits::CHARTER_TEXT_BYTES, "targets.why", TEXT_LONG),
-            Some(Mode::None { why: None } | Mode::Forced | Mode::Cooperative | Mode::Grantor) | None => Ok(()),
+            Some(TargetMode::None { comment: Some(comment) }) => {
+                text(comment, limits::CHARTER_TEXT_BYTES, "targets.comment", TEXT_LONG)
+            }
+            Some(
+                TargetMode::None { comment: None } | TargetMode::Forced | TargetMode::Cooperative | TargetMode::Grantor,
+            )
+            | None => Ok(()),
         }
     }
 }
@@ -172,23 +179,23 @@ fn brief(ms: u64, field: &'static str) -> Result<(), CharterError> {
     ensure((1..=limits::GRACE_MAX).contains(&ms), field, BRIEF)
 }
 
-fn text(text: &str, most: usize, field: &'static str, too_long: &'static str) -> Result<(), CharterError> {
-    ensure(text.len() <= most, field, too_long)?;
-    ensure(says_something(text), field, "words, not blanks or signs alone")?;
+fn text(text: &str, limit: usize, field: &'static str, too_long: &'static str) -> Result<(), CharterError> {
+    ensure(text.len() <= limit, field, too_long)?;
+    ensure(has_words(text), field, "must contain words, not only spaces or punctuation")?;
     ensure(
-        !text.chars().any(misleads),
+        !text.chars().any(is_misleading),
         field,
-        "no control characters except line breaks, and none that turn text around",
+        "no control characters except line breaks, and no text-direction characters",
     )
 }
 
-/// Characters with which a text could be shown as something that it does not say.
-fn misleads(c: char) -> bool {
+/// Whether a character can make a text display as something else than it contains.
+fn is_misleading(c: char) -> bool {
     (c.is_control() && c != '\n') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether an address carries a password; a charter goes into the journal and the audit, where no secret may be.
-fn names_a_password(at: &str) -> bool {
+/// Whether an address contains a password. Charters go into the journal and the audit log, which must hold no secrets.
+fn contains_password(at: &str) -> bool {
     if at.to_ascii_lowercase().contains("password=") {
         return true;
     }
@@ -199,15 +206,13 @@ fn names_a_password(at: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{complete, target};
-    use super::super::{Handoff, OnDeadlock};
+    use super::super::fixtures::{CharterEdit, complete, target};
+    use super::super::{HandoffTerms, OnDeadlock};
     use super::*;
     use crate::limits::TTL_MAX_DEFAULT;
 
-    type Change = fn(&mut Charter);
-
     #[track_caller]
-    fn refused(change: Change) -> CharterError {
+    fn refused(change: CharterEdit) -> CharterError {
         let mut charter = complete();
         change(&mut charter);
         charter.validate(TTL_MAX_DEFAULT).expect_err("an impossible charter is refused")
@@ -222,7 +227,7 @@ mod tests {
 
     #[test]
     fn each_impossible_value_is_refused_by_its_field() {
-        let table: &[(&str, Change)] = &[
+        let table: &[(&str, CharterEdit)] = &[
             ("ttl_min_ms", |c| c.ttl_min_ms = Some(0)),
             ("ttl_min_ms", |c| c.ttl_min_ms = Some(99)),
             ("ttl_min_ms", |c| (c.ttl_min_ms, c.ttl_max_ms) = (Some(TTL_MAX_DEFAULT + 1), None)),
@@ -233,15 +238,15 @@ mod tests {
             ("max_hold_ms", |c| c.max_hold_ms = Some(0)),
             ("max_hold_ms", |c| (c.ttl_min_ms, c.max_hold_ms) = (Some(500), Some(499))),
             ("max_hold_ms", |c| c.max_hold_ms = Some(limits::HOLD_MAX + 1)),
-            ("renewal.window_ms", |c| c.renewal = Some(Renewal::Progress { window_ms: 0 })),
-            ("renewal.window_ms", |c| c.renewal = Some(Renewal::Progress { window_ms: u64::MAX })),
-            ("handoff.drain_ms", |c| c.handoff = Some(Handoff { style: Style::Gap, drain_ms: 0 })),
+            ("renewal.window_ms", |c| c.renewal = Some(RenewalProof::Progress { window_ms: 0 })),
+            ("renewal.window_ms", |c| c.renewal = Some(RenewalProof::Progress { window_ms: u64::MAX })),
+            ("handoff.drain_ms", |c| c.handoff = Some(HandoffTerms { mode: HandoffMode::Gap, drain_ms: 0 })),
             ("handoff.drain_ms", |c| {
-                c.handoff = Some(Handoff { style: Style::Overlap, drain_ms: limits::GRACE_MAX + 1 });
+                c.handoff = Some(HandoffTerms { mode: HandoffMode::Overlap, drain_ms: limits::GRACE_MAX + 1 });
             }),
             ("handoff", |c| {
                 c.payload = Some(Payload::Exclusion);
-                c.handoff = Some(Handoff { style: Style::Overlap, drain_ms: 1 });
+                c.handoff = Some(HandoffTerms { mode: HandoffMode::Overlap, drain_ms: 1 });
             }),
             ("preemption.grace_ms", |c| c.preemption = Preemption::LowerPriority { grace_ms: 0 }),
             ("preemption.grace_ms", |c| c.preemption = Preemption::LowerPriority { grace_ms: limits::GRACE_MAX + 1 }),
@@ -249,7 +254,7 @@ mod tests {
             ("at_expiry", |c| c.at_expiry = AtExpiry::Veto { max_ms: 1 }),
             ("capacity", |c| c.capacity = Some(0)),
             ("capacity", |c| c.capacity = Some(limits::CAPACITY + 1)),
-            ("rung", |c| c.rung = Some(Rung::Issuer)),
+            ("validity", |c| c.validity = Some(Validity::Issuer)),
             ("observer", |c| c.observer = Some(" ".into())),
             ("observer", |c| c.observer = Some("a".repeat(limits::CHARTER_TEXT_BYTES + 1))),
             ("price_of_failure", |c| c.price_of_failure = Some("?".into())),
@@ -269,8 +274,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_entry_of_a_list_is_told_by_its_number() {
-        let table: &[(&str, usize, Change)] = &[
+    fn an_error_in_a_list_names_the_entry() {
+        let table: &[(&str, usize, CharterEdit)] = &[
             ("authority", 2, |c| c.authority = vec!["the ledger".into(), String::new()]),
             ("targets.name", 1, |c| c.targets[0].name.clear()),
             ("targets.name", 2, |c| c.targets[1].name = c.targets[0].name.clone()),
@@ -278,12 +283,12 @@ mod tests {
             ("targets.at", 2, |c| c.targets[1].at = String::new()),
             ("targets.at", 2, |c| c.targets[1].at = "postgres://app:hunter2@db/ledger".into()),
             ("targets.assumed_ms", 1, |c| {
-                c.targets[0].mode = Some(Mode::BoundedPause { assumed_ms: 0, blast_radius: None });
+                c.targets[0].mode = Some(TargetMode::BoundedPause { assumed_ms: 0, blast_radius: None });
             }),
             ("targets.blast_radius", 1, |c| {
-                c.targets[0].mode = Some(Mode::BoundedPause { assumed_ms: 1, blast_radius: Some("-".into()) });
+                c.targets[0].mode = Some(TargetMode::BoundedPause { assumed_ms: 1, blast_radius: Some("-".into()) });
             }),
-            ("targets.why", 1, |c| c.targets[0].mode = Some(Mode::None { why: Some(String::new()) })),
+            ("targets.comment", 1, |c| c.targets[0].mode = Some(TargetMode::None { comment: Some(String::new()) })),
         ];
         for (row, (field, entry, change)) in table.iter().enumerate() {
             let error = refused(*change);
@@ -292,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_themselves_are_possible() {
+    fn values_at_their_limits_are_valid() {
         let charter = Charter {
             payload: Some(Payload::Capacity),
             ttl_min_ms: Some(limits::TTL_MIN),
             ttl_max_ms: Some(TTL_MAX_DEFAULT),
             max_hold_ms: Some(limits::HOLD_MAX),
-            renewal: Some(Renewal::Progress { window_ms: limits::HOLD_MAX }),
-            handoff: Some(Handoff { style: Style::Overlap, drain_ms: limits::GRACE_MAX }),
+            renewal: Some(RenewalProof::Progress { window_ms: limits::HOLD_MAX }),
+            handoff: Some(HandoffTerms { mode: HandoffMode::Overlap, drain_ms: limits::GRACE_MAX }),
             preemption: Preemption::LowerPriority { grace_ms: 1 },
             at_expiry: AtExpiry::Veto { max_ms: limits::GRACE_MAX },
             deadlock: OnDeadlock::Revoke,
@@ -313,20 +318,20 @@ mod tests {
 
     #[test]
     fn an_address_may_name_a_user_but_no_password() {
-        assert!(names_a_password("postgres://app:pw@db:5432/x"));
-        assert!(names_a_password("redis://:pw@cache"));
-        assert!(names_a_password("host=db user=app Password=pw"));
-        assert!(!names_a_password("postgres://app@db:5432/x"));
-        assert!(!names_a_password("https://host:443/a:b@c"));
-        assert!(!names_a_password("the ledger: mail ops@example.org"));
+        assert!(contains_password("postgres://app:pw@db:5432/x"));
+        assert!(contains_password("redis://:pw@cache"));
+        assert!(contains_password("host=db user=app Password=pw"));
+        assert!(!contains_password("postgres://app@db:5432/x"));
+        assert!(!contains_password("https://host:443/a:b@c"));
+        assert!(!contains_password("the ledger: mail ops@example.org"));
     }
 
     #[test]
-    fn an_error_reads_as_field_entry_and_what_is_allowed() {
+    fn an_error_text_names_the_field_the_entry_and_what_is_allowed() {
         assert_eq!(refused(|c| c.capacity = Some(0)).to_string(), "capacity: from 1 to 1048576 units");
         assert_eq!(
             refused(|c| c.targets[1].at = "-".into()).to_string(),
-            "targets.at (entry 2): words, not blanks or signs alone"
+            "targets.at (entry 2): must contain words, not only spaces or punctuation"
         );
     }
 }

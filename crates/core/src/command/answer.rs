@@ -1,174 +1,174 @@
-//! What a grantor answers, and what it tells those who did not ask.
+//! Answers to requests, and notices to sessions and watchers.
 
 use crate::coverage::Zombie;
 use crate::ids::{LeaseId, SessionId};
-use crate::lease::{Reason, Rung};
+use crate::lease::{EndReason, Validity};
 use crate::payload::{cache, delivery};
 use crate::refusal::{Cycle, Refusal};
-use crate::time::Millis;
-use crate::token::{Number, Reach};
+use crate::time::GrantorTime;
+use crate::token::{Number, TokenScope};
 
-/// An answer on its way to whoever asked.
+/// The reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The driver's mark of the request.
-    pub to: u64,
+    /// The tag of the request.
+    pub tag: u64,
     /// The answer.
     pub answer: Answer,
 }
 
-/// What a grantor says.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// It is done.
+    /// The command was executed.
     Done,
     /// The session is open.
     Session(SessionGrant),
-    /// The lease is held.
+    /// The lease is granted.
     Granted(Grant),
-    /// All leases are held, in the order they were asked for.
+    /// All leases are granted, in the order of the request.
     GrantedAll(Box<[Grant]>),
-    /// The lease is extended, or was found current.
-    Current(Current),
-    /// The wait has begun. The final answer follows under the same mark.
+    /// The lease was renewed, or is current.
+    Current(CurrentLease),
+    /// The wait has begun. The final answer follows under the same tag.
     Waiting {
-        /// The place in the queue, from 1.
+        /// The position in the queue, from 1.
         position: u32,
     },
-    /// The collector may delete below this.
+    /// The collector may delete data below this position.
     CollectBelow(u64),
     /// The value is stored.
     Stored {
         /// The key's revision.
         revision: u64,
     },
-    /// A queue's answer.
-    Delivery(Box<delivery::Answer>),
-    /// A cache's answer.
-    Cache(Box<cache::Answer>),
-    /// No.
+    /// Answer to a queue operation.
+    Delivery(Box<delivery::DeliveryAnswer>),
+    /// Answer to a cache operation.
+    Cache(Box<cache::CacheAnswer>),
+    /// The command was refused.
     Refused(Refusal),
 }
 
-/// A session as granted.
+/// An open session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionGrant {
-    /// Its id.
+    /// The session id.
     pub session: SessionId,
-    /// How long a renewal lasts.
+    /// Time that one renewal adds.
     pub ttl_ms: u64,
-    /// How long it lives unless renewed.
+    /// Time until it expires unless renewed.
     pub remaining_ms: u64,
-    /// Whether what the client believes it holds differs: reconcile.
+    /// Whether the client's digest of held leases differs. The client must then reconcile.
     pub mismatch: bool,
 }
 
-/// A lease as granted.
+/// A granted lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Its id.
+    /// The lease id.
     pub lease: LeaseId,
-    /// Its place in the one order of all grants.
+    /// The token number: the position in the one order of all grants.
     pub number: Number,
-    /// What its token reaches at a fence.
-    pub reach: Reach,
-    /// How long a renewal lasts.
+    /// What a fence lets the token do.
+    pub scope: TokenScope,
+    /// Time that one renewal adds.
     pub ttl_ms: u64,
-    /// How long it lives unless renewed.
+    /// Time until it expires unless renewed.
     pub remaining_ms: u64,
-    /// What it stands on.
-    pub rung: Rung,
-    /// The drain period of this resource's handoffs, so that a holder can count it without a live grantor.
+    /// What its validity rests on.
+    pub validity: Validity,
+    /// The drain period of handoffs of this resource, so that a holder can apply it without a reachable grantor.
     pub drain_ms: u64,
-    /// The predecessor still drains for this long: claim after it, or when told it has drained.
+    /// The predecessor drains for up to this long. Claim afterwards, or after the notice that it has drained.
     pub overlaps_ms: Option<u64>,
-    /// How often it was entered; 1 for a plain hold.
+    /// Re-entrance depth; 1 for a plain lease.
     pub depth: u32,
-    /// Renewals raise its token, so that a renewal without an answer must be asked for again under its own request id.
+    /// Whether renewals change the token. A renewal without a reply must then be retried under its own request id.
     pub rotates: bool,
 }
 
-/// A lease that is current, as told to its holder.
+/// A lease that is current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Current {
-    /// Its token.
+pub struct CurrentLease {
+    /// The token number.
     pub number: Number,
-    /// How long it lives unless renewed again.
+    /// Time until it expires unless renewed again.
     pub remaining_ms: u64,
-    /// It is being handed off or pre-empted, and must be given up within this.
+    /// The lease is being handed off or preempted; the holder must stop within this time.
     pub drain_ms: Option<u64>,
-    /// The predecessor of an overlap still drains for this long.
+    /// The predecessor of an overlap handoff drains for up to this long.
     pub overlaps_ms: Option<u64>,
 }
 
-/// Something a session should know although it did not ask.
+/// An unsolicited message to a session, or to watchers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Who should know; none for those who watch.
+    /// The receiving session; `None` for watchers.
     pub session: Option<SessionId>,
-    /// What.
-    pub event: Event,
+    /// The event.
+    pub event: SessionEvent,
 }
 
-/// What happened. Every event follows from a record and leaves when that record is durable.
+/// An event for a session or for watchers. Every event follows from a record and is sent when that record is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum SessionEvent {
     /// A lease was granted.
     Granted {
         /// The lease.
         lease: LeaseId,
-        /// Its token.
+        /// The token number.
         number: Number,
     },
-    /// A lease is over.
+    /// A lease ended.
     Ended {
         /// The lease.
         lease: LeaseId,
-        /// Its token.
+        /// The token number.
         number: Number,
-        /// Why.
-        reason: Reason,
+        /// The end reason.
+        reason: EndReason,
     },
-    /// A holder must give its lease up by then: ask now.
+    /// A lease ends at this time, so its holder should drain and renew now to learn the remaining time.
     Draining {
         /// The lease.
         lease: LeaseId,
-        /// When it ends, in grantor time.
-        until: Millis,
+        /// The end, in grantor time.
+        until: GrantorTime,
     },
-    /// The predecessor of an overlap is gone: the successor may claim.
+    /// The predecessor of an overlap handoff is gone; the successor may claim.
     Drained {
         /// The successor's lease.
         lease: LeaseId,
     },
-    /// A cached read must be dropped.
+    /// A cached copy must be dropped.
     Invalidate {
-        /// The key.
+        /// The cached key.
         key: String,
         /// The read lease.
         lease: Number,
     },
-    /// Nobody reads a key under a lease any more: its writer may write and commit.
+    /// No read lease on a key is left; its writer may write and commit.
     Clear {
-        /// The key.
+        /// The cached key.
         key: String,
-        /// The write's intent.
+        /// The write intent.
         intent: Number,
     },
-    /// A queue at which the session stood idle has something to receive; perhaps for another, who came first.
+    /// A queue that the session found empty has a message again. Another consumer may receive it first.
     Ready {
         /// The queue.
         queue: String,
     },
     /// A deadlock was found.
     Deadlock(Box<Cycle>),
-    /// A target refused a holder whose authority is over (F6).
+    /// A target refused a write of a former holder (F6).
     Zombie(Box<Zombie>),
-    /// This grantor's state was rolled back behind its back (T9).
+    /// The grantor's state was rolled back from outside (T9).
     RolledBack {
-        /// The token that showed it.
-        shown: Number,
+        /// The token that proved it.
+        presented: Number,
     },
 }

@@ -1,8 +1,8 @@
-//! What must not be told: not in a log, and not for debugging.
+//! Session secret that never appears in logs or debug output.
 
 use std::fmt;
 
-/// What only a session's own client knows. Nobody spells it out.
+/// The secret that lets a client resume its session. `Debug` prints a placeholder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(pub [u8; 32]);
 
@@ -25,7 +25,7 @@ mod tests {
     use crate::ids::SessionId;
 
     #[test]
-    fn no_secret_is_spelled_out_for_debugging() {
+    fn debug_output_contains_no_secret() {
         let secret = Secret([0xab; 32]);
         let open = OpenSession { holder: "w", ttl_ms: 1_000, secret, waits_only: false };
         let session = SessionId { slot: 1, reuse: 0 };

@@ -1,32 +1,32 @@
-//! What a lease's charter declares beside what fences reported, and where the two leave a hole.
+//! Holes in coverage: compares the targets that a charter declares with the targets that fences reported.
 
 use std::collections::BTreeMap;
 
-use super::{Checked, Coverage, Mode, Place, Seen};
+use super::{CheckCounts, CoverageTable, FenceMode, TargetSlot, TargetStatus};
 use crate::charter::{self, Charter};
 
-/// One slot of a target: what is on record, and what was checked since this grantor serves.
-type At = (u32, Seen, Option<Checked>);
+/// One target slot: its recorded status, and its check counts in this tenure.
+type At = (u32, TargetStatus, Option<CheckCounts>);
 
-/// Where a zombie could get through, or where nobody knows.
+/// A hole: a zombie's write can pass here, or its handling is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hole {
-    /// Neither declared nor reported: nobody knows where this lease's holder writes.
+    /// No target is declared or reported: it is unknown where the holder writes.
     NoTarget,
-    /// Declared, and no fence ever reported from there.
+    /// Declared, but no fence ever reported from it.
     NeverReported,
-    /// Reported, and no charter declares it.
+    /// Reported, but no charter declares it.
     Undeclared,
-    /// Declared as forced, and its fence says that it only is cooperative.
+    /// Declared as forced, but its fence reports as cooperative.
     Weaker,
-    /// Declared without a word on how it meets a stale token.
+    /// Declared without a mode.
     Unsaid,
     /// Declared as checking nothing.
     Unfenced,
 }
 
 impl Hole {
-    /// All of them.
+    /// All kinds of holes.
     pub const ALL: [Self; 6] =
         [Self::NoTarget, Self::NeverReported, Self::Undeclared, Self::Weaker, Self::Unsaid, Self::Unfenced];
 
@@ -42,20 +42,20 @@ impl Hole {
         }
     }
 
-    /// The hole that a stable word stands for.
+    /// Parses the stable word.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|hole| hole.word() == word)
     }
 
-    /// What to do about it.
+    /// What it means and what to do about it.
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::NoTarget => "nobody knows where its holder writes; declare its targets in a charter",
-            Self::NeverReported => "no fence ever reported from it; install the fence, and give it a reporter",
-            Self::Undeclared => "no charter declares it; declare it, or forget it if it is gone",
-            Self::Weaker => "declared forced, but its fence is cooperative; force it, or declare it as it is",
-            Self::Unsaid => "nobody said how it meets a stale token; say so in the charter",
-            Self::Unfenced => "it checks nothing; put a fence there, or accept that a zombie writes",
+            Self::NoTarget => "it is unknown where its holder writes; declare its targets in a charter",
+            Self::NeverReported => "no fence ever reported from it; install the fence with a reporter",
+            Self::Undeclared => "no charter declares it; declare it, or forget it if it no longer exists",
+            Self::Weaker => "declared as forced, but its fence is cooperative; force it, or change the declaration",
+            Self::Unsaid => "its handling of a stale token is not declared; set its mode in the charter",
+            Self::Unfenced => "it checks nothing; install a fence, or accept that a zombie can write",
         }
     }
 }
@@ -63,28 +63,28 @@ impl Hole {
 /// One target of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetView {
-    /// What people call it.
+    /// Name of the target.
     pub name: String,
-    /// Where it is, as the charter says; empty if none does.
+    /// Its location according to the charter; empty if it is not declared.
     pub at: String,
-    /// What the charter says about it, if it declares it: absent inside while nobody has said.
-    pub declared: Option<Option<charter::Mode>>,
-    /// What its fences reported, by slot, with what was counted since the server started.
-    pub seen: Vec<(u32, Seen, Option<Checked>)>,
-    /// What is missing.
+    /// The declared mode, if the charter declares the target; the inner value is `None` if it declares no mode.
+    pub declared: Option<Option<charter::TargetMode>>,
+    /// Reports of its fences by slot, with the check counts in this tenure.
+    pub reports: Vec<(u32, TargetStatus, Option<CheckCounts>)>,
+    /// The hole, if any.
     pub hole: Option<Hole>,
 }
 
-/// Every target that a resource covers, declared ones first, in the charter's order. One target that is nobody's name
-/// stands for having none at all.
-pub fn holes(
+/// All targets of a resource, declared ones first, in the charter's order. A resource without targets gets one target with
+/// an empty name and a hole.
+pub fn target_views(
     resource: &str,
     charter: Option<&Charter>,
-    coverage: &Coverage,
-    checked: Option<&BTreeMap<Place, Checked>>,
+    coverage: &CoverageTable,
+    checked: Option<&BTreeMap<TargetSlot, CheckCounts>>,
 ) -> Vec<TargetView> {
     let mut reported: BTreeMap<&str, Vec<At>> = BTreeMap::new();
-    for (target, slot, seen) in coverage.of(resource) {
+    for (target, slot, seen) in coverage.targets_of(resource) {
         let counted = checked.and_then(|checked| checked.get(&(target.into(), slot))).copied();
         reported.entry(target).or_default().push((slot, seen.clone(), counted));
     }
@@ -93,39 +93,43 @@ pub fn holes(
         let seen = reported.remove(target.name.as_str()).unwrap_or_default();
         let hole = declared(target.mode.as_ref(), &seen);
         let (name, at) = (target.name.clone(), target.at.clone());
-        targets.push(TargetView { name, at, declared: Some(target.mode.clone()), seen, hole });
+        targets.push(TargetView { name, at, declared: Some(target.mode.clone()), reports: seen, hole });
     }
     for (name, seen) in reported {
         let hole = Some(Hole::Undeclared);
-        targets.push(TargetView { name: name.into(), at: String::new(), declared: None, seen, hole });
+        targets.push(TargetView { name: name.into(), at: String::new(), declared: None, reports: seen, hole });
     }
     if targets.is_empty() {
         let hole = Some(Hole::NoTarget);
-        targets.push(TargetView { name: String::new(), at: String::new(), declared: None, seen: Vec::new(), hole });
+        targets.push(TargetView { name: String::new(), at: String::new(), declared: None, reports: Vec::new(), hole });
     }
     targets
 }
 
-fn declared(mode: Option<&charter::Mode>, seen: &[(u32, Seen, Option<Checked>)]) -> Option<Hole> {
+fn declared(mode: Option<&charter::TargetMode>, seen: &[(u32, TargetStatus, Option<CheckCounts>)]) -> Option<Hole> {
     match mode {
         None => Some(Hole::Unsaid),
-        Some(charter::Mode::None { .. }) => Some(Hole::Unfenced),
-        // The grantor itself refuses there, and an assumption was written down with its price.
-        Some(charter::Mode::Grantor | charter::Mode::BoundedPause { .. }) => None,
-        Some(charter::Mode::Forced | charter::Mode::Cooperative) if seen.is_empty() => Some(Hole::NeverReported),
-        Some(charter::Mode::Forced) if seen.iter().any(|(_, seen, _)| seen.mode != Mode::Forced) => Some(Hole::Weaker),
-        Some(charter::Mode::Forced | charter::Mode::Cooperative) => None,
+        Some(charter::TargetMode::None { .. }) => Some(Hole::Unfenced),
+        // The grantor itself refuses there; a bounded pause is a declared assumption.
+        Some(charter::TargetMode::Grantor | charter::TargetMode::BoundedPause { .. }) => None,
+        Some(charter::TargetMode::Forced | charter::TargetMode::Cooperative) if seen.is_empty() => {
+            Some(Hole::NeverReported)
+        }
+        Some(charter::TargetMode::Forced) if seen.iter().any(|(_, seen, _)| seen.mode != FenceMode::Forced) => {
+            Some(Hole::Weaker)
+        }
+        Some(charter::TargetMode::Forced | charter::TargetMode::Cooperative) => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Fact;
+    use super::super::CoverageRecord;
     use super::*;
-    use crate::time::Wall;
+    use crate::time::WallClock;
 
-    fn charter(targets: &[(&str, Option<charter::Mode>)]) -> Charter {
-        let target = |(name, mode): &(&str, Option<charter::Mode>)| charter::Target {
+    fn charter(targets: &[(&str, Option<charter::TargetMode>)]) -> Charter {
+        let target = |(name, mode): &(&str, Option<charter::TargetMode>)| charter::Target {
             name: (*name).into(),
             at: format!("sqlite:/var/{name}"),
             mode: mode.clone(),
@@ -133,59 +137,60 @@ mod tests {
         Charter { targets: targets.iter().map(target).collect(), ..Charter::default() }
     }
 
-    fn reported(targets: &[(&str, Mode)]) -> Coverage {
-        let mut coverage = Coverage::default();
+    fn reported(targets: &[(&str, FenceMode)]) -> CoverageTable {
+        let mut coverage = CoverageTable::default();
         for (target, mode) in targets {
-            let fact = Fact::Reported { resource: "a".into(), slot: 0, target: (*target).into(), mode: *mode };
-            coverage.apply(&fact, Wall(5)).unwrap();
+            let fact =
+                CoverageRecord::Reported { resource: "a".into(), slot: 0, target: (*target).into(), mode: *mode };
+            coverage.apply(&fact, WallClock(5)).unwrap();
         }
         coverage
     }
 
-    fn told(charter: Option<&Charter>, coverage: &Coverage) -> Vec<(String, Option<Hole>)> {
-        holes("a", charter, coverage, None).into_iter().map(|target| (target.name, target.hole)).collect()
+    fn holes_of(charter: Option<&Charter>, coverage: &CoverageTable) -> Vec<(String, Option<Hole>)> {
+        target_views("a", charter, coverage, None).into_iter().map(|target| (target.name, target.hole)).collect()
     }
 
     #[test]
-    fn a_lease_that_nobody_declared_and_nobody_reported_is_one_hole() {
-        let none = Coverage::default();
-        assert_eq!(told(None, &none), [(String::new(), Some(Hole::NoTarget))]);
-        assert_eq!(told(Some(&Charter::default()), &none), [(String::new(), Some(Hole::NoTarget))]);
+    fn a_resource_without_declared_and_reported_targets_is_one_hole() {
+        let none = CoverageTable::default();
+        assert_eq!(holes_of(None, &none), [(String::new(), Some(Hole::NoTarget))]);
+        assert_eq!(holes_of(Some(&Charter::default()), &none), [(String::new(), Some(Hole::NoTarget))]);
     }
 
     #[test]
-    fn every_way_to_declare_and_to_report_is_a_hole_or_is_not() {
-        use charter::Mode as Declared;
+    fn each_combination_of_declared_and_reported_modes_has_the_expected_hole() {
+        use charter::TargetMode as Declared;
         let pause = Declared::BoundedPause { assumed_ms: 5_000, blast_radius: None };
         let cases = [
-            (Some(Declared::Forced), Some(Mode::Forced), None),
-            (Some(Declared::Forced), Some(Mode::Cooperative), Some(Hole::Weaker)),
+            (Some(Declared::Forced), Some(FenceMode::Forced), None),
+            (Some(Declared::Forced), Some(FenceMode::Cooperative), Some(Hole::Weaker)),
             (Some(Declared::Forced), None, Some(Hole::NeverReported)),
-            (Some(Declared::Cooperative), Some(Mode::Forced), None),
-            (Some(Declared::Cooperative), Some(Mode::Cooperative), None),
+            (Some(Declared::Cooperative), Some(FenceMode::Forced), None),
+            (Some(Declared::Cooperative), Some(FenceMode::Cooperative), None),
             (Some(Declared::Cooperative), None, Some(Hole::NeverReported)),
             (Some(Declared::Grantor), None, None),
             (Some(pause), None, None),
-            (Some(Declared::None { why: None }), Some(Mode::Forced), Some(Hole::Unfenced)),
-            (None, Some(Mode::Forced), Some(Hole::Unsaid)),
+            (Some(Declared::None { comment: None }), Some(FenceMode::Forced), Some(Hole::Unfenced)),
+            (None, Some(FenceMode::Forced), Some(Hole::Unsaid)),
         ];
         for (declared, mode, hole) in cases {
             let coverage = reported(&mode.map(|mode| ("db", mode)).into_iter().collect::<Vec<_>>());
             let charter = charter(&[("db", declared.clone())]);
-            assert_eq!(told(Some(&charter), &coverage), [("db".to_owned(), hole)], "{declared:?} {mode:?}");
+            assert_eq!(holes_of(Some(&charter), &coverage), [("db".to_owned(), hole)], "{declared:?} {mode:?}");
         }
     }
 
     #[test]
-    fn what_reports_and_is_not_declared_comes_last_and_is_a_hole() {
-        let coverage = reported(&[("aaa", Mode::Forced), ("db", Mode::Forced)]);
-        let charter = charter(&[("db", Some(charter::Mode::Forced))]);
-        let seen = told(Some(&charter), &coverage);
+    fn undeclared_targets_come_last_and_are_holes() {
+        let coverage = reported(&[("aaa", FenceMode::Forced), ("db", FenceMode::Forced)]);
+        let charter = charter(&[("db", Some(charter::TargetMode::Forced))]);
+        let seen = holes_of(Some(&charter), &coverage);
         assert_eq!(seen, [("db".to_owned(), None), ("aaa".to_owned(), Some(Hole::Undeclared))]);
     }
 
     #[test]
-    fn every_hole_has_a_word_of_its_own() {
+    fn every_hole_has_its_own_word_and_advice() {
         for hole in Hole::ALL {
             assert_eq!(Hole::from_word(hole.word()), Some(hole));
             assert!(hole.advice().contains(';'), "{hole:?} names no next step");

@@ -1,31 +1,31 @@
-//! Which targets a lease covers, as far as their fences have reported: who checks, and which zombies were refused.
+//! Coverage: which targets check tokens, according to the reports of their fences, and which zombies they refused.
 //!
-//! That a target reported, and every zombie, is a fact and survives. How often it checked, and when last, is counted in
-//! memory only: a check must not cost a commit.
+//! The reported targets and all zombies are recorded. Check counts and times are kept in memory only, because a check must not
+//! cost a commit.
 
-mod fact;
 mod holes;
+mod record;
 
-pub use fact::Fact;
-pub use holes::{Hole, TargetView, holes};
+pub use holes::{Hole, TargetView, target_views};
+pub use record::CoverageRecord;
 
 use std::collections::BTreeMap;
 
 use crate::limits::{TARGET_NAME_BYTES, TARGETS};
 use crate::refusal::{Limit, Refusal};
-use crate::time::Wall;
+use crate::time::WallClock;
 use crate::token::Number;
 
-/// How a fence that reports meets writes.
+/// How a reporting fence handles writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mode {
-    /// The target itself refuses a write that shows no token or a lower one.
+pub enum FenceMode {
+    /// The target itself refuses a write with no token or with a lower one.
     Forced,
-    /// The target refuses a lower token, from writers that show theirs.
+    /// The target refuses a lower token, but only from writers that present one.
     Cooperative,
 }
 
-impl Mode {
+impl FenceMode {
     /// Both, in the order of their stored codes.
     pub const ALL: [Self; 2] = [Self::Forced, Self::Cooperative];
 
@@ -37,49 +37,49 @@ impl Mode {
         }
     }
 
-    /// The mode that a stable word stands for.
+    /// Parses the stable word.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.word() == word)
     }
 }
 
-/// What one fence has to tell about one place of a target since its last report.
+/// The report of one fence about one target slot since its last report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report<'a> {
+pub struct FenceReport<'a> {
     /// The resource that guards it.
     pub resource: &'a str,
     /// The resource's slot.
     pub slot: u32,
-    /// What people call the target.
+    /// Name of the target.
     pub target: &'a str,
-    /// How it meets writes.
-    pub mode: Mode,
-    /// Tokens checked since the last report, refused ones among them.
+    /// How it handles writes.
+    pub mode: FenceMode,
+    /// Tokens checked since the last report, including refused ones.
     pub checks: u64,
-    /// How many of them were refused, for whatever reason.
+    /// Tokens refused for any reason.
     pub refusals: u64,
-    /// How long ago the last check was, in milliseconds.
+    /// Milliseconds since the last check.
     pub checked_ago_ms: u64,
-    /// The highest number that the fence admitted or keeps as its mark.
+    /// The highest number that the fence admitted or stores as its mark.
     pub highest: Option<Number>,
-    /// A holder whose authority is over and who wrote all the same.
-    pub zombie: Option<Refused<'a>>,
+    /// A former holder that still tried to write.
+    pub zombie: Option<RefusedZombie<'a>>,
 }
 
-/// A refused zombie, as its fence tells it.
+/// A zombie as reported by a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused<'a> {
-    /// What it showed.
+pub struct RefusedZombie<'a> {
+    /// The presented number.
     pub presented: Number,
-    /// What stood.
+    /// The mark of the target.
     pub mark: Number,
-    /// How often since the last report.
+    /// Refused writes since the last report.
     pub times: u64,
-    /// Who, if the fence knows; a grantor that remembers the grant knows better.
+    /// Name of the holder, if the fence knows it. The grantor overrides it if it still knows the grant.
     pub holder: &'a str,
 }
 
-/// A zombie that some target refused.
+/// A zombie that a target refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zombie {
     /// The resource.
@@ -88,87 +88,87 @@ pub struct Zombie {
     pub slot: u32,
     /// The target that refused it.
     pub target: String,
-    /// Who; empty if nobody remembers.
+    /// Name of the holder; empty if unknown.
     pub holder: String,
-    /// What it showed.
+    /// The presented number.
     pub presented: Number,
-    /// What stood.
+    /// The mark of the target.
     pub mark: Number,
-    /// How often, in this report.
+    /// Refused writes in this report.
     pub times: u64,
 }
 
-/// The last zombie that a place of a target refused.
+/// The last zombie that a target slot refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastRefused {
-    /// When the grantor heard of it.
-    pub at: Wall,
-    /// What was shown.
+pub struct LastZombie {
+    /// When the grantor received the report.
+    pub at: WallClock,
+    /// The presented number.
     pub presented: Number,
-    /// What stood.
+    /// The mark of the target.
     pub mark: Number,
-    /// Who; empty if nobody remembers.
+    /// Name of the holder; empty if unknown.
     pub holder: Box<str>,
 }
 
-/// What is kept of a target that reported.
+/// The recorded status of a target slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// How it meets writes.
-    pub mode: Mode,
-    /// When it first reported so.
-    pub since: Wall,
-    /// How many writes of zombies it refused.
+pub struct TargetStatus {
+    /// How it handles writes.
+    pub mode: FenceMode,
+    /// When it first reported this mode.
+    pub since: WallClock,
+    /// Number of refused writes of zombies.
     pub zombies: u64,
-    /// The last of them.
-    pub last: Option<LastRefused>,
+    /// The last refused zombie.
+    pub last: Option<LastZombie>,
 }
 
-/// What is counted of a target since the server was started.
+/// Check counts of a target slot in this tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckCounts {
     /// Tokens checked.
     pub checks: u64,
-    /// Refused, for whatever reason.
+    /// Tokens refused for any reason.
     pub refusals: u64,
-    /// When it last checked one.
-    pub last: Wall,
+    /// Time of the last check.
+    pub last: WallClock,
 }
 
-/// A target and a slot under it.
-pub(crate) type Place = (Box<str>, u32);
+/// Name of a target, and a slot.
+pub(crate) type TargetSlot = (Box<str>, u32);
 
-/// Every target that ever reported, by resource.
+/// All targets that reported, by resource.
 #[derive(Clone, Debug, Default)]
-pub struct Coverage {
-    resources: BTreeMap<Box<str>, BTreeMap<Place, Seen>>,
+pub struct CoverageTable {
+    resources: BTreeMap<Box<str>, BTreeMap<TargetSlot, TargetStatus>>,
     places: usize,
     zombies: u64,
 }
 
-impl Coverage {
-    /// How many places of targets have reported.
+impl CoverageTable {
+    /// Number of target slots that have reported.
     pub fn places(&self) -> usize {
         self.places
     }
 
-    /// How many writes of zombies were refused, ever.
+    /// Number of refused writes of zombies.
     pub fn zombies(&self) -> u64 {
         self.zombies
     }
 
-    /// What is kept of one place.
-    pub fn get(&self, resource: &str, target: &str, slot: u32) -> Option<&Seen> {
+    /// The status of one target slot.
+    pub fn get(&self, resource: &str, target: &str, slot: u32) -> Option<&TargetStatus> {
         self.resources.get(resource)?.get(&(target.into(), slot))
     }
 
-    /// All places under a resource, by target and slot.
-    pub fn of(&self, resource: &str) -> impl Iterator<Item = (&str, u32, &Seen)> {
+    /// All target slots of a resource, by target and slot.
+    pub fn targets_of(&self, resource: &str) -> impl Iterator<Item = (&str, u32, &TargetStatus)> {
         let places = self.resources.get(resource).into_iter().flatten();
         places.map(|((target, slot), seen)| (&**target, *slot, seen))
     }
 
-    /// Whether so many places more have room.
+    /// Checks that this many new target slots are within the limit.
     pub(crate) fn has_room(&self, more: usize) -> Result<(), Refusal> {
         let got = self.places + more;
         if got <= TARGETS {
@@ -178,7 +178,7 @@ impl Coverage {
     }
 }
 
-/// A target's name as it may be: what a charter takes, too.
+/// Checks a target name, with the same rule as for charters.
 pub(crate) fn check_target(name: &str) -> Result<(), Refusal> {
     let long = name.is_empty() || name.len() > TARGET_NAME_BYTES;
     if long || name.chars().any(char::is_control) {

@@ -1,21 +1,21 @@
-//! A grant: all that was asked for, or nothing; each at the next number, on record, and then told.
+//! Granting leases: all resources of a request or none, each with the next token number.
 
 use super::Grantor;
-use super::acquire::{Asker, Wish};
+use super::acquire::{AcquirePlan, Requester};
 use super::table::lease::NONE;
 use crate::charter::AfterRevocation;
-use crate::command::{Answer, Event, Grant, Terms};
+use crate::command::{AcquireOptions, Answer, Grant, SessionEvent};
 use crate::ids::LeaseId;
-use crate::lease::{Access, Reason};
+use crate::lease::{Access, EndReason};
 use crate::limits;
 use crate::mutants::{self, Mutant};
-use crate::record::{Granted, Record};
+use crate::record::{GrantRecord, Record};
 use crate::refusal::Refusal;
 use crate::token::Number;
 
-/// Everything about a lease to be granted but its number and place.
+/// A lease to be granted, without its number and slot.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct NewLease<'a> {
     pub resource: &'a str,
     pub session: u32,
     pub holder: &'a str,
@@ -30,49 +30,49 @@ pub(super) struct Wanted<'a> {
 impl Grantor {
     pub(super) fn grant_all(
         &mut self,
-        asker: &Asker<'_>,
-        wish: &Wish<'_>,
-        terms: &Terms<'_>,
+        requester: &Requester<'_>,
+        plan: &AcquirePlan<'_>,
+        options: &AcquireOptions<'_>,
     ) -> Result<Answer, Refusal> {
-        // All or none: the numbers are there, or nothing is recorded.
-        let last = self.next_number()?.get().checked_add(wish.asks.len() as u64 - 1);
+        // All or none: enough numbers are left, or nothing is recorded.
+        let last = self.next_number()?.get().checked_add(plan.resources.len() as u64 - 1);
         last.and_then(Number::new).ok_or(Refusal::TokensExhausted)?;
-        self.give_capacity(wish);
+        self.set_initial_capacity(plan);
         let mut grants = Vec::new();
-        for (name, access) in wish.asks {
-            let (max_hold, progress) = self.bounds_of(name, terms.max_hold_ms, terms.progress_ms);
-            let wanted = Wanted {
+        for (name, access) in plan.resources {
+            let (max_hold, progress) = self.effective_limits(name, options.max_hold_ms, options.progress_ms);
+            let new_lease = NewLease {
                 resource: name,
-                session: if asker.waits_only { NONE } else { asker.session },
-                holder: asker.holder,
+                session: if requester.waits_only { NONE } else { requester.session },
+                holder: requester.holder,
                 access: *access,
-                ttl: wish.ttl,
-                priority: terms.priority,
+                ttl: plan.ttl,
+                priority: options.priority,
                 max_hold,
                 progress,
-                metadata: terms.metadata,
+                metadata: options.metadata,
             };
-            let slot = self.grant(&wanted, None, None);
-            self.hold_grew(self.table.lease(slot).party);
-            if !wish.several {
-                return Ok(Answer::Granted(self.grant_now(slot)));
+            let slot = self.grant(&new_lease, None, None);
+            self.after_hold_grew(self.table.lease(slot).actor);
+            if !plan.atomic {
+                return Ok(Answer::Granted(self.grant_answer(slot)));
             }
-            grants.push(self.grant_now(slot));
+            grants.push(self.grant_answer(slot));
         }
         Ok(Answer::GrantedAll(grants.into()))
     }
 
-    /// Who holds more while it waits may inherit more, and may have closed a cycle.
-    pub(super) fn hold_grew(&mut self, party: u32) {
-        if !self.table.parties[party].waits.is_empty() {
-            self.raises.push_back(party);
+    /// Updates priorities and deadlock suspects after a waiting actor got another lease.
+    pub(super) fn after_hold_grew(&mut self, actor: u32) {
+        if !self.table.actors[actor].waits.is_empty() {
+            self.priority_raises.push_back(actor);
             self.settle_priorities(limits::EDGES_PER_STEP);
-            self.cycles.suspect(party);
+            self.deadlock_detector.suspect(actor);
         }
     }
 
-    /// The tighter of what is asked for and what the charter says.
-    pub(super) fn bounds_of(
+    /// Maximum hold and progress window: the tighter of the request and the charter.
+    pub(super) fn effective_limits(
         &self,
         name: &str,
         max_hold: Option<u64>,
@@ -81,65 +81,65 @@ impl Grantor {
         let Some(charter) = self.table.charter(name) else {
             return (max_hold, progress);
         };
-        let tighter = |asked: Option<u64>, rule: Option<u64>| match (asked, rule) {
-            (Some(asked), Some(rule)) => Some(asked.min(rule)),
-            (asked, rule) => asked.or(rule),
+        let tighter = |requested: Option<u64>, rule: Option<u64>| match (requested, rule) {
+            (Some(requested), Some(rule)) => Some(requested.min(rule)),
+            (requested, rule) => requested.or(rule),
         };
         (tighter(max_hold, charter.max_hold_ms), tighter(progress, charter.progress_window()))
     }
 
-    /// Puts a grant on record and tells those who watch. The caller has made sure that it fits.
-    pub(super) fn grant(&mut self, wanted: &Wanted<'_>, waiter: Option<u32>, overlaps: Option<u32>) -> u32 {
-        let number = self.next_number().expect("the caller asked for the last number needed");
-        let (slot, reuse) = self.table.leases.next_place();
+    /// Records a grant and notifies watchers. The caller has checked that it fits.
+    pub(super) fn grant(&mut self, new_lease: &NewLease<'_>, waiter: Option<u32>, overlaps: Option<u32>) -> u32 {
+        let number = self.next_number().expect("the caller checked that enough numbers are left");
+        let (slot, reuse) = self.table.leases.next_slot();
         let lease = LeaseId { slot, reuse };
-        let own_slot = match (wanted.access, overlaps) {
+        let own_slot = match (new_lease.access, overlaps) {
             (_, Some(predecessor)) => self.table.lease(predecessor).slot(),
             (Access::Slot, None) => {
-                let resource = self.table.resources.find(wanted.resource);
-                resource.and_then(|at| self.table.resources.crowd(at)).map_or(0, |crowd| crowd.free_slot())
+                let resource = self.table.resources.find(new_lease.resource);
+                resource.and_then(|at| self.table.resources.state(at)).map_or(0, |state| state.free_slot())
             }
             _ => 0,
         };
-        self.record(&Record::Granted(Granted {
+        self.record(&Record::Granted(GrantRecord {
             lease,
             number,
-            resource: wanted.resource,
-            session: (wanted.session != NONE).then_some(wanted.session),
-            holder: wanted.holder,
-            access: wanted.access,
+            resource: new_lease.resource,
+            session: (new_lease.session != NONE).then_some(new_lease.session),
+            holder: new_lease.holder,
+            access: new_lease.access,
             slot: own_slot,
-            ttl: wanted.ttl,
-            priority: wanted.priority,
+            ttl: new_lease.ttl,
+            priority: new_lease.priority,
             waiter,
             overlaps,
-            max_hold: wanted.max_hold,
-            progress: wanted.progress,
-            metadata: wanted.metadata,
+            max_hold: new_lease.max_hold,
+            progress: new_lease.progress,
+            metadata: new_lease.metadata,
         }));
         if self.watched {
-            self.notify(None, Event::Granted { lease, number });
+            self.notify(None, SessionEvent::Granted { lease, number });
         }
         slot
     }
 
-    /// A grant as its holder is told.
-    pub(super) fn grant_now(&self, slot: u32) -> Grant {
+    /// The grant as an answer to its holder.
+    pub(super) fn grant_answer(&self, slot: u32) -> Grant {
         let lease = self.table.lease(slot);
-        let current = self.current_now(slot);
-        let ttl_ms = if lease.rides() {
-            let session = self.table.parties[lease.party].session;
-            u64::from(self.table.session(session).term.ttl)
+        let current = self.current_answer(slot);
+        let ttl_ms = if lease.follows_session() {
+            let session = self.table.actors[lease.actor].session;
+            u64::from(self.table.session(session).renewal.ttl)
         } else {
-            u64::from(lease.term.ttl)
+            u64::from(lease.renewal.ttl)
         };
         Grant {
             lease: self.table.lease_id(slot),
             number: lease.number(),
-            reach: lease.reach(),
+            scope: lease.scope(),
             ttl_ms,
             remaining_ms: current.remaining_ms,
-            rung: self.rung,
+            validity: self.validity,
             drain_ms: self.drain_period(self.table.resources.name(lease.resource)),
             overlaps_ms: current.overlaps_ms,
             depth: 1 + self.table.extra(slot).map_or(0, |extra| extra.depth),
@@ -147,7 +147,7 @@ impl Grantor {
         }
     }
 
-    /// A quarantine stops grants and nothing else.
+    /// Refuses grants during a quarantine; it stops nothing else.
     pub(super) fn check_quarantine(&self) -> Result<(), Refusal> {
         match self.table.quarantine {
             Some(quarantine) if quarantine.until > self.now() && !mutants::on(Mutant::NoQuarantine) => {
@@ -158,9 +158,10 @@ impl Grantor {
         }
     }
 
-    /// Whether a revoked resource is left to an operator: for revocations by authority, if the charter says so.
-    pub(super) fn held_for_operator(&self, slot: u32, reason: Reason) -> bool {
-        matches!(reason, Reason::Operator | Reason::Policy) && {
+    /// Whether a revoked resource stays blocked for an operator: after an operator's or policy revocation, if the charter
+    /// says so.
+    pub(super) fn blocks_for_operator(&self, slot: u32, reason: EndReason) -> bool {
+        matches!(reason, EndReason::Operator | EndReason::Policy) && {
             let name = self.table.resources.name(self.table.lease(slot).resource);
             let rule = self.table.charter(name).map(|charter| charter.after_revocation);
             rule == Some(AfterRevocation::HoldForOperator)

@@ -1,20 +1,22 @@
-//! Who decides: the state machine. A step says what must be put on record and what may then be told; it does neither.
+//! The grantor: the state machine that decides about leases.
+//!
+//! A step produces records and replies as values; the driver makes the records durable and then sends the replies.
 
-mod account;
 mod acquire;
-mod ages;
-mod answers;
+mod audit;
 mod capacity;
-mod cycles;
+mod deadlock;
+mod fence_reports;
 mod grant;
 mod handoff;
-mod held;
-mod idle;
-mod opening;
+mod idempotency;
+mod lag;
+mod lease_ops;
 mod payloads;
 mod priority;
-mod reports;
-mod requests;
+mod queue_consumers;
+mod recovery;
+mod reply_codec;
 mod revoke;
 mod rollback;
 mod sessions;
@@ -23,80 +25,82 @@ mod tick;
 mod view;
 mod waiters;
 
-pub use account::Change;
-pub use opening::{About, Accountant, Corrupt, NotOpened, Opening, Recovered, Restoring, recover};
+pub use audit::AuditChange;
+pub use recovery::{
+    ChangeSink, CorruptionError, JournalInfo, OpenTenureError, RecoveredGrantor, RestoreSpec, TenureOptions, recover,
+};
 pub use table::Deadlock;
-pub use table::ends::{Ended, Usage};
+pub use table::ended::{EndedLease, Usage};
 pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
 
 use sha2::{Digest, Sha256};
 
-use crate::command::{Answer, Command, Event, Input, Notice, Reply, Request};
-use crate::coverage::{Checked, Place};
+use crate::command::{Answer, Command, Input, Notice, Reply, Request, SessionEvent};
+use crate::coverage::{CheckCounts, TargetSlot};
 use crate::ids::SessionId;
-use crate::lease::Rung;
+use crate::lease::Validity;
 use crate::limits;
 use crate::mutants::{self, Mutant};
-use crate::record::{Expired, Header, Record};
-use crate::refusal::{Refusal, What};
-use crate::time::{Instant, Millis, Now};
-use crate::token::{Number, lift};
-use cycles::Cycles;
-use table::Table;
+use crate::record::{BatchHeader, ExpiredBatch, Record};
+use crate::refusal::{Refusal, RefusalSubject};
+use crate::time::{GrantorTime, Instant, Now};
+use crate::token::{Number, next_number};
+use deadlock::DeadlockDetector;
+use table::GrantorTable;
 
-/// The lease protocol. It is driven by turns: `step` each input, `step` a [`Input::Tick`], then [`Grantor::take_output`];
-/// make the batch durable, and only then let replies and notices leave.
+/// The lease protocol. A driver runs it in turns: `step` each input, `step` an [`Input::Tick`], then call
+/// [`Grantor::take_output`]. It makes the batch durable, and only then sends replies and notices.
 pub struct Grantor {
-    table: Table,
-    rung: Rung,
-    /// When grantor time began to run in this tenure, and from where. Absent until the opening is durable.
-    serving: Option<(Instant, Millis)>,
+    table: GrantorTable,
+    validity: Validity,
+    /// When service started in this tenure, and grantor time at that moment. `None` until the opening is durable.
+    serving: Option<(Instant, GrantorTime)>,
     turn: Option<Turn>,
     last_turn: Instant,
     out: Output,
-    cycles: Cycles,
-    /// Parties that may have lost what they inherited, and those whose inherited priority must be looked at again.
-    falls: std::collections::VecDeque<u32>,
-    raises: std::collections::VecDeque<u32>,
-    /// The journal has room for endings only (V4).
+    deadlock_detector: DeadlockDetector,
+    /// Actors that may have lost their inherited priority, and actors whose inherited priority must be recomputed.
+    priority_drops: std::collections::VecDeque<u32>,
+    priority_raises: std::collections::VecDeque<u32>,
+    /// The journal has space only for ends (V4).
     only_endings: bool,
-    /// Somebody wants to hear of everything.
+    /// Watchers want all events.
     watched: bool,
-    /// Whether waiters were told that a quarantine is over.
+    /// Whether waiters were offered resources after the end of a quarantine.
     quarantine_seen: bool,
-    /// What fences counted since this tenure was opened; not on record, because a check must not cost a commit.
-    checked: std::collections::BTreeMap<Box<str>, std::collections::BTreeMap<Place, Checked>>,
-    /// Who waits for messages.
-    idle: idle::Idle,
-    /// Room for names that are read from the table while it changes.
+    /// Check counts of fences in this tenure. They are not recorded, because a check must not cost a commit.
+    check_counts: std::collections::BTreeMap<Box<str>, std::collections::BTreeMap<TargetSlot, CheckCounts>>,
+    /// Consumers that wait for messages.
+    idle: queue_consumers::IdleConsumers,
+    /// Buffers for names that are read from the table while it changes.
     scratch: (String, String),
     due: Vec<u32>,
-    /// Plain ends of a Tick that go on record together.
-    expiring: Expired,
+    /// Plain expiries of a tick that are recorded together.
+    expiring: ExpiredBatch,
 }
 
-/// What all steps of one turn share.
+/// State shared by all steps of one turn.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
-    /// The grantor stood still before this turn: what waited at its door is not punished (L12).
+    /// The grantor stalled before this turn, so queued renewals are still accepted (L12).
     late: bool,
 }
 
-/// What a turn wants done, in this order.
+/// The output of a turn, to be processed in this order.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Put this on record, as one; empty if there is nothing to record. Then a confirmation of authority is enough.
+    /// The batch to append atomically to the journal. If it is empty, confirming leadership is enough.
     pub batch: Vec<u8>,
-    /// Then answer.
+    /// Replies to send after that.
     pub replies: Vec<Reply>,
-    /// And tell those who did not ask.
+    /// Notices to send after that.
     pub notices: Vec<Notice>,
-    /// And take no further turn: another server is to lead.
+    /// Whether to take no further turn, because another server shall lead.
     pub step_down: bool,
 }
 
 impl Output {
-    /// Whether nothing needs to be done.
+    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty() && self.replies.is_empty() && self.notices.is_empty() && !self.step_down
     }
@@ -110,17 +114,17 @@ impl Output {
 }
 
 impl Grantor {
-    /// Takes one input. All inputs of a turn are stepped with the same `now`, sampled after they were drained.
+    /// Processes one input. All inputs of a turn use the same `now`, sampled after the driver drained its queue.
     pub fn step(&mut self, now: Now, input: &Input<'_>) {
         assert!(self.serving.is_some(), "a grantor serves only after its opening is durable");
         self.begin_turn(now);
         match input {
-            Input::Asked(request, command) => self.ask(request, command),
+            Input::Request(request, command) => self.wanted(request, command),
             Input::Tick => self.tick(),
         }
     }
 
-    /// Ends the turn: what must be made durable, and what may then be told. The buffers of `into` are used again.
+    /// Ends the turn and moves its output to `into`, whose buffers are reused.
     pub fn take_output(&mut self, into: &mut Output) {
         self.turn = None;
         into.clear();
@@ -131,13 +135,13 @@ impl Grantor {
         }
     }
 
-    /// How many bytes this turn wants on record so far. A driver that takes no further input above a bound has batches
-    /// that its journal can take even when its disk is full (V4).
-    pub fn to_record(&self) -> usize {
+    /// Size of this turn's batch so far, in bytes. A driver that stops taking input above a limit has batches that fit its
+    /// journal even when the disk is full (V4).
+    pub fn pending_bytes(&self) -> usize {
         self.out.batch.len()
     }
 
-    /// By when the driver should take the next turn, if nothing arrives before.
+    /// When the driver should take the next turn, if no input arrives earlier.
     pub fn next_deadline(&self) -> Option<Instant> {
         let (anchor, base) = self.serving?;
         if self.has_more_to_do() {
@@ -146,19 +150,19 @@ impl Grantor {
         let idle = self.table.recorded.0.plus(limits::IDLE_RECORD_EVERY);
         let due = [self.table.due.leases.next(), self.table.due.sessions.next(), self.table.due.waiters.next()];
         let due = due.into_iter().chain([self.payload_deadline(), self.quarantine_deadline()]).flatten();
-        let next = due.fold(idle, Millis::min);
+        let next = due.fold(idle, GrantorTime::min);
         let next = anchor.plus_millis(base.until(next));
-        // While somebody holds something, a turn comes in time to tell a stall from a pause.
+        // While leases are held, turns are frequent enough to distinguish a stall from a pause.
         let soon = self.last_turn.plus_millis(limits::TURN_EVERY);
         Some(if self.is_quiet() { next } else { next.min(soon) })
     }
 
-    /// The digest of the whole state: equal for equal records (V1).
+    /// Digest of the whole state: equal records give an equal digest (V1).
     pub fn state_hash(&self) -> [u8; 32] {
         Sha256::digest(self.snapshot()).into()
     }
 
-    /// The whole state as bytes. Taken between turns.
+    /// The whole state as bytes. Must be called between turns.
     pub fn snapshot(&self) -> Vec<u8> {
         assert!(self.turn.is_none(), "a snapshot is taken between turns");
         let mut out = Vec::new();
@@ -175,54 +179,54 @@ impl Grantor {
         let stall = gap.saturating_sub(limits::TURN_NORMAL);
         self.turn = Some(Turn { late: stall > 0 });
         self.last_turn = self.last_turn.max(now.instant);
-        self.table.time_is(base.plus(now.instant.millis_since(anchor)));
+        self.table.advance_time(base.plus(now.instant.millis_since(anchor)));
         self.table.wall = now.wall;
         if stall > 0 && !self.is_quiet() {
             self.record(&Record::Stalled { ms: stall });
         }
     }
 
-    fn ask(&mut self, request: &Request, command: &Command<'_>) {
+    fn wanted(&mut self, request: &Request, command: &Command<'_>) {
         self.settle_priorities(limits::EDGES_PER_STEP);
         let answer = self.decide(request, command).unwrap_or_else(Answer::Refused);
         self.reply(request.tag, answer);
     }
 
     fn decide(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
-        if let Some(shown) = &request.shown {
-            self.shown(shown)?;
+        if let Some(token) = &request.observed {
+            self.observe_token(token)?;
         }
-        // Extending what is held is the hot path. It changes nothing on which a retry could act twice.
+        // Renewals are the hot path. Repeating one has no further effect, so they need no stored answer.
         match command {
             Command::Renew(renew) if request.id.is_none() || self.table.due.rotating == 0 => return self.renew(renew),
-            Command::RenewSession { session, known } => return self.renew_session(*session, *known),
-            Command::Confirm(held) => return self.confirm(held),
-            Command::Show => return Ok(Answer::Done),
+            Command::RenewSession { session, held } => return self.renew_session(*session, *held),
+            Command::Confirm(lease) => return self.confirm(lease),
+            Command::ObserveToken => return Ok(Answer::Done),
             _ => {}
         }
         let Some(id) = &request.id else {
             return self.perform(request, command);
         };
-        if let Some(answer) = self.answered_before(request, id, command)? {
+        if let Some(answer) = self.find_stored_answer(request, id, command)? {
             return Ok(answer);
         }
         let answer = self.perform(request, command);
-        self.remember_answer(id, &answer);
+        self.store_answer(id, &answer);
         answer
     }
 
-    /// Tells the grantor whether anybody watches. Sessions hear what concerns them either way.
-    pub fn watched(&mut self, yes: bool) {
-        self.watched = yes;
+    /// Sets whether watchers exist. Sessions receive their own events either way.
+    pub fn set_watched(&mut self, enabled: bool) {
+        self.watched = enabled;
     }
 
-    /// Tells the grantor that its journal has room for endings only, or has enough again: what is held is renewed and ends
-    /// as ever, and nothing new is begun (V4).
-    pub fn keep_to_endings(&mut self, yes: bool) {
-        self.only_endings = yes;
+    /// Sets whether the journal has space only for ends. Leases are then renewed and end as usual, and nothing new starts
+    /// (V4).
+    pub fn set_endings_only(&mut self, enabled: bool) {
+        self.only_endings = enabled;
     }
 
-    /// The typed command, once: here a caller's rights will be asked for.
+    /// Executes a command that is not a retry.
     fn perform(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
         if self.only_endings && !command.only_ends() && !mutants::on(Mutant::FullStillGrants) {
             return Err(Refusal::StorageFull);
@@ -230,75 +234,75 @@ impl Grantor {
         match command {
             Command::OpenSession(open) => self.open_session(open),
             Command::ResumeSession { session, secret } => self.resume_session(*session, *secret),
-            Command::Reconcile { session, leases, part } => self.reconcile(*session, leases, *part),
+            Command::Reconcile { session, leases, range: part } => self.reconcile(*session, leases, *part),
             Command::CloseSession { session } => self.close_session(*session),
             Command::Acquire(acquire) => self.acquire(request, acquire),
             Command::AcquireAll(acquire) => self.acquire_all(request, acquire),
             Command::Cancel { session, sequence } => self.cancel(*session, *sequence),
             Command::Withdraw { session, tag } => self.withdraw(*session, *tag),
-            Command::Release(held) => self.release(held),
-            Command::Rotate(held) => self.rotate(held),
-            Command::Progress { held, at } => self.progress(held, *at),
+            Command::Release(lease) => self.release(lease),
+            Command::Rotate(lease) => self.rotate(lease),
+            Command::Progress { lease, at } => self.progress(lease, *at),
             Command::Revoke(revoke) => self.revoke(revoke),
-            Command::Free { resource, why } => self.free(resource, why),
-            Command::HandOff(handoff) => self.hand_off(handoff),
-            Command::Drained(held) => self.drained(held),
+            Command::Free { resource, comment } => self.free(resource, comment),
+            Command::Handoff(handoff) => self.handoff(handoff),
+            Command::Drained(lease) => self.drained(lease),
             Command::SetCapacity { resource, units } => self.set_capacity(resource, *units),
-            Command::ConfirmHold(held) => self.confirm_hold(held),
-            Command::ResizeHold { held, units } => self.resize_hold(held, *units),
-            Command::Veto { held, for_ms } => self.veto(held, *for_ms),
-            Command::Pin { held, at } => self.pin(held, *at),
+            Command::ConfirmHold(lease) => self.confirm_hold(lease),
+            Command::ResizeHold { lease, units } => self.resize_hold(lease, *units),
+            Command::Veto { lease, for_ms } => self.veto(lease, *for_ms),
+            Command::Pin { lease, at } => self.pin(lease, *at),
             Command::Collect { resource, below } => self.collect(resource, *below),
-            Command::Put { held, key, bytes, expect } => self.put(held, key, *bytes, *expect),
-            Command::Delivery(command) => self.delivery(command),
-            Command::Cache(command) => self.cache(command),
-            Command::SetCharter { prefix, charter, why } => self.set_charter(prefix, charter, why),
-            Command::RemoveCharter { prefix, why } => self.remove_charter(prefix, why),
+            Command::Put { lease, key, bytes, expect } => self.put(lease, key, *bytes, *expect),
+            Command::Delivery(command) => self.delivery_command(command),
+            Command::Cache(command) => self.cache_command(command),
+            Command::SetCharter { prefix, charter, comment } => self.set_charter(prefix, charter, comment),
+            Command::RemoveCharter { prefix, comment } => self.remove_charter(prefix, comment),
             Command::Report { cluster, reports } => self.report(*cluster, reports),
-            Command::ForgetTarget { resource, target, why } => self.forget_target(resource, target, why),
-            Command::WaiveQuarantine { why } => self.waive_quarantine(why),
+            Command::ForgetTarget { resource, target, comment } => self.forget_target(resource, target, comment),
+            Command::WaiveQuarantine { comment } => self.waive_quarantine(comment),
             Command::StepDown => self.step_down(),
-            // Where a charter raises the token on renewal, a renewal changes something: its retry is told the same.
+            // Where renewals rotate the token, a retry must get the same answer.
             Command::Renew(renew) => self.renew(renew),
-            Command::RenewSession { .. } | Command::Confirm(_) | Command::Show => {
+            Command::RenewSession { .. } | Command::Confirm(_) | Command::ObserveToken => {
                 unreachable!("answered before")
             }
         }
     }
 
-    /// Only where others stand by can one of them lead.
+    /// Requests that another server leads; only a cluster with standbys has one.
     fn step_down(&mut self) -> Result<Answer, Refusal> {
-        if self.rung != Rung::Quorum {
-            return Err(Refusal::NotFound(What::Standby));
+        if self.validity != Validity::Quorum {
+            return Err(Refusal::NotFound(RefusalSubject::Standby));
         }
         self.out.step_down = true;
         Ok(Answer::Done)
     }
 
-    /// Puts a fact on record and into the state: the two never part.
+    /// Records a fact and applies it to the state; the two never differ.
     fn record(&mut self, record: &Record<'_>) {
-        if let Err(misfit) = self.table.apply(record) {
-            panic!("a decided record does not fit the state: {misfit}: {record:?}");
+        if let Err(problem) = self.table.apply(record) {
+            panic!("a decided record does not apply to the state: {problem}: {record:?}");
         }
         if self.out.batch.is_empty() {
-            let header = Header { chain: self.table.chain, time: self.table.time, wall: self.table.wall };
+            let header = BatchHeader { chain: self.table.chain, time: self.table.time, wall: self.table.wall };
             header.encode(&mut self.out.batch);
         }
-        let kept_back = mutants::on(Mutant::GrantNotRecorded) && matches!(record, Record::Granted(_));
-        if !kept_back {
+        let omitted = mutants::on(Mutant::GrantNotRecorded) && matches!(record, Record::Granted(_));
+        if !omitted {
             record.encode(&mut self.out.batch);
         }
     }
 
-    fn reply(&mut self, to: u64, answer: Answer) {
-        self.out.replies.push(Reply { to, answer });
+    fn reply(&mut self, tag: u64, answer: Answer) {
+        self.out.replies.push(Reply { tag, answer });
     }
 
-    fn notify(&mut self, session: Option<SessionId>, event: Event) {
+    fn notify(&mut self, session: Option<SessionId>, event: SessionEvent) {
         self.out.notices.push(Notice { session, event });
     }
 
-    fn now(&self) -> Millis {
+    fn now(&self) -> GrantorTime {
         self.table.time
     }
 
@@ -306,27 +310,29 @@ impl Grantor {
         self.turn.expect("inside a turn")
     }
 
-    /// The number of the next grant, lifted by the clock in every granting turn (T4).
+    /// The number of the next grant, raised to the wall clock in every granting turn (T4).
     fn next_number(&self) -> Result<Number, Refusal> {
         let next = if mutants::on(Mutant::NumberNotLifted) {
             self.table.counter.checked_add(1).and_then(Number::new)
         } else if mutants::on(Mutant::CounterIgnored) {
-            lift(0, self.table.wall)
+            next_number(0, self.table.wall)
         } else if mutants::on(Mutant::ExhaustionIgnored) {
-            Some(lift(self.table.counter, self.table.wall).unwrap_or(Number::MAX))
+            Some(next_number(self.table.counter, self.table.wall).unwrap_or(Number::MAX))
         } else {
-            lift(self.table.counter, self.table.wall)
+            next_number(self.table.counter, self.table.wall)
         };
         next.ok_or(Refusal::TokensExhausted)
     }
 
-    /// Whether nobody holds or waits for anything, so that standing still punishes nobody.
+    /// Whether there are no leases, sessions and payload deadlines, so that a stall affects no one.
     fn is_quiet(&self) -> bool {
         self.table.leases.count() == 0 && self.table.sessions.count() == 0 && self.payload_deadline().is_none()
     }
 
     fn has_more_to_do(&self) -> bool {
         let may_grant = !self.only_endings && self.check_quarantine().is_ok() && self.next_number().is_ok();
-        (may_grant && !self.table.due.offers.is_empty()) || self.cycles.has_work() || self.has_priorities_to_settle()
+        (may_grant && !self.table.due.offers.is_empty())
+            || self.deadlock_detector.has_work()
+            || self.has_priorities_to_settle()
     }
 }

@@ -1,61 +1,64 @@
-//! No inversion: who is waited for is as urgent as the most urgent waiter, and falls back when that one leaves (P2);
-//! where a charter allows it, a lower holder is asked to go, with notice and grace (P1).
+//! Priority inheritance and preemption.
+//!
+//! A holder inherits the highest priority that waits for it, and loses it when that waiter leaves (P2). Where a charter allows
+//! it, a holder of lower priority is preempted, with notice and grace (P1).
 
 use super::Grantor;
-use super::table::Table;
+use super::table::GrantorTable;
+use super::table::actors::Waiter;
 use super::table::lease::NONE;
-use super::table::party::Waiter;
-use super::table::resource::Turn;
+use super::table::resource::QueuePosition;
 use crate::charter::Preemption;
 use crate::lease::Access;
 use crate::limits;
 use crate::mutants::{self, Mutant};
-use crate::record::Cause;
+use crate::record::DrainCause;
 
 impl Grantor {
-    /// A wait began: those it waits for inherit its priority, and it inherits from those who wait for its actor.
+    /// Updates priorities after a wait began: the holders it waits for inherit, and it inherits from the waiters for its
+    /// actor.
     pub(super) fn inherit_from(&mut self, waiter: u32) {
-        self.raises.push_back(self.table.waiter(waiter).party);
-        let holders = self.heirs_of(waiter, |_| false);
-        self.raises.extend(holders);
+        self.priority_raises.push_back(self.table.waiter(waiter).actor);
+        let holders = self.inheritors_of(waiter, |_| false);
+        self.priority_raises.extend(holders);
         self.settle_priorities(limits::EDGES_PER_STEP);
     }
 
-    /// Who inherits from a waiter: the waiting holders of what it asks for, where nobody else is as urgent by itself.
-    /// Those who leave with it do not count.
-    pub(super) fn heirs_of(&self, waiter: u32, leaves: impl Fn(&Waiter) -> bool) -> Vec<u32> {
+    /// Actors that inherit from a waiter: the waiting holders of its resources, unless another waiter has the same or a
+    /// higher priority of its own. Waiters that leave together with it do not count.
+    pub(super) fn inheritors_of(&self, waiter: u32, leaves: impl Fn(&Waiter) -> bool) -> Vec<u32> {
         let wait = self.table.waiter(waiter);
-        let asks = wait.asks.iter().map(|ask| ask.resource).filter(|resource| {
-            let queue = self.table.resources.crowd(*resource).map(|crowd| &crowd.queue);
-            let turns = queue.into_iter().flat_map(|queue| queue.iter());
-            let mut as_urgent = turns.take_while(|turn| turn.priority() >= wait.effective);
-            !as_urgent.any(|turn| {
-                let other = self.table.waiter(turn.waiter);
-                turn.waiter != waiter && other.priority >= wait.effective && !leaves(other)
+        let resources = wait.resources.iter().map(|wanted| wanted.resource).filter(|resource| {
+            let queue = self.table.resources.state(*resource).map(|state| &state.queue);
+            let positions = queue.into_iter().flat_map(|queue| queue.iter());
+            let mut as_urgent = positions.take_while(|position| position.priority() >= wait.effective);
+            !as_urgent.any(|position| {
+                let other = self.table.waiter(position.waiter);
+                position.waiter != waiter && other.priority >= wait.effective && !leaves(other)
             })
         });
-        self.waiting_holders(&asks.collect::<Vec<_>>())
+        self.waiting_holders(&resources.collect::<Vec<_>>())
     }
 
-    /// The holders of some resources that themselves wait: only their priorities change where they stand.
+    /// Holders of these resources that are waiting themselves; only their queue positions depend on inherited priority.
     fn waiting_holders(&self, resources: &[u32]) -> Vec<u32> {
-        let mut parties = Vec::new();
+        let mut actors = Vec::new();
         for resource in resources {
-            for slot in self.table.resources.crowd(*resource).map_or(&[][..], |crowd| &crowd.leases) {
-                let party = self.table.lease(*slot).party;
-                if !self.table.parties[party].waits.is_empty() {
-                    parties.push(party);
+            for slot in self.table.resources.state(*resource).map_or(&[][..], |state| &state.leases) {
+                let actor = self.table.lease(*slot).actor;
+                if !self.table.actors[actor].waits.is_empty() {
+                    actors.push(actor);
                 }
             }
         }
-        parties.sort_unstable();
-        parties.dedup();
-        parties
+        actors.sort_unstable();
+        actors.dedup();
+        actors
     }
 
-    /// A wait is gone: who inherited from it is looked at again, and a pre-emption for its sake may be off.
-    pub(super) fn wait_left(&mut self, holders: &[u32], resources: &[u32]) {
-        self.falls.extend(holders);
+    /// Updates priorities after a wait ended, and cancels preemptions that it no longer needs.
+    pub(super) fn after_wait_left(&mut self, holders: &[u32], resources: &[u32]) {
+        self.priority_drops.extend(holders);
         self.settle_priorities(limits::EDGES_PER_STEP);
         for resource in resources {
             if self.table.resources.at(*resource).is_none() {
@@ -65,11 +68,11 @@ impl Grantor {
             if !matches!(rule, Some(Preemption::LowerPriority { .. })) {
                 continue;
             }
-            let crowd = self.table.resources.crowd(*resource);
-            let wanted = crowd.and_then(|crowd| crowd.queue.first()).map_or(0, |turn| turn.priority());
-            let leases = crowd.map_or_else(Vec::new, |crowd| crowd.leases.clone());
+            let state = self.table.resources.state(*resource);
+            let new_lease = state.and_then(|state| state.queue.first()).map_or(0, |position| position.priority());
+            let leases = state.map_or_else(Vec::new, |state| state.leases.clone());
             for slot in leases {
-                if self.table.lease(slot).priority() >= wanted {
+                if self.table.lease(slot).priority() >= new_lease {
                     self.drop_preemption(slot);
                 }
             }
@@ -77,102 +80,104 @@ impl Grantor {
     }
 
     pub(super) fn has_priorities_to_settle(&self) -> bool {
-        !self.falls.is_empty() || !self.raises.is_empty() || !self.table.due.let_go.is_empty()
+        !self.priority_drops.is_empty()
+            || !self.priority_raises.is_empty()
+            || !self.table.due.released_actors.is_empty()
     }
 
-    /// Works off the parties whose inheritance may have changed, as many as one step may. First all that was inherited
-    /// goes, then what is still there to inherit comes back: so nobody stays urgent only because those who wait for each
-    /// other were.
+    /// Recomputes inherited priorities within the budget. It first removes what was inherited and then inherits again, so
+    /// that actors that wait for each other do not keep a priority alive that no one else has.
     pub(super) fn settle_priorities(&mut self, mut budget: usize) {
         if !self.has_priorities_to_settle() {
             return;
         }
-        for i in 0..self.table.due.let_go.len() {
-            self.pass_no_more(self.table.due.let_go[i]);
+        for i in 0..self.table.due.released_actors.len() {
+            self.stop_passing(self.table.due.released_actors[i]);
         }
-        self.falls.extend(self.table.due.let_go.drain(..));
-        while budget > 0 && !self.falls.is_empty() {
-            budget = budget.saturating_sub(1 + self.fall_back());
+        self.priority_drops.extend(self.table.due.released_actors.drain(..));
+        while budget > 0 && !self.priority_drops.is_empty() {
+            budget = budget.saturating_sub(1 + self.drop_inherited());
         }
         while budget > 0 {
-            let Some(party) = self.raises.pop_front() else {
+            let Some(actor) = self.priority_raises.pop_front() else {
                 return;
             };
             budget -= 1;
-            if self.table.parties[party].waits.is_empty() || mutants::on(Mutant::NothingInherited) {
+            if self.table.actors[actor].waits.is_empty() || mutants::on(Mutant::NothingInherited) {
                 continue;
             }
-            let inherited = self.table.inherited(party);
-            self.table.parties[party].inherited = inherited;
-            for i in 0..self.table.parties[party].waits.len() {
-                let waiter = self.table.parties[party].waits[i];
+            let inherited = self.table.inherited(actor);
+            self.table.actors[actor].inherited = inherited;
+            for i in 0..self.table.actors[actor].waits.len() {
+                let waiter = self.table.actors[actor].waits[i];
                 let effective = self.table.waiter(waiter).priority.max(inherited);
                 if effective != self.table.waiter(waiter).effective {
-                    // It passes others, or others pass it.
-                    self.cycles.suspect(party);
+                    // Its queue position changes.
+                    self.deadlock_detector.suspect(actor);
                     let resources = self.table.set_effective(waiter, effective);
                     budget = budget.saturating_sub(resources.len());
                     let holders = self.waiting_holders(&resources);
-                    self.raises.extend(holders);
+                    self.priority_raises.extend(holders);
                 }
             }
         }
     }
 
-    /// Takes from one party what it inherited, and from those who inherited that from it. Returns how many waits moved.
-    fn fall_back(&mut self) -> usize {
-        let Some(party) = self.falls.pop_front() else {
+    /// Removes the inherited priority of one actor, and queues the actors that inherited it further. Returns the number of
+    /// moved waits.
+    fn drop_inherited(&mut self) -> usize {
+        let Some(actor) = self.priority_drops.pop_front() else {
             return 0;
         };
-        self.raises.push_back(party);
-        if std::mem::take(&mut self.table.parties[party].inherited) == 0 {
+        self.priority_raises.push_back(actor);
+        if std::mem::take(&mut self.table.actors[actor].inherited) == 0 {
             return 0;
         }
         let mut moved = 0;
-        for i in 0..self.table.parties[party].waits.len() {
-            let waiter = self.table.parties[party].waits[i];
+        for i in 0..self.table.actors[actor].waits.len() {
+            let waiter = self.table.actors[actor].waits[i];
             let own = self.table.waiter(waiter).priority;
             if self.table.waiter(waiter).effective > own {
-                let heirs = self.heirs_of(waiter, |_| false);
-                self.falls.extend(heirs);
+                let heirs = self.inheritors_of(waiter, |_| false);
+                self.priority_drops.extend(heirs);
                 moved += self.table.set_effective(waiter, own).len();
-                self.cycles.suspect(party);
+                self.deadlock_detector.suspect(actor);
             }
         }
         moved
     }
 
-    /// Asks lower-priority holders to go, as many as the waiter needs, the lowest and youngest first.
+    /// Preempts as many lower-priority holders as the waiter needs, the lowest and youngest first.
     pub(super) fn preempt_for(&mut self, waiter: u32) {
         let wait = self.table.waiter(waiter);
         let priority = wait.effective;
-        for ask in wait.asks.clone() {
-            let name = self.table.resources.name(ask.resource);
+        for wanted in wait.resources.clone() {
+            let name = self.table.resources.name(wanted.resource);
             let rule = self.table.charter(name).map(|charter| charter.preemption);
             let Some(Preemption::LowerPriority { grace_ms }) = rule else {
                 continue;
             };
-            for slot in self.victims(ask.resource, ask.access, priority) {
+            for slot in self.victims(wanted.resource, wanted.access, priority) {
                 let grace = if mutants::on(Mutant::NoGrace) { 0 } else { grace_ms };
-                self.announce(slot, Cause::Priority, grace);
+                self.announce(slot, DrainCause::Priority, grace);
             }
         }
     }
 
-    /// The leases whose end would make room, if all that are needed are of lower priority.
+    /// The leases to preempt, if lower-priority leases alone free enough.
     fn victims(&self, resource: u32, access: Access, priority: u8) -> Vec<u32> {
-        let Some(crowd) = self.table.resources.crowd(resource) else {
+        let Some(state) = self.table.resources.state(resource) else {
             return Vec::new();
         };
-        let asked = units_of(access);
-        let counted = crowd.leases.iter().copied().filter(|slot| !self.table.lease(*slot).is_apart());
-        // One that takes all of it stands in everybody's way, and everybody in its; only readers do not mind each other.
+        let requested = units_of(access);
+        let counted = state.leases.iter().copied().filter(|slot| !self.table.lease(*slot).is_predecessor());
+        // An exclusive lease conflicts with every other lease; only readers do not conflict with each other.
         let (mut victims, mut counting): (Vec<u32>, Vec<u32>) = counted
             .filter(|slot| !(access == Access::Shared && self.table.lease(*slot).access() == Access::Shared))
-            .partition(|slot| asked == 0 || units_of(self.table.lease(*slot).access()) == 0);
+            .partition(|slot| requested == 0 || units_of(self.table.lease(*slot).access()) == 0);
         let is_lower = |slot: &u32| {
             let lease = self.table.lease(*slot);
-            lease.priority() < priority && self.table.inherited(lease.party) <= priority
+            lease.priority() < priority && self.table.inherited(lease.actor) <= priority
         };
         if !victims.iter().all(is_lower) {
             return Vec::new();
@@ -182,8 +187,8 @@ impl Grantor {
             let lease = self.table.lease(*slot);
             (lease.priority(), std::cmp::Reverse(lease.number()))
         });
-        let taken = u64::from(crowd.used) + crowd.confirmed + asked;
-        let mut missing = if asked == 0 { 0 } else { taken.saturating_sub(self.table.capacity(resource).into()) };
+        let taken = u64::from(state.used) + state.confirmed + requested;
+        let mut missing = if requested == 0 { 0 } else { taken.saturating_sub(self.table.capacity(resource).into()) };
         for slot in counting {
             if missing == 0 {
                 break;
@@ -195,7 +200,7 @@ impl Grantor {
     }
 }
 
-/// Units that an access counts in; none for one that takes all, or reads.
+/// Units that an access occupies; zero for exclusive and shared access.
 const fn units_of(access: Access) -> u64 {
     match access {
         Access::Exclusive | Access::Shared => 0,
@@ -204,31 +209,31 @@ const fn units_of(access: Access) -> u64 {
     }
 }
 
-impl Table {
-    /// The highest priority that waits for something a party holds.
-    pub(super) fn inherited(&self, party: u32) -> u8 {
+impl GrantorTable {
+    /// The highest priority that waits for a resource of this actor.
+    pub(super) fn inherited(&self, actor: u32) -> u8 {
         let mut highest = 0;
-        let mut slot = self.parties[party].leases;
+        let mut slot = self.actors[actor].leases;
         while slot != NONE {
             let lease = self.lease(slot);
-            let first = self.resources.crowd(lease.resource).and_then(|crowd| crowd.queue.first());
-            highest = highest.max(first.map_or(0, |turn| turn.priority()));
+            let first = self.resources.state(lease.resource).and_then(|state| state.queue.first());
+            highest = highest.max(first.map_or(0, |position| position.priority()));
             slot = lease.next;
         }
         highest
     }
 
-    /// Moves a waiter to where its priority now puts it, in all its queues.
+    /// Moves a waiter to the position of its new priority in all its queues.
     fn set_effective(&mut self, waiter: u32, effective: u8) -> Vec<u32> {
         let wait = self.waiters.at_mut(waiter).expect("a live waiter");
         let (before, order) = (wait.effective, wait.order);
         wait.effective = effective;
-        let resources: Vec<u32> = wait.asks.iter().map(|ask| ask.resource).collect();
+        let resources: Vec<u32> = wait.resources.iter().map(|wanted| wanted.resource).collect();
         for resource in &resources {
-            let queue = &mut self.resources.crowd_mut(*resource).expect("a queue has a crowd").queue;
-            queue.remove(Turn::new(before, order, waiter));
-            queue.insert(Turn::new(effective, order, waiter));
-            self.offer_later(*resource);
+            let queue = &mut self.resources.state_mut(*resource).expect("a queue belongs to a resource state").queue;
+            queue.remove(QueuePosition::new(before, order, waiter));
+            queue.insert(QueuePosition::new(effective, order, waiter));
+            self.schedule_offer(*resource);
         }
         resources
     }

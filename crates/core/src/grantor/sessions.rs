@@ -1,20 +1,20 @@
-//! Liveness that leases hang on: open, resume by secret, renew with all that rides on it, end in one step.
+//! Sessions: open, resume with the secret, renew, reconcile and end.
 
 use sha2::{Digest, Sha256};
 
 use super::Grantor;
+use super::table::actors::Waiter;
 use super::table::lease::NONE;
-use super::table::party::Waiter;
-use crate::command::{Answer, Known, OpenSession, Part, Secret, SessionGrant};
+use crate::command::{Answer, HeldDigest, IdRange, OpenSession, Secret, SessionGrant};
 use crate::ids::{LeaseId, SessionId};
-use crate::lease::Reason;
+use crate::lease::EndReason;
 use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::name::HolderName;
-use crate::record::{Outcome, Record};
-use crate::refusal::{Limit, Refusal, What};
-use crate::store::slots::REUSE_MAX;
-use crate::token::{Number, believed, lift};
+use crate::record::{Record, StoredOutcome};
+use crate::refusal::{Limit, Refusal, RefusalSubject};
+use crate::store::slab::REUSE_MAX;
+use crate::token::{Number, next_number, plausible_max};
 
 impl Grantor {
     pub(super) fn open_session(&mut self, open: &OpenSession<'_>) -> Result<Answer, Refusal> {
@@ -24,55 +24,60 @@ impl Grantor {
             let max = limits::SESSIONS as u64;
             return Err(Refusal::Exhausted { limit: Limit::Sessions, max, got: max + 1 });
         }
-        let (slot, reuse) = self.table.sessions.next_place();
+        let (slot, reuse) = self.table.sessions.next_slot();
         let session = SessionId { slot, reuse: reuse.max(self.reuse_by_clock()) };
         let secret = digest(open.secret);
         self.record(&Record::SessionOpened { session, holder, ttl, secret, waits_only: open.waits_only });
         Ok(self.session_grant(session, false))
     }
 
-    /// What was rolled back or restored gives its places out again, and whoever still knows a session of the lost life would
-    /// speak for another's (L5): a session's id is all that a single call shows. So the clock lifts it as it lifts numbers,
-    /// once in 1024 ms. While it is known that something was lost, the lost ones may be ahead of the clock by as much as is
-    /// believed. The upper half is left to count in, or places would retire when the numbers end.
+    /// The lowest reuse count for a new session, from the wall clock.
+    ///
+    /// After a rollback or a restore, slots are assigned again. A client that still knows a lost session could then act for
+    /// another client's session (L5), because a single call presents only the session id. The clock therefore raises the
+    /// reuse count as it raises token numbers, once in 1024 ms. During a quarantine, lost sessions may be as far ahead of the
+    /// clock as is plausible. The upper half of the range is left for counting, or slots would retire when numbers run out.
     fn reuse_by_clock(&self) -> u32 {
         if mutants::on(Mutant::SessionIdAgain) {
             return 0;
         }
         let wall = self.table.wall;
-        let lost = self.quarantine_deadline().map_or(0, |_| believed(wall).saturating_add(1 << 32));
-        let number = lift(self.table.counter, wall).map_or(self.table.counter, Number::get).max(lost);
+        let lost = self.quarantine_deadline().map_or(0, |_| plausible_max(wall).saturating_add(1 << 32));
+        let number = next_number(self.table.counter, wall).map_or(self.table.counter, Number::get).max(lost);
         u32::try_from(number >> 32).unwrap_or(REUSE_MAX).min(REUSE_MAX / 2)
     }
 
-    /// S2: by its secret; the same name without it is another session.
+    /// Resumes a session with its secret; the name alone does not identify it (S2).
     pub(super) fn resume_session(&mut self, id: SessionId, secret: Secret) -> Result<Answer, Refusal> {
         let slot = self.live_session(id)?;
         let known = self.table.session(slot).secret;
         let differs = known.iter().zip(digest(secret)).fold(0, |differs, (a, b)| differs | (a ^ b));
         if differs != 0 && !mutants::on(Mutant::SecretNotCompared) {
-            return Err(Refusal::Denied("the secret is not this session's; open a session of your own"));
+            return Err(Refusal::Denied("the secret does not match the session; open a new session"));
         }
         self.extend_session(slot);
         Ok(self.session_grant(id, false))
     }
 
-    pub(super) fn renew_session(&mut self, id: SessionId, known: Option<Known>) -> Result<Answer, Refusal> {
+    pub(super) fn renew_session(&mut self, id: SessionId, known: Option<HeldDigest>) -> Result<Answer, Refusal> {
         let slot = self.live_session(id)?;
         self.extend_session(slot);
         let session = self.table.session(slot);
-        let actual = Known { count: session.leases, digest: session.digest };
+        let actual = HeldDigest { count: session.leases, digest: session.digest };
         Ok(self.session_grant(id, known.is_some_and(|known| known != actual)))
     }
 
-    /// A lease that its client does not know, although its grant was acknowledged, is an orphan and ends.
-    pub(super) fn reconcile(&mut self, id: SessionId, leases: &[LeaseId], part: Part) -> Result<Answer, Refusal> {
+    /// Ends orphaned leases: those whose grant was acknowledged but that the client does not know.
+    pub(super) fn reconcile(&mut self, id: SessionId, leases: &[LeaseId], range: IdRange) -> Result<Answer, Refusal> {
         let slot = self.live_session(id)?;
         if !leases.is_sorted() {
-            return Err(Refusal::Invalid { field: "leases", reason: "in rising order" });
+            return Err(Refusal::Invalid { field: "leases", reason: "must be in ascending order" });
         }
-        if !leases.iter().all(|lease| part.has(*lease)) {
-            return Err(Refusal::Invalid { field: "leases", reason: "from `from` up to and without `until`" });
+        if !leases.iter().all(|lease| range.contains(*lease)) {
+            return Err(Refusal::Invalid {
+                field: "leases",
+                reason: "must be within `from` (inclusive) and `until` (exclusive)",
+            });
         }
         let unacknowledged: std::collections::BTreeSet<LeaseId> = self
             .table
@@ -80,7 +85,7 @@ impl Grantor {
             .requests
             .iter()
             .filter_map(|request| match &request.outcome {
-                Outcome::Granted(leases) => Some(leases),
+                StoredOutcome::Granted(leases) => Some(leases),
                 _ => None,
             })
             .flatten()
@@ -88,8 +93,8 @@ impl Grantor {
             .collect();
         for lease in self.table.session_leases(slot) {
             let known = self.table.lease_id(lease);
-            if part.has(known) && leases.binary_search(&known).is_err() && !unacknowledged.contains(&known) {
-                self.end_lease(lease, Reason::Released, "not known to its client");
+            if range.contains(known) && leases.binary_search(&known).is_err() && !unacknowledged.contains(&known) {
+                self.end_lease(lease, EndReason::Released, "unknown to its client");
             }
         }
         Ok(self.session_grant(id, false))
@@ -97,71 +102,75 @@ impl Grantor {
 
     pub(super) fn close_session(&mut self, id: SessionId) -> Result<Answer, Refusal> {
         let slot = self.live_session(id)?;
-        self.end_session(slot, Reason::Released);
+        self.end_session(slot, EndReason::Released);
         Ok(Answer::Done)
     }
 
-    /// The place of a session that is not over. One found past its deadline ends here, on record.
+    /// The slot of a live session. A session past its deadline ends here, and the end is recorded.
     pub(super) fn live_session(&mut self, id: SessionId) -> Result<u32, Refusal> {
         if self.table.sessions.live(id.slot, id.reuse).is_none() {
-            let told = self.table.sessions.tombstone(id.slot, id.reuse).is_some();
-            return Err(if told { Refusal::Lost(Reason::Session) } else { Refusal::NotFound(What::Session) });
+            let ended = self.table.sessions.tombstone(id.slot, id.reuse).is_some();
+            return Err(if ended {
+                Refusal::Lost(EndReason::Session)
+            } else {
+                Refusal::NotFound(RefusalSubject::Session)
+            });
         }
         if self.table.session_deadline(id.slot, self.now()) <= self.now() && !self.turn().late {
-            self.end_session(id.slot, Reason::Ttl);
-            return Err(Refusal::Lost(Reason::Session));
+            self.end_session(id.slot, EndReason::Ttl);
+            return Err(Refusal::Lost(EndReason::Session));
         }
         Ok(id.slot)
     }
 
     fn extend_session(&mut self, slot: u32) {
         let now = self.now();
-        if self.table.session(slot).term.alive_in_tenure(&self.table.clock) {
-            self.table.sessions.at_mut(slot).expect("live").term.renew(now);
+        if self.table.session(slot).renewal.alive_in_tenure(&self.table.clock) {
+            self.table.sessions.at_mut(slot).expect("live").renewal.renew(now);
             return;
         }
         self.record(&Record::SessionAlive { session: slot });
-        // Heard for the first time in this tenure: what it waits for may be free already.
+        // The first renewal in this tenure: the resources it waits for may be free already.
         for waiter in self.table.session_waits(slot) {
-            // And from now on it stands before others.
-            self.cycles.suspect(self.table.waiter(waiter).party);
-            for i in 0..self.table.waiter(waiter).asks.len() {
-                self.table.offer_later(self.table.waiter(waiter).asks[i].resource);
+            // From now on its waits block others.
+            self.deadlock_detector.suspect(self.table.waiter(waiter).actor);
+            for i in 0..self.table.waiter(waiter).resources.len() {
+                self.table.schedule_offer(self.table.waiter(waiter).resources[i].resource);
             }
         }
     }
 
-    /// Ends a session with all that it holds and waits for; whoever listened to a wait of its is told.
-    pub(super) fn end_session(&mut self, slot: u32, reason: Reason) {
+    /// Ends a session with all its leases and waits, and replies to the callers of its waits.
+    pub(super) fn end_session(&mut self, slot: u32, reason: EndReason) {
         let (mut touched, mut holders) = (Vec::new(), Vec::new());
         for waiter in self.table.session_waits(slot) {
             self.suspect_followers(waiter);
-            let leaves = |other: &Waiter| self.table.parties[other.party].session == slot;
-            holders.extend(self.heirs_of(waiter, leaves));
+            let leaves = |other: &Waiter| self.table.actors[other.actor].session == slot;
+            holders.extend(self.inheritors_of(waiter, leaves));
             let wait = self.table.waiter(waiter);
-            touched.extend(wait.asks.iter().map(|ask| ask.resource));
+            touched.extend(wait.resources.iter().map(|wanted| wanted.resource));
             if let Some(tag) = wait.tag {
-                self.reply(tag, Answer::Refused(Refusal::Lost(Reason::Session)));
+                self.reply(tag, Answer::Refused(Refusal::Lost(EndReason::Session)));
             }
         }
         let session = self.session_id(slot);
         let read = self.table.cache.read_by(session);
         let received = self.table.queues.received_by(session);
         self.record(&Record::SessionEnded { session, reason });
-        self.tell_cleared(read);
-        self.no_longer_idle(session, &received);
-        self.wait_left(&holders, &touched);
+        self.notify_cleared(read);
+        self.remove_idle_consumer(session, &received);
+        self.after_wait_left(&holders, &touched);
     }
 
     fn session_grant(&self, id: SessionId, mismatch: bool) -> Answer {
         let remaining_ms = self.now().until(self.table.session_deadline(id.slot, self.now()));
-        let ttl_ms = u64::from(self.table.session(id.slot).term.ttl);
+        let ttl_ms = u64::from(self.table.session(id.slot).renewal.ttl);
         Answer::Session(SessionGrant { session: id, ttl_ms, remaining_ms, mismatch })
     }
 
-    /// Whether a party can act at all: those without a session are not nodes of the wait-for graph.
-    pub(super) fn is_actor(&self, party: u32) -> bool {
-        self.table.parties[party].session != NONE
+    /// Whether an actor has a session. An actor without one is not a node of the wait-for graph.
+    pub(super) fn has_session(&self, actor: u32) -> bool {
+        self.table.actors[actor].session != NONE
     }
 }
 

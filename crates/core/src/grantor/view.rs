@@ -1,133 +1,134 @@
-//! What is there, for people and dashboards. Reads change nothing; a driver answers them after it confirmed its authority (E1).
+//! Queries: views of leases, resources, waiters, sessions and status. They change nothing; a driver answers them after it
+//! confirmed its leadership (E1).
 
 use super::Grantor;
-use super::table::ends::{Ended, Usage};
+use super::table::actors::Waiter;
+use super::table::ended::{EndedLease, Usage};
 use super::table::lease::NONE;
-use super::table::party::Waiter;
 use super::{Deadlock, table};
 use crate::charter::Charter;
 use crate::ids::{LeaseId, SessionId};
-use crate::lease::{Access, Reason, Rung, State};
-use crate::payload::{cache::Cache, delivery::Queues, state::Small};
-use crate::time::Millis;
-use crate::token::{Cluster, Incarnation, Number, Reach};
+use crate::lease::{Access, EndReason, LeaseState, Validity};
+use crate::payload::{cache::CacheTable, delivery::QueueTable, state::StateTable};
+use crate::time::GrantorTime;
+use crate::token::{Cluster, Incarnation, Number, TokenScope};
 
-/// A held lease, as anybody may see it: with its number, never with the text that fences take.
+/// A held lease. It shows the token number, never the token text that fences accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseView {
-    /// Its id.
+    /// The lease id.
     pub lease: LeaseId,
     /// The resource.
     pub resource: String,
-    /// Who holds it.
+    /// Name of the holder.
     pub holder: String,
     /// The session that carries it.
     pub session: Option<SessionId>,
-    /// Its token.
+    /// The token number.
     pub number: Number,
-    /// How much it takes.
+    /// How much of the resource it occupies.
     pub access: Access,
-    /// What its token reaches.
-    pub reach: Reach,
-    /// How long a renewal lasts; absent: as long as the session's.
+    /// What its token allows at a fence.
+    pub scope: TokenScope,
+    /// Time that one renewal adds; `None` if it lasts as long as its session.
     pub ttl_ms: Option<u64>,
-    /// How long it lives unless something moves its deadline.
+    /// Time until it ends unless its deadline moves.
     pub remaining_ms: u64,
-    /// When it was granted, in grantor time.
-    pub granted: Millis,
-    /// What it stands on.
-    pub rung: Rung,
-    /// Always held; the others are in the history.
-    pub state: State,
+    /// Time of the grant, in grantor time.
+    pub granted: GrantorTime,
+    /// What its validity rests on.
+    pub validity: Validity,
+    /// Always held; ended leases are in the history.
+    pub state: LeaseState,
     /// Its own priority, or the highest that waits for it (P2).
     pub priority: u8,
-    /// It must be given up: why, and within how many milliseconds.
-    pub draining: Option<(Reason, u64)>,
-    /// It is the predecessor of an overlap handoff, counted apart.
-    pub apart: bool,
-    /// How far its work was last seen.
+    /// The reason of a scheduled end, and the milliseconds until then.
+    pub draining: Option<(EndReason, u64)>,
+    /// Whether it is the predecessor of an overlap handoff, which does not count against the capacity.
+    pub predecessor: bool,
+    /// The last reported position of its work.
     pub progress: Option<u64>,
-    /// Bytes for people and discovery.
+    /// Application data.
     pub metadata: Vec<u8>,
 }
 
-/// A resource and what stands at it.
+/// A resource with its leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceView {
     /// Its name.
     pub resource: String,
-    /// Units there are.
+    /// Number of units.
     pub capacity: u32,
-    /// Units taken by slots and holds.
+    /// Units occupied by slots and reservations.
     pub used: u32,
-    /// Units that became commitments.
+    /// Units of commitments.
     pub confirmed: u64,
-    /// It is below its use and lets nobody in.
+    /// Whether more units are used than the capacity, so that nothing is granted.
     pub draining: bool,
-    /// A revocation left it to an operator.
+    /// Whether it is blocked for an operator after a revocation.
     pub held_for_operator: bool,
-    /// Its leases, in order of their numbers.
+    /// Its leases, in order of their token numbers.
     pub leases: Vec<LeaseView>,
-    /// How many wait.
+    /// Number of waiters.
     pub waiters: usize,
-    /// What a collector may have deleted below.
+    /// Position below which a collector may have deleted data.
     pub floor: u64,
 }
 
-/// Who waits, in the order in which they are served.
+/// A waiter of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaiterView {
-    /// Who.
+    /// Name of the waiting actor.
     pub holder: String,
-    /// Of which session.
+    /// Its session.
     pub session: SessionId,
-    /// How much of the resource.
+    /// How much of the resource it requests.
     pub access: Access,
     /// Its own priority.
     pub priority: u8,
-    /// The priority it stands at.
-    pub effective: u8,
-    /// How long it still waits.
+    /// Its priority with inheritance.
+    pub effective_priority: u8,
+    /// Time until the wait ends.
     pub remaining_ms: u64,
-    /// Whether it was heard in this tenure; until then it keeps its place but is not granted.
-    pub heard: bool,
+    /// Whether its session was renewed in this tenure; until then it keeps its position but is not granted.
+    pub alive: bool,
 }
 
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionView {
-    /// Its id.
+    /// The session id.
     pub session: SessionId,
-    /// Whose.
+    /// Name of the holder.
     pub holder: String,
-    /// How long a renewal lasts.
+    /// Time that one renewal adds.
     pub ttl_ms: u64,
-    /// How long it lives unless renewed.
+    /// Time until it expires unless renewed.
     pub remaining_ms: u64,
-    /// Silent for half its ttl.
+    /// Whether it was not renewed for half its ttl.
     pub suspect: bool,
-    /// What it holds and waits for.
+    /// Number of leases.
     pub leases: u32,
-    /// How many waits.
+    /// Number of waits.
     pub waits: u32,
 }
 
-/// The grantor in figures.
+/// Status of the grantor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Which cluster.
+    /// The cluster.
     pub cluster: Cluster,
-    /// Which life of it.
+    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// The journal's generation.
+    /// The journal generation.
     pub generation: u64,
-    /// How many tenures there were.
+    /// Number of tenures so far.
     pub tenure: u32,
-    /// What leases stand on.
-    pub rung: Rung,
+    /// What the validity of leases rests on.
+    pub validity: Validity,
     /// Grantor time.
-    pub time: Millis,
-    /// The highest number given out.
+    pub time: GrantorTime,
+    /// The highest token number issued.
     pub counter: u64,
     /// The longest ttl.
     pub max_ttl_ms: u64,
@@ -141,14 +142,14 @@ pub struct Status {
     pub totals: Usage,
     /// Deadlocks found.
     pub deadlocks: u64,
-    /// Nothing is granted for so long; and whether a rollback is why.
+    /// Milliseconds until the quarantine ends, and whether a rollback caused it.
     pub quarantine: Option<(u64, bool)>,
-    /// Milliseconds the grantor stood still, ever.
+    /// Milliseconds that the grantor stalled, in all tenures.
     pub stalled_ms: u64,
 }
 
 impl Grantor {
-    /// The grantor in figures.
+    /// Status and counts.
     pub fn status(&self) -> Status {
         let identity = self.table.identity.expect("an opened grantor has an identity");
         let quarantine = self.table.quarantine.filter(|quarantine| quarantine.until > self.table.time);
@@ -157,7 +158,7 @@ impl Grantor {
             incarnation: identity.incarnation,
             generation: self.table.generation,
             tenure: self.table.clock.tenure,
-            rung: self.rung,
+            validity: self.validity,
             time: self.table.time,
             counter: self.table.counter,
             max_ttl_ms: identity.max_ttl,
@@ -167,11 +168,11 @@ impl Grantor {
             totals: self.table.totals,
             deadlocks: self.table.deadlocks_found,
             quarantine: quarantine.map(|q| (self.table.time.until(q.until), q.rolled_back)),
-            stalled_ms: self.table.clock.stall_total,
+            stalled_ms: self.table.clock.total_stalled,
         }
     }
 
-    /// How many leases are held.
+    /// Number of held leases.
     pub fn active_count(&self) -> usize {
         self.table.leases.count()
     }
@@ -181,48 +182,48 @@ impl Grantor {
         self.table.live(id).map(|_| self.lease_view(id.slot))
     }
 
-    /// The state of a lease and why, while it is remembered.
-    pub fn state_of(&self, id: LeaseId) -> Option<(State, Option<Reason>)> {
+    /// State and end reason of a lease, while it is known.
+    pub fn state_of(&self, id: LeaseId) -> Option<(LeaseState, Option<EndReason>)> {
         if self.table.live(id).is_some() {
-            return Some((State::Held, None));
+            return Some((LeaseState::Held, None));
         }
-        let reason = self.table.leases.tombstone(id.slot, id.reuse)?.buried();
+        let reason = self.table.leases.tombstone(id.slot, id.reuse)?.end_reason();
         Some((reason.state(), Some(reason)))
     }
 
-    /// The resource that a held lease is on.
-    pub fn name_of(&self, id: LeaseId) -> Option<&str> {
+    /// The resource of a held lease.
+    pub fn resource_of(&self, id: LeaseId) -> Option<&str> {
         self.table.live(id).map(|lease| self.table.resources.name(lease.resource))
     }
 
-    /// A resource with all that stands at it.
+    /// A resource with its leases.
     pub fn show(&self, name: &str) -> Option<ResourceView> {
         self.table.resources.find(name).map(|resource| self.resource_view(resource))
     }
 
-    /// Resources under a prefix, in the order of places: at most `most` that match, at most `look` looked at. Returns where
-    /// to go on, if there is more.
-    pub fn list(&self, prefix: &str, from: u32, most: usize, look: u32) -> (Vec<ResourceView>, Option<u32>) {
+    /// Resources under a prefix in slot order, at most `limit`, scanning at most `scan` slots. Returns the slot to continue
+    /// from, if there is more.
+    pub fn list(&self, prefix: &str, from: u32, limit: usize, scan: u32) -> (Vec<ResourceView>, Option<u32>) {
         let mut found = Vec::new();
-        let end = self.table.resources.places();
-        let mut place = from;
-        while place < end && found.len() < most && place - from < look {
-            if self.table.resources.at(place).is_some() && covers(prefix, self.table.resources.name(place)) {
-                found.push(self.resource_view(place));
+        let end = self.table.resources.slot_count();
+        let mut slot = from;
+        while slot < end && found.len() < limit && slot - from < scan {
+            if self.table.resources.at(slot).is_some() && covers(prefix, self.table.resources.name(slot)) {
+                found.push(self.resource_view(slot));
             }
-            place += 1;
+            slot += 1;
         }
-        (found, (place < end).then_some(place))
+        (found, (slot < end).then_some(slot))
     }
 
-    /// Everything that actors of this name hold, in order of numbers.
+    /// All leases of actors with this name, in order of token numbers.
     pub fn held_by(&self, holder: &str) -> Vec<LeaseView> {
-        let Some(holder) = self.table.parties.find_holder(holder, &self.table.resources.names) else {
+        let Some(holder) = self.table.actors.find_holder(holder, &self.table.resources.names) else {
             return Vec::new();
         };
         let mut leases = Vec::new();
-        for party in &self.table.parties.holder(holder).parties {
-            let mut slot = self.table.parties[*party].leases;
+        for actor in &self.table.actors.holder(holder).actors {
+            let mut slot = self.table.actors[*actor].leases;
             while slot != NONE {
                 leases.push(self.lease_view(slot));
                 slot = self.table.lease(slot).next;
@@ -232,14 +233,14 @@ impl Grantor {
         leases
     }
 
-    /// The same, page by page: those above a number, at most so many.
-    pub fn held_page(&self, holder: &str, after: u64, most: usize) -> Vec<LeaseView> {
-        let Some(holder) = self.table.parties.find_holder(holder, &self.table.resources.names) else {
+    /// Leases of actors with this name and a token number above `after`, at most `limit`.
+    pub fn held_page(&self, holder: &str, after: u64, limit: usize) -> Vec<LeaseView> {
+        let Some(holder) = self.table.actors.find_holder(holder, &self.table.resources.names) else {
             return Vec::new();
         };
         let mut slots = Vec::new();
-        for party in &self.table.parties.holder(holder).parties {
-            let mut slot = self.table.parties[*party].leases;
+        for actor in &self.table.actors.holder(holder).actors {
+            let mut slot = self.table.actors[*actor].leases;
             while slot != NONE {
                 let lease = self.table.lease(slot);
                 if lease.number().get() > after {
@@ -249,43 +250,43 @@ impl Grantor {
             }
         }
         slots.sort_unstable();
-        slots.into_iter().take(most).map(|(_, slot)| self.lease_view(slot)).collect()
+        slots.into_iter().take(limit).map(|(_, slot)| self.lease_view(slot)).collect()
     }
 
-    /// Who waits for a resource, in order.
+    /// Waiters of a resource, in queue order.
     pub fn waiters(&self, name: &str) -> Vec<WaiterView> {
         self.waiters_page(name, 0, usize::MAX)
     }
 
-    /// The same, page by page: without so many of the first, at most so many.
-    pub fn waiters_page(&self, name: &str, from: usize, most: usize) -> Vec<WaiterView> {
-        let crowd = self.table.resources.find(name).and_then(|at| Some((at, self.table.resources.crowd(at)?)));
-        let Some((resource, crowd)) = crowd else {
+    /// Waiters of a resource from position `from`, at most `limit`.
+    pub fn waiters_page(&self, name: &str, from: usize, limit: usize) -> Vec<WaiterView> {
+        let state = self.table.resources.find(name).and_then(|at| Some((at, self.table.resources.state(at)?)));
+        let Some((resource, state)) = state else {
             return Vec::new();
         };
-        let turns = crowd.queue.iter().skip(from).take(most);
-        turns.map(|turn| self.waiter_view(resource, self.table.waiter(turn.waiter))).collect()
+        let positions = state.queue.iter().skip(from).take(limit);
+        positions.map(|position| self.waiter_view(resource, self.table.waiter(position.waiter))).collect()
     }
 
-    /// The remembered ends of a resource, latest first, at most so many.
-    pub fn history(&self, name: &str, most: usize) -> Vec<Ended> {
-        self.table.ends.of_resource(name).take(most).collect()
+    /// Recently ended leases of a resource, latest first, at most `limit`.
+    pub fn history(&self, name: &str, limit: usize) -> Vec<EndedLease> {
+        self.table.ended_leases.of_resource(name).take(limit).collect()
     }
 
-    /// The last ended leases of all resources, in the order of their ends, at most so many.
-    pub fn last_ended(&self, most: usize) -> Vec<Ended> {
-        self.table.ends.last(most)
+    /// The last ended leases of all resources, in the order of their ends, at most `limit`.
+    pub fn last_ended(&self, limit: usize) -> Vec<EndedLease> {
+        self.table.ended_leases.last(limit)
     }
 
-    /// What a holder used, by end reason.
+    /// Usage of a holder, by end reason.
     pub fn usage(&self, holder: &str) -> Option<Usage> {
-        let holder = self.table.parties.find_holder(holder, &self.table.resources.names)?;
-        self.table.parties.holder(holder).usage.as_deref().copied()
+        let holder = self.table.actors.find_holder(holder, &self.table.resources.names)?;
+        self.table.actors.holder(holder).usage.as_deref().copied()
     }
 
-    /// What every counted holder used, by name, and the rest together.
+    /// Usage of every counted holder by name, and the usage of all others together.
     pub fn usage_of_all(&self) -> (Vec<(String, Usage)>, Usage) {
-        let holders = self.table.parties.holders();
+        let holders = self.table.actors.holders();
         let mut all: Vec<(String, Usage)> = holders
             .filter_map(|holder| {
                 Some((self.table.resources.names.get(holder.name).to_owned(), *holder.usage.as_deref()?))
@@ -304,19 +305,19 @@ impl Grantor {
     pub fn session(&self, id: SessionId) -> Option<SessionView> {
         let session = self.table.sessions.live(id.slot, id.reuse)?;
         let now = self.table.time;
-        let ttl = u64::from(session.term.ttl);
+        let ttl = u64::from(session.renewal.ttl);
         Some(SessionView {
             session: id,
-            holder: self.table.resources.names.get(self.table.parties.holder(session.holder).name).to_owned(),
+            holder: self.table.resources.names.get(self.table.actors.holder(session.holder).name).to_owned(),
             ttl_ms: ttl,
             remaining_ms: now.until(self.table.session_deadline(id.slot, now)),
-            suspect: now.since(session.term.renewed(now)) * 2 >= ttl,
+            suspect: now.since(session.renewal.renewed(now)) * 2 >= ttl,
             leases: session.leases,
             waits: session.waits,
         })
     }
 
-    /// The charter that covers a resource, and the prefix it stands under.
+    /// The charter of a resource and its prefix.
     pub fn charter_of(&self, name: &str) -> Option<(&str, &Charter)> {
         self.table.charters.find(name)
     }
@@ -326,45 +327,48 @@ impl Grantor {
         self.table.charters.iter()
     }
 
-    /// Small state written under leases.
-    pub fn small_state(&self) -> &Small {
-        &self.table.small
+    /// State stored under leases.
+    pub fn state(&self) -> &StateTable {
+        &self.table.state_table
     }
 
-    /// The queues.
-    pub fn queues(&self) -> &Queues {
+    /// The message queues.
+    pub fn queues(&self) -> &QueueTable {
         &self.table.queues
     }
 
     /// The cached keys.
-    pub fn cached(&self) -> &Cache {
+    pub fn cache(&self) -> &CacheTable {
         &self.table.cache
     }
 
     fn lease_view(&self, slot: u32) -> LeaseView {
-        let table: &table::Table = &self.table;
+        let table: &table::GrantorTable = &self.table;
         let lease = table.lease(slot);
-        let party = &table.parties[lease.party];
+        let actor = &table.actors[lease.actor];
         let extra = table.extra(slot);
-        let waits = table.resources.crowd(lease.resource).and_then(|crowd| crowd.queue.first());
+        let waits = table.resources.state(lease.resource).and_then(|state| state.queue.first());
         LeaseView {
             lease: table.lease_id(slot),
             resource: table.resources.name(lease.resource).to_owned(),
-            holder: table.holder_name(lease.party).to_owned(),
-            session: (party.session != NONE).then(|| self.session_id(party.session)),
+            holder: table.holder_name(lease.actor).to_owned(),
+            session: (actor.session != NONE).then(|| self.session_id(actor.session)),
             number: lease.number(),
             access: lease.access(),
-            reach: lease.reach(),
-            ttl_ms: (!lease.rides()).then_some(u64::from(lease.term.ttl)),
+            scope: lease.scope(),
+            ttl_ms: (!lease.follows_session()).then_some(u64::from(lease.renewal.ttl)),
             remaining_ms: self.remaining(slot),
             granted: lease.granted(),
-            rung: self.rung,
-            state: State::Held,
-            priority: lease.priority().max(waits.map_or(0, |turn| turn.priority())).max(table.inherited(lease.party)),
+            validity: self.validity,
+            state: LeaseState::Held,
+            priority: lease
+                .priority()
+                .max(waits.map_or(0, |position| position.priority()))
+                .max(table.inherited(lease.actor)),
             draining: extra
                 .and_then(|extra| extra.drain.as_ref())
                 .map(|drain| (drain.cause.reason(), table.time.until(drain.until))),
-            apart: lease.is_apart(),
+            predecessor: lease.is_predecessor(),
             progress: extra.and_then(|extra| extra.progress).map(|progress| progress.seen),
             metadata: extra.map_or_else(Vec::new, |extra| extra.metadata.to_vec()),
         }
@@ -372,35 +376,36 @@ impl Grantor {
 
     fn resource_view(&self, resource: u32) -> ResourceView {
         let name = self.table.resources.name(resource);
-        let crowd = self.table.resources.crowd(resource);
+        let state = self.table.resources.state(resource);
         let mut leases: Vec<LeaseView> = self.on_resource(name).into_iter().map(|slot| self.lease_view(slot)).collect();
         leases.sort_unstable_by_key(|lease| lease.number);
         let capacity = self.table.capacity(resource);
-        let (used, confirmed) = crowd.map_or((0, 0), |crowd| (crowd.used, crowd.confirmed));
+        let (used, confirmed) = state.map_or((0, 0), |state| (state.used, state.confirmed));
         ResourceView {
             resource: name.to_owned(),
             capacity,
             used,
             confirmed,
             draining: u64::from(used) + confirmed > u64::from(capacity),
-            held_for_operator: crowd.is_some_and(|crowd| crowd.for_operator),
+            held_for_operator: state.is_some_and(|state| state.for_operator),
             leases,
-            waiters: crowd.map_or(0, |crowd| crowd.queue.len()),
-            floor: crowd.map_or(0, |crowd| crowd.floor),
+            waiters: state.map_or(0, |state| state.queue.len()),
+            floor: state.map_or(0, |state| state.floor),
         }
     }
 
     fn waiter_view(&self, resource: u32, waiter: &Waiter) -> WaiterView {
-        let session = self.table.parties[waiter.party].session;
-        let ask = waiter.asks.iter().find(|ask| ask.resource == resource).expect("it stands in this queue");
+        let session = self.table.actors[waiter.actor].session;
+        let wanted =
+            waiter.resources.iter().find(|wanted| wanted.resource == resource).expect("it stands in this queue");
         WaiterView {
-            holder: self.table.holder_name(waiter.party).to_owned(),
+            holder: self.table.holder_name(waiter.actor).to_owned(),
             session: self.session_id(session),
-            access: ask.access,
+            access: wanted.access,
             priority: waiter.priority,
-            effective: waiter.effective,
+            effective_priority: waiter.effective,
             remaining_ms: self.table.time.until(waiter.until),
-            heard: self.table.session(session).term.alive_in_tenure(&self.table.clock),
+            alive: self.table.session(session).renewal.alive_in_tenure(&self.table.clock),
         }
     }
 }

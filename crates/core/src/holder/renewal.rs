@@ -1,70 +1,72 @@
-//! When a holder asks to renew, and what each answer means for its work.
+//! Renewal of one lease as a state machine: when to send a renewal, and what each reply means for the work.
 
-use super::{Belief, Deadline, Granted, Loss, Renewed, Standing, Timing, TimingError, gap_in, jittered};
-use crate::lease::Reason;
+use super::{
+    Belief, BeliefState, Deadline, Loss, ReceivedGrant, ReceivedRenewal, Timing, TimingError, gap_in, jittered,
+};
+use crate::lease::EndReason;
 use crate::time::Instant;
 use crate::token::Number;
 
-/// One request to renew.
+/// One renewal request.
 ///
-/// A caller that sends the same request once more keeps its attempt: the answer may have been decided at the first
-/// sending, and must be counted from there.
+/// A caller that resends the same request keeps its attempt: the reply may have been decided at the first sending, and
+/// counts from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub struct RenewalAttempt {
     id: u64,
     token: Number,
     sent: Instant,
 }
 
-impl Attempt {
-    /// Which request of this holder's it is.
+impl RenewalAttempt {
+    /// The number of this request, from 1.
     pub const fn id(&self) -> u64 {
         self.id
     }
 
-    /// The token to show.
+    /// The token to present.
     pub const fn token(&self) -> Number {
         self.token
     }
 
-    /// The moment before it is sent.
+    /// The time before it was first sent.
     pub const fn sent(&self) -> Instant {
         self.sent
     }
 }
 
-/// What came back for an attempt.
+/// The reply to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The lease goes on.
-    Renewed(Renewed),
-    /// The lease is over.
-    Ended(Reason),
-    /// The token shown is not current.
+pub enum RenewalAnswer {
+    /// The lease was renewed.
+    Renewed(ReceivedRenewal),
+    /// The lease ended.
+    Ended(EndReason),
+    /// The presented token is not current.
     NotCurrent,
-    /// Nobody decided, or nobody knows what was decided. It proves nothing.
+    /// No decision, or its outcome is unknown. It proves nothing.
     Unavailable,
 }
 
-/// What a holder does next. Each is said in the order in which it must be done, so a caller asks until told to wait.
+/// The next action of a holder. Actions come in the order in which they must happen; poll until [`RenewalAction::Wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum RenewalAction {
     /// Stop all work now: the local deadline has passed.
     Suspend,
-    /// Work may go on, under this token.
+    /// Work may continue under this token.
     Resume(Number),
-    /// The token was raised: write under this one from now on.
+    /// The lease has a new token: write under this one from now on.
     Rotated(Number),
-    /// A successor was granted: begin nothing new, finish the open writes before then, and say drained.
+    /// A successor was granted: start nothing new, finish the open writes, then report the drain as finished.
     Drain {
         /// When work stops, finished or not.
         until: Instant,
     },
     /// Send this request.
-    Send(Attempt),
-    /// Nothing to do before then, unless an answer or a notice comes.
+    Send(RenewalAttempt),
+    /// Nothing to do until this time, unless a reply or a notice arrives.
     Wait(Instant),
-    /// Over, by the grantor's word. Nothing follows.
+    /// The grantor ended the lease. No further action follows.
     Lost(Loss),
 }
 
@@ -76,20 +78,20 @@ pub struct Renewal {
     attempts: u64,
     last_sent: Option<Instant>,
     due: Option<Instant>,
-    /// Where tokens are raised, the request that may have raised it: a new one would show a token that is gone.
-    unanswered: Option<Attempt>,
+    /// Where renewals rotate the token: the request that may have rotated it. A new request would present an old token.
+    unanswered: Option<RenewalAttempt>,
     rotates: bool,
-    /// What the caller was last told.
+    /// Whether the caller works, according to the last reported action.
     working: bool,
-    told_token: Number,
-    told_drain: Option<Instant>,
-    /// The deadline passed and a renewal came before the caller could be told.
-    missed: bool,
+    reported_token: Number,
+    reported_drain: Option<Instant>,
+    /// The deadline passed and a renewal arrived before the caller was suspended.
+    missed_deadline: bool,
 }
 
 impl Renewal {
-    /// The renewal of what was granted. Refused if the drain period leaves no room to renew in.
-    pub fn new(timing: Timing, granted: Granted) -> Result<Self, TimingError> {
+    /// The renewal of a granted lease. Fails if the drain period leaves no time to renew.
+    pub fn new(timing: Timing, granted: ReceivedGrant) -> Result<Self, TimingError> {
         if let Some(drain_ms) = granted.drain_ms {
             Timing::check_drain(drain_ms)?;
         }
@@ -102,81 +104,81 @@ impl Renewal {
             unanswered: None,
             rotates: granted.rotates,
             working: belief.holds(granted.received),
-            told_token: granted.token,
-            told_drain: None,
-            missed: false,
+            reported_token: granted.token,
+            reported_drain: None,
+            missed_deadline: false,
             belief,
         })
     }
 
-    /// The next thing to do. `chance` is a fresh random number; holders with the same one ask at the same time.
-    pub fn poll(&mut self, now: Instant, chance: u64) -> Action {
-        let standing = self.belief.look(now);
-        if let Standing::Lost(loss) = standing {
+    /// The next action. `random` is a fresh random number for the jitter.
+    pub fn poll(&mut self, now: Instant, random: u64) -> RenewalAction {
+        let state = self.belief.observe(now);
+        if let BeliefState::Lost(loss) = state {
             self.working = false;
-            return Action::Lost(loss);
+            return RenewalAction::Lost(loss);
         }
-        if let Some(change) = self.change(standing) {
-            return change;
+        if let Some(report_change) = self.report_change(state) {
+            return report_change;
         }
-        let due = *self.due.get_or_insert_with(|| next_renewal(&self.timing, &self.belief, self.last_sent, chance));
+        let due = *self.due.get_or_insert_with(|| next_renewal(&self.timing, &self.belief, self.last_sent, random));
         if now >= due {
-            return Action::Send(self.attempt(now, standing, chance));
+            return RenewalAction::Send(self.attempt(now, state, random));
         }
-        match standing {
-            Standing::Held { until } => Action::Wait(due.min(until)),
-            Standing::Suspended | Standing::Lost(_) => Action::Wait(due),
+        match state {
+            BeliefState::Held { until } => RenewalAction::Wait(due.min(until)),
+            BeliefState::Suspended | BeliefState::Lost(_) => RenewalAction::Wait(due),
         }
     }
 
-    /// Takes in what came back for an attempt; what follows from it is polled.
-    pub fn answered(&mut self, attempt: Attempt, now: Instant, answer: Answer) {
-        self.missed |= self.working && self.belief.look(now) == Standing::Suspended;
-        if answer != Answer::Unavailable && self.unanswered == Some(attempt) {
+    /// Processes the reply to an attempt; poll afterwards.
+    pub fn handle_answer(&mut self, attempt: RenewalAttempt, now: Instant, answer: RenewalAnswer) {
+        self.missed_deadline |= self.working && self.belief.observe(now) == BeliefState::Suspended;
+        if answer != RenewalAnswer::Unavailable && self.unanswered == Some(attempt) {
             self.unanswered = None;
         }
         match answer {
-            Answer::Renewed(told) => {
-                if self.belief.renewed(attempt.sent, now, told) {
+            RenewalAnswer::Renewed(reply) => {
+                if self.belief.apply_renewal(attempt.sent, now, reply) {
                     self.due = None;
                 }
             }
-            Answer::Ended(reason) => self.belief.lose(Loss::Ended(reason)),
-            // The token may have been raised since this attempt showed it.
-            Answer::NotCurrent if attempt.token == self.belief.token() => self.belief.lose(Loss::NotCurrent),
-            // The retry was due before this came: an attempt without an answer says as little.
-            Answer::NotCurrent | Answer::Unavailable => {}
+            RenewalAnswer::Ended(reason) => self.belief.lose(Loss::Ended(reason)),
+            // The token may have been rotated since this attempt presented it.
+            RenewalAnswer::NotCurrent if attempt.token == self.belief.token() => self.belief.lose(Loss::NotCurrent),
+            // The retry is already scheduled: this reply proves no more than none.
+            RenewalAnswer::NotCurrent | RenewalAnswer::Unavailable => {}
         }
     }
 
-    /// The grantor's word, unasked, that the lease is over. An end is final, so one that is told late is as true.
-    pub fn ended(&mut self, reason: Reason) {
+    /// Processes a notice that the lease ended. An end is final, so a late notice is as valid.
+    pub fn handle_end(&mut self, reason: EndReason) {
         self.belief.lose(Loss::Ended(reason));
     }
 
-    /// A reason to ask now: a pushed notice, or a connection that is back. A notice may be late, so it moves no
-    /// deadline; only the answer does.
-    pub fn ask_now(&mut self, now: Instant) {
+    /// Schedules a renewal now, after a notice or a reconnect. A notice may be late, so it moves no deadline; only the
+    /// reply does.
+    pub fn renew_now(&mut self, now: Instant) {
         let soonest = not_before_gap(now, &self.belief, self.last_sent);
         self.due = Some(self.due.map_or(soonest, |due| due.min(soonest)));
     }
 
-    /// Leave to say that this predecessor has drained, given how many of its writes are without an answer. A write
-    /// whose outcome is unknown has no answer. After this nothing more may be written.
-    pub fn drained(&mut self, writes_open: u64) -> Result<Drained, NotDrained> {
+    /// Finishes the drain, if no write is open. A write with an unknown outcome counts as open. After this the holder must
+    /// not write.
+    pub fn finish_drain(&mut self, writes_open: u64) -> Result<DrainProof, DrainError> {
         if self.belief.drain_until().is_none() {
-            return Err(NotDrained::NotDraining);
+            return Err(DrainError::NotDraining);
         }
         if writes_open > 0 {
-            return Err(NotDrained::WritesOpen(writes_open));
+            return Err(DrainError::WritesOpen(writes_open));
         }
-        self.belief.stop_for_good();
-        Ok(Drained { token: self.belief.token() })
+        self.belief.stop_permanently();
+        Ok(DrainProof { token: self.belief.token() })
     }
 
-    /// Whether work may go on now. False from the local deadline on, polled or not, until [`Action::Resume`] was said.
+    /// Whether work may continue now. False from the local deadline on, polled or not, until [`RenewalAction::Resume`].
     pub fn may_act(&self, now: Instant) -> bool {
-        self.working && !self.missed && self.belief.holds(now)
+        self.working && !self.missed_deadline && self.belief.holds(now)
     }
 
     /// The token under which the lease is held.
@@ -184,102 +186,102 @@ impl Renewal {
         self.belief.token()
     }
 
-    /// What the holder may think now.
-    pub fn standing(&self, now: Instant) -> Standing {
-        self.belief.standing(now)
+    /// The local state at this moment.
+    pub fn state(&self, now: Instant) -> BeliefState {
+        self.belief.state(now)
     }
 
-    /// The earliest and the latest end.
+    /// The earliest and latest deadline.
     pub fn deadline(&self) -> Deadline {
         self.belief.deadline()
     }
 
-    /// What the caller must be told before anything else, stopping first.
-    fn change(&mut self, standing: Standing) -> Option<Action> {
-        let held = matches!(standing, Standing::Held { .. });
-        if self.working && (self.missed || !held) {
+    /// The next change that the caller must learn, suspension first.
+    fn report_change(&mut self, state: BeliefState) -> Option<RenewalAction> {
+        let held = matches!(state, BeliefState::Held { .. });
+        if self.working && (self.missed_deadline || !held) {
             self.working = false;
-            self.missed = false;
-            return Some(Action::Suspend);
+            self.missed_deadline = false;
+            return Some(RenewalAction::Suspend);
         }
         if held && !self.working {
             self.working = true;
-            self.told_token = self.belief.token();
-            return Some(Action::Resume(self.told_token));
+            self.reported_token = self.belief.token();
+            return Some(RenewalAction::Resume(self.reported_token));
         }
-        if held && self.told_token != self.belief.token() {
-            self.told_token = self.belief.token();
-            return Some(Action::Rotated(self.told_token));
+        if held && self.reported_token != self.belief.token() {
+            self.reported_token = self.belief.token();
+            return Some(RenewalAction::Rotated(self.reported_token));
         }
-        let until = self.belief.drain_until().filter(|_| self.told_drain != self.belief.drain_until())?;
-        self.told_drain = Some(until);
-        Some(Action::Drain { until })
+        let until = self.belief.drain_until().filter(|_| self.reported_drain != self.belief.drain_until())?;
+        self.reported_drain = Some(until);
+        Some(RenewalAction::Drain { until })
     }
 
-    /// A request, and with it the time of the next should no answer come.
-    fn attempt(&mut self, now: Instant, standing: Standing, chance: u64) -> Attempt {
+    /// Creates a request and schedules the retry in case no reply arrives.
+    fn attempt(&mut self, now: Instant, state: BeliefState, random: u64) -> RenewalAttempt {
         let span = self.belief.span_ms();
-        let wait = match standing {
-            // A third of what is left each time: at least two more fit, and they come closer as it gets urgent.
-            Standing::Held { until } => gap_in(span).max(until.millis_since(now) / 3),
-            // The grantor gives what it kept a full ttl when it is back, so there is no hurry that would help.
-            Standing::Suspended | Standing::Lost(_) => gap_in(span).max(self.timing.interval_in(span) / 3),
+        let wait = match state {
+            // A third of the remaining time: at least two more attempts fit, and they get closer towards the deadline.
+            BeliefState::Held { until } => gap_in(span).max(until.millis_since(now) / 3),
+            // After an outage the grantor gives a full ttl to the leases it kept, so faster retries do not help.
+            BeliefState::Suspended | BeliefState::Lost(_) => gap_in(span).max(self.timing.interval_in(span) / 3),
         };
-        self.due = Some(not_before_gap(now.plus_millis(jittered(wait, chance)), &self.belief, Some(now)));
+        self.due = Some(not_before_gap(now.plus_millis(jittered(wait, random)), &self.belief, Some(now)));
         self.last_sent = Some(now);
         if let Some(same) = self.unanswered {
             return same;
         }
         self.attempts += 1;
-        let attempt = Attempt { id: self.attempts, token: self.belief.token(), sent: now };
+        let attempt = RenewalAttempt { id: self.attempts, token: self.belief.token(), sent: now };
         self.unanswered = self.rotates.then_some(attempt);
         attempt
     }
 }
 
-/// When to renew what the last answer gave.
-fn next_renewal(timing: &Timing, belief: &Belief, last_sent: Option<Instant>, chance: u64) -> Instant {
-    let wait = jittered(timing.interval_in(belief.span_ms()), chance);
-    not_before_gap(belief.asked().plus_millis(wait), belief, last_sent)
+/// When to renew after the last reply.
+fn next_renewal(timing: &Timing, belief: &Belief, last_sent: Option<Instant>, random: u64) -> Instant {
+    let wait = jittered(timing.interval_in(belief.span_ms()), random);
+    not_before_gap(belief.last_answered_sent().plus_millis(wait), belief, last_sent)
 }
 
-/// However urgent, a grantor in trouble is not asked without a pause.
+/// Keeps the shortest pause between requests, so that a struggling grantor is not flooded.
 fn not_before_gap(due: Instant, belief: &Belief, last_sent: Option<Instant>) -> Instant {
     last_sent.map_or(due, |sent| due.max(sent.plus_millis(gap_in(belief.span_ms()))))
 }
 
-/// A predecessor's word that every write of its was answered. Only [`Renewal::drained`] gives it.
+/// Proof that every write of a predecessor was answered. Only [`Renewal::finish_drain`] creates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainProof {
     token: Number,
 }
 
-impl Drained {
-    /// The token that will write no more.
+impl DrainProof {
+    /// The token of the predecessor.
     pub const fn token(&self) -> Number {
         self.token
     }
 }
 
-/// Why a holder may not say that it has drained.
+/// Why a holder cannot finish its drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotDrained {
-    /// Nobody told it to drain; to give the lease back, it releases.
+pub enum DrainError {
+    /// The lease is not draining; release it instead.
     NotDraining,
-    /// So many writes are without an answer.
+    /// This number of writes have no reply yet.
     WritesOpen(u64),
 }
 
-impl std::fmt::Display for NotDrained {
+impl std::fmt::Display for DrainError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NotDraining => f.write_str("not told to drain; release instead"),
-            Self::WritesOpen(open) => write!(f, "{open} writes are without an answer; wait for them"),
+            Self::NotDraining => f.write_str("the lease is not draining; release it instead"),
+            Self::WritesOpen(open) => write!(f, "{open} writes have no reply yet; wait for them"),
         }
     }
 }
 
-impl std::error::Error for NotDrained {}
+impl std::error::Error for DrainError {}
 
 #[cfg(test)]
 mod tests;

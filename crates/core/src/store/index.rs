@@ -1,14 +1,14 @@
-//! From a name's hash to the number under which it is kept, in shards so that growth is never felt.
+//! Hash index from names to numbers, sharded so that growth never causes a long pause.
 
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::FixedState;
 use hashbrown::HashTable;
 
-/// One growing shard moves at most one entry in this many.
+/// Number of shards; one growing shard moves only its share of all entries.
 pub const SHARDS: usize = 256;
 
-/// Numbers found by hash. What is equal, only the caller knows; it keeps the names.
+/// Numbers by hash. The caller stores the names and compares them.
 pub struct Index {
     shards: Box<[HashTable<u32>]>,
     len: usize,
@@ -20,23 +20,23 @@ impl Index {
         Self { shards: (0..SHARDS).map(|_| HashTable::new()).collect(), len: 0 }
     }
 
-    /// How many numbers are indexed.
+    /// The number of entries.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// The number under this hash that `eq` recognises.
+    /// The number with this hash for which `eq` returns true.
     pub fn find(&self, hash: u64, mut eq: impl FnMut(u32) -> bool) -> Option<u32> {
         self.shards[shard(hash)].find(hash, |&id| eq(id)).copied()
     }
 
-    /// Adds a number that is not indexed yet; `rehash` tells the hash of any that is, should its shard grow.
+    /// Adds a number that is not indexed yet. `rehash` returns the hash of an indexed number, in case its shard grows.
     pub fn insert(&mut self, hash: u64, id: u32, rehash: impl Fn(u32) -> u64) {
         self.shards[shard(hash)].insert_unique(hash, id, |&other| rehash(other));
         self.len += 1;
     }
 
-    /// Keeps of one shard what is to be kept.
+    /// Retains the numbers of one shard for which `keep` returns true.
     pub fn retain(&mut self, shard: usize, mut keep: impl FnMut(u32) -> bool) {
         let table = &mut self.shards[shard];
         let before = table.len();
@@ -44,7 +44,7 @@ impl Index {
         self.len -= before - table.len();
     }
 
-    /// Takes a number out; false if it was not there.
+    /// Removes a number; false if it was not indexed.
     pub fn remove(&mut self, hash: u64, id: u32) -> bool {
         match self.shards[shard(hash)].find_entry(hash, |&other| other == id) {
             Ok(entry) => {
@@ -63,20 +63,20 @@ impl Default for Index {
     }
 }
 
-/// A table tells its entries apart by the seven top bits and places them by the low ones. A shard chosen by either
-/// would leave the table nothing to tell entries apart by, so it is chosen by the bits just below the top seven.
+/// A hash table compares entries by the top seven bits and places them by the low bits. Choosing the shard by either would
+/// leave nothing to distinguish entries, so the shard uses the bits just below the top seven.
 const fn shard(hash: u64) -> usize {
     (hash >> 49) as usize % SHARDS
 }
 
-/// How names are hashed: keyed by a seed, so that nobody outside can choose names that collide.
+/// Hash of names, keyed by a seed, so that no client can choose names that collide.
 #[derive(Clone)]
 pub struct NameHash {
     state: FixedState,
 }
 
 impl NameHash {
-    /// The hash of this seed.
+    /// A hash function with this seed.
     pub const fn new(seed: u64) -> Self {
         Self { state: FixedState::with_seed(seed) }
     }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_inserted_is_found_until_it_is_removed() {
+    fn an_inserted_number_is_found_until_it_is_removed() {
         let hasher = NameHash::new(7);
         let mut index = filled(20_000, &hasher);
         assert_eq!(index.len(), 20_000);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_are_told_apart_by_the_caller() {
+    fn the_caller_distinguishes_equal_hashes() {
         let mut index = Index::new();
         assert!(index.len() == 0);
         for id in 0..100 {
@@ -141,23 +141,23 @@ mod tests {
     }
 
     #[test]
-    fn one_insert_rehashes_a_small_share_of_all() {
+    fn one_insert_rehashes_only_a_small_share_of_all_entries() {
         let hasher = NameHash::new(1);
         let mut index = Index::new();
-        let mut most = 0;
+        let mut max_moved = 0;
         for id in 0..50_000 {
             let moved = Cell::new(0);
             index.insert(hasher.hash(name(id).as_bytes()), id, |other| {
                 moved.set(moved.get() + 1);
                 hasher.hash(name(other).as_bytes())
             });
-            most = most.max(moved.get());
+            max_moved = max_moved.max(moved.get());
         }
-        assert!(most > 0 && most < 50_000 / 100, "{most} moved at once");
+        assert!(max_moved > 0 && max_moved < 50_000 / 100, "{max_moved} moved at once");
     }
 
     #[test]
-    fn a_search_compares_few_others() {
+    fn a_search_compares_few_other_entries() {
         let hasher = NameHash::new(3);
         let index = filled(50_000, &hasher);
         let compared = Cell::new(0_u32);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_the_hash() {
+    fn the_hash_depends_on_the_seed() {
         let hashes: BTreeSet<u64> = (0..100).map(|seed| NameHash::new(seed).hash(b"orders/1")).collect();
         assert_eq!(hashes.len(), 100);
         assert_eq!(NameHash::new(5).hash(b"orders/1"), NameHash::new(5).clone().hash(b"orders/1"));

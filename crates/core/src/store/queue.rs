@@ -1,48 +1,48 @@
-//! First in, first out, in pages: neither a push nor a pop moves the rest.
+//! Paged FIFO queue of numbers: neither a push nor a pop moves other elements.
 
 use std::collections::VecDeque;
 
 /// Numbers of one page.
 const PAGE: usize = 1_024;
 
-/// Numbers, first in, first out.
-pub struct Queue {
+/// A FIFO queue of numbers.
+pub struct PagedQueue {
     pages: VecDeque<Vec<u32>>,
-    /// How many of the first page are gone.
+    /// Elements of the first page that were popped.
     taken: usize,
-    /// A page kept for the next push that needs one, so that a steady queue allocates nothing.
+    /// A page for the next push that needs one, so that a queue of constant length allocates nothing.
     spare: Vec<u32>,
     len: usize,
 }
 
-impl Queue {
-    /// An empty queue, which holds no memory yet.
+impl PagedQueue {
+    /// An empty queue without memory.
     pub const fn new() -> Self {
         Self { pages: VecDeque::new(), taken: 0, spare: Vec::new(), len: 0 }
     }
 
-    /// How many wait.
+    /// The number of elements.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds one at the end.
+    /// Appends an element.
     pub fn push(&mut self, slot: u32) {
         if self.pages.back().is_none_or(|last| last.len() == PAGE) {
             let mut page = std::mem::take(&mut self.spare);
             page.reserve_exact(PAGE);
             self.pages.push_back(page);
         }
-        self.pages.back_mut().expect("a page was just made sure of").push(slot);
+        self.pages.back_mut().expect("a page was just added").push(slot);
         self.len += 1;
     }
 
-    /// The one that comes out next.
+    /// The first element.
     pub fn first(&self) -> Option<u32> {
         self.pages.front()?.get(self.taken).copied()
     }
 
-    /// Takes the first out.
+    /// Removes the first element.
     pub fn pop(&mut self) -> Option<u32> {
         let slot = self.first()?;
         self.taken += 1;
@@ -55,7 +55,7 @@ impl Queue {
         Some(slot)
     }
 
-    /// All of them, first to last.
+    /// All elements, first to last.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let skip = self.taken;
         self.pages.iter().enumerate().flat_map(move |(n, page)| page[if n == 0 { skip } else { 0 }..].iter().copied())
@@ -67,8 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_steady_queue_keeps_its_memory() {
-        let mut queue = Queue::new();
+    fn a_queue_of_constant_length_keeps_its_memory() {
+        let mut queue = PagedQueue::new();
         (0..3_000).for_each(|n| queue.push(n));
         for n in 0..20_000 {
             queue.push(n + 3_000);

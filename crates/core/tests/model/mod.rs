@@ -1,7 +1,8 @@
-//! Small worlds around the real grantor, searched to the end: every order of events within the bounds that each file states.
+//! Exhaustive model checking of the real grantor: every order of events, within the bounds that each file states.
 //!
-//! A grantor is not copied from state to state but made again: from what was on record when it opened, and the turns it
-//! took since; every second tenure is recovered from a snapshot, the others from all batches. Two states are one if what is on record, what is only in memory and what the world remembers are the same.
+//! A grantor is not copied from state to state but rebuilt from the journal at its opening and its turns since then.
+//! Every second tenure is recovered from a snapshot, the others from all batches. Two states are equal if the journal,
+//! the memory of the grantor and the state of the model are equal.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -17,31 +18,31 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use leasehold_core::command::{Answer, Command, Input, Reply, Request, Which as Lease};
-use leasehold_core::grantor::{Grantor, Opening, Output, Recovered, Restoring, recover};
+use leasehold_core::command::{Answer, Command, Input, LeaseSelector as Lease, Reply, Request};
+use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, RestoreSpec, TenureOptions, recover};
 use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_core::lease::Rung;
-use leasehold_core::time::{Instant, Now, Wall};
+use leasehold_core::lease::Validity;
+use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation};
 use sha2::{Digest, Sha256};
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
 /// The models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum ModelKind {
     /// One lease over tenures, zombies, crashes and stalls.
     Renewal,
-    /// The numbers over crashes, rollbacks and restores.
+    /// Token numbers over crashes, rollbacks and restores.
     Tokens,
-    /// A fenced target and holders that never police themselves.
+    /// A fenced target, with holders that never stop on their own.
     Target,
     /// A handoff, with gap and with overlap.
     Overlap,
 }
 
-/// How far a model is searched.
+/// How deep a model is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Bounds {
+pub enum SearchDepth {
     /// A few seconds for all models together; enough to find every fault.
     Quick,
     /// About a minute for all.
@@ -50,43 +51,43 @@ pub enum Bounds {
     Deep,
 }
 
-/// What a search went through, and found nothing wrong with.
+/// The result of a search without violations.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// The worlds by name, with their states.
-    pub worlds: Vec<(String, usize)>,
+    /// Configurations by name, with their number of states.
+    pub configurations: Vec<(String, usize)>,
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, states) in &self.worlds {
+        for (name, states) in &self.configurations {
             writeln!(f, "{states:>9} states  {name}")?;
         }
-        let states: usize = self.worlds.iter().map(|(_, states)| states).sum();
+        let states: usize = self.configurations.iter().map(|(_, states)| states).sum();
         write!(f, "{states:>9} states in all")
     }
 }
 
-/// Searches all worlds of a model. The error names the broken promise and the events that lead there.
-pub fn check(which: Which, bounds: Bounds) -> Result<Summary, String> {
+/// Searches all configurations of a model. The error names the broken promise and the events that lead to it.
+pub fn check(which: ModelKind, bounds: SearchDepth) -> Result<Summary, String> {
     match which {
-        Which::Renewal => renewal::check(bounds),
-        Which::Tokens => tokens::check(bounds),
-        Which::Target => target::check(bounds),
-        Which::Overlap => overlap::check(bounds),
+        ModelKind::Renewal => renewal::check(bounds),
+        ModelKind::Tokens => tokens::check(bounds),
+        ModelKind::Target => target::check(bounds),
+        ModelKind::Overlap => overlap::check(bounds),
     }
 }
 
 impl Summary {
-    /// Searches one more world.
-    fn search<M>(&mut self, name: &str, world: M) -> Result<(), String>
+    /// Searches one more configuration.
+    fn search<M>(&mut self, name: &str, model: M) -> Result<(), String>
     where
         M: Model + Send + Sync + 'static,
         M::State: Hash + fmt::Debug + Send + Sync + Clone + PartialEq + 'static,
         M::Action: fmt::Debug + Send + Sync + Clone + PartialEq + 'static,
     {
         KNOWN.with_borrow_mut(BTreeMap::clear);
-        let checker = world.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+        let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
         let mut found = checker.discoveries();
         for property in checker.model().properties() {
             match (&property.expectation, found.remove(property.name)) {
@@ -96,12 +97,12 @@ impl Summary {
                 }
                 (Expectation::Sometimes, None) => {
                     let states = checker.unique_state_count();
-                    return Err(format!("{name}: never seen in {states} states: {}", property.name));
+                    return Err(format!("{name}: not reached in {states} states: {}", property.name));
                 }
                 _ => {}
             }
         }
-        self.worlds.push((name.to_owned(), checker.unique_state_count()));
+        self.configurations.push((name.to_owned(), checker.unique_state_count()));
         Ok(())
     }
 }
@@ -109,15 +110,15 @@ impl Summary {
 const SEED: u64 = 7;
 /// The cluster of all models.
 pub const CLUSTER: Cluster = Cluster(*b"modelled");
-/// The longest ttl of all models, and so the length of a quarantine.
+/// Maximum ttl of all models, and so the length of a quarantine.
 pub const MAX_TTL: u64 = 300;
 
-/// A moment: the driver's clock, and the wall's milliseconds since the era of token numbers.
+/// A point in time on both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Moment {
-    /// The driver's clock.
+    /// Driver clock, in milliseconds.
     pub at: u32,
-    /// The wall.
+    /// Wall clock, in milliseconds since the epoch of token numbers.
     pub wall: u32,
 }
 
@@ -127,14 +128,14 @@ impl Moment {
         Self { at, wall: at + 1_000 }
     }
 
-    /// As a driver reads it.
+    /// As a driver reads the clocks.
     pub const fn now(self) -> Now {
-        Now { instant: Instant::from_millis(self.at as u64), wall: Wall::after_era(self.wall as u64) }
+        Now { instant: Instant::from_millis(self.at as u64), wall: WallClock::after_era(self.wall as u64) }
     }
 }
 
-/// What is asked in a turn.
-pub type Asked = (Request, Command<'static>);
+/// A request of a turn.
+pub type TurnRequest = (Request, Command<'static>);
 
 /// A batch on its way to the journal.
 #[derive(Clone, Debug)]
@@ -155,13 +156,13 @@ impl PartialEq for Batch {
     }
 }
 
-/// What is on record: the batches, and the snapshot that they fold to.
+/// The journal: its batches, and the snapshot of the state after them.
 #[derive(Clone, Debug)]
 pub struct Journal {
     batches: Vec<Arc<[u8]>>,
     snapshot: Arc<[u8]>,
     digest: u64,
-    /// The way that led here.
+    /// Hash of the history.
     way: u64,
 }
 
@@ -178,17 +179,17 @@ impl PartialEq for Journal {
 }
 
 impl Journal {
-    /// Nothing is on record.
+    /// Whether the journal is empty.
     pub fn empty() -> Self {
-        Self { batches: Vec::new(), snapshot: Recovered::empty(SEED).snapshot().into(), digest: 0, way: 0 }
+        Self { batches: Vec::new(), snapshot: RecoveredGrantor::empty(SEED).snapshot().into(), digest: 0, way: 0 }
     }
 
-    /// The highest number on record.
+    /// The highest recorded token number.
     pub fn counter(&self) -> u64 {
         self.recover(true).expect("it was folded before").counter()
     }
 
-    /// The batch is durable. What it folds to must be what its grantor saw (V1).
+    /// Makes a batch durable. Applying it must give the state that its grantor had (V1).
     pub fn land(&self, batch: &Batch) -> Result<Self, String> {
         let way = hashed(&(self.way, &batch.bytes));
         let folded = known(way, || {
@@ -204,14 +205,14 @@ impl Journal {
         });
         match &*folded? {
             Known::Landed(journal) => Ok(journal.clone()),
-            Known::Turned(_) => unreachable!("a way leads to one thing"),
+            Known::TurnResult(_) => unreachable!("a way leads to one thing"),
         }
     }
 
-    /// The state on record, from the snapshot or from all batches: one must be as good as the other.
-    fn recover(&self, from_snapshot: bool) -> Result<Recovered, String> {
+    /// Recovers the state, from the snapshot or from all batches; both must agree.
+    fn recover(&self, from_snapshot: bool) -> Result<RecoveredGrantor, String> {
         let recovered = if from_snapshot {
-            Recovered::from_snapshot(&self.snapshot, SEED)
+            RecoveredGrantor::from_snapshot(&self.snapshot, SEED)
         } else {
             recover(SEED, None, self.batches.iter().map(|batch| &batch[..]))
         };
@@ -223,17 +224,17 @@ impl Journal {
 #[derive(Clone, Debug)]
 pub struct Live {
     base: Journal,
-    opening: Opening,
+    opening: TenureOptions,
     opened: Moment,
     served: Option<Moment>,
-    turns: Vec<Arc<(Moment, Vec<Asked>)>>,
+    turns: Vec<Arc<(Moment, Vec<TurnRequest>)>>,
     chain: [u8; 32],
-    /// When leases and sessions were last renewed in memory.
-    heard: Vec<(Renewed, u32)>,
+    /// Renewals that are only in memory.
+    renewed: Vec<(Renewed, u32)>,
     last_batch: u32,
-    seen: Seen,
+    view: GrantorView,
     digest: u64,
-    /// The way that led here.
+    /// Hash of the history.
     way: u64,
 }
 
@@ -246,13 +247,14 @@ enum Renewed {
 impl Hash for Live {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.digest.hash(state);
-        self.seen.time.hash(state);
+        self.view.time.hash(state);
         self.served.is_some().hash(state);
-        self.heard.hash(state);
+        self.renewed.hash(state);
         self.last_batch.hash(state);
         self.last_turn().hash(state);
         self.turns.is_empty().hash(state);
-        let waits = |asked: &&Asked| matches!(&asked.1, Command::Acquire(acquire) if acquire.terms.wait_ms > 0);
+        let waits =
+            |requests: &&TurnRequest| matches!(&requests.1, Command::Acquire(acquire) if acquire.options.wait_ms > 0);
         for (request, _) in self.turns.iter().flat_map(|turn| turn.1.iter()).filter(waits) {
             request.tag.hash(state);
         }
@@ -265,38 +267,38 @@ impl PartialEq for Live {
     }
 }
 
-/// What a turn led to.
+/// The result of a turn.
 #[derive(Clone, Debug)]
-pub struct Turned {
-    /// The grantor after it.
+pub struct TurnResult {
+    /// The grantor after the turn.
     pub live: Live,
-    /// What it wants on record, if anything.
+    /// The batch to append, if any.
     pub batch: Option<Batch>,
-    /// What it may tell then.
+    /// The replies that depend on it.
     pub replies: Vec<Reply>,
 }
 
-impl Turned {
-    /// The answer to a request.
+impl TurnResult {
+    /// The answer to the request with this tag.
     pub fn answer(&self, tag: u64) -> Option<&Answer> {
-        self.replies.iter().rev().find(|reply| reply.to == tag).map(|reply| &reply.answer)
+        self.replies.iter().rev().find(|reply| reply.tag == tag).map(|reply| &reply.answer)
     }
 }
 
-/// A grantor as its views show it.
+/// A view of a grantor.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct GrantorView {
     /// Grantor time.
     pub time: u64,
-    /// The highest number given out.
+    /// The highest issued token number.
     pub counter: u64,
-    /// Which life of the cluster.
+    /// Incarnation of the cluster.
     pub incarnation: u32,
-    /// Every lease, with how long it lives.
+    /// Every lease with its remaining lifetime.
     pub leases: Vec<(LeaseId, u32)>,
 }
 
-impl Seen {
+impl GrantorView {
     fn of(grantor: &Grantor) -> Self {
         let status = grantor.status();
         let (resources, _) = grantor.list("", 0, usize::MAX, u32::MAX);
@@ -309,20 +311,25 @@ impl Seen {
         }
     }
 
-    /// How long a lease lives, if it is not over.
+    /// Remaining lifetime of a lease; `None` if it has ended.
     pub fn remaining(&self, lease: LeaseId) -> Option<u32> {
         self.leases.iter().find(|(id, _)| *id == lease).map(|(_, remaining)| *remaining)
     }
 }
 
 impl Live {
-    /// Opens a tenure on what is on record; its opening is to be made durable.
-    pub fn open(base: &Journal, opened: Moment, generation: u64, restore: Option<Restoring>) -> Result<Turned, String> {
-        let opening = Opening {
+    /// Opens a tenure from the journal. Its opening batch must become durable.
+    pub fn open(
+        base: &Journal,
+        opened: Moment,
+        generation: u64,
+        restore: Option<RestoreSpec>,
+    ) -> Result<TurnResult, String> {
+        let opening = TenureOptions {
             cluster: CLUSTER,
             incarnation: Incarnation(1),
             generation,
-            rung: Rung::Session,
+            validity: Validity::Session,
             max_ttl: MAX_TTL,
             restore,
         };
@@ -334,9 +341,9 @@ impl Live {
             served: None,
             turns: Vec::new(),
             chain: [0; 32],
-            heard: Vec::new(),
+            renewed: Vec::new(),
             last_batch: opened.at,
-            seen: Seen::default(),
+            view: GrantorView::default(),
             digest: 0,
             way,
         };
@@ -346,29 +353,29 @@ impl Live {
         })
     }
 
-    /// The opening is durable.
+    /// The opening batch is durable.
     pub fn serve(&self, at: Moment) -> Self {
         Self { served: Some(at), way: hashed(&(self.way, at)), ..self.clone() }
     }
 
-    /// What can be seen of it.
-    pub fn seen(&self) -> &Seen {
-        &self.seen
+    /// Returns its view.
+    pub fn view(&self) -> &GrantorView {
+        &self.view
     }
 
-    /// The driver's clock at the last turn.
+    /// Driver clock at the last turn.
     pub fn last_turn(&self) -> u32 {
         let turn = self.turns.last().map(|turn| turn.0);
         turn.or(self.served).unwrap_or(self.opened).at
     }
 
-    /// One turn.
-    pub fn turn(&self, at: Moment, asked: Vec<Asked>) -> Result<Turned, String> {
-        let way = hashed(&(self.way, at, format!("{asked:?}")));
+    /// Runs one turn.
+    pub fn turn(&self, at: Moment, requests: Vec<TurnRequest>) -> Result<TurnResult, String> {
+        let way = hashed(&(self.way, at, format!("{requests:?}")));
         turned(way, || {
             let (mut grantor, mut out) = self.again()?;
             let mut live = Self { way, ..self.clone() };
-            let turn = (at, asked);
+            let turn = (at, requests);
             taken(&mut grantor, &turn, &mut out);
             live.remember(&grantor, &turn, &out);
             live.turns.push(Arc::new(turn));
@@ -376,7 +383,7 @@ impl Live {
         })
     }
 
-    /// Makes the grantor again.
+    /// Rebuilds the grantor.
     fn again(&self) -> Result<(Grantor, Output), String> {
         let recovered = self.base.recover(self.opening.generation % 2 == 1)?;
         let mut grantor = recovered.open(self.opened.now(), &self.opening).map_err(|wrong| wrong.to_string())?;
@@ -391,49 +398,49 @@ impl Live {
         Ok((grantor, out))
     }
 
-    fn after(mut self, grantor: &Grantor, out: Output, at: Moment) -> Turned {
+    fn after(mut self, grantor: &Grantor, out: Output, at: Moment) -> TurnResult {
         if !out.batch.is_empty() {
             self.chain = Sha256::digest(&out.batch).into();
             self.last_batch = at.at;
         }
-        self.seen = Seen::of(grantor);
+        self.view = GrantorView::of(grantor);
         self.digest = digest(&grantor.snapshot(), &self.chain);
         let batch = (!out.batch.is_empty()).then(|| Batch { bytes: out.batch.into(), after: self.digest });
-        Turned { live: self, batch, replies: out.replies }
+        TurnResult { live: self, batch, replies: out.replies }
     }
 
-    fn remember(&mut self, grantor: &Grantor, (at, asked): &(Moment, Vec<Asked>), out: &Output) {
-        for (request, command) in asked {
-            let answer = out.replies.iter().find(|reply| reply.to == request.tag).map(|reply| &reply.answer);
+    fn remember(&mut self, grantor: &Grantor, (at, requests): &(Moment, Vec<TurnRequest>), out: &Output) {
+        for (request, command) in requests {
+            let answer = out.replies.iter().find(|reply| reply.tag == request.tag).map(|reply| &reply.answer);
             let renewed = match (command, answer) {
-                (Command::Renew(renew), Some(Answer::Current(_))) => match renew.held.lease {
+                (Command::Renew(renew), Some(Answer::Current(_))) => match renew.lease.selector {
                     Lease::Id(id) => Renewed::Lease(id),
                     Lease::Resource(_) => panic!("models renew by id"),
                 },
                 (Command::RenewSession { session, .. }, Some(Answer::Session(_))) => Renewed::Session(*session),
                 _ => continue,
             };
-            self.heard.retain(|(what, _)| *what != renewed);
-            self.heard.push((renewed, at.at));
+            self.renewed.retain(|(what, _)| *what != renewed);
+            self.renewed.push((renewed, at.at));
         }
-        self.heard.retain(|(what, _)| match what {
+        self.renewed.retain(|(what, _)| match what {
             Renewed::Lease(id) => grantor.lease(*id).is_some(),
             Renewed::Session(id) => grantor.session(*id).is_some(),
         });
-        self.heard.sort_unstable();
+        self.renewed.sort_unstable();
     }
 }
 
-fn taken(grantor: &mut Grantor, (at, asked): &(Moment, Vec<Asked>), out: &mut Output) {
+fn taken(grantor: &mut Grantor, (at, requests): &(Moment, Vec<TurnRequest>), out: &mut Output) {
     let now = at.now();
-    for (request, command) in asked {
-        grantor.step(now, &Input::Asked(*request, command.clone()));
+    for (request, command) in requests {
+        grantor.step(now, &Input::Request(*request, command.clone()));
     }
     grantor.step(now, &Input::Tick);
     grantor.take_output(out);
 }
 
-/// The digest of a state, whatever way led to it: the audit chain tells the way, and is left out.
+/// Digest of a state without its history: the hash chain of the journal is left out.
 fn digest(snapshot: &[u8], chain: &[u8; 32]) -> u64 {
     let at = snapshot.windows(32).position(|bytes| bytes == chain).expect("a snapshot tells the head of the chain");
     hashed(&(&snapshot[..at], &snapshot[at + 32..]))
@@ -445,10 +452,10 @@ fn hashed(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// What was worked out before, by the way that led there: much happens in a world that its grantor does not notice.
+/// Cache of grantors by history, because many events of a model do not affect the grantor.
 #[allow(clippy::large_enum_variant, reason = "a cache of many turns and few landings; a box would cost each of them")]
 enum Known {
-    Turned(Turned),
+    TurnResult(TurnResult),
     Landed(Journal),
 }
 
@@ -458,14 +465,14 @@ thread_local! {
     static KNOWN: RefCell<BTreeMap<u64, Arc<Known>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-fn turned(way: u64, work: impl FnOnce() -> Result<Turned, String>) -> Result<Turned, String> {
-    match &*known(way, || work().map(Known::Turned))? {
-        Known::Turned(turned) => Ok(turned.clone()),
+fn turned(way: u64, work: impl FnOnce() -> Result<TurnResult, String>) -> Result<TurnResult, String> {
+    match &*known(way, || work().map(Known::TurnResult))? {
+        Known::TurnResult(turned) => Ok(turned.clone()),
         Known::Landed(_) => unreachable!("a way leads to one thing"),
     }
 }
 
-/// A grantor that panics has broken a promise of its own, and a search goes on to tell which way led there.
+/// Turns a panic of the grantor into an error, so that the search can report the events that led to it.
 fn known(way: u64, work: impl FnOnce() -> Result<Known, String>) -> Result<Arc<Known>, String> {
     if let Some(known) = KNOWN.with_borrow(|known| known.get(&way).cloned()) {
         return Ok(known);

@@ -1,61 +1,64 @@
-//! A planned transfer from P to S, with gap and with overlap: nobody interleaves, and it ends whoever vanishes (H2, H3).
+//! Model of a handoff from P to S, with gap and with overlap: writes never interleave, and the handoff completes
+//! whichever side disappears (H2, H3).
 //!
-//! Bounds: one object behind a fence, P that holds it by the holder's own rules, S that waits for it, one handoff. A
-//! tick is 100 ms, the drain period two ticks, a lease three. P's questions, the answers to them and its writes may take
-//! as long as they like; P may stay silent and S may vanish at any moment; the grantor takes its turns on time, crashes and
-//! comes back. The handoff is decided in the first two ticks. How many of each there are stands in [`check`].
+//! Bounds: one fenced object, P that holds its lease with the real holder logic, S that waits for it, one handoff. A
+//! tick is 100 ms, the drain period is two ticks and the ttl is three. P's requests, their answers and its writes may
+//! take any time; P may stay silent and S may disappear at any moment. The grantor runs its turns on time, crashes and
+//! recovers. The handoff starts in the first two ticks. [`check`] has the numbers.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use leasehold_core::charter::{Charter, Handoff};
+use leasehold_core::charter::{Charter, HandoffTerms};
 use leasehold_core::command::{
-    Acquire, Answer, Command, HandOff, Held, OpenSession, Renew, Request, Style, Terms, Which,
+    Acquire, AcquireOptions, Answer, Command, Handoff, HandoffMode, LeaseRef, LeaseSelector, OpenSession, Renew,
+    Request,
 };
 use leasehold_core::fence::{Mark, Verdict, admit};
 use leasehold_core::holder::{
-    Action, Answer as Heard, Attempt, Granted, RateError, Renewal, Renewed, Succession, Timing,
+    ClockDrift, ReceivedGrant, ReceivedRenewal, Renewal, RenewalAction, RenewalAnswer, RenewalAttempt, Succession,
+    Timing,
 };
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::Number;
 use stateright::{Model, Property};
 
-use super::{Asked, Bounds, Journal, Live, MAX_TTL, Moment, Summary};
+use super::{Journal, Live, MAX_TTL, Moment, SearchDepth, Summary, TurnRequest};
 
 const TICK: u32 = 100;
 const DRAIN: u64 = 200;
 const RESOURCE: &str = "ledger/accounts";
 const P: LeaseId = LeaseId { slot: 0, reuse: 0 };
 const S: SessionId = SessionId { slot: 0, reuse: 0 };
-const EXACT: RateError = match RateError::from_ppm(0) {
+const EXACT: ClockDrift = match ClockDrift::from_ppm(0) {
     Ok(rate) => rate,
     Err(_) => panic!("a clock can be right"),
 };
 
-/// A world with one handoff.
+/// A model with one handoff.
 #[derive(Clone, Copy, Debug)]
-pub struct World {
-    style: Style,
-    /// The operator asks for a shorter drain period than the holder was told.
+pub struct HandoffModel {
+    mode: HandoffMode,
+    /// The operator requests a shorter drain period than the holder knows.
     hurried: bool,
     ticks: u32,
-    asks: u8,
+    renewals: u8,
     writes: u8,
     crashes: u8,
     fault: Option<Fault>,
 }
 
-/// What a holder can do wrong.
+/// A fault of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// S claims when it is granted.
     ClaimAtOnce,
-    /// S builds on what it read before its claim.
+    /// S writes based on what it read before its claim.
     ReadBeforeClaim,
-    /// P says that it has drained while a write is open.
+    /// P reports that it has drained while a write is in flight.
     DrainedTooEarly,
-    /// P does not count the drain period while it hears nothing.
+    /// P ignores the drain period while it receives nothing.
     SilentGoesOn,
 }
 
@@ -64,39 +67,46 @@ impl Fault {
     pub const ALL: [Self; 4] = [Self::ClaimAtOnce, Self::ReadBeforeClaim, Self::DrainedTooEarly, Self::SilentGoesOn];
 }
 
-const WORLD: World =
-    World { style: Style::Overlap, hurried: false, ticks: 5, asks: 1, writes: 1, crashes: 1, fault: None };
+const BASE: HandoffModel = HandoffModel {
+    mode: HandoffMode::Overlap,
+    hurried: false,
+    ticks: 5,
+    renewals: 1,
+    writes: 1,
+    crashes: 1,
+    fault: None,
+};
 
-/// Searches the worlds with one handoff.
-pub fn check(bounds: Bounds) -> Result<Summary, String> {
-    let (ticks, asks, writes, crashes) = match bounds {
-        Bounds::Quick => (4, 1, 1, 1),
-        Bounds::Full => (5, 2, 2, 1),
-        Bounds::Deep => (7, 2, 2, 2),
+/// Searches all configurations with one handoff.
+pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
+    let (ticks, renewals, writes, crashes) = match bounds {
+        SearchDepth::Quick => (4, 1, 1, 1),
+        SearchDepth::Full => (5, 2, 2, 1),
+        SearchDepth::Deep => (7, 2, 2, 2),
     };
-    let world = World { ticks, asks, writes, crashes, ..WORLD };
+    let model = HandoffModel { ticks, renewals, writes, crashes, ..BASE };
     let mut summary = Summary::default();
-    summary.search("overlap", world)?;
-    summary.search("gap", World { style: Style::Gap, ..world })?;
-    summary.search("a hurried overlap", World { hurried: true, asks: 1, writes: 1, ..world })?;
+    summary.search("overlap", model)?;
+    summary.search("gap", HandoffModel { mode: HandoffMode::Gap, ..model })?;
+    summary.search("a hurried overlap", HandoffModel { hurried: true, renewals: 1, writes: 1, ..model })?;
     Ok(summary)
 }
 
-/// Searches a world with a holder's fault; it should be found.
+/// Searches a configuration with a fault, which must be found.
 pub fn check_fault(fault: Fault) -> Result<Summary, String> {
     let mut summary = Summary::default();
-    summary.search("a fault of a holder", World { fault: Some(fault), ..WORLD })?;
+    summary.search("a fault of a holder", HandoffModel { fault: Some(fault), ..BASE })?;
     Ok(summary)
 }
 
-/// A value of the core that tells all about itself, and is compared by that.
+/// A value of the core, compared by its `Debug` output.
 #[derive(Clone)]
-struct Told<T> {
+struct Comparable<T> {
     value: T,
     digest: u64,
 }
 
-impl<T: fmt::Debug> Told<T> {
+impl<T: fmt::Debug> Comparable<T> {
     fn new(value: T) -> Self {
         let mut hasher = DefaultHasher::new();
         format!("{value:?}").hash(&mut hasher);
@@ -104,30 +114,30 @@ impl<T: fmt::Debug> Told<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Told<T> {
+impl<T: fmt::Debug> fmt::Debug for Comparable<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)
     }
 }
 
-impl<T> Hash for Told<T> {
+impl<T> Hash for Comparable<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.digest.hash(state);
     }
 }
 
-impl<T> PartialEq for Told<T> {
+impl<T> PartialEq for Comparable<T> {
     fn eq(&self, other: &Self) -> bool {
         self.digest == other.digest
     }
 }
 
-/// P's question on its way to the grantor, or the answer on its way back.
+/// P's request on its way to the grantor, or the answer on its way back.
 #[derive(Clone, Debug, PartialEq, Hash)]
 enum Talk {
     Nothing,
-    Asked(Told<Attempt>),
-    Answered(Told<Attempt>, Told<Heard>),
+    TurnRequest(Comparable<RenewalAttempt>),
+    Answered(Comparable<RenewalAttempt>, Comparable<RenewalAnswer>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,7 +145,7 @@ enum Successor {
     Waiting,
     /// The grant has not reached it yet.
     Granted,
-    /// It may claim a drain period after this moment, or when told.
+    /// It may claim one drain period after this time, or when it is notified.
     Knows {
         got: u32,
         over: bool,
@@ -145,72 +155,72 @@ enum Successor {
     Wrote,
 }
 
-/// A world at one moment.
+/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct State {
     at: u32,
     generation: u8,
-    asks: u8,
+    renewals: u8,
     writes: u8,
     crashes: u8,
     journal: Journal,
     live: Option<Live>,
-    renewal: Told<Renewal>,
+    renewal: Comparable<Renewal>,
     talk: Talk,
-    /// P's writes without an answer.
+    /// P's writes in flight.
     open: u8,
-    /// P was told to drain, and has said that it did.
-    told: bool,
+    /// P knows that it must drain, and has reported that it did.
+    knows_drain: bool,
     drained: bool,
     successor: Successor,
     vanished: bool,
-    /// What S was granted: its lease, its number, and for how long P still drains.
+    /// The grant of S: lease, token number, and remaining drain time of P.
     granted: Option<(LeaseId, Number, Option<u64>)>,
-    /// P's token after it asked anew.
+    /// P's token after it acquired again.
     again: Option<Number>,
     mark: Number,
     version: u8,
-    /// What S knew of the object before it claimed, where it builds on that.
+    /// What S read before it claimed, if it uses that.
     early: Option<u8>,
-    /// When the handoff was decided, in grantor time.
+    /// Grantor time of the handoff.
     handed: Option<u64>,
-    seen: Option<Seen>,
+    observed: Option<Observation>,
     broken: Option<&'static str>,
     fault: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Seen {
+enum Observation {
     Refused,
     ClaimedEarly,
     ClaimedAlone,
     WrittenInOverlap,
 }
 
-/// What can happen next.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// 100 ms pass; a live grantor takes a turn, in which a living S is heard.
+    /// 100 ms pass. A live grantor runs a turn and receives a renewal of a live S.
     Tick,
     /// An operator hands the resource off.
     HandOff,
-    /// P asks to renew.
-    Ask,
-    /// The grantor answers it.
+    /// P sends a renewal.
+    SendRenewal,
+    /// The grantor processes it.
     Decide,
     /// The answer arrives.
     Hear,
     /// P sends a write.
     Send,
-    /// It arrives.
+    /// The write arrives.
     Arrive,
-    /// P says that it has drained.
+    /// P reports that it has drained.
     Drain,
-    /// P, which is lost, asks for a new lease.
+    /// P, which has lost its lease, acquires again.
     Again,
-    /// S hears of its grant.
+    /// S receives its grant.
     Learn,
-    /// S asks whether P is over.
+    /// S checks whether P has ended.
     Inquire,
     /// S claims.
     Claim,
@@ -218,24 +228,24 @@ pub enum Event {
     Read,
     /// S writes.
     Write,
-    /// S is never heard of again.
+    /// S disappears.
     Vanish,
-    /// The grantor is gone.
+    /// The grantor crashes.
     Crash,
-    /// And back.
+    /// The grantor recovers.
     Open,
 }
 
-impl World {
-    /// A turn that is durable at once, and what must hold after it.
-    fn turn(&self, state: &mut State, asked: Vec<Asked>) -> Result<Vec<(u64, Answer)>, String> {
+impl HandoffModel {
+    /// Runs a turn that is durable at once, and checks the invariants.
+    fn turn(&self, state: &mut State, requests: Vec<TurnRequest>) -> Result<Vec<(u64, Answer)>, String> {
         let live = state.live.as_ref().expect("a grantor that lives");
-        let turned = live.turn(Moment::new(state.at), asked)?;
+        let turned = live.turn(Moment::new(state.at), requests)?;
         if let Some(batch) = &turned.batch {
             state.journal = state.journal.land(batch)?;
         }
         for reply in &turned.replies {
-            if let (2, Answer::Granted(grant)) = (reply.to, &reply.answer) {
+            if let (2, Answer::Granted(grant)) = (reply.tag, &reply.answer) {
                 state.successor = Successor::Granted;
                 state.granted = Some((grant.lease, grant.number, grant.overlaps_ms));
                 if grant.number <= state.renewal.value.token() {
@@ -243,20 +253,20 @@ impl World {
                 }
             }
         }
-        let seen = turned.live.seen();
-        let (time, p_holds, holders) = (seen.time, seen.remaining(P).is_some(), seen.leases.len());
-        match (self.style, state.handed) {
-            (Style::Gap, _) if holders > 1 => state.broken = Some("H2: two holders in a gap"),
+        let view = turned.live.view();
+        let (time, p_holds, holders) = (view.time, view.remaining(P).is_some(), view.leases.len());
+        match (self.mode, state.handed) {
+            (HandoffMode::Gap, _) if holders > 1 => state.broken = Some("H2: two holders in a gap"),
             (_, Some(handed)) if p_holds && time >= handed + DRAIN => {
                 state.broken = Some("H3: the predecessor is still there after its drain period");
             }
-            (Style::Overlap, Some(handed)) if holders == 0 && time < handed + MAX_TTL => {
-                state.broken = Some("H2: nobody holds during an overlap");
+            (HandoffMode::Overlap, Some(handed)) if holders == 0 && time < handed + MAX_TTL => {
+                state.broken = Some("H2: there is no holder during an overlap");
             }
             _ => {}
         }
         state.live = Some(turned.live);
-        Ok(turned.replies.into_iter().map(|reply| (reply.to, reply.answer)).collect())
+        Ok(turned.replies.into_iter().map(|reply| (reply.tag, reply.answer)).collect())
     }
 
     fn open(&self, state: &mut State) -> Result<(), String> {
@@ -268,32 +278,32 @@ impl World {
         Ok(())
     }
 
-    /// P holds, and S waits, at time zero.
+    /// Initial state: P holds and S waits.
     fn begin(&self) -> Result<State, String> {
         let at = Moment::new(0);
         let opened = Live::open(&Journal::empty(), at, 1, None)?;
         let journal = Journal::empty().land(&opened.batch.expect("an opening"))?;
-        let handoff = Some(Handoff { style: self.style, drain_ms: DRAIN });
+        let handoff = Some(HandoffTerms { mode: self.mode, drain_ms: DRAIN });
         let charter = Box::new(Charter { handoff, ..Charter::default() });
         let open = OpenSession { holder: "second", ttl_ms: MAX_TTL, secret: [7; 32].into(), waits_only: true };
-        let terms = Terms { wait_ms: 60_000, ..Terms::DEFAULT };
-        let wait = Acquire { session: Some(S), terms, ..Acquire::exclusive(RESOURCE, "", MAX_TTL) };
-        let asked = vec![
-            (Request::tagged(8), Command::SetCharter { prefix: "ledger", charter, why: "" }),
+        let terms = AcquireOptions { wait_ms: 60_000, ..AcquireOptions::DEFAULT };
+        let wait = Acquire { session: Some(S), options: terms, ..Acquire::exclusive(RESOURCE, "", MAX_TTL) };
+        let requests = vec![
+            (Request::tagged(8), Command::SetCharter { prefix: "ledger", charter, comment: "" }),
             (Request::tagged(1), Command::Acquire(Acquire::exclusive(RESOURCE, "first", MAX_TTL))),
             (Request::tagged(9), Command::OpenSession(open)),
             (Request::tagged(2), Command::Acquire(wait)),
         ];
-        let turned = opened.live.serve(at).turn(at, asked)?;
+        let turned = opened.live.serve(at).turn(at, requests)?;
         let journal = journal.land(&turned.batch.expect("a grant"))?;
         let grant = turned.replies.iter().find_map(|reply| match &reply.answer {
             Answer::Granted(grant) => Some(*grant),
             _ => None,
         });
         let grant = grant.ok_or("P is not granted")?;
-        let counts = self.style == Style::Overlap && self.fault != Some(Fault::SilentGoesOn);
+        let counts = self.mode == HandoffMode::Overlap && self.fault != Some(Fault::SilentGoesOn);
         let now = at.now().instant;
-        let granted = Granted {
+        let granted = ReceivedGrant {
             token: grant.number,
             sent: now,
             received: now,
@@ -305,15 +315,15 @@ impl World {
         Ok(State {
             at: 0,
             generation: 1,
-            asks: 0,
+            renewals: 0,
             writes: 0,
             crashes: 0,
             journal,
             live: Some(turned.live),
-            renewal: Told::new(Renewal::new(timing, granted).map_err(|wrong| wrong.to_string())?),
+            renewal: Comparable::new(Renewal::new(timing, granted).map_err(|wrong| wrong.to_string())?),
             talk: Talk::Nothing,
             open: 0,
-            told: false,
+            knows_drain: false,
             drained: false,
             successor: Successor::Waiting,
             vanished: false,
@@ -323,66 +333,71 @@ impl World {
             version: 0,
             early: None,
             handed: None,
-            seen: None,
+            observed: None,
             broken: None,
             fault: None,
         })
     }
 
     fn hand_off(&self, state: &mut State) -> Result<Option<()>, String> {
-        let which = Which::Resource(RESOURCE);
-        let handoff =
-            HandOff { which, number: None, to: None, style: None, drain_ms: self.hurried.then_some(DRAIN / 2) };
-        let answers = self.turn(state, vec![(Request::tagged(3), Command::HandOff(handoff))])?;
+        let which = LeaseSelector::Resource(RESOURCE);
+        let handoff = Handoff {
+            selector: which,
+            number: None,
+            to: None,
+            mode: None,
+            drain_ms: self.hurried.then_some(DRAIN / 2),
+        };
+        let answers = self.turn(state, vec![(Request::tagged(3), Command::Handoff(handoff))])?;
         if !answers.iter().any(|(to, answer)| *to == 3 && matches!(answer, Answer::Current(_))) {
             return Ok(None);
         }
         let live = state.live.as_ref().expect("it has just decided");
-        state.handed = Some(live.seen().time);
+        state.handed = Some(live.view().time);
         Ok(Some(()))
     }
 
-    /// The grantor answers P. A draining P is never current again under its token.
+    /// The grantor answers P. A draining P never becomes current again under its token.
     fn decide(&self, state: &mut State) -> Result<(), String> {
-        let Talk::Asked(attempt) = std::mem::replace(&mut state.talk, Talk::Nothing) else {
-            unreachable!("P has asked")
+        let Talk::TurnRequest(attempt) = std::mem::replace(&mut state.talk, Talk::Nothing) else {
+            unreachable!("P has requests")
         };
-        let held = Held::by_id(P, attempt.value.token());
-        let renew = Command::Renew(Renew { held, ttl_ms: None, progress: None });
+        let held = LeaseRef::by_id(P, attempt.value.token());
+        let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
         let answers = self.turn(state, vec![(Request::tagged(1), renew)])?;
         let answer = answers.into_iter().find(|(to, _)| *to == 1).map(|(_, answer)| answer);
-        let heard = match answer {
+        let answer = match answer {
             Some(Answer::Current(current)) => {
                 if state.handed.is_some() && current.drain_ms.is_none() {
                     state.broken = Some("H2: a draining predecessor is current again");
                 }
                 let (token, remaining_ms) = (current.number, current.remaining_ms);
-                Heard::Renewed(Renewed { token, remaining_ms, draining_ms: current.drain_ms })
+                RenewalAnswer::Renewed(ReceivedRenewal { token, remaining_ms, draining_ms: current.drain_ms })
             }
-            Some(Answer::Refused(Refusal::Lost(reason))) => Heard::Ended(reason),
-            Some(Answer::Refused(Refusal::NotCurrent(_))) => Heard::NotCurrent,
+            Some(Answer::Refused(Refusal::Lost(reason))) => RenewalAnswer::Ended(reason),
+            Some(Answer::Refused(Refusal::NotCurrent(_))) => RenewalAnswer::NotCurrent,
             other => return Err(format!("P is answered {other:?}")),
         };
-        state.talk = Talk::Answered(attempt, Told::new(heard));
+        state.talk = Talk::Answered(attempt, Comparable::new(answer));
         Ok(())
     }
 
-    /// A write of P's arrives.
+    /// A write of P arrives.
     fn arrive(&self, state: &mut State) {
         state.open -= 1;
         if state.drained {
-            state.broken = Some("H2: a write arrives after its holder said that it has drained");
+            state.broken = Some("H2: a write arrives after its holder reported that it has drained");
         }
         match admit(Mark::Armed(state.mark), state.renewal.value.token()) {
             Verdict::Admitted { .. } => {
                 state.version += 1;
                 if state.handed.is_some() {
-                    state.seen = Some(Seen::WrittenInOverlap);
+                    state.observed = Some(Observation::WrittenInOverlap);
                 }
             }
             _ => {
-                state.seen = Some(Seen::Refused);
-                let sure = self.style == Style::Overlap || state.told;
+                state.observed = Some(Observation::Refused);
+                let sure = self.mode == HandoffMode::Overlap || state.knows_drain;
                 if sure && state.renewal.value.may_act(Moment::new(state.at).now().instant) {
                     state.broken = Some("H2: a predecessor is refused while it may still act");
                 }
@@ -396,7 +411,7 @@ impl World {
         let now = Moment::new(state.at).now().instant;
         let mut succession = Succession::new(Moment::new(got).now().instant, overlaps, EXACT);
         if over {
-            succession.told_over();
+            succession.predecessor_ended();
         }
         succession.claim(now).is_ok() || self.fault == Some(Fault::ClaimAtOnce)
     }
@@ -405,9 +420,9 @@ impl World {
         let (_, number, _) = state.granted.expect("S was granted");
         let Successor::Knows { over, .. } = state.successor else { unreachable!("S knows of its grant") };
         if over {
-            state.seen = Some(Seen::ClaimedEarly);
+            state.observed = Some(Observation::ClaimedEarly);
         } else if state.live.is_none() {
-            state.seen = Some(Seen::ClaimedAlone);
+            state.observed = Some(Observation::ClaimedAlone);
         }
         match admit(Mark::Armed(state.mark), number) {
             Verdict::Admitted { mark } => state.mark = mark,
@@ -425,32 +440,33 @@ impl World {
             Event::Tick => {
                 state.at += TICK;
                 if state.live.is_some() {
-                    let heard = (Request::tagged(4), Command::RenewSession { session: S, known: None });
-                    self.turn(state, if state.vanished { Vec::new() } else { vec![heard] })?;
+                    let renewal = (Request::tagged(4), Command::RenewSession { session: S, held: None });
+                    self.turn(state, if state.vanished { Vec::new() } else { vec![renewal] })?;
                 }
                 let mut renewal = state.renewal.value.clone();
                 settle(&mut renewal, Moment::new(state.at));
-                state.renewal = Told::new(renewal);
+                state.renewal = Comparable::new(renewal);
             }
             Event::HandOff => return self.hand_off(state),
-            Event::Ask => {
-                state.asks += 1;
+            Event::SendRenewal => {
+                state.renewals += 1;
                 let mut renewal = state.renewal.value.clone();
-                renewal.ask_now(now(state));
+                renewal.renew_now(now(state));
                 let Some(attempt) = settle(&mut renewal, Moment::new(state.at)) else { return Ok(None) };
-                state.renewal = Told::new(renewal);
-                state.talk = Talk::Asked(Told::new(attempt));
+                state.renewal = Comparable::new(renewal);
+                state.talk = Talk::TurnRequest(Comparable::new(attempt));
             }
             Event::Decide => self.decide(state)?,
             Event::Hear => {
-                let Talk::Answered(attempt, heard) = std::mem::replace(&mut state.talk, Talk::Nothing) else {
+                let Talk::Answered(attempt, answer) = std::mem::replace(&mut state.talk, Talk::Nothing) else {
                     unreachable!("P was answered")
                 };
-                state.told |= matches!(heard.value, Heard::Renewed(Renewed { draining_ms: Some(_), .. }));
+                state.knows_drain |=
+                    matches!(answer.value, RenewalAnswer::Renewed(ReceivedRenewal { draining_ms: Some(_), .. }));
                 let mut renewal = state.renewal.value.clone();
-                renewal.answered(attempt.value, now(state), heard.value);
+                renewal.handle_answer(attempt.value, now(state), answer.value);
                 settle(&mut renewal, Moment::new(state.at));
-                state.renewal = Told::new(renewal);
+                state.renewal = Comparable::new(renewal);
             }
             Event::Send => {
                 state.writes += 1;
@@ -460,10 +476,10 @@ impl World {
             Event::Drain => {
                 let open = if self.fault == Some(Fault::DrainedTooEarly) { 0 } else { u64::from(state.open) };
                 let mut renewal = state.renewal.value.clone();
-                let Ok(drained) = renewal.drained(open) else { return Ok(None) };
-                state.renewal = Told::new(renewal);
+                let Ok(drained) = renewal.finish_drain(open) else { return Ok(None) };
+                state.renewal = Comparable::new(renewal);
                 state.drained = true;
-                let held = Held::by_id(P, drained.token());
+                let held = LeaseRef::by_id(P, drained.token());
                 self.turn(state, vec![(Request::tagged(5), Command::Drained(held))])?;
             }
             Event::Again => {
@@ -475,20 +491,20 @@ impl World {
                 });
                 let Some(number) = granted else { return Ok(None) };
                 if state.granted.is_some_and(|(_, other, _)| number <= other) || number <= state.renewal.value.token() {
-                    state.broken = Some("H2: asked anew, and not given a higher token");
+                    state.broken = Some("H2: requests anew, and not given a higher token");
                 }
                 state.again = Some(number);
             }
             Event::Learn => state.successor = Successor::Knows { got: state.at, over: false },
             Event::Inquire => {
                 let (lease, number, _) = state.granted.expect("S was granted");
-                let confirm = Command::Confirm(Held::by_id(lease, number));
+                let confirm = Command::Confirm(LeaseRef::by_id(lease, number));
                 let answers = self.turn(state, vec![(Request::tagged(7), confirm)])?;
                 let over = answers.iter().any(|(to, answer)| {
                     matches!(answer, Answer::Current(current) if *to == 7 && current.overlaps_ms.is_none())
                 });
                 match &mut state.successor {
-                    Successor::Knows { over: told, .. } if over => *told = true,
+                    Successor::Knows { over: known, .. } if over => *known = true,
                     _ => return Ok(None),
                 }
             }
@@ -518,8 +534,8 @@ impl World {
     fn events_of_p(&self, state: &State, events: &mut Vec<Event>) {
         let now = Moment::new(state.at).now().instant;
         match &state.talk {
-            Talk::Nothing if state.asks < self.asks => events.push(Event::Ask),
-            Talk::Asked(_) if state.live.is_some() => events.push(Event::Decide),
+            Talk::Nothing if state.renewals < self.renewals => events.push(Event::SendRenewal),
+            Talk::TurnRequest(_) if state.live.is_some() => events.push(Event::Decide),
             Talk::Answered(..) => events.push(Event::Hear),
             _ => {}
         }
@@ -529,10 +545,10 @@ impl World {
         if state.open > 0 {
             events.push(Event::Arrive);
         }
-        if state.told && !state.drained && state.live.is_some() {
+        if state.knows_drain && !state.drained && state.live.is_some() {
             events.push(Event::Drain);
         }
-        if state.told && state.vanished && state.again.is_none() && state.live.is_some() {
+        if state.knows_drain && state.vanished && state.again.is_none() && state.live.is_some() {
             events.push(Event::Again);
         }
     }
@@ -563,18 +579,21 @@ impl World {
     }
 }
 
-/// Does what the holder's rules say until they say to wait, and tells what they want sent.
-fn settle(renewal: &mut Renewal, at: Moment) -> Option<Attempt> {
+/// Runs the holder logic until it waits, and returns what it wants to send.
+fn settle(renewal: &mut Renewal, at: Moment) -> Option<RenewalAttempt> {
     loop {
         match renewal.poll(at.now().instant, 0) {
-            Action::Send(attempt) => return Some(attempt),
-            Action::Wait(_) | Action::Lost(_) => return None,
-            Action::Suspend | Action::Resume(_) | Action::Rotated(_) | Action::Drain { .. } => {}
+            RenewalAction::Send(attempt) => return Some(attempt),
+            RenewalAction::Wait(_) | RenewalAction::Lost(_) => return None,
+            RenewalAction::Suspend
+            | RenewalAction::Resume(_)
+            | RenewalAction::Rotated(_)
+            | RenewalAction::Drain { .. } => {}
         }
     }
 }
 
-impl Model for World {
+impl Model for HandoffModel {
     type State = State;
     type Action = Event;
 
@@ -605,7 +624,7 @@ impl Model for World {
     }
 
     fn next_state(&self, state: &State, event: Event) -> Option<State> {
-        let mut next = State { seen: None, ..state.clone() };
+        let mut next = State { observed: None, ..state.clone() };
         match self.happen(&mut next, event) {
             Ok(changed) => changed?,
             Err(fault) => next.fault = Some(fault),
@@ -617,21 +636,23 @@ impl Model for World {
         let mut properties = vec![
             Property::always("H2, H3", |_, state: &State| state.broken.is_none()),
             Property::always("V1 and the core's own checks", |_, state: &State| state.fault.is_none()),
-            Property::sometimes("a late write of P's is refused", |_, state: &State| state.seen == Some(Seen::Refused)),
+            Property::sometimes("a late write of P's is refused", |_, state: &State| {
+                state.observed == Some(Observation::Refused)
+            }),
             Property::sometimes("S writes on top of P", |_, state: &State| {
                 state.successor == Successor::Wrote && state.version > 1
             }),
-            Property::sometimes("S vanishes, and P asks anew", |_, state: &State| state.again.is_some()),
+            Property::sometimes("S vanishes, and P renewals anew", |_, state: &State| state.again.is_some()),
         ];
-        if self.style == Style::Overlap {
+        if self.mode == HandoffMode::Overlap {
             properties.push(Property::sometimes("P writes although S is granted", |_, state: &State| {
-                state.seen == Some(Seen::WrittenInOverlap)
+                state.observed == Some(Observation::WrittenInOverlap)
             }));
             properties.push(Property::sometimes("S claims early, because P has drained", |_, state: &State| {
-                state.seen == Some(Seen::ClaimedEarly)
+                state.observed == Some(Observation::ClaimedEarly)
             }));
             properties.push(Property::sometimes("S claims without a grantor", |_, state: &State| {
-                state.seen == Some(Seen::ClaimedAlone)
+                state.observed == Some(Observation::ClaimedAlone)
             }));
         }
         properties

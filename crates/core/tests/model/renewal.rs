@@ -1,47 +1,47 @@
-//! One lease, its renewals, and who may end it: over tenures, zombies, crashes and stalls (L2, L4, L7, L9, L12).
+//! Model of one lease and its renewals, over tenures, zombie leaders, crashes and stalls (L2, L4, L7, L9, L12).
 //!
-//! Bounds: one lease, granted in the first tenure; its holder renews whenever it likes and never stops by itself. One
-//! leader and one that was deposed, each with one request before it and one append or confirmation in flight; an append
-//! that a crash leaves behind may still land. A tick is 100 ms, the longest normal interval between turns. How many
-//! ticks, tenures and renewals there are stands in [`check`].
+//! Bounds: one lease, granted in the first tenure; its holder renews at any time and never stops on its own. One
+//! leader and one deposed leader, each with one pending request and one append or confirmation in flight. An append of
+//! a crashed leader may still become durable. A tick is 100 ms, the longest normal interval between turns. [`check`]
+//! has the numbers of ticks, tenures and renewals.
 
-use leasehold_core::command::{Acquire, Answer, Command, Held, Renew, Request};
+use leasehold_core::command::{Acquire, Answer, Command, LeaseRef, Renew, Request};
 use leasehold_core::ids::LeaseId;
 use leasehold_core::token::Number;
 use stateright::{Model, Property};
 
-use super::{Batch, Bounds, Journal, Live, Moment, Summary};
+use super::{Batch, Journal, Live, Moment, SearchDepth, Summary};
 
 const TICK: u32 = 100;
 
-/// A world of one lease.
+/// A model of one lease.
 #[derive(Clone, Copy, Debug)]
-pub struct World {
+pub struct RenewalModel {
     ttl: u32,
     ticks: u32,
     tenures: u8,
     renewals: u8,
-    /// Whether a leader is deposed while it lives, and not only after a crash.
+    /// Whether a live leader can be deposed, not only a crashed one.
     zombie: bool,
-    /// Whether a leader takes its turns on time, so that it never stalls, and puts something on record in each.
+    /// Whether leaders run their turns on time, so that they never stall, and record something in each turn.
     on_time: bool,
     fault: Option<Fault>,
 }
 
-/// What a driver or a journal can do wrong.
+/// A fault of a driver or journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// An answer without a record leaves unconfirmed.
+    /// An answer without a record is sent without a confirmation.
     NotConfirmed,
-    /// A confirmation from before the request arrived counts.
+    /// A confirmation from before the request is accepted.
     ConfirmedBefore,
     /// The clock is read after the confirmation.
     DecidedAfter,
-    /// An answer leaves before its record is durable.
+    /// An answer is sent before its record is durable.
     ToldBeforeDurable,
-    /// The journal takes a batch of a deposed writer.
+    /// The journal accepts a batch of a deposed writer.
     NotFenced,
-    /// Grantor time runs from the sending of the opening.
+    /// Grantor time starts when the opening batch is sent.
     ServedFromOpening,
 }
 
@@ -57,14 +57,14 @@ impl Fault {
     ];
 }
 
-/// Searches the worlds of one lease.
-pub fn check(bounds: Bounds) -> Result<Summary, String> {
+/// Searches all configurations of one lease.
+pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
     let (zombies, on_time, stalls): (&[Size], &[Size], &[Size]) = match bounds {
-        Bounds::Quick => (&[(200, 4, 3, 1)], &[(200, 5, 4, 1)], &[(250, 6, 2, 1)]),
-        Bounds::Full => {
+        SearchDepth::Quick => (&[(200, 4, 3, 1)], &[(200, 5, 4, 1)], &[(250, 6, 2, 1)]),
+        SearchDepth::Full => {
             (&[(200, 6, 3, 2), (250, 5, 3, 1)], &[(200, 8, 5, 1), (250, 8, 4, 1)], &[(200, 8, 3, 1), (250, 7, 3, 1)])
         }
-        Bounds::Deep => (
+        SearchDepth::Deep => (
             &[(200, 7, 3, 2), (200, 6, 4, 2), (250, 6, 3, 2)],
             &[(200, 10, 6, 1), (250, 9, 4, 2)],
             &[(200, 9, 3, 2), (250, 9, 4, 1)],
@@ -72,10 +72,10 @@ pub fn check(bounds: Bounds) -> Result<Summary, String> {
     };
     let mut summary = Summary::default();
     for size in zombies {
-        summary.search(&format!("zombies and stalls {size:?}"), World { zombie: true, ..sized(*size) })?;
+        summary.search(&format!("zombies and stalls {size:?}"), RenewalModel { zombie: true, ..sized(*size) })?;
     }
     for size in on_time {
-        summary.search(&format!("failovers on time {size:?}"), World { on_time: true, ..sized(*size) })?;
+        summary.search(&format!("failovers on time {size:?}"), RenewalModel { on_time: true, ..sized(*size) })?;
     }
     for size in stalls {
         summary.search(&format!("stalls and failovers {size:?}"), sized(*size))?;
@@ -83,30 +83,30 @@ pub fn check(bounds: Bounds) -> Result<Summary, String> {
     Ok(summary)
 }
 
-/// The ttl, and how many ticks, tenures and renewals.
+/// The ttl, and the numbers of ticks, tenures and renewals.
 type Size = (u32, u32, u8, u8);
 
-fn sized((ttl, ticks, tenures, renewals): Size) -> World {
-    World { ttl, ticks, tenures, renewals, zombie: false, on_time: false, fault: None }
+fn sized((ttl, ticks, tenures, renewals): Size) -> RenewalModel {
+    RenewalModel { ttl, ticks, tenures, renewals, zombie: false, on_time: false, fault: None }
 }
 
-/// Searches a world with a fault in its driver or journal; it should be found.
+/// Searches a configuration with a fault, which must be found.
 pub fn check_fault(fault: Fault) -> Result<Summary, String> {
-    let world = World { zombie: true, fault: Some(fault), ..sized((200, 6, 3, 2)) };
+    let model = RenewalModel { zombie: true, fault: Some(fault), ..sized((200, 6, 3, 2)) };
     let mut summary = Summary::default();
-    summary.search("a fault in the driver", world)?;
+    summary.search("a fault in the driver", model)?;
     Ok(summary)
 }
 
-/// What a turn wants on record, and what the world notes about it.
+/// A batch to append, and what the model observes about it.
 #[derive(Clone, Debug, PartialEq, Hash)]
 struct Append {
     batch: Batch,
     decided: u32,
     served: u32,
-    /// The durable batch before it in its tenure.
+    /// Time of the previous durable batch of its tenure.
     since: u32,
-    /// How long the lease lives by it; nothing if it is over.
+    /// Remaining lifetime of the lease after it; `None` if the lease has ended.
     remaining: Option<u32>,
 }
 
@@ -125,12 +125,12 @@ enum Phase {
     Confirming(Option<bool>),
 }
 
-/// A renewal before a leader, with what was true when it arrived.
+/// A renewal that a leader has received, with the facts at its arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Arrived {
     deposed: bool,
     ended: bool,
-    told: bool,
+    end_known: bool,
     in_time: bool,
 }
 
@@ -149,89 +149,89 @@ struct Leader {
     inbox: Option<Arrived>,
     phase: Phase,
     reply: Option<Reply>,
-    /// When the lease ends as this leader sees it.
+    /// Deadline of the lease in this leader's view.
     until: Option<u32>,
-    /// The last durable batch of its tenure, or when it began to serve.
+    /// Time of the last durable batch of its tenure, or of its start.
     since: u32,
-    /// A confirmation taken too early.
+    /// A confirmation that was requested too early.
     confirmed: Option<bool>,
 }
 
-/// A world at one moment. What stands behind `journal` and the leaders is only watched, never acted upon.
+/// A state of the model. Everything except `journal` and the leaders is only observed.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct State {
     now: u32,
     generation: u8,
-    asked: u8,
+    renewals: u8,
     number: Number,
     journal: Journal,
     leaders: [Option<Leader>; 2],
     orphan: Option<(u8, Append)>,
-    /// When the end was decided that is on record: in real and in served time.
+    /// Time of the recorded end: real time and served time.
     ended: Option<(u32, u32)>,
-    /// When the last acked renewal was decided.
+    /// Time of the last acknowledged renewal.
     acked: (u32, u32),
-    told: bool,
+    end_known: bool,
     served: u32,
-    /// Served and recorded time since the holder was heard, and when that was.
+    /// Served and recorded time since the last renewal, and the time of that renewal.
     silent: u32,
-    heard: u32,
-    /// On record: how long in served time the lease lives.
+    last_renewal: u32,
+    /// Recorded remaining lifetime, in served time.
     promised: u32,
     failed_over: bool,
     stalled: bool,
-    /// What the last event was, for what must be seen.
+    /// The last event, for the reachability properties.
     orphan_landed: bool,
     refused: bool,
     broken: Option<&'static str>,
     fault: Option<String>,
 }
 
-/// What can happen next.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// 100 ms pass.
     Tick,
     /// A renewal arrives at a leader.
     Arrive(usize),
-    /// A leader takes a turn.
+    /// A leader runs a turn.
     Turn(usize),
     /// An append reaches the journal.
     Land(usize),
     /// The journal's answer reaches the leader.
     Answer(usize),
-    /// The journal is asked who leads.
+    /// A leader requests a confirmation from the journal.
     Confirm(usize),
-    /// The same, by a driver that does it too early.
+    /// A faulty driver requests the confirmation too early.
     ConfirmEarly(usize),
-    /// The leader is gone.
+    /// The leader crashes.
     Crash,
-    /// Somebody else takes the journal over.
+    /// Another leader takes over the journal.
     TakeOver,
-    /// What a crashed leader had sent reaches the journal.
+    /// The append of a crashed leader reaches the journal.
     LandOrphan,
 }
 
 const LEASE: LeaseId = LeaseId { slot: 0, reuse: 0 };
 
-/// Numbers are not what this is about, so the wall stands still.
+/// Token numbers do not matter here, so the wall clock stands still.
 fn at(now: u32) -> Moment {
     Moment { at: now, wall: 1_000 }
 }
 
 fn renewal(number: Number) -> Command<'static> {
-    Command::Renew(Renew { held: Held::by_id(LEASE, number), ttl_ms: None, progress: None })
+    Command::Renew(Renew { lease: LeaseRef::by_id(LEASE, number), ttl_ms: None, progress: None })
 }
 
-impl World {
-    /// A grant of the first tenure is durable and told at time zero.
+impl RenewalModel {
+    /// Initial state: a grant of the first tenure is durable and delivered.
     fn begin(&self) -> Result<State, String> {
         let start = at(0);
         let opened = Live::open(&Journal::empty(), start, 1, None)?;
         let journal = Journal::empty().land(&opened.batch.expect("an opening"))?;
         let acquire = Command::Acquire(Acquire::exclusive("jobs/settle", "worker", u64::from(self.ttl)));
         let granted = opened.live.serve(start).turn(start, vec![(Request::tagged(1), acquire)])?;
-        let until = granted.live.seen().remaining(LEASE);
+        let until = granted.live.view().remaining(LEASE);
         let Some(&Answer::Granted(grant)) = granted.answer(1) else { return Err("not granted".to_owned()) };
         let journal = journal.land(&granted.batch.expect("a grant"))?;
         let leader = Leader {
@@ -247,17 +247,17 @@ impl World {
         Ok(State {
             now: 0,
             generation: 1,
-            asked: 0,
+            renewals: 0,
             number: grant.number,
             journal,
             leaders: [Some(leader), None],
             orphan: None,
             ended: None,
             acked: (0, 0),
-            told: false,
+            end_known: false,
             served: 0,
             silent: 0,
-            heard: 0,
+            last_renewal: 0,
             promised: self.ttl,
             failed_over: false,
             stalled: false,
@@ -275,12 +275,12 @@ impl World {
         let late = now - leader.live.last_turn() > TICK;
         let early = leader.confirmed.take();
         let arrived = leader.inbox.take();
-        let asked = arrived.map(|_| (Request::tagged(1), renewal(state.number)));
+        let requests = arrived.map(|_| (Request::tagged(1), renewal(state.number)));
         let busy =
             self.on_time.then_some((Request::tagged(2), Command::SetCapacity { resource: "jobs/rest", units: 1 }));
-        let turned = leader.live.turn(at(now), asked.into_iter().chain(busy).collect())?;
+        let turned = leader.live.turn(at(now), requests.into_iter().chain(busy).collect())?;
         let renewed = matches!(turned.answer(1), Some(Answer::Current(_)));
-        let remaining = turned.live.seen().remaining(LEASE);
+        let remaining = turned.live.view().remaining(LEASE);
         if legitimate {
             state.stalled |= late;
             if let Some(arrived) = arrived
@@ -292,9 +292,9 @@ impl World {
                 state.broken = Some("L12: a renewal that waited at a stalled grantor is refused");
             }
             if renewed {
-                (state.silent, state.heard, state.failed_over, state.stalled) = (0, now, false, false);
+                (state.silent, state.last_renewal, state.failed_over, state.stalled) = (0, now, false, false);
             }
-            let silent = state.silent + now.saturating_sub(leader.since.max(state.heard));
+            let silent = state.silent + now.saturating_sub(leader.since.max(state.last_renewal));
             let tenures = if state.failed_over { 2 * self.ttl } else { self.ttl };
             let credit = if state.stalled { self.ttl } else { 0 };
             if remaining.is_some() && silent >= tenures + credit {
@@ -333,7 +333,7 @@ impl World {
         Ok(())
     }
 
-    /// What a deposed leader has sent and still waits for is refused, and then it stops: that is all that can follow.
+    /// Refuses the in-flight append of a deposed leader, which then stops. Nothing else can happen to it.
     fn refuse_deposed(&self, state: &mut State, i: usize) {
         let waits = state.leaders[i].as_ref().is_some_and(|leader| {
             let flying = matches!(
@@ -353,11 +353,11 @@ impl World {
             state.broken = Some("L7: a deposed grantor answers");
         }
         if !reply.renewed {
-            state.told = true;
+            state.end_known = true;
         } else if reply.arrived.ended {
             state.broken = Some("L4: renewed after the end was on record");
-        } else if reply.arrived.told {
-            state.broken = Some("L4: renewed after the end was told");
+        } else if reply.arrived.end_known {
+            state.broken = Some("L4: renewed after the end was reported");
         } else if reply.decided >= state.acked.0 {
             state.acked = (reply.decided, reply.served);
         }
@@ -378,7 +378,7 @@ impl World {
     /// A batch is durable.
     fn land(&self, state: &mut State, append: &Append) -> Result<(), String> {
         state.journal = state.journal.land(&append.batch)?;
-        state.silent += append.decided.saturating_sub(append.since.max(state.heard));
+        state.silent += append.decided.saturating_sub(append.since.max(state.last_renewal));
         match append.remaining {
             Some(remaining) => state.promised = state.promised.max(append.served + remaining),
             None if state.ended.is_none() => {
@@ -393,7 +393,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether the journal takes a batch of this writer.
+    /// Whether the journal accepts a batch of this writer.
     fn takes(&self, writer: u8, generation: u8) -> bool {
         writer == generation || self.fault == Some(Fault::NotFenced)
     }
@@ -413,7 +413,7 @@ impl World {
                     self.tell(state, reply);
                 }
             }
-            // Deposed: it stops, and says nothing.
+            // Deposed: it stops without replying.
             _ => return Ok(()),
         }
         state.leaders[i] = Some(leader);
@@ -433,7 +433,7 @@ impl World {
         let now = state.now;
         let opened = Live::open(&state.journal, at(now), u64::from(state.generation), None)?;
         let batch = opened.batch.expect("an opening is put on record");
-        let remaining = opened.live.seen().remaining(LEASE);
+        let remaining = opened.live.view().remaining(LEASE);
         let append = Append { batch, decided: now, served: state.served, since: now, remaining };
         state.leaders[0] = Some(Leader {
             generation: state.generation,
@@ -457,11 +457,11 @@ impl World {
                 }
             }
             Event::Arrive(i) => {
-                state.asked += 1;
-                let (deposed, ended, told) = (state.generation, state.ended.is_some(), state.told);
-                let leader = state.leaders[i].as_mut().expect("a leader is asked");
+                state.renewals += 1;
+                let (deposed, ended, end_known) = (state.generation, state.ended.is_some(), state.end_known);
+                let leader = state.leaders[i].as_mut().expect("a leader exists");
                 let in_time = leader.until.is_some_and(|until| state.now < until);
-                leader.inbox = Some(Arrived { deposed: deposed > leader.generation, ended, told, in_time });
+                leader.inbox = Some(Arrived { deposed: deposed > leader.generation, ended, end_known, in_time });
             }
             Event::Turn(i) => self.turn(state, i)?,
             Event::Land(i) => {
@@ -515,8 +515,8 @@ impl Leader {
         !matches!(self.phase, Phase::Opening(..))
     }
 
-    fn events(&self, i: usize, world: &World, state: &State, events: &mut Vec<Event>) {
-        if self.serves() && self.inbox.is_none() && state.asked < world.renewals {
+    fn events(&self, i: usize, model: &RenewalModel, state: &State, events: &mut Vec<Event>) {
+        if self.serves() && self.inbox.is_none() && state.renewals < model.renewals {
             events.push(Event::Arrive(i));
         }
         match &self.phase {
@@ -525,7 +525,7 @@ impl Leader {
                 if self.inbox.is_some() || (leads && self.live.last_turn() < state.now) {
                     events.push(Event::Turn(i));
                 }
-                let early = match world.fault {
+                let early = match model.fault {
                     Some(Fault::ConfirmedBefore) => self.inbox.is_none(),
                     Some(Fault::DecidedAfter) => self.inbox.is_some(),
                     _ => false,
@@ -540,13 +540,13 @@ impl Leader {
         }
     }
 
-    /// A leader on time has taken its turn and finished it before time goes on.
+    /// Whether a leader must still finish its turn before time may pass.
     fn is_behind(&self, now: u32) -> bool {
         self.serves() && (self.phase != Phase::Idle || (self.live.last_turn() < now && self.until.is_some()))
     }
 }
 
-impl Model for World {
+impl Model for RenewalModel {
     type State = State;
     type Action = Event;
 
@@ -593,7 +593,7 @@ impl Model for World {
             Property::always("L2, L4, L7, L9, L12", |_, state: &State| state.broken.is_none()),
             Property::always("V1 and the core's own checks", |_, state: &State| state.fault.is_none()),
             Property::sometimes("the lease has ended", |_, state: &State| state.ended.is_some()),
-            Property::sometimes("the end was told", |_, state: &State| state.told),
+            Property::sometimes("the end was reported", |_, state: &State| state.end_known),
             Property::sometimes("renewed in a later tenure", |_, state: &State| state.is_telling_in(2)),
             Property::sometimes("what a crash left behind has landed", |_, state: &State| state.orphan_landed),
         ];
@@ -602,8 +602,8 @@ impl Model for World {
             properties.push(Property::sometimes("a deposed leader is refused", refused));
         }
         if !self.on_time {
-            properties.push(Property::sometimes("a stall is credited on record", |world: &Self, state: &State| {
-                state.stalled && state.promised > state.acked.1 + world.ttl
+            properties.push(Property::sometimes("a stall is credited on record", |model: &Self, state: &State| {
+                state.stalled && state.promised > state.acked.1 + model.ttl
             }));
         }
         properties
@@ -611,10 +611,10 @@ impl Model for World {
 }
 
 impl State {
-    /// Sets to one value what can no longer make a difference, so that more states are one.
+    /// Normalizes fields that no longer matter, so that more states are equal.
     fn forget(&mut self) {
         if self.ended.is_some() {
-            (self.acked, self.silent, self.heard, self.promised) = ((0, 0), 0, 0, 0);
+            (self.acked, self.silent, self.last_renewal, self.promised) = ((0, 0), 0, 0, 0);
             (self.failed_over, self.stalled) = (false, false);
             return;
         }
@@ -626,15 +626,15 @@ impl State {
         let since =
             flying.iter().map(|append| append.since).chain(self.leaders.iter().flatten().map(|l| l.since)).min();
         let served = flying.iter().map(|append| append.served).fold(self.served, u32::min);
-        if since.unwrap_or(self.now) >= self.heard {
-            self.heard = 0;
+        if since.unwrap_or(self.now) >= self.last_renewal {
+            self.last_renewal = 0;
         }
         if self.promised <= served {
             self.promised = 0;
         }
     }
 
-    /// Whether a renewal of this tenure or a later one is about to be told.
+    /// Whether the answer to a renewal of this or a later tenure is pending.
     fn is_telling_in(&self, generation: u8) -> bool {
         self.leaders.iter().flatten().any(|leader| {
             let sure = matches!(leader.phase, Phase::Appending(Flight::Landed, _) | Phase::Confirming(Some(true)));

@@ -1,50 +1,50 @@
-//! A fenced object, and holders that never police themselves: whatever arrives however late, nothing is built on what it
-//! did not see (F1, F2, F4, F7).
+//! Model of a fenced object with holders that never stop on their own: no write is based on a version that it did not
+//! see, however late it arrives (F1, F2, F4, F7).
 //!
-//! Bounds: one object, two holders of its resource and one of another; every write stays in flight for ever and may
-//! arrive again; a lease lasts 100 ms, a tick, and nobody renews, so a holder that goes on is a zombie. The grantor takes
-//! its turns on time, crashes and is restored; the object is cut short between its mark and its effect, and loses its
-//! mark. How many of each there are stands in [`check`].
+//! Bounds: one object, two holders of its resource and one of another resource. Every write stays in flight and may
+//! arrive repeatedly. A lease lasts one tick of 100 ms and is never renewed, so a holder that continues is a zombie.
+//! The grantor runs its turns on time, crashes and is restored. The object crashes between its mark and its effect,
+//! and loses its mark. [`check`] has the numbers.
 
 use leasehold_core::command::{Acquire, Answer, Command, Request};
 use leasehold_core::fence::{Mark, Sequenced, Verdict, admit, admit_sequenced};
-use leasehold_core::grantor::Restoring;
+use leasehold_core::grantor::RestoreSpec;
 use leasehold_core::name::{Name, resource_hash};
-use leasehold_core::token::{Guarded, Incarnation, Number, Reach, Token};
+use leasehold_core::token::{FenceKey, Incarnation, Number, Token, TokenScope};
 use stateright::{Model, Property};
 
-use super::{Bounds, CLUSTER, Journal, Live, Moment, Summary};
+use super::{CLUSTER, Journal, Live, Moment, SearchDepth, Summary};
 
 const TICK: u32 = 100;
 const RESOURCE: &str = "ledger/accounts";
 const OTHER: &str = "ledger/reports";
 const HOLDERS: [&str; 2] = ["first", "second"];
 
-/// A world around one object.
+/// A model of one object.
 #[derive(Clone, Copy, Debug)]
-pub struct World {
+pub struct TargetModel {
     ticks: u32,
     grants: u8,
     writes: u8,
     crashes: u8,
     restores: u8,
-    /// How often the object is cut short.
+    /// Number of crashes of the object.
     cuts: u8,
-    /// How often the object loses its mark.
+    /// Number of times that the object loses its mark.
     losses: u8,
     fault: Option<Fault>,
 }
 
-/// What a target or a holder can do wrong.
+/// A fault of a target or holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The target has no fence.
     NoFence,
-    /// The target checks, and acts later.
+    /// The target checks first and applies later.
     CheckThenAct,
     /// The target keeps its mark in memory.
     MarkInMemory,
-    /// A lost mark counts as none yet.
+    /// A lost mark is treated as "no mark yet".
     LostIsFresh,
     /// A holder reads before it claims.
     ReadBeforeClaim,
@@ -64,44 +64,47 @@ impl Fault {
     ];
 }
 
-const WORLD: World = World { ticks: 2, grants: 2, writes: 2, crashes: 0, restores: 0, cuts: 0, losses: 0, fault: None };
+const BASE: TargetModel =
+    TargetModel { ticks: 2, grants: 2, writes: 2, crashes: 0, restores: 0, cuts: 0, losses: 0, fault: None };
 
-/// Searches the worlds around one object.
-pub fn check(bounds: Bounds) -> Result<Summary, String> {
+/// Searches all configurations of one object.
+pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
     let (ticks, grants, writes) = match bounds {
-        Bounds::Quick => (2, 2, 3),
-        Bounds::Full => (3, 3, 3),
-        Bounds::Deep => (4, 4, 4),
+        SearchDepth::Quick => (2, 2, 3),
+        SearchDepth::Full => (3, 3, 3),
+        SearchDepth::Deep => (4, 4, 4),
     };
     let mut summary = Summary::default();
-    let world = World { ticks, grants, writes, ..WORLD };
-    summary.search("zombies", world)?;
-    summary.search("zombies, and a grantor that crashes", World { crashes: 1, ..world })?;
-    summary.search("zombies, and a target cut short", World { cuts: 1, ..world })?;
-    summary.search("zombies, and a lost mark", World { losses: 1, crashes: 1, grants: grants.max(3), ..world })?;
-    summary.search("zombies, and a restore", World { ticks: ticks + 3, writes: writes - 1, restores: 1, ..world })?;
+    let model = TargetModel { ticks, grants, writes, ..BASE };
+    summary.search("zombies", model)?;
+    summary.search("zombies, and a grantor that crashes", TargetModel { crashes: 1, ..model })?;
+    summary.search("zombies, and a target cut short", TargetModel { cuts: 1, ..model })?;
+    summary
+        .search("zombies, and a lost mark", TargetModel { losses: 1, crashes: 1, grants: grants.max(3), ..model })?;
+    summary
+        .search("zombies, and a restore", TargetModel { ticks: ticks + 3, writes: writes - 1, restores: 1, ..model })?;
     Ok(summary)
 }
 
-/// Searches a world with a fault in its target or its holders; it should be found.
+/// Searches a configuration with a fault, which must be found.
 pub fn check_fault(fault: Fault) -> Result<Summary, String> {
-    let world = World { ticks: 3, cuts: 1, losses: 1, fault: Some(fault), ..WORLD };
+    let model = TargetModel { ticks: 3, cuts: 1, losses: 1, fault: Some(fault), ..BASE };
     let mut summary = Summary::default();
-    summary.search("a fault at the target", world)?;
+    summary.search("a fault at the target", model)?;
     Ok(summary)
 }
 
-/// How far a holder is under its token.
+/// Progress of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Granted,
-    /// The mark is its own.
+    /// It has claimed.
     Claimed,
-    /// It knows the object at this version.
+    /// It has read this version.
     Read(u8),
-    /// Its write is not answered yet.
+    /// Its write is in flight.
     Writing,
-    /// It was told that it is stale.
+    /// It knows that its token is stale.
     Stale,
 }
 
@@ -116,9 +119,9 @@ struct Holder {
 struct Write {
     number: Number,
     sequence: u8,
-    /// The version that it was made from.
+    /// The version that the write is based on.
     base: u8,
-    /// A target that checks first has let it in.
+    /// A target that checks first has admitted it.
     admitted: bool,
 }
 
@@ -143,7 +146,7 @@ impl std::hash::Hash for Object {
     }
 }
 
-/// A world at one moment. What stands behind `object` is only watched.
+/// A state of the model. Everything after `object` is only observed.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct State {
     at: u32,
@@ -161,59 +164,59 @@ pub struct State {
     holders: [Option<Holder>; 2],
     flight: Vec<Write>,
     object: Object,
-    /// The highest tokens that were claimed with and written under.
+    /// The highest claimed and the highest written token number.
     claimed: Option<Number>,
     written: Option<Number>,
-    /// What the last event was.
-    seen: Option<Seen>,
+    /// The last event.
+    last_event: Option<LastEvent>,
     broken: Option<&'static str>,
     fault: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Seen {
+enum LastEvent {
     Applied { again: bool, restored: bool, rearmed: bool },
     Refused { mark_is_lost: bool },
     Duplicate,
 }
 
-/// What can happen next.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// 100 ms pass, and a live grantor takes a turn.
+    /// 100 ms pass, and a live grantor runs a turn.
     Tick,
-    /// A holder asks, and is granted.
+    /// A holder acquires a lease.
     Acquire(usize),
-    /// It shows its token at the object.
+    /// It claims at the object.
     Claim(usize),
     /// It reads the object.
     Read(usize),
     /// It sends a write.
     Send(usize),
-    /// A write arrives, perhaps not for the first time.
+    /// A write arrives, possibly again.
     Arrive(usize),
-    /// A write that was let in takes effect.
+    /// An admitted write takes effect.
     Apply(usize),
-    /// A write arrives, and the target dies between its mark and its effect.
+    /// A write arrives, and the target crashes between its mark and its effect.
     CutShort(usize),
     /// The holder of the other resource writes here.
     Misdirect,
     /// The target fails over without its mark.
     Lose,
-    /// The mark is armed again from the grantor's floor.
+    /// The mark is re-armed from the grantor's floor.
     Arm,
-    /// The grantor is gone.
+    /// The grantor crashes.
     Crash,
-    /// And back.
+    /// The grantor recovers.
     Open,
-    /// A copy of the journal is kept.
+    /// The journal is copied.
     Keep,
-    /// A new incarnation begins from the copy.
+    /// A new incarnation starts from the copy.
     Restore,
 }
 
-impl World {
-    fn open(&self, state: &mut State, restore: Option<Restoring>) -> Result<(), String> {
+impl TargetModel {
+    fn open(&self, state: &mut State, restore: Option<RestoreSpec>) -> Result<(), String> {
         state.generation += 1;
         let at = Moment::new(state.at);
         let opened = Live::open(&state.journal, at, u64::from(state.generation), restore)?;
@@ -222,11 +225,11 @@ impl World {
         Ok(())
     }
 
-    /// A turn that is durable at once.
-    fn turn(&self, state: &mut State, asked: Option<Command<'static>>) -> Result<Option<Answer>, String> {
+    /// Runs a turn that is durable at once.
+    fn turn(&self, state: &mut State, requests: Option<Command<'static>>) -> Result<Option<Answer>, String> {
         let live = state.live.as_ref().expect("a grantor that lives");
-        let asked = asked.into_iter().map(|command| (Request::tagged(1), command)).collect();
-        let turned = live.turn(Moment::new(state.at), asked)?;
+        let requests = requests.into_iter().map(|command| (Request::tagged(1), command)).collect();
+        let turned = live.turn(Moment::new(state.at), requests)?;
         let answer = turned.answer(1).cloned();
         if let Some(batch) = &turned.batch {
             state.journal = state.journal.land(batch)?;
@@ -244,7 +247,7 @@ impl World {
         let acquire = Command::Acquire(Acquire::exclusive(resource, holder, u64::from(TICK)));
         let Some(Answer::Granted(grant)) = self.turn(state, Some(acquire))? else { return Ok(None) };
         let (incarnation, resource) = (Incarnation(state.incarnation), resource_hash(resource));
-        Ok(Some(Token { cluster: CLUSTER, incarnation, resource, reach: grant.reach, number: grant.number }))
+        Ok(Some(Token { cluster: CLUSTER, incarnation, resource, scope: grant.scope, number: grant.number }))
     }
 
     fn claim(&self, state: &mut State, holder: usize) {
@@ -260,7 +263,7 @@ impl World {
                 state.claimed = state.claimed.max(Some(number));
             }
             Verdict::Stale { .. } => held.stage = Stage::Stale,
-            Verdict::Lost => state.seen = Some(Seen::Refused { mark_is_lost: true }),
+            Verdict::Lost => state.last_event = Some(LastEvent::Refused { mark_is_lost: true }),
         }
     }
 
@@ -296,18 +299,18 @@ impl World {
                 self.apply(state, write);
             }
             Sequenced::AlreadyApplied { .. } => {
-                state.seen = Some(Seen::Duplicate);
+                state.last_event = Some(LastEvent::Duplicate);
                 self.answer(state, write, true);
             }
             Sequenced::Stale { .. } => {
-                state.seen = Some(Seen::Refused { mark_is_lost: false });
+                state.last_event = Some(LastEvent::Refused { mark_is_lost: false });
                 self.answer(state, write, false);
             }
-            Sequenced::Lost => state.seen = Some(Seen::Refused { mark_is_lost: true }),
+            Sequenced::Lost => state.last_event = Some(LastEvent::Refused { mark_is_lost: true }),
         }
     }
 
-    /// The effect: the object is written, and watched.
+    /// Applies a write and observes it.
     fn apply(&self, state: &mut State, write: Write) {
         let number = write.number;
         if state.written.is_some_and(|written| number < written) {
@@ -317,7 +320,7 @@ impl World {
         } else if write.base != state.object.version {
             state.broken = Some("F1: a write is built on what it did not see");
         }
-        state.seen = Some(Seen::Applied {
+        state.last_event = Some(LastEvent::Applied {
             again: state.written.is_some_and(|written| written < number),
             restored: state.restores > 0 && state.incarnation > 1,
             rearmed: state.losses > 0,
@@ -380,9 +383,9 @@ impl World {
                 state.object.mark = state.object.durable;
             }
             Event::Misdirect => {
-                let (reach, resource) = (Reach::Slot(0), resource_hash(OTHER));
+                let (scope, resource) = (TokenScope::Slot(0), resource_hash(OTHER));
                 let (incarnation, number) = (Incarnation(state.incarnation), Number::MAX);
-                let foreign = Token { cluster: CLUSTER, incarnation, resource, reach, number };
+                let foreign = Token { cluster: CLUSTER, incarnation, resource, scope, number };
                 if foreign.for_target(&guarded()).is_err() {
                     return Ok(None);
                 }
@@ -393,8 +396,8 @@ impl World {
                 (state.object.mark, state.object.durable, state.object.last) = (Mark::Lost, Mark::Lost, None);
             }
             Event::Arm => {
-                // What was applied under the last token is forgotten, so that one does not pass any more either.
-                let counter = state.live.as_ref().expect("a grantor").seen().counter;
+                // The last applied token is forgotten, so its writes must be refused too.
+                let counter = state.live.as_ref().expect("a grantor").view().counter;
                 let mark = Mark::Armed(Number::new(counter + 1).ok_or("no number is left")?);
                 (state.object.mark, state.object.durable) = (mark, mark);
             }
@@ -407,18 +410,18 @@ impl World {
             Event::Restore => {
                 state.restores += 1;
                 state.at += TICK;
-                state.journal = state.copy.take().expect("a copy was kept");
+                state.journal = state.copy.take().expect("a copy exists");
                 state.incarnation += 1;
                 let incarnation = Incarnation(state.incarnation);
-                self.open(state, Some(Restoring { incarnation, floor: None }))?;
+                self.open(state, Some(RestoreSpec { incarnation, floor: None }))?;
             }
         }
         Ok(Some(()))
     }
 }
 
-fn guarded() -> Guarded {
-    Guarded::new(CLUSTER, Name::parse(RESOURCE).expect("an allowed name"), 0)
+fn guarded() -> FenceKey {
+    FenceKey::new(CLUSTER, Name::parse(RESOURCE).expect("an allowed name"), 0)
 }
 
 impl Object {
@@ -434,7 +437,7 @@ impl Object {
     }
 }
 
-impl Model for World {
+impl Model for TargetModel {
     type State = State;
     type Action = Event;
 
@@ -458,7 +461,7 @@ impl Model for World {
             object: fresh,
             claimed: None,
             written: None,
-            seen: None,
+            last_event: None,
             broken: None,
             fault: None,
         };
@@ -474,7 +477,7 @@ impl Model for World {
             events.push(Event::Tick);
         }
         for (i, holder) in state.holders.iter().enumerate() {
-            // The two are alike, so the first begins.
+            // The holders are symmetric, so the first one starts.
             let may_begin = i == 0 || state.holders[0].is_some();
             if state.live.is_some() && state.grants < self.grants && may_begin {
                 events.push(Event::Acquire(i));
@@ -519,7 +522,7 @@ impl Model for World {
     }
 
     fn next_state(&self, state: &State, event: Event) -> Option<State> {
-        let mut next = State { seen: None, ..state.clone() };
+        let mut next = State { last_event: None, ..state.clone() };
         match self.happen(&mut next, event) {
             Ok(changed) => changed?,
             Err(fault) => next.fault = Some(fault),
@@ -532,26 +535,26 @@ impl Model for World {
             Property::always("F1, F2, F4, F7", |_, state: &State| state.broken.is_none()),
             Property::always("V1 and the core's own checks", |_, state: &State| state.fault.is_none()),
             Property::sometimes("a zombie is refused after its successor wrote", |_, state: &State| {
-                state.seen == Some(Seen::Refused { mark_is_lost: false }) && state.written == state.claimed
+                state.last_event == Some(LastEvent::Refused { mark_is_lost: false }) && state.written == state.claimed
             }),
             Property::sometimes("a write arrives twice and is applied once", |_, state: &State| {
-                state.seen == Some(Seen::Duplicate)
+                state.last_event == Some(LastEvent::Duplicate)
             }),
             Property::sometimes("a successor builds on what its predecessor wrote", |_, state: &State| {
-                matches!(state.seen, Some(Seen::Applied { again: true, .. }))
+                matches!(state.last_event, Some(LastEvent::Applied { again: true, .. }))
             }),
         ];
         if self.losses > 0 {
             properties.push(Property::sometimes("a lost mark refuses", |_, state: &State| {
-                state.seen == Some(Seen::Refused { mark_is_lost: true })
+                state.last_event == Some(LastEvent::Refused { mark_is_lost: true })
             }));
             properties.push(Property::sometimes("written after the mark was armed again", |_, state: &State| {
-                matches!(state.seen, Some(Seen::Applied { rearmed: true, .. }))
+                matches!(state.last_event, Some(LastEvent::Applied { rearmed: true, .. }))
             }));
         }
         if self.restores > 0 {
             properties.push(Property::sometimes("written after a restore", |_, state: &State| {
-                matches!(state.seen, Some(Seen::Applied { restored: true, .. }))
+                matches!(state.last_event, Some(LastEvent::Applied { restored: true, .. }))
             }));
         }
         properties

@@ -1,51 +1,50 @@
-//! The numbers of all grants: over crashes, a machine rolled back behind our back, restores, and a clock that is wrong
-//! (T1 to T5, T9).
+//! Model of token numbers, over crashes, silent rollbacks, restores and a wrong clock (T1 to T5, T9).
 //!
-//! Bounds: one grantor at a time, two clients that take leases of 300 ms, which is the longest ttl and so the length of a
-//! quarantine; one turn in flight, which takes no time; one copy kept at a time, of the disk or of the machine with its memory. A tick is as
-//! long, and a rollback or a restore takes one. How many of each there are stands in [`check`].
+//! Bounds: one grantor at a time, and two clients with leases of 300 ms, which is the maximum ttl and so the length of
+//! a quarantine. One turn in flight, which takes no time. One copy at a time, of the disk or of the whole machine. A
+//! tick is 300 ms; a rollback or restore takes one tick. [`check`] has the numbers.
 
-use leasehold_core::command::{Acquire, Answer, Command, Held, Renew, Request};
-use leasehold_core::grantor::Restoring;
+use leasehold_core::command::{Acquire, Answer, Command, LeaseRef, Renew, Request};
+use leasehold_core::grantor::RestoreSpec;
 use leasehold_core::ids::LeaseId;
 use leasehold_core::lease::Access;
 use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Incarnation, Number, Token};
 use stateright::{Model, Property};
 
-use super::{Batch, Bounds, CLUSTER, Journal, Live, MAX_TTL, Moment, Summary};
+use super::{Batch, CLUSTER, Journal, Live, MAX_TTL, Moment, SearchDepth, Summary};
 
 const TICK: u32 = MAX_TTL as u32;
 const POOL: &str = "jobs/pool";
 const CLIENTS: [&str; 2] = ["first", "second"];
 
-/// A world of grants.
+/// A model of grants.
 #[derive(Clone, Copy, Debug)]
-pub struct World {
+pub struct TokenModel {
     ticks: u32,
     grants: u8,
     crashes: u8,
-    /// How often a copy is kept, and how often the world goes back to it.
+    /// Number of copies, and number of rollbacks to a copy.
     copies: u8,
     rollbacks: u8,
     restores: u8,
-    /// Whether a rollback brings the memory back with the disk.
+    /// Whether a rollback restores the memory together with the disk.
     memory: bool,
-    /// How often the wall clock is set back.
+    /// Number of times that the wall clock is set back.
     set_back: u8,
-    /// How often a client shows its token.
+    /// Number of times that a client presents its token.
     shows: u8,
     fault: Option<Fault>,
 }
 
-/// What breaks a promise.
+/// A fault that breaks a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A grant is told before it is durable.
+    /// A grant is delivered before it is durable.
     ToldBeforeDurable,
-    /// A rollback takes no time at all.
+    /// A rollback takes no time.
     RolledBackAtOnce,
-    /// The clock is behind after a rollback, and nobody shows a token.
+    /// The clock is behind after a rollback, and no client presents a token.
     ClockBehind,
 }
 
@@ -54,7 +53,7 @@ impl Fault {
     pub const ALL: [Self; 3] = [Self::ToldBeforeDurable, Self::RolledBackAtOnce, Self::ClockBehind];
 }
 
-const WORLD: World = World {
+const BASE: TokenModel = TokenModel {
     ticks: 3,
     grants: 2,
     crashes: 1,
@@ -67,35 +66,37 @@ const WORLD: World = World {
     fault: None,
 };
 
-/// Searches the worlds of grants.
-pub fn check(bounds: Bounds) -> Result<Summary, String> {
+/// Searches all configurations of grants.
+pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
     let mut summary = Summary::default();
     let (ticks, grants, crashes, twice) = match bounds {
-        Bounds::Quick => (2, 2, 1, 1),
-        Bounds::Full => (3, 3, 1, 2),
-        Bounds::Deep => (4, 3, 2, 2),
+        SearchDepth::Quick => (2, 2, 1, 1),
+        SearchDepth::Full => (3, 3, 1, 2),
+        SearchDepth::Deep => (4, 3, 2, 2),
     };
-    let world = World { ticks, grants, crashes, copies: twice, ..WORLD };
-    summary.search("a disk rolled back", World { rollbacks: twice, ..world })?;
-    summary.search("a machine rolled back", World { rollbacks: twice, memory: true, ..world })?;
-    summary.search("restored again", World { ticks: ticks + 1, grants: 2, copies: 1, restores: twice, ..world })?;
-    summary.search("a clock set back", World { copies: 0, crashes: crashes + 1, set_back: 2, ..world })?;
-    let shown = World { grants: 2, rollbacks: 1, set_back: 1, shows: twice, copies: 1, ..world };
+    let model = TokenModel { ticks, grants, crashes, copies: twice, ..BASE };
+    summary.search("a disk rolled back", TokenModel { rollbacks: twice, ..model })?;
+    summary.search("a machine rolled back", TokenModel { rollbacks: twice, memory: true, ..model })?;
+    summary
+        .search("restored again", TokenModel { ticks: ticks + 1, grants: 2, copies: 1, restores: twice, ..model })?;
+    summary.search("a clock set back", TokenModel { copies: 0, crashes: crashes + 1, set_back: 2, ..model })?;
+    let shown = TokenModel { grants: 2, rollbacks: 1, set_back: 1, shows: twice, copies: 1, ..model };
     summary.search("a clock set back, a disk rolled back, and a token shown", shown)?;
-    summary.search("a clock set back, a machine rolled back, and a token shown", World { memory: true, ..shown })?;
+    summary
+        .search("a clock set back, a machine rolled back, and a token shown", TokenModel { memory: true, ..shown })?;
     summary.search(
         "a clock set back, and restored with a floor",
-        World { copies: 1, restores: 1, set_back: 2, ..world },
+        TokenModel { copies: 1, restores: 1, set_back: 2, ..model },
     )?;
     Ok(summary)
 }
 
-/// Searches a world in which a promise cannot hold.
+/// Searches a configuration in which a promise cannot hold.
 pub fn check_fault(fault: Fault) -> Result<Summary, String> {
-    let world = World { copies: 1, rollbacks: 1, fault: Some(fault), ..WORLD };
+    let model = TokenModel { copies: 1, rollbacks: 1, fault: Some(fault), ..BASE };
     let mut summary = Summary::default();
     let set_back = u8::from(fault == Fault::ClockBehind) * 3;
-    summary.search("a world in which numbers come again", World { set_back, ..world })?;
+    summary.search("a model in which numbers come again", TokenModel { set_back, ..model })?;
     Ok(summary)
 }
 
@@ -104,17 +105,17 @@ pub fn check_fault(fault: Fault) -> Result<Summary, String> {
 struct Grant {
     lease: LeaseId,
     token: Token,
-    /// Until when the client thinks it holds.
+    /// Deadline in the client's view.
     until: u32,
 }
 
-/// What leaves when the turn in flight is durable.
+/// The reply that is sent when the turn in flight is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Reply {
     Serving,
     Granted(usize, Grant),
     Renewed(usize),
-    /// A token was seen, and when if it was from the future.
+    /// A token was presented; the time if it revealed a rollback.
     Shown {
         number: u64,
         ahead: Option<u32>,
@@ -124,12 +125,12 @@ enum Reply {
 
 #[derive(Clone, Debug, PartialEq, Hash)]
 struct Turn {
-    /// Absent when it has landed, or when there was nothing to put on record.
+    /// `None` if the batch is durable, or if there was nothing to record.
     batch: Option<Batch>,
     reply: Reply,
 }
 
-/// A world at one moment. What stands behind the clients is only watched.
+/// A state of the model. Everything after the clients is only observed.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct State {
     at: u32,
@@ -143,60 +144,60 @@ pub struct State {
     restores: u8,
     set_back: u8,
     shows: u8,
-    /// Whether a lease of an earlier incarnation was tried since the last restore.
+    /// Whether a lease of an earlier incarnation was used since the last restore.
     renewed: bool,
     journal: Journal,
     live: Option<Live>,
     turn: Option<Turn>,
     copy: Option<(Journal, Option<Live>, u32)>,
-    /// The disk is the copy's: it opens as a restore, or not at all.
+    /// The disk is a copy: it can only be opened as a restore.
     backup: bool,
     clients: [Option<Grant>; 2],
     highest: u64,
-    /// The highest token shown since the last rollback.
+    /// The highest token presented since the last rollback.
     shown: u64,
-    /// When the last restore, or the first sight of a token from the future, was on record.
+    /// Time at which the last restore, or the detection of a rollback, was recorded.
     quarantined: Option<u32>,
     granted: bool,
     broken: Option<&'static str>,
     fault: Option<String>,
 }
 
-/// What can happen next.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// 300 ms pass.
     Tick,
-    /// The wall clock is set back by as much.
+    /// The wall clock is set back by 300 ms.
     SetBack,
-    /// The grantor is gone, with what it had not made durable.
+    /// The grantor crashes and loses what is not durable.
     Crash,
-    /// A tenure is opened on what is on the disk.
+    /// A tenure is opened from the disk.
     Open,
-    /// What is in flight is durable.
+    /// The batch in flight becomes durable.
     Land,
-    /// And is told.
+    /// Its reply is delivered.
     Tell,
-    /// A client asks for a lease.
+    /// A client acquires a lease.
     Acquire(usize),
     /// A client renews its last lease.
     Renew(usize),
-    /// A client shows its last token.
+    /// A client presents its last token.
     Show(usize),
-    /// A copy is kept.
+    /// A copy is made.
     Keep,
-    /// Disk, or disk and memory, are as they were when the copy was kept.
+    /// The disk, or the disk and the memory, are rolled back to the copy.
     RollBack,
-    /// A new incarnation begins from the copy.
+    /// A new incarnation starts from the copy.
     Restore,
 }
 
-impl World {
+impl TokenModel {
     fn moment(state: &State) -> Moment {
         Moment { at: state.at, wall: 1_000 + state.at - state.behind }
     }
 
-    /// Whether numbers must rise although the world went back: the clock is right, or nothing went back.
+    /// Whether numbers must rise: the clock is right, or nothing was rolled back.
     fn must_rise(&self) -> bool {
         self.set_back == 0 || self.rollbacks == 0 || self.fault == Some(Fault::ClockBehind)
     }
@@ -206,15 +207,15 @@ impl World {
         let floor = state.highest.max(state.journal.counter()) + 1;
         let floor = if self.set_back > 0 { Number::new(floor) } else { None };
         let incarnation = Incarnation(1 + u32::from(state.restores));
-        let restore = state.backup.then_some(Restoring { incarnation, floor });
+        let restore = state.backup.then_some(RestoreSpec { incarnation, floor });
         let opened = Live::open(&state.journal, Self::moment(state), u64::from(state.generation), restore)?;
         state.turn = Some(Turn { batch: opened.batch, reply: Reply::Serving });
         state.live = Some(opened.live);
         Ok(())
     }
 
-    /// A turn with one request.
-    fn ask(
+    /// Runs a turn with one request.
+    fn request(
         &self,
         state: &mut State,
         client: usize,
@@ -222,16 +223,16 @@ impl World {
         command: Command<'static>,
     ) -> Result<(), String> {
         let live = state.live.as_ref().expect("somebody to ask");
-        let before = live.seen().counter;
-        let request = Request { shown, ..Request::tagged(1) };
+        let before = live.view().counter;
+        let request = Request { observed: shown, ..Request::tagged(1) };
         let turned = live.turn(Self::moment(state), vec![(request, command)])?;
-        let incarnation = Incarnation(turned.live.seen().incarnation);
+        let incarnation = Incarnation(turned.live.view().incarnation);
         let ours = shown.filter(|shown| shown.incarnation == incarnation).map(|shown| shown.number.get());
         let reply = match turned.answer(1) {
             Some(Answer::Granted(grant)) => {
                 let resource = resource_hash(POOL);
-                let (reach, number) = (grant.reach, grant.number);
-                let token = Token { cluster: CLUSTER, incarnation, resource, reach, number };
+                let (scope, number) = (grant.scope, grant.number);
+                let token = Token { cluster: CLUSTER, incarnation, resource, scope, number };
                 Reply::Granted(client, Grant { lease: grant.lease, token, until: state.at + grant.ttl_ms as u32 })
             }
             Some(Answer::Current(_)) => Reply::Renewed(client),
@@ -243,18 +244,18 @@ impl World {
         state.turn = Some(Turn { batch: turned.batch, reply });
         state.live = Some(turned.live);
         if self.fault == Some(Fault::ToldBeforeDurable) {
-            self.told(state, reply);
+            self.deliver(state, reply);
         }
         Ok(())
     }
 
-    fn told(&self, state: &mut State, reply: Reply) {
+    fn deliver(&self, state: &mut State, reply: Reply) {
         match reply {
             Reply::Serving => state.live = state.live.take().map(|live| live.serve(Self::moment(state))),
             Reply::Granted(client, grant) => {
                 let number = grant.token.number.get();
                 if number <= state.highest && self.must_rise() {
-                    state.broken = Some("T1 to T5: a number is not above every one told before");
+                    state.broken = Some("T1 to T5: a number is not above every earlier one");
                 }
                 if number <= state.shown {
                     state.broken = Some("T9: a number is not above one that was shown");
@@ -309,25 +310,25 @@ impl World {
             Event::Tell => {
                 let reply = state.turn.take().expect("a turn is in flight").reply;
                 if reply == Reply::Serving || self.fault != Some(Fault::ToldBeforeDurable) {
-                    self.told(state, reply);
+                    self.deliver(state, reply);
                 }
             }
             Event::Acquire(client) => {
                 state.grants += 1;
                 let acquire = Acquire::exclusive(POOL, CLIENTS[client], MAX_TTL);
-                self.ask(state, client, None, Command::Acquire(Acquire { access: Access::Shared, ..acquire }))?;
+                self.request(state, client, None, Command::Acquire(Acquire { access: Access::Shared, ..acquire }))?;
             }
             Event::Renew(client) => {
                 state.renewed = true;
                 let grant = state.clients[client].expect("it renews what it was granted");
-                let held = Held::by_id(grant.lease, grant.token.number);
-                let renew = Command::Renew(Renew { held, ttl_ms: None, progress: None });
-                self.ask(state, client, None, renew)?;
+                let held = LeaseRef::by_id(grant.lease, grant.token.number);
+                let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
+                self.request(state, client, None, renew)?;
             }
             Event::Show(client) => {
                 state.shows += 1;
                 let token = state.clients[client].map(|grant| grant.token);
-                self.ask(state, client, token, Command::Show)?;
+                self.request(state, client, token, Command::ObserveToken)?;
             }
             Event::Keep => {
                 state.copies += 1;
@@ -337,14 +338,14 @@ impl World {
             Event::RollBack => {
                 state.rollbacks += 1;
                 state.at += if self.fault == Some(Fault::RolledBackAtOnce) { 0 } else { TICK };
-                let (journal, live, incarnation) = state.copy.clone().expect("a copy was kept");
+                let (journal, live, incarnation) = state.copy.clone().expect("a copy exists");
                 (state.journal, state.live, state.incarnation) = (journal, live, incarnation);
                 (state.turn, state.shown, state.quarantined, state.backup) = (None, 0, None, false);
             }
             Event::Restore => {
                 state.restores += 1;
                 state.at += TICK;
-                let (journal, _, incarnation) = state.copy.clone().expect("a copy was kept");
+                let (journal, _, incarnation) = state.copy.clone().expect("a copy exists");
                 (state.journal, state.incarnation, state.backup) = (journal, incarnation, true);
                 state.renewed = false;
                 (state.live, state.turn, state.shown, state.quarantined) = (None, None, 0, None);
@@ -354,7 +355,7 @@ impl World {
     }
 }
 
-impl Model for World {
+impl Model for TokenModel {
     type State = State;
     type Action = Event;
 
@@ -400,7 +401,7 @@ impl Model for World {
             None if state.live.is_none() => events.push(Event::Open),
             None => {
                 for client in 0..CLIENTS.len() {
-                    // The two are alike, so the first begins.
+                    // The holders are symmetric, so the first one starts.
                     if state.grants < self.grants && (client == 0 || state.clients[0].is_some()) {
                         events.push(Event::Acquire(client));
                     }
@@ -451,13 +452,13 @@ impl Model for World {
             Property::sometimes("granted after a crash", |_, state: &State| state.granted && state.crashes > 0),
         ];
         if self.rollbacks > 0 {
-            properties.push(Property::sometimes("granted after the last rollback", |world: &Self, state: &State| {
-                state.granted && state.rollbacks == world.rollbacks
+            properties.push(Property::sometimes("granted after the last rollback", |model: &Self, state: &State| {
+                state.granted && state.rollbacks == model.rollbacks
             }));
         }
         if self.restores > 0 {
-            properties.push(Property::sometimes("granted after the last restore", |world: &Self, state: &State| {
-                state.granted && state.restores == world.restores
+            properties.push(Property::sometimes("granted after the last restore", |model: &Self, state: &State| {
+                state.granted && state.restores == model.restores
             }));
         }
         if self.shows > 0 {

@@ -1,62 +1,62 @@
-//! Taking a lease, or several at once: checked, then granted, waited for, or refused.
+//! Acquire of one or several leases: validation, then grant, wait or refusal.
 
-use leasehold_core::command::{Acquire, AcquireAll, Answer, Request, Terms};
+use leasehold_core::command::{Acquire, AcquireAll, AcquireOptions, Answer, Request};
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Access;
 use leasehold_core::limits;
-use leasehold_core::refusal::{Limit, Refusal, What};
+use leasehold_core::refusal::{Limit, Refusal, RefusalSubject};
 
-use super::asks::{Said, invalid};
+use super::commands::{SpecResult, invalid};
 use super::model::{Actor, Lease, Name, Spec, Wait, units};
-use super::queue::Wanted;
+use super::queue::NewLease;
 
-/// What is asked for, after checking.
-pub struct Wish<'a> {
-    pub asks: &'a [(Name, Access)],
+/// A validated acquire.
+pub struct AcquirePlan<'a> {
+    pub resources: &'a [(Name, Access)],
     pub slots: Option<u32>,
     pub several: bool,
     pub ttl: u64,
 }
 
 impl Spec {
-    pub fn acquire(&mut self, request: &Request, acquire: &Acquire<'static>) -> Said {
+    pub fn acquire(&mut self, request: &Request, acquire: &Acquire<'static>) -> SpecResult {
         let (resource, access) = (acquire.resource, acquire.access);
-        self.check_terms(&acquire.terms)?;
+        self.check_terms(&acquire.options)?;
         let ttl = self.check_ttl(acquire.ttl_ms, acquire.session)?;
         self.check_access(resource, access, acquire.slots)?;
-        let actor = self.asker(acquire.session, acquire.holder)?;
+        let actor = self.requester(acquire.session, acquire.holder)?;
         let own = self.live_on(resource).into_iter().find(|i| {
             let lease = &self.leases[*i];
             actor.session.is_some() && lease.actor == actor && lease.access == Access::Exclusive && !lease.apart
         });
-        if let Some(own) = own.filter(|_| acquire.terms.reentrant && access == Access::Exclusive) {
+        if let Some(own) = own.filter(|_| acquire.options.reentrant && access == Access::Exclusive) {
             self.leases[own].depth += 1;
             return Ok(Answer::Granted(self.grant_now(own)));
         }
-        self.check_not_own(actor, resource, access)?;
-        let wish = Wish { asks: &[(resource, access)], slots: acquire.slots, several: false, ttl };
-        self.take_or_wait(request, actor, &wish, &acquire.terms)
+        self.check_no_self_deadlock(actor, resource, access)?;
+        let plan = AcquirePlan { resources: &[(resource, access)], slots: acquire.slots, several: false, ttl };
+        self.grant_or_wait(request, actor, &plan, &acquire.options)
     }
 
-    pub fn acquire_all(&mut self, request: &Request, acquire: &AcquireAll<'static>) -> Said {
-        self.check_terms(&acquire.terms)?;
+    pub fn acquire_all(&mut self, request: &Request, acquire: &AcquireAll<'static>) -> SpecResult {
+        self.check_terms(&acquire.options)?;
         let mut ttl = 0;
-        for (i, (resource, access)) in acquire.wanted.iter().enumerate() {
-            if acquire.wanted[..i].iter().any(|(other, _)| other == resource) {
+        for (i, (resource, access)) in acquire.resources.iter().enumerate() {
+            if acquire.resources[..i].iter().any(|(other, _)| other == resource) {
                 return Err(invalid("resources"));
             }
             ttl = self.check_ttl(acquire.ttl_ms, acquire.session)?;
             self.check_access(resource, *access, None)?;
         }
-        let actor = self.asker(acquire.session, acquire.holder)?;
-        for (resource, access) in acquire.wanted {
-            self.check_not_own(actor, resource, *access)?;
+        let actor = self.requester(acquire.session, acquire.holder)?;
+        for (resource, access) in acquire.resources {
+            self.check_no_self_deadlock(actor, resource, *access)?;
         }
-        let wish = Wish { asks: acquire.wanted, slots: None, several: true, ttl };
-        self.take_or_wait(request, actor, &wish, &acquire.terms)
+        let plan = AcquirePlan { resources: acquire.resources, slots: None, several: true, ttl };
+        self.grant_or_wait(request, actor, &plan, &acquire.options)
     }
 
-    pub fn check_terms(&self, terms: &Terms<'static>) -> Result<(), Refusal> {
+    pub fn check_terms(&self, terms: &AcquireOptions<'static>) -> Result<(), Refusal> {
         if terms.wait_ms > limits::WAIT_MAX {
             return Err(invalid("wait"));
         }
@@ -69,7 +69,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Zero: as long as its session. Nothing means for ever (L10).
+    /// Validates a ttl. Zero stands for the lifetime of the session; no value means "forever" (L10).
     pub fn check_ttl(&self, ttl: Option<u64>, session: Option<SessionId>) -> Result<u64, Refusal> {
         let carries = |id: SessionId| {
             let live = self.sessions.get(id.slot as usize).filter(|session| id.reuse == session.reuse && !session.over);
@@ -82,14 +82,14 @@ impl Spec {
         }
     }
 
-    /// What can never be had is not queued.
+    /// Refuses an access that can never be granted, so that it is not queued.
     pub fn check_access(&self, resource: &str, access: Access, slots: Option<u32>) -> Result<(), Refusal> {
         if slots.is_some_and(|slots| access != Access::Slot || !(1..=limits::CAPACITY).contains(&slots)) {
             return Err(invalid("slots"));
         }
         let known = self.capacity_known(resource);
         if slots.is_some() && known.is_some() && slots != known {
-            return Err(Refusal::Conflict(What::Capacity));
+            return Err(Refusal::Conflict(RefusalSubject::Capacity));
         }
         if let Access::Units(units) = access {
             if units == 0 {
@@ -103,8 +103,8 @@ impl Spec {
         Ok(())
     }
 
-    /// Who waits: in a session one of its actors.
-    pub fn asker(&mut self, session: Option<SessionId>, holder: Name) -> Result<Actor, Refusal> {
+    /// The actor of a request: within a session, one of the session's actors.
+    pub fn requester(&mut self, session: Option<SessionId>, holder: Name) -> Result<Actor, Refusal> {
         let Some(id) = session else {
             return Ok(Actor { session: None, holder });
         };
@@ -113,36 +113,43 @@ impl Spec {
         Ok(Actor { session: Some(slot), holder: if holder.is_empty() { own } else { holder } })
     }
 
-    /// Who holds what this actor is granted: of a session that only carries waits, the name alone.
+    /// The holder of a lease that this actor is granted. If the session only carries waits, the holder is the name
+    /// alone.
     pub fn holder_of(&self, actor: Actor) -> Actor {
         let waits_only = actor.session.is_some_and(|slot| self.sessions[slot as usize].waits_only);
         Actor { session: if waits_only { None } else { actor.session }, ..actor }
     }
 
-    /// What could only be had if the asker itself gave something up.
-    pub fn check_not_own(&self, actor: Actor, resource: Name, access: Access) -> Result<(), Refusal> {
+    /// Refuses an access that only the requester itself could free.
+    pub fn check_no_self_deadlock(&self, actor: Actor, resource: Name, access: Access) -> Result<(), Refusal> {
         let clash = |theirs: Access| {
             let both_read = theirs == Access::Shared && access == Access::Shared;
             let both_count = units(theirs) > 0 && units(access) > 0;
             !both_read && !both_count
         };
-        // A name without a session is nobody in particular: two with one name are two holders (L5).
+        // A name without a session identifies no one: two requests with one name are two holders (L5).
         let own = |lease: &&&Lease| actor.session.is_some() && lease.actor == actor;
         if self.counted_on(resource).iter().filter(own).any(|lease| clash(lease.access)) {
-            return Err(self.waits_for_itself(actor, resource));
+            return Err(self.self_deadlock(actor, resource));
         }
         Ok(())
     }
 
-    pub fn take_or_wait(&mut self, request: &Request, actor: Actor, wish: &Wish<'_>, terms: &Terms<'static>) -> Said {
-        let Wish { asks, slots, several, ttl } = *wish;
-        let free = asks.iter().try_for_each(|(resource, access)| self.is_free(resource, *access, terms.priority));
+    pub fn grant_or_wait(
+        &mut self,
+        request: &Request,
+        actor: Actor,
+        plan: &AcquirePlan<'_>,
+        terms: &AcquireOptions<'static>,
+    ) -> SpecResult {
+        let AcquirePlan { resources, slots, several, ttl } = *plan;
+        let free = resources.iter().try_for_each(|(resource, access)| self.is_free(resource, *access, terms.priority));
         let Err(why) = free.and_then(|()| self.quarantined()) else {
-            self.size(asks[0].0, slots);
+            self.set_first_capacity(resources[0].0, slots);
             let holder = self.holder_of(actor);
             let mut leases = Vec::new();
-            for (resource, access) in asks {
-                let wanted = Wanted {
+            for (resource, access) in resources {
+                let wanted = NewLease {
                     resource,
                     actor: holder,
                     access: *access,
@@ -161,15 +168,16 @@ impl Spec {
         if actor.session.is_none() {
             return Err(invalid("wait"));
         }
-        self.size(asks[0].0, slots);
-        let position = asks.iter().map(|(resource, _)| self.position(resource, terms.priority)).max().expect("some");
+        self.set_first_capacity(resources[0].0, slots);
+        let position =
+            resources.iter().map(|(resource, _)| self.position(resource, terms.priority)).max().expect("some");
         self.waits_ever += 1;
         let order = self.waits_ever;
         self.waits.push(Wait {
             order,
             place: None,
             actor,
-            asks: asks.to_vec(),
+            resources: resources.to_vec(),
             several,
             ttl,
             priority: terms.priority,
@@ -185,8 +193,8 @@ impl Spec {
         Ok(Answer::Waiting { position })
     }
 
-    /// The first slot sizes a resource that has no size, if it is had or waited for.
-    pub fn size(&mut self, resource: Name, slots: Option<u32>) {
+    /// The first granted or waiting slot request sets the capacity of a resource that has none.
+    pub fn set_first_capacity(&mut self, resource: Name, slots: Option<u32>) {
         if slots.is_some() && self.capacity_known(resource).is_none() {
             self.places.entry(resource).or_default().capacity = slots;
         }

@@ -1,33 +1,33 @@
-//! What is done to leases by somebody with authority: revoked, handed off, refused for good.
+//! Operations with authority over leases: revoke, handoff, and refusal of impossible waits.
 
-use leasehold_core::command::{Answer, HandOff, Held, Revoke, Style, Which};
-use leasehold_core::lease::{Access, Reason};
+use leasehold_core::command::{Answer, Handoff, HandoffMode, LeaseRef, LeaseSelector, Revoke};
+use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::limits;
-use leasehold_core::refusal::{Limit, NotCurrent, Refusal, What};
+use leasehold_core::refusal::{Limit, NotCurrent, Refusal, RefusalSubject};
 
-use super::asks::{Said, invalid};
+use super::commands::{SpecResult, invalid};
 use super::model::{Cause, Spec};
 
 impl Spec {
-    /// The leases that somebody with authority means.
-    pub fn leases_of(&self, which: &Which<'static>) -> Result<Vec<usize>, Refusal> {
+    /// The leases that a selector matches.
+    pub fn leases_of(&self, which: &LeaseSelector<'static>) -> Result<Vec<usize>, Refusal> {
         match *which {
-            Which::Id(id) => match self.leases.get(id.slot as usize).filter(|_| id.reuse == 0) {
+            LeaseSelector::Id(id) => match self.leases.get(id.slot as usize).filter(|_| id.reuse == 0) {
                 None => Err(Refusal::NotCurrent(NotCurrent::Unknown)),
                 Some(lease) => lease.end.map_or(Ok(vec![id.slot as usize]), |reason| Err(Refusal::Lost(reason))),
             },
-            Which::Resource(resource) => {
+            LeaseSelector::Resource(resource) => {
                 let leases = self.live_on(resource);
-                if leases.is_empty() { Err(Refusal::NotFound(What::Lease)) } else { Ok(leases) }
+                if leases.is_empty() { Err(Refusal::NotFound(RefusalSubject::Lease)) } else { Ok(leases) }
             }
         }
     }
 
-    pub fn revoke(&mut self, revoke: &Revoke<'static>) -> Said {
-        if !matches!(revoke.reason, Reason::Operator | Reason::Policy) {
+    pub fn revoke(&mut self, revoke: &Revoke<'static>) -> SpecResult {
+        if !matches!(revoke.reason, EndReason::Operator | EndReason::Policy) {
             return Err(invalid("reason"));
         }
-        for i in self.leases_of(&revoke.which)? {
+        for i in self.leases_of(&revoke.selector)? {
             if revoke.grace_ms == 0 {
                 self.end_lease(i, revoke.reason);
             } else {
@@ -37,10 +37,12 @@ impl Spec {
         Ok(Answer::Done)
     }
 
-    pub fn hand_off(&mut self, handoff: &HandOff<'static>) -> Said {
+    pub fn handoff(&mut self, handoff: &Handoff<'static>) -> SpecResult {
         let i = match handoff.number {
-            Some(number) => self.current(&Held { lease: handoff.which, number, session: None, holder: None })?,
-            None => match self.leases_of(&handoff.which)?[..] {
+            Some(number) => {
+                self.current(&LeaseRef { selector: handoff.selector, number, session: None, holder: None })?
+            }
+            None => match self.leases_of(&handoff.selector)?[..] {
                 [i] => i,
                 _ => return Err(invalid("lease")),
             },
@@ -50,21 +52,21 @@ impl Spec {
             return Err(invalid("access"));
         }
         if self.leases[i].drain.is_some() {
-            return Err(Refusal::Conflict(What::Handoff));
+            return Err(Refusal::Conflict(RefusalSubject::Handoff));
         }
         let rule = self.charter(resource).handoff.unwrap_or_default();
-        let style = handoff.style.unwrap_or(rule.style);
+        let style = handoff.mode.unwrap_or(rule.mode);
         let drain = handoff.drain_ms.unwrap_or(rule.drain_ms);
         if !(limits::TTL_MIN..=limits::GRACE_MAX).contains(&drain) {
             return Err(invalid("drain"));
         }
-        // Who hears nothing goes on for as long as it was told with its grant (L2).
+        // A holder that receives no message continues until the deadline of its grant (L2).
         let drain = drain.max(rule.drain_ms.min(self.current_now(i).remaining_ms));
         let to = handoff.to.unwrap_or_default();
-        if style == Style::Overlap {
+        if style == HandoffMode::Overlap {
             self.quarantined()?;
-            let successor = self.successor(resource, to, access).ok_or(Refusal::NotFound(What::Wait))?;
-            self.fits_instead(i)?;
+            let successor = self.successor(resource, to, access).ok_or(Refusal::NotFound(RefusalSubject::Wait))?;
+            self.fits_as_successor(i)?;
             self.announce(i, Cause::HandOff(style, to), drain);
             self.grant_wait(successor, Some(i));
         } else {
@@ -73,8 +75,8 @@ impl Spec {
         Ok(Answer::Current(self.current_now(i)))
     }
 
-    /// Whether a successor fits where its predecessor stands.
-    pub fn fits_instead(&self, i: usize) -> Result<(), Refusal> {
+    /// Whether a successor fits next to its draining predecessor.
+    pub fn fits_as_successor(&self, i: usize) -> Result<(), Refusal> {
         let lease = &self.leases[i];
         let place = self.place(lease.resource);
         if place.for_operator {
@@ -87,8 +89,8 @@ impl Spec {
         Ok(())
     }
 
-    /// A wait that can never come true is told so at once.
-    pub fn refuse_hopeless(&mut self, resource: &str) {
+    /// Refuses waits that can no longer be satisfied.
+    pub fn refuse_impossible_waits(&mut self, resource: &str) {
         let left = u64::from(self.capacity(resource)).saturating_sub(self.place(resource).confirmed);
         let hopeless = self.queue(resource).into_iter().filter_map(|wait| {
             let got = match wait.asks_for(resource)? {

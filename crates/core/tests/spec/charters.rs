@@ -1,12 +1,13 @@
-//! The names of a run and what is agreed about them, so that every rule of a charter has a resource to show it on.
+//! Names and charters of a run. Every rule of a charter applies to some resource.
 
 use leasehold_core::charter::{
-    AfterRevocation, AtExpiry, Charter, Handoff, OnDeadlock, Payload, Preemption, Renewal, Style, TokenOnRenewal,
+    AfterRevocation, AtExpiry, Charter, HandoffMode, HandoffTerms, OnDeadlock, Payload, Preemption, RenewalProof,
+    TokenOnRenewal,
 };
 
 use super::model::Name;
 
-/// Every resource that a run may touch; the first ones have no charter.
+/// Every resource of a run; the first ones have no charter.
 pub const RESOURCES: [Name; 12] = [
     "plain/a",
     "plain/b",
@@ -22,13 +23,13 @@ pub const RESOURCES: [Name; 12] = [
     "seats/x",
 ];
 
-/// Holders and actors; few, so that two sessions often go by one name.
+/// Holders and actors. There are few, so that two sessions often share a name.
 pub const HOLDERS: [Name; 4] = ["ann", "bob", "cat", "dan"];
 
 /// Every prefix with a charter.
 pub const PREFIXES: [Name; 8] = ["held", "urgent", "rotate", "report", "revoke", "overlap", "work", "seats"];
 
-/// The charter that covers a resource or prefix, if one does.
+/// The charter that covers a resource or prefix.
 pub fn of(resource: &str) -> Option<Charter> {
     let plain = Charter::default;
     Some(match resource.split('/').next()? {
@@ -37,8 +38,8 @@ pub fn of(resource: &str) -> Option<Charter> {
         "rotate" => Charter { token_on_renewal: TokenOnRenewal::Rotate, max_hold_ms: Some(4_000), ..plain() },
         "report" => Charter { deadlock: OnDeadlock::Report, ..plain() },
         "revoke" => Charter { deadlock: OnDeadlock::Revoke, ..plain() },
-        "overlap" => Charter { handoff: Some(Handoff { style: Style::Overlap, drain_ms: 350 }), ..plain() },
-        "work" => Charter { renewal: Some(Renewal::Progress { window_ms: 700 }), ..plain() },
+        "overlap" => Charter { handoff: Some(HandoffTerms { mode: HandoffMode::Overlap, drain_ms: 350 }), ..plain() },
+        "work" => Charter { renewal: Some(RenewalProof::Progress { window_ms: 700 }), ..plain() },
         "seats" => Charter {
             payload: Some(Payload::Capacity),
             capacity: Some(4),

@@ -1,11 +1,11 @@
-//! Grantor time: tenures, stalls, deadlines, and the number that the clock lifts.
+//! Grantor time: tenures, stalls, deadlines, and the clock's lower bound for token numbers.
 
 use std::collections::BTreeMap;
 
-use leasehold_core::lease::Reason;
+use leasehold_core::lease::EndReason;
 use leasehold_core::limits;
 
-use super::model::{Lease, Spec, Term, Turn, Units};
+use super::model::{Lease, Lifetime, Spec, Turn, Units};
 
 impl Spec {
     pub fn new(max_ttl: u64) -> Self {
@@ -33,7 +33,8 @@ impl Spec {
         }
     }
 
-    /// A tenure begins: what was granted or alive in the one before gets a full ttl; everything else keeps its deadline.
+    /// Starts a tenure. What was granted or renewed in the previous tenure gets a full ttl; everything else keeps its
+    /// deadline.
     pub fn open(&mut self, wall: u64, restore: Option<(u32, Option<u64>)>) {
         self.wall = wall;
         if let Some((incarnation, floor)) = restore {
@@ -45,14 +46,14 @@ impl Spec {
                 session.over = true;
             }
             for i in self.live() {
-                self.end_lease(i, Reason::Restored);
+                self.end_lease(i, EndReason::Restored);
             }
             self.places.retain(|_, place| place.has_settings());
             self.quarantine = Some((self.now + self.max_ttl, false));
         }
         self.counter = self.next_number() - 1;
         let (now, tenure, stalls) = (self.now, self.tenure, self.stalls.clone());
-        let carry = |term: &mut Term| {
+        let carry = |term: &mut Lifetime| {
             if term.tenure == tenure {
                 let since: u64 = stalls[term.stalls..].iter().map(|(_, ms)| ms).sum();
                 term.used = since.min(term.ttl);
@@ -77,7 +78,7 @@ impl Spec {
         self.turn = Turn::default();
     }
 
-    /// Grantor time runs from here.
+    /// Starts grantor time.
     pub fn serve(&mut self, instant: u64) {
         self.anchor = (instant, self.now);
         self.last_turn = instant;
@@ -100,34 +101,34 @@ impl Spec {
         (self.counter + 1).max(self.wall << 22)
     }
 
-    pub fn term(&self, ttl: u64) -> Term {
-        Term { ttl, renewed: self.now, tenure: self.tenure, stalls: self.stalls.len(), used: 0 }
+    pub fn term(&self, ttl: u64) -> Lifetime {
+        Lifetime { ttl, renewed: self.now, tenure: self.tenure, stalls: self.stalls.len(), used: 0 }
     }
 
-    /// A renewal; the first of a tenure goes on record.
-    pub fn renewed(&self, term: Term) -> Term {
+    /// A renewal. The first one of a tenure is recorded.
+    pub fn renewed(&self, term: Lifetime) -> Lifetime {
         let on_record = if term.tenure == self.tenure { term.stalls } else { self.stalls.len() };
-        Term { renewed: self.now, tenure: self.tenure, stalls: on_record, used: 0, ..term }
+        Lifetime { renewed: self.now, tenure: self.tenure, stalls: on_record, used: 0, ..term }
     }
 
-    /// A full ttl from the last renewal, and what the grantor stood still since, at most one ttl.
-    pub fn deadline(&self, term: &Term) -> u64 {
+    /// A full ttl from the last renewal, plus the stalls since then, limited to one ttl.
+    pub fn deadline(&self, term: &Lifetime) -> u64 {
         let stalled: u64 = self.stalls.iter().filter(|(at, _)| *at > term.renewed).map(|(_, ms)| ms).sum();
         term.renewed + term.ttl + stalled.min(term.ttl - term.used)
     }
 
-    /// When a lease ends by itself, and why. What rides on a session ends with it.
-    pub fn lease_deadline(&self, lease: &Lease) -> (u64, Reason) {
+    /// Deadline of a lease and the reason of that end. A lease of a session ends with the session.
+    pub fn lease_deadline(&self, lease: &Lease) -> (u64, EndReason) {
         let own = if lease.rides { u64::MAX } else { self.deadline(&lease.term).max(lease.veto.unwrap_or(0)) };
-        let mut ends = vec![(own, Reason::Ttl)];
-        ends.extend(lease.progress.map(|progress| (self.deadline(&progress.term), Reason::Stalled)));
-        ends.extend(lease.max_hold.map(|most| (lease.granted + most, Reason::MaxHold)));
+        let mut ends = vec![(own, EndReason::Ttl)];
+        ends.extend(lease.progress.map(|progress| (self.deadline(&progress.term), EndReason::Stalled)));
+        ends.extend(lease.max_hold.map(|most| (lease.granted + most, EndReason::MaxHold)));
         ends.extend(lease.drain.map(|drain| (drain.until, drain.cause.reason())));
-        // Of two ends at the same time the first of this list is told.
+        // Of two simultaneous ends, the first in this list is reported.
         *ends.iter().min_by_key(|(at, _)| at).expect("there is one")
     }
 
-    /// How long a lease lives unless something moves its deadline.
+    /// Remaining lifetime unless the deadline changes.
     pub fn remaining(&self, lease: &Lease) -> u64 {
         let own = self.lease_deadline(lease).0;
         let end = match lease.actor.session {

@@ -1,33 +1,33 @@
-//! Whether the core says and shows what the spec says.
+//! Comparison of the core with the spec: replies, notices and views.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_core::command::{Answer, Event};
+use leasehold_core::command::{Answer, SessionEvent};
 use leasehold_core::grantor::{Grantor, LeaseView, Output, WaiterView};
 use leasehold_core::refusal::Refusal;
 
 use super::charters::RESOURCES;
-use super::model::{Spec, Wait, lease_id, number, reach};
-use super::reports::Row;
+use super::model::{Spec, Wait, lease_id, number, scope};
+use super::reports::FenceRow;
 
-/// The same answers to the same requests, each in its order.
+/// Each request has the same answers, in the same order.
 pub fn replies(out: &Output, spec: &Spec) -> Result<(), String> {
-    let mut told: BTreeMap<u64, Vec<&Answer>> = BTreeMap::new();
+    let mut answers: BTreeMap<u64, Vec<&Answer>> = BTreeMap::new();
     for reply in &out.replies {
-        told.entry(reply.to).or_default().push(&reply.answer);
+        answers.entry(reply.tag).or_default().push(&reply.answer);
     }
-    for tag in told.keys().chain(spec.turn.told.keys()).collect::<BTreeSet<_>>() {
-        let core = told.get(tag).cloned().unwrap_or_default();
-        let ours: Vec<&Answer> = spec.turn.told.get(tag).into_iter().flatten().collect();
-        if core.len() != ours.len() || !core.iter().zip(&ours).all(|(a, b)| alike(a, b)) {
-            return Err(format!("request #{tag} was answered {core:?}, the spec says {ours:?}"));
+    for tag in answers.keys().chain(spec.turn.answers.keys()).collect::<BTreeSet<_>>() {
+        let core = answers.get(tag).cloned().unwrap_or_default();
+        let ours: Vec<&Answer> = spec.turn.answers.get(tag).into_iter().flatten().collect();
+        if core.len() != ours.len() || !core.iter().zip(&ours).all(|(a, b)| equivalent(a, b)) {
+            return Err(format!("request #{tag} was answered {core:?}, the spec has {ours:?}"));
         }
     }
     Ok(())
 }
 
-/// Words for people may differ; everything else may not.
-fn alike(core: &Answer, ours: &Answer) -> bool {
+/// Texts for people may differ; everything else must be equal.
+fn equivalent(core: &Answer, ours: &Answer) -> bool {
     match (core, ours) {
         (Answer::Refused(Refusal::Invalid { field: a, .. }), Answer::Refused(Refusal::Invalid { field: b, .. })) => {
             a == b
@@ -36,37 +36,37 @@ fn alike(core: &Answer, ours: &Answer) -> bool {
     }
 }
 
-/// Every end and every notice to go is told, once.
+/// Every end and every drain is announced exactly once.
 pub fn notices(out: &Output, spec: &Spec) -> Result<(), String> {
     let (mut ended, mut draining, mut zombies) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for notice in &out.notices {
         let new = match &notice.event {
-            Event::Ended { lease, number, reason } => ended.insert((lease.slot, number.get(), reason.code())),
-            Event::Draining { lease, until } => {
+            SessionEvent::Ended { lease, number, reason } => ended.insert((lease.slot, number.get(), reason.code())),
+            SessionEvent::Draining { lease, until } => {
                 draining.insert((lease.slot, until.0));
                 true
             }
-            Event::Zombie(zombie) => {
+            SessionEvent::Zombie(zombie) => {
                 zombies.push((zombie.target.as_str(), zombie.presented.get()));
                 true
             }
             _ => true,
         };
         if !new {
-            return Err(format!("told twice: {notice:?}"));
+            return Err(format!("announced twice: {notice:?}"));
         }
     }
-    same("zombies told (F6)", &zombies, &spec.turn.zombies)?;
+    same("reported zombies (F6)", &zombies, &spec.turn.zombies)?;
     if ended != spec.turn.ended || draining != spec.turn.draining {
         return Err(format!(
-            "told ends {ended:?} and notices {draining:?}, the spec says {:?} and {:?}",
+            "announced ends {ended:?} and notices {draining:?}, the spec has {:?} and {:?}",
             spec.turn.ended, spec.turn.draining
         ));
     }
     Ok(())
 }
 
-/// The same holders, waiters and figures.
+/// The views have the same holders, waiters and counters.
 pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
     let status = core.status();
     let figures = (status.time.0, status.counter, status.held, status.waiters, status.deadlocks, status.quarantine);
@@ -93,9 +93,9 @@ pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
         .try_for_each(|resource| resource_view(core, spec, resource).map_err(|e| format!("{resource}: {e}")))
 }
 
-/// What the core keeps of the targets of a resource.
-fn rows<'a>(core: &'a Grantor, resource: &'a str) -> impl Iterator<Item = ((&'a str, &'a str, u32), Row)> {
-    core.coverage().of(resource).map(move |(target, slot, seen)| {
+/// What the core stores about the targets of a resource.
+fn rows<'a>(core: &'a Grantor, resource: &'a str) -> impl Iterator<Item = ((&'a str, &'a str, u32), FenceRow)> {
+    core.coverage().targets_of(resource).map(move |(target, slot, seen)| {
         let last = seen.last.as_ref().map(|last| (last.presented.get(), last.mark.get(), last.holder.to_string()));
         ((resource, target, slot), (seen.mode, seen.zombies, last))
     })
@@ -120,16 +120,16 @@ fn resource_view(core: &Grantor, spec: &Spec, resource: &str) -> Result<(), Stri
     let metadata_aside: Vec<LeaseView> =
         view.leases.into_iter().map(|lease| LeaseView { metadata: Vec::new(), ..lease }).collect();
     same("leases", &metadata_aside, &leases)?;
-    alone_or_shared(&metadata_aside)
+    check_exclusion(&metadata_aside)
 }
 
-/// L1 by itself: who has all of it has it alone, and a slot has one holder.
-fn alone_or_shared(leases: &[LeaseView]) -> Result<(), String> {
+/// L1, independent of the spec: an exclusive lease is the only one, and each slot has one holder.
+fn check_exclusion(leases: &[LeaseView]) -> Result<(), String> {
     use leasehold_core::lease::Access;
-    let counted: Vec<&LeaseView> = leases.iter().filter(|lease| !lease.apart).collect();
+    let counted: Vec<&LeaseView> = leases.iter().filter(|lease| !lease.predecessor).collect();
     let alone = counted.iter().any(|lease| lease.access == Access::Exclusive);
     let readers = counted.iter().filter(|lease| lease.access == Access::Shared).count();
-    let slots: Vec<_> = counted.iter().filter(|lease| lease.access == Access::Slot).map(|lease| lease.reach).collect();
+    let slots: Vec<_> = counted.iter().filter(|lease| lease.access == Access::Slot).map(|lease| lease.scope).collect();
     let twice = slots.iter().enumerate().any(|(i, slot)| slots[..i].contains(slot));
     if alone && counted.len() > 1 || readers > 0 && readers < counted.len() || twice {
         return Err(format!("held by more than may hold it (L1): {counted:?}"));
@@ -140,7 +140,7 @@ fn alone_or_shared(leases: &[LeaseView]) -> Result<(), String> {
 fn lease_view(spec: &Spec, i: usize) -> LeaseView {
     let lease = &spec.leases[i];
     let effective = spec.effective();
-    let asked = spec.wanted_at(lease.resource, &effective).max(spec.inherited(lease.actor, &effective));
+    let inherited = spec.wanted_at(lease.resource, &effective).max(spec.inherited(lease.actor, &effective));
     LeaseView {
         lease: lease_id(i),
         resource: lease.resource.to_owned(),
@@ -148,15 +148,15 @@ fn lease_view(spec: &Spec, i: usize) -> LeaseView {
         session: lease.actor.session.map(|slot| spec.session_id(slot)),
         number: number(lease.number),
         access: lease.access,
-        reach: reach(lease),
+        scope: scope(lease),
         ttl_ms: (!lease.rides).then_some(lease.term.ttl),
         remaining_ms: spec.remaining(lease),
-        granted: leasehold_core::time::Millis(lease.granted),
-        rung: leasehold_core::lease::Rung::Session,
-        state: leasehold_core::lease::State::Held,
-        priority: lease.priority.max(asked),
+        granted: leasehold_core::time::GrantorTime(lease.granted),
+        validity: leasehold_core::lease::Validity::Session,
+        state: leasehold_core::lease::LeaseState::Held,
+        priority: lease.priority.max(inherited),
         draining: lease.drain.map(|drain| (drain.cause.reason(), drain.until.saturating_sub(spec.now))),
-        apart: lease.apart,
+        predecessor: lease.apart,
         progress: lease.progress.map(|progress| progress.seen),
         metadata: Vec::new(),
     }
@@ -169,9 +169,9 @@ fn waiter_view(spec: &Spec, wait: &Wait, resource: &str) -> WaiterView {
         session: spec.session_id(session),
         access: wait.asks_for(resource).expect("it stands in this queue"),
         priority: wait.priority,
-        effective: spec.effective()[&wait.order],
+        effective_priority: spec.effective()[&wait.order],
         remaining_ms: wait.until.saturating_sub(spec.now),
-        heard: spec.sessions[session as usize].term.tenure == spec.tenure,
+        alive: spec.sessions[session as usize].term.tenure == spec.tenure,
     }
 }
 

@@ -1,30 +1,30 @@
-//! A small naive grantor, obviously right and slow, and runs of the real one beside it.
+//! A simple, slow reference implementation of the grantor, and random runs that compare the core with it.
 //!
-//! [`run_seed`] draws a run from a seed and holds the core to the spec after every turn. A run that fails is cut down to
-//! the acts that it needs, and told in words.
+//! [`run_seed`] generates a run from a seed and compares the core with the spec after every turn. A failing run is
+//! shrunk to the actions it needs and printed.
 
 #![allow(dead_code, reason = "each test that includes the spec uses its own part of it")]
 
 mod acquire;
-mod acts;
-mod asks;
+mod actions;
 mod authority;
-mod breaks;
-mod chance;
 mod charters;
 mod clock;
+mod commands;
 mod compare;
-mod held;
+mod coverage;
+mod deadlock_oracle;
+mod faults;
+mod lease_ops;
 mod model;
 mod queue;
 mod reports;
+mod request_gen;
+mod rng;
+pub mod runner;
 mod sessions;
-mod sightings;
 mod state;
-mod stuck;
 mod tick;
-mod wishes;
-pub mod world;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -32,15 +32,15 @@ use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[allow(unused_imports, reason = "each test that includes the spec uses its own part of it")]
-pub use acts::{Act, Flavour};
+pub use actions::{Action, RunProfile};
 #[allow(unused_imports, reason = "each test that includes the spec uses its own part of it")]
-pub use chance::Chance;
-use world::World;
+pub use rng::Rng;
+use runner::Runner;
 
-/// How many acts a run has.
+/// Number of actions of a run.
 const LENGTH: usize = 120;
 
-/// Which cluster the runs are of.
+/// Identity of the test cluster.
 mod identity {
     use leasehold_core::token::{Cluster, Incarnation};
 
@@ -52,24 +52,24 @@ mod identity {
     }
 }
 
-/// What a run met, by name, and how often.
-pub type Seen = BTreeMap<&'static str, u64>;
+/// The situations that a run reached, by name, with counts.
+pub type RunCoverage = BTreeMap<&'static str, u64>;
 
-/// One run from a seed. The error tells the shortest run found that still fails.
+/// Runs one seed. The error describes the shortest failing run that was found.
 pub fn run_seed(seed: u64) -> Result<(), String> {
-    run(seed, &acts::draw(seed, LENGTH)).map(|_| ())
+    run(seed, &actions::generate(seed, LENGTH)).map(|_| ())
 }
 
-/// One run of these acts. The error tells the shortest run found that still fails.
-pub fn run(seed: u64, acts: &[Act]) -> Result<Seen, String> {
-    match attempt(seed, acts, false) {
-        Ok(world) => Ok(world.seen),
+/// Runs these actions. The error describes the shortest failing run that was found.
+pub fn run(seed: u64, actions: &[Action]) -> Result<RunCoverage, String> {
+    match attempt(seed, actions, false) {
+        Ok(runner) => Ok(runner.seen),
         Err(_) => {
-            let acts = shortest(seed, acts.to_vec());
-            let Err((why, trace)) = attempt(seed, &acts, true) else {
+            let actions = shrink(seed, actions.to_vec());
+            let Err((why, trace)) = attempt(seed, &actions, true) else {
                 return Err(format!("seed {seed}: a run failed once and not again: the core is not deterministic"));
             };
-            let mut words = format!("seed {seed}: {why}\n{} acts are enough:\n", acts.len());
+            let mut words = format!("seed {seed}: {why}\n{} actions are enough:\n", actions.len());
             for line in trace {
                 let _ = writeln!(words, "  {line}");
             }
@@ -78,55 +78,56 @@ pub fn run(seed: u64, acts: &[Act]) -> Result<Seen, String> {
     }
 }
 
-/// What a run of a seed meets.
-pub fn seen_by(seed: u64) -> Result<Seen, String> {
-    run(seed, &acts::draw(seed, LENGTH))
+/// The situations that a seed reaches.
+pub fn coverage_of(seed: u64) -> Result<RunCoverage, String> {
+    run(seed, &actions::generate(seed, LENGTH))
 }
 
-/// The batches that a run of a seed leaves, and the state after them.
-pub fn kept_by(seed: u64, length: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
-    match attempt(seed, &acts::draw(seed, length), false) {
-        Ok(world) => world.kept(),
+/// The batches that the run of a seed writes, and the state after them.
+pub fn journal_of(seed: u64, length: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
+    match attempt(seed, &actions::generate(seed, length), false) {
+        Ok(runner) => runner.journal(),
         Err((why, _)) => panic!("seed {seed}: {why}"),
     }
 }
 
-fn attempt(seed: u64, acts: &[Act], trace: bool) -> Result<World, (String, Vec<String>)> {
-    let mut world = World::new(Flavour::new(seed), trace).map_err(|why| (why, Vec::new()))?;
-    for act in acts {
-        let done = quietly(|| world.act(*act)).unwrap_or_else(|panic| Err(format!("the core panicked: {panic}")));
+fn attempt(seed: u64, actions: &[Action], trace: bool) -> Result<Runner, (String, Vec<String>)> {
+    let mut runner = Runner::new(RunProfile::new(seed), trace).map_err(|why| (why, Vec::new()))?;
+    for action in actions {
+        let done =
+            catch_panic(|| runner.action(*action)).unwrap_or_else(|panic| Err(format!("the core panicked: {panic}")));
         if let Err(why) = done {
-            return Err((why, world.trace.take().unwrap_or_default()));
+            return Err((why, runner.trace.take().unwrap_or_default()));
         }
     }
-    Ok(world)
+    Ok(runner)
 }
 
-/// Leaves acts out, in large pieces and then one by one, as long as the run still fails.
-fn shortest(seed: u64, mut acts: Vec<Act>) -> Vec<Act> {
-    let mut piece = acts.len() / 2;
+/// Removes actions, first in large chunks and then one by one, as long as the run still fails.
+fn shrink(seed: u64, mut actions: Vec<Action>) -> Vec<Action> {
+    let mut piece = actions.len() / 2;
     while piece > 0 {
         let mut from = 0;
-        while from < acts.len() {
-            let mut fewer = acts.clone();
-            fewer.drain(from..(from + piece).min(acts.len()));
+        while from < actions.len() {
+            let mut fewer = actions.clone();
+            fewer.drain(from..(from + piece).min(actions.len()));
             if attempt(seed, &fewer, false).is_err() {
-                acts = fewer;
+                actions = fewer;
             } else {
                 from += piece;
             }
         }
         piece /= 2;
     }
-    acts
+    actions
 }
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs something that may panic, and hands the panic's words back instead of printing them.
-pub fn quietly<T>(what: impl FnOnce() -> T) -> Result<T, String> {
+/// Runs a closure and returns the message of a panic instead of printing it.
+pub fn catch_panic<T>(what: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();

@@ -1,32 +1,32 @@
-//! The grantor as one would explain it at a whiteboard: plain lists, linear scans, everything computed anew each time.
+//! State of the reference grantor: plain lists and linear scans, with everything recomputed each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_core::command::{Answer, Style};
+use leasehold_core::command::{Answer, HandoffMode};
 use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_core::lease::{Access, Reason};
+use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::{Number, Reach};
+use leasehold_core::token::{Number, TokenScope};
 
-/// A resource or a holder. Every name of a run is known beforehand.
+/// Name of a resource or holder. All names of a run are constants.
 pub type Name = &'static str;
 
-/// Who holds and waits: an actor of a session, or a name without one.
+/// A holder or waiter: an actor of a session, or a name without a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Actor {
     pub session: Option<u32>,
     pub holder: Name,
 }
 
-/// Something that a renewal extends.
+/// The lifetime of something that can be renewed.
 #[derive(Clone, Copy, Debug)]
-pub struct Term {
+pub struct Lifetime {
     pub ttl: u64,
     pub renewed: u64,
-    /// When it was last put on record as alive: in which tenure, and how many stalls there had been.
+    /// Last recorded renewal: its tenure and the stall counter at that time.
     pub tenure: u32,
     pub stalls: usize,
-    /// Stall credit used up before `renewed`.
+    /// Stall credit that was used before `renewed`.
     pub used: u64,
 }
 
@@ -34,19 +34,19 @@ pub struct Term {
 pub struct Session {
     pub reuse: u32,
     pub holder: Name,
-    pub term: Term,
+    pub term: Lifetime,
     pub secret: [u8; 32],
     pub waits_only: bool,
     pub over: bool,
-    pub memory: BTreeMap<u64, (u64, Memory)>,
+    pub memory: BTreeMap<u64, (u64, StoredReply)>,
     pub lowest: u64,
 }
 
-/// How a request was answered.
+/// The stored reply to a request.
 #[derive(Clone, Debug)]
-pub enum Memory {
-    /// What was said, and when.
-    Said(Result<Answer, Refusal>, u64),
+pub enum StoredReply {
+    /// The answer and its time.
+    Answer(Result<Answer, Refusal>, u64),
     Granted(Vec<usize>),
     Waiting,
 }
@@ -59,7 +59,7 @@ pub struct Lease {
     pub access: Access,
     pub slot: u32,
     pub rides: bool,
-    pub term: Term,
+    pub term: Lifetime,
     pub granted: u64,
     pub priority: u8,
     pub depth: u32,
@@ -68,17 +68,17 @@ pub struct Lease {
     pub veto: Option<u64>,
     pub pinned: Option<u64>,
     pub drain: Option<Drain>,
-    /// The draining lease that this one follows by overlap.
+    /// The draining predecessor in an overlap handoff.
     pub predecessor: Option<usize>,
-    /// It is such a draining lease, counted apart.
+    /// The lease is a draining predecessor, which does not count against the capacity.
     pub apart: bool,
-    pub end: Option<Reason>,
+    pub end: Option<EndReason>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    pub term: Term,
-    /// As far as the journal knows, and as far as the grantor has heard.
+    pub term: Lifetime,
+    /// Recorded progress, and progress in memory.
     pub on_record: u64,
     pub seen: u64,
 }
@@ -91,16 +91,16 @@ pub struct Drain {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    HandOff(Style, Name),
+    HandOff(HandoffMode, Name),
     Priority,
-    Revoked(Reason),
+    Revoked(EndReason),
 }
 
 impl Cause {
-    pub fn reason(self) -> Reason {
+    pub fn reason(self) -> EndReason {
         match self {
-            Self::HandOff(..) => Reason::HandedOff,
-            Self::Priority => Reason::Priority,
+            Self::HandOff(..) => EndReason::HandedOff,
+            Self::Priority => EndReason::Priority,
             Self::Revoked(reason) => reason,
         }
     }
@@ -108,12 +108,12 @@ impl Cause {
 
 #[derive(Clone, Debug)]
 pub struct Wait {
-    /// Its place in the order of all waits.
+    /// Position in the order of all waits.
     pub order: u64,
-    /// What the journal calls it.
+    /// Number of the wait in the journal.
     pub place: Option<u32>,
     pub actor: Actor,
-    pub asks: Vec<(Name, Access)>,
+    pub resources: Vec<(Name, Access)>,
     pub several: bool,
     pub ttl: u64,
     pub priority: u8,
@@ -122,13 +122,13 @@ pub struct Wait {
     pub max_hold: Option<u64>,
     pub progress: Option<u64>,
     pub tag: Option<u64>,
-    /// Only the order of queues held it: it may pass.
+    /// Only queue order blocks it: it may overtake.
     pub passes: bool,
 }
 
-/// What is remembered of a resource besides leases and waits.
+/// Settings of a resource.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct ResourceSettings {
     pub capacity: Option<u32>,
     pub lasting: bool,
     pub confirmed: u64,
@@ -136,10 +136,10 @@ pub struct Place {
     pub floor: u64,
 }
 
-/// What one turn told and changed.
+/// The output of one turn.
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
-    pub told: BTreeMap<u64, Vec<Answer>>,
+    pub answers: BTreeMap<u64, Vec<Answer>>,
     pub ended: BTreeSet<(u32, u64, u8)>,
     pub draining: BTreeSet<(u32, u64)>,
     pub began: Vec<u64>,
@@ -147,7 +147,7 @@ pub struct Turn {
     pub zombies: Vec<(Name, u64)>,
 }
 
-/// What a hold took and what became of it (C2).
+/// Accounting of reserved units (C2).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Units {
     pub reserved: u64,
@@ -169,25 +169,25 @@ pub struct Spec {
     pub sessions: Vec<Session>,
     pub waits: Vec<Wait>,
     pub waits_ever: u64,
-    pub places: BTreeMap<Name, Place>,
+    pub places: BTreeMap<Name, ResourceSettings>,
     pub deadlocks: u64,
-    /// What fences reported.
-    pub targets: BTreeMap<super::reports::Place, super::reports::Row>,
+    /// Fence reports.
+    pub targets: BTreeMap<super::reports::FenceSlot, super::reports::FenceRow>,
     pub units: Units,
-    /// The driver's clock when this tenure began to serve, and the grantor time then; and at the last turn.
+    /// Driver clock and grantor time at the start of this tenure, and the driver clock at the last turn.
     pub anchor: (u64, u64),
     pub last_turn: u64,
     pub late: bool,
     pub turn: Turn,
 }
 
-impl Place {
+impl ResourceSettings {
     pub fn has_settings(&self) -> bool {
         self.lasting || self.confirmed > 0 || self.for_operator || self.floor > 0
     }
 }
 
-/// Units that an access takes; none if it is not counted in units.
+/// Units that an access takes; 0 if it does not use units.
 pub fn units(access: Access) -> u64 {
     match access {
         Access::Exclusive | Access::Shared => 0,
@@ -210,10 +210,10 @@ impl Spec {
     }
 }
 
-pub fn reach(lease: &Lease) -> Reach {
+pub fn scope(lease: &Lease) -> TokenScope {
     match lease.access {
-        Access::Exclusive | Access::Slot => Reach::Slot(lease.slot),
-        Access::Shared => Reach::Shared,
-        Access::Units(_) => Reach::Units,
+        Access::Exclusive | Access::Slot => TokenScope::Slot(lease.slot),
+        Access::Shared => TokenScope::Shared,
+        Access::Units(_) => TokenScope::Units,
     }
 }

@@ -1,16 +1,17 @@
-//! Who waits, how urgent it is, and who may be granted: first come within a priority, nobody passed who could be served.
+//! The wait queues: priorities, order and grants. Within a priority the order is first come, first served, and no
+//! grantable waiter is overtaken.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::charter::Preemption;
-use leasehold_core::command::{Answer, Style};
-use leasehold_core::lease::{Access, Reason};
+use leasehold_core::command::{Answer, HandoffMode};
+use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::refusal::Refusal;
 
-use super::model::{Actor, Cause, Drain, Lease, Memory, Name, Progress, Session, Spec, Wait, units};
+use super::model::{Actor, Cause, Drain, Lease, Name, Progress, Session, Spec, StoredReply, Wait, units};
 
-/// Everything about a lease to be granted but its number and place.
-pub struct Wanted {
+/// A lease to create, without its token number and slot.
+pub struct NewLease {
     pub resource: Name,
     pub actor: Actor,
     pub access: Access,
@@ -25,8 +26,8 @@ impl Spec {
         self.waits.iter().find(|wait| wait.order == order).expect("a live wait")
     }
 
-    /// The priority that every wait runs at: its own, or the highest that waits for something its actor holds (P2). The
-    /// least that satisfies this, so that nobody is urgent for its own sake.
+    /// Effective priority of every wait: its own, or the highest among the waits for something its actor holds (P2).
+    /// This is the least fixed point, so that no wait raises its own priority.
     pub fn effective(&self) -> BTreeMap<u64, u8> {
         let mut all: BTreeMap<u64, u8> = self.waits.iter().map(|wait| (wait.order, wait.priority)).collect();
         loop {
@@ -42,19 +43,19 @@ impl Spec {
         }
     }
 
-    /// The highest priority that waits for something an actor holds.
+    /// The highest priority among the waits for something that an actor holds.
     pub fn inherited(&self, actor: Actor, effective: &BTreeMap<u64, u8>) -> u8 {
         let held = self.live().into_iter().filter(|i| self.leases[*i].actor == actor);
         held.map(|i| self.wanted_at(self.leases[i].resource, effective)).max().unwrap_or(0)
     }
 
-    /// The highest priority that waits for a resource.
+    /// The highest priority among the waits for a resource.
     pub fn wanted_at(&self, resource: &str, effective: &BTreeMap<u64, u8>) -> u8 {
         let waits = self.waits.iter().filter(|wait| wait.asks_for(resource).is_some());
         waits.map(|wait| effective[&wait.order]).max().unwrap_or(0)
     }
 
-    /// Who waits for a resource, in the order in which they are served (W1).
+    /// The waits for a resource, in the order of service (W1).
     pub fn queue(&self, resource: &str) -> Vec<&Wait> {
         let effective = self.effective();
         let mut queue: Vec<&Wait> = self.waits.iter().filter(|wait| wait.asks_for(resource).is_some()).collect();
@@ -62,7 +63,7 @@ impl Spec {
         queue
     }
 
-    /// Those who stand before a wait in one queue and could be granted.
+    /// The grantable waits ahead of a wait in one queue.
     pub fn before(&self, wait: &Wait, resource: &str) -> Vec<&Wait> {
         let queue = self.queue(resource);
         queue
@@ -72,44 +73,45 @@ impl Spec {
             .collect()
     }
 
-    /// The place that a newcomer would get.
+    /// The position that a new wait would get.
     pub fn position(&self, resource: &str, priority: u8) -> u32 {
         let effective = self.effective();
         1 + self.queue(resource).iter().filter(|wait| effective[&wait.order] >= priority).count() as u32
     }
 
-    /// Whether its session was heard in this tenure. Until then it keeps its place and holds nobody up.
-    pub fn is_heard(&self, wait: &Wait) -> bool {
+    /// Whether its session was renewed in this tenure. Until then the wait keeps its position and blocks no other.
+    pub fn is_confirmed(&self, wait: &Wait) -> bool {
         self.session_of(wait).term.tenure == self.tenure
     }
 
-    /// L8: heard in this tenure, and alive at this very step.
+    /// L8: its session was renewed in this tenure and is alive at this step.
     pub fn may_be_granted(&self, wait: &Wait) -> bool {
-        self.is_heard(wait) && self.deadline(&self.session_of(wait).term) > self.now
+        self.is_confirmed(wait) && self.deadline(&self.session_of(wait).term) > self.now
     }
 
     fn session_of(&self, wait: &Wait) -> &Session {
         &self.sessions[wait.actor.session.expect("a wait belongs to a session") as usize]
     }
 
-    /// Whether there is room for all that a wait asks for.
-    pub fn has_room(&self, wait: &Wait) -> bool {
-        wait.asks.iter().all(|(resource, access)| self.fits(resource, *access))
+    /// Whether everything that a wait requests fits now.
+    pub fn fits_now(&self, wait: &Wait) -> bool {
+        wait.resources.iter().all(|(resource, access)| self.fits(resource, *access))
     }
 
-    /// Whether a wait may be granted now: there is room, and it is first, or may pass.
-    pub fn may_have(&self, wait: &Wait) -> bool {
-        let first = || wait.asks.iter().all(|(resource, _)| self.before(wait, resource).is_empty());
-        self.quarantined().is_ok() && self.may_be_granted(wait) && self.has_room(wait) && (wait.passes || first())
+    /// Whether a wait may be granted now: it fits, and it is first or may overtake.
+    pub fn is_next(&self, wait: &Wait) -> bool {
+        let first = || wait.resources.iter().all(|(resource, _)| self.before(wait, resource).is_empty());
+        self.quarantined().is_ok() && self.may_be_granted(wait) && self.fits_now(wait) && (wait.passes || first())
     }
 
-    /// Whether so much can be had at once, past nobody who waits.
+    /// Whether an access can be granted at once without overtaking a waiter.
     pub fn is_free(&self, resource: Name, access: Access, priority: u8) -> Result<(), Refusal> {
         if self.place(resource).for_operator {
             return Err(Refusal::HeldForOperator);
         }
         let effective = self.effective();
-        let passed = self.queue(resource).iter().any(|wait| effective[&wait.order] >= priority && self.is_heard(wait));
+        let passed =
+            self.queue(resource).iter().any(|wait| effective[&wait.order] >= priority && self.is_confirmed(wait));
         if self.fits(resource, access) && !passed {
             Ok(())
         } else {
@@ -117,8 +119,8 @@ impl Spec {
         }
     }
 
-    /// The next token, and the lease under it. The caller made sure that it fits.
-    pub fn grant(&mut self, wanted: &Wanted, overlaps: Option<usize>) -> usize {
+    /// Creates a lease with the next token. The caller has checked that it fits.
+    pub fn grant(&mut self, wanted: &NewLease, overlaps: Option<usize>) -> usize {
         let slot = match (wanted.access, overlaps) {
             (_, Some(before)) => self.leases[before].slot,
             (Access::Slot, None) => self.free_slot(wanted.resource),
@@ -156,7 +158,7 @@ impl Spec {
         self.leases.len() - 1
     }
 
-    /// Grants all that a wait asks for, and answers it.
+    /// Grants everything that a wait requests, and answers it.
     pub fn grant_wait(&mut self, order: u64, overlaps: Option<usize>) {
         let wait = self.wait(order).clone();
         self.waits.retain(|other| other.order != order);
@@ -164,8 +166,8 @@ impl Spec {
         let waits_only = self.sessions[session].waits_only;
         let actor = Actor { session: if waits_only { None } else { wait.actor.session }, ..wait.actor };
         let mut leases = Vec::new();
-        for (resource, access) in &wait.asks {
-            let wanted = Wanted {
+        for (resource, access) in &wait.resources {
+            let wanted = NewLease {
                 resource,
                 actor,
                 access: *access,
@@ -177,12 +179,12 @@ impl Spec {
             leases.push(self.grant(&wanted, overlaps));
         }
         if let Some((_, memory)) = wait.sequence.and_then(|sequence| self.sessions[session].memory.get_mut(&sequence)) {
-            *memory = Memory::Granted(leases.clone());
+            *memory = StoredReply::Granted(leases.clone());
         }
         if let Some(tag) = wait.tag {
-            self.tell(tag, self.granted_answer(&leases, wait.several));
+            self.reply(tag, self.granted_answer(&leases, wait.several));
         }
-        self.wait_left(&wait);
+        self.revoke_needless_preemptions(&wait);
     }
 
     pub fn granted_answer(&self, leases: &[usize], several: bool) -> Answer {
@@ -196,18 +198,18 @@ impl Spec {
         self.waits.retain(|other| other.order != order);
         let session = &mut self.sessions[wait.actor.session.expect("a wait belongs to a session") as usize];
         if let Some((_, memory)) = wait.sequence.and_then(|sequence| session.memory.get_mut(&sequence)) {
-            *memory = Memory::Said(Err(why.clone()), self.now);
+            *memory = StoredReply::Answer(Err(why.clone()), self.now);
         }
         if let Some(tag) = wait.tag {
-            self.tell(tag, Answer::Refused(why.clone()));
+            self.reply(tag, Answer::Refused(why.clone()));
         }
-        self.wait_left(&wait);
+        self.revoke_needless_preemptions(&wait);
     }
 
-    /// Without the wait, an announced pre-emption may be needless.
-    pub fn wait_left(&mut self, wait: &Wait) {
+    /// After a wait has ended, cancels announced preemptions that are no longer needed.
+    pub fn revoke_needless_preemptions(&mut self, wait: &Wait) {
         let effective = self.effective();
-        for (resource, _) in &wait.asks {
+        for (resource, _) in &wait.resources {
             let wanted = self.wanted_at(resource, &effective);
             for i in self.live_on(resource) {
                 let lease = &mut self.leases[i];
@@ -217,25 +219,26 @@ impl Spec {
                 }
             }
         }
-        self.tidy();
+        self.forget_unused();
     }
 
-    /// Where a charter allows it, holders in the way are asked to go, if all that are needed are less urgent (P1).
+    /// Where the charter allows preemption, announces the end of the blocking leases, if all of them have a lower
+    /// priority (P1).
     pub fn preempt_for(&mut self, order: u64) {
         let level = self.effective()[&order];
-        for (resource, access) in self.wait(order).asks.clone() {
+        for (resource, access) in self.wait(order).resources.clone() {
             if let Preemption::LowerPriority { grace_ms } = self.charter(resource).preemption {
-                for i in self.in_the_way(resource, access, level) {
+                for i in self.blockers(resource, access, level) {
                     self.announce(i, Cause::Priority, grace_ms);
                 }
             }
         }
     }
 
-    fn in_the_way(&self, resource: Name, access: Access, level: u8) -> Vec<usize> {
+    fn blockers(&self, resource: Name, access: Access, level: u8) -> Vec<usize> {
         let effective = self.effective();
         let counted = self.live_on(resource).into_iter().filter(|i| !self.leases[*i].apart);
-        // A reader is not in a reader's way, nor units in that of units, as long as there are enough.
+        // Readers do not block readers, and units do not block units as long as enough are free.
         let (mut whole, mut some): (Vec<usize>, Vec<usize>) = counted
             .filter(|i| !(access == Access::Shared && self.leases[*i].access == Access::Shared))
             .partition(|i| units(access) == 0 || units(self.leases[*i].access) == 0);
@@ -260,8 +263,8 @@ impl Spec {
         if units(access) > 0 && missing > 0 { Vec::new() } else { whole }
     }
 
-    /// The holder is told, and the end comes by its deadline. An earlier announced end stands. A pre-emption may be off
-    /// again, so it takes no other's place and leaves its own to any other.
+    /// Announces the end of a lease to its holder. An earlier announced end stays. A preemption may be cancelled, so
+    /// it replaces no other cause and any other cause replaces it.
     pub fn announce(&mut self, i: usize, cause: Cause, grace: u64) {
         let until = self.now + grace;
         let until = match self.leases[i].drain {
@@ -274,21 +277,21 @@ impl Spec {
         self.turn.draining.insert((i as u32, until));
     }
 
-    /// Who follows in a handoff: the named one, or the first that could.
+    /// The successor in a handoff: the named one, or the first eligible one.
     pub fn successor(&self, resource: &str, to: &str, access: Access) -> Option<u64> {
         let fit = |wait: &&&Wait| {
             let named = to.is_empty() || wait.actor.holder == to;
-            named && wait.asks == [(wait.asks[0].0, access)] && self.may_be_granted(wait)
+            named && wait.resources == [(wait.resources[0].0, access)] && self.may_be_granted(wait)
         };
         self.queue(resource).iter().find(fit).map(|wait| wait.order)
     }
 
-    /// Ends a lease that was told to go. The named successor of a gap handoff comes before anybody else.
+    /// Ends a draining lease. The named successor of a gap handoff is granted first.
     pub fn end_drained(&mut self, i: usize) {
         let (resource, access) = (self.leases[i].resource, self.leases[i].access);
         let cause = self.leases[i].drain.expect("it drains").cause;
         self.end_lease(i, cause.reason());
-        if let Cause::HandOff(Style::Gap, to) = cause
+        if let Cause::HandOff(HandoffMode::Gap, to) = cause
             && !to.is_empty()
             && self.quarantined().is_ok()
             && let Some(order) = self.successor(resource, to, access)
@@ -298,7 +301,7 @@ impl Spec {
         }
     }
 
-    /// A session is over with all it held and waited for (S1).
+    /// Ends a session with all its leases and waits (S1).
     pub fn end_session(&mut self, slot: u32) {
         let (gone, rest): (Vec<Wait>, Vec<Wait>) =
             std::mem::take(&mut self.waits).into_iter().partition(|wait| wait.actor.session == Some(slot));
@@ -306,20 +309,20 @@ impl Spec {
         self.sessions[slot as usize].over = true;
         for wait in &gone {
             if let Some(tag) = wait.tag {
-                self.tell(tag, Answer::Refused(Refusal::Lost(Reason::Session)));
+                self.reply(tag, Answer::Refused(Refusal::Lost(EndReason::Session)));
             }
         }
         for i in self.carried_by(slot) {
-            self.end_plainly(i, Reason::Session);
+            self.end_without_hold(i, EndReason::Session);
         }
         for wait in &gone {
-            self.wait_left(wait);
+            self.revoke_needless_preemptions(wait);
         }
     }
 }
 
 impl Wait {
     pub fn asks_for(&self, resource: &str) -> Option<Access> {
-        self.asks.iter().find(|(name, _)| *name == resource).map(|(_, access)| *access)
+        self.resources.iter().find(|(name, _)| *name == resource).map(|(_, access)| *access)
     }
 }

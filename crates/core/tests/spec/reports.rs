@@ -1,22 +1,22 @@
-//! What fences report, as one would keep it on a whiteboard: one row for each place.
+//! Fence reports: one row per slot of a target.
 
 use leasehold_core::command::Answer;
-use leasehold_core::coverage::{Mode, Report};
-use leasehold_core::refusal::{Refusal, What};
+use leasehold_core::coverage::{FenceMode, FenceReport};
+use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_core::token::{Cluster, TokenError};
 
-use super::asks::{Said, invalid, token};
+use super::commands::{SpecResult, invalid, token};
 use super::identity;
 use super::model::{Name, Spec};
 
-/// A place of a target: resource, target, slot.
-pub type Place = (Name, Name, u32);
+/// A slot of a target: resource, target, slot.
+pub type FenceSlot = (Name, Name, u32);
 
-/// What is kept of it: its mode, how many zombies it refused, and the last of them with its mark and its holder.
-pub type Row = (Mode, u64, Option<(u64, u64, String)>);
+/// Its mode, the number of refused zombies, and the last zombie with number, mark and holder.
+pub type FenceRow = (FenceMode, u64, Option<(u64, u64, String)>);
 
 impl Spec {
-    pub fn report(&mut self, cluster: Cluster, reports: &[Report<'static>]) -> Said {
+    pub fn report(&mut self, cluster: Cluster, reports: &[FenceReport<'static>]) -> SpecResult {
         if cluster != identity::CLUSTER {
             return Err(Refusal::Token(TokenError::WrongCluster));
         }
@@ -30,7 +30,7 @@ impl Spec {
         }
         let numbers = reports.iter().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);
         if let Some(highest) = numbers.flatten().max() {
-            self.shown(&token(highest.get(), self.incarnation, true))?;
+            self.observe_token(&token(highest.get(), self.incarnation, true))?;
         }
         for report in reports {
             let place = (report.resource, report.target, report.slot);
@@ -51,9 +51,9 @@ impl Spec {
         Ok(Answer::Done)
     }
 
-    pub fn forget(&mut self, resource: Name, target: Name) -> Said {
+    pub fn forget(&mut self, resource: Name, target: Name) -> SpecResult {
         let before = self.targets.len();
         self.targets.retain(|(of, name, _), _| (*of, *name) != (resource, target));
-        if self.targets.len() == before { Err(Refusal::NotFound(What::Target)) } else { Ok(Answer::Done) }
+        if self.targets.len() == before { Err(Refusal::NotFound(RefusalSubject::Target)) } else { Ok(Answer::Done) }
     }
 }

@@ -1,15 +1,15 @@
-//! What is held, what is free, and how a lease ends: all of it counted anew from the lists.
+//! Held leases, free capacity and ends of leases, recomputed from the lists.
 
 use leasehold_core::charter::{AfterRevocation, Charter, TokenOnRenewal};
-use leasehold_core::command::{Answer, Current, Grant};
-use leasehold_core::lease::{Access, Reason, Rung};
-use leasehold_core::refusal::{Cycle, Member, Refusal};
+use leasehold_core::command::{Answer, CurrentLease, Grant};
+use leasehold_core::lease::{Access, EndReason, Validity};
+use leasehold_core::refusal::{Cycle, CycleMember, Refusal};
 
 use super::charters;
-use super::model::{Actor, Drain, Lease, Name, Place, Spec, lease_id, number, reach, units};
+use super::model::{Actor, Drain, Lease, Name, ResourceSettings, Spec, lease_id, number, scope, units};
 
 impl Spec {
-    /// The places of all held leases.
+    /// Indexes of all held leases.
     pub fn live(&self) -> Vec<usize> {
         (0..self.leases.len()).filter(|i| self.leases[*i].end.is_none()).collect()
     }
@@ -18,7 +18,7 @@ impl Spec {
         self.live().into_iter().filter(|i| self.leases[*i].resource == resource).collect()
     }
 
-    /// Those that count: without the draining predecessors of overlaps.
+    /// Leases that count against the capacity: all except draining predecessors of overlap handoffs.
     pub fn counted_on(&self, resource: &str) -> Vec<&Lease> {
         self.live_on(resource).into_iter().map(|i| &self.leases[i]).filter(|lease| !lease.apart).collect()
     }
@@ -27,7 +27,7 @@ impl Spec {
         self.live().into_iter().filter(|i| self.leases[*i].actor.session == Some(session)).collect()
     }
 
-    pub fn place(&self, resource: &str) -> Place {
+    pub fn place(&self, resource: &str) -> ResourceSettings {
         self.places.get(resource).cloned().unwrap_or_default()
     }
 
@@ -43,12 +43,12 @@ impl Spec {
         self.capacity_known(resource).unwrap_or(1)
     }
 
-    /// Units that slots and holds take.
+    /// Units in use.
     pub fn used(&self, resource: &str) -> u64 {
         self.counted_on(resource).into_iter().map(|lease| units(lease.access)).sum()
     }
 
-    /// Whether so much can be taken now (L1, C1).
+    /// Whether an access fits now (L1, C1).
     pub fn fits(&self, resource: &str, access: Access) -> bool {
         let leases = self.counted_on(resource);
         let all = |kinds: &[Access]| leases.iter().all(|lease| kinds.contains(&lease.access));
@@ -74,17 +74,17 @@ impl Spec {
         (0..).find(|slot| !taken(*slot)).expect("some slot is free")
     }
 
-    /// Whether anything is known about a name.
+    /// Whether the resource has leases, waits or settings.
     pub fn is_known(&self, resource: &str) -> bool {
         !self.live_on(resource).is_empty() || self.is_waited_for(resource) || self.places.contains_key(resource)
     }
 
     pub fn is_waited_for(&self, resource: &str) -> bool {
-        self.waits.iter().any(|wait| wait.asks.iter().any(|(name, _)| *name == resource))
+        self.waits.iter().any(|wait| wait.resources.iter().any(|(name, _)| *name == resource))
     }
 
-    /// Forgets what nobody set on purpose once nobody is there.
-    pub fn tidy(&mut self) {
+    /// Forgets implicit settings of resources that have no leases and waits.
+    pub fn forget_unused(&mut self) {
         let gone: Vec<Name> = self
             .places
             .iter()
@@ -105,24 +105,24 @@ impl Spec {
         }
     }
 
-    pub fn tell(&mut self, tag: u64, answer: Answer) {
-        self.turn.told.entry(tag).or_default().push(answer);
+    pub fn reply(&mut self, tag: u64, answer: Answer) {
+        self.turn.answers.entry(tag).or_default().push(answer);
     }
 
-    /// A lease is over. After a revocation by authority the resource may be left to an operator.
-    pub fn end_lease(&mut self, i: usize, reason: Reason) {
+    /// Ends a lease. After a revocation the resource may be reserved for an operator.
+    pub fn end_lease(&mut self, i: usize, reason: EndReason) {
         let resource = self.leases[i].resource;
-        let authority = matches!(reason, Reason::Operator | Reason::Policy);
+        let authority = matches!(reason, EndReason::Operator | EndReason::Policy);
         if authority && self.charter(resource).after_revocation == AfterRevocation::HoldForOperator {
             self.places.entry(resource).or_default().for_operator = true;
         }
-        self.end_plainly(i, reason);
+        self.end_without_hold(i, reason);
     }
 
-    /// An end by which nothing is left to an operator.
-    pub fn end_plainly(&mut self, i: usize, reason: Reason) {
+    /// Ends a lease without reserving the resource for an operator.
+    pub fn end_without_hold(&mut self, i: usize, reason: EndReason) {
         let lease = &mut self.leases[i];
-        // Whether it must still pass is looked at anew.
+        // Whether a wait must overtake is decided again.
         let waits = self.waits.iter_mut().filter(|wait| wait.actor == lease.actor);
         waits.for_each(|wait| wait.passes = false);
         lease.end = Some(reason);
@@ -135,14 +135,14 @@ impl Spec {
                 other.predecessor = None;
             }
         }
-        self.tidy();
+        self.forget_unused();
     }
 
-    /// What a holder is told about its lease.
-    pub fn current_now(&self, i: usize) -> Current {
+    /// The current lease as reported to its holder.
+    pub fn current_now(&self, i: usize) -> CurrentLease {
         let lease = &self.leases[i];
         let left = |drain: Option<Drain>| drain.map(|drain| drain.until.saturating_sub(self.now));
-        Current {
+        CurrentLease {
             number: number(lease.number),
             remaining_ms: self.remaining(lease),
             drain_ms: left(lease.drain),
@@ -160,10 +160,10 @@ impl Spec {
         Grant {
             lease: lease_id(i),
             number: current.number,
-            reach: reach(lease),
+            scope: scope(lease),
             ttl_ms,
             remaining_ms: current.remaining_ms,
-            rung: Rung::Session,
+            validity: Validity::Session,
             drain_ms: self.charter(lease.resource).handoff.unwrap_or_default().drain_ms,
             overlaps_ms: current.overlaps_ms,
             depth: 1 + lease.depth,
@@ -171,9 +171,9 @@ impl Spec {
         }
     }
 
-    /// A cycle of one: who asks for what only it could give.
-    pub fn waits_for_itself(&self, actor: Actor, resource: Name) -> Refusal {
-        let member = Member { holder: actor.holder.to_owned(), waits_for: resource.to_owned() };
+    /// A deadlock of one actor, which requests what only it could release.
+    pub fn self_deadlock(&self, actor: Actor, resource: Name) -> Refusal {
+        let member = CycleMember { holder: actor.holder.to_owned(), waits_for: resource.to_owned() };
         Refusal::Deadlock(Box::new(Cycle { members: vec![member], length: 1 }))
     }
 }

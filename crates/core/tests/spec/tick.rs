@@ -1,16 +1,17 @@
-//! What time brings. Where the grantor may choose (which resource it offers first, which cycle it tells), the spec takes
-//! its choice from the journal and says whether it was allowed; at rest it says whether anything was left undone.
+//! Effects of time. Where the grantor has a choice (which resource it serves first, which cycle it reports), the spec
+//! takes the choice from the journal and checks that it was allowed. When no work is left over, it checks that nothing
+//! was missed.
 
 use leasehold_core::charter::OnDeadlock;
-use leasehold_core::lease::Reason;
+use leasehold_core::lease::EndReason;
 use leasehold_core::record::Record;
 use leasehold_core::refusal::Refusal;
 
+use super::deadlock_oracle::Queues;
 use super::model::{Actor, Cause, Spec, Wait};
-use super::stuck::Queues;
 
 impl Spec {
-    /// Gives the waits that began in this turn the names that the journal has for them.
+    /// Assigns the journal's numbers to the waits that began in this turn.
     pub fn name_waits(&mut self, records: &[Record<'_>]) -> Result<(), String> {
         let places: Vec<u32> = records
             .iter()
@@ -39,7 +40,7 @@ impl Spec {
                 _ => None,
             })
             .collect::<Option<_>>()
-            .ok_or("a Tick granted something that nobody waited for")?;
+            .ok_or("a tick granted something without a waiter")?;
         while let Some(order) = self.waits.iter().find(|wait| wait.until <= self.now).map(|wait| wait.order) {
             self.end_wait(order, &Refusal::Timeout);
         }
@@ -56,23 +57,23 @@ impl Spec {
             let Some(wait) = self.by_place(chosen[granted]).cloned() else {
                 return Err(format!("a wait that is over was granted (W3): place {}", chosen[granted]));
             };
-            if !self.may_have(&wait) {
+            if !self.is_next(&wait) {
                 return Err(format!("a wait was granted out of turn: {wait:?}"));
             }
-            granted += wait.asks.len();
+            granted += wait.resources.len();
             self.grant_wait(wait.order, None);
         }
-        self.let_pass();
+        self.allow_passing();
         self.deadlocks(records)?;
-        self.let_pass();
+        self.allow_passing();
         Ok(())
     }
 
-    /// Whom only the order of queues holds may pass, if others wait for what it holds: nobody is freed by the passing of
-    /// anybody else (W4). Behind a deadlock that stands nobody need wait.
-    fn let_pass(&mut self) {
+    /// A wait that only queue order blocks may overtake, if others wait for what its actor holds and no other
+    /// overtaking would free it (W4). No one needs to wait behind a standing deadlock.
+    fn allow_passing(&mut self) {
         let (stuck, for_good) = (self.stuck(Queues::CountForAll), self.stuck(Queues::Ignored));
-        let in_the_way = self.in_the_way_of(&stuck);
+        let in_the_way = self.blockers_among(&stuck);
         let needed = |actor: &&Actor| !for_good.is_empty() || in_the_way.contains(actor);
         for actor in stuck.difference(&for_good).filter(needed) {
             self.waits.iter_mut().filter(|wait| wait.actor == *actor).for_each(|wait| wait.passes = true);
@@ -83,8 +84,8 @@ impl Spec {
         self.waits.iter().find(|wait| wait.place == Some(place))
     }
 
-    /// Ends leases in order of their deadlines. Of several at the same time, those whose named successors were granted
-    /// first come first: that order is the grantor's to choose.
+    /// Ends leases in the order of their deadlines. Among simultaneous ones, the grantor chooses the order: those
+    /// whose named successors were granted first come first.
     fn end_leases(&mut self, chosen: &[u32]) {
         loop {
             let due = self.live().into_iter().filter(|i| self.lease_deadline(&self.leases[*i]).0 <= self.now);
@@ -102,13 +103,13 @@ impl Spec {
                 return;
             };
             match self.lease_deadline(&self.leases[i]).1 {
-                Reason::HandedOff => self.end_drained(i),
+                EndReason::HandedOff => self.end_drained(i),
                 reason => self.end_lease(i, reason),
             }
         }
     }
 
-    /// D1 and D3 of every deadlock that the turn put on record.
+    /// Checks D1 and D3 for every deadlock that the turn recorded.
     fn deadlocks(&mut self, records: &[Record<'_>]) -> Result<(), String> {
         let mut rest = records.iter();
         while let Some(record) = rest.next() {
@@ -125,9 +126,9 @@ impl Spec {
                 let ended = rest.clone().take_while(|record| matches!(record, Record::Ended { .. }));
                 let mut holders = std::collections::BTreeSet::new();
                 for record in ended {
-                    if let Record::Ended { lease, reason: Reason::Deadlock, .. } = record {
+                    if let Record::Ended { lease, reason: EndReason::Deadlock, .. } = record {
                         holders.insert(self.leases[*lease as usize].actor);
-                        self.end_lease(*lease as usize, Reason::Deadlock);
+                        self.end_lease(*lease as usize, EndReason::Deadlock);
                     }
                 }
                 if holders.len() != 1 {
@@ -135,18 +136,18 @@ impl Spec {
                 }
                 continue;
             }
-            let Some(Record::WaitEnded { waiter, why: Refusal::Deadlock(told) }) = rest.next() else {
-                return Err("nobody paid for a deadlock (D3)".to_owned());
+            let Some(Record::WaitEnded { waiter, refusal: Refusal::Deadlock(refused) }) = rest.next() else {
+                return Err("a deadlock has no victim (D3)".to_owned());
             };
             let order = self.by_place(*waiter).ok_or("a wait that was over paid for a deadlock")?.order;
-            if **told != *cycle {
-                return Err("the victim was told another cycle (D3)".to_owned());
+            if **refused != *cycle {
+                return Err("the victim got another cycle (D3)".to_owned());
             }
             self.is_cycle(cycle, Some(order))?;
-            self.end_wait(order, &Refusal::Deadlock(told.clone()));
+            self.end_wait(order, &Refusal::Deadlock(refused.clone()));
         }
         let refused =
-            records.iter().filter(|record| matches!(record, Record::WaitEnded { why: Refusal::Deadlock(_), .. }));
+            records.iter().filter(|record| matches!(record, Record::WaitEnded { refusal: Refusal::Deadlock(_), .. }));
         let found = records.iter().filter(|record| match record {
             Record::Deadlocked { policy, .. } => *policy == OnDeadlock::RefuseWait.code(),
             _ => false,
@@ -157,15 +158,17 @@ impl Spec {
         Ok(())
     }
 
-    /// At rest: nobody who could be granted is left waiting (W2), and no deadlock stands unless it is only reported (D2).
-    pub fn is_settled(&self) -> Result<(), String> {
-        if let Some(wait) = self.waits.iter().find(|wait| self.may_have(&Wait { passes: false, ..(*wait).clone() })) {
+    /// With no work left over, no grantable wait remains (W2), and no deadlock remains unless it is only reported
+    /// (D2).
+    pub fn check_settled(&self) -> Result<(), String> {
+        if let Some(wait) = self.waits.iter().find(|wait| self.is_next(&Wait { passes: false, ..(*wait).clone() })) {
             return Err(format!("a wait that could be granted was not (W2): {wait:?}"));
         }
         let stuck = self.stuck(Queues::Ignored);
-        // Behind a deadlock that is only reported places count, and who waits for several things may have another way out.
+        // Behind a deadlock that is only reported, queue positions count, and a wait for several resources may have
+        // another way out.
         let alone = |wait: &&Wait| self.waits.iter().filter(|other| other.actor == wait.actor).count() == 1;
-        let passing = self.waits.iter().filter(|wait| stuck.is_empty() && wait.passes && self.may_have(wait));
+        let passing = self.waits.iter().filter(|wait| stuck.is_empty() && wait.passes && self.is_next(wait));
         for wait in passing.filter(alone) {
             let mut without = self.clone();
             without.waits.iter_mut().filter(|other| other.actor == wait.actor).for_each(|other| other.passes = false);
@@ -174,12 +177,12 @@ impl Spec {
             }
         }
         let reports =
-            |wait: &&Wait| wait.asks.iter().any(|(name, _)| self.charter(name).deadlock == OnDeadlock::Report);
-        // While a deadlock that is only reported stands, it may hide others of the same actors.
+            |wait: &&Wait| wait.resources.iter().any(|(name, _)| self.charter(name).deadlock == OnDeadlock::Report);
+        // A deadlock that is only reported may hide others of the same actors.
         let reported = self.waits.iter().filter(|wait| stuck.contains(&wait.actor)).any(|wait| reports(&wait));
-        let told = reported && self.deadlocks > 0;
-        if !stuck.is_empty() && !told {
-            return Err(format!("a deadlock stands and nobody was told (D2): {stuck:?}"));
+        let only_reported = reported && self.deadlocks > 0;
+        if !stuck.is_empty() && !only_reported {
+            return Err(format!("an undetected deadlock remains (D2): {stuck:?}"));
         }
         let live: u64 = self
             .live()

@@ -1,12 +1,13 @@
-//! Charters as stories write them: a few terms behind `with`, one after the other.
+//! Charters in stories: terms after `with`, one after the other.
 
 use leasehold_core::charter::{
-    AfterRevocation, AtExpiry, Charter, Handoff, Mode, OnDeadlock, Preemption, Renewal, Style, Target, TokenOnRenewal,
+    AfterRevocation, AtExpiry, Charter, HandoffMode, HandoffTerms, OnDeadlock, Preemption, RenewalProof, Target,
+    TargetMode, TokenOnRenewal,
 };
 
-use super::words::Words;
+use super::tokenizer::WordReader;
 
-pub fn charter(words: &mut Words<'_>) -> Result<Charter, String> {
+pub fn charter(words: &mut WordReader<'_>) -> Result<Charter, String> {
     let mut charter = Charter::default();
     loop {
         term(&mut charter, words)?;
@@ -16,13 +17,13 @@ pub fn charter(words: &mut Words<'_>) -> Result<Charter, String> {
     }
 }
 
-fn term(charter: &mut Charter, words: &mut Words<'_>) -> Result<(), String> {
+fn term(charter: &mut Charter, words: &mut WordReader<'_>) -> Result<(), String> {
     match words.word("a term")? {
         "capacity" => charter.capacity = Some(words.number("a capacity")?),
         "handoff" => {
             let style = words.word("gap or overlap")?;
-            let style = Style::from_word(style).ok_or_else(|| format!("{style} is no way to hand off"))?;
-            charter.handoff = Some(Handoff { style, drain_ms: words.millis("a drain period")? });
+            let style = HandoffMode::from_word(style).ok_or_else(|| format!("{style} is no way to hand off"))?;
+            charter.handoff = Some(HandoffTerms { mode: style, drain_ms: words.millis("a drain period")? });
         }
         "preempt" => {
             words.must("after")?;
@@ -44,7 +45,7 @@ fn term(charter: &mut Charter, words: &mut Words<'_>) -> Result<(), String> {
             words.must("hold")?;
             charter.max_hold_ms = Some(words.millis("a maximum hold")?);
         }
-        "progress" => charter.renewal = Some(Renewal::Progress { window_ms: words.millis("a progress window")? }),
+        "progress" => charter.renewal = Some(RenewalProof::Progress { window_ms: words.millis("a progress window")? }),
         "ttl" => {
             charter.ttl_min_ms = Some(words.millis("the shortest ttl")?);
             words.must("to")?;
@@ -54,10 +55,10 @@ fn term(charter: &mut Charter, words: &mut Words<'_>) -> Result<(), String> {
         "target" => {
             let (name, mode) = (words.word("a target")?, words.word("how it meets a stale token")?);
             let mode = match mode {
-                "forced" => Mode::Forced,
-                "cooperative" => Mode::Cooperative,
-                "grantor" => Mode::Grantor,
-                "none" => Mode::None { why: None },
+                "forced" => TargetMode::Forced,
+                "cooperative" => TargetMode::Cooperative,
+                "grantor" => TargetMode::Grantor,
+                "none" => TargetMode::None { comment: None },
                 other => return Err(format!("{other} is no way to meet a stale token")),
             };
             charter.targets.push(Target { name: name.into(), at: "somewhere".into(), mode: Some(mode) });

@@ -1,41 +1,42 @@
-//! What must hold after every turn of every story, whatever the story is about.
+//! Invariants that hold after every turn of every story.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::codec::Reader;
 use leasehold_core::command::Answer;
-use leasehold_core::grantor::{Grantor, Recovered, ResourceView};
-use leasehold_core::lease::{Access, Reason};
+use leasehold_core::grantor::{Grantor, RecoveredGrantor, ResourceView};
+use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::payload::{cache, delivery};
-use leasehold_core::record::{Header, Record};
+use leasehold_core::record::{BatchHeader, Record};
 use leasehold_core::token::Number;
 
-/// A standby that follows the journal, and what holders were told.
+/// A standby that follows the journal, and the deadlines that holders know.
 pub struct Checks {
-    standby: Recovered,
-    /// The highest number ever given out, over all lives of the cluster.
+    standby: RecoveredGrantor,
+    /// The highest token number ever issued, over all incarnations.
     highest: u64,
-    /// Until when in grantor time a holder was told that its lease lives.
-    told: BTreeMap<u64, u64>,
+    /// Deadline of each lease as its holder knows it, in grantor time.
+    deadlines: BTreeMap<u64, u64>,
     used: BTreeMap<String, u64>,
 }
 
 impl Checks {
-    pub fn new(standby: Recovered) -> Self {
-        Self { standby, highest: 0, told: BTreeMap::new(), used: BTreeMap::new() }
+    pub fn new(standby: RecoveredGrantor) -> Self {
+        Self { standby, highest: 0, deadlines: BTreeMap::new(), used: BTreeMap::new() }
     }
 
-    /// Another journal is served from here on: a copy, or a backup.
-    pub fn follow(&mut self, standby: Recovered, numbers_may_repeat: bool) {
+    /// Switches to another journal: a copy or a backup.
+    pub fn follow(&mut self, standby: RecoveredGrantor, numbers_may_repeat: bool) {
         if numbers_may_repeat {
             self.highest = standby.counter();
         }
         self.standby = standby;
-        self.told.clear();
+        self.deadlines.clear();
         self.used.clear();
     }
 
-    /// A batch became durable: the standby agrees (V1), numbers rose (T1), nothing ended early (L2), nothing is oversold (L1).
+    /// Checks a durable batch: the standby agrees (V1), numbers rise (T1), nothing ends early (L2), and the capacity
+    /// is not exceeded (L1).
     pub fn recorded(&mut self, batch: &[u8], grantor: &Grantor) -> Result<(), String> {
         self.standby.apply(batch).map_err(|corrupt| format!("a standby cannot follow: {corrupt}"))?;
         if self.standby.state_hash() != grantor.state_hash() {
@@ -54,21 +55,23 @@ impl Checks {
 
     fn records(&mut self, batch: &[u8]) -> Result<(), String> {
         let mut from = Reader::new(batch);
-        let header = Header::decode(&mut from).map_err(|wrong| wrong.why)?;
+        let header = BatchHeader::decode(&mut from).map_err(|wrong| wrong.problem)?;
         while !from.is_empty() {
-            match Record::decode(&mut from).map_err(|wrong| wrong.why)? {
+            match Record::decode(&mut from).map_err(|wrong| wrong.problem)? {
                 Record::Granted(granted) => self.given_out(granted.number, 1)?,
                 Record::Rotated { number, .. } => self.given_out(number, 1)?,
-                Record::Delivery(delivery::Fact::Delivered { first, items, .. }) => {
+                Record::Delivery(delivery::DeliveryRecord::Delivered { first, items, .. }) => {
                     self.given_out(first, items.len() as u64)?;
                 }
-                Record::Cache(cache::Fact::Read { lease: number, .. } | cache::Fact::Began { number, .. }) => {
+                Record::Cache(
+                    cache::CacheRecord::Read { lease: number, .. } | cache::CacheRecord::Began { number, .. },
+                ) => {
                     self.given_out(number, 1)?;
                 }
-                Record::Ended { number, reason: Reason::Ttl, .. } => {
-                    let told = self.told.remove(&number.get()).unwrap_or(0);
-                    if header.time.0 < told {
-                        return Err(format!("L2: {number} ended at {}, its holder was told {told}", header.time.0));
+                Record::Ended { number, reason: EndReason::Ttl, .. } => {
+                    let deadline = self.deadlines.remove(&number.get()).unwrap_or(0);
+                    if header.time.0 < deadline {
+                        return Err(format!("L2: {number} ended at {}, its holder expects {deadline}", header.time.0));
                     }
                 }
                 _ => {}
@@ -85,30 +88,30 @@ impl Checks {
         Ok(())
     }
 
-    /// A holder heard how long its lease lives.
+    /// A holder received the remaining lifetime of its lease.
     pub fn answered(&mut self, answer: &Answer, grantor: &Grantor) {
         let now = grantor.time().0;
         match answer {
             Answer::Granted(grant) => {
-                self.told.insert(grant.number.get(), now + grant.remaining_ms);
+                self.deadlines.insert(grant.number.get(), now + grant.remaining_ms);
             }
             Answer::GrantedAll(grants) => {
-                self.told.extend(grants.iter().map(|grant| (grant.number.get(), now + grant.remaining_ms)));
+                self.deadlines.extend(grants.iter().map(|grant| (grant.number.get(), now + grant.remaining_ms)));
             }
             Answer::Current(current) => {
-                self.told.insert(current.number.get(), now + current.remaining_ms);
+                self.deadlines.insert(current.number.get(), now + current.remaining_ms);
             }
             _ => {}
         }
     }
 
-    pub fn standby(&self) -> &Recovered {
+    pub fn standby(&self) -> &RecoveredGrantor {
         &self.standby
     }
 }
 
 fn taken(view: &ResourceView) -> u64 {
-    view.leases.iter().filter(|lease| !lease.apart).map(|lease| units(lease.access)).sum::<u64>() + view.confirmed
+    view.leases.iter().filter(|lease| !lease.predecessor).map(|lease| units(lease.access)).sum::<u64>() + view.confirmed
 }
 
 const fn units(access: Access) -> u64 {
@@ -119,9 +122,9 @@ const fn units(access: Access) -> u64 {
     }
 }
 
-/// Shrinking takes nothing away (C3), so what is above capacity may stay, but not grow.
+/// Reducing the capacity ends no lease (C3), so use above the capacity may stay but not grow.
 fn fits(view: &ResourceView, before: u64) -> Result<(), String> {
-    let counted = || view.leases.iter().filter(|lease| !lease.apart);
+    let counted = || view.leases.iter().filter(|lease| !lease.predecessor);
     let exclusive = counted().filter(|lease| lease.access == Access::Exclusive).count();
     let shared = counted().filter(|lease| lease.access == Access::Shared).count();
     let others = counted().count() - exclusive - shared;
@@ -132,7 +135,7 @@ fn fits(view: &ResourceView, before: u64) -> Result<(), String> {
     if now > before && now > u64::from(view.capacity) {
         return Err(format!("{now} units of {}", view.capacity));
     }
-    let mut reaches: Vec<_> = counted().filter(|lease| lease.access == Access::Slot).map(|lease| lease.reach).collect();
+    let mut reaches: Vec<_> = counted().filter(|lease| lease.access == Access::Slot).map(|lease| lease.scope).collect();
     reaches.sort_unstable();
     let count = reaches.len();
     reaches.dedup();

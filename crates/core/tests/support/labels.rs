@@ -1,15 +1,15 @@
-//! The names that a story gives to what it was granted.
+//! Labels: the names that a story gives to leases, sessions, messages and other entities.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_core::token::{Incarnation, Number, Reach};
+use leasehold_core::token::{Incarnation, Number, TokenScope};
 
-use super::words;
+use super::tokenizer;
 
-/// What a label stands for.
+/// An entity with a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Thing {
+pub enum Entity {
     Session { id: SessionId, secret: [u8; 32] },
     Lease(Lease),
     Receipt { queue: String, item: u64, receipt: Number },
@@ -17,17 +17,17 @@ pub enum Thing {
     Cached { key: String, number: Number },
 }
 
-/// A hold as its holder knows it.
+/// A lease as its holder knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub id: LeaseId,
     pub number: Number,
     pub resource: String,
-    pub reach: Reach,
+    pub scope: TokenScope,
     pub incarnation: Incarnation,
 }
 
-impl Thing {
+impl Entity {
     pub fn number(&self) -> Option<Number> {
         match self {
             Self::Lease(lease) => Some(lease.number),
@@ -37,7 +37,7 @@ impl Thing {
         }
     }
 
-    /// How it is written where answers are compared.
+    /// Canonical text for comparisons.
     pub fn sign(&self) -> String {
         match self {
             Self::Session { id, .. } => format!("@{id}"),
@@ -49,16 +49,16 @@ impl Thing {
 
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
-    things: BTreeMap<String, Thing>,
+    things: BTreeMap<String, Entity>,
 }
 
 impl Labels {
-    pub fn get(&self, label: &str) -> Result<&Thing, String> {
+    pub fn get(&self, label: &str) -> Result<&Entity, String> {
         self.things.get(label).ok_or_else(|| format!("nothing is called {label} yet"))
     }
 
-    /// Gives a thing its label, or compares it with what already has that label.
-    pub fn bind(&mut self, label: &str, thing: &Thing) -> Result<(), String> {
+    /// Binds a label to an entity. If the label is bound already, the entity must be the same.
+    pub fn bind(&mut self, label: &str, thing: &Entity) -> Result<(), String> {
         match self.things.get(label) {
             None => {
                 self.things.insert(label.to_owned(), thing.clone());
@@ -71,35 +71,35 @@ impl Labels {
 
     pub fn lease(&self, label: &str) -> Result<&Lease, String> {
         match self.get(label)? {
-            Thing::Lease(lease) => Ok(lease),
+            Entity::Lease(lease) => Ok(lease),
             other => Err(format!("{label} is no lease: {other:?}")),
         }
     }
 
     pub fn session(&self, label: &str) -> Result<(SessionId, [u8; 32]), String> {
         match self.get(label)? {
-            Thing::Session { id, secret } => Ok((*id, *secret)),
+            Entity::Session { id, secret } => Ok((*id, *secret)),
             other => Err(format!("{label} is no session: {other:?}")),
         }
     }
 
     pub fn receipt(&self, label: &str) -> Result<(&str, u64, Number), String> {
         match self.get(label)? {
-            Thing::Receipt { queue, item, receipt } => Ok((queue, *item, *receipt)),
+            Entity::Receipt { queue, item, receipt } => Ok((queue, *item, *receipt)),
             other => Err(format!("{label} is no receipt: {other:?}")),
         }
     }
 
     pub fn message(&self, label: &str) -> Result<(&str, u64), String> {
         match self.get(label)? {
-            Thing::Message { queue, item } => Ok((queue, *item)),
+            Entity::Message { queue, item } => Ok((queue, *item)),
             other => Err(format!("{label} is no message: {other:?}")),
         }
     }
 
     pub fn cached(&self, label: &str) -> Result<(&str, Number), String> {
         match self.get(label)? {
-            Thing::Cached { key, number } => Ok((key, *number)),
+            Entity::Cached { key, number } => Ok((key, *number)),
             other => Err(format!("{label} is nothing cached: {other:?}")),
         }
     }
@@ -108,23 +108,23 @@ impl Labels {
         self.get(label)?.number().ok_or_else(|| format!("{label} has no number"))
     }
 
-    /// The sign of a lease that is only known by its id.
+    /// Canonical text of a lease that is known by its id only.
     pub fn sign_of(&self, id: LeaseId) -> String {
-        let known = self.things.values().rev().find(|thing| matches!(thing, Thing::Lease(lease) if lease.id == id));
-        known.map_or_else(|| format!("lease:{id}"), Thing::sign)
+        let known = self.things.values().rev().find(|thing| matches!(thing, Entity::Lease(lease) if lease.id == id));
+        known.map_or_else(|| format!("lease:{id}"), Entity::sign)
     }
 
-    /// Words with labels and spans in the one way in which answers are compared.
+    /// Replaces labels and durations by their canonical text.
     pub fn normal(&self, text: &str) -> String {
         let sign = |word: String| match self.things.get(&word) {
             Some(thing) => thing.sign(),
-            None => words::millis(&word).map_or(word, words::span),
+            None => tokenizer::millis(&word).map_or(word, tokenizer::span),
         };
-        words::split(text).into_iter().map(sign).collect::<Vec<_>>().join(" ").replace(" ,", ",")
+        tokenizer::split(text).into_iter().map(sign).collect::<Vec<_>>().join(" ").replace(" ,", ",")
     }
 }
 
-/// Labels begin with a capital and are not written in capitals throughout, which codes are.
+/// A label starts with a capital letter and is not all capitals, unlike an error code.
 pub fn is_label(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_uppercase()) && !word.contains('_') && word.len() <= 12
 }

@@ -1,18 +1,18 @@
-//! What several test programs share: stories that a reader who knows no Rust can check, and the world they are played in.
+//! Shared by several test programs: the interpreter of story files.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
-mod ask;
 mod charters;
 mod checks;
+mod commands;
+mod expect;
 mod labels;
-mod look;
-mod scene;
+mod queries;
+mod scenario;
+mod scene_commands;
 mod story;
 mod target;
-mod told;
-mod words;
-mod world;
+mod tokenizer;
 
 #[allow(unused_imports, reason = "each test program uses its own part")]
 pub use story::{Story, all, run, stories};

@@ -1,19 +1,19 @@
-//! Stories: one command a line with the answer that is expected, played from the first line to the last.
+//! Stories: one command per line with its expected answer, run from top to bottom.
 
-use super::told;
-use super::words;
-use super::world::{Until, World};
+use super::expect;
+use super::scenario::{Scenario, Until};
+use super::tokenizer;
 
 /// One story of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Story {
-    /// The file it stands in.
+    /// Name of the file.
     pub file: &'static str,
-    /// Its first line, without the promises.
+    /// The heading, without promise ids.
     pub title: &'static str,
-    /// The promises it is about, as they stand before the title.
+    /// Promise ids from the heading.
     pub promises: &'static str,
-    /// Its lines.
+    /// Text of the story.
     pub text: &'static str,
 }
 
@@ -53,7 +53,7 @@ pub fn stories() -> Vec<Story> {
     FILES.iter().flat_map(|(file, text)| in_file(file, text)).collect()
 }
 
-/// Every story by its title, for those who play them all.
+/// Every story with its title and text.
 pub fn all() -> Vec<(&'static str, String)> {
     stories().into_iter().map(|story| (story.title, story.text.to_owned())).collect()
 }
@@ -83,41 +83,41 @@ fn is_promise(word: &str) -> bool {
         && chars.all(|c| c.is_ascii_digit())
 }
 
-/// Plays a story. Every story begins with a new cluster that serves. The error names the line, what was expected and what was heard.
+/// Runs a story on a new cluster. The error names the line, the expected and the actual answer.
 pub fn run(text: &str) -> Result<(), String> {
     let lines: Vec<Line<'_>> = text.lines().enumerate().filter_map(Line::parse).collect();
     play(&lines).map(drop)
 }
 
-/// How lines begin that stand before the first opening of a cluster.
+/// First words of lines that run before the cluster is opened.
 const BEFORE: [&str; 3] = ["longest", "back", "restore"];
 
-fn play(lines: &[Line<'_>]) -> Result<World, String> {
-    let mut world = World::new();
+fn play(lines: &[Line<'_>]) -> Result<Scenario, String> {
+    let mut scenario = Scenario::new();
     let mut at = 0;
     while let Some(line) = lines.get(at) {
         let here = &lines[at..];
-        if world.journal.batches.is_empty() && !BEFORE.contains(&line.words[0].as_str()) {
-            world.open(None, true)?.map_err(|refused| refused.to_string())?;
+        if scenario.journal.batches.is_empty() && !BEFORE.contains(&line.words[0].as_str()) {
+            scenario.open(None, true)?.map_err(|refused| refused.to_string())?;
         }
         let used = if line.words == ["in", "one", "turn"] {
             let inside = here[1..].iter().take_while(|line| line.is_inside).count();
-            together(&mut world, &here[1..=inside]).map(|()| inside + 1)
+            together(&mut scenario, &here[1..=inside]).map(|()| inside + 1)
         } else if let ["put", "the", "machine", name, "back"] = line.plain()[..] {
             let copy = lines.iter().position(|line| line.plain() == ["copy", "the", "machine", "as", name]);
             copy.ok_or_else(|| format!("no machine is called {name}")).and_then(|copy| {
                 let before = play(&lines[..copy])?;
-                world.resume(before).map(|()| 1)
+                scenario.resume(before).map(|()| 1)
             })
         } else {
-            one(&mut world, line).map(|()| 1)
+            one(&mut scenario, line).map(|()| 1)
         };
         at += used.map_err(|why| format!("line {}, `{}`: {why}", line.number, line.text.trim()))?;
-        for target in world.targets.values() {
+        for target in scenario.targets.values() {
             target.check().map_err(|why| format!("line {}: {why}", line.number))?;
         }
     }
-    Ok(world)
+    Ok(scenario)
 }
 
 struct Line<'a> {
@@ -133,9 +133,9 @@ impl<'a> Line<'a> {
         if text.trim().is_empty() || text.trim_start().starts_with('#') {
             return None;
         }
-        let (asked, expected) = text.split_once("->").unwrap_or((text, ""));
+        let (parsed, expected) = text.split_once("->").unwrap_or((text, ""));
         let is_inside = text.starts_with("  ");
-        Some(Self { number: at + 1, text, words: words::split(asked), expected: expected.trim(), is_inside })
+        Some(Self { number: at + 1, text, words: tokenizer::split(parsed), expected: expected.trim(), is_inside })
     }
 
     fn plain(&self) -> Vec<&str> {
@@ -143,65 +143,65 @@ impl<'a> Line<'a> {
     }
 }
 
-fn one(world: &mut World, line: &Line<'_>) -> Result<(), String> {
+fn one(scenario: &mut Scenario, line: &Line<'_>) -> Result<(), String> {
     if line.plain().starts_with(&["copy", "the", "machine"]) {
         return Ok(());
     }
     if line.words[0] == "old:" {
-        return old(world, line);
+        return old(scenario, line);
     }
-    if let Some(heard) = super::scene::play(world, &line.words)? {
-        return heard.check(line.expected, &mut world.labels);
+    if let Some(actual) = super::scene_commands::play(scenario, &line.words)? {
+        return actual.check(line.expected, &mut scenario.labels);
     }
     if line.expected == "unavailable" {
-        return if world.driver.is_none() { Ok(()) } else { Err("a grantor serves".to_owned()) };
+        return if scenario.driver.is_none() { Ok(()) } else { Err("a grantor serves".to_owned()) };
     }
-    if let Some(heard) = super::look::look(world.grantor()?, &world.labels, &line.words)? {
-        return heard.check(line.expected, &mut world.labels);
+    if let Some(actual) = super::queries::query(scenario.grantor()?, &scenario.labels, &line.words)? {
+        return actual.check(line.expected, &mut scenario.labels);
     }
-    let tag = world.ask(&line.words, false)?.ok_or("nobody knows what this line means")?;
+    let tag = scenario.ask(&line.words, false)?.ok_or("unknown command")?;
     let until = match line.expected {
         "crash before the record" => Until::Stepped,
         "crash before the answer" => Until::Durable,
-        _ => Until::Told,
+        _ => Until::Delivered,
     };
-    world.turn(until)?;
-    if until != Until::Told {
+    scenario.turn(until)?;
+    if until != Until::Delivered {
         return Ok(());
     }
-    answered(world, tag, line)
+    answered(scenario, tag, line)
 }
 
-fn answered(world: &mut World, tag: u64, line: &Line<'_>) -> Result<(), String> {
-    let answer = world.mail.get_mut(&tag).and_then(std::collections::VecDeque::pop_front).ok_or("no answer came")?;
+fn answered(scenario: &mut Scenario, tag: u64, line: &Line<'_>) -> Result<(), String> {
+    let answer = scenario.mail.get_mut(&tag).and_then(std::collections::VecDeque::pop_front).ok_or("no answer came")?;
     if line.expected == "lost on the way" {
         return Ok(());
     }
-    let context = world.contexts.get(&tag).cloned().unwrap_or_default();
-    told::answer(&answer, &context, world.incarnation).check(line.expected, &mut world.labels)
+    let context = scenario.contexts.get(&tag).cloned().unwrap_or_default();
+    expect::answer(&answer, &context, scenario.incarnation).check(line.expected, &mut scenario.labels)
 }
 
-/// Everything arrives before the turn begins.
-fn together(world: &mut World, lines: &[Line<'_>]) -> Result<(), String> {
+/// Runs several requests in one turn.
+fn together(scenario: &mut Scenario, lines: &[Line<'_>]) -> Result<(), String> {
     let mut tags = Vec::new();
     for line in lines {
-        tags.push(world.ask(&line.words, false)?.ok_or("only questions to the grantor stand in one turn")?);
+        tags.push(scenario.ask(&line.words, false)?.ok_or("only questions to the grantor stand in one turn")?);
     }
-    world.turn(Until::Told)?;
+    scenario.turn(Until::Delivered)?;
     for (tag, line) in tags.into_iter().zip(lines) {
-        answered(world, tag, line).map_err(|why| format!("line {}, `{}`: {why}", line.number, line.text.trim()))?;
+        answered(scenario, tag, line).map_err(|why| format!("line {}, `{}`: {why}", line.number, line.text.trim()))?;
     }
     Ok(())
 }
 
-/// A replaced grantor is asked. Whatever it decides, nobody hears it.
-fn old(world: &mut World, line: &Line<'_>) -> Result<(), String> {
+/// Sends a request to a replaced grantor. Its decision is never delivered.
+fn old(scenario: &mut Scenario, line: &Line<'_>) -> Result<(), String> {
     if line.expected != "fenced" {
         return Err("a replaced grantor answers nothing; write `-> fenced`".to_owned());
     }
-    let zombie = world.zombies.last().ok_or("nobody was replaced")?;
-    if super::look::look(&zombie.grantor, &world.labels, &line.words[1..])?.is_none() {
-        world.ask(&line.words[1..], true)?.ok_or("nobody knows what this line means")?;
+    let zombie = scenario.zombies.last().ok_or("no grantor was replaced")?;
+    if super::queries::query(&zombie.grantor, &scenario.labels, &line.words[1..])?.is_none() {
+        scenario.ask(&line.words[1..], true)?.ok_or("unknown command")?;
     }
-    world.zombie_turn()
+    scenario.zombie_turn()
 }

@@ -1,15 +1,15 @@
-//! A target with a fence whose mark is durable, and beside it the same target without one.
+//! A target with a durable fence, and an unfenced twin for comparison.
 
 use leasehold_core::fence::{Mark, Sequenced, Verdict, admit, admit_sequenced};
 use leasehold_core::name::Name;
-use leasehold_core::time::Wall;
-use leasehold_core::token::{Guarded, Number, Token, TokenError, plausible};
+use leasehold_core::time::WallClock;
+use leasehold_core::token::{FenceKey, Number, Token, TokenError, plausible};
 
-use super::ask::CLUSTER;
+use super::commands::CLUSTER;
 
-/// What is mutated under a lease.
+/// A target that holders write to.
 pub struct Target {
-    guarded: Guarded,
+    guarded: FenceKey,
     mark: Mark,
     last: Option<u64>,
     holds: String,
@@ -20,19 +20,19 @@ pub struct Target {
 impl Target {
     pub fn new(resource: &str, slot: u32) -> Result<Self, String> {
         let name = Name::parse(resource).map_err(|error| error.to_string())?;
-        let guarded = Guarded::new(CLUSTER, name, slot);
+        let guarded = FenceKey::new(CLUSTER, name, slot);
         let (holds, unfenced_holds) = (String::new(), String::new());
         Ok(Self { guarded, mark: Mark::Fresh, last: None, holds, unfenced_holds, applied: Vec::new() })
     }
 
-    /// A write that shows a token, or none. The twin without a fence takes it in any case.
-    pub fn write(&mut self, token: Option<&Token>, value: &str, sequence: Option<u64>, wall: Wall) -> String {
+    /// A write with or without a token. The unfenced twin always applies it.
+    pub fn write(&mut self, token: Option<&Token>, value: &str, sequence: Option<u64>, wall: WallClock) -> String {
         value.clone_into(&mut self.unfenced_holds);
         let number = match self.shown(token, wall) {
             Ok(number) => number,
             Err(refusal) => return refusal,
         };
-        let said = match sequence {
+        let outcome = match sequence {
             Some(sequence) => match admit_sequenced(self.mark, self.last, number, sequence) {
                 Sequenced::Admitted { mark, last } => {
                     (self.mark, self.last) = (Mark::Armed(mark), Some(last));
@@ -49,11 +49,11 @@ impl Target {
         };
         value.clone_into(&mut self.holds);
         self.applied.push(number);
-        said.to_owned()
+        outcome.to_owned()
     }
 
-    /// A new holder's first act: show the token before reading.
-    pub fn claim(&mut self, token: &Token, wall: Wall) -> String {
+    /// The first step of a new holder: claim before reading.
+    pub fn claim(&mut self, token: &Token, wall: WallClock) -> String {
         match self.shown(Some(token), wall) {
             Ok(number) => self.admit(number).to_owned(),
             Err(refusal) => refusal,
@@ -74,18 +74,18 @@ impl Target {
         }
     }
 
-    fn shown(&self, token: Option<&Token>, wall: Wall) -> Result<Number, String> {
-        let refusal = |error: TokenError| format!("{} {}", error.code(), error.why());
+    fn shown(&self, token: Option<&Token>, wall: WallClock) -> Result<Number, String> {
+        let refusal = |error: TokenError| format!("{} {}", error.code(), error.reason());
         let token = token.ok_or_else(|| refusal(TokenError::Absent))?;
         let number = token.for_target(&self.guarded).map_err(refusal)?;
         if plausible(number, wall) { Ok(number) } else { Err(refusal(TokenError::Implausible)) }
     }
 
-    /// The mark is part of what the target keeps: a restart changes nothing.
+    /// Restarts the target. The mark is durable, so nothing changes.
     pub fn restart(&mut self) -> Result<(), String> {
         let kept = self.applied.last().copied();
         match (self.mark, kept) {
-            (Mark::Armed(mark), Some(written)) if mark < written => Err("the mark was not kept".to_owned()),
+            (Mark::Armed(mark), Some(written)) if mark < written => Err("the mark was lost".to_owned()),
             _ => Ok(()),
         }
     }
@@ -94,7 +94,7 @@ impl Target {
         self.mark = Mark::Lost;
     }
 
-    /// Armed again from the grantor's floor.
+    /// Re-arms the mark from the grantor's floor.
     pub fn arm(&mut self, floor: Number) {
         self.mark = Mark::Armed(floor);
         self.last = None;
@@ -108,7 +108,7 @@ impl Target {
         &self.unfenced_holds
     }
 
-    /// F1: the tokens of applied writes never fall.
+    /// F1: the token numbers of applied writes never decrease.
     pub fn check(&self) -> Result<(), String> {
         if self.applied.is_sorted() { Ok(()) } else { Err(format!("F1: tokens fell at a target: {:?}", self.applied)) }
     }

@@ -1,174 +1,176 @@
-//! A value for the threads of one process that refuses the zombie among them: check and change are one step.
+//! A fenced value shared by the threads of one process.
+//!
+//! One mutex protects the mark and the value, so the check and the change are one step.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_core::{name::{Name, resource_hash}, token::{Cluster, Incarnation, Number, Reach, Token}};
+//! # use leasehold_fence::{Cluster, Incarnation, Name, Number, Token, TokenScope, resource_hash};
 //! # let (cluster, name) = (Cluster(*b"examples"), Name::parse("jobs/settle")?);
 //! # let token = Token { cluster, incarnation: Incarnation(1), resource: resource_hash("jobs/settle"),
-//! #     reach: Reach::Slot(0), number: Number::FIRST }.to_string();
-//! use leasehold_fence::cell::Fenced;
+//! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
+//! use leasehold_fence::cell::FencedCell;
 //!
-//! let paid = Fenced::new(cluster, name, 0, Vec::new());
-//! let token = paid.check(&token)?; // once for a hold: from here on only numbers are compared
-//! paid.claim(&token)?; // a new holder's first act, before it reads
+//! let paid = FencedCell::new(cluster, name, 0, Vec::new());
+//! let token = paid.verify(&token)?; // once per lease: later calls compare only numbers
+//! paid.claim(&token)?; // before the first read
 //! paid.write(&token, |paid| paid.push(7))?;
 //! assert_eq!(paid.read(|paid| paid.len())?, 1);
 //! # Ok(())
 //! # }
 //! ```
 
-mod checked;
+mod verified_token;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
-use crate::observer::Watch;
-use crate::place::{Passed, Place, Shown};
-use crate::state::State;
-use crate::{Act, Counters, Error, Kept, Observer, Once};
-pub use checked::{Checked, Presented};
+use crate::fence_site::{Admission, FenceSite, PresentedToken};
+use crate::mark_state::MarkState;
+use crate::observer::EventSink;
+use crate::{ApplyOnce, Counters, Error, MarkInfo, Observer, Operation};
+pub use verified_token::{TokenInput, VerifiedToken};
 
 /// A value that changes only under a token at or above its mark. Share it by reference or in an `Arc`.
 #[derive(Debug)]
-pub struct Fenced<T> {
-    place: Place,
-    inside: Mutex<Inside<T>>,
-    watch: Watch,
+pub struct FencedCell<T> {
+    site: FenceSite,
+    state: Mutex<CellState<T>>,
+    events: EventSink,
 }
 
-/// What the mutex keeps together: the mark cannot change without the value's lock, nor the value without the mark's.
+/// The contents of the mutex: neither mark nor value can change without the lock.
 #[derive(Debug)]
-struct Inside<T> {
-    state: State,
+struct CellState<T> {
+    mark: MarkState,
     value: T,
 }
 
-impl<T> Fenced<T> {
-    /// A fence before this value, armed as fresh: the value was made just now, so nobody was here.
+impl<T> FencedCell<T> {
+    /// Creates a fenced value, armed as fresh: the value is new, so no holder has written it.
     pub fn new(cluster: Cluster, resource: Name<'_>, slot: u32, value: T) -> Self {
-        let inside = Mutex::new(Inside { state: State::FRESH, value });
-        Self { place: Place::new(cluster, resource, slot), inside, watch: Watch::default() }
+        let state = Mutex::new(CellState { mark: MarkState::FRESH, value });
+        Self { site: FenceSite::new(cluster, resource, slot), state, events: EventSink::default() }
     }
 
-    /// From here on a token of an incarnation that it does not know is refused until it is adopted (T5).
-    pub fn make_strict(&self) -> Result<(), Error> {
-        self.enter()?.state.make_strict()
+    /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
+    pub fn strict(&self, enabled: bool) -> Result<(), Error> {
+        self.lock()?.mark.set_strict(enabled)
     }
 
-    /// Who is told every answer.
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch.observer = Some(observer);
+    /// Sets the observer that receives every decision.
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.events.observer = Some(observer);
         self
     }
 
-    /// What this fence answered.
+    /// Counters of the decisions of this fence.
     pub fn counters(&self) -> &Counters {
-        &self.watch.counters
+        &self.events.counters
     }
 
-    /// Checks all of a token that needs no mark, once: its text, whose it is, what it is for, and whether the clock
-    /// believes it.
-    pub fn check(&self, token: &str) -> Result<Checked, Error> {
-        let answer = self.place.read(token).map_err(Error::from);
-        if let Err(refused) = &answer {
-            self.tell(Act::Write, Err(refused));
+    /// Makes all checks of a token that need no mark, once: its text, cluster, resource, slot and plausibility.
+    pub fn verify(&self, token: &str) -> Result<VerifiedToken, Error> {
+        let result = self.site.parse_token(token).map_err(Error::from);
+        if let Err(refused) = &result {
+            self.record(Operation::Write, Err(refused));
         }
-        answer.map(|shown| Checked { guarded: self.place.guarded, shown })
+        result.map(|presented| VerifiedToken { key: self.site.key, presented })
     }
 
-    /// A new holder's first act, before it reads: raises the mark.
-    pub fn claim<'t>(&self, token: impl Into<Presented<'t>>) -> Result<Number, Error> {
-        self.step(Act::Claim, token.into(), None, |_| ()).map(|(passed, ..)| passed.number)
+    /// Raises the mark. A new holder calls this before it reads.
+    pub fn claim<'t>(&self, token: impl Into<TokenInput<'t>>) -> Result<Number, Error> {
+        self.step(Operation::Claim, token.into(), None, |_| ()).map(|(admission, ..)| admission.number)
     }
 
-    /// Changes the value under this token, in one step with the check. Nothing else is inside meanwhile: keep it short.
-    pub fn write<'t, R>(&self, token: impl Into<Presented<'t>>, change: impl FnOnce(&mut T) -> R) -> Result<R, Error> {
-        let (_, _, changed) = self.step(Act::Write, token.into(), None, change)?;
-        Ok(changed.expect("only a numbered write can have been applied before"))
+    /// Changes the value under this token, in one step with the check. The lock is held while `change` runs: keep it short.
+    pub fn write<'t, R>(&self, token: impl Into<TokenInput<'t>>, change: impl FnOnce(&mut T) -> R) -> Result<R, Error> {
+        let (_, _, changed) = self.step(Operation::Write, token.into(), None, change)?;
+        Ok(changed.expect("only a sequenced write can be a duplicate"))
     }
 
-    /// The same, numbered inside the hold: a late duplicate changes nothing.
+    /// Like [`write`](Self::write), with a sequence that the holder counts upward: a duplicate changes nothing.
     pub fn write_once<'t>(
         &self,
-        token: impl Into<Presented<'t>>,
+        token: impl Into<TokenInput<'t>>,
         sequence: u64,
         change: impl FnOnce(&mut T),
-    ) -> Result<Once, Error> {
-        self.step(Act::Write, token.into(), Some(sequence), change).map(|(_, once, _)| once)
+    ) -> Result<ApplyOnce, Error> {
+        self.step(Operation::Write, token.into(), Some(sequence), change).map(|(_, once, _)| once)
     }
 
-    /// Looks at the value. What is read after a claim, no predecessor changes any more.
-    pub fn read<R>(&self, look: impl FnOnce(&T) -> R) -> Result<R, Error> {
-        Ok(look(&self.enter()?.value))
+    /// Reads the value. After a claim no predecessor can change what is read.
+    pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> Result<R, Error> {
+        Ok(read(&self.lock()?.value))
     }
 
-    /// The mark that is kept. What is lost is told as a refusal.
+    /// The mark; `None` if no token was admitted yet. A lost mark is a refusal.
     pub fn mark(&self) -> Result<Option<Number>, Error> {
-        self.enter()?.state.mark()
+        self.lock()?.mark.mark()
     }
 
-    /// What is kept, for a survey.
-    pub fn kept(&self) -> Result<Kept, Error> {
-        Ok(self.enter()?.state.kept(&self.place))
+    /// The mark with all that is known about it.
+    pub fn mark_info(&self) -> Result<MarkInfo, Error> {
+        Ok(self.lock()?.mark.info(&self.site))
     }
 
-    /// From now on everything is refused until [`Fenced::rearm`]: the value was put back to what it was earlier.
+    /// Declares the mark lost: the value was reset to an earlier state. All tokens are rejected until [`FencedCell::rearm`].
     pub fn declare_lost(&self) -> Result<(), Error> {
-        self.enter()?.state.declare_lost()
+        self.lock()?.mark.declare_lost()
     }
 
-    /// Arms it again from a floor that no holder of before lies above; after a thread panicked inside a write too, by
-    /// whoever has looked at the value and answers for it. A floor below what was seen is refused.
+    /// Sets the mark to a floor that no earlier holder exceeds. A floor below the mark is an error. Also call this after a
+    /// thread panicked inside a write, once you have inspected the value.
     pub fn rearm(&self, floor: Number) -> Result<(), Error> {
-        let mut inside = self.inside.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        inside.state.rearm(floor)?;
-        self.inside.clear_poison();
+        let mut cell = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        cell.mark.rearm(floor)?;
+        self.state.clear_poison();
         Ok(())
     }
 
-    /// A strict fence follows this incarnation from now on.
+    /// Makes a strict fence follow this incarnation.
     pub fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
-        self.enter()?.state.adopt(incarnation)
+        self.lock()?.mark.adopt(incarnation)
     }
 
     fn step<R>(
         &self,
-        act: Act,
-        token: Presented<'_>,
+        operation: Operation,
+        token: TokenInput<'_>,
         sequence: Option<u64>,
         change: impl FnOnce(&mut T) -> R,
-    ) -> Result<(Passed, Once, Option<R>), Error> {
-        let answer = self.shown(token).and_then(|shown| {
-            let mut inside = self.enter()?;
-            let (passed, once) = shown.pass(&inside.state.standing(), sequence)?;
-            if let Once::AlreadyApplied { .. } = once {
-                return Ok((passed, once, None));
+    ) -> Result<(Admission, ApplyOnce, Option<R>), Error> {
+        let result = self.presented(token).and_then(|presented| {
+            let mut cell = self.lock()?;
+            let (admission, once) = presented.admit(&cell.mark.stored_mark(), sequence)?;
+            if let ApplyOnce::AlreadyApplied { .. } = once {
+                return Ok((admission, once, None));
             }
-            // The mark first: if the change panics, nobody below this token finds what it left.
-            inside.state.raise(shown, sequence);
-            Ok((passed, once, Some(change(&mut inside.value))))
+            // The mark is raised first: if the change panics, no lower token can observe its partial result.
+            cell.mark.raise(presented, sequence);
+            Ok((admission, once, Some(change(&mut cell.value))))
         });
-        self.tell(act, answer.as_ref().map(|(passed, ..)| passed));
-        answer
+        self.record(operation, result.as_ref().map(|(admission, ..)| admission));
+        result
     }
 
-    fn shown(&self, token: Presented<'_>) -> Result<Shown, Error> {
+    fn presented(&self, token: TokenInput<'_>) -> Result<PresentedToken, Error> {
         match token {
-            Presented::Text(text) => Ok(self.place.read(text)?),
-            Presented::Checked(checked) => checked.at(&self.place.guarded),
+            TokenInput::Text(text) => Ok(self.site.parse_token(text)?),
+            TokenInput::Verified(token) => token.for_key(&self.site.key),
         }
     }
 
-    fn enter(&self) -> Result<MutexGuard<'_, Inside<T>>, Error> {
-        self.inside.lock().map_err(|_| {
-            let what = "a thread panicked inside its write, and the value may be half changed; look at it, then re-arm";
-            Error::Storage(what.into())
+    fn lock(&self) -> Result<MutexGuard<'_, CellState<T>>, Error> {
+        self.state.lock().map_err(|_| {
+            let message =
+                "a thread panicked inside a write and may have left the value inconsistent; inspect it, then re-arm";
+            Error::Storage(message.into())
         })
     }
 
-    fn tell(&self, act: Act, answer: Result<&Passed, &Error>) {
-        self.watch.told(&self.place.name, self.place.guarded.slot, act, answer);
+    fn record(&self, operation: Operation, result: Result<&Admission, &Error>) {
+        self.events.record(&self.site.name, self.site.key.slot, operation, result);
     }
 }

@@ -1,26 +1,26 @@
-//! The trial that every fence passes, for targets of your own too: obligations by the id of the promise they hold.
+//! Conformance suite for fences. All fences of this crate pass it; use it for the fence of your own target too.
 //!
-//! Implement [`Subject`] for the target and [`Writer`] for a way to it, and run [`check`] in a test, on a runtime with
-//! several threads. It tries the fence from outside: with tokens of [`CLUSTER`] for [`RESOURCE`], slot 0, against what the
-//! target really applied, which the subject reads past the fence. The answer lists what held; what the target cannot do
-//! (sequences, a crash of its server, somebody inside of it) is missing in that list. A broken obligation is a
-//! [`Violation`] that names the promise.
+//! Implement [`Subject`] for the target and [`FenceWriter`] for a connection to it, and run [`check`] in a test, on a
+//! multi-threaded runtime. The suite tests the fence from outside: it presents tokens of [`CLUSTER`] for [`RESOURCE`], slot 0,
+//! and compares the results with what the target applied, which the subject reads without the fence. [`check`] returns the
+//! obligations that hold. An obligation that the target does not support (sequences, a crash of its server, a blocked claim) is
+//! left out. A broken obligation is a [`ConformanceError`] that contains the id of the promise.
 //!
 //! ```no_run
 //! # use leasehold_fence::conformance::{check, crashes, race, Subject};
-//! # async fn example(mine: impl Subject) -> Result<(), leasehold_fence::conformance::Violation> {
+//! # async fn example(mine: impl Subject) -> Result<(), leasehold_fence::conformance::ConformanceError> {
 //! let held = check(&mine).await?;
 //! assert!(held.contains(&leasehold_fence::conformance::SEQUENCES), "{held:?}");
-//! race(&mine, 8, 10_000, 1).await?; // holders that overtake each other, zombies among them
-//! crashes(&mine, 10, 1).await?; // the target's server is killed while it writes
+//! race(&mine, 8, 10_000, 1).await?; // concurrent holders, some of them zombies
+//! crashes(&mine, 10, 1).await?; // kills the target's server during writes
 //! # Ok(())
 //! # }
 //! ```
 
-mod bounded;
+mod blocked_claim;
 mod crash;
-mod lost;
-mod mistakes;
+mod invalid_tokens;
+mod lost_marks;
 mod order;
 mod race;
 mod sequence;
@@ -29,55 +29,56 @@ mod subject;
 mod tokens;
 mod violation;
 
-pub use bounded::Inside;
+pub use blocked_claim::StuckHolder;
 pub use crash::crashes;
-pub use race::{Raced, race};
-pub use subject::{Applied, Subject, Writer};
+pub use race::{RaceReport, race};
+pub use subject::{AppliedEntry, FenceWriter, Subject};
 pub use tokens::{CLUSTER, INCARNATION, RESOURCE, name, number, token, token_of};
-pub use violation::Violation;
+pub use violation::ConformanceError;
 
 use violation::Obligation;
 
-/// A token at or above the mark passes and raises it.
-pub const RISING: &str = "F1 a token at or above the mark passes, and a higher one raises it";
-/// A lower one is refused.
-pub const STALE: &str = "F1 a token below the mark changes nothing, whoever shows it by whichever way";
-/// And told why.
-pub const TOLD: &str = "F6 a refusal tells what was presented and what stands";
-/// What is no token for this place.
-pub const MISTAKES: &str = "F3 F4 F5 T6 what is no token for this place is refused with its code, and moves nothing";
-/// A place that nobody armed.
-pub const MISSING: &str = "F7 a place that nobody armed refuses every token";
-/// A mark that is lost.
-pub const LOST: &str = "F7 a lost mark refuses every token until it is armed from a floor";
-/// What a survey reads.
-pub const SURVEY: &str = "F7 a survey tells every mark that is kept";
-/// Two lives of one cluster.
+/// A token at or above the mark is admitted and raises it.
+pub const RISING: &str = "F1 a token at or above the mark is admitted, and a higher one raises it";
+/// A stale token is rejected.
+pub const STALE: &str = "F1 a token below the mark changes nothing, from any writer";
+/// A refusal contains both numbers.
+pub const STALE_DETAIL: &str = "F6 a stale refusal reports the presented number and the mark";
+/// An invalid token is rejected.
+pub const INVALID_TOKENS: &str = "F3 F4 F5 T6 an invalid token is rejected with its code and changes nothing";
+/// A fence that was never armed.
+pub const UNARMED: &str = "F7 a fence that was never armed rejects every token";
+/// A lost mark.
+pub const LOST_MARK: &str = "F7 a lost mark rejects every token until it is re-armed from a floor";
+/// The list of marks.
+pub const LIST_MARKS: &str = "F7 list_marks returns every stored mark";
+/// Two incarnations of one cluster.
 pub const STRICT: &str = "T5 a strict fence follows one incarnation until it adopts another";
-/// Late duplicates.
-pub const SEQUENCES: &str = "F1 a numbered write is applied once";
-/// Crashes.
-pub const DURABLE: &str = "F2 mark and effect are there after a crash of the target";
-/// Somebody who stands still inside.
-pub const BOUNDED: &str = "F8 a claim ends, whoever stands still inside: it passes, or changes nothing and names who";
-/// Racing holders.
-pub const RACE: &str = "F1 among racing holders the tokens of applied writes never fall";
+/// Duplicates.
+pub const SEQUENCES: &str = "F1 a sequenced write is applied once";
+/// Crashes of the target.
+pub const DURABLE: &str = "F2 mark and effect survive a crash of the target";
+/// A holder that is stuck in the middle of a write.
+pub const BOUNDED_CLAIM: &str =
+    "F8 a claim returns although a holder is stuck: it succeeds, or changes nothing and reports the blocker";
+/// Concurrent holders.
+pub const RACE: &str = "F1 with concurrent holders the token numbers of applied writes never decrease";
 
-/// Tries every obligation, and gives the ones that held; those that the target has no means for are left out.
-pub async fn check<S: Subject>(subject: &S) -> Result<Vec<&'static str>, Violation> {
+/// Tests all obligations and returns those that hold. Obligations that the target does not support are left out.
+pub async fn check<S: Subject>(subject: &S) -> Result<Vec<&'static str>, ConformanceError> {
     let mut held = Vec::new();
     let mut note = |text: &'static str, tried: bool| tried.then(|| held.push(text));
     note(RISING, order::rising(subject, Obligation(RISING)).await?);
     note(STALE, order::stale(subject, Obligation(STALE)).await?);
-    note(TOLD, order::told(subject, Obligation(TOLD)).await?);
-    note(MISTAKES, mistakes::refused(subject, Obligation(MISTAKES)).await?);
-    note(MISSING, lost::missing(subject, Obligation(MISSING)).await?);
-    note(LOST, lost::declared(subject, Obligation(LOST)).await?);
-    note(SURVEY, lost::surveyed(subject, Obligation(SURVEY)).await?);
-    note(STRICT, strict::followed(subject, Obligation(STRICT)).await?);
-    note(DURABLE, crash::kept(subject, Obligation(DURABLE)).await?);
+    note(STALE_DETAIL, order::stale_detail(subject, Obligation(STALE_DETAIL)).await?);
+    note(INVALID_TOKENS, invalid_tokens::rejected(subject, Obligation(INVALID_TOKENS)).await?);
+    note(UNARMED, lost_marks::unarmed(subject, Obligation(UNARMED)).await?);
+    note(LOST_MARK, lost_marks::declared(subject, Obligation(LOST_MARK)).await?);
+    note(LIST_MARKS, lost_marks::listed(subject, Obligation(LIST_MARKS)).await?);
+    note(STRICT, strict::one_incarnation(subject, Obligation(STRICT)).await?);
+    note(DURABLE, crash::durable(subject, Obligation(DURABLE)).await?);
     note(SEQUENCES, sequence::once(subject, Obligation(SEQUENCES)).await?);
-    note(BOUNDED, bounded::ends(subject, Obligation(BOUNDED)).await?);
+    note(BOUNDED_CLAIM, blocked_claim::claim_is_bounded(subject, Obligation(BOUNDED_CLAIM)).await?);
     race(subject, 4, 400, 1).await?;
     note(RACE, true);
     Ok(held)

@@ -1,34 +1,34 @@
-//! Holders that overtake each other, each sure that it holds: the tokens of what is applied never fall (F1).
+//! Concurrent holders that overtake each other: the token numbers of applied writes never decrease (F1).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::RACE;
-use super::subject::{Subject, Writer};
+use super::subject::{FenceWriter, Subject};
 use super::tokens::token;
-use super::violation::{Obligation, Violation};
+use super::violation::{ConformanceError, Obligation};
 use crate::Error;
 
-/// What came of a race that kept the promise.
+/// The counts of a successful race.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Raced {
-    /// Claims and writes asked.
+pub struct RaceReport {
+    /// Claims and writes requested.
     pub operations: u64,
     /// Claims that raised the mark.
     pub claimed: u64,
-    /// Writes that were applied and told.
+    /// Acknowledged writes.
     pub applied: u64,
-    /// Claims and writes refused: the zombies.
+    /// Rejected claims and writes: those of zombies.
     pub refused: u64,
-    /// Claims and writes that were told neither: the target was blocked or failed.
+    /// Claims and writes without a decision: the target was blocked or failed.
     pub undecided: u64,
 }
 
-/// A small generator of its own, so that a seed means the same everywhere (splitmix64).
-pub(super) struct Dice(pub(super) u64);
+/// The random number generator splitmix64. A seed produces the same numbers everywhere.
+pub(super) struct SplitMix(pub(super) u64);
 
-impl Dice {
+impl SplitMix {
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -38,63 +38,72 @@ impl Dice {
     }
 }
 
-/// What was told of a write.
+/// The reply to a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum WriteReply {
     Applied,
     Not,
     Unknown,
 }
 
-/// What one racer saw: itself counted, and the fate of each value it wrote.
+/// The log of one writer: counts, and the reply to each value it wrote.
 #[derive(Default)]
-struct Seen {
-    raced: Raced,
-    fates: Vec<(String, u64, Fate)>,
-    /// A write that passed although a higher claim was told before it was asked.
+struct RacerLog {
+    report: RaceReport,
+    replies: Vec<(String, u64, WriteReply)>,
+    /// A write that succeeded although a higher claim had completed before it started.
     late: Option<(u64, u64)>,
 }
 
-/// Lets so many writers race for about so many operations: each takes the next higher token, claims, writes, and goes on
-/// writing when it has long been overtaken. Then the ghost log must hold every write that was told as applied once, none
-/// that was refused, and numbers that never fall.
-pub async fn race<S: Subject>(subject: &S, writers: u64, operations: u64, seed: u64) -> Result<Raced, Violation> {
+/// Runs concurrent writers for a total of `operations`. Each takes the next higher token, claims, writes, and continues to
+/// write after another writer has overtaken it. Afterwards the target must contain every acknowledged write exactly once and no
+/// rejected one, with token numbers that never decrease.
+pub async fn race<S: Subject>(
+    subject: &S,
+    writers: u64,
+    operations: u64,
+    seed: u64,
+) -> Result<RaceReport, ConformanceError> {
     let o = Obligation(RACE);
     subject.fresh().await;
     let (next, claimed) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
     let start = Arc::new(tokio::sync::Barrier::new(usize::try_from(writers).unwrap_or(usize::MAX)));
     let mut racers = Vec::new();
     for racer in 0..writers {
-        let (writer, dice) = (subject.writer().await, Dice(seed ^ (racer << 32)));
+        let (writer, rng) = (subject.writer().await, SplitMix(seed ^ (racer << 32)));
         let share = operations / writers + u64::from(racer < operations % writers);
         let (start, next, claimed) = (start.clone(), next.clone(), claimed.clone());
         racers.push(tokio::spawn(async move {
             start.wait().await;
-            run(writer, racer, share, dice, next, claimed).await
+            run(writer, racer, share, rng, next, claimed).await
         }));
     }
-    let mut raced = Raced::default();
-    let mut fates = HashMap::new();
+    let mut report = RaceReport::default();
+    let mut replies = HashMap::new();
     for racer in racers {
-        let seen = racer.await.map_err(|panic| o.broken(format!("a writer panicked: {panic}")))?;
-        raced.operations += seen.raced.operations;
-        raced.claimed += seen.raced.claimed;
-        raced.applied += seen.raced.applied;
-        raced.refused += seen.raced.refused;
-        raced.undecided += seen.raced.undecided;
-        if let Some((number, above)) = seen.late {
-            return Err(o.broken(format!("a write of token {number} passed after the claim of {above} was told")));
+        let log = racer.await.map_err(|panic| o.broken(format!("a writer panicked: {panic}")))?;
+        report.operations += log.report.operations;
+        report.claimed += log.report.claimed;
+        report.applied += log.report.applied;
+        report.refused += log.report.refused;
+        report.undecided += log.report.undecided;
+        if let Some((number, above)) = log.late {
+            return Err(o.broken(format!("a write of token {number} succeeded after the claim of {above} completed")));
         }
-        fates.extend(seen.fates.into_iter().map(|(value, number, fate)| (value, (number, fate))));
+        replies.extend(log.replies.into_iter().map(|(value, number, reply)| (value, (number, reply))));
     }
-    verify(subject, o, fates).await?;
-    if raced.applied == 0 || raced.claimed == 0 {
-        return Err(o.broken(format!("nobody got through: {raced:?}")));
+    verify(subject, o, replies).await?;
+    if report.applied == 0 || report.claimed == 0 {
+        return Err(o.broken(format!("no claim or write succeeded: {report:?}")));
     }
-    Ok(raced)
+    Ok(report)
 }
 
-async fn verify<S: Subject>(s: &S, o: Obligation, mut fates: HashMap<String, (u64, Fate)>) -> Result<(), Violation> {
+async fn verify<S: Subject>(
+    s: &S,
+    o: Obligation,
+    mut replies: HashMap<String, (u64, WriteReply)>,
+) -> Result<(), ConformanceError> {
     let mut highest = 0;
     for one in s.applied().await {
         let number = one.number.get();
@@ -102,18 +111,20 @@ async fn verify<S: Subject>(s: &S, o: Obligation, mut fates: HashMap<String, (u6
             return Err(o.broken(format!("a write of token {number} was applied after one of token {highest}")));
         }
         highest = number;
-        match fates.remove(&one.value) {
-            Some((shown, Fate::Applied | Fate::Unknown)) if shown == number => {}
-            Some((shown, fate)) => {
-                return Err(o.broken(format!("{one:?} is there; it showed {shown} and was told {fate:?}")));
+        match replies.remove(&one.value) {
+            Some((presented, WriteReply::Applied | WriteReply::Unknown)) if presented == number => {}
+            Some((presented, reply)) => {
+                return Err(
+                    o.broken(format!("{one:?} was applied; it presented {presented}, and the reply was {reply:?}"))
+                );
             }
-            None => return Err(o.broken(format!("{one:?} is there twice, or nobody wrote it"))),
+            None => return Err(o.broken(format!("{one:?} was applied twice, or never requested"))),
         }
     }
-    if let Some((value, (number, _))) = fates.iter().find(|(_, (_, fate))| *fate == Fate::Applied) {
-        return Err(o.broken(format!("the write {value:?} of token {number} was told as applied and is not there")));
+    if let Some((value, (number, _))) = replies.iter().find(|(_, (_, reply))| *reply == WriteReply::Applied) {
+        return Err(o.broken(format!("the write {value:?} of token {number} was acknowledged and is missing")));
     }
-    let mark = o.done("reading the mark", s.mark().await)?.map_or(0, |mark| mark.get());
+    let mark = o.succeeds("reading the mark", s.mark().await)?.map_or(0, |mark| mark.get());
     if mark < highest {
         return Err(o.broken(format!("the mark is {mark}, below an applied write of token {highest}")));
     }
@@ -121,56 +132,56 @@ async fn verify<S: Subject>(s: &S, o: Obligation, mut fates: HashMap<String, (u6
 }
 
 async fn run(
-    mut writer: impl Writer,
+    mut writer: impl FenceWriter,
     racer: u64,
     share: u64,
-    mut dice: Dice,
+    mut rng: SplitMix,
     next: Arc<AtomicU64>,
     claimed: Arc<AtomicU64>,
-) -> Seen {
-    let mut seen = Seen::default();
+) -> RacerLog {
+    let mut log = RacerLog::default();
     let mut number = 0;
     for operation in 0..share {
-        seen.raced.operations += 1;
-        // Between a claim and its first write too: that is where a claim that raised nothing shows.
+        log.report.operations += 1;
+        // Also between a claim and its first write: there a claim that raised nothing is detected.
         tokio::task::yield_now().await;
-        // One in eight is a new hold; all else goes on under the old token, however late that is.
-        if number == 0 || dice.below(8) == 0 {
+        // One in eight operations is a new claim; all others use the old token, even if it is stale.
+        if number == 0 || rng.below(8) == 0 {
             number = next.fetch_add(1, Ordering::SeqCst);
             match writer.claim(&token(number)).await {
                 Ok(_) => {
                     claimed.fetch_max(number, Ordering::SeqCst);
-                    seen.raced.claimed += 1;
+                    log.report.claimed += 1;
                 }
-                Err(Error::Refused(_)) => seen.raced.refused += 1,
-                Err(_) => seen.raced.undecided += 1,
+                Err(Error::Refused(_)) => log.report.refused += 1,
+                Err(_) => log.report.undecided += 1,
             }
             continue;
         }
         let above = claimed.load(Ordering::SeqCst);
         let value = format!("{racer}/{operation}");
-        let fate = match writer.write(&token(number), &value).await {
+        let reply = match writer.write(&token(number), &value).await {
             Ok(()) => {
-                seen.raced.applied += 1;
+                log.report.applied += 1;
                 if number < above {
-                    seen.late = Some((number, above));
+                    log.late = Some((number, above));
                 }
-                Fate::Applied
+                WriteReply::Applied
             }
             Err(Error::Refused(_)) => {
-                seen.raced.refused += 1;
-                Fate::Not
+                log.report.refused += 1;
+                WriteReply::Not
             }
             Err(Error::Blocked { .. }) => {
-                seen.raced.undecided += 1;
-                Fate::Not
+                log.report.undecided += 1;
+                WriteReply::Not
             }
             Err(_) => {
-                seen.raced.undecided += 1;
-                Fate::Unknown
+                log.report.undecided += 1;
+                WriteReply::Unknown
             }
         };
-        seen.fates.push((value, number, fate));
+        log.replies.push((value, number, reply));
     }
-    seen
+    log
 }

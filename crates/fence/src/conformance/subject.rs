@@ -1,101 +1,102 @@
-//! What the suite needs of a target: a way in, a look past the fence, and whatever else it has.
+//! The traits that a target implements for the conformance suite.
 
 use std::future::{Future, ready};
 
 use leasehold_core::token::{Incarnation, Number};
 
-use super::bounded::Inside;
-use crate::{Error, Kept, Once};
+use super::blocked_claim::StuckHolder;
+use crate::{ApplyOnce, Error, MarkInfo};
 
-/// A write that a target really applied.
+/// A write that the target applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
-    /// The number of the token it showed.
+pub struct AppliedEntry {
+    /// The number of its token.
     pub number: Number,
-    /// What it wrote.
+    /// The written value.
     pub value: String,
 }
 
-/// A target under test. What a target has no means for keeps its default, and is then left out of what [`check`] lists.
+/// A target under test. Keep the default of a method that the target does not support; [`check`] then leaves out its
+/// obligations.
 ///
 /// [`check`]: super::check
 pub trait Subject: Sync {
-    /// A way to write to it.
-    type Writer: Writer;
+    /// A connection to the target.
+    type Writer: FenceWriter;
 
-    /// Makes the target empty, its place armed as fresh and not strict. Writers of before are not used any more.
+    /// Empties the target and arms it as fresh and not strict. Earlier writers are no longer used.
     fn fresh(&self) -> impl Future<Output = ()> + Send;
 
-    /// One more writer, with a connection of its own.
+    /// Creates a writer with its own connection.
     fn writer(&self) -> impl Future<Output = Self::Writer> + Send;
 
-    /// The ghost log: what was applied, in the order in which it was applied, read past the fence.
-    fn applied(&self) -> impl Future<Output = Vec<Applied>> + Send;
+    /// All applied writes in their order, read without the fence.
+    fn applied(&self) -> impl Future<Output = Vec<AppliedEntry>> + Send;
 
-    /// The mark that the target keeps; none on a fresh one.
+    /// The mark; `None` if the target is fresh.
     fn mark(&self) -> impl Future<Output = Result<Option<Number>, Error>> + Send;
 
-    /// Makes the target empty, with a place that nobody armed.
+    /// Empties the target and leaves it unarmed. False if this is not possible.
     fn unarmed(&self) -> impl Future<Output = bool> + Send {
         ready(false)
     }
 
-    /// Says that the mark is lost.
+    /// Declares the mark lost.
     fn declare_lost(&self) -> impl Future<Output = Result<bool, Error>> + Send {
         ready(Ok(false))
     }
 
-    /// Arms the place from a floor.
+    /// Re-arms the fence from a floor.
     fn rearm(&self, floor: Number) -> impl Future<Output = Result<bool, Error>> + Send {
         let _ = floor;
         ready(Ok(false))
     }
 
-    /// Makes the place strict.
+    /// Makes the fence strict.
     fn make_strict(&self) -> impl Future<Output = Result<bool, Error>> + Send {
         ready(Ok(false))
     }
 
-    /// Follows this incarnation from now on.
+    /// Makes a strict fence follow this incarnation.
     fn adopt(&self, incarnation: Incarnation) -> impl Future<Output = Result<bool, Error>> + Send {
         let _ = incarnation;
         ready(Ok(false))
     }
 
-    /// Every mark that the target keeps.
-    fn survey(&self) -> impl Future<Output = Result<Option<Vec<Kept>>, Error>> + Send {
+    /// All marks of the target.
+    fn list_marks(&self) -> impl Future<Output = Result<Option<Vec<MarkInfo>>, Error>> + Send {
         ready(Ok(None))
     }
 
-    /// Kills the target's server as `kill -9` does, and starts it again. False if it has none.
+    /// Kills the server of the target with SIGKILL and restarts it. False if the target has no server.
     fn crash(&self) -> impl Future<Output = bool> + Send {
         ready(false)
     }
 
-    /// Lets a holder get inside with this token, up to just before its write of this value counts, and stand still there.
-    /// None if nobody can be inside of such a target, or if it promises no bound.
-    fn occupied(&self, token: &str, value: &str) -> impl Future<Output = Option<Inside<Self::Writer>>> + Send {
+    /// Starts a write of this value under this token, and stops just before it takes effect. `None` if a write cannot be
+    /// stopped there, or if claims of the target are not bounded.
+    fn stuck_holder(&self, token: &str, value: &str) -> impl Future<Output = Option<StuckHolder<Self::Writer>>> + Send {
         let _ = (token, value);
         ready(None)
     }
 }
 
-/// One holder's way to the target. A call that ends with an error of the target's own ([`Error::Storage`]) may have been
-/// applied; one that is refused or blocked must not have been.
-pub trait Writer: Send + 'static {
+/// The connection of one holder to the target. A call that fails with [`Error::Storage`] may have been applied. A call that is
+/// refused or blocked must not have been.
+pub trait FenceWriter: Send + 'static {
     /// Raises the mark, durably, with no other effect.
     fn claim(&mut self, token: &str) -> impl Future<Output = Result<Number, Error>> + Send;
 
-    /// Writes this value behind the fence.
+    /// Writes this value.
     fn write(&mut self, token: &str, value: &str) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Writes this value once, however often it is asked under this sequence. `None` if the target does not number writes.
-    fn write_sequenced(
+    /// Writes this value once per sequence. `None` if the target does not support sequences.
+    fn write_once(
         &mut self,
         token: &str,
         sequence: u64,
         value: &str,
-    ) -> impl Future<Output = Result<Option<Once>, Error>> + Send {
+    ) -> impl Future<Output = Result<Option<ApplyOnce>, Error>> + Send {
         let _ = (token, sequence, value);
         ready(Ok(None))
     }

@@ -1,42 +1,42 @@
-//! The tokens that the suite shows: as a grantor prints them, and as they come by mistake.
+//! The tokens of the suite: valid ones as a grantor prints them, and invalid ones.
 
 use leasehold_core::name::{Name, resource_hash};
-use leasehold_core::token::{Cluster, Incarnation, Number, Reach, Token};
+use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
 
-/// The cluster whose tokens the suite shows.
+/// The cluster of the tokens.
 pub const CLUSTER: Cluster = Cluster(*b"conforms");
-/// Its incarnation.
+/// The incarnation of the cluster.
 pub const INCARNATION: Incarnation = Incarnation(7);
-/// The resource that guards the target under test, in slot 0.
+/// The resource of the target under test. Its slot is 0.
 pub const RESOURCE: &str = "conformance/target";
 
 /// [`RESOURCE`] as a name.
 pub fn name() -> Name<'static> {
-    Name::parse(RESOURCE).expect("it is a name")
+    Name::parse(RESOURCE).expect("a valid name")
 }
 
-/// The text that the holder of this number shows. Panics at 0 and from 2^63 on, which no holder has.
+/// The text of the token with this number. Panics if the number is 0 or at least 2^63.
 pub fn token(number: u64) -> String {
     token_of(number, INCARNATION)
 }
 
-/// The same, of another life of the cluster.
+/// The text of a token of another incarnation.
 pub fn token_of(number: u64, incarnation: Incarnation) -> String {
     Token { incarnation, ..parts(number) }.to_string()
 }
 
-/// A number as the suite counts them.
+/// A token number. Panics if it is 0 or at least 2^63.
 pub fn number(number: u64) -> Number {
-    Number::new(number).expect("holders have numbers from 1 to below 2^63")
+    Number::new(number).expect("from 1 to below 2^63")
 }
 
-fn parts(of: u64) -> Token {
-    let (resource, number) = (resource_hash(RESOURCE), number(of));
-    Token { cluster: CLUSTER, incarnation: INCARNATION, resource, reach: Reach::Slot(0), number }
+fn parts(value: u64) -> Token {
+    let (resource, number) = (resource_hash(RESOURCE), number(value));
+    Token { cluster: CLUSTER, incarnation: INCARNATION, resource, scope: TokenScope::Slot(0), number }
 }
 
-/// What is shown by mistake, in words, and the code it gets.
-pub(super) fn mistakes(number: u64) -> Vec<(&'static str, String, &'static str)> {
+/// Invalid tokens: description, text, and the error code.
+pub(super) fn invalid_tokens(number: u64) -> Vec<(&'static str, String, &'static str)> {
     let good = token(number);
     let mut flipped = good.clone();
     flipped.replace_range(75..76, if good.as_bytes()[75] == b'9' { "8" } else { "9" });
@@ -59,13 +59,13 @@ pub(super) fn mistakes(number: u64) -> Vec<(&'static str, String, &'static str)>
             Token { resource: resource_hash("conformance/other"), ..parts(number) }.to_string(),
             "TOKEN_INVALID",
         ),
-        ("a token for another slot", Token { reach: Reach::Slot(1), ..parts(number) }.to_string(), "TOKEN_INVALID"),
-        ("a reader's token", Token { reach: Reach::Shared, ..parts(number) }.to_string(), "TOKEN_INVALID"),
-        ("a reservation's token", Token { reach: Reach::Units, ..parts(number) }.to_string(), "TOKEN_INVALID"),
         (
-            "a number that no clock explains",
-            Token { number: Number::MAX, ..parts(number) }.to_string(),
-            "TOKEN_IMPLAUSIBLE",
+            "a token for another slot",
+            Token { scope: TokenScope::Slot(1), ..parts(number) }.to_string(),
+            "TOKEN_INVALID",
         ),
+        ("a reader's token", Token { scope: TokenScope::Shared, ..parts(number) }.to_string(), "TOKEN_INVALID"),
+        ("a reservation's token", Token { scope: TokenScope::Units, ..parts(number) }.to_string(), "TOKEN_INVALID"),
+        ("an implausible number", Token { number: Number::MAX, ..parts(number) }.to_string(), "TOKEN_IMPLAUSIBLE"),
     ]
 }

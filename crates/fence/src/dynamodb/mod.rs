@@ -1,26 +1,26 @@
-//! Items of DynamoDB that refuse the zombie: the mark is an item, checked in the transaction that writes the others.
+//! A fence for DynamoDB items. The mark is an item, checked in the same transaction as the writes.
 //!
-//! A write is one `TransactWriteItems`: the mark's own update under the condition that is the rule, and the caller's puts,
-//! updates and deletes in whatever tables. DynamoDB applies all of it or nothing. A claim is the mark's update alone.
+//! A write is one `TransactWriteItems` request: a conditional update of the mark, and the caller's puts, updates and deletes in
+//! any tables. DynamoDB applies all of it or nothing. A claim is the update of the mark alone.
 //!
 //! ```no_run
-//! # async fn example(client: aws_sdk_dynamodb::Client, cluster: leasehold_core::token::Cluster, token: &str,
+//! # async fn example(client: aws_sdk_dynamodb::Client, cluster: leasehold_fence::Cluster, token: &str,
 //! #     paid: aws_sdk_dynamodb::types::Put) -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_core::name::Name;
+//! # use leasehold_fence::Name;
 //! use aws_sdk_dynamodb::types::TransactWriteItem;
 //! use leasehold_fence::dynamodb::{Fence, install};
 //!
 //! install(&client, "leasehold_marks").await?; // once for the account and region
 //! let fence = Fence::open(client, "leasehold_marks", cluster, Name::parse("jobs/settle")?, 0).await?;
 //! fence.arm().await?; // once for the resource
-//! fence.claim(token).await?; // a new holder's first act, before it reads (with consistent reads)
+//! fence.claim(token).await?; // before the first read (use consistent reads)
 //! fence.write(token, [TransactWriteItem::builder().put(paid).build()]).await?;
 //! # Ok(())
 //! # }
 //! ```
 
-mod ask;
 mod item;
+mod requests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,30 +31,30 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
+use crate::fence_site::{Admission, FenceSite, PresentedToken};
+use crate::mark_state::MarkState;
 use crate::nonce::nonce;
-use crate::observer::Watch;
-use crate::place::{Passed, Place, Shown};
-use crate::state::State;
-use crate::{Act, Counters, Error, Kept, Lost, Observer, Once, Refusal};
-pub use ask::install;
-use ask::{Marks, Outcome};
+use crate::observer::EventSink;
+use crate::{ApplyOnce, Counters, Error, FenceRefusal, MarkInfo, MarkLoss, Observer, Operation};
+pub use requests::install;
+use requests::{MarkTable, WriteOutcome};
 
-/// How long a write tries while other transactions are in its way, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long one sleeps between two tries.
-const BETWEEN: Duration = Duration::from_millis(20);
+/// Default of [`Fence::claim_timeout`].
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A fence whose mark is an item of a table. Cheap to clone.
+/// A fence whose mark is an item of a table. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    place: Place,
-    marks: Marks,
-    patience: Duration,
-    watch: Watch,
+    site: FenceSite,
+    table: MarkTable,
+    claim_timeout: Duration,
+    events: EventSink,
 }
 
 impl Fence {
-    /// A fence whose mark is kept in this table. Asks which table that is: one that was restored is another one.
+    /// Opens a fence whose mark is in this table. It reads the id of the table, because a restored table is another one.
     pub async fn open(
         client: Client,
         table: &str,
@@ -62,95 +62,96 @@ impl Fence {
         resource: Name<'_>,
         slot: u32,
     ) -> Result<Self, Error> {
-        let place = Place::new(cluster, resource, slot);
-        let marks = Marks::open(client, table).await?;
-        Ok(Self { place, marks, patience: PATIENCE, watch: Watch::default() })
+        let site = FenceSite::new(cluster, resource, slot);
+        let marks = MarkTable::open(client, table).await?;
+        Ok(Self { site, table: marks, claim_timeout: CLAIM_TIMEOUT, events: EventSink::default() })
     }
 
-    /// How long a claim or a write may try while others are in its way (F8); 30 s unless set.
-    pub const fn patience(mut self, bound: Duration) -> Self {
-        self.patience = bound;
+    /// How long a claim or a write retries while other transactions interfere (F8). Default: 30 s.
+    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+        self.claim_timeout = timeout;
         self
     }
 
-    /// Who is told every answer.
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch.observer = Some(observer);
+    /// Sets the observer that receives every decision.
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.events.observer = Some(observer);
         self
     }
 
-    /// What this fence answered.
+    /// Counters of the decisions of this fence.
     pub fn counters(&self) -> &Counters {
-        &self.watch.counters
+        &self.events.counters
     }
 
-    /// Makes the mark, armed as fresh: its first token sets it. One that is there already is left alone.
+    /// Creates the mark, armed as fresh: its first token sets it. Fails if it exists.
     pub async fn arm(&self) -> Result<(), Error> {
-        if self.marks.create(&self.place, &State::FRESH, &nonce()?).await? {
+        if self.table.create(&self.site, &MarkState::FRESH, &nonce()?).await? {
             return Ok(());
         }
-        Err(Error::Conflict("there is a mark for this resource and slot already; use it, or re-arm it"))
+        Err(Error::Conflict("the resource and slot have a mark already; use it, or re-arm it"))
     }
 
-    /// A new holder's first act, before it reads: raises the mark.
+    /// Raises the mark. A new holder calls this before it reads.
     pub async fn claim(&self, token: &str) -> Result<Number, Error> {
-        self.step(Act::Claim, token, None, Vec::new()).await.map(|(passed, _)| passed.number)
+        self.step(Operation::Claim, token, None, Vec::new()).await.map(|(admission, _)| admission.number)
     }
 
-    /// Applies these writes and no others, or none of them: at most 99, each to another item, and none to the mark.
+    /// Applies these writes atomically: at most 99, each to another item, and none to the mark.
     pub async fn write(
         &self,
         token: &str,
         items: impl IntoIterator<Item = TransactWriteItem>,
     ) -> Result<Number, Error> {
         let items = items.into_iter().collect();
-        self.step(Act::Write, token, None, items).await.map(|(passed, _)| passed.number)
+        self.step(Operation::Write, token, None, items).await.map(|(admission, _)| admission.number)
     }
 
-    /// The same, numbered inside the hold: a late duplicate changes nothing.
+    /// Like [`write`](Self::write), with a sequence that the holder counts upward: a duplicate changes nothing.
     pub async fn write_once(
         &self,
         token: &str,
         sequence: u64,
         items: impl IntoIterator<Item = TransactWriteItem>,
-    ) -> Result<Once, Error> {
+    ) -> Result<ApplyOnce, Error> {
         let items = items.into_iter().collect();
-        self.step(Act::Write, token, Some(sequence), items).await.map(|(_, once)| once)
+        self.step(Operation::Write, token, Some(sequence), items).await.map(|(_, once)| once)
     }
 
-    /// The mark that is kept. What is lost is told as a refusal.
+    /// The mark; `None` if no token was admitted yet. A lost mark is a refusal.
     pub async fn mark(&self) -> Result<Option<Number>, Error> {
         self.state().await?.0.mark()
     }
 
-    /// From now on everything is refused until [`Fence::rearm`]: what is guarded was put back to what it was earlier.
+    /// Declares the mark lost: the fenced data was restored to an earlier state. All tokens are rejected until
+    /// [`Fence::rearm`].
     pub async fn declare_lost(&self) -> Result<(), Error> {
-        self.operate(State::declare_lost).await
+        self.operate(MarkState::declare_lost).await
     }
 
-    /// Arms a mark that was restored or declared lost, from a floor that no holder of before lies above. A floor below
-    /// what was seen is refused.
+    /// Re-arms a mark that was restored or declared lost. No earlier holder may have a number above `floor`. A floor below
+    /// the mark is an error.
     pub async fn rearm(&self, floor: Number) -> Result<(), Error> {
         self.operate(|state| state.rearm(floor)).await
     }
 
-    /// From now on a token of an incarnation that it does not know is refused until it is adopted (T5).
-    pub async fn make_strict(&self) -> Result<(), Error> {
-        self.operate(State::make_strict).await
+    /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
+    pub async fn strict(&self, enabled: bool) -> Result<(), Error> {
+        self.operate(|state| state.set_strict(enabled)).await
     }
 
-    /// A strict fence follows this incarnation from now on.
+    /// Makes a strict fence follow this incarnation.
     pub async fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
         self.operate(|state| state.adopt(incarnation)).await
     }
 
-    async fn state(&self) -> Result<(State, String), Error> {
-        let item = self.marks.read(&self.place).await?.ok_or(Refusal::Lost(Lost::Missing))?;
+    async fn state(&self) -> Result<(MarkState, String), Error> {
+        let item = self.table.read(&self.site).await?.ok_or(FenceRefusal::MarkLost(MarkLoss::Missing))?;
         let nonce = item::nonce(&item).unwrap_or_default().to_owned();
-        Ok((item::read(&item, self.marks.id())?, nonce))
+        Ok((item::decode(&item, self.table.id())?, nonce))
     }
 
-    async fn operate(&self, change: impl Fn(&mut State) -> Result<(), Error>) -> Result<(), Error> {
+    async fn operate(&self, change: impl Fn(&mut MarkState) -> Result<(), Error>) -> Result<(), Error> {
         let (own, began) = (nonce()?, Instant::now());
         loop {
             let (mut state, before) = self.state().await?;
@@ -158,7 +159,7 @@ impl Fence {
                 return Ok(());
             }
             change(&mut state)?;
-            if self.marks.replace(&self.place, &state, &before, &own).await? {
+            if self.table.replace(&self.site, &state, &before, &own).await? {
                 return Ok(());
             }
             self.wait(began).await?;
@@ -167,49 +168,57 @@ impl Fence {
 
     async fn step(
         &self,
-        act: Act,
+        operation: Operation,
         token: &str,
         sequence: Option<u64>,
         items: Vec<TransactWriteItem>,
-    ) -> Result<(Passed, Once), Error> {
-        let answer = match self.place.read(token) {
-            Ok(shown) => self.attempt(act, shown, sequence, items).await,
+    ) -> Result<(Admission, ApplyOnce), Error> {
+        let result = match self.site.parse_token(token) {
+            Ok(presented) => self.attempt(operation, presented, sequence, items).await,
             Err(refusal) => Err(refusal.into()),
         };
-        let told = answer.as_ref().map(|(passed, _)| passed);
-        self.watch.told(&self.place.name, self.place.guarded.slot, act, told);
-        answer
+        let admission = result.as_ref().map(|(admission, _)| admission);
+        self.events.record(&self.site.name, self.site.key.slot, operation, admission);
+        result
     }
 
     async fn attempt(
         &self,
-        act: Act,
-        shown: Shown,
+        operation: Operation,
+        presented: PresentedToken,
         sequence: Option<u64>,
         items: Vec<TransactWriteItem>,
-    ) -> Result<(Passed, Once), Error> {
+    ) -> Result<(Admission, ApplyOnce), Error> {
         let (own, began) = (nonce()?, Instant::now());
         loop {
-            let outcome = match act {
-                Act::Claim => self.marks.claim(&self.place, shown, &own).await?,
-                Act::Write => self.marks.write(&self.place, shown, sequence, &own, &items).await?,
+            let outcome = match operation {
+                Operation::Claim => self.table.claim(&self.site, presented, &own).await?,
+                Operation::Write => self.table.write(&self.site, presented, sequence, &own, &items).await?,
             };
             match outcome {
-                Outcome::Applied { left } => return Ok((Passed { number: shown.number, left }, Once::Applied)),
-                // The server's condition is the rule. Why it did not hold is read, and the rule asked for its words.
-                Outcome::Refused => {
+                WriteOutcome::Applied { previous_incarnation: left } => {
+                    return Ok((
+                        Admission { number: presented.number, previous_incarnation: left },
+                        ApplyOnce::Applied,
+                    ));
+                }
+                // The condition is the rule. Read the mark and apply the rule here, to find out why it failed.
+                WriteOutcome::Refused => {
                     let (state, _) = self.state().await?;
-                    let (passed, once) = shown.pass(&state.standing(), sequence)?;
-                    if let Once::AlreadyApplied { .. } = once {
-                        return Ok((passed, once));
+                    let (admission, once) = presented.admit(&state.stored_mark(), sequence)?;
+                    if let ApplyOnce::AlreadyApplied { .. } = once {
+                        return Ok((admission, once));
                     }
                 }
-                Outcome::Conflict => {}
-                Outcome::Unknown(error) => {
+                WriteOutcome::Conflict => {}
+                WriteOutcome::Unknown(error) => {
                     if self.state().await?.1 == own {
-                        return Ok((Passed { number: shown.number, left: None }, Once::Applied));
+                        return Ok((
+                            Admission { number: presented.number, previous_incarnation: None },
+                            ApplyOnce::Applied,
+                        ));
                     }
-                    if began.elapsed() >= self.patience {
+                    if began.elapsed() >= self.claim_timeout {
                         return Err(error);
                     }
                 }
@@ -219,16 +228,16 @@ impl Fence {
     }
 
     async fn wait(&self, began: Instant) -> Result<(), Error> {
-        if began.elapsed() >= self.patience {
-            return Err(Error::Blocked { waited: began.elapsed(), by: Vec::new() });
+        if began.elapsed() >= self.claim_timeout {
+            return Err(Error::Blocked { waited: began.elapsed(), blockers: Vec::new() });
         }
-        tokio::time::sleep(BETWEEN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
         Ok(())
     }
 }
 
-/// Every mark that a table keeps.
-pub async fn survey(client: Client, table: &str) -> Result<Vec<Kept>, Error> {
-    let marks = Marks::open(client, table).await?;
-    marks.all().await?.iter().map(|item| item::kept(item, marks.id())).collect()
+/// Returns all marks of a table.
+pub async fn list_marks(client: Client, table: &str) -> Result<Vec<MarkInfo>, Error> {
+    let table = MarkTable::open(client, table).await?;
+    table.scan().await?.iter().map(|item| item::info(item, table.id())).collect()
 }

@@ -1,23 +1,23 @@
-//! What a fenced transaction changes.
+//! Changes of a fenced transaction.
 
 use super::kv::pb::request_op::Request;
 use super::kv::pb::{DeleteRangeRequest, PutRequest, RequestOp};
 
-/// One change of a key.
+/// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct KvChange {
     key: Vec<u8>,
-    /// None: the key is deleted.
+    /// `None` deletes the key.
     value: Option<Vec<u8>>,
 }
 
-impl Change {
-    /// Keeps this value at this key.
+impl KvChange {
+    /// Sets the value of a key.
     pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
         Self { key: key.into(), value: Some(value.into()) }
     }
 
-    /// Deletes this key.
+    /// Deletes a key.
     pub fn delete(key: impl Into<Vec<u8>>) -> Self {
         Self { key: key.into(), value: None }
     }

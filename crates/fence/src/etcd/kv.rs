@@ -1,38 +1,38 @@
-//! The few words of etcd that a fence needs: read a key, and change keys if one of them is as it was seen.
+//! The requests to etcd that a fence needs: read keys, and change keys if the mark is unchanged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use tonic::transport::Channel;
 
-use super::Change;
-use crate::{Error, Lost, Refusal};
+use super::KvChange;
+use crate::{Error, FenceRefusal, MarkLoss};
 use pb::compare::{CompareResult, CompareTarget, TargetUnion};
 use pb::kv_client::KvClient;
 use pb::request_op::Request;
 use pb::response_op::Response;
 use pb::{Compare, PutRequest, RangeRequest, RequestOp, ResponseHeader, TxnRequest};
 
-/// etcd's messages.
-#[allow(clippy::all, reason = "generated from the description")]
+/// Protocol messages of etcd.
+#[allow(clippy::all, reason = "generated code")]
 pub(super) mod pb {
     tonic::include_proto!("etcdserverpb");
 }
 
-/// A key as it was seen, and where.
+/// The value of a key, and the etcd cluster that returned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    /// Its value, if there is one.
+pub(super) struct KeyState {
+    /// `None` if the key does not exist.
     pub(super) text: Option<String>,
-    /// Which cluster answered.
+    /// Id of the etcd cluster.
     pub(super) home: String,
 }
 
-/// A way to etcd.
+/// A client of etcd.
 #[derive(Clone, Debug)]
 pub(super) struct Kv {
     client: KvClient<Channel>,
-    /// The highest revision seen: a lower one after it means that etcd was restored.
+    /// The highest revision so far. A lower one means that etcd was restored.
     revision: Arc<AtomicI64>,
 }
 
@@ -41,31 +41,32 @@ impl Kv {
         Self { client: KvClient::new(etcd), revision: Arc::default() }
     }
 
-    pub(super) async fn read(&self, key: &str) -> Result<Seen, Error> {
+    pub(super) async fn read(&self, key: &str) -> Result<KeyState, Error> {
         let before = self.revision.load(Ordering::SeqCst);
-        let told = self.client.clone().range(one(key)).await?.into_inner();
-        let home = self.home(before, told.header.as_ref())?;
-        Ok(Seen { text: value(told.kvs.first())?, home })
+        let reply = self.client.clone().range(range_of_key(key)).await?.into_inner();
+        let home = self.cluster_id(before, reply.header.as_ref())?;
+        Ok(KeyState { text: value(reply.kvs.first())?, home })
     }
 
-    /// All keys below a prefix.
-    pub(super) async fn below(&self, prefix: &str) -> Result<Vec<Seen>, Error> {
-        let range = RangeRequest { range_end: after(prefix), ..one(prefix) };
+    /// All keys with a prefix.
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<KeyState>, Error> {
+        let range = RangeRequest { range_end: prefix_end(prefix), ..range_of_key(prefix) };
         let before = self.revision.load(Ordering::SeqCst);
-        let told = self.client.clone().range(range).await?.into_inner();
-        let home = self.home(before, told.header.as_ref())?;
-        told.kvs.iter().map(|kv| Ok(Seen { text: value(Some(kv))?, home: home.clone() })).collect()
+        let reply = self.client.clone().range(range).await?.into_inner();
+        let home = self.cluster_id(before, reply.header.as_ref())?;
+        reply.kvs.iter().map(|kv| Ok(KeyState { text: value(Some(kv))?, home: home.clone() })).collect()
     }
 
-    /// Changes everything in one step if the key is still as it was seen, and else tells how it is.
-    pub(super) async fn change(
+    /// Sets `key` to `to` and applies the changes in one transaction, if the key is still in state `current`. Otherwise returns its
+    /// new state as the inner error.
+    pub(super) async fn compare_and_apply(
         &self,
         key: &str,
-        seen: &Seen,
+        current: &KeyState,
         to: Option<String>,
-        changes: &[Change],
-    ) -> Result<Result<Seen, Seen>, Error> {
-        let compare = match &seen.text {
+        changes: &[KvChange],
+    ) -> Result<Result<KeyState, KeyState>, Error> {
+        let compare = match &current.text {
             Some(text) => Compare {
                 result: CompareResult::Equal.into(),
                 target: CompareTarget::Value.into(),
@@ -79,48 +80,48 @@ impl Kv {
                 target_union: Some(TargetUnion::Version(0)),
             },
         };
-        // A mark that stays is not written again: writers of one hold do not get into each other's way.
-        let put = to.clone().filter(|to| seen.text.as_ref() != Some(to)).map(|to| RequestOp {
+        // An unchanged mark is not written again, so that concurrent writes of one holder do not conflict.
+        let put = to.clone().filter(|to| current.text.as_ref() != Some(to)).map(|to| RequestOp {
             request: Some(Request::RequestPut(PutRequest { key: key.into(), value: to.into(), lease: 0 })),
         });
-        let success = put.into_iter().chain(changes.iter().map(Change::request)).collect();
-        let failure = vec![RequestOp { request: Some(Request::RequestRange(one(key))) }];
-        let asked = TxnRequest { compare: vec![compare], success, failure };
+        let success = put.into_iter().chain(changes.iter().map(KvChange::request)).collect();
+        let failure = vec![RequestOp { request: Some(Request::RequestRange(range_of_key(key))) }];
+        let request = TxnRequest { compare: vec![compare], success, failure };
         let before = self.revision.load(Ordering::SeqCst);
-        let told = self.client.clone().txn(asked).await?.into_inner();
-        let home = self.home(before, told.header.as_ref())?;
-        if told.succeeded {
-            // Between looking and changing etcd was put back from a copy: what was compared is not what was checked.
-            if home != seen.home {
-                return Err(Refusal::Lost(Lost::Moved).into());
+        let reply = self.client.clone().txn(request).await?.into_inner();
+        let home = self.cluster_id(before, reply.header.as_ref())?;
+        if reply.succeeded {
+            // etcd was restored from a backup between read and write: the compared value is not the checked one.
+            if home != current.home {
+                return Err(FenceRefusal::MarkLost(MarkLoss::Moved).into());
             }
-            return Ok(Ok(Seen { text: to.or_else(|| seen.text.clone()), home }));
+            return Ok(Ok(KeyState { text: to.or_else(|| current.text.clone()), home }));
         }
-        let Some(Response::ResponseRange(range)) = told.responses.into_iter().next().and_then(|told| told.response)
+        let Some(Response::ResponseRange(range)) = reply.responses.into_iter().next().and_then(|reply| reply.response)
         else {
-            return Err(Error::Storage("etcd did not tell the key that it compared".into()));
+            return Err(Error::Storage("the reply of etcd lacks the compared key".into()));
         };
-        Ok(Err(Seen { text: value(range.kvs.first())?, home }))
+        Ok(Err(KeyState { text: value(range.kvs.first())?, home }))
     }
 
-    /// Who answered, in the width of a mark's text.
-    fn home(&self, before: i64, header: Option<&ResponseHeader>) -> Result<String, Error> {
-        let header = header.ok_or_else(|| Error::Storage("etcd did not say who answers".into()))?;
-        // Whoever answers after a question knows all that was answered before it.
+    /// The id of the etcd cluster, in the width of a mark's server id.
+    fn cluster_id(&self, before: i64, header: Option<&ResponseHeader>) -> Result<String, Error> {
+        let header = header.ok_or_else(|| Error::Storage("the reply of etcd has no header".into()))?;
+        // A reply to a request that started later cannot have a lower revision.
         if header.revision < before {
-            return Err(Refusal::Lost(Lost::Moved).into());
+            return Err(FenceRefusal::MarkLost(MarkLoss::Moved).into());
         }
         self.revision.fetch_max(header.revision, Ordering::SeqCst);
         Ok(format!("{:040x}", header.cluster_id))
     }
 }
 
-fn one(key: &str) -> RangeRequest {
+fn range_of_key(key: &str) -> RangeRequest {
     RangeRequest { key: key.into(), ..RangeRequest::default() }
 }
 
-/// The first key behind all that begin with this.
-fn after(prefix: &str) -> Vec<u8> {
+/// The first key after all keys with this prefix.
+fn prefix_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {
         if last < 0xff {
@@ -131,10 +132,10 @@ fn after(prefix: &str) -> Vec<u8> {
     vec![0]
 }
 
-/// A mark is text; other bytes are no mark.
+/// The value as text. Other bytes are not a mark.
 fn value(kv: Option<&pb::KeyValue>) -> Result<Option<String>, Error> {
     let text = kv.map(|kv| String::from_utf8(kv.value.clone())).transpose();
-    text.map_err(|_| Error::Refused(Refusal::Lost(Lost::Unreadable)))
+    text.map_err(|_| Error::Refused(FenceRefusal::MarkLost(MarkLoss::Unreadable)))
 }
 
 impl From<tonic::Status> for Error {

@@ -1,16 +1,16 @@
-//! The fence in etcd, for those who keep state there: its mark is a key, and a write is a transaction that compares it.
+//! A fence for etcd keys. The mark is a key, and every write is a transaction that compares it.
 //!
 //! ```no_run
-//! # async fn example(cluster: leasehold_core::token::Cluster, token: &str) -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_core::name::Name;
-//! use leasehold_fence::etcd::{Change, Fence};
+//! # async fn example(cluster: leasehold_fence::Cluster, token: &str) -> Result<(), Box<dyn std::error::Error>> {
+//! # use leasehold_fence::Name;
+//! use leasehold_fence::etcd::{Fence, KvChange};
 //!
 //! let etcd = tonic::transport::Endpoint::from_static("http://127.0.0.1:2379").connect_lazy();
 //! let fence = Fence::new(etcd, cluster, Name::parse("jobs/settle")?, 0);
 //! fence.arm().await?; // once for the resource
 //!
-//! fence.claim(token).await?; // a new holder's first act, before it reads
-//! fence.write(token, &[Change::put("paid/7", "1200")]).await?;
+//! fence.claim(token).await?; // before the first read
+//! fence.write(token, &[KvChange::put("paid/7", "1200")]).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -26,143 +26,153 @@ use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
 use tonic::transport::Channel;
 
-use crate::fixed::MarkText;
-use crate::observer::Watch;
-use crate::place::{Passed, Place, Shown};
-use crate::{Act, Counters, Error, Lost, Observer, Once, Refusal};
-pub use change::Change;
-use kv::{Kv, Seen};
-pub use operator::survey;
+use crate::fence_site::{Admission, FenceSite, PresentedToken};
+use crate::mark_fixed::FixedMark;
+use crate::observer::EventSink;
+use crate::{ApplyOnce, Counters, Error, FenceRefusal, MarkLoss, Observer, Operation};
+pub use change::KvChange;
+use kv::{KeyState, Kv};
+pub use operator::list_marks;
 
-/// How long a claim or a write goes on while others change the mark, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Default of [`Fence::claim_timeout`].
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Below which keys marks lie, unless told otherwise.
+/// Default prefix of the keys of marks.
 const PREFIX: &str = "leasehold/";
 
-/// The fence of one resource's slot in an etcd cluster.
+/// A fence for one slot of a resource, in an etcd cluster.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    place: Place,
+    site: FenceSite,
     kv: Kv,
     prefix: String,
-    patience: Duration,
-    /// The mark as it was last seen: a guess, which every transaction compares before it changes anything.
-    known: Arc<Mutex<Option<Seen>>>,
-    watch: Watch,
+    claim_timeout: Duration,
+    /// The last known mark. It may be outdated: every transaction compares it.
+    cached: Arc<Mutex<Option<KeyState>>>,
+    events: EventSink,
 }
 
 impl Fence {
-    /// Guards what is written under this resource's slot; slot 0 under an exclusive lease.
+    /// Creates a fence for a slot of a resource. The slot of an exclusive lease is 0.
     pub fn new(etcd: Channel, cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        let place = Place::new(cluster, resource, slot);
+        let site = FenceSite::new(cluster, resource, slot);
         let (kv, prefix) = (Kv::new(etcd), PREFIX.to_owned());
-        Self { place, kv, prefix, patience: PATIENCE, known: Arc::default(), watch: Watch::default() }
+        Self { site, kv, prefix, claim_timeout: CLAIM_TIMEOUT, cached: Arc::default(), events: EventSink::default() }
     }
 
-    /// Below which keys the mark lies: `leasehold/` unless set. Everybody who guards the same data must say the same.
-    pub fn under(mut self, prefix: &str) -> Self {
+    /// Sets the prefix of the mark's key. All fences of the same data must use the same prefix. Default: `leasehold/`.
+    pub fn with_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
         self
     }
 
-    /// How long a claim or a write may go on while others change the mark (F8); 5 s unless set.
-    pub const fn patience(mut self, bound: Duration) -> Self {
-        self.patience = bound;
+    /// How long a claim or a write retries while other writers change the mark (F8). Default: 5 s.
+    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+        self.claim_timeout = timeout;
         self
     }
 
-    /// Who is told every answer.
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch.observer = Some(observer);
+    /// Sets the observer that receives every decision.
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.events.observer = Some(observer);
         self
     }
 
-    /// What this fence and its clones answered.
+    /// Counters of the decisions of this fence and its clones.
     pub fn counters(&self) -> &Counters {
-        &self.watch.counters
+        &self.events.counters
     }
 
     /// The key of the mark.
     pub fn key(&self) -> String {
-        format!("{}{}/{:08x}", self.prefix, self.place.resource(), self.place.guarded.slot)
+        format!("{}{}/{:08x}", self.prefix, self.site.resource_hash(), self.site.key.slot)
     }
 
-    /// A new holder's first act, before it reads: raises the mark, durable when this returns.
+    /// Raises the mark; it is durable when this returns. A new holder calls this before it reads.
     pub async fn claim(&self, token: &str) -> Result<Number, Error> {
-        let answer = self.run(token, None, &[]).await;
-        self.tell(Act::Claim, &answer);
-        Ok(answer?.0.number)
+        let result = self.apply(token, None, &[]).await;
+        self.record(Operation::Claim, &result);
+        Ok(result?.0.number)
     }
 
-    /// Makes these changes behind the fence, in one transaction: all of them, if the mark is as it was checked.
-    pub async fn write(&self, token: &str, changes: &[Change]) -> Result<Number, Error> {
-        let answer = self.run(token, None, changes).await;
-        self.tell(Act::Write, &answer);
-        Ok(answer?.0.number)
+    /// Applies these changes in one transaction.
+    pub async fn write(&self, token: &str, changes: &[KvChange]) -> Result<Number, Error> {
+        let result = self.apply(token, None, changes).await;
+        self.record(Operation::Write, &result);
+        Ok(result?.0.number)
     }
 
-    /// The same, and applied once however often it is asked under this sequence. Number the writes of a hold upwards, and
-    /// have each one answered before the next.
-    pub async fn write_once(&self, token: &str, sequence: u64, changes: &[Change]) -> Result<Once, Error> {
-        let answer = self.run(token, Some(sequence), changes).await;
-        self.tell(Act::Write, &answer);
-        Ok(answer?.1)
+    /// Like [`write`](Self::write), with a sequence that the holder counts upward: a duplicate changes nothing. Wait for the
+    /// reply to each write before the next one.
+    pub async fn write_once(&self, token: &str, sequence: u64, changes: &[KvChange]) -> Result<ApplyOnce, Error> {
+        let result = self.apply(token, Some(sequence), changes).await;
+        self.record(Operation::Write, &result);
+        Ok(result?.1)
     }
 
-    async fn run(&self, token: &str, sequence: Option<u64>, changes: &[Change]) -> Result<(Passed, Once), Error> {
-        let shown = self.place.read(token)?;
+    async fn apply(
+        &self,
+        token: &str,
+        sequence: Option<u64>,
+        changes: &[KvChange],
+    ) -> Result<(Admission, ApplyOnce), Error> {
+        let presented = self.site.parse_token(token)?;
         if changes.iter().any(|change| change.touches(&self.key())) {
-            return Err(Error::Misplaced("a change names the mark itself, which only the fence writes"));
+            return Err(Error::InvalidArgument("a change sets the key of the mark, which only the fence writes"));
         }
         let began = Instant::now();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // What is only remembered may let in, because the transaction compares it, but never refuses.
-        let mut seen = match known.filter(|seen| self.pass(seen, shown, sequence).is_ok()) {
-            Some(seen) => seen,
+        let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // The cached mark can admit a token, because the transaction compares it. It never rejects one.
+        let mut current = match cached.filter(|current| self.check(current, presented, sequence).is_ok()) {
+            Some(current) => current,
             None => self.kv.read(&self.key()).await?,
         };
         loop {
-            let (mark, passed, once) = self.pass(&seen, shown, sequence)?;
-            if matches!(once, Once::AlreadyApplied { .. }) {
-                // That it was applied is a fact only if the mark still stands.
-                seen = match self.kv.change(&self.key(), &seen, None, &[]).await? {
-                    Ok(_) => return Ok((passed, once)),
-                    Err(now) => now,
+            let (mark, admission, once) = self.check(&current, presented, sequence)?;
+            if matches!(once, ApplyOnce::AlreadyApplied { .. }) {
+                // The write is certainly applied only if the mark is unchanged.
+                current = match self.kv.compare_and_apply(&self.key(), &current, None, &[]).await? {
+                    Ok(_) => return Ok((admission, once)),
+                    Err(newer) => newer,
                 };
             } else {
-                let raised = mark.raised(shown, sequence).to_string();
-                seen = match self.kv.change(&self.key(), &seen, Some(raised), changes).await? {
-                    Ok(now) => {
-                        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-                        return Ok((passed, once));
+                let raised = mark.raised(presented, sequence).to_string();
+                current = match self.kv.compare_and_apply(&self.key(), &current, Some(raised), changes).await? {
+                    Ok(newer) => {
+                        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(newer);
+                        return Ok((admission, once));
                     }
-                    Err(now) => now,
+                    Err(newer) => newer,
                 };
             }
-            if began.elapsed() > self.patience {
-                self.pass(&seen, shown, sequence)?;
-                return Err(Error::Blocked { waited: began.elapsed(), by: Vec::new() });
+            if began.elapsed() > self.claim_timeout {
+                self.check(&current, presented, sequence)?;
+                return Err(Error::Blocked { waited: began.elapsed(), blockers: Vec::new() });
             }
         }
     }
 
-    /// Asks the rule about a mark as it was seen.
-    fn pass(&self, seen: &Seen, shown: Shown, sequence: Option<u64>) -> Result<(MarkText, Passed, Once), Error> {
-        let mark = seen.mark()?;
-        let (passed, once) = shown.pass(&mark.standing(&self.place, &seen.home)?, sequence)?;
-        Ok((mark, passed, once))
+    /// Checks the token against a mark.
+    fn check(
+        &self,
+        current: &KeyState,
+        presented: PresentedToken,
+        sequence: Option<u64>,
+    ) -> Result<(FixedMark, Admission, ApplyOnce), Error> {
+        let mark = current.mark()?;
+        let (admission, once) = presented.admit(&mark.stored_mark(&self.site, &current.home)?, sequence)?;
+        Ok((mark, admission, once))
     }
 
-    fn tell(&self, act: Act, answer: &Result<(Passed, Once), Error>) {
-        let answer = answer.as_ref().map(|(passed, _)| passed);
-        self.watch.told(&self.place.name, self.place.guarded.slot, act, answer);
+    fn record(&self, operation: Operation, result: &Result<(Admission, ApplyOnce), Error>) {
+        let result = result.as_ref().map(|(admission, _)| admission);
+        self.events.record(&self.site.name, self.site.key.slot, operation, result);
     }
 }
 
-impl Seen {
-    fn mark(&self) -> Result<MarkText, Error> {
-        let Some(text) = &self.text else { return Err(Refusal::Lost(Lost::Missing).into()) };
-        MarkText::parse(text).ok_or(Error::Refused(Refusal::Lost(Lost::Unreadable)))
+impl KeyState {
+    fn mark(&self) -> Result<FixedMark, Error> {
+        let Some(text) = &self.text else { return Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()) };
+        FixedMark::parse(text).ok_or(Error::Refused(FenceRefusal::MarkLost(MarkLoss::Unreadable)))
     }
 }

@@ -1,66 +1,68 @@
-//! What an operator does at a fence in etcd: arming, losing and arming again, following another incarnation, reading marks.
+//! Operator actions on a fence in etcd: arm, re-arm, declare lost, adopt, list marks.
 
 use leasehold_core::token::{Incarnation, Number};
 use tonic::transport::Channel;
 
-use super::kv::{Kv, Seen};
+use super::kv::{KeyState, Kv};
 use super::{Fence, PREFIX};
-use crate::fixed::MarkText;
-use crate::{Error, Kept};
+use crate::mark_fixed::FixedMark;
+use crate::{Error, MarkInfo};
 
-/// Every mark that this cluster keeps below a prefix; `leasehold/` unless one is told.
-pub async fn survey(etcd: Channel, prefix: Option<&str>) -> Result<Vec<Kept>, Error> {
-    let all = Kv::new(etcd).below(prefix.unwrap_or(PREFIX)).await?;
-    all.iter().map(|seen| Ok(seen.mark()?.kept(seen.mark()?.is_at(&seen.home)))).collect()
+/// Returns the marks under a prefix of the etcd cluster. Default: `leasehold/`.
+pub async fn list_marks(etcd: Channel, prefix: Option<&str>) -> Result<Vec<MarkInfo>, Error> {
+    let keys = Kv::new(etcd).list(prefix.unwrap_or(PREFIX)).await?;
+    keys.iter().map(|current| Ok(current.mark()?.info(current.mark()?.is_from_server(&current.home)))).collect()
 }
 
 impl Fence {
-    /// Says that nothing was written under this resource's slot yet: its first token sets the mark. Where a mark is kept
-    /// already, it stays.
+    /// Arms the fence as fresh: its first token sets the mark. An existing mark is unchanged.
     pub async fn arm(&self) -> Result<(), Error> {
-        let seen = self.kv.read(&self.key()).await?;
-        if seen.text.is_none() {
-            let fresh = MarkText::fresh(&self.place, &seen.home).to_string();
-            // If somebody was faster, there is a mark now, and that was asked for.
-            let _ = self.kv.change(&self.key(), &seen, Some(fresh), &[]).await?;
+        let current = self.kv.read(&self.key()).await?;
+        if current.text.is_none() {
+            let fresh = FixedMark::fresh(&self.site, &current.home).to_string();
+            // If another operator was faster, the fence is armed now, too.
+            let _ = self.kv.compare_and_apply(&self.key(), &current, Some(fresh), &[]).await?;
         }
         Ok(())
     }
 
-    /// The mark that is kept. What is lost is told as a refusal.
+    /// The mark; `None` if no token was admitted yet. A lost mark is a refusal.
     pub async fn mark(&self) -> Result<Option<Number>, Error> {
-        let seen = self.kv.read(&self.key()).await?;
-        let mark = seen.mark()?;
-        mark.mark(mark.is_at(&seen.home))
+        let current = self.kv.read(&self.key()).await?;
+        let mark = current.mark()?;
+        mark.mark(mark.is_from_server(&current.home))
     }
 
-    /// Refuses everything until [`Fence::rearm`]: after etcd was put back from a copy.
+    /// Declares the mark lost: etcd was restored from a backup. All tokens are rejected until [`Fence::rearm`].
     pub async fn declare_lost(&self) -> Result<(), Error> {
-        self.alter(|mark, _| Ok(mark.lost())).await
+        self.update_mark(|mark, _| Ok(mark.declared_lost())).await
     }
 
-    /// Sets a lost mark to a floor that no holder of before lies above. A floor below what was seen here is refused.
+    /// Sets the mark to a floor. No earlier holder may have a number above it. A floor below the mark is an error.
     pub async fn rearm(&self, floor: Number) -> Result<(), Error> {
-        self.alter(|mark, seen| mark.rearmed(floor, &seen.home)).await
+        self.update_mark(|mark, current| mark.rearmed(floor, &current.home)).await
     }
 
-    /// Whether another incarnation is refused until it is adopted (T5).
-    pub async fn strict(&self, strict: bool) -> Result<(), Error> {
-        self.alter(|mark, _| Ok(mark.strict(strict))).await
+    /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
+    pub async fn strict(&self, enabled: bool) -> Result<(), Error> {
+        self.update_mark(|mark, _| Ok(mark.with_strict(enabled))).await
     }
 
-    /// Follows this incarnation from now on.
+    /// Makes a strict fence follow this incarnation.
     pub async fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
-        self.alter(|mark, _| Ok(mark.adopted(incarnation))).await
+        self.update_mark(|mark, _| Ok(mark.adopted(incarnation))).await
     }
 
-    async fn alter(&self, how: impl Fn(&MarkText, &Seen) -> Result<MarkText, Error>) -> Result<(), Error> {
-        let mut seen = self.kv.read(&self.key()).await?;
+    async fn update_mark(
+        &self,
+        change: impl Fn(&FixedMark, &KeyState) -> Result<FixedMark, Error>,
+    ) -> Result<(), Error> {
+        let mut current = self.kv.read(&self.key()).await?;
         loop {
-            let to = how(&seen.mark()?, &seen)?.to_string();
-            match self.kv.change(&self.key(), &seen, Some(to), &[]).await? {
+            let to = change(&current.mark()?, &current)?.to_string();
+            match self.kv.compare_and_apply(&self.key(), &current, Some(to), &[]).await? {
                 Ok(_) => return Ok(()),
-                Err(now) => seen = now,
+                Err(newer) => current = newer,
             }
         }
     }

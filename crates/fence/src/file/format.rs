@@ -1,57 +1,58 @@
-//! The bytes of a fenced log: a header that says whose it is, and entries that prove themselves.
+//! Binary format of a fenced log: a header with cluster, resource and slot, then entries with checksums.
 //!
-//! | entry's bytes | hold |
+//! | bytes of an entry | content |
 //! |---|---|
 //! | 0..4 | length of the payload |
-//! | 4..8 | CRC-32 of the log's salt, the length and all behind this field |
+//! | 4..8 | CRC-32 of the log's salt, the length and all bytes after this field |
 //! | 8 | kind: 1 claim, 2 entry, 3 armed |
 //! | 9..17 | index in the log, from 0, without a gap |
-//! | 17..25 | the token's number, or the floor of an arming (0: fresh); a claim of 0 says that the mark is lost |
-//! | 25..29 | the token's incarnation, or the one that an arming follows |
-//! | 29..37 | of an arming: 1 strict, 2 the incarnation counts, or both; of an entry: its sequence plus one, or 0; else 0 |
+//! | 17..25 | the token's number, or the floor of an arming (0: fresh); a claim of 0 declares the mark lost |
+//! | 25..29 | the token's incarnation, or the one that the log follows after an arming |
+//! | 29..37 | of an arming: 1 strict, 2 the incarnation is set, or both; of an entry: its sequence plus one, or 0; else 0 |
 //!
-//! All numbers are little-endian. The salt is the log's own, so that bytes of another log in a payload prove nothing.
+//! All numbers are little-endian. Each log has its own random salt, so that entries of another log inside a payload fail the
+//! checksum.
 
 use leasehold_core::limits::LOG_ENTRY_BYTES;
-use leasehold_core::token::{Cluster, Guarded};
+use leasehold_core::token::{Cluster, FenceKey};
 
-/// The first bytes of every log; the version stands in the last.
+/// The first bytes of every log, before the version.
 const MAGIC: [u8; 7] = *b"lhfence";
-/// The version written here.
+/// Format version.
 pub(super) const VERSION: u8 = 1;
 /// Length of the header.
-pub(super) const HEADER: usize = 40;
+pub(super) const HEADER_LEN: usize = 40;
 /// Length of an entry without its payload.
-pub(super) const HEAD: usize = 37;
+pub(super) const HEAD_LEN: usize = 37;
 
-/// Whose log it is.
+/// Cluster, resource and slot of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct LogHeader {
     pub(super) cluster: Cluster,
     pub(super) resource: [u8; 8],
     pub(super) slot: u32,
     pub(super) salt: u64,
 }
 
-/// Why bytes are no header.
+/// Why a header cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoHeader {
+pub(super) enum HeaderError {
     Shape,
     Version(u8),
     Checksum,
 }
 
-impl Header {
-    pub(super) fn new(guarded: &Guarded, salt: u64) -> Self {
-        Self { cluster: guarded.cluster, resource: guarded.resource, slot: guarded.slot, salt }
+impl LogHeader {
+    pub(super) fn new(key: &FenceKey, salt: u64) -> Self {
+        Self { cluster: key.cluster, resource: key.resource, slot: key.slot, salt }
     }
 
-    pub(super) fn guards(&self, guarded: &Guarded) -> bool {
-        (self.cluster, self.resource, self.slot) == (guarded.cluster, guarded.resource, guarded.slot)
+    pub(super) fn guards(&self, key: &FenceKey) -> bool {
+        (self.cluster, self.resource, self.slot) == (key.cluster, key.resource, key.slot)
     }
 
-    pub(super) fn encode(&self) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
+    pub(super) fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
         bytes[..7].copy_from_slice(&MAGIC);
         bytes[7] = VERSION;
         bytes[8..16].copy_from_slice(&self.cluster.0);
@@ -63,16 +64,16 @@ impl Header {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, NoHeader> {
-        let bytes: &[u8; HEADER] = bytes.try_into().map_err(|_| NoHeader::Shape)?;
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
+        let bytes: &[u8; HEADER_LEN] = bytes.try_into().map_err(|_| HeaderError::Shape)?;
         if bytes[..7] != MAGIC {
-            return Err(NoHeader::Shape);
+            return Err(HeaderError::Shape);
         }
         if bytes[7] != VERSION {
-            return Err(NoHeader::Version(bytes[7]));
+            return Err(HeaderError::Version(bytes[7]));
         }
         if u32_at(bytes, 36) != crc32fast::hash(&bytes[..36]) {
-            return Err(NoHeader::Checksum);
+            return Err(HeaderError::Checksum);
         }
         let field = |at: usize| std::array::from_fn(|i| bytes[at + i]);
         let (cluster, resource) = (Cluster(field(8)), field(16));
@@ -80,49 +81,49 @@ impl Header {
     }
 }
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// The mark was raised, with no other effect.
+pub(super) enum EntryKind {
+    /// A holder raised the mark, with no other effect.
     Claim,
-    /// Something was appended.
+    /// A holder appended a payload.
     Entry,
-    /// The mark was set by an operator, in this file.
+    /// An operator set the mark, in this file.
     Armed {
-        /// Which file; a copy is another one.
+        /// Inode of the file. A copy has another one.
         inode: u64,
     },
 }
 
-/// An entry's head, as far as it says something.
+/// The fixed-size part of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) kind: Kind,
+pub(super) struct EntryHead {
+    pub(super) kind: EntryKind,
     pub(super) index: u64,
     pub(super) number: u64,
     pub(super) incarnation: u32,
-    /// Of an arming: [`STRICT`] and [`FOLLOWS`]. Of an entry: its sequence inside the hold plus one, 0 if it has none.
+    /// Of an arming: [`STRICT`] and [`FOLLOWS`]. Of an entry: its sequence plus one, 0 if it has none.
     pub(super) flags: u64,
 }
 
-/// An arming that refuses other incarnations.
+/// The fence is strict.
 pub(super) const STRICT: u64 = 1;
-/// An arming whose incarnation counts.
-pub(super) const FOLLOWS: u64 = 2;
+/// The incarnation of the arming is set.
+pub(super) const HAS_INCARNATION: u64 = 2;
 
-/// An entry's bytes.
-pub(super) fn encode(salt: u64, head: Head, payload: &[u8]) -> Vec<u8> {
+/// Encodes an entry.
+pub(super) fn encode(salt: u64, head: EntryHead, payload: &[u8]) -> Vec<u8> {
     let inode;
     let (kind, payload) = match head.kind {
-        Kind::Claim => (1, &[][..]),
-        Kind::Entry => (2, payload),
-        Kind::Armed { inode: of } => {
+        EntryKind::Claim => (1, &[][..]),
+        EntryKind::Entry => (2, payload),
+        EntryKind::Armed { inode: of } => {
             inode = of.to_le_bytes();
             (3, &inode[..])
         }
     };
     let length = u32::try_from(payload.len()).expect("an entry's length was checked against its limit");
-    let mut bytes = Vec::with_capacity(HEAD + payload.len());
+    let mut bytes = Vec::with_capacity(HEAD_LEN + payload.len());
     bytes.extend(length.to_le_bytes());
     bytes.extend([0; 4]);
     bytes.push(kind);
@@ -136,28 +137,28 @@ pub(super) fn encode(salt: u64, head: Head, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// How many bytes the entry has that begins here, if its index is the one expected and its length is allowed.
-pub(super) fn length(bytes: &[u8], index: u64) -> Option<usize> {
-    if bytes.len() < HEAD || u64_at(bytes, 9) != index {
+/// The length of the entry at the start of `bytes`, if it has the expected index and an allowed length.
+pub(super) fn entry_len(bytes: &[u8], index: u64) -> Option<usize> {
+    if bytes.len() < HEAD_LEN || u64_at(bytes, 9) != index {
         return None;
     }
     let payload = usize::try_from(u32_at(bytes, 0)).ok()?;
-    (payload <= LOG_ENTRY_BYTES).then_some(HEAD + payload)
+    (payload <= LOG_ENTRY_BYTES).then_some(HEAD_LEN + payload)
 }
 
-/// Reads an entry's whole bytes. The payload is what lies behind its head.
-pub(super) fn decode(salt: u64, bytes: &[u8]) -> Option<Head> {
-    if bytes.len() < HEAD || u32_at(bytes, 4) != checksum(salt, bytes) {
+/// Decodes the complete bytes of an entry. The payload follows the head.
+pub(super) fn decode(salt: u64, bytes: &[u8]) -> Option<EntryHead> {
+    if bytes.len() < HEAD_LEN || u32_at(bytes, 4) != checksum(salt, bytes) {
         return None;
     }
-    let kind = match (bytes[8], bytes.len() - HEAD) {
-        (1, 0) => Kind::Claim,
-        (2, _) => Kind::Entry,
-        (3, 8) => Kind::Armed { inode: u64_at(bytes, HEAD) },
+    let kind = match (bytes[8], bytes.len() - HEAD_LEN) {
+        (1, 0) => EntryKind::Claim,
+        (2, _) => EntryKind::Entry,
+        (3, 8) => EntryKind::Armed { inode: u64_at(bytes, HEAD_LEN) },
         _ => return None,
     };
     let (number, incarnation, flags) = (u64_at(bytes, 17), u32_at(bytes, 25), u64_at(bytes, 29));
-    Some(Head { kind, index: u64_at(bytes, 9), number, incarnation, flags })
+    Some(EntryHead { kind, index: u64_at(bytes, 9), number, incarnation, flags })
 }
 
 fn checksum(salt: u64, bytes: &[u8]) -> u32 {

@@ -1,38 +1,39 @@
-//! An append log in a file that refuses the zombie: its marks are entries of the log itself.
+//! Fenced files: an append-only log ([`FencedLog`]), and a file that is replaced as a whole ([`FencedFile`]).
 //!
-//! Every append takes the kernel's lock on the file, reads what others appended, asks the rule, writes one entry and syncs
-//! it, all before the lock is let go. So a claim is one step against appends of every process of this machine.
+//! The marks of a log are entries of the log itself. Every append locks the file, reads what other processes appended, checks
+//! the token, writes one entry and syncs it, and then releases the lock. So a claim is one step relative to the appends of all
+//! processes of this machine.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_core::{name::Name, token::{Cluster, Incarnation, Number, Reach, Token}};
+//! # use leasehold_fence::{Cluster, Incarnation, Name, Number, Token, TokenScope};
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("events.log");
 //! # let cluster = Cluster(*b"examples");
 //! # let name = Name::parse("jobs/settle")?;
-//! # let token = Token { cluster, incarnation: Incarnation(1), resource: leasehold_core::name::resource_hash("jobs/settle"),
-//! #     reach: Reach::Slot(0), number: Number::FIRST }.to_string();
-//! use leasehold_fence::file::{Log, Reader};
+//! # let token = Token { cluster, incarnation: Incarnation(1), resource: leasehold_fence::resource_hash("jobs/settle"),
+//! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
+//! use leasehold_fence::file::{FencedLog, LogReader};
 //!
-//! Log::create(&path, cluster, name, 0)?; // once
-//! let mut log = Log::open(&path, cluster, name, 0)?;
-//! log.claim(&token)?; // a new holder's first act, before it reads
+//! FencedLog::create(&path, cluster, name, 0)?; // once
+//! let mut log = FencedLog::open(&path, cluster, name, 0)?;
+//! log.claim(&token)?; // before the first read
 //! log.append(&token, b"invoice 7 paid")?;
 //!
-//! let mut reader = Reader::open(&path, cluster, name, 0)?;
+//! let mut reader = LogReader::open(&path, cluster, name, 0)?;
 //! assert_eq!(reader.next()?.unwrap().bytes, b"invoice 7 paid");
 //! # Ok(())
 //! # }
 //! ```
 
+mod atomic_file;
+mod fenced_file;
 mod format;
-mod known;
+mod log_file;
+mod log_state;
+mod marks;
 mod operator;
 mod reader;
-mod replace;
-mod shelf;
-mod stand;
-mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -46,201 +47,226 @@ use leasehold_core::limits::LOG_ENTRY_BYTES;
 use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
 
-use crate::observer::Watch;
-use crate::place::{Passed, Place, Shown, Standing};
-use crate::{Act, Counters, Error, Lost, Mark, Observer, Once};
-use format::{Head, Header, Kind};
-use known::Known;
-pub use reader::{Checkpoint, Entry, Reader};
-pub use replace::Replace;
-use shelf::{Found, Hold, Shelf};
-pub use survey::survey;
+use crate::fence_site::{Admission, FenceSite, PresentedToken, StoredMark};
+use crate::observer::EventSink;
+use crate::{ApplyOnce, Counters, Error, Mark, MarkLoss, Observer, Operation};
+pub use fenced_file::FencedFile;
+use format::{EntryHead, EntryKind, LogHeader};
+use log_file::{EntryAt, LockMode, LogFile};
+use log_state::LogState;
+pub use marks::list_marks;
+pub use reader::{Checkpoint, LogReader, LogRecord};
 
-/// How long an append or a claim waits for others to leave, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Default of [`FencedLog::claim_timeout`].
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A fenced log, open for appending. Any number of processes may have it open.
+/// A fenced log, open for appending. Any number of processes can have it open.
 #[derive(Debug)]
-pub struct Log {
-    place: Place,
-    shelf: Shelf,
-    known: Known,
-    patience: Duration,
-    watch: Watch,
-    /// A sync failed here: what the kernel shows is no longer what the disk has.
+pub struct FencedLog {
+    site: FenceSite,
+    file: LogFile,
+    state: LogState,
+    claim_timeout: Duration,
+    events: EventSink,
+    /// A sync failed: what the kernel returns may differ from what is on disk.
     failed: bool,
 }
 
-impl Log {
-    /// Makes a new log, armed as fresh: its first token sets the mark. A file that is there already is left alone.
+impl FencedLog {
+    /// Creates a log, armed as fresh: its first token sets the mark. Fails if the file exists.
     pub fn create(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<(), Error> {
-        let place = Place::new(cluster, resource, slot);
-        let salt = shelf::rand_u64()?;
-        shelf::create(path, |inode| {
-            let mut bytes = Header::new(&place.guarded, salt).encode().to_vec();
-            let head = Head { kind: Kind::Armed { inode }, index: 0, number: 0, incarnation: 0, flags: 0 };
+        let site = FenceSite::new(cluster, resource, slot);
+        let salt = log_file::rand_u64()?;
+        log_file::create(path, |inode| {
+            let mut bytes = LogHeader::new(&site.key, salt).encode().to_vec();
+            let head = EntryHead { kind: EntryKind::Armed { inode }, index: 0, number: 0, incarnation: 0, flags: 0 };
             bytes.extend(format::encode(salt, head, &[]));
             bytes
         })
     }
 
-    /// Opens a log. One that is not there, or not whole, refuses: it never starts anew by itself.
+    /// Opens a log. A missing or damaged log is an error: it is never re-created silently.
     pub fn open(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<Self, Error> {
-        let place = Place::new(cluster, resource, slot);
-        let shelf = Shelf::open(path, &place)?;
-        let watch = Watch::default();
-        let mut log = Self { place, shelf, known: Known::NOTHING, patience: PATIENCE, watch, failed: false };
-        let locked = log.shelf.lock(Hold::Beside, log.patience)?;
-        log.known = caught_up(&log.shelf, log.known)?;
+        let site = FenceSite::new(cluster, resource, slot);
+        let file = LogFile::open(path, &site)?;
+        let events = EventSink::default();
+        let mut log = Self { site, file, state: LogState::EMPTY, claim_timeout: CLAIM_TIMEOUT, events, failed: false };
+        let locked = log.file.lock(LockMode::Shared, log.claim_timeout)?;
+        log.state = read_to_end(&log.file, log.state)?;
         drop(locked);
         Ok(log)
     }
 
-    /// How long a claim or an append may wait for others to leave (F8); 5 s unless set.
-    pub const fn patience(mut self, bound: Duration) -> Self {
-        self.patience = bound;
+    /// How long a claim or an append waits for other writers (F8). Default: 5 s.
+    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+        self.claim_timeout = timeout;
         self
     }
 
-    /// Who is told every answer.
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch.observer = Some(observer);
+    /// Sets the observer that receives every decision.
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.events.observer = Some(observer);
         self
     }
 
-    /// What this handle answered.
+    /// Counters of the decisions of this handle.
     pub fn counters(&self) -> &Counters {
-        &self.watch.counters
+        &self.events.counters
     }
 
-    /// A new holder's first act, before it reads: raises the mark, durable when this returns.
+    /// Raises the mark; it is durable when this returns. A new holder calls this before it reads.
     pub fn claim(&mut self, token: &str) -> Result<Number, Error> {
-        let answer = self.put(token, Kind::Claim, None, &[]);
-        self.told(Act::Claim, answer).map(|(passed, _)| passed.number)
+        let result = self.append_entry(token, EntryKind::Claim, None, &[]);
+        self.report(Operation::Claim, result).map(|(admission, _)| admission.number)
     }
 
-    /// Appends one entry under this token, durable when this returns.
+    /// Appends one entry under this token. It is durable when this returns.
     pub fn append(&mut self, token: &str, bytes: &[u8]) -> Result<Number, Error> {
-        self.appended(token, None, bytes).map(|(passed, _)| passed.number)
+        self.append_checked(token, None, bytes).map(|(admission, _)| admission.number)
     }
 
-    /// Appends one entry that carries its sequence inside the hold, rising from entry to entry: one that arrives a second time
-    /// is told as already applied, and is not appended again.
-    pub fn append_once(&mut self, token: &str, sequence: u64, bytes: &[u8]) -> Result<Once, Error> {
+    /// Like [`append`](Self::append), with a sequence that the holder counts upward: a duplicate is not appended again.
+    pub fn append_once(&mut self, token: &str, sequence: u64, bytes: &[u8]) -> Result<ApplyOnce, Error> {
         if sequence == u64::MAX {
-            return Err(Error::Misplaced("the sequence is 2^64 - 1; number the entries from 0"));
+            return Err(Error::InvalidArgument("the sequence is 2^64 - 1; number the entries from 0"));
         }
-        self.appended(token, Some(sequence), bytes).map(|(_, once)| once)
+        self.append_checked(token, Some(sequence), bytes).map(|(_, once)| once)
     }
 
-    fn appended(&mut self, token: &str, sequence: Option<u64>, bytes: &[u8]) -> Result<(Passed, Once), Error> {
-        let answer = if bytes.len() > LOG_ENTRY_BYTES {
-            Err(Error::Misplaced("the entry is larger than 16 MiB; append it in parts"))
+    fn append_checked(
+        &mut self,
+        token: &str,
+        sequence: Option<u64>,
+        bytes: &[u8],
+    ) -> Result<(Admission, ApplyOnce), Error> {
+        let result = if bytes.len() > LOG_ENTRY_BYTES {
+            Err(Error::InvalidArgument("the entry is larger than 16 MiB; append it in parts"))
         } else {
-            self.put(token, Kind::Entry, sequence, bytes)
+            self.append_entry(token, EntryKind::Entry, sequence, bytes)
         };
-        self.told(Act::Write, answer)
+        self.report(Operation::Write, result)
     }
 
-    fn told(&self, act: Act, answer: Result<(Passed, Once), Error>) -> Result<(Passed, Once), Error> {
-        let told = answer.as_ref().map(|(passed, _)| passed);
-        self.watch.told(&self.place.name, self.place.guarded.slot, act, told);
-        answer
+    fn report(
+        &self,
+        operation: Operation,
+        result: Result<(Admission, ApplyOnce), Error>,
+    ) -> Result<(Admission, ApplyOnce), Error> {
+        let admission = result.as_ref().map(|(admission, _)| admission);
+        self.events.record(&self.site.name, self.site.key.slot, operation, admission);
+        result
     }
 
-    fn put(&mut self, token: &str, kind: Kind, sequence: Option<u64>, bytes: &[u8]) -> Result<(Passed, Once), Error> {
-        let shown = self.place.read(token)?;
-        self.usable()?;
-        let locked = self.shelf.lock(Hold::Alone, self.patience)?;
-        let kept = check(&self.shelf, &mut self.known, shown, sequence).and_then(|(passed, once)| {
-            let stands =
-                self.known.mark == Mark::Armed(passed.number) && self.known.incarnation == Some(shown.incarnation);
-            if once != Once::Applied || (kind == Kind::Claim && stands) {
-                // Whoever wrote it may have died before its sync.
-                self.shelf.file.sync_data().map_err(Failed::Sync)?;
-                return Ok((passed, once));
+    fn append_entry(
+        &mut self,
+        token: &str,
+        kind: EntryKind,
+        sequence: Option<u64>,
+        bytes: &[u8],
+    ) -> Result<(Admission, ApplyOnce), Error> {
+        let presented = self.site.parse_token(token)?;
+        self.ensure_usable()?;
+        let locked = self.file.lock(LockMode::Exclusive, self.claim_timeout)?;
+        let appended = check(&self.file, &mut self.state, presented, sequence).and_then(|(admission, once)| {
+            let unchanged = self.state.mark == Mark::Armed(admission.number)
+                && self.state.incarnation == Some(presented.incarnation);
+            if once != ApplyOnce::Applied || (kind == EntryKind::Claim && unchanged) {
+                // The writer may have died before its sync.
+                self.file.file.sync_data().map_err(AppendError::Sync)?;
+                return Ok((admission, once));
             }
-            let (number, incarnation) = (passed.number.get(), shown.incarnation.0);
+            let (number, incarnation) = (admission.number.get(), presented.incarnation.0);
             let flags = sequence.map_or(0, |sequence| sequence + 1);
-            let head = Head { kind, index: self.known.index, number, incarnation, flags };
-            keep(&self.shelf, &mut self.known, head, bytes)?;
-            Ok((passed, once))
+            let head = EntryHead { kind, index: self.state.index, number, incarnation, flags };
+            write_entry(&self.file, &mut self.state, head, bytes)?;
+            Ok((admission, once))
         });
         drop(locked);
-        self.noted(kept)
+        self.note_failure(appended)
     }
 
-    fn usable(&self) -> Result<(), Error> {
+    fn ensure_usable(&self) -> Result<(), Error> {
         if self.failed {
-            return Err(io::Error::other("an earlier sync of this log failed; open it again").into());
+            return Err(io::Error::other("an earlier sync of this log failed; reopen it").into());
         }
         Ok(())
     }
 
-    fn noted<T>(&mut self, kept: Result<T, Failed>) -> Result<T, Error> {
-        kept.map_err(|failed| match failed {
-            Failed::Sync(error) => {
+    fn note_failure<T>(&mut self, appended: Result<T, AppendError>) -> Result<T, Error> {
+        appended.map_err(|failed| match failed {
+            AppendError::Sync(error) => {
                 self.failed = true;
                 error.into()
             }
-            Failed::Other(error) => error,
+            AppendError::Other(error) => error,
         })
     }
 }
 
-/// Why nothing was kept, and whether the handle can go on.
-enum Failed {
-    /// Nobody knows what the disk has.
+/// Why nothing was appended, and whether the handle is still usable.
+enum AppendError {
+    /// The sync failed, so the content on disk is unknown.
     Sync(io::Error),
     Other(Error),
 }
 
-impl From<Error> for Failed {
+impl From<Error> for AppendError {
     fn from(error: Error) -> Self {
         Self::Other(error)
     }
 }
 
-/// Reads what others appended, and asks the rule. The lock is held.
-fn check(shelf: &Shelf, known: &mut Known, shown: Shown, sequence: Option<u64>) -> Result<(Passed, Once), Failed> {
-    *known = caught_up(shelf, *known)?;
-    Ok(shown.pass(&standing(shelf, known)?, sequence)?)
+/// Reads what other processes appended, and checks the token. Requires the lock.
+fn check(
+    file: &LogFile,
+    state: &mut LogState,
+    presented: PresentedToken,
+    sequence: Option<u64>,
+) -> Result<(Admission, ApplyOnce), AppendError> {
+    *state = read_to_end(file, *state)?;
+    Ok(presented.admit(&stored_mark(file, state)?, sequence)?)
 }
 
-/// The log up to its end.
-fn caught_up(shelf: &Shelf, mut known: Known) -> Result<Known, Error> {
-    while let Found::Entry(head, _, next) = shelf.at(known.end, known.index)? {
-        known.apply(head, next);
+/// Replays the log up to its end.
+fn read_to_end(file: &LogFile, mut state: LogState) -> Result<LogState, Error> {
+    while let EntryAt::Entry(head, _, next) = file.read_entry(state.end, state.index)? {
+        state.apply(head, next);
     }
-    Ok(known)
+    Ok(state)
 }
 
-/// What counts: no mark, if this is not the file that was armed.
-fn standing(shelf: &Shelf, known: &Known) -> Result<Standing, Error> {
-    let (mark, lost) = match known.inode {
-        Some(armed) if armed == shelf.inode()? => {
-            (known.mark, if known.declared { Lost::Declared } else { Lost::Unreadable })
+/// The effective mark: it is lost if this is not the file that was armed.
+fn stored_mark(file: &LogFile, state: &LogState) -> Result<StoredMark, Error> {
+    let (mark, loss) = match state.inode {
+        Some(armed) if armed == file.inode()? => {
+            (state.mark, if state.declared_lost { MarkLoss::Declared } else { MarkLoss::Unreadable })
         }
-        Some(_) => (Mark::Lost, Lost::Moved),
-        None => (Mark::Lost, Lost::Unreadable),
+        Some(_) => (Mark::Lost, MarkLoss::Moved),
+        None => (Mark::Lost, MarkLoss::Unreadable),
     };
-    Ok(Standing { mark, lost, incarnation: known.incarnation, strict: known.strict, last: known.last })
+    Ok(StoredMark {
+        mark,
+        loss,
+        incarnation: state.incarnation,
+        strict: state.strict,
+        last_sequence: state.last_sequence,
+    })
 }
 
-/// Cuts what a crash left behind the end, writes one entry there, and syncs it.
-fn keep(shelf: &Shelf, known: &mut Known, head: Head, bytes: &[u8]) -> Result<(), Failed> {
-    let entry = format::encode(shelf.salt, head, bytes);
-    shelf.file.set_len(known.end).map_err(Error::from)?;
-    if let Err(error) = shelf.file.write_all_at(&entry, known.end) {
-        // A half entry may stay if this fails too; the next append cuts it.
-        shelf.file.set_len(known.end).ok();
+/// Cuts off a torn append, writes one entry at the end, and syncs it.
+fn write_entry(file: &LogFile, state: &mut LogState, head: EntryHead, bytes: &[u8]) -> Result<(), AppendError> {
+    let entry = format::encode(file.salt, head, bytes);
+    file.file.set_len(state.end).map_err(Error::from)?;
+    if let Err(error) = file.file.write_all_at(&entry, state.end) {
+        // If this fails too, a partial entry may remain; the next append cuts it off.
+        file.file.set_len(state.end).ok();
         return Err(Error::from(error).into());
     }
-    if let Err(error) = shelf.file.sync_data() {
-        // The kernel may now call lost pages clean. They must be written anew, by whoever comes next.
-        shelf.file.set_len(known.end).ok();
-        return Err(Failed::Sync(error));
+    if let Err(error) = file.file.sync_data() {
+        // The kernel may now consider lost pages clean. The next writer must write them again.
+        file.file.set_len(state.end).ok();
+        return Err(AppendError::Sync(error));
     }
-    known.apply(head, known.end + entry.len() as u64);
+    state.apply(head, state.end + entry.len() as u64);
     Ok(())
 }

@@ -1,94 +1,100 @@
-//! What an operator does to a fenced log: look, arm it again, and say what only people know.
+//! Operator actions on a fenced log: read the mark, re-arm, declare lost, adopt.
 
 use std::path::Path;
 
 use leasehold_core::token::{Incarnation, Number};
 
-use super::format::{Head, Kind};
-use super::known::Known;
-use super::shelf::{Hold, Shelf};
-use super::{Log, PATIENCE, caught_up, keep, standing};
-use crate::place::Standing;
-use crate::{Error, Kept, Lost, Mark, Refusal};
+use super::format::{EntryHead, EntryKind};
+use super::log_file::{LockMode, LogFile};
+use super::log_state::LogState;
+use super::{CLAIM_TIMEOUT, FencedLog, read_to_end, stored_mark, write_entry};
+use crate::fence_site::StoredMark;
+use crate::{Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
-impl Log {
-    /// The mark that is kept. What is lost is told as a refusal.
+impl FencedLog {
+    /// The mark; `None` if no token was admitted yet. A lost mark is a refusal.
     pub fn mark(&mut self) -> Result<Option<Number>, Error> {
-        let locked = self.shelf.lock(Hold::Beside, self.patience)?;
-        self.known = caught_up(&self.shelf, self.known)?;
-        let standing = standing(&self.shelf, &self.known)?;
+        let locked = self.file.lock(LockMode::Shared, self.claim_timeout)?;
+        self.state = read_to_end(&self.file, self.state)?;
+        let standing = stored_mark(&self.file, &self.state)?;
         drop(locked);
         match standing {
-            Standing { mark: Mark::Armed(mark), .. } => Ok(Some(mark)),
-            Standing { mark: Mark::Fresh, .. } => Ok(None),
-            Standing { mark: Mark::Lost, lost, .. } => Err(Refusal::Lost(lost).into()),
+            StoredMark { mark: Mark::Armed(mark), .. } => Ok(Some(mark)),
+            StoredMark { mark: Mark::Fresh, .. } => Ok(None),
+            StoredMark { mark: Mark::Lost, loss, .. } => Err(FenceRefusal::MarkLost(loss).into()),
         }
     }
 
-    /// The mark that a log keeps, whosever it is.
-    pub fn survey(path: &Path) -> Result<Vec<Kept>, Error> {
-        let (shelf, header) = Shelf::any(path)?;
-        let locked = shelf.lock(Hold::Beside, PATIENCE)?;
-        let known = caught_up(&shelf, Known::NOTHING)?;
-        let Standing { mark, incarnation, strict, .. } = standing(&shelf, &known)?;
+    /// The mark of the log at this path, of any cluster and resource.
+    pub fn list_marks(path: &Path) -> Result<Vec<MarkInfo>, Error> {
+        let (file, header) = LogFile::open_any(path)?;
+        let locked = file.lock(LockMode::Shared, CLAIM_TIMEOUT)?;
+        let state = read_to_end(&file, LogState::EMPTY)?;
+        let StoredMark { mark, incarnation, strict, .. } = stored_mark(&file, &state)?;
         drop(locked);
-        let resource = format!("{:016x}", u64::from_be_bytes(header.resource));
+        let resource_hash = format!("{:016x}", u64::from_be_bytes(header.resource));
         let (cluster, slot) = (header.cluster, header.slot);
-        Ok(vec![Kept { cluster, resource, name: None, slot, mark, incarnation, strict }])
+        Ok(vec![MarkInfo { cluster, resource_hash, name: None, slot, mark, incarnation, strict }])
     }
 
-    /// Arms a log that was copied or restored, in this file, from a floor that no holder of before lies above. A floor
-    /// below what the log has seen is refused.
+    /// Re-arms a log that was copied, restored or declared lost. No earlier holder may have a number above `floor`. A floor
+    /// below the highest number of the log is an error.
     pub fn rearm(&mut self, floor: Number) -> Result<(), Error> {
-        self.set(|known, inode| {
-            if known.seen > Some(floor) {
-                return Err(Error::Conflict("the floor is below a number that was seen here; take a higher one"));
+        self.append_head(|state, inode| {
+            if state.highest > Some(floor) {
+                return Err(Error::Conflict("the floor is below the mark; use a higher one"));
             }
-            Ok(known.armed(inode, Some(floor)))
+            Ok(state.armed_head(inode, Some(floor)))
         })
     }
 
-    /// Refuses everything until [`Log::rearm`].
+    /// Declares the mark lost: all tokens are rejected until [`FencedLog::rearm`].
     pub fn declare_lost(&mut self) -> Result<(), Error> {
-        let lost = |known: &Known| Head { kind: Kind::Claim, index: known.index, number: 0, incarnation: 0, flags: 0 };
-        self.set(|known, _| Ok(lost(known)))
+        let lost = |state: &LogState| EntryHead {
+            kind: EntryKind::Claim,
+            index: state.index,
+            number: 0,
+            incarnation: 0,
+            flags: 0,
+        };
+        self.append_head(|state, _| Ok(lost(state)))
     }
 
-    /// Refuses tokens of another incarnation than the one it follows, until that is adopted (T5).
-    pub fn strict(&mut self, strict: bool) -> Result<(), Error> {
-        self.follow(|known| known.strict = strict)
+    /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
+    pub fn strict(&mut self, enabled: bool) -> Result<(), Error> {
+        self.rewrite_arming(|state| state.strict = enabled)
     }
 
-    /// Follows this incarnation from now on: the cluster was restored, and that was meant. The mark stays.
+    /// Makes a strict fence follow this incarnation, after an intended restore of the cluster. The mark is unchanged.
     pub fn adopt(&mut self, incarnation: Incarnation) -> Result<(), Error> {
-        self.follow(|known| known.incarnation = Some(incarnation))
+        self.rewrite_arming(|state| state.incarnation = Some(incarnation))
     }
 
-    fn follow(&mut self, change: impl FnOnce(&mut Known)) -> Result<(), Error> {
-        self.set(|known, inode| {
-            // Arming anew would take a copy for the log itself.
-            if known.inode != Some(inode) {
-                return Err(Refusal::Lost(Lost::Moved).into());
+    fn rewrite_arming(&mut self, change: impl FnOnce(&mut LogState)) -> Result<(), Error> {
+        self.append_head(|state, inode| {
+            // Arming here would make a copy the log.
+            if state.inode != Some(inode) {
+                return Err(FenceRefusal::MarkLost(MarkLoss::Moved).into());
             }
-            let floor = match known.mark {
+            let floor = match state.mark {
                 Mark::Armed(mark) => Some(mark),
                 Mark::Fresh => None,
                 Mark::Lost => return Err(Error::Conflict("the mark is lost; re-arm the log first")),
             };
-            let mut with = *known;
-            change(&mut with);
-            Ok(with.armed(inode, floor))
+            let mut changed = *state;
+            change(&mut changed);
+            Ok(changed.armed_head(inode, floor))
         })
     }
 
-    fn set(&mut self, head: impl FnOnce(&Known, u64) -> Result<Head, Error>) -> Result<(), Error> {
-        self.usable()?;
-        let locked = self.shelf.lock(Hold::Alone, self.patience)?;
-        let inode = self.shelf.inode()?;
-        self.known = caught_up(&self.shelf, self.known)?;
-        let head = head(&self.known, inode)?;
-        let kept = keep(&self.shelf, &mut self.known, head, &[]);
+    fn append_head(&mut self, head: impl FnOnce(&LogState, u64) -> Result<EntryHead, Error>) -> Result<(), Error> {
+        self.ensure_usable()?;
+        let locked = self.file.lock(LockMode::Exclusive, self.claim_timeout)?;
+        let inode = self.file.inode()?;
+        self.state = read_to_end(&self.file, self.state)?;
+        let head = head(&self.state, inode)?;
+        let appended = write_entry(&self.file, &mut self.state, head, &[]);
         drop(locked);
-        self.noted(kept)
+        self.note_failure(appended)
     }
 }

@@ -1,4 +1,4 @@
-//! Reads a fenced log and drops what lies below what it has seen: for logs to which somebody wrote past the fence, too.
+//! Reader of a fenced log. It drops stale entries, in case a writer bypassed the fence.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -7,63 +7,63 @@ use std::time::Duration;
 use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
 
-use super::format::{HEADER, Kind};
-use super::shelf::{Found, Hold, Shelf};
-use crate::place::Place;
+use super::format::{EntryKind, HEADER_LEN};
+use super::log_file::{EntryAt, LockMode, LogFile};
+use crate::fence_site::FenceSite;
 use crate::{Error, Mark, Verdict, admit};
 
-/// How much is read under one lock, in bytes.
+/// Number of bytes read under one lock.
 const BATCH: usize = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What was appended, under which token, and where.
+/// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its place in the log; claims and armings have places too.
+pub struct LogRecord {
+    /// Index in the log. Claims and armings have an index too.
     pub index: u64,
-    /// The number of the token it was appended under.
+    /// The number of the token under which it was appended.
     pub number: Number,
-    /// What was appended.
+    /// The payload.
     pub bytes: Vec<u8>,
 }
 
-/// How far a reader came. Keep it with what was made of the entries, in one step: the mark is part of it, so that a reader
-/// which starts again does not let in what it has dropped before.
+/// The position of a reader. Store it in one step with the results of processing the entries. It contains the mark, so that
+/// a restarted reader drops the same entries as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which log: its own random number.
+    /// The random number that identifies the log.
     pub log: u64,
-    /// Where the next entry begins.
+    /// Offset of the next entry.
     pub offset: u64,
-    /// Its index.
+    /// Index of the next entry.
     pub index: u64,
-    /// The highest number seen; 0 if none.
+    /// The highest token number read; 0 if none.
     pub mark: u64,
 }
 
-/// A reader of a fenced log. What it passes on is on disk, and no token of it is below an earlier one.
+/// Reads a fenced log. The entries it returns are durable, and their token numbers never decrease.
 #[derive(Debug)]
-pub struct Reader {
-    shelf: Shelf,
-    /// Up to where was read from the file.
+pub struct LogReader {
+    file: LogFile,
+    /// Offset up to which the file was read.
     offset: u64,
     index: u64,
-    /// Read, and not passed on yet: the entry's head, its bytes, and where the next one begins.
-    read: VecDeque<(super::format::Head, Vec<u8>, u64)>,
-    passed: Checkpoint,
+    /// Entries read and not returned yet: head, payload, and the offset of the next entry.
+    buffered: VecDeque<(super::format::EntryHead, Vec<u8>, u64)>,
+    position: Checkpoint,
     dropped: u64,
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
-impl Reader {
-    /// Reads from the beginning.
+impl LogReader {
+    /// Opens a reader at the beginning of the log.
     pub fn open(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<Self, Error> {
-        let shelf = Shelf::open(path, &Place::new(cluster, resource, slot))?;
-        let passed = Checkpoint { log: shelf.salt, offset: HEADER as u64, index: 0, mark: 0 };
-        Ok(Self::at(shelf, passed))
+        let file = LogFile::open(path, &FenceSite::new(cluster, resource, slot))?;
+        let position = Checkpoint { log: file.salt, offset: HEADER_LEN as u64, index: 0, mark: 0 };
+        Ok(Self::at(file, position))
     }
 
-    /// Goes on where an earlier reader stopped.
+    /// Opens a reader at a checkpoint of an earlier reader.
     pub fn resume(
         path: &Path,
         cluster: Cluster,
@@ -71,43 +71,43 @@ impl Reader {
         slot: u32,
         from: Checkpoint,
     ) -> Result<Self, Error> {
-        let shelf = Shelf::open(path, &Place::new(cluster, resource, slot))?;
-        if from.log != shelf.salt {
-            return Err(Error::Conflict("the checkpoint is of another log; read this one from its beginning"));
+        let file = LogFile::open(path, &FenceSite::new(cluster, resource, slot))?;
+        if from.log != file.salt {
+            return Err(Error::Conflict("the checkpoint is of another log; read this log from its beginning"));
         }
-        if from.offset < HEADER as u64 {
-            return Err(Error::Misplaced("the checkpoint begins inside the header; keep it as it was given"));
+        if from.offset < HEADER_LEN as u64 {
+            return Err(Error::InvalidArgument("the checkpoint points into the header; use it unchanged"));
         }
-        Ok(Self::at(shelf, from))
+        Ok(Self::at(file, from))
     }
 
-    const fn at(shelf: Shelf, passed: Checkpoint) -> Self {
-        let (offset, index) = (passed.offset, passed.index);
-        Self { shelf, offset, index, read: VecDeque::new(), passed, dropped: 0, patience: PATIENCE }
+    const fn at(file: LogFile, position: Checkpoint) -> Self {
+        let (offset, index) = (position.offset, position.index);
+        Self { file, offset, index, buffered: VecDeque::new(), position, dropped: 0, lock_timeout: LOCK_TIMEOUT }
     }
 
-    /// How long to wait for one who is appending; 5 s unless set.
-    pub const fn patience(mut self, bound: Duration) -> Self {
-        self.patience = bound;
+    /// How long to wait for a writer that holds the lock. Default: 5 s.
+    pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = timeout;
         self
     }
 
-    /// The next entry, if there is one by now.
-    #[expect(clippy::should_implement_trait, reason = "it can fail, and after `None` more may come")]
-    pub fn next(&mut self) -> Result<Option<Entry>, Error> {
+    /// The next entry; `None` at the current end of the log.
+    #[expect(clippy::should_implement_trait, reason = "it can fail, and entries may follow after `None`")]
+    pub fn next(&mut self) -> Result<Option<LogRecord>, Error> {
         loop {
-            if self.read.is_empty() {
+            if self.buffered.is_empty() {
                 self.fill()?;
             }
-            let Some((head, bytes, next)) = self.read.pop_front() else { return Ok(None) };
-            self.passed = Checkpoint { offset: next, index: head.index + 1, ..self.passed };
+            let Some((head, bytes, next)) = self.buffered.pop_front() else { return Ok(None) };
+            self.position = Checkpoint { offset: next, index: head.index + 1, ..self.position };
             let Some(number) = Number::new(head.number) else { continue };
-            let mark = Number::new(self.passed.mark).map_or(Mark::Fresh, Mark::Armed);
+            let mark = Number::new(self.position.mark).map_or(Mark::Fresh, Mark::Armed);
             match (admit(mark, number), head.kind) {
                 (Verdict::Admitted { mark }, kind) => {
-                    self.passed.mark = mark.get();
-                    if kind == Kind::Entry {
-                        return Ok(Some(Entry { index: head.index, number, bytes }));
+                    self.position.mark = mark.get();
+                    if kind == EntryKind::Entry {
+                        return Ok(Some(LogRecord { index: head.index, number, bytes }));
                     }
                 }
                 (Verdict::Stale { .. } | Verdict::Lost, _) => self.dropped += 1,
@@ -115,27 +115,27 @@ impl Reader {
         }
     }
 
-    /// How far this reader came: behind the entry that [`Reader::next`] gave last.
+    /// The position after the entry that [`LogReader::next`] returned last.
     pub const fn checkpoint(&self) -> Checkpoint {
-        self.passed
+        self.position
     }
 
-    /// How many entries lay below the mark and were dropped.
+    /// Number of stale entries dropped.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Reads what is complete, beside other readers and never beside one who appends.
+    /// Reads complete entries. Excludes writers, but not other readers.
     fn fill(&mut self) -> Result<(), Error> {
-        let locked = self.shelf.lock(Hold::Beside, self.patience)?;
-        // Whoever appended it may have died before its own sync.
-        self.shelf.file.sync_data()?;
+        let locked = self.file.lock(LockMode::Shared, self.lock_timeout)?;
+        // The writer may have died before its sync.
+        self.file.file.sync_data()?;
         let mut bytes_read = 0;
         while bytes_read < BATCH {
-            let Found::Entry(head, bytes, next) = self.shelf.at(self.offset, self.index)? else { break };
+            let EntryAt::Entry(head, bytes, next) = self.file.read_entry(self.offset, self.index)? else { break };
             bytes_read += bytes.len() + 1;
             (self.offset, self.index) = (next, self.index + 1);
-            self.read.push_back((head, bytes, next));
+            self.buffered.push_back((head, bytes, next));
         }
         drop(locked);
         Ok(())

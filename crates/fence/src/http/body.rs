@@ -1,4 +1,4 @@
-//! Bodies that keep their request inside the gate until they are through, and not longer than it may be there.
+//! Request and response bodies that keep their request in flight until they are complete, up to the time limit.
 
 use std::error::Error;
 use std::fmt;
@@ -12,28 +12,28 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::gate::Inside;
-use super::standing::Fate;
+use super::gate::InFlight;
+use super::gate_state::RequestOutcome;
 
-type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
-    /// A request's body on its way to the target: as long as the target reads, the request is inside.
+    /// The body of a forwarded request. The request is in flight while the service reads it.
     #[derive(Debug)]
-    pub struct Carried<B> {
+    pub struct RequestBody<B> {
         #[pin]
         inner: B,
-        inside: Option<Arc<Inside>>,
+        in_flight: Option<Arc<InFlight>>,
     }
 }
 
-impl<B> Carried<B> {
-    pub(super) const fn new(inner: B, inside: Option<Arc<Inside>>) -> Self {
-        Self { inner, inside }
+impl<B> RequestBody<B> {
+    pub(super) const fn new(inner: B, in_flight: Option<Arc<InFlight>>) -> Self {
+        Self { inner, in_flight }
     }
 }
 
-impl<B: Body> Body for Carried<B>
+impl<B: Body> Body for RequestBody<B>
 where
     B::Error: Into<BoxError>,
 {
@@ -42,8 +42,8 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
         let this = self.project();
-        if this.inside.as_ref().is_some_and(|inside| Instant::now() >= inside.until) {
-            return Poll::Ready(Some(Err(Box::new(TooLong))));
+        if this.in_flight.as_ref().is_some_and(|in_flight| Instant::now() >= in_flight.until) {
+            return Poll::Ready(Some(Err(Box::new(RequestTooLongError))));
         }
         this.inner.poll_frame(cx).map_err(Into::into)
     }
@@ -58,55 +58,55 @@ where
 }
 
 pin_project! {
-    /// An answer: the target's, whose end is the end of the request, or the fence's own.
+    /// The body of a response: of the service, whose end is the end of the request, or of the fence.
     #[derive(Debug)]
-    pub struct Answered<B> {
+    pub struct ResponseBody<B> {
         #[pin]
-        inner: Inner<B>,
-        ends: Option<Ends>,
+        source: ResponseSource<B>,
+        tracker: Option<OutcomeTracker>,
     }
 }
 
 pin_project! {
-    #[project = InnerView]
+    #[project = SourceView]
     #[derive(Debug)]
-    enum Inner<B> {
-        Target { #[pin] body: B },
-        Told { bytes: Option<Bytes>, trailers: Option<HeaderMap> },
+    enum ResponseSource<B> {
+        Service { #[pin] body: B },
+        Fence { bytes: Option<Bytes>, trailers: Option<HeaderMap> },
     }
 }
 
-/// What is left to hear until the outcome is known.
+/// Follows a response until the outcome of the request is known.
 #[derive(Debug)]
-pub(super) struct Ends {
-    pub(super) inside: Arc<Inside>,
-    /// Bytes that are still to come, where the answer says how many.
-    pub(super) left: Option<u64>,
-    /// What it means when all has come; trailers may say otherwise.
-    pub(super) fate: Fate,
-    pub(super) cut: Pin<Box<Sleep>>,
+pub(super) struct OutcomeTracker {
+    pub(super) in_flight: Arc<InFlight>,
+    /// Bytes still to come, if the response has a length.
+    pub(super) remaining: Option<u64>,
+    /// The outcome once the body is complete; trailers may override it.
+    pub(super) outcome: RequestOutcome,
+    pub(super) deadline: Pin<Box<Sleep>>,
 }
 
-impl Ends {
-    pub(super) fn new(inside: Arc<Inside>, left: Option<u64>, fate: Fate) -> Self {
-        let cut = Box::pin(sleep_until(inside.until));
-        Self { inside, left, fate, cut }
+impl OutcomeTracker {
+    pub(super) fn new(in_flight: Arc<InFlight>, remaining: Option<u64>, outcome: RequestOutcome) -> Self {
+        let deadline = Box::pin(sleep_until(in_flight.until));
+        Self { in_flight, remaining, outcome, deadline }
     }
 }
 
-impl<B> Answered<B> {
-    /// The target's answer. Without `ends` it was fenced by nobody, or is over already.
-    pub(super) const fn by_target(body: B, ends: Option<Ends>) -> Self {
-        Self { inner: Inner::Target { body }, ends }
+impl<B> ResponseBody<B> {
+    /// A response of the service. Without `tracker` the request is exempt, or its outcome is already known.
+    pub(super) const fn from_service(body: B, tracker: Option<OutcomeTracker>) -> Self {
+        Self { source: ResponseSource::Service { body }, tracker }
     }
 
-    /// The fence's own.
-    pub(super) const fn told(bytes: Option<Bytes>, trailers: Option<HeaderMap>) -> Self {
-        Self { inner: Inner::Told { bytes, trailers }, ends: None }
+    /// A response of the fence.
+    pub(super) const fn from_fence(bytes: Option<Bytes>, trailers: Option<HeaderMap>) -> Self {
+        Self { source: ResponseSource::Fence { bytes, trailers }, tracker: None }
     }
 }
 
-impl<B: Body> Body for Answered<B>
+impl<B: Body> Body for ResponseBody<B>
 where
     B::Data: From<Bytes>,
     B::Error: Into<BoxError>,
@@ -116,77 +116,79 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
         let mut this = self.project();
-        let mut body = match this.inner.as_mut().project() {
-            InnerView::Target { body } => body,
-            InnerView::Told { bytes, trailers } => {
+        let mut body = match this.source.as_mut().project() {
+            SourceView::Service { body } => body,
+            SourceView::Fence { bytes, trailers } => {
                 let data = bytes.take().map(|bytes| Frame::data(bytes.into()));
                 return Poll::Ready(data.or_else(|| trailers.take().map(Frame::trailers)).map(Ok));
             }
         };
         let polled = body.as_mut().poll_frame(cx);
-        let Some(ends) = this.ends else { return polled.map_err(Into::into) };
-        let over = match &polled {
+        let Some(tracker) = this.tracker else { return polled.map_err(Into::into) };
+        let complete = match &polled {
             Poll::Pending => {
-                if ends.cut.as_mut().poll(cx).is_ready() {
-                    // Dropped without a word: its outcome is unknown.
-                    *this.ends = None;
-                    return Poll::Ready(Some(Err(Box::new(TooLong))));
+                if tracker.deadline.as_mut().poll(cx).is_ready() {
+                    // Dropped without an outcome: it is unknown.
+                    *this.tracker = None;
+                    return Poll::Ready(Some(Err(Box::new(RequestTooLongError))));
                 }
                 false
             }
             Poll::Ready(None) => true,
             Poll::Ready(Some(Err(_))) => {
-                *this.ends = None;
+                *this.tracker = None;
                 false
             }
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(trailers) = frame.trailers_ref() {
-                    ends.fate = by_trailers(trailers, ends.fate);
+                    tracker.outcome = outcome_from_trailers(trailers, tracker.outcome);
                 }
-                let came = frame.data_ref().map_or(0, |data| data.remaining() as u64);
-                ends.left = ends.left.map(|left| left.saturating_sub(came));
-                // Whoever sends the answer may not ask again when it has sent all that it announced.
-                frame.is_trailers() || ends.left == Some(0) || body.is_end_stream()
+                let received = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+                tracker.remaining = tracker.remaining.map(|remaining| remaining.saturating_sub(received));
+                // The server may not poll again after the announced length.
+                frame.is_trailers() || tracker.remaining == Some(0) || body.is_end_stream()
             }
         };
-        if over && let Some(ends) = this.ends.take() {
-            ends.inside.is(ends.fate);
+        if complete && let Some(tracker) = this.tracker.take() {
+            tracker.in_flight.set_outcome(tracker.outcome);
         }
         polled.map_err(Into::into)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.inner {
-            Inner::Target { body } => body.is_end_stream(),
-            Inner::Told { bytes, trailers } => bytes.is_none() && trailers.is_none(),
+        match &self.source {
+            ResponseSource::Service { body } => body.is_end_stream(),
+            ResponseSource::Fence { bytes, trailers } => bytes.is_none() && trailers.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.inner {
-            Inner::Target { body } => body.size_hint(),
-            Inner::Told { bytes, .. } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+        match &self.source {
+            ResponseSource::Service { body } => body.size_hint(),
+            ResponseSource::Fence { bytes, .. } => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
         }
     }
 }
 
-/// In gRPC the status behind the answer says whether it was done.
-pub(super) fn by_trailers(trailers: &HeaderMap, fate: Fate) -> Fate {
+/// In gRPC the status in the trailers shows whether the request was applied.
+pub(super) fn outcome_from_trailers(trailers: &HeaderMap, outcome: RequestOutcome) -> RequestOutcome {
     match trailers.get("grpc-status") {
-        Some(status) if status == "0" => Fate::Applied,
-        Some(_) => Fate::NotApplied,
-        None => fate,
+        Some(status) if status == "0" => RequestOutcome::Applied,
+        Some(_) => RequestOutcome::NotApplied,
+        None => outcome,
     }
 }
 
-/// It was inside for longer than a request may be.
+/// The request exceeded its maximum time.
 #[derive(Debug)]
-struct TooLong;
+struct RequestTooLongError;
 
-impl fmt::Display for TooLong {
+impl fmt::Display for RequestTooLongError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a fenced request took longer than its bound and was cut off; its outcome is unknown")
+        f.write_str("the request exceeded its maximum time and was aborted; its outcome is unknown")
     }
 }
 
-impl Error for TooLong {}
+impl Error for RequestTooLongError {}

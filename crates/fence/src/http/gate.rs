@@ -1,4 +1,4 @@
-//! The gate of one place: a request is inside until its outcome is known, and the mark is raised only over an empty place.
+//! The gate of one scope. A request is in flight until its outcome is known, and the mark is raised only when none is.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,124 +8,139 @@ use leasehold_core::token::Number;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::Bounds;
-use super::marks::{Found, Look, Marks};
-use super::standing::{Fate, Standing, Step, Store, Want};
-use crate::place::{Place, Shown};
-use crate::{Error, Lost, Mark, Refusal};
+use super::GateTimeouts;
+use super::gate_state::{GateRequest, GateState, GateStep, MarkLogOp, RequestOutcome};
+use super::mark_log::{FileStamp, MarkLog, RecoveredState};
+use crate::fence_site::{FenceSite, PresentedToken};
+use crate::{Error, FenceRefusal, Mark, MarkLoss};
 
-/// One guarded place: its mark, durable in a file, and who is inside.
+/// The gate of one scope: its durable mark, and the requests in flight.
 #[derive(Debug)]
 pub(super) struct Gate {
-    pub(super) place: Place,
+    pub(super) site: FenceSite,
     pub(super) path: PathBuf,
-    marks: Mutex<Marks>,
-    standing: Mutex<Standing>,
+    mark_log: Mutex<MarkLog>,
+    state: Mutex<GateState>,
     changed: Notify,
-    patience: Duration,
-    longest: Duration,
+    claim_timeout: Duration,
+    max_request_time: Duration,
 }
 
-/// Why a request did not come in, where it is not the fence's plain no.
+/// Why a request was not forwarded.
 #[derive(Debug)]
-pub(super) enum Denied {
-    /// Refused, or the mark file failed.
+pub(super) enum GateRejection {
+    /// The fence rejected the token, or the mark file failed.
     Fence(Error),
-    /// Others were inside for longer than the bound, or an outcome is unknown. Nothing happened.
+    /// Requests with lower tokens were in flight longer than the claim timeout, or an outcome is unknown. Nothing changed.
     Blocked {
-        /// How many are inside.
-        inside: usize,
-        /// After this long it is worth another try.
+        /// Number of requests in flight.
+        in_flight: usize,
+        /// When to retry.
         retry_after: Duration,
     },
-    /// A late duplicate: it was applied before.
+    /// The request is a duplicate: it was applied earlier.
     AlreadyApplied {
-        /// The last sequence of this hold.
+        /// The last sequence under this token.
         last: u64,
     },
-    /// It was let through before, and nobody knows what became of it.
+    /// A request with this sequence was forwarded earlier, and its outcome is unknown.
     Unknown,
 }
 
-impl<E: Into<Error>> From<E> for Denied {
+impl<E: Into<Error>> From<E> for GateRejection {
     fn from(error: E) -> Self {
         Self::Fence(error.into())
     }
 }
 
 impl Gate {
-    /// A gate over an open mark file. After a process that ended with requests on their way, nothing higher comes in until
-    /// what was unknown then is over.
-    pub(super) fn new(place: Place, path: PathBuf, mut marks: Marks, found: Found, bounds: &Bounds) -> Arc<Self> {
-        let mut standing = Standing::new(bounds.longest, bounds.settle);
-        let look = marks.look();
-        // What is wrong with the file is told to whoever asks: it may be mended before.
-        let _ = read(&mut standing, look, marks.mark());
-        if !found.settled {
-            standing.is_unknown(Instant::now());
+    /// Creates a gate over an open mark file. If an earlier process ended with requests in flight, higher tokens are blocked
+    /// for the settle time.
+    pub(super) fn new(
+        site: FenceSite,
+        path: PathBuf,
+        mut mark_log: MarkLog,
+        recovered: RecoveredState,
+        timeouts: &GateTimeouts,
+    ) -> Arc<Self> {
+        let mut state = GateState::new(timeouts.max_request_time, timeouts.settle_time);
+        let stamp = mark_log.stamp();
+        // A fault of the file is reported to the first request, unless it is repaired before.
+        let _ = update_mark(&mut state, stamp, mark_log.mark());
+        if !recovered.settled {
+            state.note_unknown_outcome(Instant::now());
         }
-        if let Some((number, sequence, applied)) = found.sequence {
-            standing.remembers(number, sequence, if applied { Fate::Applied } else { Fate::Unknown });
+        if let Some((number, sequence, applied)) = recovered.sequence {
+            state.restore_sequence(
+                number,
+                sequence,
+                if applied { RequestOutcome::Applied } else { RequestOutcome::Unknown },
+            );
         }
-        let (marks, standing) = (Mutex::new(marks), Mutex::new(standing));
+        let (mark_log, state) = (Mutex::new(mark_log), Mutex::new(state));
         Arc::new(Self {
-            place,
+            site,
             path,
-            marks,
-            standing,
+            mark_log,
+            state,
             changed: Notify::new(),
-            patience: bounds.patience,
-            longest: bounds.longest,
+            claim_timeout: timeouts.claim_timeout,
+            max_request_time: timeouts.max_request_time,
         })
     }
 
-    /// Raises the mark over an empty place, durable when this returns.
-    pub(super) async fn claim(self: &Arc<Self>, token: &str, shown: Shown) -> Result<(), Denied> {
-        self.admit(token, shown, Want::Claim).await?;
+    /// Raises the mark once no request is in flight. It is durable when this returns.
+    pub(super) async fn claim(self: &Arc<Self>, token: &str, presented: PresentedToken) -> Result<(), GateRejection> {
+        self.admit(token, presented, GateRequest::Claim).await?;
         Ok(())
     }
 
-    /// Lets a request in, and keeps lower ones and raising ones apart until what is returned is dropped.
+    /// Admits a request. Until the returned value is dropped, no token can raise the mark.
     pub(super) async fn enter(
         self: &Arc<Self>,
         token: &str,
-        shown: Shown,
+        presented: PresentedToken,
         sequence: Option<u64>,
-    ) -> Result<Inside, Denied> {
-        let inside = self.admit(token, shown, Want::Write { sequence }).await?;
-        Ok(inside.expect("only a claim ends without being inside"))
+    ) -> Result<InFlight, GateRejection> {
+        let in_flight = self.admit(token, presented, GateRequest::Write { sequence }).await?;
+        Ok(in_flight.expect("only a claim is never in flight"))
     }
 
-    async fn admit(self: &Arc<Self>, token: &str, shown: Shown, want: Want) -> Result<Option<Inside>, Denied> {
-        let deadline = Instant::now() + self.patience;
-        let mut waits = Waits { gate: self, id: None };
-        let mut listening = None;
+    async fn admit(
+        self: &Arc<Self>,
+        token: &str,
+        presented: PresentedToken,
+        request: GateRequest,
+    ) -> Result<Option<InFlight>, GateRejection> {
+        let deadline = Instant::now() + self.claim_timeout;
+        let mut waiter = RaiseWaiter { gate: self, id: None };
+        let mut registered = None;
         loop {
-            let seen = Look::at(&self.path);
-            let step = self.standing().ask(seen, Instant::now(), shown, want, &mut waits.id);
+            let stamp = FileStamp::at(&self.path);
+            let step = self.state().poll(stamp, Instant::now(), presented, request, &mut waiter.id);
             match step {
-                Step::Inside(id) => {
-                    return Ok(Some(Inside::new(self, id, shown.number, want.sequence())));
+                GateStep::Admitted(id) => {
+                    return Ok(Some(InFlight::new(self, id, presented.number, request.sequence())));
                 }
-                Step::Claimed => return Ok(None),
-                Step::No(refusal) => return Err(refusal.into()),
-                Step::AlreadyApplied { last } => return Err(Denied::AlreadyApplied { last }),
-                Step::Unknown => return Err(Denied::Unknown),
-                Step::Store(what) => {
-                    if let Some(inside) = self.store(what, token.to_owned(), shown).await? {
-                        return Ok(Some(inside));
+                GateStep::Claimed => return Ok(None),
+                GateStep::Refused(refusal) => return Err(refusal.into()),
+                GateStep::AlreadyApplied { last } => return Err(GateRejection::AlreadyApplied { last }),
+                GateStep::Unknown => return Err(GateRejection::Unknown),
+                GateStep::Execute(op) => {
+                    if let Some(in_flight) = self.execute(op, token.to_owned(), presented).await? {
+                        return Ok(Some(in_flight));
                     }
                 }
-                Step::Wait(until) => {
-                    // Listens before it asks once more, so that nobody leaves unheard in between.
-                    let Some(heard) = listening.take() else {
-                        let mut heard = Box::pin(self.changed.notified());
-                        heard.as_mut().enable();
-                        listening = Some(heard);
+                GateStep::Wait(until) => {
+                    // Register for notifications before the next poll, so that no change in between is missed.
+                    let Some(notified) = registered.take() else {
+                        let mut notified = Box::pin(self.changed.notified());
+                        notified.as_mut().enable();
+                        registered = Some(notified);
                         continue;
                     };
                     let next = until.map_or(deadline, |until| until.min(deadline));
-                    if timeout_at(next, heard).await.is_err() && Instant::now() >= deadline {
+                    if timeout_at(next, notified).await.is_err() && Instant::now() >= deadline {
                         return Err(self.blocked());
                     }
                 }
@@ -133,151 +148,161 @@ impl Gate {
         }
     }
 
-    /// Has the mark file do something, to its end also if whoever asked goes away.
-    async fn store(self: &Arc<Self>, what: Store, token: String, shown: Shown) -> Result<Option<Inside>, Error> {
+    /// Executes an operation on the mark file. It completes even if the caller is dropped.
+    async fn execute(
+        self: &Arc<Self>,
+        op: MarkLogOp,
+        token: String,
+        presented: PresentedToken,
+    ) -> Result<Option<InFlight>, Error> {
         let gate = self.clone();
-        let stored = tokio::task::spawn_blocking(move || gate.stored(what, &token, shown)).await;
+        let stored = tokio::task::spawn_blocking(move || gate.execute_blocking(op, &token, presented)).await;
         stored.map_err(|error| Error::Storage(Box::new(error)))?
     }
 
-    fn stored(self: &Arc<Self>, what: Store, token: &str, shown: Shown) -> Result<Option<Inside>, Error> {
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = match what {
-            Store::Read => Ok(()),
-            Store::Raise => marks.raise(token).map(drop),
-            Store::Begin => marks.begin(token),
-            Store::Pass(sequence) => marks.pass(token, sequence),
+    fn execute_blocking(
+        self: &Arc<Self>,
+        op: MarkLogOp,
+        token: &str,
+        presented: PresentedToken,
+    ) -> Result<Option<InFlight>, Error> {
+        let mut mark_log = self.mark_log.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = match op {
+            MarkLogOp::Read => Ok(()),
+            MarkLogOp::Raise => mark_log.raise(token).map(drop),
+            MarkLogOp::Begin => mark_log.record_begun(token),
+            MarkLogOp::Forward(sequence) => mark_log.record_forwarded(token, sequence),
         };
-        // The look comes first: what is written behind it is seen by the next who looks.
-        let look = marks.look();
-        let mark = marks.mark();
-        drop(marks);
-        let mut standing = self.standing();
-        standing.busy = false;
-        standing.begun |= done.is_ok() && what == Store::Begin;
-        let read = read(&mut standing, look, mark);
-        match what {
-            Store::Read => standing.followed = None,
-            Store::Raise if done.is_ok() => standing.followed = Some(shown.incarnation),
+        // Take the stamp first: the next poll then notices a write that comes after it.
+        let stamp = mark_log.stamp();
+        let mark = mark_log.mark();
+        drop(mark_log);
+        let mut state = self.state();
+        state.busy = false;
+        state.begun |= result.is_ok() && op == MarkLogOp::Begin;
+        let updated = update_mark(&mut state, stamp, mark);
+        match op {
+            MarkLogOp::Read => state.followed_incarnation = None,
+            MarkLogOp::Raise if result.is_ok() => state.followed_incarnation = Some(presented.incarnation),
             _ => {}
         }
-        let mut inside = None;
-        if let (Ok(()), Store::Pass(sequence)) = (&done, what) {
-            let id = standing.passed(Instant::now(), shown.number, sequence);
-            inside = Some(Inside::new(self, id, shown.number, Some(sequence)));
+        let mut in_flight = None;
+        if let (Ok(()), MarkLogOp::Forward(sequence)) = (&result, op) {
+            let id = state.forwarded(Instant::now(), presented.number, sequence);
+            in_flight = Some(InFlight::new(self, id, presented.number, Some(sequence)));
         }
-        drop(standing);
+        drop(state);
         self.changed.notify_waiters();
-        done.and(read)?;
-        Ok(inside)
+        result.and(updated)?;
+        Ok(in_flight)
     }
 
-    fn remember(&self, token: &str, sequence: u64) {
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = marks.applied(token, sequence);
-        let look = marks.look();
-        let mark = marks.mark();
-        drop(marks);
-        let mut standing = self.standing();
-        if !standing.busy {
-            let _ = read(&mut standing, look, mark);
+    fn store_applied(&self, token: &str, sequence: u64) {
+        let mut mark_log = self.mark_log.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = mark_log.record_applied(token, sequence);
+        let stamp = mark_log.stamp();
+        let mark = mark_log.mark();
+        drop(mark_log);
+        let mut state = self.state();
+        if !state.busy {
+            let _ = update_mark(&mut state, stamp, mark);
         }
     }
 
-    /// How many are inside, for how long an outcome is still unknown, and the mark.
-    pub(super) fn crowd(&self) -> (usize, Duration, Mark) {
-        let standing = self.standing();
-        let (inside, unknown) = standing.crowd(Instant::now());
-        (inside, unknown, standing.mark)
+    /// Number of requests in flight, how long an unknown outcome still blocks higher tokens, and the mark.
+    pub(super) fn status(&self) -> (usize, Duration, Mark) {
+        let state = self.state();
+        let (in_flight, unknown) = state.status(Instant::now());
+        (in_flight, unknown, state.mark)
     }
 
-    /// The process ends: if every outcome is known the file says so, and the next one need not wait. Whether it does.
-    pub(super) fn settle(&self) -> Result<bool, Error> {
-        let (inside, unknown, _) = self.crowd();
-        if inside > 0 || !unknown.is_zero() {
+    /// Records at shutdown that all outcomes are known, so that the next process need not wait. Returns false if one is not.
+    pub(super) fn record_settled(&self) -> Result<bool, Error> {
+        let (in_flight, unknown, _) = self.status();
+        if in_flight > 0 || !unknown.is_zero() {
             return Ok(false);
         }
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner).settle()?;
-        self.standing().begun = false;
+        self.mark_log.lock().unwrap_or_else(PoisonError::into_inner).record_settled()?;
+        self.state().begun = false;
         Ok(true)
     }
 
-    fn blocked(&self) -> Denied {
-        let (inside, unknown, _) = self.crowd();
-        Denied::Blocked { inside, retry_after: unknown.max(Duration::from_millis(100)) }
+    fn blocked(&self) -> GateRejection {
+        let (in_flight, unknown, _) = self.status();
+        GateRejection::Blocked { in_flight, retry_after: unknown.max(Duration::from_millis(100)) }
     }
 
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        // Its steps do not panic halfway: what a panicking thread leaves is whole.
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, GateState> {
+        // A method of the state does not panic midway, so a poisoned lock still protects a consistent state.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the file says about the mark. One that cannot be read refuses (F7), and is read again at the next asking.
-fn read(standing: &mut Standing, look: Look, mark: Result<Mark, Error>) -> Result<(), Error> {
-    (standing.mark, standing.lost, standing.look) = match mark {
-        Ok(mark) => (mark, Lost::Unreadable, look),
-        Err(Error::Refused(Refusal::Lost(how))) => (Mark::Lost, how, look),
+/// Updates the state from the mark file. If the mark cannot be read, it is lost (F7), and the next poll reads it again.
+fn update_mark(state: &mut GateState, stamp: FileStamp, mark: Result<Mark, Error>) -> Result<(), Error> {
+    (state.mark, state.loss, state.stamp) = match mark {
+        Ok(mark) => (mark, MarkLoss::Unreadable, stamp),
+        Err(Error::Refused(FenceRefusal::MarkLost(loss))) => (Mark::Lost, loss, stamp),
         Err(error) => {
-            (standing.mark, standing.lost, standing.look) = (Mark::Lost, Lost::Unreadable, Look::NOTHING);
+            (state.mark, state.loss, state.stamp) = (Mark::Lost, MarkLoss::Unreadable, FileStamp::NONE);
             return Err(error);
         }
     };
     Ok(())
 }
 
-/// One who may wait to raise the mark, and does no longer when this is dropped.
-struct Waits<'a> {
+/// A request that may wait to raise the mark. Dropping it cancels the wait.
+struct RaiseWaiter<'a> {
     gate: &'a Gate,
     id: Option<u64>,
 }
 
-impl Drop for Waits<'_> {
+impl Drop for RaiseWaiter<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.gate.standing().gives_up(id);
+            self.gate.state().cancel_raise(id);
             self.gate.changed.notify_waiters();
         }
     }
 }
 
-/// A request that is inside. As long as nothing was passed on, it can leave without a trace; after that its outcome is
-/// unknown unless somebody says what it is.
+/// A request in flight. Before it is forwarded, it can be dropped without effect. After that its outcome is unknown until
+/// [`InFlight::set_outcome`] is called.
 #[derive(Debug)]
-pub(super) struct Inside {
+pub(super) struct InFlight {
     gate: Arc<Gate>,
     id: u64,
-    pub(super) shown: Number,
+    pub(super) presented: Number,
     sequence: Option<(Number, u64)>,
-    fate: Mutex<Fate>,
+    outcome: Mutex<RequestOutcome>,
     pub(super) until: Instant,
 }
 
-impl Inside {
-    fn new(gate: &Arc<Gate>, id: u64, shown: Number, sequence: Option<u64>) -> Self {
-        let sequence = sequence.map(|sequence| (shown, sequence));
-        let until = Instant::now() + gate.longest;
-        Self { gate: gate.clone(), id, shown, sequence, fate: Mutex::new(Fate::NotApplied), until }
+impl InFlight {
+    fn new(gate: &Arc<Gate>, id: u64, presented: Number, sequence: Option<u64>) -> Self {
+        let sequence = sequence.map(|sequence| (presented, sequence));
+        let until = Instant::now() + gate.max_request_time;
+        Self { gate: gate.clone(), id, presented, sequence, outcome: Mutex::new(RequestOutcome::NotApplied), until }
     }
 
-    /// Remembers, durably, that it was applied, if it carries a sequence. If that fails, nobody knows it after a crash.
-    pub(super) async fn remembered(&self, token: &str) {
+    /// Records durably that the request was applied, if it has a sequence. If this fails, the outcome is unknown after a crash.
+    pub(super) async fn record_applied(&self, token: &str) {
         let Some((_, sequence)) = self.sequence else { return };
         let (gate, token) = (self.gate.clone(), token.to_owned());
-        let noted = tokio::task::spawn_blocking(move || gate.remember(&token, sequence));
-        let _ = noted.await;
+        let recorded = tokio::task::spawn_blocking(move || gate.store_applied(&token, sequence));
+        let _ = recorded.await;
     }
 
-    /// What is known of it now.
-    pub(super) fn is(&self, fate: Fate) {
-        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = fate;
+    /// Sets the outcome that is known so far.
+    pub(super) fn set_outcome(&self, outcome: RequestOutcome) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
     }
 }
 
-impl Drop for Inside {
+impl Drop for InFlight {
     fn drop(&mut self) {
-        let fate = *self.fate.lock().unwrap_or_else(PoisonError::into_inner);
-        self.gate.standing().leaves(Instant::now(), self.id, fate, self.sequence);
+        let outcome = *self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        self.gate.state().leave(Instant::now(), self.id, outcome, self.sequence);
         self.gate.changed.notify_waiters();
     }
 }

@@ -1,6 +1,5 @@
-//! The gate around a service: what a request shows is asked before, and it is inside until its answer is through.
+//! Tower layer that checks the token of each request, and keeps the request in flight until its response is complete.
 
-use std::error::Error as StdError;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,59 +14,59 @@ use serde_json::json;
 use tokio::time::timeout_at;
 use tower::{Layer, Service};
 
-use super::Shared;
-use super::body::{Answered, Carried, Ends, by_trailers};
-use super::figures::Figures;
-use super::gate::{Denied, Gate, Inside};
-use super::standing::Fate;
-use super::told::{Problem, in_grpc, in_json, speaks_grpc};
-use crate::Act;
-use crate::place::Passed;
+use super::FenceShared;
+use super::body::{BoxError, OutcomeTracker, RequestBody, ResponseBody, outcome_from_trailers};
+use super::gate::{Gate, GateRejection, InFlight};
+use super::gate_state::RequestOutcome;
+use super::metrics::GateCounters;
+use super::problem::{FenceProblem, empty_grpc_response, is_grpc, json_response};
+use crate::Operation;
+use crate::fence_site::Admission;
 
-/// Carries the token's text.
+/// Request header with the token.
 pub const LEASE_TOKEN: &str = "lease-token";
-/// Carries the request's number inside its hold, where late duplicates must not be applied twice.
+/// Request header with a sequence, which the holder counts upward: duplicates are not forwarded.
 pub const LEASE_SEQUENCE: &str = "lease-sequence";
-/// In the answer to a late duplicate: the last sequence that was let through.
+/// Response header to a duplicate: the last sequence that was forwarded.
 pub const LEASE_APPLIED: &str = "lease-applied";
-/// Where a holder claims: a POST with its token, and nothing reaches the service.
-pub const CLAIM: &str = "/-/claim";
-/// The same as a gRPC method, from an empty message to an empty message.
-pub const CLAIM_GRPC: &str = "/leasehold.Fence/Claim";
+/// Path of a claim: a POST with a token, which is not forwarded to the service.
+pub const CLAIM_PATH: &str = "/-/claim";
+/// The gRPC method of a claim, with an empty request and response.
+pub const CLAIM_GRPC_PATH: &str = "/leasehold.Fence/Claim";
 
-/// What a service may say about a request that it did not answer itself, in the extensions of its response.
+/// What a proxying service knows about a request without a response of the target. The service puts it into the extensions of
+/// its own response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing of it reached the target.
-    NotBegun,
-    /// It may have been applied, or still be. The gate stays shut for the bound.
+#[non_exhaustive]
+pub enum UpstreamOutcome {
+    /// No part of the request reached the target.
+    NotSent,
+    /// The request may have been applied, or may still be. The gate blocks higher tokens for the settle time.
     Unknown,
 }
 
-/// Puts a service behind the fence.
+/// Adds the fence to a service.
 #[derive(Clone, Debug)]
-pub struct FenceLayer(pub(super) Arc<Shared>);
+pub struct FenceLayer(pub(super) Arc<FenceShared>);
 
 impl<S> Layer<S> for FenceLayer {
-    type Service = Fenced<S>;
+    type Service = FenceService<S>;
 
-    fn layer(&self, inner: S) -> Fenced<S> {
-        Fenced { inner, shared: self.0.clone() }
+    fn layer(&self, inner: S) -> FenceService<S> {
+        FenceService { inner, shared: self.0.clone() }
     }
 }
 
-/// A service behind the fence.
+/// A service with a fence.
 #[derive(Clone, Debug)]
-pub struct Fenced<S> {
+pub struct FenceService<S> {
     inner: S,
-    shared: Arc<Shared>,
+    shared: Arc<FenceShared>,
 }
 
-type BoxError = Box<dyn StdError + Send + Sync>;
-
-impl<S, B, R> Service<Request<B>> for Fenced<S>
+impl<S, B, R> Service<Request<B>> for FenceService<S>
 where
-    S: Service<Request<Carried<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     B: Body + Send + 'static,
     B::Error: Into<BoxError>,
@@ -75,7 +74,7 @@ where
     R::Data: From<Bytes>,
     R::Error: Into<BoxError>,
 {
-    type Response = Response<Answered<R>>;
+    type Response = Response<ResponseBody<R>>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
@@ -84,218 +83,238 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that was found ready is the one that is called.
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
+        // Call the instance that was polled ready.
+        let next = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, next);
         let shared = self.shared.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            let grpc = speaks_grpc(&head.headers);
-            let inside = match shared.admit(&head).await {
-                Ok(Admitted::Inside(inside)) => inside,
-                Ok(Admitted::Free) => {
-                    let answer = inner.call(Request::from_parts(head, Carried::new(body, None))).await?;
-                    return Ok(answer.map(|body| Answered::by_target(body, None)));
+            let grpc = is_grpc(&head.headers);
+            let in_flight = match shared.admit(&head).await {
+                Ok(GateDecision::Admitted(in_flight)) => in_flight,
+                Ok(GateDecision::Exempt) => {
+                    let result = inner.call(Request::from_parts(head, RequestBody::new(body, None))).await?;
+                    return Ok(result.map(|body| ResponseBody::from_service(body, None)));
                 }
-                Ok(Admitted::Claimed(mark)) if grpc => return Ok(claimed(in_grpc(), mark)),
-                Ok(Admitted::Claimed(mark)) => {
-                    return Ok(claimed(in_json(StatusCode::OK, &json!({ "mark": mark.to_string() })), mark));
+                Ok(GateDecision::Claimed(mark)) if grpc => return Ok(with_mark_header(empty_grpc_response(), mark)),
+                Ok(GateDecision::Claimed(mark)) => {
+                    return Ok(with_mark_header(
+                        json_response(StatusCode::OK, &json!({ "mark": mark.to_string() })),
+                        mark,
+                    ));
                 }
-                Ok(Admitted::Before(last)) => return Ok(before(last, grpc)),
-                Err(problem) => return Ok(problem.answer(grpc)),
+                Ok(GateDecision::Duplicate(last)) => return Ok(duplicate_response(last, grpc)),
+                Err(problem) => return Ok(problem.into_response(grpc)),
             };
-            let inside = Arc::new(inside);
-            let token = sequenced(&head.headers);
-            // From here on only the target can say what becomes of it.
-            inside.is(Fate::Unknown);
-            let call = inner.call(Request::from_parts(head, Carried::new(body, Some(inside.clone()))));
-            let response = match timeout_at(inside.until, call).await {
+            let in_flight = Arc::new(in_flight);
+            let token = token_of_sequenced_request(&head.headers);
+            // From now on only the target knows the outcome.
+            in_flight.set_outcome(RequestOutcome::Unknown);
+            let call = inner.call(Request::from_parts(head, RequestBody::new(body, Some(in_flight.clone()))));
+            let response = match timeout_at(in_flight.until, call).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => {
-                    Figures::count(&shared.figures.unknown);
+                    GateCounters::count(&shared.counters.unknown);
                     return Err(error);
                 }
                 Err(_) => {
-                    Figures::count(&shared.figures.unknown);
-                    let told = "the target did not answer within the bound; read there whether it was applied";
-                    return Ok(Problem::new("INDETERMINATE", told).answer(grpc));
+                    GateCounters::count(&shared.counters.unknown);
+                    let message = "the service did not reply in time; read there whether the request was applied";
+                    return Ok(FenceProblem::new("INDETERMINATE", message).into_response(grpc));
                 }
             };
-            if let Some(token) = token.filter(|_| done(&response)) {
-                inside.remembered(&token).await;
+            if let Some(token) = token.filter(|_| head_reports_success(&response)) {
+                in_flight.record_applied(&token).await;
             }
-            Ok(shared.heard(response, inside))
+            Ok(shared.track_response(response, in_flight))
         })
     }
 }
 
-/// What becomes of a request at the fence.
-enum Admitted {
-    Inside(Inside),
-    Free,
+/// The decision about a request.
+enum GateDecision {
+    Admitted(InFlight),
+    Exempt,
     Claimed(Number),
-    /// It was applied before.
-    Before(u64),
+    /// It was applied earlier.
+    Duplicate(u64),
 }
 
-impl Shared {
-    async fn admit(&self, head: &Parts) -> Result<Admitted, Problem> {
+impl FenceShared {
+    async fn admit(&self, head: &Parts) -> Result<GateDecision, FenceProblem> {
         let (path, headers) = (head.uri.path(), &head.headers);
-        if head.method == Method::POST && (path == CLAIM || path == CLAIM_GRPC) {
-            return self.claim(headers).await.map(Admitted::Claimed);
+        if head.method == Method::POST && (path == CLAIM_PATH || path == CLAIM_GRPC_PATH) {
+            return self.claim(headers).await.map(GateDecision::Claimed);
         }
-        let place = self.rules.of(&head.method, path, headers).map_err(|_| {
-            let told = "path: it has segments that lead elsewhere; send it without . and .. and empty segments";
-            self.malformed(Problem::new("INVALID_ARGUMENT", told).about("path", "winding"))
+        let scope = self.rules.scope_index(&head.method, path, headers).map_err(|_| {
+            let message = "path: it has segments `.`, `..` or empty segments; send it without them";
+            self.malformed(FenceProblem::new("INVALID_ARGUMENT", message).with_field("path", "ambiguous"))
         })?;
-        let Some(place) = place else {
-            Figures::count(&self.figures.free);
-            return Ok(Admitted::Free);
+        let Some(scope) = scope else {
+            GateCounters::count(&self.counters.exempt);
+            return Ok(GateDecision::Exempt);
         };
-        let gate = &self.gates[place];
+        let gate = &self.gates[scope];
         let token = self.token(headers)?;
         let sequence = self.sequence(headers)?;
-        let entered = async { gate.enter(token, gate.place.read(token)?, sequence).await };
-        match self.told(gate, Act::Write, entered.await) {
-            Ok(inside) => Ok(Admitted::Inside(inside)),
-            Err(Denied::AlreadyApplied { last }) => Ok(Admitted::Before(last)),
-            Err(denied) => Err(denied.into()),
+        let admitted = async { gate.enter(token, gate.site.parse_token(token)?, sequence).await };
+        match self.record(gate, Operation::Write, admitted.await) {
+            Ok(in_flight) => Ok(GateDecision::Admitted(in_flight)),
+            Err(GateRejection::AlreadyApplied { last }) => Ok(GateDecision::Duplicate(last)),
+            Err(rejection) => Err(rejection.into()),
         }
     }
 
-    /// The token says itself which of the places it is for.
-    async fn claim(&self, headers: &HeaderMap) -> Result<Number, Problem> {
+    /// Claims with the token. It determines the scope itself.
+    async fn claim(&self, headers: &HeaderMap) -> Result<Number, FenceProblem> {
         let token = self.token(headers)?;
-        let fits = |gate: &&Arc<Gate>| gate.place.read(token).is_ok();
-        let gate = self.gates.iter().find(fits).unwrap_or(&self.gates[0]);
+        let matches = |gate: &&Arc<Gate>| gate.site.parse_token(token).is_ok();
+        let gate = self.gates.iter().find(matches).unwrap_or(&self.gates[0]);
         let claimed = async {
-            let shown = gate.place.read(token)?;
-            gate.claim(token, shown).await?;
-            Ok(shown.number)
+            let presented = gate.site.parse_token(token)?;
+            gate.claim(token, presented).await?;
+            Ok(presented.number)
         };
-        self.told(gate, Act::Claim, claimed.await).map_err(Problem::from)
+        self.record(gate, Operation::Claim, claimed.await).map_err(FenceProblem::from)
     }
 
-    /// Counts an answer and tells the observer.
-    fn told<T: Shows>(&self, gate: &Gate, act: Act, answer: Result<T, Denied>) -> Result<T, Denied> {
-        let (name, slot) = (&gate.place.name, gate.place.guarded.slot);
-        match answer {
+    /// Records a decision.
+    fn record<T: TokenNumber>(
+        &self,
+        gate: &Gate,
+        operation: Operation,
+        result: Result<T, GateRejection>,
+    ) -> Result<T, GateRejection> {
+        let (name, slot) = (&gate.site.name, gate.site.key.slot);
+        match result {
             Ok(admitted) => {
-                self.watch.told(name, slot, act, Ok(&Passed { number: admitted.number(), left: None }));
+                self.events.record(
+                    name,
+                    slot,
+                    operation,
+                    Ok(&Admission { number: admitted.number(), previous_incarnation: None }),
+                );
                 Ok(admitted)
             }
-            Err(Denied::Fence(error)) => {
-                self.watch.told(name, slot, act, Err(&error));
-                Err(Denied::Fence(error))
+            Err(GateRejection::Fence(error)) => {
+                self.events.record(name, slot, operation, Err(&error));
+                Err(GateRejection::Fence(error))
             }
-            Err(denied) => {
-                Figures::count(match denied {
-                    Denied::AlreadyApplied { .. } => &self.figures.duplicates,
-                    Denied::Unknown => &self.figures.unknown,
-                    _ => &self.figures.blocked,
+            Err(rejection) => {
+                GateCounters::count(match rejection {
+                    GateRejection::AlreadyApplied { .. } => &self.counters.duplicates,
+                    GateRejection::Unknown => &self.counters.unknown,
+                    _ => &self.counters.blocked,
                 });
-                Err(denied)
+                Err(rejection)
             }
         }
     }
 
-    /// The one token that is shown; none reads as an empty one, which the fence refuses as absent.
-    fn token<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, Problem> {
-        let mut shown = headers.get_all(LEASE_TOKEN).iter();
-        let first = shown.next().map_or(Ok(""), |value| value.to_str());
-        if shown.next().is_some() {
-            let told = "lease-token: it stands there more than once; show the one token of this hold";
-            return Err(self.malformed(Problem::new("INVALID_ARGUMENT", told).about(LEASE_TOKEN, "more than one")));
+    /// The token of a request. A missing token is empty text, which the fence rejects as absent.
+    fn token<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, FenceProblem> {
+        let mut presented = headers.get_all(LEASE_TOKEN).iter();
+        let first = presented.next().map_or(Ok(""), |value| value.to_str());
+        if presented.next().is_some() {
+            let message = "lease-token: the header occurs more than once; send one token";
+            return Err(
+                self.malformed(FenceProblem::new("INVALID_ARGUMENT", message).with_field(LEASE_TOKEN, "more than one"))
+            );
         }
-        // What is not text is not a token either.
+        // A value that is not text is not a token.
         Ok(first.unwrap_or("?"))
     }
 
-    fn sequence(&self, headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-        let mut shown = headers.get_all(LEASE_SEQUENCE).iter();
-        let Some(first) = shown.next() else { return Ok(None) };
+    fn sequence(&self, headers: &HeaderMap) -> Result<Option<u64>, FenceProblem> {
+        let mut presented = headers.get_all(LEASE_SEQUENCE).iter();
+        let Some(first) = presented.next() else { return Ok(None) };
         let number = first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-        match (number.and_then(|text| text.parse().ok()), shown.next()) {
+        match (number.and_then(|text| text.parse().ok()), presented.next()) {
             (Some(sequence), None) => Ok(Some(sequence)),
             _ => {
-                let told =
-                    "lease-sequence: not one whole number below 2^64; number the writes of a hold upwards, like 17";
-                Err(self.malformed(Problem::new("INVALID_ARGUMENT", told).about(LEASE_SEQUENCE, "not a number")))
+                let message =
+                    "lease-sequence: not an integer below 2^64; number the writes of a lease upward, for example 17";
+                Err(self.malformed(
+                    FenceProblem::new("INVALID_ARGUMENT", message).with_field(LEASE_SEQUENCE, "not a number"),
+                ))
             }
         }
     }
 
-    fn malformed(&self, problem: Problem) -> Problem {
-        Figures::count(&self.figures.malformed);
+    fn malformed(&self, problem: FenceProblem) -> FenceProblem {
+        GateCounters::count(&self.counters.malformed);
         problem
     }
 
-    /// The service answered. The request is inside until the answer is through.
-    fn heard<R: Body>(&self, response: Response<R>, inside: Arc<Inside>) -> Response<Answered<R>> {
-        let fate = match response.extensions().get::<Outcome>() {
-            Some(Outcome::Unknown) => {
-                Figures::count(&self.figures.unknown);
-                return response.map(|body| Answered::by_target(body, None));
+    /// Handles a response of the service. The request is in flight until the response is complete.
+    fn track_response<R: Body>(&self, response: Response<R>, in_flight: Arc<InFlight>) -> Response<ResponseBody<R>> {
+        let outcome = match response.extensions().get::<UpstreamOutcome>() {
+            Some(UpstreamOutcome::Unknown) => {
+                GateCounters::count(&self.counters.unknown);
+                return response.map(|body| ResponseBody::from_service(body, None));
             }
-            Some(Outcome::NotBegun) => Fate::NotApplied,
-            None if response.status().as_u16() < 400 => by_trailers(response.headers(), Fate::Applied),
-            None => Fate::NotApplied,
+            Some(UpstreamOutcome::NotSent) => RequestOutcome::NotApplied,
+            None if response.status().as_u16() < 400 => {
+                outcome_from_trailers(response.headers(), RequestOutcome::Applied)
+            }
+            None => RequestOutcome::NotApplied,
         };
         let length = response.headers().get(header::CONTENT_LENGTH);
-        let left = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        let bare = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || left == Some(0);
-        let over = bare || response.body().is_end_stream();
-        if over {
-            inside.is(fate);
+        let remaining = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let empty =
+            matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || remaining == Some(0);
+        let complete = empty || response.body().is_end_stream();
+        if complete {
+            in_flight.set_outcome(outcome);
         }
-        let ends = (!over).then(|| Ends::new(inside, left, fate));
-        response.map(|body| Answered::by_target(body, ends))
+        let tracker = (!complete).then(|| OutcomeTracker::new(in_flight, remaining, outcome));
+        response.map(|body| ResponseBody::from_service(body, tracker))
     }
 }
 
-/// The token of a request that carries a sequence.
-fn sequenced(headers: &HeaderMap) -> Option<String> {
+/// The token of a request that has a sequence.
+fn token_of_sequenced_request(headers: &HeaderMap) -> Option<String> {
     headers.get(LEASE_SEQUENCE).and(headers.get(LEASE_TOKEN)?.to_str().ok()).map(str::to_owned)
 }
 
-/// Whether the head of an answer says that it was done. In gRPC only the end does.
-fn done<R>(response: &Response<R>) -> bool {
-    let grpc = speaks_grpc(response.headers());
-    response.status().as_u16() < 400 && !grpc && response.extensions().get::<Outcome>().is_none()
+/// Whether the head of a response reports success. In gRPC only the trailers do.
+fn head_reports_success<R>(response: &Response<R>) -> bool {
+    let grpc = is_grpc(response.headers());
+    response.status().as_u16() < 400 && !grpc && response.extensions().get::<UpstreamOutcome>().is_none()
 }
 
-/// What was let in, by number.
-trait Shows {
+/// An admitted request, which knows its token number.
+trait TokenNumber {
     fn number(&self) -> Number;
 }
 
-impl Shows for Number {
+impl TokenNumber for Number {
     fn number(&self) -> Number {
         *self
     }
 }
 
-impl Shows for Inside {
+impl TokenNumber for InFlight {
     fn number(&self) -> Number {
-        self.shown
+        self.presented
     }
 }
 
-fn claimed<B>(mut response: Response<Answered<B>>, mark: Number) -> Response<Answered<B>> {
+fn with_mark_header<B>(mut response: Response<ResponseBody<B>>, mark: Number) -> Response<ResponseBody<B>> {
     response.headers_mut().insert("lease-mark", header::HeaderValue::from(mark.get()));
     response
 }
 
-/// The answer to a late duplicate. It is no failure: what was asked was done.
-fn before<B>(last: u64, grpc: bool) -> Response<Answered<B>> {
+/// The response to a duplicate. It is not a failure: the request was applied.
+fn duplicate_response<B>(last: u64, grpc: bool) -> Response<ResponseBody<B>> {
     let mut response = if grpc {
-        let mut response = Response::new(Answered::told(None, None));
+        let mut response = Response::new(ResponseBody::from_fence(None, None));
         response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/grpc"));
-        // There is no message to answer with: what was answered the first time is not kept.
+        // ALREADY_EXISTS: the first response was not stored, so there is no message to return.
         response.headers_mut().insert("grpc-status", header::HeaderValue::from_static("6"));
         response
     } else {
-        in_json(StatusCode::OK, &json!({ "already_applied": true, "last": last.to_string() }))
+        json_response(StatusCode::OK, &json!({ "already_applied": true, "last": last.to_string() }))
     };
     response.headers_mut().insert(LEASE_APPLIED, header::HeaderValue::from(last));
     response

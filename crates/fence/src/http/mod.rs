@@ -1,35 +1,39 @@
-//! A gate before an HTTP or gRPC service: a layer that refuses the zombie, also the one whose request is on its way.
+//! A fence for an HTTP or gRPC service, as a tower layer. It also stops requests of a zombie that are already in flight.
 //!
-//! Asking the rule and then passing a request on would be check-then-act: the request of a paused holder could still be on
-//! its way when its successor writes. So a request is **inside** until its answer is through, and the mark is raised only
-//! when nothing is inside: who raises it waits for the lower ones, up to a bound, and is told `UNAVAILABLE` with nothing
-//! changed if they do not leave. An outcome that nobody knows (the connection broke, the caller went away, the process died)
-//! keeps the gate shut for a stated bound. The mark is durable in a file before anything under it passes.
+//! To check the token and then forward the request would be check-then-act: a request of a paused holder could still be in
+//! flight when its successor writes. Therefore:
+//!
+//! - A request is **in flight** until its response is complete.
+//! - The mark is raised only when no request is in flight. A higher token waits for requests with lower tokens, up to
+//!   [`GateTimeouts::claim_timeout`], and then gets `UNAVAILABLE` with nothing changed.
+//! - If an outcome is unknown (the connection broke, the caller disconnected, the process died), higher tokens are blocked
+//!   for [`GateTimeouts::settle_time`].
+//! - The mark is durable in a file before any request under it is forwarded.
 //!
 //! ```
 //! # use std::convert::Infallible;
-//! # use leasehold_core::{name::Name, token::{Cluster, Incarnation, Number, Reach, Token}};
+//! # use leasehold_fence::{Cluster, Incarnation, Name, Number, Token, TokenScope};
 //! # use http::{Request, Response};
 //! # use tower::{Layer, ServiceExt, service_fn};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
 //! # let marks = dir.path().join("marks");
 //! # let cluster = Cluster(*b"examples");
-//! # let token = Token { cluster, incarnation: Incarnation(1), resource: leasehold_core::name::resource_hash("jobs/settle"),
-//! #     reach: Reach::Slot(0), number: Number::FIRST }.to_string();
-//! use leasehold_fence::http::{Bounds, Fence, Rules, Under};
+//! # let token = Token { cluster, incarnation: Incarnation(1), resource: leasehold_fence::resource_hash("jobs/settle"),
+//! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
+//! use leasehold_fence::http::{Fence, GateTimeouts, Rules, Scope};
 //!
-//! let rules = Rules::new(Under::new(Name::parse("jobs/settle")?, 0)).free("/search", &[])?;
+//! let rules = Rules::new(Scope::new(Name::parse("jobs/settle")?, 0)).exempt("/search", &[])?;
 //! Fence::arm(&marks, cluster, &rules)?; // once
-//! let fence = Fence::open(&marks, cluster, rules, Bounds::default())?;
+//! let fence = Fence::open(&marks, cluster, rules, GateTimeouts::default())?;
 //! let service = fence.layer().layer(service_fn(|_: Request<_>| async {
 //!     Ok::<_, Infallible>(Response::new(String::from("paid")))
 //! }));
 //! # tokio::runtime::Runtime::new()?.block_on(async {
-//! let shown = Request::post("/invoices").header("lease-token", token).body(String::new())?;
-//! assert_eq!(service.clone().oneshot(shown).await?.status(), 200);
-//! let bare = Request::post("/invoices").body(String::new())?;
-//! assert_eq!(service.clone().oneshot(bare).await?.status(), 400);
+//! let with_token = Request::post("/invoices").header("lease-token", token).body(String::new())?;
+//! assert_eq!(service.clone().oneshot(with_token).await?.status(), 200);
+//! let without_token = Request::post("/invoices").body(String::new())?;
+//! assert_eq!(service.clone().oneshot(without_token).await?.status(), 400);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! # })?;
 //! # Ok(())
@@ -37,14 +41,14 @@
 //! ```
 
 mod body;
-mod figures;
+mod client;
 mod gate;
-mod heard;
+mod gate_state;
 mod layer;
-mod marks;
+mod mark_log;
+mod metrics;
+mod problem;
 mod rules;
-mod standing;
-mod told;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,156 +57,167 @@ use std::time::Duration;
 use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
 
-use crate::file::Log;
-use crate::observer::Watch;
-use crate::place::Place;
-use crate::{Counters, Error, Kept, Mark, Observer};
-pub use body::{Answered, Carried};
-use figures::Figures;
-pub use figures::Seen;
+use crate::fence_site::FenceSite;
+use crate::file::FencedLog;
+use crate::observer::EventSink;
+use crate::{Counters, Error, Mark, MarkInfo, Observer};
+pub use body::{RequestBody, ResponseBody};
+pub use client::parse_refusal;
 use gate::Gate;
-pub use heard::heard;
-pub use layer::{CLAIM, CLAIM_GRPC, FenceLayer, Fenced, LEASE_APPLIED, LEASE_SEQUENCE, LEASE_TOKEN, Outcome};
-use marks::Marks;
-pub use rules::{Rules, Under};
-pub use told::{CODES, Problem, Row};
+pub use layer::{
+    CLAIM_GRPC_PATH, CLAIM_PATH, FenceLayer, FenceService, LEASE_APPLIED, LEASE_SEQUENCE, LEASE_TOKEN, UpstreamOutcome,
+};
+use mark_log::MarkLog;
+use metrics::GateCounters;
+pub use metrics::GateMetrics;
+pub use problem::{CODES, FenceCode, FenceProblem};
+pub use rules::{Rules, Scope};
 
-/// How long things may take. A claim gets in at the latest `longest` + `settle` after the last request of a lower token.
+/// Time limits of the gate. A claim succeeds at most `max_request_time + settle_time` after the last request with a lower
+/// token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// How long one who raises the mark waits for those inside before it is told `UNAVAILABLE`.
-    pub patience: Duration,
-    /// How long a request may be inside; then it is cut off, and its outcome is unknown.
-    pub longest: Duration,
-    /// For how long nothing higher comes in after an outcome was unknown: the time within which the target applies a
-    /// request, or never does, after whoever sent it has gone.
-    pub settle: Duration,
+pub struct GateTimeouts {
+    /// How long a higher token waits for requests in flight, before it gets `UNAVAILABLE`. Default: 5 s.
+    pub claim_timeout: Duration,
+    /// Maximum time of a request; then it is aborted, and its outcome is unknown. Default: 30 s.
+    pub max_request_time: Duration,
+    /// How long higher tokens are blocked after an unknown outcome. Within this time the service must have applied the
+    /// request, or never apply it. Default: 30 s.
+    pub settle_time: Duration,
 }
 
-impl Default for Bounds {
+impl Default for GateTimeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { patience: seconds(5), longest: seconds(30), settle: seconds(30) }
+        Self { claim_timeout: seconds(5), max_request_time: seconds(30), settle_time: seconds(30) }
     }
 }
 
-/// The fence before a service. Clones are the same fence.
+/// A fence for a service. Clones share their state.
 #[derive(Clone, Debug)]
-pub struct Fence(Arc<Shared>);
+pub struct Fence(Arc<FenceShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct FenceShared {
     rules: Rules,
-    /// One for each place of the rules, in their order.
+    /// One for each scope of the rules, in their order.
     gates: Vec<Arc<Gate>>,
-    watch: Watch,
-    figures: Figures,
+    events: EventSink,
+    counters: GateCounters,
+    timeouts: GateTimeouts,
 }
 
-/// How one place stands.
+/// The state of one scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crowd {
-    /// The place.
-    pub under: Under,
-    /// Its mark.
+pub struct GateStatus {
+    /// The scope.
+    pub scope: Scope,
+    /// The mark.
     pub mark: Mark,
-    /// How many requests are inside.
-    pub inside: usize,
-    /// For how long nothing higher comes in, because an outcome is unknown.
-    pub shut_for: Duration,
+    /// Number of requests in flight.
+    pub in_flight: usize,
+    /// How long higher tokens are still blocked, because an outcome is unknown.
+    pub closed_for: Duration,
 }
 
 impl Fence {
-    /// Makes a mark file, armed as fresh, for each place of the rules. One that is there already is left alone and refused.
+    /// Creates a mark file for each scope of the rules, armed as fresh. Fails if one exists.
     pub fn arm(marks: &Path, cluster: Cluster, rules: &Rules) -> Result<(), Error> {
-        rules.places().iter().enumerate().try_for_each(|(index, under)| {
-            let file = file(marks, index, &place(cluster, under)?);
-            Log::create(&file, cluster, name(under)?, under.slot)
+        rules.scopes().iter().enumerate().try_for_each(|(index, scope)| {
+            let path = mark_file(marks, index, &site(cluster, scope)?);
+            FencedLog::create(&path, cluster, name(scope)?, scope.slot)
         })
     }
 
-    /// Opens the fence. A mark file that is missing or not whole refuses, and so does one that another process gates by.
-    pub fn open(marks: &Path, cluster: Cluster, rules: Rules, bounds: Bounds) -> Result<Self, Error> {
-        let gates = rules.places().iter().enumerate().map(|(index, under)| {
-            let place = place(cluster, under)?;
-            let path = file(marks, index, &place);
-            let (marks, found) = Marks::open(&path, cluster, name(under)?, under.slot, bounds.patience)?;
-            Ok(Gate::new(place, path, marks, found, &bounds))
+    /// Opens the fence. A missing or damaged mark file is an error, and so is one that another process uses.
+    pub fn open(marks: &Path, cluster: Cluster, rules: Rules, timeouts: GateTimeouts) -> Result<Self, Error> {
+        let gates = rules.scopes().iter().enumerate().map(|(index, scope)| {
+            let site = site(cluster, scope)?;
+            let path = mark_file(marks, index, &site);
+            let (log, recovered) = MarkLog::open(&path, cluster, name(scope)?, scope.slot, timeouts.claim_timeout)?;
+            Ok(Gate::new(site, path, log, recovered, &timeouts))
         });
         let gates = gates.collect::<Result<_, Error>>()?;
-        let (watch, figures) = (Watch::default(), Figures::default());
-        Ok(Self(Arc::new(Shared { rules, gates, watch, figures })))
+        let (events, counters) = (EventSink::default(), GateCounters::default());
+        Ok(Self(Arc::new(FenceShared { rules, gates, events, counters, timeouts })))
     }
 
-    /// Whose tokens a mark file takes.
+    /// The cluster whose tokens a mark file admits.
     pub fn cluster(marks: &Path) -> Result<Cluster, Error> {
-        let kept = Log::survey(marks)?;
-        Ok(kept.first().expect("a log keeps one mark").cluster)
+        let marks = FencedLog::list_marks(marks)?;
+        Ok(marks.first().expect("a log has one mark").cluster)
     }
 
-    /// Every mark that is kept, with the name of its resource.
-    pub fn survey(&self) -> Result<Vec<Kept>, Error> {
-        let mut all = Vec::new();
-        for (gate, under) in self.0.gates.iter().zip(self.0.rules.places()) {
-            let named = |kept| Kept { name: Some(under.resource.clone()), ..kept };
-            all.extend(Log::survey(&gate.path)?.into_iter().map(named));
+    /// Returns the marks of all scopes.
+    pub fn list_marks(&self) -> Result<Vec<MarkInfo>, Error> {
+        let mut marks = Vec::new();
+        for (gate, scope) in self.0.gates.iter().zip(self.0.rules.scopes()) {
+            let with_name = |info| MarkInfo { name: Some(scope.resource.clone()), ..info };
+            marks.extend(FencedLog::list_marks(&gate.path)?.into_iter().map(with_name));
         }
-        Ok(all)
+        Ok(marks)
     }
 
-    /// Who is told every answer. Set it before the first layer is made.
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Result<Self, Error> {
+    /// Sets the observer that receives every decision. Call this before the first [`layer`](Self::layer).
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Result<Self, Error> {
         let shared = Arc::get_mut(&mut self.0);
-        let shared = shared.ok_or(Error::Misplaced("the fence is in use already; set the observer first"))?;
-        shared.watch.observer = Some(observer);
+        let message = "the fence is already in use; set the observer before the first layer";
+        shared.ok_or(Error::InvalidArgument(message))?.events.observer = Some(observer);
         Ok(self)
     }
 
-    /// What puts a service behind this fence.
+    /// The layer that adds this fence to a service.
     pub fn layer(&self) -> FenceLayer {
         FenceLayer(self.0.clone())
     }
 
-    /// What this fence answered.
+    /// Counters of the decisions of this fence.
     pub fn counters(&self) -> &Counters {
-        &self.0.watch.counters
+        &self.0.events.counters
     }
 
-    /// What it saw beside that.
-    pub fn seen(&self) -> Seen {
-        self.0.figures.read()
+    /// Counters of requests that no decision about a token covers.
+    pub fn metrics(&self) -> GateMetrics {
+        self.0.counters.snapshot()
     }
 
-    /// How each place stands.
-    pub fn crowds(&self) -> Vec<Crowd> {
-        let stands = self.0.gates.iter().zip(self.0.rules.places()).map(|(gate, under)| {
-            let (inside, shut_for, mark) = gate.crowd();
-            Crowd { under: under.clone(), mark, inside, shut_for }
+    /// The time limits of this fence.
+    pub fn timeouts(&self) -> GateTimeouts {
+        self.0.timeouts
+    }
+
+    /// The state of each scope.
+    pub fn gate_statuses(&self) -> Vec<GateStatus> {
+        let gates = self.0.gates.iter().zip(self.0.rules.scopes());
+        let statuses = gates.map(|(gate, scope)| {
+            let (in_flight, closed_for, mark) = gate.status();
+            GateStatus { scope: scope.clone(), mark, in_flight, closed_for }
         });
-        stands.collect()
+        statuses.collect()
     }
 
-    /// Says in the mark files that nothing is on its way any more, so that the next process need not wait. Call it when
-    /// no request comes any more; whether every outcome was known.
-    pub fn settle(&self) -> Result<bool, Error> {
-        self.0.gates.iter().try_fold(true, |all, gate| Ok(gate.settle()? && all))
+    /// Records in the mark files that no request is in flight, so that the next process need not wait. Call this at shutdown,
+    /// after the last request. Returns false if an outcome is unknown.
+    pub fn record_settled(&self) -> Result<bool, Error> {
+        self.0.gates.iter().try_fold(true, |all, gate| Ok(gate.record_settled()? && all))
     }
 }
 
-/// The mark file of the main place has the name that was given; the others stand beside it.
-fn file(marks: &Path, index: usize, place: &Place) -> PathBuf {
+/// The mark file of a scope. That of the main scope has the given name; the others are stored next to it.
+fn mark_file(marks: &Path, index: usize, site: &FenceSite) -> PathBuf {
     if index == 0 {
         return marks.to_owned();
     }
-    let mut beside = marks.as_os_str().to_owned();
-    beside.push(format!(".{}-{}", place.resource(), place.guarded.slot));
-    beside.into()
+    let mut path = marks.as_os_str().to_owned();
+    path.push(format!(".{}-{}", site.resource_hash(), site.key.slot));
+    path.into()
 }
 
-fn place(cluster: Cluster, under: &Under) -> Result<Place, Error> {
-    Ok(Place::new(cluster, name(under)?, under.slot))
+fn site(cluster: Cluster, scope: &Scope) -> Result<FenceSite, Error> {
+    Ok(FenceSite::new(cluster, name(scope)?, scope.slot))
 }
 
-fn name(under: &Under) -> Result<Name<'_>, Error> {
-    Name::parse(&under.resource).map_err(|_| Error::Misplaced("a place of the rules is not a resource name"))
+fn name(scope: &Scope) -> Result<Name<'_>, Error> {
+    Name::parse(&scope.resource)
+        .map_err(|_| Error::InvalidArgument("a scope of the rules has an invalid resource name"))
 }

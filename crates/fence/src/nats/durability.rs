@@ -1,28 +1,29 @@
-//! Whether the server syncs what it acknowledged: read from the server itself, which tells it to its system account only.
+//! Whether the server syncs records before it acknowledges them. Only the system account can query this setting.
 
 use async_nats::Client;
 
 use crate::Error;
 
-/// What becomes of a record that the server acknowledged, over a power cut. A server that is merely killed keeps it.
+/// Whether an acknowledged record survives a power failure. It always survives a crash of the server process.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
-    /// It is on the server's disk before the answer: `sync_interval: always`.
+    /// The record is on disk before the reply: `sync_interval: always`.
     Durable,
-    /// It may be lost: the server syncs later, after this time at most.
+    /// The record may be lost: the server syncs later, after `sync_interval`.
     MayBeLost {
-        /// As the server tells it; servers before 2.10 tell nothing, and sync every two minutes.
+        /// As the server reports it. Servers before 2.10 report nothing, and sync every two minutes.
         sync_interval: String,
     },
 }
 
 impl Durability {
-    /// Nothing less than durable will do.
-    pub fn required(self) -> Result<(), Error> {
+    /// Returns [`Error::NotDurable`] unless records are durable.
+    pub fn require_durable(self) -> Result<(), Error> {
         match self {
             Self::Durable => Ok(()),
             Self::MayBeLost { sync_interval } => {
-                Err(Error::NotDurable { setting: "jetstream.sync_interval", have: sync_interval, want: "always" })
+                Err(Error::NotDurable { setting: "jetstream.sync_interval", actual: sync_interval, required: "always" })
             }
         }
     }
@@ -39,18 +40,19 @@ impl std::fmt::Display for Durability {
     }
 }
 
-/// Asks the server that this connection reached. The connection is one of the system account.
+/// Queries the connected server. The connection must use the system account.
 pub async fn durability(system: &Client) -> Result<Durability, Error> {
     let server = system.server_info().server_id;
-    let asked = system.request(format!("$SYS.REQ.SERVER.{server}.VARZ"), "".into()).await.map_err(super::failed)?;
-    let told: serde_json::Value = serde_json::from_slice(&asked.payload).map_err(super::failed)?;
-    let config = &told["data"]["jetstream"]["config"];
+    let reply =
+        system.request(format!("$SYS.REQ.SERVER.{server}.VARZ"), "".into()).await.map_err(super::storage_error)?;
+    let varz: serde_json::Value = serde_json::from_slice(&reply.payload).map_err(super::storage_error)?;
+    let config = &varz["data"]["jetstream"]["config"];
     if config["sync_always"].as_bool() == Some(true) {
         return Ok(Durability::Durable);
     }
     let sync_interval = match config["sync_interval"].as_u64() {
         Some(nanos) => format!("{:?}", std::time::Duration::from_nanos(nanos)),
-        None => "not told".to_owned(),
+        None => "not reported".to_owned(),
     };
     Ok(Durability::MayBeLost { sync_interval })
 }

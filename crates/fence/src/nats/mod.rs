@@ -1,20 +1,20 @@
-//! The fence in a JetStream log: claims are records of the log, and an append expects the record before it.
+//! A fence for a subject of a JetStream stream. Claims are records, and every append expects the record before it.
 //!
-//! Expecting a sequence is compare-and-swap and not yet a fence: whoever merely tries again with the sequence it was told
-//! walks over its successor. So every record carries the mark as it stands with it, and after a conflict the last record is
-//! read and the token admitted against it before anything is tried again.
+//! An expected sequence alone is compare-and-swap and not a fence: a writer that simply retries with the new sequence overtakes
+//! its successor. Therefore every record contains the mark, and after a conflict the fence reads the last record and checks the
+//! token again before it retries.
 //!
 //! ```no_run
-//! # async fn example(cluster: leasehold_core::token::Cluster, token: &str) -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_core::name::Name;
-//! use leasehold_fence::nats::Log;
+//! # async fn example(cluster: leasehold_fence::Cluster, token: &str) -> Result<(), Box<dyn std::error::Error>> {
+//! # use leasehold_fence::Name;
+//! use leasehold_fence::nats::Fence;
 //!
 //! let jetstream = async_nats::jetstream::new(async_nats::connect("127.0.0.1").await?);
-//! let log = Log::open(&jetstream, "SETTLED", "settled.eu", cluster, Name::parse("jobs/settle")?, 0).await?;
-//! log.arm().await?; // once for the subject
+//! let fence = Fence::open(&jetstream, "SETTLED", "settled.eu", cluster, Name::parse("jobs/settle")?, 0).await?;
+//! fence.arm().await?; // once for the subject
 //!
-//! log.claim(token).await?; // a new holder's first act, before it reads; at every subject that it writes to
-//! log.append(token, "invoice 7 paid").await?;
+//! fence.claim(token).await?; // before the first read, for every subject that the holder writes
+//! fence.append(token, "invoice 7 paid").await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -33,37 +33,36 @@ use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
 
-use crate::fixed::MarkText;
-use crate::observer::Watch;
-use crate::place::{Passed, Place, Shown};
-use crate::{Act, Counters, Error, Lost, Observer, Once, Refusal};
+use crate::fence_site::{Admission, FenceSite, PresentedToken};
+use crate::mark_fixed::FixedMark;
+use crate::observer::EventSink;
+use crate::{ApplyOnce, Counters, Error, FenceRefusal, MarkLoss, Observer, Operation};
 pub use durability::{Durability, durability};
-pub use operator::{survey, survey_subject};
-use record::Seen;
-pub use record::{Kind, MARK, stamp};
+pub use operator::{list_marks, subject_mark};
+use record::LastRecord;
+pub use record::{MARK_HEADER, RecordKind, stamp};
 
-/// How long a claim or an append goes on while others append, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Default of [`Fence::claim_timeout`].
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// JetStream has nothing that tells one server's log from its copy on another.
-const HOME: &str = "0000000000000000000000000000000000000000";
+/// JetStream has no id that distinguishes a stream from its copy on another server.
+const SERVER_ID: &str = "0000000000000000000000000000000000000000";
 
-/// The fenced log of one subject in a stream. The subject is the partition: it has a mark of its own.
+/// A fence for one subject of a stream. Each subject has its own mark.
 #[derive(Clone, Debug)]
-pub struct Log {
-    place: Place,
+pub struct Fence {
+    site: FenceSite,
     jetstream: Context,
     stream: Stream<()>,
     subject: String,
-    patience: Duration,
-    /// The last record as it was last seen: a guess, which the server compares with every append.
-    known: Arc<Mutex<Option<Seen>>>,
-    watch: Watch,
+    claim_timeout: Duration,
+    /// The last known record. It may be outdated: the server compares its sequence at every append.
+    cached: Arc<Mutex<Option<LastRecord>>>,
+    events: EventSink,
 }
 
-impl Log {
-    /// Guards the appends to a subject under this resource's slot; slot 0 under an exclusive lease. The stream is there
-    /// already.
+impl Fence {
+    /// Opens a fence for a subject of an existing stream. The slot of an exclusive lease is 0.
     pub async fn open(
         jetstream: &Context,
         stream: &str,
@@ -73,137 +72,158 @@ impl Log {
         slot: u32,
     ) -> Result<Self, Error> {
         Ok(Self {
-            place: Place::new(cluster, resource, slot),
+            site: FenceSite::new(cluster, resource, slot),
             jetstream: jetstream.clone(),
-            stream: jetstream.get_stream_no_info(stream).await.map_err(failed)?,
+            stream: jetstream.get_stream_no_info(stream).await.map_err(storage_error)?,
             subject: subject.to_owned(),
-            patience: PATIENCE,
-            known: Arc::default(),
-            watch: Watch::default(),
+            claim_timeout: CLAIM_TIMEOUT,
+            cached: Arc::default(),
+            events: EventSink::default(),
         })
     }
 
-    /// How long a claim or an append may go on while others append (F8); 5 s unless set.
-    pub const fn patience(mut self, bound: Duration) -> Self {
-        self.patience = bound;
+    /// How long a claim or an append retries while other writers append (F8). Default: 5 s.
+    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+        self.claim_timeout = timeout;
         self
     }
 
-    /// Who is told every answer.
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch.observer = Some(observer);
+    /// Sets the observer that receives every decision.
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.events.observer = Some(observer);
         self
     }
 
-    /// What this fence and its clones answered.
+    /// Counters of the decisions of this fence and its clones.
     pub fn counters(&self) -> &Counters {
-        &self.watch.counters
+        &self.events.counters
     }
 
-    /// A new holder's first act, before it reads: appends a claim. It is as durable as the server is.
+    /// Appends a claim, which raises the mark. A new holder calls this before it reads. See [`Durability`].
     pub async fn claim(&self, token: &str) -> Result<Number, Error> {
-        let answer = self.put(token, None, Kind::Claim, &[]).await;
-        self.tell(Act::Claim, &answer);
-        Ok(answer?.0.number)
+        let result = self.publish(token, None, RecordKind::Claim, &[]).await;
+        self.record(Operation::Claim, &result);
+        Ok(result?.0.number)
     }
 
     /// Appends one record under this token.
     pub async fn append(&self, token: &str, bytes: impl AsRef<[u8]>) -> Result<Number, Error> {
-        let answer = self.put(token, None, Kind::Write, bytes.as_ref()).await;
-        self.tell(Act::Write, &answer);
-        Ok(answer?.0.number)
+        let result = self.publish(token, None, RecordKind::Write, bytes.as_ref()).await;
+        self.record(Operation::Write, &result);
+        Ok(result?.0.number)
     }
 
-    /// The same, and appended once however often it is asked under this sequence. Number the appends of a hold upwards, and
-    /// have each one answered before the next.
-    pub async fn append_once(&self, token: &str, sequence: u64, bytes: impl AsRef<[u8]>) -> Result<Once, Error> {
-        let answer = self.put(token, Some(sequence), Kind::Write, bytes.as_ref()).await;
-        self.tell(Act::Write, &answer);
-        Ok(answer?.1)
+    /// Like [`append`](Self::append), with a sequence that the holder counts upward: a duplicate is not appended. Wait for the
+    /// reply to each append before the next one.
+    pub async fn append_once(&self, token: &str, sequence: u64, bytes: impl AsRef<[u8]>) -> Result<ApplyOnce, Error> {
+        let result = self.publish(token, Some(sequence), RecordKind::Write, bytes.as_ref()).await;
+        self.record(Operation::Write, &result);
+        Ok(result?.1)
     }
 
-    async fn put(&self, token: &str, sequence: Option<u64>, kind: Kind, bytes: &[u8]) -> Result<(Passed, Once), Error> {
-        let shown = self.place.read(token)?;
+    async fn publish(
+        &self,
+        token: &str,
+        sequence: Option<u64>,
+        kind: RecordKind,
+        bytes: &[u8],
+    ) -> Result<(Admission, ApplyOnce), Error> {
+        let presented = self.site.parse_token(token)?;
         let began = Instant::now();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // What is only remembered may let in, because the server compares it, but never refuses, nor says "already".
-        let mut seen = match known.filter(|seen| matches!(self.pass(seen, shown, sequence), Ok((_, _, Once::Applied))))
+        let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // The cached record can admit a token, because the server compares its sequence. It never rejects a token or detects
+        // a duplicate.
+        let mut last = match cached
+            .filter(|last| matches!(self.check(last, presented, sequence), Ok((_, _, ApplyOnce::Applied))))
         {
-            Some(seen) => seen,
-            None => last(&self.stream, &self.subject).await?,
+            Some(last) => last,
+            None => last_record(&self.stream, &self.subject).await?,
         };
         loop {
-            let (mark, passed, once) = self.pass(&seen, shown, sequence)?;
-            if matches!(once, Once::AlreadyApplied { .. }) {
-                return Ok((passed, once));
+            let (mark, admission, once) = self.check(&last, presented, sequence)?;
+            if matches!(once, ApplyOnce::AlreadyApplied { .. }) {
+                return Ok((admission, once));
             }
-            if self.append_after(&seen, kind, &mark.raised(shown, sequence), bytes).await? {
-                return Ok((passed, once));
+            if self.append_after(&last, kind, &mark.raised(presented, sequence), bytes).await? {
+                return Ok((admission, once));
             }
-            // Somebody came between. Whether it was a successor, the last record knows.
-            seen = last(&self.stream, &self.subject).await?;
-            if began.elapsed() > self.patience {
-                self.pass(&seen, shown, sequence)?;
-                return Err(Error::Blocked { waited: began.elapsed(), by: Vec::new() });
+            // Another writer appended. The last record shows whether it is a successor.
+            last = last_record(&self.stream, &self.subject).await?;
+            if began.elapsed() > self.claim_timeout {
+                self.check(&last, presented, sequence)?;
+                return Err(Error::Blocked { waited: began.elapsed(), blockers: Vec::new() });
             }
         }
     }
 
-    /// Asks the rule about the log as it was seen.
-    fn pass(&self, seen: &Seen, shown: Shown, sequence: Option<u64>) -> Result<(MarkText, Passed, Once), Error> {
-        let mark = seen.mark()?;
-        let (passed, once) = shown.pass(&mark.standing(&self.place, HOME)?, sequence)?;
-        Ok((mark, passed, once))
+    /// Checks the token against a record.
+    fn check(
+        &self,
+        last: &LastRecord,
+        presented: PresentedToken,
+        sequence: Option<u64>,
+    ) -> Result<(FixedMark, Admission, ApplyOnce), Error> {
+        let mark = last.mark()?;
+        let (admission, once) = presented.admit(&mark.stored_mark(&self.site, SERVER_ID)?, sequence)?;
+        Ok((mark, admission, once))
     }
 
-    /// Appends if this is still the last record. False if it is not.
-    async fn append_after(&self, seen: &Seen, kind: Kind, mark: &MarkText, bytes: &[u8]) -> Result<bool, Error> {
+    /// Appends after `last`; false if it is no longer the last record.
+    async fn append_after(
+        &self,
+        last: &LastRecord,
+        kind: RecordKind,
+        mark: &FixedMark,
+        bytes: &[u8],
+    ) -> Result<bool, Error> {
         let message = PublishMessage::build()
             .payload(bytes.to_vec().into())
             .headers(record::headers(kind, mark))
-            .expected_last_subject_sequence(seen.sequence);
+            .expected_last_subject_sequence(last.sequence);
         let sent = self.jetstream.send_publish(self.subject.clone(), message).await;
-        let told = match sent {
+        let reply = match sent {
             Ok(sent) => sent.await,
             Err(error) => Err(error),
         };
-        match told {
+        match reply {
             Ok(ack) => {
-                let now = Seen { sequence: ack.sequence, mark: Some(Some(mark.clone())) };
-                *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+                let now = LastRecord { sequence: ack.sequence, mark: Some(Some(mark.clone())) };
+                *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
                 Ok(true)
             }
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(false),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(storage_error(error)),
         }
     }
 
-    fn tell(&self, act: Act, answer: &Result<(Passed, Once), Error>) {
-        let answer = answer.as_ref().map(|(passed, _)| passed);
-        self.watch.told(&self.place.name, self.place.guarded.slot, act, answer);
+    fn record(&self, operation: Operation, result: &Result<(Admission, ApplyOnce), Error>) {
+        let result = result.as_ref().map(|(admission, _)| admission);
+        self.events.record(&self.site.name, self.site.key.slot, operation, result);
     }
 }
 
-/// The last record of a subject, from the stream's leader.
-async fn last(stream: &Stream<()>, subject: &str) -> Result<Seen, Error> {
+/// Reads the last record of a subject from the leader of the stream.
+async fn last_record(stream: &Stream<()>, subject: &str) -> Result<LastRecord, Error> {
     match stream.get_last_raw_message_by_subject(subject).await {
-        Ok(message) => Ok(Seen { sequence: message.sequence, mark: Some(record::mark(&message.headers)) }),
-        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(Seen { sequence: 0, mark: None }),
-        Err(error) => Err(failed(error)),
+        Ok(message) => Ok(LastRecord { sequence: message.sequence, mark: Some(record::mark(&message.headers)) }),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
+            Ok(LastRecord { sequence: 0, mark: None })
+        }
+        Err(error) => Err(storage_error(error)),
     }
 }
 
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+fn storage_error(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Storage(Box::new(error))
 }
 
-impl Seen {
-    /// The mark of a log that was armed.
-    fn mark(&self) -> Result<MarkText, Error> {
+impl LastRecord {
+    /// The mark of an armed subject.
+    fn mark(&self) -> Result<FixedMark, Error> {
         match &self.mark {
-            None => Err(Refusal::Lost(Lost::Missing).into()),
-            // Somebody appended past the fence, and hides the mark.
-            Some(None) => Err(Refusal::Lost(Lost::Unreadable).into()),
+            None => Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()),
+            // A writer bypassed the fence, so the mark is hidden.
+            Some(None) => Err(FenceRefusal::MarkLost(MarkLoss::Unreadable).into()),
             Some(Some(mark)) => Ok(mark.clone()),
         }
     }

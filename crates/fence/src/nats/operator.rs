@@ -1,39 +1,39 @@
-//! What an operator does at a fenced JetStream log: each act is a record of the log too.
+//! Operator actions on a fenced subject: arm, re-arm, declare lost, adopt, list marks. Each action is a record.
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use futures::StreamExt;
 use leasehold_core::token::{Incarnation, Number};
 
-use super::record::{self, Kind};
-use super::{HOME, Log, failed, last};
-use crate::fixed::MarkText;
-use crate::{Error, Kept, Lost, Refusal};
+use super::record::{self, RecordKind};
+use super::{Fence, SERVER_ID, last_record, storage_error};
+use crate::mark_fixed::FixedMark;
+use crate::{Error, FenceRefusal, MarkInfo, MarkLoss};
 
-/// Every mark that this stream keeps, one for each of its subjects. A subject to which somebody appended past the fence tells
-/// the newest mark that can be read, as lost; one that was never armed tells nothing.
-pub async fn survey(jetstream: &Context, stream: &str) -> Result<Vec<Kept>, Error> {
-    let stream = jetstream.get_stream_no_info(stream).await.map_err(failed)?;
-    let mut subjects = stream.info_with_subjects(">").await.map_err(failed)?;
-    let mut all = Vec::new();
+/// Returns the marks of a stream, one for each subject. If a writer bypassed the fence, the newest readable mark of the subject
+/// is returned as lost. A subject that was never armed has no mark.
+pub async fn list_marks(jetstream: &Context, stream: &str) -> Result<Vec<MarkInfo>, Error> {
+    let stream = jetstream.get_stream_no_info(stream).await.map_err(storage_error)?;
+    let mut subjects = stream.info_with_subjects(">").await.map_err(storage_error)?;
+    let mut marks = Vec::new();
     while let Some(subject) = subjects.next().await {
-        let (subject, _) = subject.map_err(failed)?;
-        all.extend(kept(&stream, &subject).await?);
+        let (subject, _) = subject.map_err(storage_error)?;
+        marks.extend(mark_of(&stream, &subject).await?);
     }
-    Ok(all)
+    Ok(marks)
 }
 
-/// The same of one subject.
-pub async fn survey_subject(jetstream: &Context, stream: &str, subject: &str) -> Result<Option<Kept>, Error> {
-    kept(&jetstream.get_stream_no_info(stream).await.map_err(failed)?, subject).await
+/// Returns the mark of one subject.
+pub async fn subject_mark(jetstream: &Context, stream: &str, subject: &str) -> Result<Option<MarkInfo>, Error> {
+    mark_of(&jetstream.get_stream_no_info(stream).await.map_err(storage_error)?, subject).await
 }
 
-async fn kept(stream: &Stream<()>, subject: &str) -> Result<Option<Kept>, Error> {
-    let seen = last(stream, subject).await?;
-    match seen.mark {
-        Some(Some(mark)) => Ok(Some(mark.kept(true))),
-        Some(None) => match before(stream, subject, seen.sequence).await {
-            Ok(mark) => Ok(Some(mark.kept(false))),
+async fn mark_of(stream: &Stream<()>, subject: &str) -> Result<Option<MarkInfo>, Error> {
+    let last = last_record(stream, subject).await?;
+    match last.mark {
+        Some(Some(mark)) => Ok(Some(mark.info(true))),
+        Some(None) => match previous_mark(stream, subject, last.sequence).await {
+            Ok(mark) => Ok(Some(mark.info(false))),
             Err(Error::Refused(_)) => Ok(None),
             Err(error) => Err(error),
         },
@@ -41,64 +41,63 @@ async fn kept(stream: &Stream<()>, subject: &str) -> Result<Option<Kept>, Error>
     }
 }
 
-impl Log {
-    /// Says that nothing was appended to this subject yet: its first token sets the mark. Where a mark is kept already, it
-    /// stays.
+impl Fence {
+    /// Arms the subject as fresh: its first token sets the mark. An existing mark is unchanged.
     pub async fn arm(&self) -> Result<(), Error> {
-        let seen = last(&self.stream, &self.subject).await?;
-        match seen.mark {
+        let last = last_record(&self.stream, &self.subject).await?;
+        match last.mark {
             Some(Some(_)) => Ok(()),
-            Some(None) => Err(Error::Conflict("the subject has records that no fence wrote; re-arm it from a floor")),
+            Some(None) => Err(Error::Conflict("the subject has records without a mark; re-arm it from a floor")),
             None => {
-                // If somebody was faster, there is a mark now, and that was asked for.
-                self.append_after(&seen, Kind::Operator, &MarkText::fresh(&self.place, HOME), &[]).await?;
+                // If another operator was faster, the subject is armed now, too.
+                self.append_after(&last, RecordKind::Operator, &FixedMark::fresh(&self.site, SERVER_ID), &[]).await?;
                 Ok(())
             }
         }
     }
 
-    /// The mark that is kept. What is lost is told as a refusal.
+    /// The mark; `None` if no token was admitted yet. A lost mark is a refusal.
     pub async fn mark(&self) -> Result<Option<Number>, Error> {
-        last(&self.stream, &self.subject).await?.mark()?.mark(true)
+        last_record(&self.stream, &self.subject).await?.mark()?.mark(true)
     }
 
-    /// Refuses everything until [`Log::rearm`]: after the stream was put back from a copy.
+    /// Declares the mark lost: the stream was restored from a backup. All tokens are rejected until [`Fence::rearm`].
     pub async fn declare_lost(&self) -> Result<(), Error> {
-        self.alter(|mark| Ok(mark.lost())).await
+        self.update_mark(|mark| Ok(mark.declared_lost())).await
     }
 
-    /// Sets a lost mark to a floor that no holder of before lies above. A floor below what was seen here is refused. Where
-    /// somebody appended past the fence, the mark of before is looked for.
+    /// Sets the mark to a floor. No earlier holder may have a number above it. A floor below the mark is an error. If a
+    /// writer bypassed the fence, the previous readable mark is used.
     pub async fn rearm(&self, floor: Number) -> Result<(), Error> {
-        self.alter(|mark| mark.rearmed(floor, HOME)).await
+        self.update_mark(|mark| mark.rearmed(floor, SERVER_ID)).await
     }
 
-    /// Whether another incarnation is refused until it is adopted (T5).
-    pub async fn strict(&self, strict: bool) -> Result<(), Error> {
-        self.alter(|mark| Ok(mark.strict(strict))).await
+    /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
+    pub async fn strict(&self, enabled: bool) -> Result<(), Error> {
+        self.update_mark(|mark| Ok(mark.with_strict(enabled))).await
     }
 
-    /// Follows this incarnation from now on.
+    /// Makes a strict fence follow this incarnation.
     pub async fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
-        self.alter(|mark| Ok(mark.adopted(incarnation))).await
+        self.update_mark(|mark| Ok(mark.adopted(incarnation))).await
     }
 
-    async fn alter(&self, how: impl Fn(&MarkText) -> Result<MarkText, Error>) -> Result<(), Error> {
+    async fn update_mark(&self, change: impl Fn(&FixedMark) -> Result<FixedMark, Error>) -> Result<(), Error> {
         loop {
-            let seen = last(&self.stream, &self.subject).await?;
-            let mark = match &seen.mark {
-                Some(None) => before(&self.stream, &self.subject, seen.sequence).await?.lost(),
-                _ => seen.mark()?,
+            let last = last_record(&self.stream, &self.subject).await?;
+            let mark = match &last.mark {
+                Some(None) => previous_mark(&self.stream, &self.subject, last.sequence).await?.declared_lost(),
+                _ => last.mark()?,
             };
-            if self.append_after(&seen, Kind::Operator, &how(&mark)?, &[]).await? {
+            if self.append_after(&last, RecordKind::Operator, &change(&mark)?, &[]).await? {
                 return Ok(());
             }
         }
     }
 }
 
-/// The newest mark that can be read below this sequence. Marks never fall, so it is the highest.
-async fn before(stream: &Stream<()>, subject: &str, sequence: u64) -> Result<MarkText, Error> {
+/// The newest readable mark before this sequence. Marks never decrease, so it is the highest.
+async fn previous_mark(stream: &Stream<()>, subject: &str, sequence: u64) -> Result<FixedMark, Error> {
     for sequence in (1..sequence).rev() {
         match stream.get_raw_message(sequence).await {
             Ok(message) if message.subject.as_str() == subject => {
@@ -107,10 +106,10 @@ async fn before(stream: &Stream<()>, subject: &str, sequence: u64) -> Result<Mar
                 }
             }
             Ok(_) => {}
-            // Deleted.
+            // The message was deleted.
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(storage_error(error)),
         }
     }
-    Err(Refusal::Lost(Lost::Missing).into())
+    Err(FenceRefusal::MarkLost(MarkLoss::Missing).into())
 }

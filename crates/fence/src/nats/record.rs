@@ -1,27 +1,28 @@
-//! What a record of a fenced JetStream log carries beside its bytes: what it is, and the mark as it stands with it.
+//! Headers of a fenced JetStream record: its kind, and the mark after the record.
 
 use async_nats::HeaderMap;
-use leasehold_core::token::{Reach, Token};
+use leasehold_core::token::{Token, TokenScope};
 
-use crate::fixed::MarkText;
+use crate::mark_fixed::FixedMark;
 
-/// The header with the mark.
-pub const MARK: &str = "Leasehold-Mark";
-/// The header with the kind.
-const KIND: &str = "Leasehold-Kind";
+/// Header with the mark.
+pub const MARK_HEADER: &str = "Leasehold-Mark";
+/// Header with the kind.
+const KIND_HEADER: &str = "Leasehold-Kind";
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Bytes that a holder appended.
+#[non_exhaustive]
+pub enum RecordKind {
+    /// A holder appended bytes.
     Write,
-    /// A new holder's first act.
+    /// A new holder claimed.
     Claim,
-    /// An operator's act: arming, losing, adopting.
+    /// An operator armed, re-armed or adopted, or declared the mark lost.
     Operator,
 }
 
-impl Kind {
+impl RecordKind {
     const ALL: [(Self, &str); 3] = [(Self::Write, "write"), (Self::Claim, "claim"), (Self::Operator, "operator")];
 
     fn word(self) -> &'static str {
@@ -29,34 +30,34 @@ impl Kind {
     }
 }
 
-/// The last record of a subject, as far as the fence looks at it.
+/// The last record of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    /// Its sequence; 0 if there is none.
+pub(super) struct LastRecord {
+    /// Sequence of the record; 0 if the subject is empty.
     pub(super) sequence: u64,
-    /// Its mark; `Some(None)` if it has none that can be read, `None` if there is no record at all.
-    pub(super) mark: Option<Option<MarkText>>,
+    /// Mark of the record; `Some(None)` if it has no readable mark, `None` if the subject is empty.
+    pub(super) mark: Option<Option<FixedMark>>,
 }
 
-pub(super) fn headers(kind: Kind, mark: &MarkText) -> HeaderMap {
+pub(super) fn headers(kind: RecordKind, mark: &FixedMark) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(KIND, kind.word());
-    headers.insert(MARK, mark.to_string());
+    headers.insert(KIND_HEADER, kind.word());
+    headers.insert(MARK_HEADER, mark.to_string());
     headers
 }
 
-pub(super) fn mark(headers: &HeaderMap) -> Option<MarkText> {
-    headers.get(MARK).and_then(|text| MarkText::parse(text.as_str()))
+pub(super) fn mark(headers: &HeaderMap) -> Option<FixedMark> {
+    headers.get(MARK_HEADER).and_then(|text| FixedMark::parse(text.as_str()))
 }
 
-/// The stamp of a record, for a reader's [`Sieve`](crate::logs::Sieve): what it is, and the token it was appended under.
-/// An operator's record, and one that no fence wrote, has none.
+/// The stamp of a record for a [`ReaderFence`](crate::reader_fence::ReaderFence): its kind and its token. `None` for records of
+/// an operator, and for records without a fence.
 pub fn stamp(headers: &HeaderMap) -> Option<String> {
-    let kind = headers.get(KIND)?.as_str();
+    let kind = headers.get(KIND_HEADER)?.as_str();
     let mark = mark(headers)?;
     let (incarnation, number) = mark.set_by()?;
-    let kept = mark.kept(true);
-    let resource = u64::from_str_radix(&kept.resource, 16).ok()?.to_be_bytes();
-    let token = Token { cluster: kept.cluster, incarnation, resource, reach: Reach::Slot(kept.slot), number };
+    let info = mark.info(true);
+    let resource = u64::from_str_radix(&info.resource_hash, 16).ok()?.to_be_bytes();
+    let token = Token { cluster: info.cluster, incarnation, resource, scope: TokenScope::Slot(info.slot), number };
     matches!(kind, "write" | "claim").then(|| format!("{kind} {token}"))
 }

@@ -1,61 +1,61 @@
-//! What an object store keeps under a fence: one object that names all others, and the mark in its body.
+//! The manifest: one object that lists all data objects under a fence, and contains the mark.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::token::Number;
 use object_store::path::Path;
 
-use crate::place::Place;
-use crate::state::State;
-use crate::{Error, Lost, Refusal, text};
+use crate::fence_site::FenceSite;
+use crate::mark_state::MarkState;
+use crate::{Error, FenceRefusal, MarkLoss, mark_text};
 
-/// The last part of a manifest's key.
+/// The last segment of a manifest's key.
 pub(super) const FILE: &str = "leasehold.manifest";
-/// How many writes back a manifest names, so that a writer whose answer was lost finds its own.
-pub(super) const RECENT: usize = 16;
+/// Number of recent writes that a manifest lists, so that a writer without a reply can find its own.
+pub(super) const RECENT_NONCES: usize = 16;
 
-/// A manifest, as it stands in its body.
+/// A decoded manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
-    pub(super) state: State,
-    /// How many manifests there were before.
+    pub(super) state: MarkState,
+    /// Number of earlier manifests.
     pub(super) version: u64,
-    /// The nonces of the last writes, the newest first. A body without one could come twice, and its tag with it.
+    /// The nonces of the last writes, the newest first. They make each body, and so its ETag, unique.
     pub(super) nonces: Vec<String>,
-    /// Which data key a name has. What is not here does not exist.
+    /// The data key of each name. A name that is not listed does not exist.
     pub(super) entries: BTreeMap<String, String>,
 }
 
 impl Manifest {
     pub(super) fn fresh() -> Self {
-        Self { state: State::FRESH, version: 0, nonces: Vec::new(), entries: BTreeMap::new() }
+        Self { state: MarkState::FRESH, version: 0, nonces: Vec::new(), entries: BTreeMap::new() }
     }
 
-    /// The next one, written by whoever has this nonce.
+    /// The next manifest, for the writer with this nonce.
     pub(super) fn next(&self, nonce: &str) -> Self {
         let mut nonces = vec![nonce.to_owned()];
-        nonces.extend(self.nonces.iter().take(RECENT - 1).cloned());
+        nonces.extend(self.nonces.iter().take(RECENT_NONCES - 1).cloned());
         Self { version: self.version + 1, nonces, ..self.clone() }
     }
 
-    pub(super) fn encode(&self, place: &Place, root: &Path) -> String {
+    pub(super) fn encode(&self, site: &FenceSite, root: &Path) -> String {
         let mut rest =
             vec![("at", root.to_string()), ("version", self.version.to_string()), ("nonces", self.nonces.join(" "))];
         rest.extend(self.entries.iter().map(|(name, key)| ("entry", format!("{key} {name}"))));
-        text::write(place, &self.state, &rest)
+        mark_text::encode(site, &self.state, &rest)
     }
 
-    /// Reads a body. `root` is where it was found: a manifest that was copied elsewhere has lost its mark.
-    pub(super) fn decode(written: &text::Written<'_>, root: &Path) -> Result<Self, Error> {
-        let unreadable = || Error::from(Refusal::Lost(Lost::Unreadable));
-        let version = written.value("version").and_then(|text| text.parse().ok()).ok_or_else(unreadable)?;
-        let nonces = written.value("nonces").ok_or_else(unreadable)?;
-        let entries = written.rest.iter().filter(|(word, _)| *word == "entry");
+    /// Decodes a manifest found under `root`. A manifest that was copied from elsewhere has lost its mark.
+    pub(super) fn decode(parsed: &mark_text::ParsedMark<'_>, root: &Path) -> Result<Self, Error> {
+        let unreadable = || Error::from(FenceRefusal::MarkLost(MarkLoss::Unreadable));
+        let version = parsed.value("version").and_then(|text| text.parse().ok()).ok_or_else(unreadable)?;
+        let nonces = parsed.value("nonces").ok_or_else(unreadable)?;
+        let entries = parsed.extra.iter().filter(|(word, _)| *word == "entry");
         let entries = entries.map(|(_, value)| value.split_once(' ').map(|(key, name)| (name.into(), key.into())));
-        let moved = written.value("at") != Some(root.as_ref());
-        let lost = if moved { Some(Lost::Moved) } else { written.state.lost };
+        let moved = parsed.value("at") != Some(root.as_ref());
+        let lost = if moved { Some(MarkLoss::Moved) } else { parsed.state.loss };
         Ok(Self {
-            state: State { lost, ..written.state },
+            state: MarkState { loss: lost, ..parsed.state },
             version,
             nonces: nonces.split_whitespace().map(str::to_owned).collect(),
             entries: entries.collect::<Option<_>>().ok_or_else(unreadable)?,
@@ -63,12 +63,12 @@ impl Manifest {
     }
 }
 
-/// The key of data written under this token: its number stands in front, so that keys order as tokens do.
+/// The key of data parsed under this token. It begins with the number, so that keys sort by token.
 pub(super) fn data_key(number: Number, nonce: &str, part: usize) -> String {
     format!("{:019}-{nonce}-{part}", number.get())
 }
 
-/// The number in a data key, if it is one.
+/// The number in a data key; `None` if it is not a data key.
 pub(super) fn number_of(key: &str) -> Option<Number> {
     let digits = key.split_once('-')?.0;
     (digits.len() == 19).then(|| digits.parse().ok().and_then(Number::new))?

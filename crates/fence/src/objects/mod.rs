@@ -1,33 +1,35 @@
-//! Objects in a store like S3 that refuse the zombie: only what the manifest names exists, and the manifest is swapped.
+//! A fence for objects in S3 and similar stores. A manifest lists the objects that exist, and is replaced by compare-and-cas.
 //!
-//! A write puts its data under keys that carry its token's number, and then swaps the manifest by a conditional put: the
-//! mark, a nonce and the names of all data stand in its *body*, because what stands in metadata does not change the tag
-//! that the store compares. Whoever comes too late is refused by the store itself, reads again, and asks the rule before it
-//! tries again.
+//! A write stores its data under keys with its token's number, and then replaces the manifest with a conditional put. The
+//! mark, a nonce and the names of all data are in the *body* of the manifest, because metadata does not change the ETag that
+//! the store compares. A concurrent writer is rejected by the store itself; it reads the manifest again and checks its token
+//! before it retries.
+//!
+//! Use [`Generations`] for stores without conditional puts.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_core::{name::{Name, resource_hash}, token::{Cluster, Incarnation, Number, Reach, Token}};
+//! # use leasehold_fence::{Cluster, Incarnation, Name, Number, Token, TokenScope, resource_hash};
 //! # let (cluster, name) = (Cluster(*b"examples"), Name::parse("jobs/settle")?);
 //! # let token = Token { cluster, incarnation: Incarnation(1), resource: resource_hash("jobs/settle"),
-//! #     reach: Reach::Slot(0), number: Number::FIRST }.to_string();
+//! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
 //! # let store = std::sync::Arc::new(object_store::memory::InMemory::new());
-//! use leasehold_fence::objects::{Change, Fence};
+//! use leasehold_fence::objects::{Fence, ObjectChange};
 //!
 //! let fence = Fence::new(store, "accounts/7", cluster, name, 0)?;
 //! fence.arm().await?; // once
-//! fence.claim(&token).await?; // a new holder's first act, before it reads
-//! fence.write(&token, &[Change::Put("balance", b"1200")]).await?;
+//! fence.claim(&token).await?; // before the first read
+//! fence.write(&token, &[ObjectChange::Put("balance", b"1200")]).await?;
 //! assert_eq!(fence.get("balance").await?.unwrap(), b"1200");
 //! # Ok(())
 //! # }
 //! ```
 
+mod cas;
+mod gc;
 mod generations;
 mod manifest;
-mod swap;
-mod sweep;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,48 +39,48 @@ use leasehold_core::token::{Cluster, Incarnation, Number};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use crate::observer::Watch;
-use crate::place::{Passed, Place};
-use crate::state::State;
-use crate::{Act, Counters, Error, Observer, Once};
-pub use generations::{Generations, Held};
+use crate::fence_site::{Admission, FenceSite};
+use crate::mark_state::MarkState;
+use crate::observer::EventSink;
+use crate::{ApplyOnce, Counters, Error, Observer, Operation};
+use cas::{CasOutcome, ManifestCas, StoredManifest};
+pub use gc::list_marks;
+pub use generations::{ClaimedGeneration, Generations};
 use manifest::{FILE, Manifest, data_key};
 pub use object_store;
-use swap::{Found, Put, Swap};
-pub use sweep::survey;
 
-/// How long a write tries to get in between others, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Default of [`Fence::claim_timeout`].
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A change to the objects behind a fence.
+/// A change to the objects of a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
-    /// This name has this content from now on.
+pub enum ObjectChange<'a> {
+    /// Set the content of a name.
     Put(&'a str, &'a [u8]),
-    /// This name does not exist from now on.
+    /// Remove a name.
     Remove(&'a str),
 }
 
-/// A fence before all that lies under one prefix of a store with compare-and-swap. Cheap to clone.
+/// A fence for the objects under one prefix of a store with conditional puts. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Fence {
     store: Arc<dyn ObjectStore>,
     root: Path,
-    place: Place,
-    patience: Duration,
-    watch: Watch,
+    site: FenceSite,
+    claim_timeout: Duration,
+    events: EventSink,
 }
 
-/// What a step does besides raising the mark.
-enum Work<'a> {
+/// What a write does besides raising the mark.
+enum WritePlan<'a> {
     Claim,
-    /// The keys are those of the data, once it was put.
-    Changes(&'a [Change<'a>], Option<Vec<String>>),
+    /// The second field contains the data keys, once the data is stored.
+    Changes(&'a [ObjectChange<'a>], Option<Vec<String>>),
     Update(&'a str, &'a mut (dyn FnMut(Option<&[u8]>) -> Vec<u8> + Send)),
 }
 
 impl Fence {
-    /// A fence before this prefix. It looks at nothing yet.
+    /// Creates a fence for this prefix, without any request to the store.
     pub fn new(
         store: Arc<dyn ObjectStore>,
         prefix: &str,
@@ -87,109 +89,120 @@ impl Fence {
         slot: u32,
     ) -> Result<Self, Error> {
         let root = Path::parse(prefix).map_err(|error| Error::Storage(error.into()))?;
-        let place = Place::new(cluster, resource, slot);
-        Ok(Self { store, root, place, patience: PATIENCE, watch: Watch::default() })
+        let site = FenceSite::new(cluster, resource, slot);
+        Ok(Self { store, root, site, claim_timeout: CLAIM_TIMEOUT, events: EventSink::default() })
     }
 
-    /// How long a claim or a write may try while others get in before it (F8); 30 s unless set.
-    pub const fn patience(mut self, bound: Duration) -> Self {
-        self.patience = bound;
+    /// How long a claim or a write retries while other writers interfere (F8). Default: 30 s.
+    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+        self.claim_timeout = timeout;
         self
     }
 
-    /// Who is told every answer.
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch.observer = Some(observer);
+    /// Sets the observer that receives every decision.
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.events.observer = Some(observer);
         self
     }
 
-    /// What this fence answered.
+    /// Counters of the decisions of this fence.
     pub fn counters(&self) -> &Counters {
-        &self.watch.counters
+        &self.events.counters
     }
 
-    /// Makes the manifest, armed as fresh: its first token sets the mark. One that is there already is left alone.
+    /// Creates the manifest, armed as fresh: its first token sets the mark. Fails if it exists.
     pub async fn arm(&self) -> Result<(), Error> {
-        let mut swap = Swap::new(self)?;
-        match swap.put(None, &Manifest::fresh().next(swap.nonce())).await? {
-            Put::Kept => Ok(()),
-            Put::Again if swap.landed(&swap.read().await?.manifest)? => Ok(()),
-            Put::Again => Err(Error::Conflict("there is a manifest under this prefix already; use it, or re-arm it")),
+        let mut cas = ManifestCas::new(self)?;
+        match cas.put(None, &Manifest::fresh().next(cas.nonce())).await? {
+            CasOutcome::Swapped => Ok(()),
+            CasOutcome::Retry if cas.is_applied(&cas.read().await?.manifest)? => Ok(()),
+            CasOutcome::Retry => Err(Error::Conflict("the prefix has a manifest already; use it, or re-arm it")),
         }
     }
 
-    /// A new holder's first act, before it reads: raises the mark.
+    /// Raises the mark. A new holder calls this before it reads.
     pub async fn claim(&self, token: &str) -> Result<Number, Error> {
-        self.step(Act::Claim, token, None, Work::Claim).await.map(|(passed, _)| passed.number)
+        self.step(Operation::Claim, token, None, WritePlan::Claim).await.map(|(admission, _)| admission.number)
     }
 
-    /// Applies these changes, all or none.
-    pub async fn write(&self, token: &str, changes: &[Change<'_>]) -> Result<Number, Error> {
-        self.step(Act::Write, token, None, Work::Changes(changes, None)).await.map(|(passed, _)| passed.number)
+    /// Applies these changes atomically.
+    pub async fn write(&self, token: &str, changes: &[ObjectChange<'_>]) -> Result<Number, Error> {
+        self.step(Operation::Write, token, None, WritePlan::Changes(changes, None))
+            .await
+            .map(|(admission, _)| admission.number)
     }
 
-    /// The same, numbered inside the hold: a late duplicate changes nothing.
-    pub async fn write_once(&self, token: &str, sequence: u64, changes: &[Change<'_>]) -> Result<Once, Error> {
-        self.step(Act::Write, token, Some(sequence), Work::Changes(changes, None)).await.map(|(_, once)| once)
+    /// Like [`write`](Self::write), with a sequence that the holder counts upward: a duplicate changes nothing.
+    pub async fn write_once(
+        &self,
+        token: &str,
+        sequence: u64,
+        changes: &[ObjectChange<'_>],
+    ) -> Result<ApplyOnce, Error> {
+        self.step(Operation::Write, token, Some(sequence), WritePlan::Changes(changes, None))
+            .await
+            .map(|(_, once)| once)
     }
 
-    /// Makes a name's content from what it was, which nobody changes in between. `change` is asked again whenever somebody
-    /// else got in first.
+    /// Computes the new content of a name from the current one. No other write happens in between. `change` is called again
+    /// after each conflict with another writer.
     pub async fn update(
         &self,
         token: &str,
         name: &str,
         mut change: impl FnMut(Option<&[u8]>) -> Vec<u8> + Send,
     ) -> Result<Number, Error> {
-        self.step(Act::Write, token, None, Work::Update(name, &mut change)).await.map(|(passed, _)| passed.number)
+        self.step(Operation::Write, token, None, WritePlan::Update(name, &mut change))
+            .await
+            .map(|(admission, _)| admission.number)
     }
 
     /// The content of a name, if it exists.
     pub async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         let mut before = None;
         loop {
-            let found = Swap::new(self)?.read().await?;
-            let Some(key) = found.manifest.entries.get(name) else { return Ok(None) };
+            let stored = ManifestCas::new(self)?.read().await?;
+            let Some(key) = stored.manifest.entries.get(name) else { return Ok(None) };
             match self.store.get(&self.data(key)).await {
-                Ok(object) => return Ok(Some(object.bytes().await.map_err(swap::failed)?.to_vec())),
-                // Replaced and swept since the manifest was read, unless the manifest still names it.
+                Ok(object) => return Ok(Some(object.bytes().await.map_err(cas::storage_error)?.to_vec())),
+                // Replaced and garbage-collected since the manifest was read, unless the manifest still lists it.
                 Err(object_store::Error::NotFound { .. }) if before.as_ref() != Some(key) => before = Some(key.clone()),
                 Err(object_store::Error::NotFound { path, .. }) => {
-                    let reason = "the manifest names it, and it is not there";
+                    let reason = "the manifest lists an object that does not exist";
                     return Err(Error::Corrupt { file: path.into(), offset: 0, reason });
                 }
-                Err(error) => return Err(swap::failed(error)),
+                Err(error) => return Err(cas::storage_error(error)),
             }
         }
     }
 
-    /// The names that exist.
+    /// All names.
     pub async fn names(&self) -> Result<Vec<String>, Error> {
-        Ok(Swap::new(self)?.read().await?.manifest.entries.into_keys().collect())
+        Ok(ManifestCas::new(self)?.read().await?.manifest.entries.into_keys().collect())
     }
 
-    /// The mark that is kept. What is lost is told as a refusal.
+    /// The mark; `None` if no token was admitted yet. A lost mark is a refusal.
     pub async fn mark(&self) -> Result<Option<Number>, Error> {
-        Swap::new(self)?.read().await?.manifest.state.mark()
+        ManifestCas::new(self)?.read().await?.manifest.state.mark()
     }
 
-    /// From now on everything is refused until [`Fence::rearm`]: the bucket was put back to what it was earlier.
+    /// Declares the mark lost: the bucket was restored to an earlier state. All tokens are rejected until [`Fence::rearm`].
     pub async fn declare_lost(&self) -> Result<(), Error> {
-        self.operate(State::declare_lost).await
+        self.operate(MarkState::declare_lost).await
     }
 
-    /// Arms a manifest that was copied, restored or declared lost, from a floor that no holder of before lies above. A
-    /// floor below what was seen is refused.
+    /// Re-arms a manifest that was copied, restored or declared lost. No earlier holder may have a number above `floor`. A
+    /// floor below the mark is an error.
     pub async fn rearm(&self, floor: Number) -> Result<(), Error> {
         self.operate(|state| state.rearm(floor)).await
     }
 
-    /// From now on a token of an incarnation that it does not know is refused until it is adopted (T5).
-    pub async fn make_strict(&self) -> Result<(), Error> {
-        self.operate(State::make_strict).await
+    /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
+    pub async fn strict(&self, enabled: bool) -> Result<(), Error> {
+        self.operate(|state| state.set_strict(enabled)).await
     }
 
-    /// A strict fence follows this incarnation from now on.
+    /// Makes a strict fence follow this incarnation.
     pub async fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
         self.operate(|state| state.adopt(incarnation)).await
     }
@@ -202,16 +215,16 @@ impl Fence {
         self.root.clone().join("data").join(key)
     }
 
-    async fn operate(&self, change: impl Fn(&mut State) -> Result<(), Error>) -> Result<(), Error> {
-        let mut swap = Swap::new(self)?;
+    async fn operate(&self, change: impl Fn(&mut MarkState) -> Result<(), Error>) -> Result<(), Error> {
+        let mut cas = ManifestCas::new(self)?;
         loop {
-            let found = swap.read().await?;
-            if swap.landed(&found.manifest)? {
+            let stored = cas.read().await?;
+            if cas.is_applied(&stored.manifest)? {
                 return Ok(());
             }
-            let mut next = found.manifest.next(swap.nonce());
+            let mut next = stored.manifest.next(cas.nonce());
             change(&mut next.state)?;
-            if let Put::Kept = swap.put(Some(&found), &next).await? {
+            if let CasOutcome::Swapped = cas.put(Some(&stored), &next).await? {
                 return Ok(());
             }
         }
@@ -219,66 +232,71 @@ impl Fence {
 
     async fn step(
         &self,
-        act: Act,
+        operation: Operation,
         token: &str,
         sequence: Option<u64>,
-        mut work: Work<'_>,
-    ) -> Result<(Passed, Once), Error> {
-        let answer = self.attempt(token, sequence, &mut work).await;
-        let told = answer.as_ref().map(|(passed, _)| passed);
-        self.watch.told(&self.place.name, self.place.guarded.slot, act, told);
-        answer
+        mut plan: WritePlan<'_>,
+    ) -> Result<(Admission, ApplyOnce), Error> {
+        let result = self.attempt(token, sequence, &mut plan).await;
+        let admission = result.as_ref().map(|(admission, _)| admission);
+        self.events.record(&self.site.name, self.site.key.slot, operation, admission);
+        result
     }
 
-    async fn attempt(&self, token: &str, sequence: Option<u64>, work: &mut Work<'_>) -> Result<(Passed, Once), Error> {
-        let shown = self.place.read(token)?;
-        if let Work::Changes(changes, _) = work {
-            changes.iter().try_for_each(|change| named(change.name()))?;
-        } else if let Work::Update(name, _) = work {
-            named(name)?;
+    async fn attempt(
+        &self,
+        token: &str,
+        sequence: Option<u64>,
+        plan: &mut WritePlan<'_>,
+    ) -> Result<(Admission, ApplyOnce), Error> {
+        let presented = self.site.parse_token(token)?;
+        if let WritePlan::Changes(changes, _) = plan {
+            changes.iter().try_for_each(|change| validate_name(change.name()))?;
+        } else if let WritePlan::Update(name, _) = plan {
+            validate_name(name)?;
         }
-        let mut swap = Swap::new(self)?;
-        let mut passed = Passed { number: shown.number, left: None };
+        let mut cas = ManifestCas::new(self)?;
+        let mut admission = Admission { number: presented.number, previous_incarnation: None };
         loop {
-            let found = swap.read().await?;
-            // Before the rule is asked: a successor may have come after this write landed and before its answer did.
-            if swap.landed(&found.manifest)? {
-                return Ok((passed, Once::Applied));
+            let stored = cas.read().await?;
+            // Before the token is checked: a successor may have claimed after this write was applied, but before its reply arrived.
+            if cas.is_applied(&stored.manifest)? {
+                return Ok((admission, ApplyOnce::Applied));
             }
             let once;
-            (passed, once) = shown.pass(&found.manifest.state.standing(), sequence)?;
-            if let Once::AlreadyApplied { .. } = once {
-                return Ok((passed, once));
+            (admission, once) = presented.admit(&stored.manifest.state.stored_mark(), sequence)?;
+            if let ApplyOnce::AlreadyApplied { .. } = once {
+                return Ok((admission, once));
             }
-            let mut next = found.manifest.next(swap.nonce());
-            next.state.raise(shown, sequence);
-            if matches!(work, Work::Claim) && next.state == found.manifest.state {
-                return Ok((passed, once));
+            let mut next = stored.manifest.next(cas.nonce());
+            next.state.raise(presented, sequence);
+            if matches!(plan, WritePlan::Claim) && next.state == stored.manifest.state {
+                return Ok((admission, once));
             }
-            self.put_data(&mut next, &found, &swap, work, shown.number).await?;
-            if let Put::Kept = swap.put(Some(&found), &next).await? {
-                return Ok((passed, once));
+            self.put_data(&mut next, &stored, &cas, plan, presented.number).await?;
+            if let CasOutcome::Swapped = cas.put(Some(&stored), &next).await? {
+                return Ok((admission, once));
             }
         }
     }
 
-    /// Puts the data that the next manifest is to name. Until that manifest is put, none of it exists.
+    /// Stores the data for the next manifest. It does not exist until that manifest is stored.
     async fn put_data(
         &self,
         next: &mut Manifest,
-        found: &Found,
-        swap: &Swap<'_>,
-        work: &mut Work<'_>,
+        stored: &StoredManifest,
+        cas: &ManifestCas<'_>,
+        plan: &mut WritePlan<'_>,
         number: Number,
     ) -> Result<(), Error> {
-        match work {
-            Work::Claim => {}
-            Work::Changes(changes, keys) => {
+        match plan {
+            WritePlan::Claim => {}
+            WritePlan::Changes(changes, keys) => {
                 if keys.is_none() {
                     let mut put = Vec::with_capacity(changes.len());
                     for (part, change) in changes.iter().enumerate() {
-                        put.push(data_key(number, swap.nonce(), part));
-                        if let Change::Put(_, content) = change {
+                        put.push(data_key(number, cas.nonce(), part));
+                        if let ObjectChange::Put(_, content) = change {
                             self.put_object(&put[part], content.to_vec()).await?;
                         }
                     }
@@ -286,21 +304,21 @@ impl Fence {
                 }
                 for (change, key) in changes.iter().zip(keys.iter().flatten()) {
                     match change {
-                        Change::Put(name, _) => next.entries.insert((*name).to_owned(), key.clone()),
-                        Change::Remove(name) => next.entries.remove(*name),
+                        ObjectChange::Put(name, _) => next.entries.insert((*name).to_owned(), key.clone()),
+                        ObjectChange::Remove(name) => next.entries.remove(*name),
                     };
                 }
             }
-            Work::Update(name, change) => {
-                let old = match found.manifest.entries.get(*name) {
+            WritePlan::Update(name, change) => {
+                let old = match stored.manifest.entries.get(*name) {
                     Some(key) => match self.store.get(&self.data(key)).await {
-                        // Swept since: then the manifest was swapped too, and this attempt comes to nothing.
+                        // Garbage-collected: then the manifest was replaced too, and this attempt will fail.
                         Err(object_store::Error::NotFound { .. }) => None,
-                        object => Some(object.map_err(swap::failed)?.bytes().await.map_err(swap::failed)?),
+                        object => Some(object.map_err(cas::storage_error)?.bytes().await.map_err(cas::storage_error)?),
                     },
                     None => None,
                 };
-                let key = data_key(number, swap.nonce(), swap.tries());
+                let key = data_key(number, cas.nonce(), cas.tries());
                 self.put_object(&key, change(old.as_deref())).await?;
                 next.entries.insert((*name).to_owned(), key);
             }
@@ -309,11 +327,11 @@ impl Fence {
     }
 
     async fn put_object(&self, key: &str, content: Vec<u8>) -> Result<(), Error> {
-        self.store.put(&self.data(key), content.into()).await.map(|_| ()).map_err(swap::failed)
+        self.store.put(&self.data(key), content.into()).await.map(|_| ()).map_err(cas::storage_error)
     }
 }
 
-impl Change<'_> {
+impl ObjectChange<'_> {
     const fn name(&self) -> &str {
         match self {
             Self::Put(name, _) | Self::Remove(name) => name,
@@ -321,10 +339,10 @@ impl Change<'_> {
     }
 }
 
-/// A name stands in a line of the manifest.
-fn named(name: &str) -> Result<(), Error> {
+/// Checks that a name fits on a line of the manifest.
+fn validate_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > 512 || name.chars().any(char::is_control) {
-        return Err(Error::Misplaced("a name has 1 to 512 bytes and no control characters; choose another"));
+        return Err(Error::InvalidArgument("a name has 1 to 512 bytes and no control characters; choose another"));
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! The fence in a PostgreSQL database: its marks are rows beside the data, its rules are functions of the server, so that
-//! every client in every language asks the same ones. This is the way to them from Rust.
+//! Fence for PostgreSQL.
+//!
+//! Marks are rows next to the data, and the checks are functions of the database, so clients in every language run the same
+//! ones. This module installs and calls them from Rust.
 //!
 //! ```no_run
-//! # async fn example(cluster: leasehold_core::token::Cluster, token: &str, left: std::time::Duration)
+//! # async fn example(cluster: leasehold_core::token::Cluster, token: &str, remaining: std::time::Duration)
 //! #     -> Result<(), Box<dyn std::error::Error>> {
 //! # use leasehold_core::name::Name;
 //! use leasehold_fence::postgres::{Fence, install};
@@ -10,20 +12,20 @@
 //! let (mut db, connection) = tokio_postgres::connect("host=/run/postgresql", tokio_postgres::NoTls).await?;
 //! tokio::spawn(connection);
 //! let fence = Fence::new(cluster, Name::parse("jobs/settle")?, 0);
-//! install(&db).await?; // once for the database
-//! fence.arm(&db).await?; // once for the resource
+//! install(&db).await?; // once per database
+//! fence.arm(&db).await?; // once per resource
 //!
-//! fence.claim(&db, token).await?; // a new holder's first act, before it reads
+//! fence.claim(&db, token).await?; // first call of a new holder, before it reads
 //! let tx = db.transaction().await?;
-//! fence.admit(&tx, token, left).await?; // `left` of the lease; the server ends the transaction after it
+//! fence.admit(&tx, token, remaining).await?; // the server ends the transaction with the lease
 //! tx.execute("INSERT INTO paid VALUES (7, 1200)", &[]).await?;
 //! tx.commit().await?;
 //! # Ok(())
 //! # }
 //! ```
 
+mod error;
 mod operator;
-mod told;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,203 +35,238 @@ use leasehold_core::token::{Cluster, Number};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Statement, Transaction};
 
-use crate::observer::Watch;
-use crate::place::Place;
-use crate::{Act, Counters, Error, Observer, Once};
-pub use operator::survey;
+use crate::fence_site::FenceSite;
+use crate::observer::EventSink;
+use crate::{ApplyOnce, Counters, Error, Observer, Operation};
+pub use operator::list_marks;
+#[doc(hidden)]
+pub use operator::list_marks as survey;
 
-/// The version of [`SQL`].
+/// Version of [`SQL`].
 pub const VERSION: u32 = 2;
 
-/// What is installed in the database. By hand: `psql -v ON_ERROR_STOP=1 -f install.sql`, which reads the same files.
+/// Installation script. To run it by hand, use `psql -v ON_ERROR_STOP=1 -f install.sql`, which includes the same files.
 pub const SQL: &str = concat!(
     include_str!("sql/1-marks.sql"),
     include_str!("sql/2-token.sql"),
     include_str!("sql/3-check.sql"),
     include_str!("sql/4-claim.sql"),
-    include_str!("sql/5-forced.sql"),
+    include_str!("sql/5-protected-tables.sql"),
     include_str!("sql/6-operator.sql"),
 );
 
-/// How long a claim waits for who is inside, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DEFAULT_CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Installs the fence in this database, or brings an older version up to date; marks stay. A newer version is refused and
-/// left as it is.
+/// Installs the fence in this database or upgrades an older version; marks are preserved. Fails without a change if a newer
+/// version is installed.
 pub async fn install(db: &Client) -> Result<(), Error> {
     let installed = db.batch_execute(SQL).await;
     if installed.is_err() {
-        // The script's own transaction is still open, and failed.
+        // The script's transaction failed and is still open.
         db.batch_execute("ROLLBACK").await?;
     }
     Ok(installed?)
 }
 
-/// The fence of one resource's slot in a database. It keeps nothing itself and can be used with any connection.
+/// Fence of one resource and slot. It holds no connection and no state of the mark, so it works with any connection.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    place: Place,
-    patience: Duration,
-    evicting: bool,
-    watch: Watch,
+    site: FenceSite,
+    claim_timeout: Duration,
+    terminate_blockers: bool,
+    watch: EventSink,
 }
 
 impl Fence {
-    /// Guards what is written under this resource's slot; slot 0 under an exclusive lease.
+    /// Creates the fence of a resource and slot. An exclusive lease has slot 0.
     pub fn new(cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        let place = Place::new(cluster, resource, slot);
-        Self { place, patience: PATIENCE, evicting: false, watch: Watch::default() }
+        let site = FenceSite::new(cluster, resource, slot);
+        Self { site, claim_timeout: DEFAULT_CLAIM_TIMEOUT, terminate_blockers: false, watch: EventSink::default() }
     }
 
-    /// How long a claim may wait for who is inside (F8); 5 s unless set.
-    pub const fn patience(mut self, bound: Duration) -> Self {
-        self.patience = bound;
+    /// Sets how long a claim waits for admitted transactions (F8). The default is 5 s.
+    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+        self.claim_timeout = timeout;
         self
     }
 
-    /// A claim whose patience is over ends the backends that are inside, and waits as long again. The owner of the
-    /// installation must be allowed to: a superuser, or a member of `pg_signal_backend`.
-    pub const fn evicting(mut self) -> Self {
-        self.evicting = true;
+    /// Lets a claim that reaches its timeout terminate the blocking backends and wait for the timeout once more. The owner of
+    /// the installed functions must be a superuser or a member of `pg_signal_backend`.
+    pub const fn terminate_blockers(mut self) -> Self {
+        self.terminate_blockers = true;
         self
     }
 
-    /// Who is told every answer.
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+    /// Sets the observer of every decision of this fence.
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.watch.observer = Some(observer);
         self
     }
 
-    /// What this fence and its clones answered.
+    /// Counters shared by this fence and its clones.
     pub fn counters(&self) -> &Counters {
         &self.watch.counters
     }
 
-    /// A new holder's first act, before it reads: raises the mark in transactions of its own, durable when this returns.
-    pub async fn claim(&self, db: &Client, token: &str) -> Result<Number, Error> {
+    /// Claims the target for a new holder, before it reads anything. Raises the mark in transactions of its own; the mark is
+    /// durable when this returns.
+    pub async fn claim(&self, db: &Client, token: impl AsRef<str>) -> Result<Number, Error> {
+        let token = token.as_ref();
         let sql = "CALL leasehold.claim($1, $2, $3, $4 * interval '1 ms', $5, NULL)";
-        let bound = millis(self.patience);
-        let with: [(&(dyn ToSql + Sync), Type); 5] = [
+        let timeout = millis(self.claim_timeout);
+        let params: [(&(dyn ToSql + Sync), Type); 5] = [
             (&token, Type::TEXT),
-            (&self.place.name, Type::TEXT),
+            (&self.site.name, Type::TEXT),
             (&self.slot(), Type::INT8),
-            (&bound, Type::INT8),
-            (&self.evicting, Type::BOOL),
+            (&timeout, Type::INT8),
+            (&self.terminate_blockers, Type::BOOL),
         ];
-        let answer = match db.query_typed(sql, &with).await {
-            Ok(rows) => told::passed(token, rows.first().and_then(|row| row.get(0))),
-            Err(error) => Err(told::error(error, self.patience)),
+        let result = match db.query_typed(sql, &params).await {
+            Ok(rows) => error::admission(token, rows.first().and_then(|row| row.get(0))),
+            Err(error) => Err(error::decode(error, self.claim_timeout)),
         };
-        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Claim, answer.as_ref());
-        answer.map(|passed| passed.number)
+        self.watch.record(&self.site.name, self.site.key.slot, Operation::Claim, result.as_ref());
+        result.map(|admission| admission.number)
     }
 
-    /// Admits the rest of this transaction: what it writes lands under the mark it was checked against, or not at all.
-    /// On a refusal the transaction has failed, and dropping it gives it up.
+    /// Admits the rest of this transaction: its writes commit under the mark they were checked against, or not at all. After
+    /// a refusal the transaction has failed; drop it to roll it back.
     ///
-    /// `left` is what is left of the lease: a statement that takes longer, or a transaction that stands still for longer,
-    /// is ended by the server, so that a stopped holder does not hold up its successor (F8).
-    pub async fn admit(&self, tx: &Transaction<'_>, token: &str, left: Duration) -> Result<Number, Error> {
+    /// `remaining` is the remaining time of the lease. The server ends a statement that runs longer and a transaction that is
+    /// idle for longer, so that a paused holder does not block its successor (F8).
+    pub async fn admit(
+        &self,
+        tx: &Transaction<'_>,
+        token: impl AsRef<str>,
+        remaining: Duration,
+    ) -> Result<Number, Error> {
+        let token = token.as_ref();
         let sql = "SELECT leasehold.admit($1, $2, $3, $4 * interval '1 ms')";
-        let left = millis(left);
-        let with: [(&(dyn ToSql + Sync), Type); 4] =
-            [(&token, Type::TEXT), (&self.place.name, Type::TEXT), (&self.slot(), Type::INT8), (&left, Type::INT8)];
-        let answer = match tx.query_typed(sql, &with).await {
-            Ok(_) => told::passed(token, None),
-            Err(error) => Err(told::error(error, Duration::ZERO)),
+        let remaining = millis(remaining);
+        let params: [(&(dyn ToSql + Sync), Type); 4] =
+            [(&token, Type::TEXT), (&self.site.name, Type::TEXT), (&self.slot(), Type::INT8), (&remaining, Type::INT8)];
+        let result = match tx.query_typed(sql, &params).await {
+            Ok(_) => error::admission(token, None),
+            Err(error) => Err(error::decode(error, Duration::ZERO)),
         };
-        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, answer.as_ref());
-        answer.map(|passed| passed.number)
+        self.watch.record(&self.site.name, self.site.key.slot, Operation::Write, result.as_ref());
+        result.map(|admission| admission.number)
     }
 
-    /// Shows a token once for all that this connection writes to protected tables from now on: each statement is checked by
-    /// the table itself, and none carries a token. For a connection of one's own; where clients share connections, use
-    /// [`Fence::admit`]. `left` bounds its transactions as there, until the next call of this.
-    pub async fn hold(&self, db: &Client, token: &str, left: Duration) -> Result<Number, Error> {
-        let sql = "CALL leasehold.hold($1, $2, $3, $4 * interval '1 ms', NULL)";
-        let left = millis(left);
-        let with: [(&(dyn ToSql + Sync), Type); 4] =
-            [(&token, Type::TEXT), (&self.place.name, Type::TEXT), (&self.slot(), Type::INT8), (&left, Type::INT8)];
-        let answer = match db.query_typed(sql, &with).await {
-            Ok(_) => told::passed(token, None),
-            Err(error) => Err(told::error(error, Duration::ZERO)),
+    /// Presents a token once for all later writes of this connection to protected tables. The statements carry no token; the
+    /// tables check each of them. Use it on a dedicated connection only; on pooled connections use [`Fence::admit`].
+    /// `remaining` limits the connection's transactions as in [`Fence::admit`], until the next call of this method.
+    pub async fn set_session_token(
+        &self,
+        db: &Client,
+        token: impl AsRef<str>,
+        remaining: Duration,
+    ) -> Result<Number, Error> {
+        let token = token.as_ref();
+        let sql = "CALL leasehold.set_session_token($1, $2, $3, $4 * interval '1 ms', NULL)";
+        let remaining = millis(remaining);
+        let params: [(&(dyn ToSql + Sync), Type); 4] =
+            [(&token, Type::TEXT), (&self.site.name, Type::TEXT), (&self.slot(), Type::INT8), (&remaining, Type::INT8)];
+        let result = match db.query_typed(sql, &params).await {
+            Ok(_) => error::admission(token, None),
+            Err(error) => Err(error::decode(error, Duration::ZERO)),
         };
-        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, answer.as_ref());
-        answer.map(|passed| passed.number)
+        self.watch.record(&self.site.name, self.site.key.slot, Operation::Write, result.as_ref());
+        result.map(|admission| admission.number)
     }
 
-    /// Like [`Fence::admit`], for a write that carries its sequence inside the hold, rising from write to write: one that
-    /// arrives a second time is told as already applied, and then the caller writes nothing.
+    /// Like [`Fence::admit`], for a sequenced write. Number the writes of one lease in ascending order; a late duplicate
+    /// returns [`ApplyOnce::AlreadyApplied`], and the caller must not write.
     pub async fn admit_once(
         &self,
         tx: &Transaction<'_>,
-        token: &str,
+        token: impl AsRef<str>,
         sequence: u64,
-        left: Duration,
-    ) -> Result<Once, Error> {
-        let number = i64::try_from(sequence)
-            .map_err(|_| Error::Misplaced("the sequence is 2^63 or more; number the writes from 0"))?;
+        remaining: Duration,
+    ) -> Result<ApplyOnce, Error> {
+        let token = token.as_ref();
+        let sequence = i64::try_from(sequence)
+            .map_err(|_| Error::InvalidArgument("the sequence is 2^63 or more; number the writes of a lease from 0"))?;
         let sql = "SELECT leasehold.admit_once($1, $2, $3, $4, $5 * interval '1 ms')";
-        let left = millis(left);
-        let with: [(&(dyn ToSql + Sync), Type); 5] = [
+        let remaining = millis(remaining);
+        let params: [(&(dyn ToSql + Sync), Type); 5] = [
             (&token, Type::TEXT),
-            (&number, Type::INT8),
-            (&self.place.name, Type::TEXT),
+            (&sequence, Type::INT8),
+            (&self.site.name, Type::TEXT),
             (&self.slot(), Type::INT8),
-            (&left, Type::INT8),
+            (&remaining, Type::INT8),
         ];
-        let answer = match tx.query_typed(sql, &with).await {
-            Ok(rows) => told::passed(token, None).map(|passed| (passed, rows.first().and_then(|row| row.get(0)))),
-            Err(error) => Err(told::error(error, Duration::ZERO)),
+        let result = match tx.query_typed(sql, &params).await {
+            Ok(rows) => {
+                error::admission(token, None).map(|admission| (admission, rows.first().and_then(|row| row.get(0))))
+            }
+            Err(error) => Err(error::decode(error, Duration::ZERO)),
         };
-        let passed = answer.as_ref().map(|(passed, _)| passed);
-        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, passed);
-        let last: Option<i64> = answer?.1;
+        let admission = result.as_ref().map(|(admission, _)| admission);
+        self.watch.record(&self.site.name, self.site.key.slot, Operation::Write, admission);
+        let last: Option<i64> = result?.1;
         Ok(match last.map(u64::try_from) {
-            Some(Ok(last)) => Once::AlreadyApplied { last },
-            _ => Once::Applied,
+            Some(Ok(last)) => ApplyOnce::AlreadyApplied { last },
+            _ => ApplyOnce::Applied,
         })
     }
 
-    /// Runs one statement behind the fence, outside of a transaction: the check is folded into it, so it costs no round
-    /// trip of its own. Write the statement with [`Fence::FOLDED`] in its condition.
+    /// Executes one statement outside of a transaction, with the check inside the statement, so it costs no extra round trip.
+    /// The statement's condition must contain [`Fence::inline_check(1)`](Fence::inline_check); its own `params` start at `$4`.
+    ///
+    /// ```no_run
+    /// # use leasehold_fence::postgres::Fence;
+    /// # async fn example(db: tokio_postgres::Client, fence: Fence, token: &str) -> Result<(), Box<dyn std::error::Error>> {
+    /// let sql = format!("UPDATE paid SET cents = $5 WHERE invoice = $4 AND {}", Fence::inline_check(1));
+    /// let update = db.prepare(&sql).await?;
+    /// fence.execute(&db, token, &update, &[&7_i64, &1200_i64]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn execute(
         &self,
         db: &Client,
-        token: &str,
-        folded: &Statement,
-        with: &[&(dyn ToSql + Sync)],
+        token: impl AsRef<str>,
+        statement: &Statement,
+        params: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, Error> {
+        let token = token.as_ref();
         let slot = self.slot();
-        let mut all: Vec<&(dyn ToSql + Sync)> = vec![&token, &self.place.name, &slot];
-        all.extend(with);
-        let done = db.execute(folded, &all).await.map_err(|error| told::error(error, Duration::ZERO));
-        let answer = match &done {
-            Ok(_) => told::passed(token, None),
+        let mut all: Vec<&(dyn ToSql + Sync)> = vec![&token, &self.site.name, &slot];
+        all.extend(params);
+        let executed = db.execute(statement, &all).await.map_err(|error| error::decode(error, Duration::ZERO));
+        let result = match &executed {
+            Ok(_) => error::admission(token, None),
             Err(Error::Refused(refusal)) => Err(Error::Refused(*refusal)),
-            Err(_) => return done,
+            Err(_) => return executed,
         };
-        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, answer.as_ref());
-        done
+        self.watch.record(&self.site.name, self.site.key.slot, Operation::Write, result.as_ref());
+        executed
     }
 
-    /// The condition that folds the check into a statement for [`Fence::execute`]; its own parameters begin with `$4`:
-    /// `UPDATE paid SET cents = $5 WHERE invoice = $4 AND` …
-    pub const FOLDED: &'static str = "(SELECT leasehold.folded($1::text, $2::text, $3::bigint)) > 0";
+    /// SQL condition that checks a token inside a statement. It uses three parameters from `$first_param`: the token, the
+    /// resource and the slot, which [`Fence::execute`] passes as `$1` to `$3`.
+    pub fn inline_check(first_param: usize) -> String {
+        let [token, resource, slot] = [first_param, first_param + 1, first_param + 2];
+        format!("(SELECT leasehold.admit_inline(${token}::text, ${resource}::text, ${slot}::bigint)) > 0")
+    }
 
-    /// The number of a token that is for this place, for a row that carries its own mark:
-    /// `UPDATE account SET cents = $1, lease = $2 WHERE id = $3 AND lease <= $2`. The row's own update is the check, and a
-    /// claim is the same statement that changes nothing else.
-    pub fn number(&self, token: &str) -> Result<Number, Error> {
-        Ok(self.place.read(token)?.number)
+    #[doc(hidden)]
+    pub const FOLDED: &'static str = "(SELECT leasehold.admit_inline($1::text, $2::text, $3::bigint)) > 0";
+
+    /// Returns the number of a token of this fence, for rows that store their own mark:
+    /// `UPDATE account SET cents = $1, lease = $2 WHERE id = $3 AND lease <= $2`. The update itself is the check, and a claim is
+    /// the same statement without other changes.
+    pub fn number(&self, token: impl AsRef<str>) -> Result<Number, Error> {
+        Ok(self.site.parse_token(token.as_ref())?.number)
     }
 
     fn slot(&self) -> i64 {
-        self.place.guarded.slot.into()
+        self.site.key.slot.into()
     }
 }
 
-/// As the server's timeouts can hold it: 24 days are as good as more.
-fn millis(time: Duration) -> i64 {
-    i32::try_from(time.as_millis()).unwrap_or(i32::MAX).into()
+/// Milliseconds within the range of the server's timeout settings, which is 24 days.
+fn millis(duration: Duration) -> i64 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX).into()
 }

@@ -1,4 +1,4 @@
-//! Whether this server keeps what it acknowledged: read from its settings, told, and refused where a fence asks for it.
+//! Whether the server's settings make acknowledged marks durable (F2).
 
 use std::collections::HashMap;
 
@@ -6,33 +6,34 @@ use redis::aio::ConnectionLike;
 
 use crate::Error;
 
-/// What becomes of a mark that the server acknowledged, over a crash of the server or of its machine.
+/// Durability of an acknowledged mark across a crash of the server or its machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// It is on the server's disk before the answer.
+#[non_exhaustive]
+pub enum RedisDurability {
+    /// The mark is on the server's disk before the reply.
     Durable,
-    /// It may be lost, because of this setting.
+    /// The mark can be lost because of a setting.
     MayBeLost {
-        /// The setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// What it says.
+        /// Current value.
         have: String,
-        /// What it must say.
+        /// Required value.
         want: &'static str,
     },
 }
 
-impl Durability {
-    /// Nothing less than durable will do.
-    pub(super) fn required(self) -> Result<(), Error> {
+impl RedisDurability {
+    /// Fails if the mark can be lost.
+    pub(super) fn require(self) -> Result<(), Error> {
         match self {
             Self::Durable => Ok(()),
-            Self::MayBeLost { setting, have, want } => Err(Error::NotDurable { setting, have, want }),
+            Self::MayBeLost { setting, have, want } => Err(Error::NotDurable { setting, actual: have, required: want }),
         }
     }
 }
 
-impl std::fmt::Display for Durability {
+impl std::fmt::Display for RedisDurability {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Durable => f.write_str("mark: durable"),
@@ -41,29 +42,31 @@ impl std::fmt::Display for Durability {
     }
 }
 
-/// Reads it from the server's settings as they stand now. A server that does not tell them is not called durable.
-pub async fn durability(db: &mut impl ConnectionLike) -> Result<Durability, Error> {
-    let wanted: [(&'static str, &'static str); 2] = [("appendonly", "yes"), ("appendfsync", "always")];
-    for (setting, want) in wanted {
-        if let Some(have) = told(db, setting).await?.filter(|have| have != want) {
-            return Ok(Durability::MayBeLost { setting, have, want });
+/// Reads the durability from the server's current settings. A server that does not reveal them is not considered durable.
+pub async fn durability(db: &mut impl ConnectionLike) -> Result<RedisDurability, Error> {
+    let required: [(&'static str, &'static str); 2] = [("appendonly", "yes"), ("appendfsync", "always")];
+    for (setting, want) in required {
+        let have = config_get(db, setting).await?;
+        if have != want {
+            return Ok(RedisDurability::MayBeLost { setting, have, want });
         }
     }
-    // A server that is full may throw keys away, and the mark is a key.
-    let full = told(db, "maxmemory").await?.is_some_and(|bytes| bytes != "0");
-    let policy = told(db, "maxmemory-policy").await?.filter(|policy| full && policy.starts_with("allkeys-"));
-    Ok(match policy {
-        Some(have) => Durability::MayBeLost { setting: "maxmemory-policy", have, want: "noeviction or volatile-*" },
-        None => Durability::Durable,
+    // A server at its memory limit may evict keys, and the mark is a key.
+    let has_limit = config_get(db, "maxmemory").await? != "0";
+    let policy = config_get(db, "maxmemory-policy").await?;
+    Ok(if has_limit && policy.starts_with("allkeys-") {
+        RedisDurability::MayBeLost { setting: "maxmemory-policy", have: policy, want: "noeviction or volatile-*" }
+    } else {
+        RedisDurability::Durable
     })
 }
 
-/// A setting; `unknown` where the server forbids to ask, and none where it has no such setting.
-async fn told(db: &mut impl ConnectionLike, setting: &str) -> Result<Option<String>, Error> {
-    let asked = redis::cmd("CONFIG").arg("GET").arg(setting).query_async::<HashMap<String, String>>(db).await;
-    match asked {
-        Ok(mut told) => Ok(Some(told.remove(setting).unwrap_or_else(|| "unknown".to_owned()))),
-        Err(error) if error.code().is_some() => Ok(Some("unknown".to_owned())),
+/// Reads one setting; `unknown` if the server denies access or does not have it.
+async fn config_get(db: &mut impl ConnectionLike, setting: &str) -> Result<String, Error> {
+    let reply = redis::cmd("CONFIG").arg("GET").arg(setting).query_async::<HashMap<String, String>>(db).await;
+    match reply {
+        Ok(mut settings) => Ok(settings.remove(setting).unwrap_or_else(|| "unknown".to_owned())),
+        Err(error) if error.code().is_some() => Ok("unknown".to_owned()),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,5 +1,7 @@
-//! The fence in a Redis or Valkey server: its marks are keys beside the data, its rules one Lua text that the server runs as
-//! one step with the write, as a library of functions or, on servers before version 7, as a script.
+//! Fence for Redis and Valkey.
+//!
+//! Marks are keys next to the data. The server runs check and write as one Lua call, as a library of functions or, on servers
+//! before version 7, as a script.
 //!
 //! ```no_run
 //! # async fn example(cluster: leasehold_core::token::Cluster, token: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -8,20 +10,20 @@
 //!
 //! let mut db = redis::Client::open("redis://127.0.0.1/")?.get_multiplexed_async_connection().await?;
 //! let fence = Fence::new(cluster, Name::parse("jobs/settle")?, 0);
-//! install(&mut db).await?; // once for the server
-//! fence.arm(&mut db).await?; // once for the resource
+//! install(&mut db).await?; // once per server
+//! fence.arm(&mut db).await?; // once per resource
 //!
-//! fence.claim(&mut db, token).await?; // a new holder's first act, before it reads
-//! let paid = "{jobs/settle}:paid:7"; // one slot of a cluster, by the tag in braces
+//! fence.claim(&mut db, token).await?; // first call of a new holder, before it reads
+//! let paid = "{jobs/settle}:paid:7"; // the hash tag in braces selects the cluster slot
 //! fence.write::<()>(&mut db, token, &[paid], redis::cmd("SET").arg(paid).arg(1200)).await?;
 //! # Ok(())
 //! # }
 //! ```
 
 mod durability;
+mod error;
 mod library;
 mod operator;
-mod told;
 
 use std::sync::Arc;
 
@@ -30,111 +32,117 @@ use leasehold_core::token::{Cluster, Number};
 use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, FromRedisValue, Value};
 
-use crate::observer::Watch;
-use crate::place::{Passed, Place};
-use crate::{Act, Counters, Error, Observer, Once};
-pub use durability::{Durability, durability};
+use crate::fence_site::{Admission, FenceSite};
+use crate::observer::EventSink;
+use crate::{ApplyOnce, Counters, Error, Observer, Operation};
+pub use durability::{RedisDurability, durability};
 pub use library::{FUNCTIONS, SCRIPT, VERSION, install};
-pub use operator::survey;
+pub use operator::list_marks;
+#[doc(hidden)]
+pub use operator::list_marks as survey;
 
-/// The fence of one resource's slot in a server. It keeps nothing itself and can be used with any connection.
+/// Fence of one resource and slot. It holds no connection and no state of the mark, so it works with any connection.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    place: Place,
+    site: FenceSite,
     key: String,
-    scripted: bool,
+    use_script: bool,
     require_durable: bool,
-    watch: Watch,
+    watch: EventSink,
 }
 
 impl Fence {
-    /// Guards what is written under this resource's slot; slot 0 under an exclusive lease. In a cluster its mark lies where
-    /// keys with the resource's name in braces lie.
+    /// Creates the fence of a resource and slot. An exclusive lease has slot 0. In a Redis cluster the mark is stored with the
+    /// keys whose hash tag is the resource's name.
     pub fn new(cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        let place = Place::new(cluster, resource, slot);
-        let key = key(&place, resource.as_str());
-        Self { place, key, scripted: false, require_durable: false, watch: Watch::default() }
+        let site = FenceSite::new(cluster, resource, slot);
+        let key = key(&site, resource.as_str());
+        Self { site, key, use_script: false, require_durable: false, watch: EventSink::default() }
     }
 
-    /// The mark lies where keys with this tag in braces lie, for data whose keys have a tag already. Everybody who guards the
-    /// same data must say the same.
-    pub fn tagged(mut self, tag: &str) -> Self {
-        self.key = key(&self.place, tag);
+    /// Stores the mark with the keys of this hash tag, for data that already has one. All holders must use the same tag.
+    pub fn with_hash_tag(mut self, tag: &str) -> Self {
+        self.key = key(&self.site, tag);
         self
     }
 
-    /// For servers without functions: the same rules, sent as a script.
-    pub const fn scripted(mut self) -> Self {
-        self.scripted = true;
+    /// Runs the checks as a script, for servers without functions.
+    pub const fn use_script(mut self) -> Self {
+        self.use_script = true;
         self
     }
 
-    /// Refuses a claim where the server could forget it: see [`durability`].
+    #[doc(hidden)]
+    pub const fn scripted(self) -> Self {
+        self.use_script()
+    }
+
+    /// Makes a claim fail if the server could lose the mark, see [`durability`].
     pub const fn require_durable(mut self) -> Self {
         self.require_durable = true;
         self
     }
 
-    /// Who is told every answer.
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+    /// Sets the observer of every decision of this fence.
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.watch.observer = Some(observer);
         self
     }
 
-    /// What this fence and its clones answered.
+    /// Counters shared by this fence and its clones.
     pub fn counters(&self) -> &Counters {
         &self.watch.counters
     }
 
-    /// The key of the mark.
+    /// Key under which the mark is stored.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// A new holder's first act, before it reads: raises the mark. It is as durable as the server is.
-    pub async fn claim(&self, db: &mut impl ConnectionLike, token: &str) -> Result<Number, Error> {
-        let answer = self.claimed(db, token).await;
-        self.tell(Act::Claim, answer.as_ref());
-        Ok(answer?.number)
+    /// Claims the target for a new holder, before it reads anything: raises the mark. The mark is as durable as the server.
+    pub async fn claim(&self, db: &mut impl ConnectionLike, token: impl AsRef<str>) -> Result<Number, Error> {
+        let result = self.try_claim(db, token.as_ref()).await;
+        self.record(Operation::Claim, result.as_ref());
+        Ok(result?.number)
     }
 
-    async fn claimed(&self, db: &mut impl ConnectionLike, token: &str) -> Result<Passed, Error> {
-        let shown = self.place.read(token)?;
+    async fn try_claim(&self, db: &mut impl ConnectionLike, token: &str) -> Result<Admission, Error> {
+        let presented = self.site.parse_token(token)?;
         if self.require_durable {
-            durability(db).await?.required()?;
+            durability(db).await?.require()?;
         }
-        let mut call = self.call("claim", &[]);
-        let told: String = self.ask(db, call.arg(token)).await?;
-        Ok(Passed { number: shown.number, left: told::left(&told) })
+        let mut command = self.command("claim", &[]);
+        let reply: String = self.query(db, command.arg(token)).await?;
+        Ok(Admission { number: presented.number, previous_incarnation: error::previous_incarnation(&reply) })
     }
 
-    /// Runs a command behind the fence, in one step of the server: check, mark and write. `keys` are those it touches, all of
-    /// them in one slot of a cluster.
+    /// Runs a command if the token is admitted; check, mark and command are one atomic step of the server. `keys` are all keys
+    /// of the command; in a Redis cluster they must be in one slot.
     pub async fn write<T: FromRedisValue>(
         &self,
         db: &mut impl ConnectionLike,
-        token: &str,
+        token: impl AsRef<str>,
         keys: &[&str],
         command: &Cmd,
     ) -> Result<T, Error> {
-        let done = self.run(db, token, None, keys, command).await;
-        self.tell(Act::Write, done.as_ref().map(|(passed, _)| passed));
-        Ok(redis::from_redis_value(done?.1).map_err(redis::RedisError::from)?)
+        let result = self.run(db, token.as_ref(), None, keys, command).await;
+        self.record(Operation::Write, result.as_ref().map(|(admission, _)| admission));
+        Ok(redis::from_redis_value(result?.1).map_err(redis::RedisError::from)?)
     }
 
-    /// The same, and applied once however often it is asked under this sequence. Number the writes of a hold upwards, and
-    /// have each one answered before the next.
+    /// Like [`Fence::write`], but applies the command at most once per sequence. Number the writes of one lease in ascending
+    /// order, and wait for each reply before the next write.
     pub async fn write_once(
         &self,
         db: &mut impl ConnectionLike,
-        token: &str,
+        token: impl AsRef<str>,
         sequence: u64,
         keys: &[&str],
         command: &Cmd,
-    ) -> Result<Once, Error> {
-        let done = self.run(db, token, Some(sequence), keys, command).await;
-        self.tell(Act::Write, done.as_ref().map(|(passed, _)| passed));
-        Ok(told::duplicate(&done?.1).map_or(Once::Applied, |last| Once::AlreadyApplied { last }))
+    ) -> Result<ApplyOnce, Error> {
+        let result = self.run(db, token.as_ref(), Some(sequence), keys, command).await;
+        self.record(Operation::Write, result.as_ref().map(|(admission, _)| admission));
+        Ok(error::last_applied(&result?.1).map_or(ApplyOnce::Applied, |last| ApplyOnce::AlreadyApplied { last }))
     }
 
     async fn run(
@@ -144,33 +152,33 @@ impl Fence {
         sequence: Option<u64>,
         keys: &[&str],
         command: &Cmd,
-    ) -> Result<(Passed, Value), Error> {
-        let shown = self.place.read(token)?;
-        let mut call = self.call("write", keys);
+    ) -> Result<(Admission, Value), Error> {
+        let presented = self.site.parse_token(token)?;
+        let mut call = self.command("write", keys);
         call.arg(token).arg(sequence.map_or_else(String::new, |sequence| format!("{sequence:020}")));
         for part in command.args_iter() {
             let Arg::Simple(bytes) = part else {
-                return Err(Error::Misplaced("a command with a cursor writes nothing; read it past the fence"));
+                return Err(Error::InvalidArgument("a command with a cursor writes nothing; run it without the fence"));
             };
             call.arg(bytes);
         }
-        Ok((Passed { number: shown.number, left: None }, self.ask(db, &call).await?))
+        Ok((Admission { number: presented.number, previous_incarnation: None }, self.query(db, &call).await?))
     }
 
-    /// A verb of the library with the mark and these keys; its arguments follow.
-    fn call(&self, verb: &str, keys: &[&str]) -> Cmd {
-        library::call(self.scripted, verb, &self.key, keys)
+    /// Command that calls an operation of the library with the mark and these keys; the caller appends the arguments.
+    fn command(&self, operation: &str, keys: &[&str]) -> Cmd {
+        library::command(self.use_script, operation, &self.key, keys)
     }
 
-    async fn ask<T: FromRedisValue>(&self, db: &mut impl ConnectionLike, call: &Cmd) -> Result<T, Error> {
-        library::ask(self.scripted, db, call).await
+    async fn query<T: FromRedisValue>(&self, db: &mut impl ConnectionLike, command: &Cmd) -> Result<T, Error> {
+        library::query(self.use_script, db, command).await
     }
 
-    fn tell(&self, act: Act, answer: Result<&Passed, &Error>) {
-        self.watch.told(&self.place.name, self.place.guarded.slot, act, answer);
+    fn record(&self, operation: Operation, result: Result<&Admission, &Error>) {
+        self.watch.record(&self.site.name, self.site.key.slot, operation, result);
     }
 }
 
-fn key(place: &Place, tag: &str) -> String {
-    format!("leasehold:{{{tag}}}:{}:{:08x}", place.resource(), place.guarded.slot)
+fn key(site: &FenceSite, tag: &str) -> String {
+    format!("leasehold:{{{tag}}}:{}:{:08x}", site.resource_hash(), site.key.slot)
 }

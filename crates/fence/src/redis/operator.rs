@@ -1,14 +1,14 @@
-//! What an operator does at a fence: arming, losing and arming again, following another incarnation, and reading every mark.
+//! Operator calls: arm, re-arm, resume, adopt and list marks.
 
 use leasehold_core::token::{Incarnation, Number};
 use redis::aio::ConnectionLike;
 
 use super::{Fence, durability, library};
-use crate::fixed::MarkText;
-use crate::{Error, Kept, Lost, Refusal};
+use crate::mark_fixed::FixedMark;
+use crate::{Error, FenceRefusal, MarkInfo, MarkLoss};
 
-/// Every mark that this server keeps. In a cluster each primary is asked for its own.
-pub async fn survey(db: &mut impl ConnectionLike) -> Result<Vec<Kept>, Error> {
+/// Lists all marks of this server. In a Redis cluster, call it on each primary.
+pub async fn list_marks(db: &mut impl ConnectionLike) -> Result<Vec<MarkInfo>, Error> {
     let (mut found, mut cursor) = (Vec::new(), "0".to_owned());
     loop {
         let mut scan = redis::cmd("SCAN");
@@ -20,68 +20,76 @@ pub async fn survey(db: &mut impl ConnectionLike) -> Result<Vec<Kept>, Error> {
         }
         cursor = next;
     }
-    // A scan may give a key twice.
+    // SCAN may return a key twice.
     found.sort_unstable();
     found.dedup();
-    let scripted = library::version(db).await?.is_none();
+    let use_script = library::version(db).await?.is_none();
     let mut all = Vec::new();
     for key in found {
-        let (text, ours): (String, u8) =
-            library::ask(scripted, db, &library::call(scripted, "tell", &key, &[])).await?;
-        all.push(MarkText::parse(&text).ok_or(Refusal::Lost(Lost::Unreadable))?.kept(ours == 1));
+        let (text, is_current_server): (String, u8) =
+            library::query(use_script, db, &library::command(use_script, "read", &key, &[])).await?;
+        all.push(
+            FixedMark::parse(&text).ok_or(FenceRefusal::MarkLost(MarkLoss::Unreadable))?.info(is_current_server == 1),
+        );
     }
     Ok(all)
 }
 
 impl Fence {
-    /// Says that nothing was written under this resource's slot yet: its first token sets the mark. Where a mark is kept
-    /// already, it stays.
+    /// Arms the fence for a resource and slot under which nothing was written yet: the first token sets the mark. An existing
+    /// mark is left unchanged.
     pub async fn arm(&self, db: &mut impl ConnectionLike) -> Result<(), Error> {
-        let mut call = self.call("arm", &[]);
-        call.arg(self.place.guarded.cluster.to_string()).arg(self.place.resource());
-        call.arg(format!("{:08x}", self.place.guarded.slot)).arg(&self.place.name).arg(0);
-        self.ask::<Option<String>>(db, &call).await?;
+        let mut command = self.command("arm", &[]);
+        command.arg(self.site.key.cluster.to_string()).arg(self.site.resource_hash());
+        command.arg(format!("{:08x}", self.site.key.slot)).arg(&self.site.name).arg(0);
+        self.query::<Option<String>>(db, &command).await?;
         Ok(())
     }
 
-    /// The mark that is kept. What is lost is told as a refusal.
+    /// Reads the mark; `None` if no token was admitted yet. A lost mark is an error.
     pub async fn mark(&self, db: &mut impl ConnectionLike) -> Result<Option<Number>, Error> {
-        let (text, ours): (String, u8) = self.ask(db, &self.call("tell", &[])).await?;
-        MarkText::parse(&text).ok_or(Refusal::Lost(Lost::Unreadable))?.mark(ours == 1)
+        let (text, is_current_server): (String, u8) = self.query(db, &self.command("read", &[])).await?;
+        FixedMark::parse(&text).ok_or(FenceRefusal::MarkLost(MarkLoss::Unreadable))?.mark(is_current_server == 1)
     }
 
-    /// Refuses everything until [`Fence::rearm`]: after the server's data was put back from a copy.
+    /// Declares the mark lost, for example after the server's data was restored from a backup: every token is refused until
+    /// [`Fence::rearm`].
     pub async fn declare_lost(&self, db: &mut impl ConnectionLike) -> Result<(), Error> {
-        self.set(db, "lost", None).await
+        self.update(db, "lost", None).await
     }
 
-    /// Sets a lost mark to a floor that no holder of before lies above. A floor below what was seen here is refused.
+    /// Sets a lost mark to a floor. No earlier holder may have a higher number. A floor below the mark is refused.
     pub async fn rearm(&self, db: &mut impl ConnectionLike, floor: Number) -> Result<(), Error> {
-        let mut call = self.call("rearm", &[]);
-        self.ask::<()>(db, call.arg(format!("{:019}", floor.get()))).await
+        let mut command = self.command("rearm", &[]);
+        self.query::<()>(db, command.arg(format!("{:019}", floor.get()))).await
     }
 
-    /// Says that this is the server that kept the mark, started again on its own disk: it goes on where it stopped. Refused
-    /// where that can be seen to be wrong: the server could have forgotten marks, or was a replica. One that was restored from
-    /// a copy, or is a replica that was started anew as a primary, cannot be told from it: there, [`Fence::rearm`].
+    /// Confirms that this is the server that stored the mark, restarted on its own disk, and keeps using the mark. Fails if the
+    /// server is not durable or was a replica. It cannot detect a server that was restored from a backup, or a replica that was
+    /// restarted as a primary: there, call [`Fence::rearm`].
     pub async fn resume(&self, db: &mut impl ConnectionLike) -> Result<(), Error> {
-        durability(db).await?.required()?;
-        self.ask::<()>(db, &self.call("resume", &[])).await
+        durability(db).await?.require()?;
+        self.query::<()>(db, &self.command("resume", &[])).await
     }
 
-    /// Whether another incarnation is refused until it is adopted (T5).
-    pub async fn strict(&self, db: &mut impl ConnectionLike, strict: bool) -> Result<(), Error> {
-        self.set(db, if strict { "strict" } else { "lenient" }, None).await
+    /// Sets whether tokens of another incarnation are refused until it is adopted (T5).
+    pub async fn strict(&self, db: &mut impl ConnectionLike, enabled: bool) -> Result<(), Error> {
+        self.update(db, if enabled { "strict" } else { "lenient" }, None).await
     }
 
-    /// Follows this incarnation from now on.
+    /// Makes the fence follow this incarnation. The mark is unchanged.
     pub async fn adopt(&self, db: &mut impl ConnectionLike, incarnation: Incarnation) -> Result<(), Error> {
-        self.set(db, "adopt", Some(incarnation)).await
+        self.update(db, "adopt", Some(incarnation)).await
     }
 
-    async fn set(&self, db: &mut impl ConnectionLike, what: &str, to: Option<Incarnation>) -> Result<(), Error> {
-        let mut call = self.call("set", &[]);
-        call.arg(what).arg(to.map(|incarnation| incarnation.to_string()));
-        self.ask::<()>(db, &call).await
+    async fn update(
+        &self,
+        db: &mut impl ConnectionLike,
+        change: &str,
+        incarnation: Option<Incarnation>,
+    ) -> Result<(), Error> {
+        let mut command = self.command("update", &[]);
+        command.arg(change).arg(incarnation.map(|incarnation| incarnation.to_string()));
+        self.query::<()>(db, &command).await
     }
 }

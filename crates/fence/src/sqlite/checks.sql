@@ -1,99 +1,117 @@
--- Without this, INSERT OR REPLACE would take a row away with no trigger seeing it.
-CREATE TRIGGER leasehold_mark_is_not_replaced BEFORE INSERT ON leasehold_fence
-WHEN EXISTS (SELECT 1 FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot)
-BEGIN SELECT RAISE(ABORT, 'CONFLICT: a mark never falls, and stays with its resource, slot and cluster'); END;
+-- Triggers that reject changes which lower, move or delete a mark.
+CREATE TRIGGER leasehold_check_mark_change BEFORE UPDATE ON leasehold_fence
+WHEN coalesce(NEW.mark, 0) < coalesce(OLD.mark, 0)
+  OR (NEW.resource, NEW.slot, NEW.cluster) IS NOT (OLD.resource, OLD.slot, OLD.cluster)
+BEGIN SELECT RAISE(ABORT, 'CONFLICT: a mark cannot be lowered or moved to another resource, slot or cluster; use a higher number'); END;
 
--- Tables whose triggers refuse whoever was not admitted.
+CREATE TRIGGER leasehold_reject_mark_delete BEFORE DELETE ON leasehold_fence
+BEGIN SELECT RAISE(ABORT, 'CONFLICT: a mark outlives its leases and cannot be deleted; declare it lost to reject all tokens'); END;
+
+-- INSERT OR REPLACE would delete a row without firing the triggers above.
+CREATE TRIGGER leasehold_reject_mark_replace BEFORE INSERT ON leasehold_fence
+WHEN EXISTS (SELECT 1 FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot)
+BEGIN SELECT RAISE(ABORT, 'CONFLICT: a mark already exists for this resource and slot; update it instead'); END;
+
+-- Tables whose triggers reject transactions that were not admitted.
 CREATE TABLE leasehold_protected (
   relation TEXT PRIMARY KEY,
   resource TEXT NOT NULL,
   slot     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Who is inside, for those triggers. A row here points to nothing, and that must be over when the transaction commits: so
--- an admission cannot be left to the next one. Take it away with DELETE FROM leasehold_inside, as the last statement.
-CREATE TABLE leasehold_never (id INTEGER PRIMARY KEY CHECK (0)) STRICT;
-CREATE TABLE leasehold_inside (
-  resource TEXT NOT NULL,
-  slot     INTEGER NOT NULL,
-  number   INTEGER NOT NULL,
-  leave    INTEGER NOT NULL DEFAULT 0 CHECK (leave = 0) REFERENCES leasehold_never (id) DEFERRABLE INITIALLY DEFERRED,
+-- Admissions of the open transaction, for those triggers. The deferred foreign key of a row cannot be satisfied, so a commit fails
+-- while a row exists, and no admission outlives its transaction. End the transaction with DELETE FROM leasehold_admission.
+CREATE TABLE leasehold_empty (id INTEGER PRIMARY KEY CHECK (0)) STRICT;
+CREATE TABLE leasehold_admission (
+  resource    TEXT NOT NULL,
+  slot        INTEGER NOT NULL,
+  number      INTEGER NOT NULL,
+  must_delete INTEGER NOT NULL DEFAULT 0 CHECK (must_delete = 0)
+    REFERENCES leasehold_empty (id) DEFERRABLE INITIALLY DEFERRED,
   PRIMARY KEY (resource, slot)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TRIGGER leasehold_enters BEFORE INSERT ON leasehold_inside BEGIN
-  SELECT RAISE(ABORT, 'CONFIG: PRAGMA foreign_keys is OFF; a protected table needs it ON')
+CREATE TRIGGER leasehold_check_admission BEFORE INSERT ON leasehold_admission BEGIN
+  SELECT RAISE(ABORT, 'CONFIG: foreign_keys is OFF, protected tables need it; run PRAGMA foreign_keys = ON before BEGIN')
     WHERE (SELECT foreign_keys FROM pragma_foreign_keys) = 0;
-  SELECT RAISE(ABORT, 'STALE_TOKEN') WHERE NOT EXISTS (SELECT 1 FROM leasehold_fence AS f
-    WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.state = 'armed' AND f.mark = NEW.number);
+  SELECT RAISE(ABORT, 'STALE_TOKEN: the number is not the current mark; insert a token into leasehold_admit instead')
+    WHERE NOT EXISTS (SELECT 1 FROM leasehold_fence AS f
+      WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.state = 'armed' AND f.mark = NEW.number);
 END;
 
-CREATE TRIGGER leasehold_stays BEFORE UPDATE ON leasehold_inside
-BEGIN SELECT RAISE(ABORT, 'CONFLICT: who is inside is not changed; leave, and be admitted again'); END;
+CREATE TRIGGER leasehold_reject_admission_update BEFORE UPDATE ON leasehold_admission
+BEGIN SELECT RAISE(ABORT, 'CONFLICT: an admission cannot be changed; delete it and insert into leasehold_admit again'); END;
 
--- The check in plain SQL: INSERT INTO leasehold_admit VALUES ('jobs/settle', 'lh1-…') as the first statement of a
--- transaction, INSERT INTO leasehold_claim … as a holder's first act. `leasehold_admit_once` takes a sequence as well, and
--- refuses a late duplicate. The checksum is not looked at here.
+-- The check in plain SQL: INSERT INTO leasehold_admit VALUES ('jobs/settle', 'lh1-…') as the first statement of a transaction.
+-- A new holder first claims with INSERT INTO leasehold_claim. `leasehold_admit_once` also takes a sequence and rejects late
+-- duplicates. These checks do not verify the token's checksum.
 CREATE VIEW leasehold_claim (resource, token) AS SELECT NULL, NULL WHERE 0;
 CREATE VIEW leasehold_admit (resource, token) AS SELECT NULL, NULL WHERE 0;
 CREATE VIEW leasehold_admit_once (resource, token, sequence) AS SELECT NULL, NULL, NULL WHERE 0;
--- Inside: a token's text, then its parts.
-CREATE VIEW leasehold_show (name, token, sequence, writes) AS SELECT NULL, NULL, NULL, NULL WHERE 0;
-CREATE VIEW leasehold_check (name, resource, slot, cluster, incarnation, number, sequence, writes) AS
+-- Internal steps: parse the token text, then check its parts.
+CREATE VIEW leasehold_parse (name, token, sequence, is_write) AS SELECT NULL, NULL, NULL, NULL WHERE 0;
+CREATE VIEW leasehold_check (name, resource, slot, cluster, incarnation, number, sequence, is_write) AS
   SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE 0;
 
-CREATE VIEW leasehold_slot (token_slot, slot) AS -- the slot of a row as a token spells it
+CREATE VIEW leasehold_slot (token_slot, slot) AS -- the slot of a row in the spelling of the token text
 SELECT DISTINCT 'w' || printf('%08x', slot), slot FROM leasehold_fence;
 
-CREATE TRIGGER leasehold_claims INSTEAD OF INSERT ON leasehold_claim BEGIN
-  INSERT INTO leasehold_show VALUES (NEW.resource, NEW.token, NULL, 0);
+CREATE TRIGGER leasehold_on_claim INSTEAD OF INSERT ON leasehold_claim BEGIN
+  INSERT INTO leasehold_parse VALUES (NEW.resource, NEW.token, NULL, 0);
 END;
 
-CREATE TRIGGER leasehold_admits INSTEAD OF INSERT ON leasehold_admit BEGIN
-  INSERT INTO leasehold_show VALUES (NEW.resource, NEW.token, NULL, 1);
+CREATE TRIGGER leasehold_on_admit INSTEAD OF INSERT ON leasehold_admit BEGIN
+  INSERT INTO leasehold_parse VALUES (NEW.resource, NEW.token, NULL, 1);
 END;
 
-CREATE TRIGGER leasehold_admits_once INSTEAD OF INSERT ON leasehold_admit_once BEGIN
-  SELECT RAISE(ABORT, 'INVALID_ARGUMENT: the sequence is a whole number from 0')
+CREATE TRIGGER leasehold_on_admit_once INSTEAD OF INSERT ON leasehold_admit_once BEGIN
+  SELECT RAISE(ABORT, 'INVALID_ARGUMENT: the sequence is not an integer of 0 or more; number the writes of a lease from 0')
     WHERE typeof(NEW.sequence) <> 'integer' OR NEW.sequence < 0;
-  INSERT INTO leasehold_show VALUES (NEW.resource, NEW.token, NEW.sequence, 1);
+  INSERT INTO leasehold_parse VALUES (NEW.resource, NEW.token, NEW.sequence, 1);
 END;
 
-CREATE TRIGGER leasehold_shows INSTEAD OF INSERT ON leasehold_show BEGIN
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: absent') WHERE coalesce(NEW.token, '') = '';
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: shape') WHERE length(NEW.token) <> 85 OR substr(NEW.token, 1, 4) <> 'lh1-'
-    OR substr(NEW.token, 58, 19) GLOB '*[^0-9]*' OR substr(NEW.token, 77, 1) <> '-' OR substr(NEW.token, 57, 1) <> '-';
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: shared') WHERE substr(NEW.token, 48, 1) <> 'w';
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: zero') WHERE substr(NEW.token, 58, 19) = '0000000000000000000';
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: too_large') WHERE substr(NEW.token, 58, 19) > '9223372036854775807';
+CREATE TRIGGER leasehold_on_parse INSTEAD OF INSERT ON leasehold_parse BEGIN
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: absent: no token was presented; pass the token text of the grant')
+    WHERE coalesce(NEW.token, '') = '';
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: shape: the text is not a token; pass the token text of the grant unchanged')
+    WHERE length(NEW.token) <> 85 OR substr(NEW.token, 1, 4) <> 'lh1-' OR substr(NEW.token, 58, 19) GLOB '*[^0-9]*'
+      OR substr(NEW.token, 77, 1) <> '-' OR substr(NEW.token, 57, 1) <> '-';
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: shared: the token is of a shared lease or a reservation; acquire an exclusive lease')
+    WHERE substr(NEW.token, 48, 1) <> 'w';
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: zero: the number is zero; pass the token text of the grant unchanged')
+    WHERE substr(NEW.token, 58, 19) = '0000000000000000000';
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: too_large: the number is 2^63 or more; pass the token text of the grant unchanged')
+    WHERE substr(NEW.token, 58, 19) > '9223372036854775807';
   INSERT INTO leasehold_check VALUES (NEW.name, substr(NEW.token, 31, 16),
     (SELECT slot FROM leasehold_slot WHERE token_slot = substr(NEW.token, 48, 9)), substr(NEW.token, 5, 16),
-    substr(NEW.token, 22, 8), CAST(substr(NEW.token, 58, 19) AS INTEGER), NEW.sequence, NEW.writes);
+    substr(NEW.token, 22, 8), CAST(substr(NEW.token, 58, 19) AS INTEGER), NEW.sequence, NEW.is_write);
 END;
 
-CREATE TRIGGER leasehold_checks INSTEAD OF INSERT ON leasehold_check BEGIN
-  SELECT RAISE(ABORT, 'STORAGE_FAILED: missing') WHERE NOT EXISTS (
-    SELECT 1 FROM leasehold_fence AS f WHERE f.name = NEW.name);
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: resource') WHERE NOT EXISTS (
-    SELECT 1 FROM leasehold_fence AS f WHERE f.name = NEW.name AND f.resource = NEW.resource);
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: slot') WHERE NOT EXISTS (
-    SELECT 1 FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot);
-  SELECT RAISE(ABORT, 'WRONG_CLUSTER') FROM leasehold_fence AS f
-    WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.cluster <> NEW.cluster;
-  SELECT RAISE(ABORT, 'STORAGE_FAILED: lost') FROM leasehold_fence AS f
-    WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.state = 'lost';
-  SELECT RAISE(ABORT, 'TOKEN_IMPLAUSIBLE') WHERE NEW.number
-    > (CAST(strftime('%s', 'now') AS INTEGER) * 1000 - 1735689600000 + 86400000) << 22;
-  SELECT RAISE(ABORT, 'STALE_TOKEN') FROM leasehold_fence AS f
-    WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.mark > NEW.number;
-  SELECT RAISE(ABORT, 'NOT_ADOPTED') FROM leasehold_fence AS f
+CREATE TRIGGER leasehold_on_check INSTEAD OF INSERT ON leasehold_check BEGIN
+  SELECT RAISE(ABORT, 'STORAGE_FAILED: missing: no mark is stored for this resource; if nothing was written yet, arm the fence')
+    WHERE NOT EXISTS (SELECT 1 FROM leasehold_fence AS f WHERE f.name = NEW.name);
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: resource: the token is for another resource; present the token of the guarding resource')
+    WHERE NOT EXISTS (SELECT 1 FROM leasehold_fence AS f WHERE f.name = NEW.name AND f.resource = NEW.resource);
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: slot: the token is for another slot; present the token of an armed slot')
+    WHERE NOT EXISTS (SELECT 1 FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot);
+  SELECT RAISE(ABORT, 'WRONG_CLUSTER: the token is from another cluster than the mark; acquire from the cluster of this database')
+    FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.cluster <> NEW.cluster;
+  SELECT RAISE(ABORT, 'STORAGE_FAILED: lost: the mark was declared lost; re-arm it with a number no holder was granted yet')
+    FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.state = 'lost';
+  SELECT RAISE(ABORT, 'TOKEN_IMPLAUSIBLE: the token is more than one day ahead of the clock; compare the clocks')
+    WHERE NEW.number > (CAST(strftime('%s', 'now') AS INTEGER) * 1000 - 1735689600000 + 86400000) << 22;
+  SELECT RAISE(ABORT, 'STALE_TOKEN: the token is below the mark, a later holder has claimed; stop, this lease has ended')
+    FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.mark > NEW.number;
+  SELECT RAISE(ABORT, 'NOT_ADOPTED: this strict fence follows another incarnation; adopt this one if the restore was intended')
+    FROM leasehold_fence AS f
     WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.strict AND f.incarnation <> NEW.incarnation;
-  SELECT RAISE(ABORT, 'ALREADY_APPLIED') FROM leasehold_fence AS f
+  SELECT RAISE(ABORT, 'ALREADY_APPLIED: this sequence was applied before; write nothing and go on with the next')
+    FROM leasehold_fence AS f
     WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.mark = NEW.number AND f.sequence >= NEW.sequence;
   UPDATE leasehold_fence SET state = 'armed', mark = NEW.number, incarnation = NEW.incarnation,
       sequence = coalesce(NEW.sequence, CASE mark WHEN NEW.number THEN sequence END)
     WHERE resource = NEW.resource AND slot = NEW.slot;
-  DELETE FROM leasehold_inside WHERE NEW.writes AND resource = NEW.resource AND slot = NEW.slot;
-  INSERT INTO leasehold_inside (resource, slot, number) SELECT NEW.resource, NEW.slot, NEW.number WHERE NEW.writes
+  DELETE FROM leasehold_admission WHERE NEW.is_write AND resource = NEW.resource AND slot = NEW.slot;
+  INSERT INTO leasehold_admission (resource, slot, number) SELECT NEW.resource, NEW.slot, NEW.number WHERE NEW.is_write
     AND EXISTS (SELECT 1 FROM leasehold_protected AS p WHERE p.resource = NEW.resource AND p.slot = NEW.slot);
 END;

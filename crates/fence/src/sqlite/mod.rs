@@ -1,13 +1,13 @@
-//! The fence in an SQLite database: its marks are rows beside the data, so check and write are one transaction.
+//! Fence for SQLite. Marks are rows next to the data, so check and write are one transaction.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_core::{name::Name, token::{Cluster, Incarnation, Number, Reach, Token}};
+//! # use leasehold_core::{name::Name, token::{Cluster, Incarnation, Number, TokenScope, Token}};
 //! # let dir = tempfile::tempdir()?;
 //! # let cluster = Cluster(*b"examples");
 //! # let name = Name::parse("jobs/settle")?;
 //! # let token = Token { cluster, incarnation: Incarnation(1), resource: leasehold_core::name::resource_hash("jobs/settle"),
-//! #     reach: Reach::Slot(0), number: Number::FIRST }.to_string();
+//! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
 //! use leasehold_fence::sqlite::{Fence, install};
 //!
 //! let mut db = rusqlite::Connection::open(dir.path().join("ledger.db"))?;
@@ -15,19 +15,19 @@
 //! db.execute_batch("CREATE TABLE paid (invoice INTEGER PRIMARY KEY, cents INTEGER) STRICT")?;
 //!
 //! let fence = Fence::new(cluster, name, 0);
-//! install(&mut db)?; // once for the database
-//! fence.arm(&mut db)?; // once for the resource
+//! install(&mut db)?; // once per database
+//! fence.arm(&mut db)?; // once per resource
 //!
-//! fence.claim(&mut db, &token)?; // a new holder's first act, before it reads
+//! fence.claim(&mut db, &token)?; // first call of a new holder, before it reads
 //! fence.write(&mut db, &token, |tx| tx.execute("INSERT INTO paid VALUES (7, 1200)", []))?;
 //! # Ok(())
 //! # }
 //! ```
 
-mod durable;
-mod enter;
-mod forced;
+mod begin;
+mod durability;
 mod operator;
+mod protected;
 mod row;
 mod schema;
 
@@ -38,137 +38,143 @@ use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
 use rusqlite::{Connection, Transaction};
 
-use crate::observer::Watch;
-use crate::place::{Passed, Place};
-use crate::{Act, Counters, Error, Mark, Observer, Once};
-pub use forced::protection;
-pub use operator::survey;
-pub use schema::{FROM_1, SQL, VERSION, install};
+use crate::fence_site::{Admission, FenceSite};
+use crate::observer::EventSink;
+use crate::{ApplyOnce, Counters, Error, Mark, Observer, Operation};
+pub use operator::list_marks;
+#[doc(hidden)]
+pub use operator::list_marks as survey;
+pub use protected::protection_sql;
+pub use schema::{SQL, UPGRADE_FROM_1, VERSION, install};
 
-/// How long a claim tries to get in, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DEFAULT_CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The fence of one resource's slot in a database. It keeps nothing itself and can be used with any connection.
+/// Fence of one resource and slot. It holds no connection and no state of the mark, so it works with any connection.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    place: Place,
-    patience: Duration,
-    watch: Watch,
+    site: FenceSite,
+    claim_timeout: Duration,
+    watch: EventSink,
 }
 
 impl Fence {
-    /// Guards what is written under this resource's slot; slot 0 under an exclusive lease.
+    /// Creates the fence of a resource and slot. An exclusive lease has slot 0.
     pub fn new(cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        Self { place: Place::new(cluster, resource, slot), patience: PATIENCE, watch: Watch::default() }
+        Self {
+            site: FenceSite::new(cluster, resource, slot),
+            claim_timeout: DEFAULT_CLAIM_TIMEOUT,
+            watch: EventSink::default(),
+        }
     }
 
-    /// How long a claim may wait for others to leave (F8); 5 s unless set.
-    pub const fn patience(mut self, bound: Duration) -> Self {
-        self.patience = bound;
+    /// Sets how long a claim waits for other write transactions (F8). The default is 5 s.
+    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+        self.claim_timeout = timeout;
         self
     }
 
-    /// Who is told every answer.
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+    /// Sets the observer of every decision of this fence.
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.watch.observer = Some(observer);
         self
     }
 
-    /// What this fence and its clones answered.
+    /// Counters shared by this fence and its clones.
     pub fn counters(&self) -> &Counters {
         &self.watch.counters
     }
 
-    /// A new holder's first act, before it reads: raises the mark in a transaction of its own, durable when this returns.
-    /// What is read after it, no predecessor changes any more.
-    pub fn claim(&self, db: &mut Connection, token: &str) -> Result<Number, Error> {
-        let answer = self.claimed(db, token);
-        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Claim, answer.as_ref());
-        answer.map(|passed| passed.number)
+    /// Claims the target for a new holder, before it reads anything. Raises the mark in a transaction of its own; the mark is
+    /// durable when this returns. No predecessor can change what the holder reads afterwards.
+    pub fn claim(&self, db: &mut Connection, token: impl AsRef<str>) -> Result<Number, Error> {
+        let result = self.try_claim(db, token.as_ref());
+        self.watch.record(&self.site.name, self.site.key.slot, Operation::Claim, result.as_ref());
+        result.map(|admission| admission.number)
     }
 
-    fn claimed(&self, db: &mut Connection, token: &str) -> Result<Passed, Error> {
-        self.place.read(token)?;
-        durable::check(db)?;
-        let tx = self.enter(db)?;
-        let (passed, _) = self.raise(&tx, token, None)?;
+    fn try_claim(&self, db: &mut Connection, token: &str) -> Result<Admission, Error> {
+        self.site.parse_token(token)?;
+        durability::check(db)?;
+        let tx = self.begin(db)?;
+        let (admission, _) = self.raise(&tx, token, None)?;
         tx.commit()?;
-        Ok(passed)
+        Ok(admission)
     }
 
-    /// Admits the rest of the caller's own transaction: what it writes lands together with the mark, or not at all. On a
-    /// refusal the transaction must be given up; dropping it does that.
+    /// Admits the rest of this transaction: its writes commit together with the mark, or not at all. After a refusal roll the
+    /// transaction back; dropping it does that.
     ///
-    /// Call it in the transaction itself, not inside a savepoint that may be rolled back while the transaction goes on.
-    pub fn admit(&self, tx: &Connection, token: &str) -> Result<Number, Error> {
-        self.admitted(tx, token, None).map(|(passed, _)| passed.number)
+    /// Do not call it inside a savepoint that may be rolled back while the transaction continues.
+    pub fn admit(&self, tx: &Connection, token: impl AsRef<str>) -> Result<Number, Error> {
+        self.try_admit(tx, token.as_ref(), None).map(|(admission, _)| admission.number)
     }
 
-    /// Like [`Fence::admit`], for a write that carries its sequence inside the hold, rising from write to write: one that
-    /// arrives a second time is told as already applied, and then the caller writes nothing.
-    pub fn admit_once(&self, tx: &Connection, token: &str, sequence: u64) -> Result<Once, Error> {
-        self.admitted(tx, token, Some(sequence)).map(|(_, once)| once)
+    /// Like [`Fence::admit`], for a sequenced write. Number the writes of one lease in ascending order; a late duplicate
+    /// returns [`ApplyOnce::AlreadyApplied`], and the caller must not write.
+    pub fn admit_once(&self, tx: &Connection, token: impl AsRef<str>, sequence: u64) -> Result<ApplyOnce, Error> {
+        self.try_admit(tx, token.as_ref(), Some(sequence)).map(|(_, once)| once)
     }
 
-    fn admitted(&self, tx: &Connection, token: &str, sequence: Option<u64>) -> Result<(Passed, Once), Error> {
-        let answer = if tx.is_autocommit() {
-            Err(Error::Misplaced("admit was asked outside of a transaction; begin one, admit, write, commit"))
+    fn try_admit(&self, tx: &Connection, token: &str, sequence: Option<u64>) -> Result<(Admission, ApplyOnce), Error> {
+        let result = if tx.is_autocommit() {
+            Err(Error::InvalidArgument("admit was called outside of a transaction; begin one, admit, write, commit"))
         } else {
-            durable::check(tx).and_then(|()| self.raise(tx, token, sequence)).and_then(|(passed, once)| {
-                forced::enter(tx, &self.place, passed.number)?;
-                Ok((passed, once))
+            durability::check(tx).and_then(|()| self.raise(tx, token, sequence)).and_then(|(admission, once)| {
+                protected::begin_admission(tx, &self.site, admission.number)?;
+                Ok((admission, once))
             })
         };
-        let told = answer.as_ref().map(|(passed, _)| passed);
-        self.watch.told(&self.place.name, self.place.guarded.slot, Act::Write, told);
-        answer
+        let admission = result.as_ref().map(|(admission, _)| admission);
+        self.watch.record(&self.site.name, self.site.key.slot, Operation::Write, admission);
+        result
     }
 
-    /// Runs a write behind the fence, in a transaction of its own.
+    /// Runs `work` in a transaction of its own if the token is admitted.
     pub fn write<T>(
         &self,
         db: &mut Connection,
-        token: &str,
+        token: impl AsRef<str>,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        let tx = self.enter(db)?;
+        let tx = self.begin(db)?;
         self.admit(&tx, token)?;
-        let done = work(&tx)?;
-        self.leave(&tx)?;
+        let output = work(&tx)?;
+        self.end_admission(&tx)?;
         tx.commit()?;
-        Ok(done)
+        Ok(output)
     }
 
-    /// Runs a write behind the fence once, however often it is asked under this sequence. `None` if it was applied before.
+    /// Like [`Fence::write`], but runs `work` at most once per sequence. Returns `None` if this sequence was applied before.
     pub fn write_once<T>(
         &self,
         db: &mut Connection,
-        token: &str,
+        token: impl AsRef<str>,
         sequence: u64,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<Option<T>, Error> {
-        let tx = self.enter(db)?;
-        let done = match self.admit_once(&tx, token, sequence)? {
-            Once::Applied => Some(work(&tx)?),
-            Once::AlreadyApplied { .. } => None,
+        let tx = self.begin(db)?;
+        let output = match self.admit_once(&tx, token, sequence)? {
+            ApplyOnce::Applied => Some(work(&tx)?),
+            ApplyOnce::AlreadyApplied { .. } => None,
         };
-        self.leave(&tx)?;
+        self.end_admission(&tx)?;
         tx.commit()?;
-        Ok(done)
+        Ok(output)
     }
 
-    /// Check and mark, under the write lock that is held until the transaction ends.
-    fn raise(&self, tx: &Connection, token: &str, sequence: Option<u64>) -> Result<(Passed, Once), Error> {
-        let shown = self.place.read(token)?;
+    /// Checks the token and raises the mark under the write lock, which is held until the transaction ends.
+    fn raise(&self, tx: &Connection, token: &str, sequence: Option<u64>) -> Result<(Admission, ApplyOnce), Error> {
+        let presented = self.site.parse_token(token)?;
         let column = sequence.map(i64::try_from).transpose();
-        let column = column.map_err(|_| Error::Misplaced("the sequence is 2^63 or more; number the writes from 0"))?;
-        self.lock(tx)?;
-        let standing = row::standing(tx, &self.place)?;
-        let (passed, once) = shown.pass(&standing, sequence)?;
-        let same = (standing.mark, standing.incarnation) == (Mark::Armed(passed.number), Some(shown.incarnation));
-        if once == Once::Applied && (!same || sequence.is_some()) {
-            row::raise(tx, &self.place, shown, column)?;
+        let column = column
+            .map_err(|_| Error::InvalidArgument("the sequence is 2^63 or more; number the writes of a lease from 0"))?;
+        self.acquire_write_lock(tx)?;
+        let stored = row::read_mark(tx, &self.site)?;
+        let (admission, once) = presented.admit(&stored, sequence)?;
+        let same = (stored.mark, stored.incarnation) == (Mark::Armed(admission.number), Some(presented.incarnation));
+        if once == ApplyOnce::Applied && (!same || sequence.is_some()) {
+            row::raise_mark(tx, &self.site, presented, column)?;
         }
-        Ok((passed, once))
+        Ok((admission, once))
     }
 }

@@ -1,85 +1,86 @@
-//! What an operator does to a fence: arm it, look, and say what only people know.
+//! Operator calls: arm, re-arm, adopt and list marks.
 
 use leasehold_core::token::{Incarnation, Number};
 use rusqlite::{Connection, params};
 
 use super::{Fence, row};
-use crate::place::{Place, Standing};
-use crate::{Error, Kept, Lost, Mark, Refusal};
+use crate::fence_site::{FenceSite, StoredMark};
+use crate::{Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
-/// Every mark that this database keeps, of all resources.
-pub fn survey(db: &Connection) -> Result<Vec<Kept>, Error> {
-    row::survey(db)
+/// Lists all marks of this database.
+pub fn list_marks(db: &Connection) -> Result<Vec<MarkInfo>, Error> {
+    row::list_marks(db)
 }
 
 impl Fence {
-    /// Says that nothing was written under this resource's slot yet: its first token sets the mark. Where a mark is kept
-    /// already, it stays.
+    /// Arms the fence for a resource and slot under which nothing was written yet: the first token sets the mark. An existing
+    /// mark is left unchanged.
     pub fn arm(&self, db: &mut Connection) -> Result<(), Error> {
-        let tx = self.enter(db)?;
-        let Standing { mark, lost, .. } = row::standing(&tx, &self.place)?;
-        if (mark, lost) == (Mark::Lost, Lost::Missing) {
+        let tx = self.begin(db)?;
+        let StoredMark { mark, loss: lost, .. } = row::read_mark(&tx, &self.site)?;
+        if (mark, lost) == (Mark::Lost, MarkLoss::Missing) {
             let sql = "INSERT INTO main.leasehold_fence (resource, slot, name, cluster, state) VALUES (?1, ?2, ?3, ?4, 'fresh')";
-            let Place { name, guarded } = &self.place;
-            tx.execute(sql, params![self.place.resource(), guarded.slot, name, guarded.cluster.to_string()])?;
+            let FenceSite { name, key: guarded } = &self.site;
+            tx.execute(sql, params![self.site.resource_hash(), guarded.slot, name, guarded.cluster.to_string()])?;
         }
         tx.commit()?;
         Ok(())
     }
 
-    /// The mark that is kept, for a survey. What is lost is told as a refusal.
+    /// Reads the mark; `None` if no token was admitted yet. A lost mark is an error.
     pub fn mark(&self, db: &Connection) -> Result<Option<Number>, Error> {
-        let Standing { mark, lost, .. } = row::standing(db, &self.place)?;
+        let StoredMark { mark, loss: lost, .. } = row::read_mark(db, &self.site)?;
         match mark {
             Mark::Armed(mark) => Ok(Some(mark)),
             Mark::Fresh => Ok(None),
-            Mark::Lost => Err(Refusal::Lost(lost).into()),
+            Mark::Lost => Err(FenceRefusal::MarkLost(lost).into()),
         }
     }
 
-    /// Refuses everything until [`Fence::rearm`]: after the database itself was restored from a copy.
+    /// Declares the mark lost, for example after the database was restored from a backup: every token is refused until
+    /// [`Fence::rearm`].
     pub fn declare_lost(&self, db: &mut Connection) -> Result<(), Error> {
-        self.set(db, "state = 'lost'", None)
+        self.update(db, "state = 'lost'", None)
     }
 
-    /// Sets a lost mark to a floor that no holder of before lies above. A floor below what was seen here is refused.
+    /// Sets a lost mark to a floor. No earlier holder may have a higher number. A floor below the mark is refused.
     pub fn rearm(&self, db: &mut Connection, floor: Number) -> Result<(), Error> {
-        let tx = self.enter(db)?;
+        let tx = self.begin(db)?;
         let sql = "UPDATE main.leasehold_fence SET state = 'armed', mark = ?3, sequence = NULL \
                    WHERE resource = ?1 AND slot = ?2 AND coalesce(mark, 0) <= ?3";
         let number = i64::try_from(floor.get()).expect("a number is below 2^63");
-        if tx.execute(sql, params![self.place.resource(), self.place.guarded.slot, number])? == 0 {
-            return Err(match row::standing(&tx, &self.place)?.lost {
-                Lost::Missing => Refusal::Lost(Lost::Missing).into(),
-                _ => Error::Conflict("the floor is below a number that was seen here; take a higher one"),
+        if tx.execute(sql, params![self.site.resource_hash(), self.site.key.slot, number])? == 0 {
+            return Err(match row::read_mark(&tx, &self.site)?.loss {
+                MarkLoss::Missing => FenceRefusal::MarkLost(MarkLoss::Missing).into(),
+                _ => Error::Conflict("the floor is below the mark; use a higher one"),
             });
         }
         tx.commit()?;
         Ok(())
     }
 
-    /// Refuses tokens of another incarnation than the one it follows, until that is adopted: for a target that two restored
-    /// copies of one cluster could reach (T5). `false` goes along with whoever shows the higher number, and reports it.
-    pub fn strict(&self, db: &mut Connection, strict: bool) -> Result<(), Error> {
-        self.set(db, "strict = ?3", Some(u8::from(strict).to_string()))
+    /// Sets whether tokens of another incarnation are refused until it is adopted, for a target that two restored copies of
+    /// one cluster could reach (T5). If not strict, a higher number is admitted and the change is reported.
+    pub fn strict(&self, db: &mut Connection, enabled: bool) -> Result<(), Error> {
+        self.update(db, "strict = ?3", Some(u8::from(enabled).to_string()))
     }
 
-    /// Follows this incarnation from now on: the cluster was restored, and that was meant. The mark stays.
+    /// Makes the fence follow this incarnation, after an intended restore of the cluster. The mark is unchanged.
     pub fn adopt(&self, db: &mut Connection, incarnation: Incarnation) -> Result<(), Error> {
-        self.set(db, "incarnation = ?3, sequence = NULL", Some(incarnation.to_string()))
+        self.update(db, "incarnation = ?3, sequence = NULL", Some(incarnation.to_string()))
     }
 
-    fn set(&self, db: &mut Connection, what: &str, to: Option<String>) -> Result<(), Error> {
-        let tx = self.enter(db)?;
-        let sql = format!("UPDATE main.leasehold_fence SET {what} WHERE resource = ?1 AND slot = ?2");
-        let (resource, slot) = (self.place.resource(), self.place.guarded.slot);
-        let changed = match to {
-            Some(to) => tx.execute(&sql, params![resource, slot, to]),
+    fn update(&self, db: &mut Connection, assignment: &str, value: Option<String>) -> Result<(), Error> {
+        let tx = self.begin(db)?;
+        let sql = format!("UPDATE main.leasehold_fence SET {assignment} WHERE resource = ?1 AND slot = ?2");
+        let (resource, slot) = (self.site.resource_hash(), self.site.key.slot);
+        let changed = match value {
+            Some(value) => tx.execute(&sql, params![resource, slot, value]),
             None => tx.execute(&sql, params![resource, slot]),
         };
         match changed {
-            Ok(0) => return Err(Refusal::Lost(Lost::Missing).into()),
-            Err(error) if row::no_table(&error) => return Err(Refusal::Lost(Lost::Missing).into()),
+            Ok(0) => return Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()),
+            Err(error) if row::is_table_missing(&error) => return Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()),
             changed => changed?,
         };
         tx.commit()?;

@@ -1,101 +1,106 @@
-//! One guarded place's row: reading its mark so that nothing senseless counts as "fresh", and raising it.
+//! Reads and raises the mark in a fence's row. An invalid row is a lost mark, never a fresh one.
 
 use leasehold_core::token::{Cluster, Incarnation, Number};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::place::{Place, Shown, Standing};
-use crate::{Error, Kept, Lost, Mark, Refusal};
+use crate::fence_site::{FenceSite, PresentedToken, StoredMark};
+use crate::{Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 const COLUMNS: &str = "cluster, state, mark, incarnation, strict, sequence";
 
-/// A row's columns as they are found, whatever somebody put there.
-type Row = [Value; 6];
+/// Column values of a row, unvalidated.
+type RowValues = [Value; 6];
 
-/// What stands at a place.
-pub(super) fn standing(db: &Connection, place: &Place) -> Result<Standing, Error> {
+/// Reads the stored mark of a fence.
+pub(super) fn read_mark(db: &Connection, site: &FenceSite) -> Result<StoredMark, Error> {
     let sql = format!("SELECT {COLUMNS} FROM main.leasehold_fence WHERE resource = ?1 AND slot = ?2");
     let row = db
         .prepare_cached(&sql)
-        .and_then(|mut found| {
-            found.query_row(params![place.resource(), place.guarded.slot], |row| values(row, 0)).optional()
+        .and_then(|mut statement| {
+            statement.query_row(params![site.resource_hash(), site.key.slot], |row| values(row, 0)).optional()
         })
-        .or_else(|error| if no_table(&error) { Ok(None) } else { Err(error) })
-        .map_err(older)?;
+        .or_else(|error| if is_table_missing(&error) { Ok(None) } else { Err(error) })
+        .map_err(version_error)?;
     let Some(row) = row else {
-        let (mark, lost) = (Mark::Lost, Lost::Missing);
-        return Ok(Standing { mark, lost, incarnation: None, strict: false, last: None });
+        let (mark, lost) = (Mark::Lost, MarkLoss::Missing);
+        return Ok(StoredMark { mark, loss: lost, incarnation: None, strict: false, last_sequence: None });
     };
-    if cluster(&row) != Some(place.guarded.cluster) {
-        return Err(Refusal::ForeignMark.into());
+    if cluster(&row) != Some(site.key.cluster) {
+        return Err(FenceRefusal::ForeignMark.into());
     }
-    Ok(read(&row))
+    Ok(decode(&row))
 }
 
-/// All that is kept in this database.
-pub(super) fn survey(db: &Connection) -> Result<Vec<Kept>, Error> {
+/// Lists all marks of this database.
+pub(super) fn list_marks(db: &Connection) -> Result<Vec<MarkInfo>, Error> {
     let sql = format!("SELECT resource, slot, name, {COLUMNS} FROM main.leasehold_fence ORDER BY name, slot");
-    let mut all = match db.prepare(&sql) {
-        Err(error) if no_table(&error) => return Ok(Vec::new()),
-        prepared => prepared.map_err(older)?,
+    let mut statement = match db.prepare(&sql) {
+        Err(error) if is_table_missing(&error) => return Ok(Vec::new()),
+        prepared => prepared.map_err(version_error)?,
     };
-    let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, values(row, 3)?)))?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, values(row, 3)?)))?;
     rows.map(|row| {
-        let (resource, slot, name, row): (String, u32, String, Row) = row?;
-        let Standing { mark, incarnation, strict, .. } = read(&row);
-        let cluster = cluster(&row).ok_or(Error::Refused(Refusal::ForeignMark))?;
-        Ok(Kept { cluster, resource, name: Some(name), slot, mark, incarnation, strict })
+        let (resource_hash, slot, name, row): (String, u32, String, RowValues) = row?;
+        let StoredMark { mark, incarnation, strict, .. } = decode(&row);
+        let cluster = cluster(&row).ok_or(Error::Refused(FenceRefusal::ForeignMark))?;
+        Ok(MarkInfo { cluster, resource_hash, name: Some(name), slot, mark, incarnation, strict })
     })
     .collect()
 }
 
-fn values(row: &rusqlite::Row<'_>, from: usize) -> rusqlite::Result<Row> {
-    let value = |column: usize| row.get(from + column);
+fn values(row: &rusqlite::Row<'_>, first: usize) -> rusqlite::Result<RowValues> {
+    let value = |column: usize| row.get(first + column);
     Ok([value(0)?, value(1)?, value(2)?, value(3)?, value(4)?, value(5)?])
 }
 
-fn read([_, state, mark, incarnation, strict, sequence]: &Row) -> Standing {
+fn decode([_, state, mark, incarnation, strict, sequence]: &RowValues) -> StoredMark {
     let (mark, lost) = match (text(state), mark) {
-        (Some("fresh"), Value::Null) => (Mark::Fresh, Lost::Unreadable),
-        (Some("armed"), Value::Integer(mark)) => (number(*mark).map_or(Mark::Lost, Mark::Armed), Lost::Unreadable),
-        (Some("lost"), _) => (Mark::Lost, Lost::Declared),
-        _ => (Mark::Lost, Lost::Unreadable),
+        (Some("fresh"), Value::Null) => (Mark::Fresh, MarkLoss::Unreadable),
+        (Some("armed"), Value::Integer(mark)) => (number(*mark).map_or(Mark::Lost, Mark::Armed), MarkLoss::Unreadable),
+        (Some("lost"), _) => (Mark::Lost, MarkLoss::Declared),
+        _ => (Mark::Lost, MarkLoss::Unreadable),
     };
     let last = if let Value::Integer(last) = sequence { u64::try_from(*last).ok() } else { None };
-    let incarnation = text(incarnation).and_then(|of| of.parse::<Incarnation>().ok());
-    Standing { mark, lost, incarnation, strict: *strict == Value::Integer(1), last }
+    let incarnation = text(incarnation).and_then(|text| text.parse::<Incarnation>().ok());
+    StoredMark { mark, loss: lost, incarnation, strict: *strict == Value::Integer(1), last_sequence: last }
 }
 
-/// Keeps the shown number as the mark, and the sequence of the write under it.
-pub(super) fn raise(db: &Connection, place: &Place, shown: Shown, sequence: Option<i64>) -> Result<(), Error> {
+/// Stores the presented number as the mark, and the sequence of the write.
+pub(super) fn raise_mark(
+    db: &Connection,
+    site: &FenceSite,
+    presented: PresentedToken,
+    sequence: Option<i64>,
+) -> Result<(), Error> {
     let sql = "UPDATE main.leasehold_fence SET state = 'armed', mark = ?3, incarnation = ?4, \
                sequence = coalesce(?5, CASE mark WHEN ?3 THEN sequence END) WHERE resource = ?1 AND slot = ?2";
-    let number = i64::try_from(shown.number.get()).expect("a number is below 2^63");
-    let incarnation = shown.incarnation.to_string();
-    let with = params![place.resource(), place.guarded.slot, number, incarnation, sequence];
-    let raised = db.prepare_cached(sql)?.execute(with)?;
-    if raised == 1 { Ok(()) } else { Err(Refusal::Lost(Lost::Missing).into()) }
+    let number = i64::try_from(presented.number.get()).expect("a number is below 2^63");
+    let incarnation = presented.incarnation.to_string();
+    let params = params![site.resource_hash(), site.key.slot, number, incarnation, sequence];
+    let changed = db.prepare_cached(sql)?.execute(params)?;
+    if changed == 1 { Ok(()) } else { Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()) }
 }
 
-/// Whether this says that the fence was never installed.
-pub(super) fn no_table(error: &rusqlite::Error) -> bool {
+/// Whether the fence is not installed.
+pub(super) fn is_table_missing(error: &rusqlite::Error) -> bool {
     match error {
-        rusqlite::Error::SqliteFailure(_, Some(why)) => why.starts_with("no such table"),
+        rusqlite::Error::SqliteFailure(_, Some(message)) => message.starts_with("no such table"),
         rusqlite::Error::SqlInputError { msg, .. } => msg.starts_with("no such table"),
         _ => false,
     }
 }
 
-/// Version 1 had no strict places.
-fn older(error: rusqlite::Error) -> Error {
+/// Converts a query error; version 1 has no column `strict`.
+fn version_error(error: rusqlite::Error) -> Error {
     if error.to_string().contains("no such column: strict") {
-        return Error::Version { have: 1, want: super::VERSION };
+        return Error::Version { found: 1, supported: super::VERSION };
     }
     error.into()
 }
 
-fn cluster(row: &Row) -> Option<Cluster> {
-    text(&row[0]).and_then(|of| of.parse().ok())
+fn cluster(row: &RowValues) -> Option<Cluster> {
+    text(&row[0]).and_then(|text| text.parse().ok())
 }
 
 fn text(value: &Value) -> Option<&str> {

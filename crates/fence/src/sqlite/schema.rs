@@ -1,40 +1,40 @@
-//! What the fence keeps in the caller's database, and which version of it is there.
+//! Installation and version of the fence's tables in the caller's database.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::Error;
 
-/// The version of [`SQL`].
+/// Version of [`SQL`].
 pub const VERSION: u32 = 2;
 
-/// The tables and triggers, for who installs them by hand into a database that has none: `sqlite3 FILE < …`.
+/// Tables and triggers, to install them by hand into a database that has none: `sqlite3 FILE < …`.
 pub const SQL: &str = concat!(include_str!("schema.sql"), "\n", include_str!("checks.sql"));
 
-/// From version 1, for who upgrades by hand.
-pub const FROM_1: &str = concat!(include_str!("from1.sql"), "\n", include_str!("checks.sql"));
+/// Upgrade from version 1, to run it by hand.
+pub const UPGRADE_FROM_1: &str = concat!(include_str!("upgrade_from_1.sql"), "\n", include_str!("checks.sql"));
 
-/// Installs the fence's tables in the caller's database, or brings an older version's up to date; marks stay. A newer
-/// version is refused and left as it is.
+/// Installs the fence in this database or upgrades an older version; marks are preserved. Fails without a change if a newer
+/// version is installed.
 pub fn install(db: &mut Connection) -> Result<(), Error> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     match version(&tx)? {
         Some(VERSION) => return Ok(()),
-        Some(1) => tx.execute_batch(FROM_1)?,
-        Some(have) => return Err(Error::Version { have, want: VERSION }),
+        Some(1) => tx.execute_batch(UPGRADE_FROM_1)?,
+        Some(have) => return Err(Error::Version { found: have, supported: VERSION }),
         None => tx.execute_batch(SQL)?,
     }
     tx.commit()?;
     Ok(())
 }
 
-/// The version installed, if any is.
+/// The installed version, if any.
 fn version(db: &Connection) -> Result<Option<u32>, Error> {
-    let there = "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'leasehold_schema'";
-    if db.query_row(there, [], |_| Ok(())).optional()?.is_none() {
+    let exists = "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'leasehold_schema'";
+    if db.query_row(exists, [], |_| Ok(())).optional()?.is_none() {
         return Ok(None);
     }
     let have = db.query_row("SELECT version FROM main.leasehold_schema", [], |row| row.get(0)).optional()?;
-    // A table without its row is some other version, never "not installed".
+    // A table without its row is an unknown version, never "not installed".
     Ok(Some(have.unwrap_or(0)))
 }
 

@@ -1,4 +1,4 @@
-//! The fenced value, held to its promises by threads of one process.
+//! Tests of the fenced cell with several threads.
 
 #[path = "../support/mistakes.rs"]
 mod mistakes;
@@ -12,86 +12,92 @@ use std::thread;
 
 use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
-use leasehold_fence::cell::Fenced;
-use leasehold_fence::{Act, Event, Observer, Refusal};
+use leasehold_fence::cell::FencedCell;
+use leasehold_fence::{FenceEvent, FenceRefusal, Observer, Operation};
 
 use support::{CLUSTER, name, number, token};
 
-fn cell() -> Fenced<Vec<u64>> {
-    Fenced::new(CLUSTER, name(), 0, Vec::new())
+fn cell() -> FencedCell<Vec<u64>> {
+    FencedCell::new(CLUSTER, name(), 0, Vec::new())
 }
 
 #[test]
-fn a_thread_that_was_overtaken_changes_nothing_and_is_told_what_stands() {
+fn a_stale_thread_changes_nothing_and_gets_the_mark() {
     let cell = cell();
-    let (old, new) = (cell.check(&token(33)).expect("a token"), cell.check(&token(34)).expect("a token"));
+    let (old, new) = (cell.verify(&token(33)).expect("a token"), cell.verify(&token(34)).expect("a token"));
     cell.claim(&old).expect("claimed");
     cell.write(&old, |value| value.push(33)).expect("current");
     cell.claim(&new).expect("a successor");
-    let error = cell.write(&old, |value| value.push(33)).expect_err("a zombie");
-    assert_eq!(error.refusal(), Some(&Refusal::Stale { presented: number(33), mark: number(34) }));
+    let error = cell.write(&old, |value| value.push(33)).expect_err("a stale token");
+    assert_eq!(error.refusal(), Some(&FenceRefusal::Stale { presented: number(33), mark: number(34) }));
     cell.write(&new, |value| value.push(34)).expect("current");
     assert_eq!(cell.read(Clone::clone).expect("whole"), [33, 34]);
-    let counted = cell.counters().read();
-    assert_eq!((counted.claims, counted.admitted, counted.stale), (2, 2, 1));
+    let counters = cell.counters().snapshot();
+    assert_eq!((counters.claims, counters.admitted, counters.stale), (2, 2, 1));
 }
 
 #[test]
-fn a_claim_waits_for_the_write_that_is_inside_and_reads_what_it_left() {
+fn a_claim_waits_for_a_write_in_progress_and_reads_its_result() {
     let cell = cell();
-    let (inside, is_inside) = mpsc::channel();
-    let (leave, may_leave) = mpsc::channel::<()>();
+    let (started, is_started) = mpsc::channel();
+    let (finish, may_finish) = mpsc::channel::<()>();
     thread::scope(|threads| {
         let cell = &cell;
         threads.spawn(move || {
             cell.write(&token(33), |value| {
-                inside.send(()).expect("the test waits");
-                may_leave.recv().expect("the test goes on");
+                started.send(()).expect("the test waits");
+                may_finish.recv().expect("the test continues");
                 value.push(33);
             })
-            .expect("nobody came between its check and its change");
+            .expect("no claim between check and change");
         });
-        is_inside.recv().expect("a write is inside");
+        is_started.recv().expect("a write is in progress");
         let claim = threads.spawn(|| {
             cell.claim(&token(34)).expect("claimed");
             cell.read(Clone::clone).expect("whole")
         });
-        leave.send(()).expect("it listens");
-        assert_eq!(claim.join().expect("no panic"), [33]);
+        finish.send(()).expect("it is waiting");
+        assert_eq!(claim.join().expect("not poisoned"), [33]);
     });
 }
 
 #[test]
-fn what_is_shown_by_mistake_is_refused_as_text_and_moves_nothing() {
+fn invalid_tokens_are_rejected_and_change_nothing() {
     let cell = cell();
     cell.claim(&token(40)).expect("claimed");
-    for (shown, code, why) in mistakes::mistakes() {
+    for (text, code, reason) in mistakes::mistakes() {
         for error in [
-            cell.check(&shown).expect_err(why),
-            cell.claim(&shown).expect_err(why),
-            cell.write(&shown, |value| value.push(0)).expect_err(why),
+            cell.verify(&text).expect_err(reason),
+            cell.claim(&text).expect_err(reason),
+            cell.write(&text, |value| value.push(0)).expect_err(reason),
         ] {
-            assert_eq!((error.code(), error.refusal().expect(why).why()), (code, why), "{shown}");
+            assert_eq!((error.code(), error.refusal().expect(reason).reason()), (code, reason), "{text}");
         }
     }
-    assert_eq!(cell.mark().expect("kept"), Some(number(40)));
+    assert_eq!(cell.mark().expect("a mark"), Some(number(40)));
     assert!(cell.read(Vec::is_empty).expect("whole"));
 }
 
 #[test]
-fn a_token_that_was_checked_for_another_cell_is_refused_like_its_text() {
+fn a_token_verified_for_another_cell_is_rejected_like_its_text() {
     let other = Name::parse("jobs/other").expect("a name");
-    let elsewhere = Fenced::new(CLUSTER, other, 0, ());
-    let token = cell().check(&token(50)).expect("a token");
-    assert_eq!(elsewhere.claim(&token).expect_err("another resource's").refusal().expect("refused").why(), "resource");
-    let elsewhere = Fenced::new(Cluster(*b"another!"), name(), 0, ());
-    assert_eq!(elsewhere.claim(&token).expect_err("another cluster's").code(), "WRONG_CLUSTER");
-    let elsewhere = Fenced::new(CLUSTER, name(), 1, ());
-    assert_eq!(elsewhere.write(&token, |()| ()).expect_err("another slot's").refusal().expect("refused").why(), "slot");
+    let other_cell = FencedCell::new(CLUSTER, other, 0, ());
+    let token = cell().verify(&token(50)).expect("a token");
+    assert_eq!(
+        other_cell.claim(&token).expect_err("another resource").refusal().expect("refused").reason(),
+        "resource"
+    );
+    let other_cell = FencedCell::new(Cluster(*b"another!"), name(), 0, ());
+    assert_eq!(other_cell.claim(&token).expect_err("another cluster").code(), "WRONG_CLUSTER");
+    let other_cell = FencedCell::new(CLUSTER, name(), 1, ());
+    assert_eq!(
+        other_cell.write(&token, |()| ()).expect_err("another slot").refusal().expect("refused").reason(),
+        "slot"
+    );
 }
 
 #[test]
-fn a_thread_that_panics_inside_leaves_a_cell_that_refuses_until_somebody_answers_for_it() {
+fn after_a_panic_inside_a_write_all_tokens_are_rejected_until_re_armed() {
     let cell = cell();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         cell.write(&token(33), |value| {
@@ -100,30 +106,31 @@ fn a_thread_that_panics_inside_leaves_a_cell_that_refuses_until_somebody_answers
         })
     }));
     assert!(panicked.is_err());
-    assert_eq!(cell.write(&token(34), |value| value.push(34)).expect_err("half changed").code(), "STORAGE_FAILED");
-    assert_eq!(cell.rearm(number(32)).expect_err("below what was seen").code(), "CONFLICT");
-    cell.rearm(number(40)).expect("somebody looked");
-    assert_eq!(cell.write(&token(39), |_| ()).expect_err("a holder of before").code(), "STALE_TOKEN");
-    cell.write(&token(41), |value| value.push(41)).expect("a holder of after");
+    assert_eq!(cell.write(&token(34), |value| value.push(34)).expect_err("poisoned").code(), "STORAGE_FAILED");
+    assert_eq!(cell.rearm(number(32)).expect_err("below the mark").code(), "CONFLICT");
+    cell.rearm(number(40)).expect("inspected");
+    assert_eq!(cell.write(&token(39), |_| ()).expect_err("an earlier holder").code(), "STALE_TOKEN");
+    cell.write(&token(41), |value| value.push(41)).expect("a later holder");
 }
 
 #[derive(Default)]
-struct Told(Mutex<Vec<(Act, Option<u64>, bool)>>);
+struct RecordingObserver(Mutex<Vec<(Operation, Option<u64>, bool)>>);
 
-impl Observer for Told {
-    fn told(&self, event: &Event<'_>) {
+impl Observer for RecordingObserver {
+    fn on_event(&self, event: &FenceEvent<'_>) {
         let number = event.number.map(|number| number.get());
-        self.0.lock().expect("no panic").push((event.act, number, event.refusal.is_some()));
+        self.0.lock().expect("not poisoned").push((event.operation, number, event.refusal.is_some()));
     }
 }
 
 #[test]
-fn an_observer_is_told_every_answer() {
-    let told = Arc::new(Told::default());
-    let cell = cell().observed_by(told.clone());
+fn an_observer_receives_every_decision() {
+    let observer = Arc::new(RecordingObserver::default());
+    let cell = cell().with_observer(observer.clone());
     cell.claim(&token(34)).expect("claimed");
     cell.write(&token(34), |_| ()).expect("current");
     cell.write(&token(33), |_| ()).expect_err("stale");
-    let expected = [(Act::Claim, Some(34), false), (Act::Write, Some(34), false), (Act::Write, Some(33), true)];
-    assert_eq!(*told.0.lock().expect("no panic"), expected);
+    let expected =
+        [(Operation::Claim, Some(34), false), (Operation::Write, Some(34), false), (Operation::Write, Some(33), true)];
+    assert_eq!(*observer.0.lock().expect("not poisoned"), expected);
 }

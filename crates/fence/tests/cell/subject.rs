@@ -1,46 +1,46 @@
-//! The cell as the conformance suite sees it, and the same cell without its fence.
+//! Conformance suite for the fenced cell, and for the same cell without its fence.
 
 use std::sync::{Arc, Mutex};
 
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::cell::Fenced;
-use leasehold_fence::conformance::{self, Applied, CLUSTER, Subject, Writer, check, name, number, race};
-use leasehold_fence::{Error, Kept, Once};
+use leasehold_fence::cell::FencedCell;
+use leasehold_fence::conformance::{self, AppliedEntry, CLUSTER, FenceWriter, Subject, check, name, number, race};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo};
 
-type Log = Fenced<Vec<Applied>>;
+type CellLog = FencedCell<Vec<AppliedEntry>>;
 
-/// A cell that is made anew whenever it is asked for.
-struct Cell {
-    log: Mutex<Arc<Log>>,
+/// A cell that `fresh` replaces.
+struct CellSubject {
+    log: Mutex<Arc<CellLog>>,
     fenced: bool,
 }
 
-impl Cell {
+impl CellSubject {
     fn new(fenced: bool) -> Self {
         Self { log: Mutex::new(empty()), fenced }
     }
 
-    fn log(&self) -> Arc<Log> {
-        self.log.lock().expect("no panic").clone()
+    fn log(&self) -> Arc<CellLog> {
+        self.log.lock().expect("not poisoned").clone()
     }
 }
 
-fn empty() -> Arc<Log> {
-    Arc::new(Fenced::new(CLUSTER, name(), 0, Vec::new()))
+fn empty() -> Arc<CellLog> {
+    Arc::new(FencedCell::new(CLUSTER, name(), 0, Vec::new()))
 }
 
-impl Subject for Cell {
-    type Writer = Thread;
+impl Subject for CellSubject {
+    type Writer = CellWriter;
 
     async fn fresh(&self) {
-        *self.log.lock().expect("no panic") = empty();
+        *self.log.lock().expect("not poisoned") = empty();
     }
 
-    async fn writer(&self) -> Thread {
-        Thread { log: self.log(), fenced: self.fenced }
+    async fn writer(&self) -> CellWriter {
+        CellWriter { log: self.log(), fenced: self.fenced }
     }
 
-    async fn applied(&self) -> Vec<Applied> {
+    async fn applied(&self) -> Vec<AppliedEntry> {
         self.log().read(Clone::clone).expect("whole")
     }
 
@@ -57,65 +57,65 @@ impl Subject for Cell {
     }
 
     async fn make_strict(&self) -> Result<bool, Error> {
-        self.log().make_strict().map(|()| true)
+        self.log().strict(true).map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
         self.log().adopt(incarnation).map(|()| true)
     }
 
-    async fn survey(&self) -> Result<Option<Vec<Kept>>, Error> {
-        self.log().kept().map(|kept| Some(vec![kept]))
+    async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {
+        self.log().mark_info().map(|info| Some(vec![info]))
     }
 }
 
-struct Thread {
-    log: Arc<Log>,
+struct CellWriter {
+    log: Arc<CellLog>,
     fenced: bool,
 }
 
-fn applied(token: &str, value: &str) -> Applied {
-    let shown = token.get(57..76).and_then(|digits| digits.parse().ok()).unwrap_or(1);
-    Applied { number: number(shown), value: value.to_owned() }
+fn applied(token: &str, value: &str) -> AppliedEntry {
+    let value_of_token = token.get(57..76).and_then(|digits| digits.parse().ok()).unwrap_or(1);
+    AppliedEntry { number: number(value_of_token), value: value.to_owned() }
 }
 
-impl Writer for Thread {
+impl FenceWriter for CellWriter {
     async fn claim(&mut self, token: &str) -> Result<Number, Error> {
         if self.fenced { self.log.claim(token) } else { Ok(applied(token, "").number) }
     }
 
     async fn write(&mut self, token: &str, value: &str) -> Result<(), Error> {
-        let one = applied(token, value);
+        let entry = applied(token, value);
         if self.fenced {
-            return self.log.write(token, |log| log.push(one));
+            return self.log.write(token, |log| log.push(entry));
         }
-        // Past the fence: whatever is shown, the highest token is what is checked.
+        // Without the fence: the highest token is presented instead of the given one.
         let highest = conformance::token(1 << 40);
-        self.log.write(&highest, |log| log.push(one))
+        self.log.write(&highest, |log| log.push(entry))
     }
 
-    async fn write_sequenced(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<Once>, Error> {
-        let one = applied(token, value);
-        self.log.write_once(token, sequence, |log| log.push(one)).map(Some)
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_cell_passes_the_conformance_suite() {
-    let held = check(&Cell::new(true)).await.unwrap_or_else(|broken| panic!("{broken}"));
-    for obligation in [conformance::LOST, conformance::STRICT, conformance::SEQUENCES, conformance::SURVEY] {
-        assert!(held.contains(&obligation), "{held:?}");
+    async fn write_once(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<ApplyOnce>, Error> {
+        let entry = applied(token, value);
+        self.log.write_once(token, sequence, |log| log.push(entry)).map(Some)
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_racing_operations_never_write_below_the_mark() {
-    let raced = race(&Cell::new(true), 8, 10_000, 4).await.unwrap_or_else(|broken| panic!("{broken}"));
-    assert!(raced.refused > 0, "{raced:?}");
+async fn the_fence_passes_the_conformance_suite() {
+    let obligations = check(&CellSubject::new(true)).await.unwrap_or_else(|error| panic!("{error}"));
+    for obligation in [conformance::LOST_MARK, conformance::STRICT, conformance::SEQUENCES, conformance::LIST_MARKS] {
+        assert!(obligations.contains(&obligation), "{obligations:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_fence_the_same_race_corrupts() {
-    let broken = race(&Cell::new(false), 8, 10_000, 4).await.expect_err("no fence, no order");
-    assert_eq!(broken.obligation, conformance::RACE);
+async fn token_numbers_never_decrease_in_ten_thousand_concurrent_operations() {
+    let report = race(&CellSubject::new(true), 8, 10_000, 4).await.unwrap_or_else(|error| panic!("{error}"));
+    assert!(report.refused > 0, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_fence_the_race_breaks_the_order() {
+    let error = race(&CellSubject::new(false), 8, 10_000, 4).await.expect_err("there is no fence");
+    assert_eq!(error.obligation, conformance::RACE);
 }

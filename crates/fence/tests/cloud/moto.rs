@@ -1,4 +1,4 @@
-//! A server that speaks as S3 and DynamoDB do, started by the tests themselves.
+//! A moto server, which emulates S3 and DynamoDB.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// The version that the tests are known to hold with; `./test` installs the same.
+/// How to install the version that `./test` uses.
 const INSTALL: &str = "python3 -m venv target/moto && target/moto/bin/pip install 'moto[server]==5.2.5'";
 
 static SERVER: OnceLock<Moto> = OnceLock::new();
 
 pub struct Moto {
     pub address: SocketAddr,
-    /// Its standard input stays open as long as this program lives, and it ends with that.
+    /// The server ends when its standard input is closed, at the end of this program.
     _process: Child,
 }
 
-/// The one server of this program: stories take buckets and tables of their own.
+/// The server of this program. Each test uses its own buckets and tables.
 pub fn server() -> &'static Moto {
     SERVER.get_or_init(Moto::start)
 }
@@ -31,8 +31,8 @@ impl Moto {
                 |error| panic!("{} does not start: {error}. Install moto: {INSTALL}", python.display()),
             );
         let mut line = String::new();
-        let mut says = BufReader::new(process.stdout.take().expect("it was piped"));
-        says.read_line(&mut line).expect("its words are text");
+        let mut output = BufReader::new(process.stdout.take().expect("it was piped"));
+        output.read_line(&mut line).expect("text");
         let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("moto did not start. Install it: {INSTALL}"));
         Self { address: SocketAddr::from(([127, 0, 0, 1], port)), _process: process }
     }
@@ -41,21 +41,21 @@ impl Moto {
         format!("http://{}", self.address)
     }
 
-    /// Makes a bucket, which the store's own interface cannot.
-    pub fn make_bucket(&self, name: &str) {
-        let mut way = TcpStream::connect(self.address).expect("moto listens");
+    /// Creates a bucket, which `ObjectStore` cannot.
+    pub fn create_bucket(&self, name: &str) {
+        let mut connection = TcpStream::connect(self.address).expect("moto listens");
         let host = self.address;
-        write!(way, "PUT /{name} HTTP/1.0\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n").expect("sent");
-        let mut answer = String::new();
-        way.read_to_string(&mut answer).expect("answered");
-        assert!(answer.lines().next().is_some_and(|first| first.contains(" 200 ")), "{answer}");
+        write!(connection, "PUT /{name} HTTP/1.0\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n").expect("sent");
+        let mut response = String::new();
+        connection.read_to_string(&mut response).expect("a response");
+        assert!(response.lines().next().is_some_and(|first| first.contains(" 200 ")), "{response}");
     }
 }
 
-/// The interpreter in which moto is installed: `./test` makes it and tells where.
+/// The Python interpreter with moto. `./test` installs it and sets LEASEHOLD_MOTO.
 fn python() -> PathBuf {
-    let told = std::env::var_os("LEASEHOLD_MOTO").map(PathBuf::from);
-    let venv = told.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/moto"));
+    let configured = std::env::var_os("LEASEHOLD_MOTO").map(PathBuf::from);
+    let venv = configured.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/moto"));
     let python = venv.join("bin/python");
     assert!(
         python.exists(),

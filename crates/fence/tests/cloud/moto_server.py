@@ -1,7 +1,7 @@
-"""One moto server on a free port: every request is applied as a whole before the next one begins.
+"""Run a moto server on a free port that handles one request at a time.
 
-moto's own server runs requests side by side, and its transactions are not atomic then. The port is the first line that
-this prints. It ends when its standard input does, so it does not outlive whoever started it.
+moto's own server handles requests concurrently, and then its transactions are not atomic. The first line of output is the
+port. The server ends when its standard input is closed, so it does not outlive its parent process.
 """
 
 import io
@@ -18,7 +18,7 @@ moto = DomainDispatcherApplication(create_backend_app)
 
 
 def app(environ, start_response):
-    # The body is read first: a request that stands still half sent must not keep the others out.
+    # Read the body first, so that a request that is only partly sent does not block the others.
     length = int(environ.get("CONTENT_LENGTH") or 0)
     environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
     with one_at_a_time:

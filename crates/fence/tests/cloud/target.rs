@@ -1,4 +1,4 @@
-//! The two targets as a holder has them: a log of what was applied, behind a fence.
+//! The fenced targets S3 and DynamoDB, each with a log of applied writes.
 
 use std::sync::Arc;
 
@@ -7,37 +7,37 @@ use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
 use aws_sdk_dynamodb::{Client, Config};
 use leasehold_core::token::Number;
 use leasehold_fence::conformance::{CLUSTER, name};
-use leasehold_fence::{Error, Once, dynamodb, objects};
+use leasehold_fence::{ApplyOnce, Error, dynamodb, objects};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 
-use crate::plain::Plain;
+use crate::plain_http::PlainHttpConnector;
 
-/// Where the log of applied writes is, behind each fence.
+/// Name of the log of applied writes.
 pub const LOG: &str = "log";
 
-/// The two of them.
+/// The kinds of targets.
 pub const KINDS: [&str; 2] = ["s3", "dynamodb"];
 
-/// A way to one target: which server, and which bucket or table there.
+/// The address of a target: server, and bucket or table.
 #[derive(Clone)]
-pub struct Place {
+pub struct TargetAddress {
     pub kind: &'static str,
     pub url: String,
     pub name: String,
 }
 
-/// A holder's own way to it.
+/// The connection of a holder.
 #[derive(Clone)]
 pub enum Target {
     Objects(objects::Fence),
     Dynamo(dynamodb::Fence, String),
 }
 
-impl Place {
+impl TargetAddress {
     pub fn store(&self) -> AmazonS3 {
         let retry = object_store::RetryConfig { max_retries: 0, ..Default::default() };
         let builder = AmazonS3Builder::new().with_endpoint(&self.url).with_allow_http(true).with_retry(retry);
-        let builder = builder.with_http_connector(Plain);
+        let builder = builder.with_http_connector(PlainHttpConnector);
         let builder = builder.with_region("us-east-1").with_access_key_id("key").with_secret_access_key("secret");
         builder.with_bucket_name(&self.name).build().expect("a store")
     }
@@ -54,7 +54,7 @@ impl Place {
         Client::from_conf(config.build())
     }
 
-    /// The table of what is guarded, beside the table of marks.
+    /// The table of the fenced data.
     pub fn data(&self) -> String {
         format!("{}-data", self.name)
     }
@@ -80,37 +80,37 @@ impl Target {
     pub async fn write(&self, token: &str, value: &str) -> Result<(), Error> {
         let line = line(token, value);
         match self {
-            Self::Objects(fence) => fence.update(token, LOG, |old| appended(old, &line)).await.map(|_| ()),
-            Self::Dynamo(fence, data) => fence.write(token, [append(data, &line)]).await.map(|_| ()),
+            Self::Objects(fence) => fence.update(token, LOG, |old| append_line(old, &line)).await.map(|_| ()),
+            Self::Dynamo(fence, data) => fence.write(token, [append_update(data, &line)]).await.map(|_| ()),
         }
     }
 
-    pub async fn write_once(&self, token: &str, sequence: u64, value: &str) -> Result<Once, Error> {
+    pub async fn write_once(&self, token: &str, sequence: u64, value: &str) -> Result<ApplyOnce, Error> {
         let line = line(token, value);
         match self {
-            // Alone in its hold, so what was there stays there between the two requests.
+            // There is one holder, so the content does not change between the requests.
             Self::Objects(fence) => {
                 let old = fence.get(LOG).await?;
-                let content = appended(old.as_deref(), &line);
-                fence.write_once(token, sequence, &[objects::Change::Put(LOG, &content)]).await
+                let content = append_line(old.as_deref(), &line);
+                fence.write_once(token, sequence, &[objects::ObjectChange::Put(LOG, &content)]).await
             }
-            Self::Dynamo(fence, data) => fence.write_once(token, sequence, [append(data, &line)]).await,
+            Self::Dynamo(fence, data) => fence.write_once(token, sequence, [append_update(data, &line)]).await,
         }
     }
 }
 
-/// What stands in the log of a write: the number that it showed, and its value.
+/// A line of the log: token number and value.
 pub fn line(token: &str, value: &str) -> String {
     let number = token.get(57..76).unwrap_or_default();
     format!("{number} {value}")
 }
 
-pub fn appended(old: Option<&[u8]>, line: &str) -> Vec<u8> {
+pub fn append_line(old: Option<&[u8]>, line: &str) -> Vec<u8> {
     [old.unwrap_or_default(), line.as_bytes(), b"\n"].concat()
 }
 
 /// The update that appends a line to the log item.
-pub fn append(table: &str, line: &str) -> TransactWriteItem {
+pub fn append_update(table: &str, line: &str) -> TransactWriteItem {
     let update = Update::builder()
         .table_name(table)
         .key("id", AttributeValue::S(LOG.to_owned()))

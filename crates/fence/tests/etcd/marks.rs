@@ -1,56 +1,59 @@
-//! Marks in etcd: where a remembered one misleads, and what a change may not touch.
+//! Marks in etcd: outdated cached marks, damaged marks, and marks of another etcd cluster.
 
-use leasehold_fence::conformance::{Subject, Writer, token};
-use leasehold_fence::etcd::Change;
-use leasehold_fence::{Error, Lost, Refusal};
+use leasehold_fence::conformance::{FenceWriter, Subject, token};
+use leasehold_fence::etcd::KvChange;
+use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 
-use crate::server::{Etcd, Way};
+use crate::server::{EtcdServer, EtcdWriter};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_remembers_an_old_mark_is_refused_by_the_comparison_and_who_remembers_a_stale_one_looks_again() {
-    let etcd = Etcd::start().await;
+async fn an_outdated_cached_mark_neither_admits_a_stale_token_nor_rejects_a_higher_one() {
+    let etcd = EtcdServer::start().await;
     etcd.fresh().await;
-    let (Way(old), Way(new)) = (etcd.writer().await, etcd.writer().await);
+    let (EtcdWriter(old), EtcdWriter(new)) = (etcd.writer().await, etcd.writer().await);
     old.claim(&token(33)).await.expect("claimed");
-    old.write(&token(33), &[Change::put("paid", "old")]).await.expect("written");
+    old.write(&token(33), &[KvChange::put("paid", "old")]).await.expect("written");
     new.claim(&token(34)).await.expect("claimed");
-    let refused = old.write(&token(33), &[Change::put("paid", "late")]).await.expect_err("it remembers 33");
-    assert!(matches!(refused, Error::Refused(Refusal::Stale { .. })), "{refused}");
+    let refused = old.write(&token(33), &[KvChange::put("paid", "late")]).await.expect_err("its cached mark is 33");
+    assert!(matches!(refused, Error::Refused(FenceRefusal::Stale { .. })), "{refused}");
     assert_eq!(etcd.ctl(&["get", "paid", "--print-value-only"]).await.trim(), "old");
-    // It remembers 33 still; a higher token of its own passes by what is there.
-    old.write(&token(35), &[Change::delete("paid")]).await.expect("it is a later holder now");
+    // The cached mark is still 33; a higher token is checked against the stored mark.
+    old.write(&token(35), &[KvChange::delete("paid")]).await.expect("a later holder");
     assert_eq!(etcd.ctl(&["get", "paid", "--print-value-only"]).await.trim(), "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_the_mark_itself_is_refused_and_a_mark_that_makes_no_sense_refuses() {
-    let etcd = Etcd::start().await;
+async fn a_change_of_the_mark_key_is_rejected_and_a_damaged_mark_rejects_tokens() {
+    let etcd = EtcdServer::start().await;
     etcd.fresh().await;
-    let mut way = etcd.writer().await;
-    way.claim(&token(5)).await.expect("claimed");
-    let refused =
-        way.0.write(&token(5), &[Change::delete(way.0.key())]).await.expect_err("only the fence writes there");
+    let mut writer = etcd.writer().await;
+    writer.claim(&token(5)).await.expect("claimed");
+    let refused = writer
+        .0
+        .write(&token(5), &[KvChange::delete(writer.0.key())])
+        .await
+        .expect_err("only the fence writes this key");
     assert_eq!(refused.code(), "INVALID_ARGUMENT");
-    etcd.ctl(&["put", &way.0.key(), "lh1-something"]).await;
-    let refused = way.write(&token(6), "x").await.expect_err("unreadable");
-    assert!(matches!(refused, Error::Refused(Refusal::Lost(Lost::Unreadable))), "{refused}");
-    etcd.ctl(&["del", &way.0.key()]).await;
-    let refused = way.write(&token(6), "x").await.expect_err("gone");
-    assert!(matches!(refused, Error::Refused(Refusal::Lost(Lost::Missing))), "{refused}");
+    etcd.ctl(&["put", &writer.0.key(), "lh1-something"]).await;
+    let refused = writer.write(&token(6), "x").await.expect_err("unreadable");
+    assert!(matches!(refused, Error::Refused(FenceRefusal::MarkLost(MarkLoss::Unreadable))), "{refused}");
+    etcd.ctl(&["del", &writer.0.key()]).await;
+    let refused = writer.write(&token(6), "x").await.expect_err("missing");
+    assert!(matches!(refused, Error::Refused(FenceRefusal::MarkLost(MarkLoss::Missing))), "{refused}");
     assert!(etcd.applied().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mark_of_another_etcd_cluster_refuses_until_it_is_armed_here() {
-    let (one, other) = (Etcd::start().await, Etcd::start().await);
+async fn a_mark_of_another_etcd_cluster_is_lost_until_re_armed() {
+    let (one, other) = (EtcdServer::start().await, EtcdServer::start().await);
     one.fresh().await;
-    let mut way = one.writer().await;
-    way.claim(&token(5)).await.expect("claimed");
-    let mark = one.ctl(&["get", &way.0.key(), "--print-value-only"]).await;
-    other.ctl(&["put", &way.0.key(), mark.trim_end_matches('\n')]).await;
-    let mut there = other.writer().await;
-    let refused = there.claim(&token(6)).await.expect_err("it was kept elsewhere");
-    assert!(matches!(refused, Error::Refused(Refusal::Lost(Lost::Moved))), "{refused}");
-    there.0.rearm(leasehold_fence::conformance::number(7)).await.expect("armed");
-    there.write(&token(7), "here").await.expect("it goes on");
+    let mut writer = one.writer().await;
+    writer.claim(&token(5)).await.expect("claimed");
+    let mark = one.ctl(&["get", &writer.0.key(), "--print-value-only"]).await;
+    other.ctl(&["put", &writer.0.key(), mark.trim_end_matches('\n')]).await;
+    let mut other_writer = other.writer().await;
+    let refused = other_writer.claim(&token(6)).await.expect_err("stored in another cluster");
+    assert!(matches!(refused, Error::Refused(FenceRefusal::MarkLost(MarkLoss::Moved))), "{refused}");
+    other_writer.0.rearm(leasehold_fence::conformance::number(7)).await.expect("armed");
+    other_writer.write(&token(7), "here").await.expect("a write after re-arming");
 }

@@ -1,9 +1,9 @@
-//! An etcd server of the test's own, and the fence's place in it.
+//! An etcd server process for a test, and its fence.
 
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::conformance::{Applied, CLUSTER, Subject, Writer, name, number};
-use leasehold_fence::etcd::{Change, Fence, survey};
-use leasehold_fence::{Error, Kept, Once};
+use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, Subject, name, number};
+use leasehold_fence::etcd::{Fence, KvChange, list_marks};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::daemon::{Daemon, address};
 
-/// Below it lie the writes, each at a key of its own: etcd's revisions tell in which order they were applied.
-const GHOST: &str = "ghost/";
+/// Prefix of the applied writes, each in its own key. The revisions of etcd give their order.
+const WRITES: &str = "ghost/";
 
-pub struct Etcd {
+pub struct EtcdServer {
     daemon: Daemon,
     at: SocketAddr,
 }
 
-impl Etcd {
+impl EtcdServer {
     pub async fn start() -> Self {
         let (at, peers) = (address(), address());
         let daemon = Daemon::start("etcd", move |dir| {
             let data = dir.join("data").display().to_string();
             let (client, peer) = (format!("http://{at}"), format!("http://{peers}"));
             let cluster = format!("alone={peer}");
-            let own = [
+            let options = [
                 ("--name", "alone"),
                 ("--data-dir", &data),
                 ("--listen-client-urls", &client),
@@ -37,7 +37,7 @@ impl Etcd {
                 ("--heartbeat-interval", "10"),
                 ("--election-timeout", "100"),
             ];
-            own.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_owned()]).collect()
+            options.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_owned()]).collect()
         });
         let etcd = Self { daemon, at };
         etcd.answers().await;
@@ -45,39 +45,39 @@ impl Etcd {
     }
 
     async fn answers(&self) {
-        // A mark that nobody armed is an answer too.
-        let ask = || async {
+        // An unarmed mark is also a reply.
+        let request = || async {
             match self.fence().mark().await {
                 Err(error @ Error::Storage(_)) => Err(error),
                 _ => Ok(()),
             }
         };
-        self.daemon.answers(ask).await;
+        self.daemon.answers(request).await;
     }
 
     pub fn at(&self) -> String {
         format!("http://{}", self.at)
     }
 
-    /// A connection of its own.
+    /// Opens a new connection.
     pub fn channel(&self) -> Channel {
         channel(&self.at())
     }
 
     pub fn fence(&self) -> Fence {
-        Fence::new(self.channel(), CLUSTER, name(), 0).patience(Duration::from_secs(120))
+        Fence::new(self.channel(), CLUSTER, name(), 0).claim_timeout(Duration::from_secs(120))
     }
 
-    /// etcd's own client, which knows no fence.
-    pub async fn ctl(&self, words: &[&str]) -> String {
-        let told = Command::new("etcdctl")
+    /// Runs etcdctl, which has no fence.
+    pub async fn ctl(&self, args: &[&str]) -> String {
+        let output = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &self.at()])
-            .args(words)
+            .args(args)
             .output()
             .expect("etcdctl can be started; ./test installs it");
-        assert!(told.status.success(), "etcdctl {words:?}: {}", String::from_utf8_lossy(&told.stderr));
-        String::from_utf8(told.stdout).expect("text")
+        assert!(output.status.success(), "etcdctl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
     }
 }
 
@@ -85,13 +85,13 @@ pub fn channel(at: &str) -> Channel {
     Endpoint::from_shared(at.to_owned()).expect("an address").timeout(Duration::from_secs(120)).connect_lazy()
 }
 
-pub fn put(token: &str, value: &str) -> Change {
-    Change::put(format!("{GHOST}{value}"), token.get(57..76).unwrap_or("0"))
+pub fn put(token: &str, value: &str) -> KvChange {
+    KvChange::put(format!("{WRITES}{value}"), token.get(57..76).unwrap_or("0"))
 }
 
-pub struct Way(pub Fence);
+pub struct EtcdWriter(pub Fence);
 
-impl Writer for Way {
+impl FenceWriter for EtcdWriter {
     async fn claim(&mut self, token: &str) -> Result<Number, Error> {
         self.0.claim(token).await
     }
@@ -100,29 +100,29 @@ impl Writer for Way {
         self.0.write(token, &[put(token, value)]).await.map(|_| ())
     }
 
-    async fn write_sequenced(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<Once>, Error> {
+    async fn write_once(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<ApplyOnce>, Error> {
         self.0.write_once(token, sequence, &[put(token, value)]).await.map(Some)
     }
 }
 
-impl Subject for Etcd {
-    type Writer = Way;
+impl Subject for EtcdServer {
+    type Writer = EtcdWriter;
 
     async fn fresh(&self) {
         self.unarmed().await;
         self.fence().arm().await.expect("armed");
     }
 
-    async fn writer(&self) -> Way {
-        Way(self.fence())
+    async fn writer(&self) -> EtcdWriter {
+        EtcdWriter(self.fence())
     }
 
-    async fn applied(&self) -> Vec<Applied> {
-        let told = self.ctl(&["get", GHOST, "--prefix", "--sort-by=MODIFY", "--order=ASCEND"]).await;
-        let lines: Vec<&str> = told.lines().collect();
-        let parts = lines.chunks_exact(2).map(|pair| (pair[0].strip_prefix(GHOST).expect("a key"), pair[1]));
+    async fn applied(&self) -> Vec<AppliedEntry> {
+        let output = self.ctl(&["get", WRITES, "--prefix", "--sort-by=MODIFY", "--order=ASCEND"]).await;
+        let lines: Vec<&str> = output.lines().collect();
+        let parts = lines.chunks_exact(2).map(|pair| (pair[0].strip_prefix(WRITES).expect("a key"), pair[1]));
         parts
-            .map(|(value, n)| Applied { number: number(n.parse().expect("digits")), value: value.to_owned() })
+            .map(|(value, n)| AppliedEntry { number: number(n.parse().expect("digits")), value: value.to_owned() })
             .collect()
     }
 
@@ -151,8 +151,8 @@ impl Subject for Etcd {
         self.fence().adopt(incarnation).await.map(|()| true)
     }
 
-    async fn survey(&self) -> Result<Option<Vec<Kept>>, Error> {
-        survey(self.channel(), None).await.map(Some)
+    async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {
+        list_marks(self.channel(), None).await.map(Some)
     }
 
     async fn crash(&self) -> bool {

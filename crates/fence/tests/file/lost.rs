@@ -1,97 +1,97 @@
-//! A log that is gone, emptied, copied or another's refuses; it never starts anew by itself.
+//! A missing, emptied, copied or foreign log rejects every token. It is never re-created silently.
 
 use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
-use leasehold_fence::file::Log;
-use leasehold_fence::{Error, Lost, Refusal};
+use leasehold_fence::file::FencedLog;
+use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 
-use crate::events::Events;
+use crate::fixture::TestLog;
 use crate::support::{CLUSTER, name, number, token};
 
-fn lost(result: Result<impl std::fmt::Debug, Error>) -> Lost {
+fn lost(result: Result<impl std::fmt::Debug, Error>) -> MarkLoss {
     match result {
-        Err(Error::Refused(Refusal::Lost(how))) => how,
+        Err(Error::Refused(FenceRefusal::MarkLost(loss))) => loss,
         other => panic!("not lost: {other:?}"),
     }
 }
 
 #[test]
-fn a_log_that_is_not_there_is_not_made_by_opening_it() {
-    let events = Events::new();
-    let mut log = events.open();
-    std::fs::remove_file(events.file()).expect("removed");
-    assert_eq!(lost(events.try_open()), Lost::Missing);
-    assert_eq!(lost(log.append(&token(5), b"into nowhere")), Lost::Missing);
-    assert!(!events.file().exists());
+fn opening_a_missing_log_does_not_create_it() {
+    let fixture = TestLog::new();
+    let mut log = fixture.open();
+    std::fs::remove_file(fixture.file()).expect("removed");
+    assert_eq!(lost(fixture.try_open()), MarkLoss::Missing);
+    assert_eq!(lost(log.append(&token(5), b"into nowhere")), MarkLoss::Missing);
+    assert!(!fixture.file().exists());
 }
 
 #[test]
-fn a_log_that_was_put_in_the_place_of_another_refuses_who_had_the_other_open() {
-    let events = Events::new();
-    let mut log = events.open();
+fn an_open_log_rejects_appends_after_its_file_was_replaced() {
+    let fixture = TestLog::new();
+    let mut log = fixture.open();
     log.claim(&token(9)).expect("claimed");
-    std::fs::remove_file(events.file()).expect("removed");
-    Log::create(&events.file(), CLUSTER, name(), 0).expect("another one");
-    assert_eq!(lost(log.append(&token(9), b"late")), Lost::Moved);
-    assert_eq!(events.read(), []);
+    std::fs::remove_file(fixture.file()).expect("removed");
+    FencedLog::create(&fixture.file(), CLUSTER, name(), 0).expect("another one");
+    assert_eq!(lost(log.append(&token(9), b"late")), MarkLoss::Moved);
+    assert_eq!(fixture.read(), []);
 }
 
 #[test]
-fn a_copy_refuses_until_it_is_armed_above_all_that_it_has_seen() {
-    let events = Events::new();
-    events.open().append(&token(20), b"kept").expect("appended");
-    let draft = events.dir.path().join("copy");
-    std::fs::copy(events.file(), &draft).expect("a backup");
-    std::fs::rename(&draft, events.file()).expect("put back");
+fn a_copy_rejects_tokens_until_it_is_re_armed_above_its_mark() {
+    let fixture = TestLog::new();
+    fixture.open().append(&token(20), b"kept").expect("appended");
+    let copy = fixture.dir.path().join("copy");
+    std::fs::copy(fixture.file(), &copy).expect("a backup");
+    std::fs::rename(&copy, fixture.file()).expect("put back");
 
-    let mut log = events.open();
-    assert_eq!(lost(log.mark()), Lost::Moved);
-    assert_eq!(lost(log.claim(&token(21))), Lost::Moved);
-    assert_eq!(log.rearm(number(19)).expect_err("lower than what was seen").code(), "CONFLICT");
-    assert_eq!(lost(log.append(&token(21), b"no")), Lost::Moved);
-    assert_eq!(lost(log.strict(true)), Lost::Moved, "whom it follows does not arm it");
-    assert_eq!(lost(log.adopt(leasehold_core::token::Incarnation(9))), Lost::Moved);
-    assert_eq!(lost(log.append(&token(21), b"no")), Lost::Moved);
+    let mut log = fixture.open();
+    assert_eq!(lost(log.mark()), MarkLoss::Moved);
+    assert_eq!(lost(log.claim(&token(21))), MarkLoss::Moved);
+    assert_eq!(log.rearm(number(19)).expect_err("below the mark").code(), "CONFLICT");
+    assert_eq!(lost(log.append(&token(21), b"no")), MarkLoss::Moved);
+    assert_eq!(lost(log.strict(true)), MarkLoss::Moved, "strictness does not arm it");
+    assert_eq!(lost(log.adopt(leasehold_core::token::Incarnation(9))), MarkLoss::Moved);
+    assert_eq!(lost(log.append(&token(21), b"no")), MarkLoss::Moved);
     log.rearm(number(30)).expect("armed from a floor");
-    assert_eq!(log.claim(&token(29)).expect_err("a holder of before").code(), "STALE_TOKEN");
-    log.append(&token(31), b"after").expect("a holder of after");
-    assert_eq!(events.numbers(), [20, 31]);
-    assert_eq!(events.open().mark().expect("armed, for everybody"), Some(number(31)));
+    assert_eq!(log.claim(&token(29)).expect_err("an earlier holder").code(), "STALE_TOKEN");
+    log.append(&token(31), b"after").expect("a later holder");
+    assert_eq!(fixture.numbers(), [20, 31]);
+    assert_eq!(fixture.open().mark().expect("armed, for other handles too"), Some(number(31)));
 }
 
 #[test]
-fn an_emptied_log_refuses_whoever_opens_it_and_whoever_has_it_open() {
-    let events = Events::new();
-    let mut log = events.open();
+fn an_emptied_log_rejects_new_and_existing_handles() {
+    let fixture = TestLog::new();
+    let mut log = fixture.open();
     log.claim(&token(9)).expect("claimed");
-    events.overwrite(b"");
-    assert_eq!(lost(events.try_open()), Lost::Unreadable);
+    fixture.overwrite(b"");
+    assert_eq!(lost(fixture.try_open()), MarkLoss::Unreadable);
     assert_eq!(log.append(&token(9), b"late").expect_err("shorter than it was").code(), "CORRUPT");
-    events.overwrite(b"something else entirely, and longer than a header would be");
-    assert_eq!(lost(events.try_open()), Lost::Unreadable);
+    fixture.overwrite(b"something else entirely, and longer than a header would be");
+    assert_eq!(lost(fixture.try_open()), MarkLoss::Unreadable);
 }
 
 #[test]
-fn a_log_of_another_cluster_resource_or_slot_refuses() {
-    let events = Events::new();
+fn a_log_of_another_cluster_resource_or_slot_is_foreign() {
+    let fixture = TestLog::new();
     let other = Name::parse("jobs/other").expect("a name");
     for opened in [
-        Log::open(&events.file(), Cluster(*b"another!"), name(), 0),
-        Log::open(&events.file(), CLUSTER, other, 0),
-        Log::open(&events.file(), CLUSTER, name(), 1),
+        FencedLog::open(&fixture.file(), Cluster(*b"another!"), name(), 0),
+        FencedLog::open(&fixture.file(), CLUSTER, other, 0),
+        FencedLog::open(&fixture.file(), CLUSTER, name(), 1),
     ] {
-        let error = opened.expect_err("not its log");
-        assert_eq!((error.refusal(), error.code()), (Some(&Refusal::ForeignMark), "WRONG_CLUSTER"));
+        let error = opened.expect_err("a foreign log");
+        assert_eq!((error.refusal(), error.code()), (Some(&FenceRefusal::ForeignMark), "WRONG_CLUSTER"));
     }
 }
 
 #[test]
-fn a_newer_version_is_refused_and_left_as_it_is() {
-    let events = Events::new();
-    let mut bytes = events.bytes();
+fn a_newer_version_is_an_error_and_left_unchanged() {
+    let fixture = TestLog::new();
+    let mut bytes = fixture.bytes();
     bytes[7] = 2;
-    events.overwrite(&bytes);
-    let error = events.try_open().expect_err("newer");
-    assert!(matches!(error, Error::Version { have: 2, want: 1 }), "{error}");
-    assert_eq!(events.bytes(), bytes);
+    fixture.overwrite(&bytes);
+    let error = fixture.try_open().expect_err("newer");
+    assert!(matches!(error, Error::Version { found: 2, supported: 1 }), "{error}");
+    assert_eq!(fixture.bytes(), bytes);
 }

@@ -1,8 +1,8 @@
-//! The fenced log, held to its promises in real files.
+//! Tests of the fenced log in real files.
 
-mod conforms;
+mod conformance;
 mod crash;
-mod events;
+mod fixture;
 mod lost;
 #[path = "../support/mistakes.rs"]
 mod mistakes;

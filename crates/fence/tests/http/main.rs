@@ -1,13 +1,13 @@
-//! The gate before a service: what it refuses, whom it keeps waiting, and what it remembers.
+//! Tests of the HTTP fence.
 
-mod apart;
-mod conforms;
-mod kept;
-mod known;
+mod conformance;
+mod deduplication;
+mod draining;
 #[path = "../support/mistakes.rs"]
 mod mistakes;
+mod persistence;
 mod refusals;
-mod sequences;
 mod service;
 #[path = "../support/mod.rs"]
 mod support;
+mod unknown_outcomes;

@@ -1,4 +1,4 @@
-//! A service behind the fence whose requests do what their path says, and whose every effect is written down.
+//! A fenced test service. The path of a request selects its behavior, and every applied request is recorded.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use leasehold_fence::Error;
-use leasehold_fence::http::{Bounds, Carried, Fence, Fenced, Outcome, Rules, Under};
+use leasehold_fence::http::{Fence, FenceService, GateTimeouts, RequestBody, Rules, Scope, UpstreamOutcome};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -21,47 +21,50 @@ use tower::{Layer, ServiceExt};
 
 use crate::support::{CLUSTER, name, token};
 
-/// Short enough for a clock that stands still unless everybody waits, long enough to be told apart.
-pub const BOUNDS: Bounds =
-    Bounds { patience: Duration::from_secs(5), longest: Duration::from_secs(60), settle: Duration::from_secs(20) };
+/// Distinct time limits. The clock of the tests is paused.
+pub const TIMEOUTS: GateTimeouts = GateTimeouts {
+    claim_timeout: Duration::from_secs(5),
+    max_request_time: Duration::from_secs(60),
+    settle_time: Duration::from_secs(20),
+};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
-type Inner = BoxCloneSyncService<Request<Carried<String>>, Response<Body>, Infallible>;
+type Inner = BoxCloneSyncService<Request<RequestBody<String>>, Response<Body>, Infallible>;
 
-/// What a held request waits for.
+/// What a held request does when it is released.
 #[derive(Debug)]
-pub enum Then {
+pub enum HeldAction {
     Apply,
-    /// The way to the target broke: who knows what it did.
+    /// The connection to the target broke: the outcome is unknown.
     Break,
-    NotBegun,
+    NotSent,
 }
 
-pub struct World {
+pub struct TestService {
     pub dir: TempDir,
     pub fence: Fence,
-    service: Fenced<Inner>,
+    service: FenceService<Inner>,
     pub applied: Arc<Mutex<Vec<String>>>,
-    /// Held requests, in the order they came.
-    pub held: UnboundedReceiver<oneshot::Sender<Then>>,
-    /// Streamed answers, in the order they began.
+    /// Held requests, in the order of their arrival.
+    pub held: UnboundedReceiver<oneshot::Sender<HeldAction>>,
+    /// Streamed responses, in the order of their start.
     pub streams: UnboundedReceiver<UnboundedSender<&'static str>>,
 }
 
-/// What was answered.
+/// A complete response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct TestResponse {
     pub status: StatusCode,
     pub headers: http::HeaderMap,
     pub body: Result<Vec<u8>, String>,
 }
 
-impl Answer {
+impl TestResponse {
     pub fn json(&self) -> Value {
         serde_json::from_slice(self.body.as_ref().expect("whole")).expect("JSON")
     }
 
-    /// The code of a problem; none of a yes.
+    /// The error code; `None` for a success.
     pub fn code(&self) -> Option<String> {
         if self.status.is_success() {
             return None;
@@ -70,32 +73,32 @@ impl Answer {
     }
 }
 
-impl World {
+impl TestService {
     pub fn new() -> Self {
-        Self::with(Rules::new(Under::new(name(), 0)))
+        Self::with(Rules::new(Scope::new(name(), 0)))
     }
 
     pub fn with(rules: Rules) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         Fence::arm(&dir.path().join("marks"), CLUSTER, &rules).expect("armed");
-        Self::over(dir, rules).expect("it opens")
+        Self::open(dir, rules).expect("it opens")
     }
 
-    pub fn over(dir: TempDir, rules: Rules) -> Result<Self, Error> {
-        let fence = Fence::open(&dir.path().join("marks"), CLUSTER, rules, BOUNDS)?;
+    pub fn open(dir: TempDir, rules: Rules) -> Result<Self, Error> {
+        let fence = Fence::open(&dir.path().join("marks"), CLUSTER, rules, TIMEOUTS)?;
         let applied = Arc::new(Mutex::new(Vec::new()));
         let ((hold, held), (stream, streams)) = (unbounded_channel(), unbounded_channel());
-        let target = Target { applied: applied.clone(), hold, stream };
+        let target = RecordingTarget { applied: applied.clone(), hold, stream };
         let inner = tower::service_fn(move |request| target.clone().serve(request));
         let service = fence.layer().layer(BoxCloneSyncService::new(inner));
         Ok(Self { dir, fence, service, applied, held, streams })
     }
 
-    /// The same place served by another process, after this one is gone: nothing of it is left but its files.
-    pub fn again(self) -> Self {
+    /// Restarts the fence, as another process: only the files remain.
+    pub fn restart(self) -> Self {
         let Self { dir, fence, service, .. } = self;
         drop((fence, service));
-        Self::over(dir, Rules::new(Under::new(name(), 0))).expect("it opens again")
+        Self::open(dir, Rules::new(Scope::new(name(), 0))).expect("it opens again")
     }
 
     pub fn file(&self) -> PathBuf {
@@ -106,73 +109,73 @@ impl World {
         self.applied.lock().expect("whole").clone()
     }
 
-    pub async fn send(&self, request: http::request::Builder, body: &str) -> Answer {
+    pub async fn send(&self, request: http::request::Builder, body: &str) -> TestResponse {
         let request = request.body(body.to_owned()).expect("a request");
         let response = self.service.clone().oneshot(request).await.expect("it cannot fail");
         let (head, body) = response.into_parts();
         let body = body.collect().await.map(|body| body.to_bytes().to_vec()).map_err(|error| error.to_string());
-        Answer { status: head.status, headers: head.headers, body }
+        TestResponse { status: head.status, headers: head.headers, body }
     }
 
-    /// The same beside what the test does.
-    pub fn sends(&self, request: http::request::Builder, body: &str) -> JoinHandle<Answer> {
+    /// Sends a request concurrently with the test.
+    pub fn spawn_send(&self, request: http::request::Builder, body: &str) -> JoinHandle<TestResponse> {
         let request = request.body(body.to_owned()).expect("a request");
         let service = self.service.clone();
         tokio::spawn(async move {
             let (head, body) = service.oneshot(request).await.expect("it cannot fail").into_parts();
             let body = body.collect().await.map(|body| body.to_bytes().to_vec()).map_err(|error| error.to_string());
-            Answer { status: head.status, headers: head.headers, body }
+            TestResponse { status: head.status, headers: head.headers, body }
         })
     }
 
-    pub async fn claim(&self, number: u64) -> Answer {
-        self.send(shows(number, "/-/claim"), "").await
+    pub async fn claim(&self, number: u64) -> TestResponse {
+        self.send(with_token(number, "/-/claim"), "").await
     }
 
-    pub async fn write(&self, number: u64, what: &str) -> Answer {
-        self.send(shows(number, "/now"), what).await
+    pub async fn write(&self, number: u64, body: &str) -> TestResponse {
+        self.send(with_token(number, "/now"), body).await
     }
 }
 
-/// A write that shows the token of this number.
-pub fn shows(number: u64, path: &str) -> http::request::Builder {
+/// A request with the token of this number.
+pub fn with_token(number: u64, path: &str) -> http::request::Builder {
     Request::post(path).header("lease-token", token(number))
 }
 
 #[derive(Clone)]
-struct Target {
+struct RecordingTarget {
     applied: Arc<Mutex<Vec<String>>>,
-    hold: UnboundedSender<oneshot::Sender<Then>>,
+    hold: UnboundedSender<oneshot::Sender<HeldAction>>,
     stream: UnboundedSender<UnboundedSender<&'static str>>,
 }
 
-impl Target {
-    async fn serve(self, request: Request<Carried<String>>) -> Result<Response<Body>, Infallible> {
+impl RecordingTarget {
+    async fn serve(self, request: Request<RequestBody<String>>) -> Result<Response<Body>, Infallible> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.expect("a text").to_bytes();
-        let what = String::from_utf8(body.to_vec()).expect("a text");
-        let answer = |text: &'static str| Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed_unsync());
-        let apply = || self.applied.lock().expect("whole").push(what.clone());
-        let mut response = answer("done");
+        let text = String::from_utf8(body.to_vec()).expect("a text");
+        let reply = |text: &'static str| Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed_unsync());
+        let apply = || self.applied.lock().expect("whole").push(text.clone());
+        let mut response = reply("done");
         match head.uri.path() {
             "/held" => {
-                let (then, told) = oneshot::channel();
-                self.hold.send(then).expect("the test listens");
-                match told.await.unwrap_or(Then::Break) {
-                    Then::Apply => apply(),
-                    Then::Break => drop(response.extensions_mut().insert(Outcome::Unknown)),
-                    Then::NotBegun => drop(response.extensions_mut().insert(Outcome::NotBegun)),
+                let (release, released) = oneshot::channel();
+                self.hold.send(release).expect("the test receives");
+                match released.await.unwrap_or(HeldAction::Break) {
+                    HeldAction::Apply => apply(),
+                    HeldAction::Break => drop(response.extensions_mut().insert(UpstreamOutcome::Unknown)),
+                    HeldAction::NotSent => drop(response.extensions_mut().insert(UpstreamOutcome::NotSent)),
                 }
             }
             "/streams" => {
-                let (say, mut says) = unbounded_channel::<&'static str>();
-                self.stream.send(say).expect("the test listens");
+                let (sender, mut receiver) = unbounded_channel::<&'static str>();
+                self.stream.send(sender).expect("the test receives");
                 let applied = self.applied.clone();
                 let frames = futures::stream::poll_fn(move |cx| {
-                    says.poll_recv(cx).map(|said| {
-                        said.map(|said| {
-                            applied.lock().expect("whole").push(said.to_owned());
-                            Ok(http_body::Frame::data(Bytes::from_static(said.as_bytes())))
+                    receiver.poll_recv(cx).map(|text| {
+                        text.map(|text| {
+                            applied.lock().expect("whole").push(text.to_owned());
+                            Ok(http_body::Frame::data(Bytes::from_static(text.as_bytes())))
                         })
                     })
                 });

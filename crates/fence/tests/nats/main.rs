@@ -1,8 +1,8 @@
-//! The fenced log in NATS JetStream, held to its promises in a real server that each test starts itself.
+//! Tests of the fence in NATS JetStream. Each test starts its own server.
 
-mod conforms;
+mod conformance;
 #[path = "../support/daemon.rs"]
-#[allow(dead_code, reason = "every target uses another part of it")]
+#[allow(dead_code, reason = "each target uses another part")]
 mod daemon;
 mod reader;
 mod server;

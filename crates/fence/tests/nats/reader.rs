@@ -1,102 +1,116 @@
-//! Readers of a log to which somebody wrote past the fence: they drop what came too late, and so does who starts again.
+//! Reader fence on a stream with records that bypassed the fence.
 
 use std::time::SystemTime;
 
 use async_nats::HeaderMap;
 use leasehold_core::name::Name;
 use leasehold_core::token::{Incarnation, Token};
-use leasehold_fence::conformance::{CLUSTER, INCARNATION, Subject, Writer, name, number, token, token_of};
-use leasehold_fence::logs::{Sieve, Sifted};
-use leasehold_fence::nats::{MARK, stamp};
-use leasehold_fence::{Error, Lost, Refusal};
+use leasehold_fence::conformance::{CLUSTER, FenceWriter, INCARNATION, Subject, name, number, token, token_of};
+use leasehold_fence::nats::{MARK_HEADER, stamp};
+use leasehold_fence::reader_fence::{ReaderFence, RecordVerdict};
+use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 
-use crate::server::{Nats, SUBJECT};
+use crate::server::{NatsServer, SUBJECT};
 
-/// Reads the stream through a sieve, and gives what passed.
-async fn read(nats: &Nats, sieve: &mut Sieve) -> Vec<String> {
+/// Reads the stream and returns the accepted records.
+async fn read(nats: &NatsServer, fence: &mut ReaderFence) -> Vec<String> {
     let stream = nats.stream().await;
     let last = stream.get_info().await.expect("known").state.last_sequence;
-    let mut passed = Vec::new();
-    for sequence in sieve.next(SUBJECT)..=last {
+    let mut accepted = Vec::new();
+    for sequence in fence.next_position(SUBJECT)..=last {
         let Ok(message) = stream.get_raw_message(sequence).await else { continue };
         let stamp = stamp(&message.headers).unwrap_or_default();
-        if let Sifted::Passed { .. } = sieve.sift(SUBJECT, sequence, SystemTime::from(message.time), &stamp) {
-            passed.push(String::from_utf8(message.payload.to_vec()).expect("text"));
+        if let RecordVerdict::Accepted { .. } = fence.check(SUBJECT, sequence, SystemTime::from(message.time), &stamp) {
+            accepted.push(String::from_utf8(message.payload.to_vec()).expect("text"));
         }
     }
-    passed
+    accepted
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_drops_what_was_appended_past_the_fence_and_so_does_one_that_starts_again() {
-    let nats = Nats::start().await;
+async fn a_reader_drops_stale_records_also_after_a_restart() {
+    let nats = NatsServer::start().await;
     nats.fresh().await;
-    let mut way = nats.writer().await;
-    way.claim(&token(33)).await.expect("claimed");
-    way.write(&token(33), "first").await.expect("written");
+    let mut writer = nats.writer().await;
+    writer.claim(&token(33)).await.expect("claimed");
+    writer.write(&token(33), "first").await.expect("written");
     let copied = nats.stream().await.get_last_raw_message_by_subject(SUBJECT).await.expect("there").headers;
-    let mut sieve = Sieve::new(CLUSTER, name(), 0);
-    assert_eq!(read(&nats, &mut sieve).await, ["first"]);
-    let checkpoint = sieve.checkpoint();
+    let mut fence = ReaderFence::new(CLUSTER, name(), 0);
+    assert_eq!(read(&nats, &mut fence).await, ["first"]);
+    let checkpoint = fence.checkpoint();
 
-    way.claim(&token(34)).await.expect("the successor");
-    // The zombie publishes what it had ready, with its old record's headers and no expectation.
+    writer.claim(&token(34)).await.expect("the successor");
+    // The zombie publishes with the headers of its old record, and without an expected sequence.
     let mut late = HeaderMap::new();
-    for name in ["Leasehold-Kind", MARK] {
+    for name in ["Leasehold-Kind", MARK_HEADER] {
         late.insert(name, copied.get(name).expect("a fenced record").as_str());
     }
     let jetstream = nats.jetstream().await;
     let sent = jetstream.publish_with_headers(SUBJECT, late, "late".into()).await.expect("sent");
-    sent.await.expect("no log refuses that");
+    sent.await.expect("the server accepts it");
 
-    let mut again = Sieve::resume(CLUSTER, name(), 0, &checkpoint).expect("its own checkpoint");
-    assert_eq!(read(&nats, &mut again).await, [""; 0], "34 claimed before it");
-    assert_eq!((again.mark(SUBJECT), again.dropped()), (Some(number(34)), 1));
-    assert_eq!(read(&nats, &mut Sieve::new(CLUSTER, name(), 0)).await, ["first"], "whoever reads, it is the same");
+    let mut resumed = ReaderFence::resume(CLUSTER, name(), 0, &checkpoint).expect("its own checkpoint");
+    assert_eq!(read(&nats, &mut resumed).await, [""; 0], "34 claimed earlier");
+    assert_eq!((resumed.mark(SUBJECT), resumed.dropped()), (Some(number(34)), 1));
+    assert_eq!(read(&nats, &mut ReaderFence::new(CLUSTER, name(), 0)).await, ["first"], "the same for every reader");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_hides_the_mark_stops_the_log_until_it_is_armed_above_what_was_seen() {
-    let nats = Nats::start().await;
+async fn a_record_without_a_mark_blocks_the_subject_until_re_armed_above_the_mark() {
+    let nats = NatsServer::start().await;
     nats.fresh().await;
-    let mut way = nats.writer().await;
-    way.claim(&token(33)).await.expect("claimed");
+    let mut writer = nats.writer().await;
+    writer.claim(&token(33)).await.expect("claimed");
     let jetstream = nats.jetstream().await;
-    let sent = jetstream.publish(SUBJECT, "past the fence".into()).await.expect("sent");
-    sent.await.expect("no log refuses that");
-    let refused = way.write(&token(34), "x").await.expect_err("nobody sees the mark");
-    assert!(matches!(refused, Error::Refused(Refusal::Lost(Lost::Unreadable))), "{refused}");
-    assert_eq!(way.log.rearm(number(32)).await.expect_err("33 was there").code(), "CONFLICT");
-    way.log.rearm(number(34)).await.expect("armed");
-    way.write(&token(34), "after").await.expect("it goes on");
+    let sent = jetstream.publish(SUBJECT, "without the fence".into()).await.expect("sent");
+    sent.await.expect("the server accepts it");
+    let refused = writer.write(&token(34), "x").await.expect_err("the mark is hidden");
+    assert!(matches!(refused, Error::Refused(FenceRefusal::MarkLost(MarkLoss::Unreadable))), "{refused}");
+    assert_eq!(writer.fence.rearm(number(32)).await.expect_err("below the mark 33").code(), "CONFLICT");
+    writer.fence.rearm(number(34)).await.expect("armed");
+    writer.write(&token(34), "after").await.expect("a write after re-arming");
     assert_eq!(nats.applied().await.len(), 1);
 }
 
 #[test]
-fn a_sieve_drops_what_is_no_token_for_it_and_keeps_a_mark_for_each_partition() {
-    let (mut sieve, now) = (Sieve::new(CLUSTER, name(), 0), SystemTime::now());
-    let mut sift = |partition: &str, at, stamp: &str| sieve.sift(partition, at, now, stamp);
+fn a_reader_fence_drops_invalid_tokens_and_has_a_mark_for_each_partition() {
+    let (mut fence, now) = (ReaderFence::new(CLUSTER, name(), 0), SystemTime::now());
+    let mut check = |partition: &str, at, stamp: &str| fence.check(partition, at, now, stamp);
     let write = |n| format!("write {}", token(n));
-    assert!(matches!(sift("a", 0, &write(10)), Sifted::Passed { .. }));
-    assert!(matches!(sift("b", 0, &write(9)), Sifted::Passed { .. }), "a claim must go to every partition");
-    assert!(matches!(sift("b", 1, &format!("claim {}", token(10))), Sifted::Claimed { .. }));
-    assert!(matches!(sift("b", 2, &write(9)), Sifted::Dropped(Refusal::Stale { .. })));
-    assert!(matches!(sift("a", 1, ""), Sifted::Dropped(Refusal::Token(_))));
-    assert!(matches!(sift("a", 2, &token(11)), Sifted::Dropped(Refusal::Token(_))), "it does not say what it is");
-    let other = Token::parse(&token(11)).map(|of| Token { resource: *b"another!", ..of }).expect("a token");
-    assert!(matches!(sift("a", 3, &format!("write {other}")), Sifted::Dropped(Refusal::Token(_))));
+    assert!(matches!(check("a", 0, &write(10)), RecordVerdict::Accepted { .. }));
+    assert!(matches!(check("b", 0, &write(9)), RecordVerdict::Accepted { .. }), "each partition needs a claim");
+    assert!(matches!(check("b", 1, &format!("claim {}", token(10))), RecordVerdict::Claimed { .. }));
+    assert!(matches!(check("b", 2, &write(9)), RecordVerdict::Dropped(FenceRefusal::Stale { .. })));
+    assert!(matches!(check("a", 1, ""), RecordVerdict::Dropped(FenceRefusal::Token(_))));
+    assert!(
+        matches!(check("a", 2, &token(11)), RecordVerdict::Dropped(FenceRefusal::Token(_))),
+        "the stamp has no kind"
+    );
+    let other = Token::parse(&token(11)).map(|token| Token { resource: *b"another!", ..token }).expect("a token");
+    assert!(matches!(check("a", 3, &format!("write {other}")), RecordVerdict::Dropped(FenceRefusal::Token(_))));
     let far = format!("write {}", token((1 << 63) - 1));
-    assert!(matches!(sift("a", 4, &far), Sifted::Dropped(Refusal::Implausible { .. })));
+    assert!(matches!(check("a", 4, &far), RecordVerdict::Dropped(FenceRefusal::Implausible { .. })));
     let restored = token_of(12, Incarnation(INCARNATION.0 + 1));
-    assert!(matches!(sift("a\nb", 0, &format!("write {restored}")), Sifted::Passed { .. }));
-    assert!(matches!(sift("a", 4, &write(10)), Sifted::Seen));
-    assert_eq!(sieve.dropped(), 5);
+    assert!(matches!(check("a\nb", 0, &format!("write {restored}")), RecordVerdict::Accepted { .. }));
+    assert!(matches!(check("a", 4, &write(10)), RecordVerdict::AlreadyRead));
+    assert_eq!(fence.dropped(), 5);
 
-    let again = Sieve::resume(CLUSTER, name(), 0, &sieve.checkpoint()).expect("its own");
-    assert_eq!((again.mark("a"), again.mark("b")), (Some(number(10)), Some(number(10))));
-    assert_eq!((again.next("a"), again.next("b"), again.next("a\nb"), again.next("c")), (5, 3, 1, 0));
+    let resumed = ReaderFence::resume(CLUSTER, name(), 0, &fence.checkpoint()).expect("its own");
+    assert_eq!((resumed.mark("a"), resumed.mark("b")), (Some(number(10)), Some(number(10))));
+    assert_eq!(
+        (
+            resumed.next_position("a"),
+            resumed.next_position("b"),
+            resumed.next_position("a\nb"),
+            resumed.next_position("c")
+        ),
+        (5, 3, 1, 0)
+    );
     let other = Name::parse("conformance/other").expect("a name");
-    assert_eq!(Sieve::resume(CLUSTER, other, 0, &sieve.checkpoint()).expect_err("another's").code(), "CONFLICT");
-    let torn = sieve.checkpoint().replace("5 10 a", "5 x a");
-    assert_eq!(Sieve::resume(CLUSTER, name(), 0, &torn).expect_err("torn").code(), "STORAGE_FAILED");
+    assert_eq!(
+        ReaderFence::resume(CLUSTER, other, 0, &fence.checkpoint()).expect_err("another resource").code(),
+        "CONFLICT"
+    );
+    let torn = fence.checkpoint().replace("5 10 a", "5 x a");
+    assert_eq!(ReaderFence::resume(CLUSTER, name(), 0, &torn).expect_err("torn").code(), "STORAGE_FAILED");
 }

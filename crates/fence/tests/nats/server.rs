@@ -1,4 +1,4 @@
-//! A NATS server of the test's own, and the fence's log in it.
+//! A NATS server process for a test, and its fence.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,29 +10,29 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event};
 use futures::StreamExt;
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::conformance::{Applied, CLUSTER, Subject, Writer, name};
-use leasehold_fence::nats::{Log, stamp, survey};
-use leasehold_fence::{Error, Kept, Once};
+use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, Subject, name};
+use leasehold_fence::nats::{Fence, list_marks, stamp};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo};
 
 use tokio::sync::watch;
 
 use crate::daemon::{Daemon, address};
 
-pub const SUBJECT: &str = "ghost.eu";
+pub const SUBJECT: &str = "writes.eu";
 
-pub struct Nats {
+pub struct NatsServer {
     daemon: Daemon,
     at: String,
-    /// Which stream is the target now.
+    /// Number of the current stream.
     stream: AtomicU64,
 }
 
-impl Nats {
+impl NatsServer {
     pub async fn start() -> Self {
         let at = address();
         let daemon = Daemon::start("nats-server", move |dir| {
             let (store, config) = (dir.join("store"), dir.join("config"));
-            // Servers before 2.10 cannot be told to sync always; a kill loses nothing there either, a power cut may.
+            // Servers before 2.10 have no sync_interval. A kill loses nothing there either; a power failure may.
             let sync = if knows_sync_interval() { "sync_interval: always" } else { "" };
             let text = format!(
                 "listen: \"{at}\"\njetstream {{ store_dir: {store:?}, {sync} }}\naccounts {{ $SYS {{ users: [ {{ \
@@ -43,7 +43,7 @@ impl Nats {
             vec!["-c".to_owned(), config.display().to_string()]
         });
         let nats = Self { daemon, at: at.to_string(), stream: AtomicU64::new(0) };
-        nats.make().await;
+        nats.create_stream().await;
         nats
     }
 
@@ -62,7 +62,7 @@ impl Nats {
 
     pub async fn jetstream(&self) -> Context {
         let client = self.connect().await;
-        // It takes connections before it serves its log, and then nobody responds.
+        // The server accepts connections before JetStream is ready.
         self.daemon.answers(|| client.request("$JS.API.INFO", "".into())).await;
         let mut jetstream = jetstream::new(client);
         jetstream.set_timeout(Duration::from_secs(60));
@@ -70,7 +70,7 @@ impl Nats {
     }
 
     pub fn stream_name(&self) -> String {
-        format!("GHOST{}", self.stream.load(Ordering::SeqCst))
+        format!("WRITES{}", self.stream.load(Ordering::SeqCst))
     }
 
     pub async fn stream(&self) -> Stream {
@@ -79,50 +79,50 @@ impl Nats {
         self.daemon.answers(|| jetstream.get_stream(&name)).await
     }
 
-    /// Every record of the stream, read past the fence.
+    /// All records of the stream, read without the fence.
     pub async fn records(&self) -> Vec<StreamMessage> {
         let stream = self.stream().await;
         let last = stream.get_info().await.expect("known").state.last_sequence;
-        let asked = futures::stream::iter(1..=last).map(|sequence| stream.get_raw_message(sequence));
-        asked.buffered(64).map(|record| record.expect("there")).collect().await
+        let requests = futures::stream::iter(1..=last).map(|sequence| stream.get_raw_message(sequence));
+        requests.buffered(64).map(|record| record.expect("there")).collect().await
     }
 
-    async fn make(&self) {
-        let config = Config { name: self.stream_name(), subjects: vec!["ghost.*".to_owned()], ..Config::default() };
+    async fn create_stream(&self) {
+        let config = Config { name: self.stream_name(), subjects: vec!["writes.*".to_owned()], ..Config::default() };
         self.jetstream().await.create_stream(config).await.expect("a stream");
     }
 
-    pub async fn log(&self) -> Log {
+    pub async fn fence(&self) -> Fence {
         let jetstream = self.jetstream().await;
-        let log = Log::open(&jetstream, &self.stream_name(), SUBJECT, CLUSTER, name(), 0).await.expect("opened");
-        log.patience(Duration::from_secs(120))
+        let fence = Fence::open(&jetstream, &self.stream_name(), SUBJECT, CLUSTER, name(), 0).await.expect("opened");
+        fence.claim_timeout(Duration::from_secs(120))
     }
 }
 
 pub fn knows_sync_interval() -> bool {
-    let told = std::process::Command::new("nats-server").arg("--version").output();
-    let told = String::from_utf8(told.expect("./test installs nats-server").stdout).expect("text");
-    let version = told.rsplit('v').next().unwrap_or_default().trim().to_owned();
+    let output = std::process::Command::new("nats-server").arg("--version").output();
+    let text = String::from_utf8(output.expect("./test installs nats-server").stdout).expect("text");
+    let version = text.rsplit('v').next().unwrap_or_default().trim().to_owned();
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next(), parts.next()) >= (Some(2), Some(10))
 }
 
-pub struct Way {
-    pub log: Log,
-    /// Whether the connection is lost. It is not made again: nothing may be sent that was given up.
+pub struct NatsWriter {
+    pub fence: Fence,
+    /// Whether the connection is lost. It is not re-established, so that no abandoned request is sent later.
     lost: watch::Receiver<bool>,
 }
 
-impl Way {
+impl NatsWriter {
     pub async fn open(at: &str, stream: &str) -> Result<Self, async_nats::ConnectError> {
-        let (tell, lost) = watch::channel(false);
+        let (report_lost, lost) = watch::channel(false);
         let (connected, once) = (Arc::new(AtomicBool::new(false)), Duration::from_secs(3600));
         let before = connected.clone();
         let delay = move |_| if before.load(Ordering::SeqCst) { once } else { Duration::ZERO };
         let options = ConnectOptions::new().reconnect_delay_callback(delay);
         let options = options.event_callback(move |event| {
             if event == Event::Disconnected {
-                tell.send_replace(true);
+                report_lost.send_replace(true);
             }
             std::future::ready(())
         });
@@ -130,91 +130,91 @@ impl Way {
         connected.store(true, Ordering::SeqCst);
         let mut jetstream = jetstream::new(client);
         jetstream.set_timeout(Duration::from_secs(120));
-        let log = Log::open(&jetstream, stream, SUBJECT, CLUSTER, name(), 0).await.expect("it asks nobody");
-        Ok(Self { log: log.patience(Duration::from_secs(120)), lost })
+        let fence = Fence::open(&jetstream, stream, SUBJECT, CLUSTER, name(), 0).await.expect("no request is sent");
+        Ok(Self { fence: fence.claim_timeout(Duration::from_secs(120)), lost })
     }
 
-    /// What is asked of a server that is gone is answered by nobody, and its outcome is unknown.
+    /// Fails when the connection is lost: the outcome of the request is unknown.
     async fn unless_lost<T>(
         lost: &mut watch::Receiver<bool>,
-        asked: impl Future<Output = Result<T, Error>> + Send,
+        request: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
         tokio::select! {
-            answer = asked => answer,
+            result = request => result,
             _ = lost.wait_for(|lost| *lost) => Err(Error::Storage("the connection is lost".into())),
         }
     }
 }
 
-impl Writer for Way {
+impl FenceWriter for NatsWriter {
     async fn claim(&mut self, token: &str) -> Result<Number, Error> {
-        Self::unless_lost(&mut self.lost, self.log.claim(token)).await
+        Self::unless_lost(&mut self.lost, self.fence.claim(token)).await
     }
 
     async fn write(&mut self, token: &str, value: &str) -> Result<(), Error> {
-        Self::unless_lost(&mut self.lost, self.log.append(token, value)).await.map(|_| ())
+        Self::unless_lost(&mut self.lost, self.fence.append(token, value)).await.map(|_| ())
     }
 
-    async fn write_sequenced(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<Once>, Error> {
-        Self::unless_lost(&mut self.lost, self.log.append_once(token, sequence, value)).await.map(Some)
+    async fn write_once(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<ApplyOnce>, Error> {
+        Self::unless_lost(&mut self.lost, self.fence.append_once(token, sequence, value)).await.map(Some)
     }
 }
 
-impl Subject for Nats {
-    type Writer = Way;
+impl Subject for NatsServer {
+    type Writer = NatsWriter;
 
     async fn fresh(&self) {
         self.unarmed().await;
-        self.log().await.arm().await.expect("armed");
+        self.fence().await.arm().await.expect("armed");
     }
 
-    async fn writer(&self) -> Way {
+    async fn writer(&self) -> NatsWriter {
         let name = self.stream_name();
-        self.daemon.answers(|| Way::open(&self.at, &name)).await
+        self.daemon.answers(|| NatsWriter::open(&self.at, &name)).await
     }
 
-    async fn applied(&self) -> Vec<Applied> {
+    async fn applied(&self) -> Vec<AppliedEntry> {
         let mut all = Vec::new();
         for message in self.records().await {
             let Some(stamp) = stamp(&message.headers) else { continue };
             let (kind, token) = stamp.split_once(' ').expect("a kind and a token");
             let number = leasehold_core::token::Token::parse(token).expect("a token").number;
             if kind == "write" {
-                all.push(Applied { number, value: String::from_utf8(message.payload.to_vec()).expect("text") });
+                all.push(AppliedEntry { number, value: String::from_utf8(message.payload.to_vec()).expect("text") });
             }
         }
         all
     }
 
     async fn mark(&self) -> Result<Option<Number>, Error> {
-        self.log().await.mark().await
+        self.fence().await.mark().await
     }
 
     async fn unarmed(&self) -> bool {
         self.jetstream().await.delete_stream(self.stream_name()).await.expect("deleted");
         self.stream.fetch_add(1, Ordering::SeqCst);
-        self.make().await;
+        self.create_stream().await;
         true
     }
 
     async fn declare_lost(&self) -> Result<bool, Error> {
-        self.log().await.declare_lost().await.map(|()| true)
+        self.fence().await.declare_lost().await.map(|()| true)
     }
 
     async fn rearm(&self, floor: Number) -> Result<bool, Error> {
-        self.log().await.rearm(floor).await.map(|()| true)
+        self.fence().await.rearm(floor).await.map(|()| true)
     }
 
     async fn make_strict(&self) -> Result<bool, Error> {
-        self.log().await.strict(true).await.map(|()| true)
+        self.fence().await.strict(true).await.map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
-        self.log().await.adopt(incarnation).await.map(|()| true)
+        self.fence().await.adopt(incarnation).await.map(|()| true)
     }
 
-    async fn survey(&self) -> Result<Option<Vec<Kept>>, Error> {
-        survey(&self.jetstream().await, &self.stream_name()).await.map(Some)
+    async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {
+        list_marks(&self.jetstream().await, &self.stream_name()).await.map(Some)
     }
 
     async fn crash(&self) -> bool {

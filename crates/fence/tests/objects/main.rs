@@ -1,6 +1,6 @@
-//! The fence for object stores where no server is needed: in memory, and in a store that has no compare-and-swap.
+//! Tests of the fence for object stores in memory, and in a local store without conditional puts.
 
-mod conforms;
+mod conformance;
 mod generations;
 mod manifests;
 #[path = "../support/mistakes.rs"]

@@ -1,4 +1,4 @@
-//! A database of one test, with the guarded table: what was written, under which token, in the order of arrival.
+//! Fixture: a database with an armed fence and a table that records the token number of each write, in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Transaction};
 use crate::server::Server;
 use crate::support::{CLUSTER, name, token};
 
-/// So long that no test waits for it to end.
+/// Longer than any test runs.
 pub const LONG: Duration = Duration::from_secs(3_600);
 
 pub struct Database {
@@ -22,7 +22,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// An armed fence in a new database of the shared server.
+    /// Creates a database with an armed fence on the shared server.
     pub async fn new() -> Self {
         Self::on(tokio::task::spawn_blocking(Server::shared).await.expect("a server")).await
     }
@@ -42,12 +42,12 @@ impl Database {
         Self { server, name, fence, db }
     }
 
-    /// One more connection, as another process has it.
+    /// Opens another connection.
     pub async fn connect(&self) -> Client {
         self.server.connect("leasehold", &self.name).await.expect("connected")
     }
 
-    /// The numbers under which something was written, in order of arrival.
+    /// Token numbers of all writes, in order.
     pub async fn written(&self) -> Vec<u64> {
         let db = self.connect().await;
         let rows = db.query("SELECT number FROM written ORDER BY place", &[]).await.expect("readable");
@@ -58,7 +58,7 @@ impl Database {
         self.fence.mark(&self.connect().await).await.expect("the mark is there").map(|mark| mark.get())
     }
 
-    /// A whole write by the holder of this number.
+    /// Writes one row in a transaction with the token of this number.
     pub async fn write(&self, db: &mut Client, number: u64) -> Result<(), Error> {
         let tx = db.transaction().await?;
         self.fence.admit(&tx, &token(number), LONG).await?;
@@ -72,9 +72,9 @@ pub async fn put(tx: &Transaction<'_>, number: u64) -> Result<(), tokio_postgres
     tx.execute("INSERT INTO written (number) VALUES ($1)", &[&number]).await.map(|_| ())
 }
 
-/// The server's process for this connection.
+/// Backend process id of this connection.
 pub async fn backend(db: &Client) -> u32 {
-    let row = db.query_one("SELECT pg_backend_pid()", &[]).await.expect("it answers");
+    let row = db.query_one("SELECT pg_backend_pid()", &[]).await.expect("a row");
     u32::try_from(row.get::<_, i32>(0)).expect("a process id")
 }
 

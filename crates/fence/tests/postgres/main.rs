@@ -1,22 +1,22 @@
-//! The fence in PostgreSQL, held to its promises in a real server that these tests start themselves.
+//! Tests of the PostgreSQL fence against real servers, which the tests start.
 
-mod around;
 mod atomic;
-mod badges;
-mod bounds;
-mod conforms;
+mod blocked_claims;
+mod bypass;
+mod conformance;
 mod database;
-mod forced;
-mod held;
+mod exploits;
+mod logical_replication;
 mod marks;
 #[path = "../support/mistakes.rs"]
 mod mistakes;
-mod plain;
+mod paused_processes;
+mod protected_tables;
+mod psql;
 mod random;
 mod refusals;
-mod replicated;
 mod server;
-mod sly;
-mod stopped;
+mod session_token;
 #[path = "../support/mod.rs"]
 mod support;
+mod token_cache;

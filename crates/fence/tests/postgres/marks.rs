@@ -1,80 +1,80 @@
-//! Marks outlive every zombie: lost means refuse, and nobody below a superuser lowers or deletes one.
+//! Marks: a lost mark refuses all tokens, and only a superuser can lower or delete one.
 
 use leasehold_core::token::Cluster;
 use leasehold_fence::postgres::{Fence, VERSION, install};
-use leasehold_fence::{Error, Lost, Refusal};
+use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 
 use crate::database::{Database, LONG};
 use crate::support::{CLUSTER, name, number, token};
 
-fn lost(result: Result<impl std::fmt::Debug, Error>) -> Lost {
+fn lost(result: Result<impl std::fmt::Debug, Error>) -> MarkLoss {
     match result {
-        Err(Error::Refused(Refusal::Lost(how))) => how,
+        Err(Error::Refused(FenceRefusal::MarkLost(loss))) => loss,
         other => panic!("not lost: {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_mark_that_nobody_armed_refuses_every_token() {
+async fn an_unarmed_fence_refuses_every_token() {
     let base = Database::new().await;
     let other = leasehold_core::name::Name::parse("jobs/other").expect("a name");
     let fence = Fence::new(CLUSTER, other, 0);
-    assert_eq!(lost(fence.claim(&base.db, &token(5)).await), Lost::Missing);
-    assert_eq!(lost(fence.mark(&base.db).await), Lost::Missing);
+    assert_eq!(lost(fence.claim(&base.db, &token(5)).await), MarkLoss::Missing);
+    assert_eq!(lost(fence.mark(&base.db).await), MarkLoss::Missing);
 }
 
 #[tokio::test]
 async fn a_database_without_the_fence_refuses_every_token() {
     let base = Database::new().await;
-    let mut bare = base.server.connect("leasehold", "postgres").await.expect("connected");
-    assert_eq!(lost(base.fence.claim(&bare, &token(5)).await), Lost::Missing);
-    let tx = bare.transaction().await.expect("a transaction");
-    assert_eq!(lost(base.fence.admit(&tx, &token(5), LONG).await), Lost::Missing);
+    let mut empty = base.server.connect("leasehold", "postgres").await.expect("connected");
+    assert_eq!(lost(base.fence.claim(&empty, &token(5)).await), MarkLoss::Missing);
+    let tx = empty.transaction().await.expect("a transaction");
+    assert_eq!(lost(base.fence.admit(&tx, &token(5), LONG).await), MarkLoss::Missing);
 }
 
 #[tokio::test]
-async fn a_lost_mark_refuses_until_it_is_armed_above_all_that_was_seen() {
+async fn a_lost_mark_refuses_every_token_until_it_is_rearmed_at_or_above_the_mark() {
     let base = Database::new().await;
     let mut db = base.connect().await;
     base.fence.claim(&db, &token(20)).await.expect("claimed");
     base.fence.declare_lost(&db).await.expect("declared");
-    assert_eq!(lost(base.write(&mut db, 21).await), Lost::Declared);
-    base.fence.arm(&db).await.expect("arming leaves what is there");
-    assert_eq!(lost(base.fence.claim(&db, &token(21)).await), Lost::Declared);
-    assert_eq!(base.fence.rearm(&db, number(19)).await.expect_err("lower").code(), "CONFLICT");
-    assert_eq!(lost(base.fence.mark(&db).await), Lost::Declared);
-    base.fence.rearm(&db, number(30)).await.expect("armed from a floor");
-    assert_eq!(base.fence.claim(&db, &token(29)).await.expect_err("a holder of before").code(), "STALE_TOKEN");
-    base.fence.claim(&db, &token(31)).await.expect("a holder of after");
+    assert_eq!(lost(base.write(&mut db, 21).await), MarkLoss::Declared);
+    base.fence.arm(&db).await.expect("arm changes nothing");
+    assert_eq!(lost(base.fence.claim(&db, &token(21)).await), MarkLoss::Declared);
+    assert_eq!(base.fence.rearm(&db, number(19)).await.expect_err("below the mark").code(), "CONFLICT");
+    assert_eq!(lost(base.fence.mark(&db).await), MarkLoss::Declared);
+    base.fence.rearm(&db, number(30)).await.expect("re-armed");
+    assert_eq!(base.fence.claim(&db, &token(29)).await.expect_err("an earlier holder").code(), "STALE_TOKEN");
+    base.fence.claim(&db, &token(31)).await.expect("a later holder");
     assert_eq!(base.written().await, [0_u64; 0]);
 }
 
 #[tokio::test]
-async fn a_mark_that_another_server_kept_refuses_until_it_is_armed_here() {
+async fn a_mark_stored_by_another_server_refuses_every_token_until_it_is_rearmed() {
     let base = Database::new().await;
     let mut db = base.connect().await;
     base.fence.claim(&db, &token(20)).await.expect("claimed");
-    // What a promoted standby or a dump from elsewhere looks like to the server that now has it.
-    db.batch_execute("UPDATE leasehold.fence SET home = '1/00000001', started = NULL")
+    // Simulates a promoted standby or a restored dump.
+    db.batch_execute("UPDATE leasehold.fence SET server_id = '1/00000001', server_started_at = NULL")
         .await
         .expect("as after a failover");
-    assert_eq!(lost(base.write(&mut db, 20).await), Lost::Moved);
-    assert_eq!(lost(base.fence.claim(&db, &token(21)).await), Lost::Moved);
-    assert_eq!(lost(base.fence.mark(&db).await), Lost::Moved);
-    base.fence.rearm(&db, number(25)).await.expect("armed here");
-    base.write(&mut db, 26).await.expect("a holder of after");
+    assert_eq!(lost(base.write(&mut db, 20).await), MarkLoss::Moved);
+    assert_eq!(lost(base.fence.claim(&db, &token(21)).await), MarkLoss::Moved);
+    assert_eq!(lost(base.fence.mark(&db).await), MarkLoss::Moved);
+    base.fence.rearm(&db, number(25)).await.expect("re-armed");
+    base.write(&mut db, 26).await.expect("a later holder");
     assert_eq!(base.written().await, [26]);
 }
 
 #[tokio::test]
-async fn a_mark_of_another_cluster_refuses_and_stays() {
+async fn a_mark_of_another_cluster_refuses_every_token_and_is_unchanged() {
     let base = Database::new().await;
     let cluster = Cluster(*b"another!");
     let foreign = Fence::new(cluster, name(), 0);
-    let armed = foreign.arm(&base.db).await.expect_err("arming over it");
-    assert_eq!((armed.refusal(), armed.code()), (Some(&Refusal::ForeignMark), "WRONG_CLUSTER"));
-    let shown = leasehold_core::token::Token { cluster, ..crate::support::parts(9) }.to_string();
-    assert_eq!(foreign.claim(&base.db, &shown).await.expect_err("a claim").code(), "WRONG_CLUSTER");
+    let armed = foreign.arm(&base.db).await.expect_err("armed by another cluster");
+    assert_eq!((armed.refusal(), armed.code()), (Some(&FenceRefusal::ForeignMark), "WRONG_CLUSTER"));
+    let token = leasehold_core::token::Token { cluster, ..crate::support::parts(9) }.to_string();
+    assert_eq!(foreign.claim(&base.db, &token).await.expect_err("a claim").code(), "WRONG_CLUSTER");
     assert_eq!(base.mark().await, None);
 }
 
@@ -82,7 +82,7 @@ async fn a_mark_of_another_cluster_refuses_and_stays() {
 async fn plain_sql_cannot_lower_move_or_delete_a_mark() {
     let base = Database::new().await;
     base.fence.claim(&base.db, &token(20)).await.expect("claimed");
-    for around in [
+    for bypass in [
         "UPDATE leasehold.fence SET mark = 19",
         "UPDATE leasehold.fence SET mark = NULL, state = 'fresh'",
         "UPDATE leasehold.fence SET slot = 3",
@@ -90,14 +90,14 @@ async fn plain_sql_cannot_lower_move_or_delete_a_mark() {
         "DELETE FROM leasehold.fence",
         "TRUNCATE leasehold.fence",
     ] {
-        let error = base.db.batch_execute(around).await.expect_err(around);
-        assert_eq!(error.code().map(|code| code.code()), Some("LH009"), "{around}: {error}");
+        let error = base.db.batch_execute(bypass).await.expect_err(bypass);
+        assert_eq!(error.code().map(|code| code.code()), Some("LH009"), "{bypass}: {error}");
     }
     assert_eq!(base.mark().await, Some(20));
 }
 
 #[tokio::test]
-async fn an_app_that_may_only_use_the_schema_claims_and_writes_and_arms_nothing() {
+async fn an_application_role_can_claim_and_write_but_not_arm() {
     let base = Database::new().await;
     let role = format!("app_{}", base.name);
     let grants = format!(
@@ -108,9 +108,9 @@ async fn an_app_that_may_only_use_the_schema_claims_and_writes_and_arms_nothing(
     let mut app = base.server.connect(&role, &base.name).await.expect("connected");
     base.fence.claim(&app, &token(5)).await.expect("claims");
     base.write(&mut app, 5).await.expect("writes");
-    base.fence.claim(&base.db, &token(6)).await.expect("its successor");
-    assert_eq!(base.write(&mut app, 5).await.expect_err("late").code(), "STALE_TOKEN");
-    for beyond in [
+    base.fence.claim(&base.db, &token(6)).await.expect("the successor claims");
+    assert_eq!(base.write(&mut app, 5).await.expect_err("stale").code(), "STALE_TOKEN");
+    for forbidden in [
         "SELECT leasehold.rearm('jobs/settle', 9)",
         "SELECT leasehold.arm('jobs/new', '0000000000000000')",
         "SELECT leasehold.declare_lost('jobs/settle')",
@@ -120,32 +120,32 @@ async fn an_app_that_may_only_use_the_schema_claims_and_writes_and_arms_nothing(
         "DELETE FROM leasehold.protected",
         "SELECT * FROM leasehold.fence",
     ] {
-        let error = app.batch_execute(beyond).await.expect_err(beyond);
-        assert_eq!(error.code().map(|code| code.code()), Some("42501"), "{beyond}: {error}");
+        let error = app.batch_execute(forbidden).await.expect_err(forbidden);
+        assert_eq!(error.code().map(|code| code.code()), Some("42501"), "{forbidden}: {error}");
     }
     assert_eq!((base.mark().await, base.written().await), (Some(6), vec![5]));
 }
 
 #[tokio::test]
-async fn installing_twice_changes_nothing_and_a_newer_version_is_left_alone() {
+async fn install_is_idempotent_and_leaves_a_newer_version_unchanged() {
     let base = Database::new().await;
     base.fence.claim(&base.db, &token(20)).await.expect("claimed");
     install(&base.db).await.expect("again");
     assert_eq!(base.mark().await, Some(20));
-    base.db.batch_execute("UPDATE leasehold.version SET version = 99").await.expect("as a later version would");
+    base.db.batch_execute("UPDATE leasehold.version SET version = 99").await.expect("a later version");
     let error = install(&base.db).await.expect_err("newer");
-    assert!(matches!(error, Error::Version { have: 99, want: VERSION }), "{error}");
-    assert_eq!(base.mark().await, Some(20), "and the connection is usable");
+    assert!(matches!(error, Error::Version { found: 99, supported: VERSION }), "{error}");
+    assert_eq!(base.mark().await, Some(20), "the connection is usable");
 }
 
 #[tokio::test]
-async fn a_database_of_version_1_is_brought_up_to_date_and_keeps_its_marks() {
+async fn version_1_is_upgraded_and_its_marks_are_preserved() {
     let base = Database::new().await;
     let name = format!("old_{}", base.name);
     base.db.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a database");
     let old = base.server.connect("leasehold", &name).await.expect("connected");
     let mut writer = base.server.connect("leasehold", &name).await.expect("connected");
-    old.batch_execute(include_str!("version1.sql")).await.expect("as version 1 left it");
+    old.batch_execute(include_str!("version1.sql")).await.expect("version 1 installed");
     old.batch_execute("CREATE TABLE public.written (place bigserial PRIMARY KEY, number bigint NOT NULL)")
         .await
         .expect("a table");
@@ -153,26 +153,26 @@ async fn a_database_of_version_1_is_brought_up_to_date_and_keeps_its_marks() {
     old.batch_execute(&sql).await.expect("armed by version 1");
     old.batch_execute(&format!("CALL leasehold.claim('{}')", token(20))).await.expect("claimed under version 1");
 
-    // One is inside under version 1 while the new one is installed: it commits first.
-    let inside = writer.transaction().await.expect("begun");
-    inside.batch_execute(&format!("SELECT leasehold.admit('{}')", token(20))).await.expect("admitted by version 1");
+    // The upgrade waits for a transaction that version 1 admitted.
+    let admitted = writer.transaction().await.expect("begun");
+    admitted.batch_execute(&format!("SELECT leasehold.admit('{}')", token(20))).await.expect("admitted by version 1");
     let upgrade = tokio::spawn(async move { (install(&old).await, old) });
     let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
     while base.db.query_one(waits, &[]).await.expect("readable").get::<_, i64>(0) == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    inside.batch_execute("INSERT INTO written (number) VALUES (20)").await.expect("written");
-    inside.commit().await.expect("committed");
+    admitted.batch_execute("INSERT INTO written (number) VALUES (20)").await.expect("written");
+    admitted.commit().await.expect("committed");
     let (installed, old) = upgrade.await.expect("no panic");
-    installed.expect("brought up to date");
+    installed.expect("upgraded");
 
-    assert_eq!(base.fence.mark(&old).await.expect("kept"), Some(number(20)));
-    assert_eq!(base.fence.claim(&old, &token(19)).await.expect_err("late").code(), "STALE_TOKEN");
-    base.write(&mut writer, 20).await.expect("the holder goes on, on the connection it had");
+    assert_eq!(base.fence.mark(&old).await.expect("preserved"), Some(number(20)));
+    assert_eq!(base.fence.claim(&old, &token(19)).await.expect_err("stale").code(), "STALE_TOKEN");
+    base.write(&mut writer, 20).await.expect("the holder continues on its connection");
     base.fence.claim(&old, &token(21)).await.expect("claimed");
-    assert_eq!(base.write(&mut writer, 20).await.expect_err("late").code(), "STALE_TOKEN");
+    assert_eq!(base.write(&mut writer, 20).await.expect_err("stale").code(), "STALE_TOKEN");
     for db in [&old, &base.db] {
-        base.fence.protect(db, "written").await.expect("and it has what is new");
+        base.fence.protect(db, "written").await.expect("protected");
     }
 
     let objects = "SELECT string_agg(o, E'\\n' ORDER BY o) FROM (
@@ -181,8 +181,8 @@ async fn a_database_of_version_1_is_brought_up_to_date_and_keeps_its_marks() {
           JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
           WHERE c.relnamespace = 'leasehold'::regnamespace) AS all_objects(o)";
     let [upgraded, new]: [String; 2] = [
-        old.query_one(objects, &[]).await.expect("told").get(0),
-        base.db.query_one(objects, &[]).await.expect("told").get(0),
+        old.query_one(objects, &[]).await.expect("read").get(0),
+        base.db.query_one(objects, &[]).await.expect("read").get(0),
     ];
-    assert_eq!(upgraded, new, "nothing is missing and nothing is left over");
+    assert_eq!(upgraded, new, "the upgraded schema equals a new one");
 }

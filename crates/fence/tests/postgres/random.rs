@@ -1,4 +1,4 @@
-//! Whatever several holders do in whatever order: no write below the mark ever lands (F1).
+//! Property tests: in any order of operations of several holders, no write below the mark commits (F1).
 
 use std::time::Duration;
 
@@ -15,59 +15,64 @@ const HOLDERS: usize = 3;
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Claim(u64),
-    Hold(u64),
+    SetToken(u64),
     Begin,
     Admit(u64),
-    /// Writes what the session holds, if the table is protected.
+    /// Writes with the session token, if the table is protected.
     Plain,
     Commit,
-    GiveUp,
+    Rollback,
 }
 
 fn step() -> impl Strategy<Value = (usize, Step)> {
     let number = 1..6_u64;
-    let what = prop_oneof![
+    let step = prop_oneof![
         2 => number.clone().prop_map(Step::Claim),
-        2 => number.clone().prop_map(Step::Hold),
+        2 => number.clone().prop_map(Step::SetToken),
         3 => Just(Step::Plain),
         2 => Just(Step::Begin),
         4 => number.prop_map(Step::Admit),
         3 => Just(Step::Commit),
-        1 => Just(Step::GiveUp),
+        1 => Just(Step::Rollback),
     ];
-    (0..HOLDERS, what)
+    (0..HOLDERS, step)
 }
 
-/// A holder's connection, and what it wrote in its open transaction.
+/// A holder's connection, the numbers written in its open transaction, and its session token.
 struct Holder {
     db: Client,
     open: bool,
-    inside: Vec<u64>,
-    held: Option<u64>,
+    uncommitted: Vec<u64>,
+    session_token: Option<u64>,
 }
 
 impl Holder {
-    async fn end(&mut self, how: &str) -> bool {
-        let ended = self.open && self.db.batch_execute(how).await.is_ok();
+    async fn end(&mut self, statement: &str) -> bool {
+        let ended = self.open && self.db.batch_execute(statement).await.is_ok();
         self.open = false;
         ended
     }
 }
 
-async fn play(base: &Database, steps: &[(usize, Step)], lowest: u64, protected: bool) -> Result<(), TestCaseError> {
-    let fence = base.fence.clone().patience(Duration::ZERO);
+async fn run_steps(
+    base: &Database,
+    steps: &[(usize, Step)],
+    lowest: u64,
+    protected: bool,
+) -> Result<(), TestCaseError> {
+    let fence = base.fence.clone().claim_timeout(Duration::ZERO);
     let mut holders = Vec::new();
     for _ in 0..HOLDERS {
         let db = base.connect().await;
-        db.batch_execute("SET lock_timeout = '20ms'").await.expect("nobody waits long");
-        holders.push(Holder { db, open: false, inside: Vec::new(), held: None });
+        db.batch_execute("SET lock_timeout = '20ms'").await.expect("set");
+        holders.push(Holder { db, open: false, uncommitted: Vec::new(), session_token: None });
     }
     let mut mark = base.mark().await.unwrap_or(0);
     let before = base.written().await.len();
-    let mut landed = Vec::new();
-    for (who, what) in steps {
-        let holder = &mut holders[*who];
-        match *what {
+    let mut committed = Vec::new();
+    for (index, step) in steps {
+        let holder = &mut holders[*index];
+        match *step {
             Step::Claim(n) if !holder.open => match fence.claim(&holder.db, &token(lowest + n)).await {
                 Ok(number) => {
                     prop_assert!(number.get() >= mark);
@@ -77,35 +82,38 @@ async fn play(base: &Database, steps: &[(usize, Step)], lowest: u64, protected: 
                 Err(Error::Blocked { .. }) => {}
                 Err(other) => prop_assert!(false, "{other}"),
             },
-            Step::Hold(n) if !holder.open => {
+            Step::SetToken(n) if !holder.open => {
                 let n = lowest + n;
-                let sql = format!("CALL leasehold.hold('{}', 'jobs/settle', 0, '1 h')", token(n));
+                let sql = format!("CALL leasehold.set_session_token('{}', 'jobs/settle', 0, '1 h')", token(n));
                 match holder.db.batch_execute(&sql).await.map_err(Error::from) {
                     Ok(()) => {
-                        prop_assert!(n >= mark, "{n} is held at {mark}");
-                        (holder.held, mark) = (Some(n), n);
+                        prop_assert!(n >= mark, "{n} was set at {mark}");
+                        (holder.session_token, mark) = (Some(n), n);
                     }
                     Err(Error::Refused(_)) => prop_assert!(n < mark, "{n} was refused at {mark}"),
-                    // It waited for who is inside, and may have raised the mark before.
+                    // It was blocked by an admitted transaction and may have raised the mark before.
                     Err(_) => mark = base.mark().await.unwrap_or(0),
                 }
             }
             Step::Plain if holder.open && protected => {
-                let highest = holder.inside.iter().copied().max().unwrap_or(0).max(mark);
-                // What this transaction was admitted with counts before what its session holds.
-                let shown = holder.inside.last().copied().or(holder.held);
-                let row = i64::try_from(shown.unwrap_or(0)).expect("small");
+                let highest = holder.uncommitted.iter().copied().max().unwrap_or(0).max(mark);
+                // The token of the transaction takes precedence over the session token.
+                let presented = holder.uncommitted.last().copied().or(holder.session_token);
+                let row = i64::try_from(presented.unwrap_or(0)).expect("small");
                 match holder.db.execute("INSERT INTO written (number) VALUES ($1)", &[&row]).await.map_err(Error::from)
                 {
                     Ok(_) => {
-                        prop_assert!(shown.is_some_and(|shown| shown >= highest), "{shown:?} passed {highest}");
-                        holder.inside.extend(shown);
+                        prop_assert!(
+                            presented.is_some_and(|presented| presented >= highest),
+                            "{presented:?} passed {highest}"
+                        );
+                        holder.uncommitted.extend(presented);
                     }
                     Err(refused) => {
-                        let stale = shown.is_none_or(|shown| shown < highest);
+                        let stale = presented.is_none_or(|presented| presented < highest);
                         prop_assert!(
                             !matches!(refused, Error::Refused(_)) || stale,
-                            "{shown:?} at {highest}: {refused}"
+                            "{presented:?} at {highest}: {refused}"
                         );
                         holder.end("ROLLBACK").await;
                     }
@@ -113,20 +121,20 @@ async fn play(base: &Database, steps: &[(usize, Step)], lowest: u64, protected: 
             }
             Step::Begin if !holder.open => {
                 holder.db.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await.expect("begun");
-                holder.db.batch_execute("SELECT FROM written LIMIT 1").await.expect("the snapshot is of now");
-                (holder.open, holder.inside) = (true, Vec::new());
+                holder.db.batch_execute("SELECT FROM written LIMIT 1").await.expect("takes the snapshot");
+                (holder.open, holder.uncommitted) = (true, Vec::new());
             }
             Step::Admit(n) if holder.open => {
                 let n = lowest + n;
-                let highest = holder.inside.iter().copied().max().unwrap_or(0).max(mark);
+                let highest = holder.uncommitted.iter().copied().max().unwrap_or(0).max(mark);
                 let sql = "SELECT leasehold.admit($1, 'jobs/settle', 0, '1 h')";
                 match holder.db.query(sql, &[&token(n)]).await.map_err(Error::from) {
                     Ok(_) => {
                         prop_assert!(n >= highest, "{n} passed {highest}");
                         let sql = "INSERT INTO written (number) VALUES ($1)";
                         let row = i64::try_from(n).expect("small");
-                        holder.db.execute(sql, &[&row]).await.expect("who is admitted writes");
-                        holder.inside.push(n);
+                        holder.db.execute(sql, &[&row]).await.expect("an admitted write succeeds");
+                        holder.uncommitted.push(n);
                     }
                     Err(refused) => {
                         if matches!(refused, Error::Refused(_)) {
@@ -137,16 +145,16 @@ async fn play(base: &Database, steps: &[(usize, Step)], lowest: u64, protected: 
                 }
             }
             Step::Commit => {
-                let inside = std::mem::take(&mut holder.inside);
+                let uncommitted = std::mem::take(&mut holder.uncommitted);
                 if holder.end("COMMIT").await {
-                    mark = inside.iter().copied().max().unwrap_or(0).max(mark);
-                    landed.extend(inside);
+                    mark = uncommitted.iter().copied().max().unwrap_or(0).max(mark);
+                    committed.extend(uncommitted);
                 }
             }
-            Step::GiveUp => {
+            Step::Rollback => {
                 holder.end("ROLLBACK").await;
             }
-            Step::Claim(_) | Step::Hold(_) | Step::Begin | Step::Admit(_) | Step::Plain => {}
+            Step::Claim(_) | Step::SetToken(_) | Step::Begin | Step::Admit(_) | Step::Plain => {}
         }
     }
     for holder in &mut holders {
@@ -154,36 +162,36 @@ async fn play(base: &Database, steps: &[(usize, Step)], lowest: u64, protected: 
     }
     let mut written = base.written().await.split_off(before);
     prop_assert_eq!(base.mark().await.unwrap_or(0), mark);
-    // Rows take their place when they are written and not when they land, so two of one token may stand crossed.
+    // Rows get their position when written, not when committed, so rows of one token may be swapped.
     written.sort_unstable();
-    prop_assert!(landed.is_sorted(), "{landed:?}");
-    prop_assert_eq!(written, landed);
+    prop_assert!(committed.is_sorted(), "{committed:?}");
+    prop_assert_eq!(written, committed);
     Ok(())
 }
 
 #[test]
-fn in_any_order_of_claims_writes_and_ends_the_tokens_of_what_landed_never_fall() {
-    play_all(false);
+fn committed_tokens_never_fall_in_any_order_of_operations() {
+    run_property(false);
 }
 
 #[test]
-fn so_it_is_with_a_protected_table_and_sessions_that_hold() {
-    play_all(true);
+fn committed_tokens_never_fall_with_protected_tables_and_session_tokens() {
+    run_property(true);
 }
 
-fn play_all(protected: bool) {
+fn run_property(protected: bool) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let base = runtime.block_on(Database::new());
     if protected {
         runtime.block_on(base.fence.protect(&base.db, "written")).expect("protected");
     }
     let mut runner = TestRunner::new(Config { cases: Config::default().cases.min(64), ..Config::default() });
-    // One database for all cases: each shows higher tokens than the one before.
+    // All cases share one database; each presents higher tokens than the one before.
     let lowest = std::cell::Cell::new(0);
     runner
         .run(&prop::collection::vec(step(), 1..30), |steps| {
             lowest.set(lowest.get() + 10);
-            runtime.block_on(play(&base, &steps, lowest.get(), protected))
+            runtime.block_on(run_steps(&base, &steps, lowest.get(), protected))
         })
         .unwrap_or_else(|failed| panic!("{failed}"));
     drop(runtime);
@@ -194,7 +202,7 @@ async fn racing_writers_never_write_below_the_mark() {
     let base = Database::new().await;
     let mut racers = Vec::new();
     for offset in 0..4_u64 {
-        let (mut db, fence) = (base.connect().await, base.fence.clone().patience(LONG));
+        let (mut db, fence) = (base.connect().await, base.fence.clone().claim_timeout(LONG));
         racers.push(tokio::spawn(async move {
             for round in 0..25 {
                 let n = 1 + round * 4 + offset;

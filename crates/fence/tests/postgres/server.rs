@@ -1,5 +1,5 @@
-//! A PostgreSQL server of the test's own: in a directory that is removed with it, on a socket there, under a user that is
-//! not root, because PostgreSQL refuses root. One that cannot be started fails the test.
+//! Starts a PostgreSQL server for a test, in a temporary directory with a socket there. It runs as a user other than root,
+//! because PostgreSQL refuses root. If it cannot be started, the test fails.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -12,14 +12,14 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 use tokio_postgres::{Client, Config, NoTls};
 
-/// A server that is running.
+/// A running server; dropping it stops the server and removes its data.
 pub struct Server {
     dir: TempDir,
     process: Mutex<Child>,
 }
 
 impl Server {
-    /// The server that the tests of this run share, each in a database of its own.
+    /// Returns the server shared by the tests of this process; each test uses its own database.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -30,17 +30,17 @@ impl Server {
         })
     }
 
-    /// A server of one's own, with these settings.
+    /// Starts a server with these settings.
     pub fn start(settings: &[&str]) -> Self {
         Self::start_below(Path::new("/dev/shm"), settings)
     }
 
-    /// The same, with its data below this directory, or among the temporary files if that cannot be.
-    pub fn start_below(place: &Path, settings: &[&str]) -> Self {
-        let dir = tempfile::tempdir_in(place).or_else(|_| tempfile::tempdir()).expect("a directory");
+    /// Starts a server with its data below `parent`, or below the default temporary directory if that fails.
+    pub fn start_below(parent: &Path, settings: &[&str]) -> Self {
+        let dir = tempfile::tempdir_in(parent).or_else(|_| tempfile::tempdir()).expect("a directory");
         if geteuid().is_root() {
             let (uid, gid) = other_user();
-            chown(dir.path(), Some(uid), Some(gid)).expect("root gives a directory away");
+            chown(dir.path(), Some(uid), Some(gid)).expect("root can change the owner");
         }
         let initdb = program("initdb")
             .args(["--no-sync", "--auth=trust", "--username=leasehold", "--encoding=UTF8", "--locale=C", "-D"])
@@ -50,39 +50,39 @@ impl Server {
         assert!(initdb.status.success(), "initdb: {}", String::from_utf8_lossy(&initdb.stderr));
         let process = Mutex::new(postgres(dir.path(), settings));
         let server = Self { dir, process };
-        server.wait_until_it_answers();
+        server.wait_until_ready();
         server
     }
 
-    /// Stops it as a crash would, and starts it again on what is left.
+    /// Stops the server without a checkpoint, as in a crash, and restarts it.
     pub fn crash_and_restart(&self) {
         self.restart_after(Signal::QUIT);
     }
 
-    /// The same by `kill -9`: nobody cleans up. Its children end when they notice, and until then a new one is refused.
+    /// Kills the server with `kill -9` and restarts it. A restart is refused until the backends have noticed and ended.
     pub fn kill_and_restart(&self) {
         self.restart_after(Signal::KILL);
     }
 
     fn restart_after(&self, signal: Signal) {
-        let mut process = self.process.lock().expect("nobody panicked");
+        let mut process = self.process.lock().expect("not poisoned");
         kill_process(Pid::from_child(&process), signal).expect("it is our child");
         process.wait().expect("it is our child");
-        self.wait_until_its_children_are_gone();
+        self.wait_for_backends_to_end();
         *process = postgres(self.dir.path(), &[]);
         drop(process);
-        self.wait_until_it_answers();
+        self.wait_until_ready();
     }
 
-    /// Until nobody is attached to the shared memory whose key the lock file names: PostgreSQL asks the same.
-    fn wait_until_its_children_are_gone(&self) {
+    /// Waits until no process is attached to the shared memory named in the lock file; PostgreSQL checks the same.
+    fn wait_for_backends_to_end(&self) {
         let Ok(lock) = fs::read_to_string(self.dir.path().join("data/postmaster.pid")) else { return };
         let segment = lock.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)).map(str::to_owned);
-        let until = Instant::now() + Duration::from_secs(120);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while let Some(id) = &segment
-            && attached(id)
+            && is_attached(id)
         {
-            assert!(Instant::now() < until, "a backend outlived its server");
+            assert!(Instant::now() < deadline, "a backend outlived its server");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -91,19 +91,19 @@ impl Server {
         self.dir.path()
     }
 
-    /// One more connection.
+    /// Opens a connection.
     pub async fn connect(&self, user: &str, database: &str) -> Result<Client, tokio_postgres::Error> {
         let mut config = Config::new();
         let (client, connection) = config.host_path(self.socket()).user(user).dbname(database).connect(NoTls).await?;
-        // It ends with the client, or with an error that the client's own calls tell.
+        // It ends with the client, or with an error that the client's calls return.
         tokio::spawn(connection);
         Ok(client)
     }
 
-    fn wait_until_it_answers(&self) {
+    fn wait_until_ready(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let until = Instant::now() + Duration::from_secs(120);
-        let answered = std::thread::scope(|scope| {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let ready = std::thread::scope(|scope| {
             scope
                 .spawn(|| {
                     runtime.block_on(async {
@@ -112,7 +112,7 @@ impl Server {
                                 Ok(_) => return Ok(()),
                                 Err(error) => error,
                             };
-                            if Instant::now() > until
+                            if Instant::now() > deadline
                                 || self.process.lock().expect("ours").try_wait().expect("ours").is_some()
                             {
                                 return Err(error);
@@ -125,21 +125,21 @@ impl Server {
                 .expect("no panic")
         });
         let log = || fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-        answered.unwrap_or_else(|error| panic!("PostgreSQL does not answer: {error}\n{}", log()));
+        ready.unwrap_or_else(|error| panic!("PostgreSQL does not accept connections: {error}\n{}", log()));
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         let process = self.process.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // Fast shutdown. If it has ended by itself there is nobody to tell.
+        // Fast shutdown; fails if the process has already ended.
         kill_process(Pid::from_child(process), Signal::INT).ok();
         process.wait().ok();
     }
 }
 
-/// Whether somebody still has this segment of shared memory.
-fn attached(id: &str) -> bool {
+/// Whether a process is attached to this shared memory segment.
+fn is_attached(id: &str) -> bool {
     let table = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
     let row = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|row| row.get(1) == Some(&id));
     row.is_some_and(|row| row.get(6).is_some_and(|count| *count != "0"))
@@ -157,22 +157,22 @@ fn postgres(dir: &Path, settings: &[&str]) -> Child {
     command.spawn().expect("postgres can be started")
 }
 
-/// One of PostgreSQL's programs, under a user that it accepts.
+/// Command for a PostgreSQL program, run as a user that it accepts.
 fn program(name: &str) -> Command {
-    let path = programs().join(name);
+    let path = program_dir().join(name);
     if !geteuid().is_root() {
         return Command::new(path);
     }
     let (uid, gid) = other_user();
     let mut command = Command::new("setpriv");
     command.args([format!("--reuid={uid}"), format!("--regid={gid}"), "--clear-groups".to_owned()]).arg(path);
-    // Whose home and directory the other user cannot enter.
+    // The other user cannot access root's home or working directory.
     command.env_remove("HOME").current_dir("/");
     command
 }
 
-/// Where Debian keeps the newest version's programs.
-fn programs() -> PathBuf {
+/// Directory of the newest version's programs on Debian.
+fn program_dir() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").map(|all| all.flatten().collect::<Vec<_>>()).unwrap_or_default();
     let newest = versions
         .iter()
@@ -184,11 +184,11 @@ fn programs() -> PathBuf {
 }
 
 fn other_user() -> (u32, u32) {
-    let users = fs::read_to_string("/etc/passwd").expect("the list of users");
-    let of = |wanted: &str| {
+    let users = fs::read_to_string("/etc/passwd").expect("readable");
+    let find = |wanted: &str| {
         let line = users.lines().find(|line| line.split(':').next() == Some(wanted))?;
         let mut fields = line.split(':').skip(2);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     };
-    of("postgres").or_else(|| of("nobody")).expect("a user beside root")
+    find("postgres").or_else(|| find("nobody")).expect("a user other than root")
 }

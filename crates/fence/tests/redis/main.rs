@@ -1,6 +1,6 @@
-//! The fence in Redis, held to its promises in a real server that each test starts itself.
+//! Tests of the Redis fence against real servers, which each test starts.
 
-mod conforms;
+mod conformance;
 #[path = "../support/daemon.rs"]
 mod daemon;
 mod failover;

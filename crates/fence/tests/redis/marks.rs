@@ -1,56 +1,56 @@
-//! Marks over restarts, failovers and settings: what could have been forgotten refuses.
+//! Marks across restarts, and the durability settings of the server.
 
-use leasehold_fence::conformance::{CLUSTER, Subject, Writer, name, token};
-use leasehold_fence::redis::{Durability, Fence, durability, install};
-use leasehold_fence::{Error, Lost, Refusal};
+use leasehold_fence::conformance::{CLUSTER, FenceWriter, Subject, name, token};
+use leasehold_fence::redis::{Fence, RedisDurability, durability, install};
+use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 
 use crate::server::Redis;
 
-fn moved(error: &Error) -> bool {
-    matches!(error, Error::Refused(Refusal::Lost(Lost::Moved)))
+fn is_moved(error: &Error) -> bool {
+    matches!(error, Error::Refused(FenceRefusal::MarkLost(MarkLoss::Moved)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_started_again_refuses_until_it_is_resumed_and_goes_on_at_its_mark() {
+async fn a_restarted_server_refuses_every_token_until_it_is_resumed() {
     let redis = Redis::durable().await;
     redis.fresh().await;
     redis.writer().await.claim(&token(9)).await.expect("claimed");
     redis.kill_and_start();
-    let mut way = redis.writer().await;
-    assert!(moved(&way.claim(&token(9)).await.expect_err("nobody said which server this is")));
-    assert!(moved(&way.write(&token(10), "later").await.expect_err("nor for a later one")));
-    redis.fence.resume(&mut way.db).await.expect("it is the same, on its own disk");
-    assert_eq!(way.write(&token(8), "late").await.expect_err("stale").code(), "STALE_TOKEN");
-    way.write(&token(9), "current").await.expect("it goes on");
+    let mut writer = redis.writer().await;
+    assert!(is_moved(&writer.claim(&token(9)).await.expect_err("the restarted server is not confirmed")));
+    assert!(is_moved(&writer.write(&token(10), "later").await.expect_err("a higher token is refused too")));
+    redis.fence.resume(&mut writer.db).await.expect("resumed");
+    assert_eq!(writer.write(&token(8), "late").await.expect_err("stale").code(), "STALE_TOKEN");
+    writer.write(&token(9), "current").await.expect("admitted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_may_forget_is_told_apart_refused_where_asked_and_never_resumed() {
+async fn a_server_that_is_not_durable_is_detected_and_cannot_be_resumed() {
     let redis = Redis::start(&["--appendonly", "yes", "--appendfsync", "everysec"]).await;
     redis.fresh().await;
-    let mut way = redis.writer().await;
-    let told = durability(&mut way.db).await.expect("told");
-    assert_eq!(told.to_string(), "mark: may be lost (appendfsync is everysec, not always)");
-    let careful = Fence::new(CLUSTER, name(), 0).require_durable();
-    let refused = careful.claim(&mut way.db, &token(3)).await.expect_err("it may forget");
+    let mut writer = redis.writer().await;
+    let durability_now = durability(&mut writer.db).await.expect("read");
+    assert_eq!(durability_now.to_string(), "mark: may be lost (appendfsync is everysec, not always)");
+    let strict_durability = Fence::new(CLUSTER, name(), 0).require_durable();
+    let refused = strict_durability.claim(&mut writer.db, &token(3)).await.expect_err("not durable");
     assert!(matches!(refused, Error::NotDurable { setting: "appendfsync", .. }), "{refused}");
-    way.claim(&token(3)).await.expect("who does not ask gets what there is");
-    assert_eq!(redis.fence.resume(&mut way.db).await.expect_err("not here").code(), "CONFIG");
+    writer.claim(&token(3)).await.expect("claimed without the requirement");
+    assert_eq!(redis.fence.resume(&mut writer.db).await.expect_err("not durable").code(), "CONFIG");
 
     let redis = Redis::durable().await;
     redis.fresh().await;
-    let mut way = redis.writer().await;
-    assert_eq!(durability(&mut way.db).await.expect("told"), Durability::Durable);
-    careful.claim(&mut way.db, &token(3)).await.expect("it keeps it");
+    let mut writer = redis.writer().await;
+    assert_eq!(durability(&mut writer.db).await.expect("read"), RedisDurability::Durable);
+    strict_durability.claim(&mut writer.db, &token(3)).await.expect("durable");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn installing_again_changes_nothing_and_a_newer_version_is_left_alone() {
+async fn install_is_idempotent_and_leaves_a_newer_version_unchanged() {
     let redis = Redis::start(&[]).await;
     let mut db = redis.connect().await;
     install(&mut db).await.expect("again");
     let newer = "#!lua name=leasehold\nredis.register_function('leasehold_version', function() return 2 end)";
     redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(newer).query_async::<()>(&mut db).await.expect("loaded");
-    let refused = install(&mut db).await.expect_err("it is newer");
-    assert!(matches!(refused, Error::Version { have: 2, want: 1 }), "{refused}");
+    let refused = install(&mut db).await.expect_err("a newer version");
+    assert!(matches!(refused, Error::Version { found: 2, supported: 1 }), "{refused}");
 }

@@ -1,26 +1,26 @@
-//! A Redis server of the test's own, and the fence's place in it.
+//! Starts a Redis server for a test, with an installed fence, as a subject of the conformance suite.
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::Error;
-use leasehold_fence::conformance::{Applied, CLUSTER, Subject, Writer, name, number};
-use leasehold_fence::redis::{Fence, install, survey};
-use leasehold_fence::{Kept, Once};
+use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, Subject, name, number};
+use leasehold_fence::redis::{Fence, install, list_marks};
+use leasehold_fence::{ApplyOnce, MarkInfo};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 use crate::daemon::Daemon;
 
-/// The ghost log: what was applied, in the order in which it was.
+/// List of applied writes, in order, read without the fence.
 pub const GHOST: &str = "{conformance/target}:ghost";
 
 pub struct Redis {
     daemon: Daemon,
-    /// The fence by which its writers go.
+    /// Fence of its writers.
     pub fence: Fence,
 }
 
 impl Redis {
-    /// One that keeps what it acknowledged.
+    /// Starts a server with durable settings.
     pub async fn durable() -> Self {
         Self::start(&["--appendonly", "yes", "--appendfsync", "always"]).await
     }
@@ -28,15 +28,15 @@ impl Redis {
     pub async fn start(settings: &'static [&'static str]) -> Self {
         let daemon = Daemon::start("redis-server", |dir| {
             let socket = dir.join("socket").display().to_string();
-            let own = ["--port", "0", "--save", "", "--dir", ".", "--unixsocket", &socket];
-            own.into_iter().chain(settings.iter().copied()).map(str::to_owned).collect()
+            let defaults = ["--port", "0", "--save", "", "--dir", ".", "--unixsocket", &socket];
+            defaults.into_iter().chain(settings.iter().copied()).map(str::to_owned).collect()
         });
         let redis = Self { daemon, fence: Fence::new(CLUSTER, name(), 0) };
         install(&mut redis.connect().await).await.expect("installed");
         redis
     }
 
-    pub fn by(mut self, fence: Fence) -> Self {
+    pub fn with_fence(mut self, fence: Fence) -> Self {
         self.fence = fence;
         self
     }
@@ -60,11 +60,11 @@ impl Redis {
     }
 }
 
-/// A connection that waits as long as it takes: the machine may be busy with other things.
+/// Connects without timeouts, because the machine may be busy.
 pub async fn connect(address: &str) -> redis::RedisResult<MultiplexedConnection> {
-    let patient = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
     let client = redis::Client::open(address)?;
-    let mut db = client.get_multiplexed_async_connection_with_config(&patient).await?;
+    let mut db = client.get_multiplexed_async_connection_with_config(&config).await?;
     redis::cmd("PING").query_async::<String>(&mut db).await?;
     Ok(db)
 }
@@ -75,17 +75,17 @@ pub fn put(number: &str, value: &str) -> redis::Cmd {
     put
 }
 
-/// The number in a token's text, with zeros in front.
+/// The number in a token text, with leading zeros.
 pub fn digits(token: &str) -> &str {
     token.get(57..76).unwrap_or("0")
 }
 
-pub struct Way {
+pub struct RedisWriter {
     pub fence: Fence,
     pub db: MultiplexedConnection,
 }
 
-impl Writer for Way {
+impl FenceWriter for RedisWriter {
     async fn claim(&mut self, token: &str) -> Result<Number, Error> {
         self.fence.claim(&mut self.db, token).await
     }
@@ -94,30 +94,30 @@ impl Writer for Way {
         self.fence.write(&mut self.db, token, &[GHOST], &put(digits(token), value)).await
     }
 
-    async fn write_sequenced(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<Once>, Error> {
+    async fn write_once(&mut self, token: &str, sequence: u64, value: &str) -> Result<Option<ApplyOnce>, Error> {
         let put = put(digits(token), value);
         self.fence.write_once(&mut self.db, token, sequence, &[GHOST], &put).await.map(Some)
     }
 }
 
 impl Subject for Redis {
-    type Writer = Way;
+    type Writer = RedisWriter;
 
     async fn fresh(&self) {
         self.unarmed().await;
         self.fence.arm(&mut self.connect().await).await.expect("armed");
     }
 
-    async fn writer(&self) -> Way {
-        Way { fence: self.fence.clone(), db: self.connect().await }
+    async fn writer(&self) -> RedisWriter {
+        RedisWriter { fence: self.fence.clone(), db: self.connect().await }
     }
 
-    async fn applied(&self) -> Vec<Applied> {
-        let all: Vec<String> =
+    async fn applied(&self) -> Vec<AppliedEntry> {
+        let entries: Vec<String> =
             redis::cmd("LRANGE").arg(GHOST).arg(0).arg(-1).query_async(&mut self.connect().await).await.expect("read");
-        let parts = all.iter().map(|one| one.split_once(' ').expect("a number and a value"));
+        let parts = entries.iter().map(|entry| entry.split_once(' ').expect("a number and a value"));
         parts
-            .map(|(n, value)| Applied { number: number(n.parse().expect("digits")), value: value.to_owned() })
+            .map(|(n, value)| AppliedEntry { number: number(n.parse().expect("digits")), value: value.to_owned() })
             .collect()
     }
 
@@ -146,13 +146,13 @@ impl Subject for Redis {
         self.fence.adopt(&mut self.connect().await, incarnation).await.map(|()| true)
     }
 
-    async fn survey(&self) -> Result<Option<Vec<Kept>>, Error> {
-        survey(&mut self.connect().await).await.map(Some)
+    async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {
+        list_marks(&mut self.connect().await).await.map(Some)
     }
 
     async fn crash(&self) -> bool {
         self.kill_and_start();
-        self.fence.resume(&mut self.connect().await).await.expect("it is the same server, on its own disk");
+        self.fence.resume(&mut self.connect().await).await.expect("resumed");
         true
     }
 }

@@ -1,133 +1,133 @@
-//! A file that is gone, bare, copied or another's refuses; it never starts anew by itself.
+//! A missing, unmarked, copied or foreign file rejects every token. It is never re-created silently.
 
 use std::path::Path;
 
 use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
-use leasehold_fence::file::{Log, Replace, survey};
-use leasehold_fence::{Error, Lost, Mark, Refusal};
+use leasehold_fence::file::{FencedFile, FencedLog, list_marks};
+use leasehold_fence::{Error, FenceRefusal, Mark, MarkLoss};
 
-use crate::leader::Leader;
+use crate::fixture::TestFile;
 use crate::support::{CLUSTER, name, number, token};
 
-fn lost(result: Result<impl std::fmt::Debug, Error>) -> Lost {
+fn lost(result: Result<impl std::fmt::Debug, Error>) -> MarkLoss {
     match result {
-        Err(Error::Refused(Refusal::Lost(how))) => how,
+        Err(Error::Refused(FenceRefusal::MarkLost(loss))) => loss,
         other => panic!("not lost: {other:?}"),
     }
 }
 
-/// A copy with its attributes, as a backup makes one.
-fn copied(from: &Path, to: &Path) {
+/// Copies a file with its attributes, as a backup does.
+fn copy_with_attributes(from: &Path, to: &Path) {
     std::fs::copy(from, to).expect("copied");
     let mut mark = [0; 4096];
-    let length = rustix::fs::getxattr(from, "user.leasehold.mark", &mut mark).expect("it keeps a mark");
+    let length = rustix::fs::getxattr(from, "user.leasehold.mark", &mut mark).expect("it has a mark");
     let flags = rustix::fs::XattrFlags::empty();
     rustix::fs::setxattr(to, "user.leasehold.mark", &mark[..length], flags).expect("copied too");
 }
 
 #[test]
-fn a_file_that_is_not_there_is_not_made_by_writing_to_it() {
-    let leader = Leader::new();
-    let file = leader.open();
-    std::fs::remove_file(leader.file()).expect("removed");
-    assert_eq!(lost(leader.try_open()), Lost::Missing);
-    assert_eq!(lost(file.claim(&token(5))), Lost::Missing);
-    assert_eq!(lost(file.write(&token(5), b"into nowhere")), Lost::Missing);
-    assert!(leader.names().is_empty());
+fn writing_to_a_missing_file_does_not_create_it() {
+    let fixture = TestFile::new();
+    let file = fixture.open();
+    std::fs::remove_file(fixture.file()).expect("removed");
+    assert_eq!(lost(fixture.try_open()), MarkLoss::Missing);
+    assert_eq!(lost(file.claim(&token(5))), MarkLoss::Missing);
+    assert_eq!(lost(file.write(&token(5), b"into nowhere")), MarkLoss::Missing);
+    assert!(fixture.names().is_empty());
 }
 
 #[test]
-fn a_file_without_a_mark_refuses_until_it_is_armed_and_keeps_its_content() {
-    let leader = Leader::nowhere();
-    std::fs::write(leader.file(), "made by hand").expect("written");
-    assert_eq!(lost(leader.try_open()), Lost::Missing);
-    let exists = Replace::create(&leader.file(), CLUSTER, name(), 0, b"").expect_err("it is there");
+fn a_file_without_a_mark_rejects_tokens_until_it_is_armed_and_keeps_its_content() {
+    let fixture = TestFile::empty();
+    std::fs::write(fixture.file(), "made by hand").expect("written");
+    assert_eq!(lost(fixture.try_open()), MarkLoss::Missing);
+    let exists = FencedFile::create(&fixture.file(), CLUSTER, name(), 0, b"").expect_err("it exists");
     assert_eq!(exists.code(), "CONFLICT");
-    Replace::arm(&leader.file(), CLUSTER, name(), 0, number(30)).expect("armed");
-    assert_eq!(leader.content(), "made by hand");
-    assert_eq!(leader.open().claim(&token(29)).expect_err("a holder of before").code(), "STALE_TOKEN");
-    leader.open().write(&token(31), b"after").expect("a holder of after");
-    let again = Replace::arm(&leader.file(), CLUSTER, name(), 0, number(50)).expect_err("it keeps a mark");
+    FencedFile::arm(&fixture.file(), CLUSTER, name(), 0, number(30)).expect("armed");
+    assert_eq!(fixture.content(), "made by hand");
+    assert_eq!(fixture.open().claim(&token(29)).expect_err("an earlier holder").code(), "STALE_TOKEN");
+    fixture.open().write(&token(31), b"after").expect("a later holder");
+    let again = FencedFile::arm(&fixture.file(), CLUSTER, name(), 0, number(50)).expect_err("it has a mark");
     assert_eq!(again.code(), "CONFLICT");
-    assert_eq!(leader.names(), ["leader.conf"]);
+    assert_eq!(fixture.names(), ["leader.conf"]);
 }
 
 #[test]
-fn a_copy_refuses_until_it_is_armed_above_all_that_it_has_seen() {
-    let leader = Leader::new();
-    leader.open().write(&token(20), b"kept").expect("current");
-    let backup = leader.dir.path().join("backup");
-    copied(&leader.file(), &backup);
-    leader.open().write(&token(25), b"newer").expect("current");
-    std::fs::rename(&backup, leader.file()).expect("put back");
+fn a_copy_rejects_tokens_until_it_is_re_armed_above_its_mark() {
+    let fixture = TestFile::new();
+    fixture.open().write(&token(20), b"kept").expect("current");
+    let backup = fixture.dir.path().join("backup");
+    copy_with_attributes(&fixture.file(), &backup);
+    fixture.open().write(&token(25), b"newer").expect("current");
+    std::fs::rename(&backup, fixture.file()).expect("restored");
 
-    let file = leader.open();
-    assert_eq!(lost(file.mark()), Lost::Moved);
-    assert_eq!(lost(file.claim(&token(26))), Lost::Moved);
-    assert_eq!(lost(file.write(&token(26), b"no")), Lost::Moved);
-    assert_eq!(file.rearm(number(19)).expect_err("below what was seen").code(), "CONFLICT");
+    let file = fixture.open();
+    assert_eq!(lost(file.mark()), MarkLoss::Moved);
+    assert_eq!(lost(file.claim(&token(26))), MarkLoss::Moved);
+    assert_eq!(lost(file.write(&token(26), b"no")), MarkLoss::Moved);
+    assert_eq!(file.rearm(number(19)).expect_err("below the mark").code(), "CONFLICT");
     file.rearm(number(30)).expect("armed from a floor");
-    assert_eq!(leader.content(), "kept");
-    assert_eq!(file.claim(&token(29)).expect_err("a holder of before").code(), "STALE_TOKEN");
-    file.write(&token(31), b"after").expect("a holder of after");
+    assert_eq!(fixture.content(), "kept");
+    assert_eq!(file.claim(&token(29)).expect_err("an earlier holder").code(), "STALE_TOKEN");
+    file.write(&token(31), b"after").expect("a later holder");
 }
 
 #[test]
-fn a_mark_that_makes_no_sense_or_is_of_a_newer_version_refuses_and_is_left_as_it_is() {
-    let leader = Leader::new();
+fn an_unreadable_or_newer_mark_is_an_error_and_left_unchanged() {
+    let fixture = TestFile::new();
     let flags = rustix::fs::XattrFlags::empty();
-    let put = |text: &str| rustix::fs::setxattr(leader.file(), "user.leasehold.mark", text.as_bytes(), flags);
+    let put = |text: &str| rustix::fs::setxattr(fixture.file(), "user.leasehold.mark", text.as_bytes(), flags);
     put("something else").expect("put");
-    assert_eq!(lost(leader.try_open()), Lost::Unreadable);
+    assert_eq!(lost(fixture.try_open()), MarkLoss::Unreadable);
     put("leasehold-mark 2\nwho knows\n").expect("put");
-    assert!(matches!(leader.try_open(), Err(Error::Version { have: 2, want: 1 })));
+    assert!(matches!(fixture.try_open(), Err(Error::Version { found: 2, supported: 1 })));
     let mut found = [0; 64];
-    let length = rustix::fs::getxattr(leader.file(), "user.leasehold.mark", &mut found).expect("still there");
+    let length = rustix::fs::getxattr(fixture.file(), "user.leasehold.mark", &mut found).expect("still there");
     assert_eq!(&found[..length], b"leasehold-mark 2\nwho knows\n");
 }
 
 #[test]
-fn a_file_of_another_cluster_resource_or_slot_refuses() {
-    let leader = Leader::new();
+fn a_file_of_another_cluster_resource_or_slot_is_foreign() {
+    let fixture = TestFile::new();
     let other = Name::parse("jobs/other").expect("a name");
     for opened in [
-        Replace::open(&leader.file(), Cluster(*b"another!"), name(), 0),
-        Replace::open(&leader.file(), CLUSTER, other, 0),
-        Replace::open(&leader.file(), CLUSTER, name(), 1),
+        FencedFile::open(&fixture.file(), Cluster(*b"another!"), name(), 0),
+        FencedFile::open(&fixture.file(), CLUSTER, other, 0),
+        FencedFile::open(&fixture.file(), CLUSTER, name(), 1),
     ] {
-        assert_eq!(opened.expect_err("not its file").refusal(), Some(&Refusal::ForeignMark));
+        assert_eq!(opened.expect_err("a foreign file").refusal(), Some(&FenceRefusal::ForeignMark));
     }
 }
 
 #[test]
-fn what_writers_that_died_left_is_never_read_and_goes_with_the_next_claim() {
-    let leader = Leader::new();
-    leader.open().write(&token(33), b"whole").expect("current");
-    for draft in ["leader.conf.leasehold-draft-1-00", "leader.conf.leasehold-draft-2-ff"] {
-        std::fs::write(leader.dir.path().join(draft), "half").expect("left");
+fn temporary_files_of_dead_writers_are_ignored_and_removed_by_the_next_claim() {
+    let fixture = TestFile::new();
+    fixture.open().write(&token(33), b"whole").expect("current");
+    for temp in ["leader.conf.leasehold-draft-1-00", "leader.conf.leasehold-draft-2-ff"] {
+        std::fs::write(fixture.dir.path().join(temp), "half").expect("left");
     }
-    std::fs::write(leader.dir.path().join("leader.conf.bak"), "mine").expect("written");
-    assert_eq!(survey(leader.dir.path()).expect("surveyed").len(), 1);
-    leader.open().claim(&token(34)).expect("a successor");
+    std::fs::write(fixture.dir.path().join("leader.conf.bak"), "mine").expect("written");
+    assert_eq!(list_marks(fixture.dir.path()).expect("listed").len(), 1);
+    fixture.open().claim(&token(34)).expect("a successor");
     assert_eq!(
-        (leader.content().as_str(), leader.names()),
+        (fixture.content().as_str(), fixture.names()),
         ("whole", vec!["leader.conf".into(), "leader.conf.bak".into()])
     );
 }
 
 #[test]
-fn a_survey_of_a_folder_tells_the_marks_of_replaced_files_and_of_logs() {
-    let leader = Leader::new();
-    leader.open().claim(&token(33)).expect("claimed");
-    let path = leader.dir.path().join("events.log");
-    Log::create(&path, CLUSTER, name(), 2).expect("created");
-    let kept = survey(leader.dir.path()).expect("surveyed");
+fn list_marks_of_a_directory_returns_marks_of_files_and_logs() {
+    let fixture = TestFile::new();
+    fixture.open().claim(&token(33)).expect("claimed");
+    let path = fixture.dir.path().join("events.log");
+    FencedLog::create(&path, CLUSTER, name(), 2).expect("created");
+    let marks = list_marks(fixture.dir.path()).expect("listed");
     assert_eq!(
-        kept.iter().map(|one| (one.slot, one.mark)).collect::<Vec<_>>(),
+        marks.iter().map(|one| (one.slot, one.mark)).collect::<Vec<_>>(),
         [(2, Mark::Fresh), (0, Mark::Armed(number(33)))]
     );
-    assert_eq!(kept[1].name.as_deref(), Some("jobs/settle"));
-    assert_eq!((kept[0].cluster, &kept[0].resource), (CLUSTER, &kept[1].resource));
-    assert_eq!(survey(&path).expect("surveyed").len(), 1);
+    assert_eq!(marks[1].name.as_deref(), Some("jobs/settle"));
+    assert_eq!((marks[0].cluster, &marks[0].resource_hash), (CLUSTER, &marks[1].resource_hash));
+    assert_eq!(list_marks(&path).expect("listed").len(), 1);
 }

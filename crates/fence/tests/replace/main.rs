@@ -1,7 +1,7 @@
-//! The fenced replace, held to its promises in real files.
+//! Tests of the fenced file in real files.
 
-mod conforms;
-mod leader;
+mod conformance;
+mod fixture;
 mod lost;
 #[path = "../support/mistakes.rs"]
 mod mistakes;

@@ -1,77 +1,77 @@
-//! What is refused, and what a refusal leaves as it was.
+//! Rejected tokens change nothing; admitted writes replace the content only.
 
 use std::os::unix::fs::PermissionsExt;
 
-use leasehold_fence::Refusal;
+use leasehold_fence::FenceRefusal;
 
-use crate::leader::Leader;
+use crate::fixture::TestFile;
 use crate::mistakes::mistakes;
 use crate::support::{number, token};
 
 #[test]
-fn a_holder_that_was_overtaken_is_told_what_stands_and_the_file_stays() {
-    let leader = Leader::new();
-    let (old, new) = (leader.open(), leader.open());
+fn a_stale_write_is_rejected_with_the_mark_and_changes_nothing() {
+    let fixture = TestFile::new();
+    let (old, new) = (fixture.open(), fixture.open());
     old.claim(&token(33)).expect("claimed");
     old.write(&token(33), b"old").expect("current");
     new.claim(&token(34)).expect("a successor");
-    assert_eq!(leader.content(), "old", "a claim changes nothing but the mark");
-    let error = old.write(&token(33), b"late").expect_err("a zombie");
-    assert_eq!(error.refusal(), Some(&Refusal::Stale { presented: number(33), mark: number(34) }));
-    assert_eq!(leader.content(), "old");
+    assert_eq!(fixture.content(), "old", "a claim changes nothing but the mark");
+    let error = old.write(&token(33), b"late").expect_err("a stale token");
+    assert_eq!(error.refusal(), Some(&FenceRefusal::Stale { presented: number(33), mark: number(34) }));
+    assert_eq!(fixture.content(), "old");
     new.write(&token(34), b"new").expect("current");
-    assert_eq!((leader.content().as_str(), new.mark().expect("kept")), ("new", Some(number(34))));
+    assert_eq!((fixture.content().as_str(), new.mark().expect("a mark")), ("new", Some(number(34))));
     assert_eq!(new.read().expect("whole"), (b"new".to_vec(), Some(number(34))));
-    assert_eq!((old.counters().read().stale, new.counters().read().claims), (1, 1));
+    assert_eq!((old.counters().snapshot().stale, new.counters().snapshot().claims), (1, 1));
 }
 
 #[test]
-fn what_is_shown_by_mistake_moves_neither_mark_nor_content() {
-    let leader = Leader::new();
-    let file = leader.open();
+fn invalid_tokens_change_neither_mark_nor_content() {
+    let fixture = TestFile::new();
+    let file = fixture.open();
     file.write(&token(40), b"kept").expect("current");
-    for (shown, code, why) in mistakes() {
-        for error in [file.claim(&shown).expect_err(why), file.write(&shown, b"no").expect_err(why)] {
-            assert_eq!((error.code(), error.refusal().expect(why).why()), (code, why), "{shown}");
+    for (text, code, reason) in mistakes() {
+        for error in [file.claim(&text).expect_err(reason), file.write(&text, b"no").expect_err(reason)] {
+            assert_eq!((error.code(), error.refusal().expect(reason).reason()), (code, reason), "{text}");
         }
     }
-    assert_eq!((leader.content().as_str(), file.mark().expect("kept")), ("kept", Some(number(40))));
+    assert_eq!((fixture.content().as_str(), file.mark().expect("a mark")), ("kept", Some(number(40))));
 }
 
 #[test]
-fn a_new_content_is_made_from_the_old_one_and_keeps_its_permissions() {
-    let leader = Leader::new();
-    std::fs::set_permissions(leader.file(), PermissionsExt::from_mode(0o640)).expect("set");
-    let file = leader.open();
+fn an_update_gets_the_old_content_and_keeps_the_permissions() {
+    let fixture = TestFile::new();
+    std::fs::set_permissions(fixture.file(), PermissionsExt::from_mode(0o640)).expect("set");
+    let file = fixture.open();
     for word in ["one", "two"] {
         file.update(&token(33), |old| [old, word.as_bytes()].concat()).expect("current");
     }
-    assert_eq!(leader.content(), "onetwo");
-    let mode = std::fs::metadata(leader.file()).expect("there").permissions().mode();
+    assert_eq!(fixture.content(), "onetwo");
+    let mode = std::fs::metadata(fixture.file()).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
-    assert_eq!(leader.names(), ["leader.conf"]);
+    assert_eq!(fixture.names(), ["leader.conf"]);
 }
 
 #[test]
-fn who_has_the_file_open_goes_on_reading_the_one_it_opened() {
+fn an_open_reader_continues_to_read_the_old_content() {
     use std::io::Read;
-    let leader = Leader::new();
-    let file = leader.open();
+    let fixture = TestFile::new();
+    let file = fixture.open();
     file.write(&token(33), b"before").expect("current");
-    let mut reader = std::fs::File::open(leader.file()).expect("opened");
+    let mut reader = std::fs::File::open(fixture.file()).expect("opened");
     file.write(&token(33), b"after, and longer").expect("current");
     let mut read = String::new();
-    reader.read_to_string(&mut read).expect("readable");
-    assert_eq!((read.as_str(), leader.content().as_str()), ("before", "after, and longer"));
+    reader.read_to_string(&mut read).expect("it can be read");
+    assert_eq!((read.as_str(), fixture.content().as_str()), ("before", "after, and longer"));
 }
 
 #[test]
-fn a_link_to_the_file_stays_a_link() {
-    let leader = Leader::new();
-    let link = leader.dir.path().join("current");
-    std::os::unix::fs::symlink(leader.file(), &link).expect("linked");
-    let file = leasehold_fence::file::Replace::open(&link, crate::support::CLUSTER, crate::support::name(), 0);
+fn a_symbolic_link_stays_a_link() {
+    let fixture = TestFile::new();
+    let link = fixture.dir.path().join("current");
+    std::os::unix::fs::symlink(fixture.file(), &link).expect("linked");
+    let file = leasehold_fence::file::FencedFile::open(&link, crate::support::CLUSTER, crate::support::name(), 0);
     file.expect("opened").write(&token(33), b"new").expect("current");
     assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink());
-    assert_eq!(leader.content(), "new");
+    assert_eq!(fixture.content(), "new");
 }

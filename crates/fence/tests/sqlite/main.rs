@@ -1,12 +1,12 @@
-//! The fence in SQLite, held to its promises in real files.
+//! Tests of the SQLite fence against real database files.
 
 mod atomic;
-mod conforms;
-mod forced;
-mod ledger;
+mod conformance;
+mod fixture;
 mod marks;
 #[path = "../support/mistakes.rs"]
 mod mistakes;
+mod protected_tables;
 mod random;
 mod refusals;
 #[path = "../support/mod.rs"]

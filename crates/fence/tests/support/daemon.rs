@@ -1,5 +1,5 @@
-//! A server of the test's own: in a directory that is removed with it, at an address that nobody else has, gone with the
-//! test however that ends. One that cannot be started fails the test.
+//! Starts a server process for a test, in a temporary directory and at an unused address. It ends with the test, even if the
+//! test is killed. If it cannot be started, the test fails.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Which arguments the program gets, for its directory.
+/// Arguments of the program, given its directory.
 type Arguments = Box<dyn Fn(&Path) -> Vec<String> + Send + Sync>;
 
-/// A server that is running.
+/// A running server process.
 pub struct Daemon {
     program: &'static str,
     arguments: Arguments,
@@ -34,35 +34,35 @@ impl Daemon {
         self.dir.path()
     }
 
-    /// `kill -9`, and nothing of it is left running.
+    /// Kills the process with `kill -9` and waits for it.
     pub fn kill(&self) {
-        let mut process = self.process.lock().expect("nobody panicked");
+        let mut process = self.process.lock().expect("not poisoned");
         process.kill().expect("it is our child");
         process.wait().expect("it is our child");
     }
 
-    /// Starts it again on what is left.
+    /// Starts the process again in the same directory.
     pub fn start_again(&self) {
-        *self.process.lock().expect("nobody panicked") =
+        *self.process.lock().expect("not poisoned") =
             run(self.program, &(self.arguments)(self.dir.path()), self.dir.path());
     }
 
-    /// Asks until it answers.
-    pub async fn answers<T, E, F>(&self, ask: impl Fn() -> F + Send + Sync) -> T
+    /// Retries a request until it succeeds.
+    pub async fn answers<T, E, F>(&self, request: impl Fn() -> F + Send + Sync) -> T
     where
         E: std::fmt::Display,
         F: Future<Output = Result<T, E>> + Send,
     {
-        let until = Instant::now() + Duration::from_secs(120);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
-            let error = match ask().await {
-                Ok(answer) => return answer,
+            let error = match request().await {
+                Ok(reply) => return reply,
                 Err(error) => error.to_string(),
             };
-            let ended = self.process.lock().expect("nobody panicked").try_wait().expect("it is our child");
-            if Instant::now() > until || ended.is_some() {
+            let ended = self.process.lock().expect("not poisoned").try_wait().expect("it is our child");
+            if Instant::now() > deadline || ended.is_some() {
                 let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-                panic!("{} does not answer ({ended:?}): {error}\n{log}", self.program);
+                panic!("{} does not respond ({ended:?}): {error}\n{log}", self.program);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -72,13 +72,13 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let process = self.process.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // It may have ended already; nobody is left behind either way.
+        // Fails if it has already ended.
         process.kill().ok();
         process.wait().ok();
     }
 }
 
-/// The kernel ends it with the thread that started it, so that it does not outlive a test that was killed.
+/// The kernel kills the process with the thread that started it, so that it does not outlive a killed test.
 fn run(program: &str, arguments: &[String], dir: &Path) -> Child {
     let log = fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).expect("a log");
     let mut command = Command::new("setpriv");
@@ -87,14 +87,14 @@ fn run(program: &str, arguments: &[String], dir: &Path) -> Child {
     command.spawn().expect("setpriv can be started; it comes with util-linux")
 }
 
-/// An address of this process alone, and below the ports that the kernel gives away: it is free, also after a restart.
+/// Returns an address that only this process uses, below the ephemeral ports, so that it stays free across restarts.
 pub fn address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(20_000);
     let [_, a, b, c] = std::process::id().to_be_bytes();
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 64 | (a & 63), b, c.max(1))), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// How hard to try: one of three numbers, by `LEASEHOLD_DEPTH`.
+/// Selects one of three numbers by `LEASEHOLD_DEPTH`.
 pub fn depth(quick: u64, full: u64, deep: u64) -> u64 {
     match std::env::var("LEASEHOLD_DEPTH").as_deref() {
         Ok("quick") => quick,

@@ -1,11 +1,11 @@
-//! What is shown by mistake, at every target.
+//! Invalid tokens that every target must refuse.
 
 use leasehold_core::name::resource_hash;
-use leasehold_core::token::{Cluster, Number, Reach, Token};
+use leasehold_core::token::{Cluster, Number, Token, TokenScope};
 
 use crate::support::{parts, token};
 
-/// What is shown by mistake, and the code and word it gets.
+/// Invalid token texts with the expected error code and reason.
 pub fn mistakes() -> Vec<(String, &'static str, &'static str)> {
     let good = token(50);
     let cut = good[..good.len() - 1].to_owned();
@@ -26,15 +26,15 @@ pub fn mistakes() -> Vec<(String, &'static str, &'static str)> {
         (good.replacen("lh1-", "lh2-", 1), "UNSUPPORTED_VERSION", "version"),
         (Token { cluster: Cluster(*b"another!"), ..parts(50) }.to_string(), "WRONG_CLUSTER", "cluster"),
         (Token { resource: resource_hash("jobs/other"), ..parts(50) }.to_string(), "TOKEN_INVALID", "resource"),
-        (Token { reach: Reach::Slot(1), ..parts(50) }.to_string(), "TOKEN_INVALID", "slot"),
-        (Token { reach: Reach::Shared, ..parts(50) }.to_string(), "TOKEN_INVALID", "shared"),
-        (Token { reach: Reach::Units, ..parts(50) }.to_string(), "TOKEN_INVALID", "shared"),
+        (Token { scope: TokenScope::Slot(1), ..parts(50) }.to_string(), "TOKEN_INVALID", "slot"),
+        (Token { scope: TokenScope::Shared, ..parts(50) }.to_string(), "TOKEN_INVALID", "shared"),
+        (Token { scope: TokenScope::Units, ..parts(50) }.to_string(), "TOKEN_INVALID", "shared"),
         (Token { number: Number::MAX, ..parts(50) }.to_string(), "TOKEN_IMPLAUSIBLE", "implausible"),
     ]
 }
 
-/// The text with the checksum that its changed body needs.
+/// The text with a correct checksum.
 fn sealed(text: &str) -> String {
-    let (body, _) = text.rsplit_once('-').expect("a checksum stands behind the last dash");
+    let (body, _) = text.rsplit_once('-').expect("the checksum follows the last dash");
     format!("{body}-{:08x}", crc32fast::hash(body.as_bytes()))
 }

@@ -1,7 +1,7 @@
-//! The tokens that the tests of all targets show.
+//! Tokens for the tests of all targets.
 
 use leasehold_core::name::{Name, resource_hash};
-use leasehold_core::token::{Cluster, Incarnation, Number, Reach, Token};
+use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
 
 pub const CLUSTER: Cluster = Cluster(*b"testing!");
 pub const RESOURCE: &str = "jobs/settle";
@@ -11,15 +11,15 @@ pub fn name() -> Name<'static> {
 }
 
 pub fn number(number: u64) -> Number {
-    Number::new(number).expect("tests show numbers from 1 to below 2^63")
+    Number::new(number).expect("numbers in tests are from 1 to below 2^63")
 }
 
 pub fn parts(n: u64) -> Token {
     let resource = resource_hash(RESOURCE);
-    Token { cluster: CLUSTER, incarnation: Incarnation(7), resource, reach: Reach::Slot(0), number: number(n) }
+    Token { cluster: CLUSTER, incarnation: Incarnation(7), resource, scope: TokenScope::Slot(0), number: number(n) }
 }
 
-/// The text that the holder of this number shows.
+/// Token text with this number.
 pub fn token(number: u64) -> String {
     parts(number).to_string()
 }

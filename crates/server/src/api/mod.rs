@@ -1,175 +1,193 @@
-//! The doors of the server: one port, gRPC and HTTP behind it, and one way from there to a turn.
+//! The API of a server: gRPC and HTTP endpoints over one set of operations.
+//!
+//! [`Api`] submits commands and queries to the request queue. [`GrpcService`] and the HTTP routes translate to and from it;
+//! [`router`] puts them behind one set of middlewares.
 
-mod calls;
+mod grpc;
+mod grpc_session;
+mod history;
 mod http;
-mod library;
-mod looks;
+mod metadata;
 mod openapi;
-mod past;
-mod stream;
+mod problems;
+mod queries;
+mod router;
+mod standby;
+mod wait_session;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::Stream;
-use leasehold_core::command::{Answer, Request};
+use leasehold_core::command::Request;
 use leasehold_core::grantor::Grantor;
 use leasehold_core::ids::SessionId;
 use leasehold_core::name::{NameError, Prefix};
-use leasehold_wire::{Caller, Code, Issuer, problem, session_bits, session_id, v1};
+use leasehold_wire::{Caller, Code, TokenIssuer, session_bits, session_id, v1};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
-use crate::cluster::{Following, Standing};
-use crate::desk::{To, Told};
-use crate::inbox::{Ask, Body, Inbox, NotTaken, Seat, Tell};
-use crate::keep::Keeping;
-use crate::meter::Meter;
-use crate::secret;
-use crate::watch::{Heard, Seen, Watchers};
+use crate::cancellation::{CallerState, CancelOnDrop};
+use crate::metrics::Metrics;
+use crate::request::{DurableReply, QueuedRequest, ReplyTo, RequestPayload};
+use crate::request_queue::{QueryReply, RequestQueue};
+use crate::snapshotter::SnapshotHandle;
+use crate::standby_state::StandbyState;
+use crate::status::ServerStatus;
+use crate::watch::{self, ResourceEvent, WatchMessage, Watchers};
+use problems::{no_reply, not_submitted, position_not_reached, shutting_down, standby_not_ready};
+use wait_session::WaitSession;
 
-pub use calls::{Calls, Marks};
-pub use http::{Problem, Refused, routes, served};
-pub use library::of_library;
+pub use grpc::GrpcService;
+pub use http::served;
+pub use metadata::RequestMetadata;
 pub use openapi::document;
+pub use router::{router, standby_router};
 
-/// What every door needs. Cheap to clone.
+/// Operations of a server. Cheap to clone.
 #[derive(Clone)]
 pub struct Api {
-    /// The way to a turn.
-    pub inbox: Arc<Inbox>,
-    /// Whose tokens are given out here.
-    pub issuer: Issuer,
-    /// Those who watch.
+    /// Requests for the next turn.
+    pub queue: Arc<RequestQueue>,
+    /// Cluster and incarnation of the tokens that this server issues.
+    pub issuer: TokenIssuer,
+    /// Watchers of events.
     pub watchers: Arc<Watchers>,
-    /// What is measured.
-    pub meter: Arc<Meter>,
-    /// What is kept behind the turns.
-    pub keeping: Arc<Keeping>,
-    /// What this server is among those over its journal.
-    pub standing: Arc<Standing>,
-    /// The state that is looked at where no turns are taken, because another server leads.
-    pub following: Option<Arc<Following>>,
+    /// Metrics of the server.
+    pub metrics: Arc<Metrics>,
+    /// Snapshots and the audit log.
+    pub snapshots: Arc<SnapshotHandle>,
+    /// Role of this server and status of the cluster.
+    pub server_status: Arc<ServerStatus>,
+    /// The replicated state that queries read while another server leads.
+    pub standby: Option<Arc<StandbyState>>,
 }
 
 impl Api {
-    /// Asks, and waits for the final answer.
-    pub async fn ask(&self, request: Request, body: Body, caller: Caller) -> Result<Told, v1::Problem> {
-        let (to, told) = oneshot::channel();
-        self.inbox.ask(Ask::new(request, body, caller, To::Caller(to))).map_err(not_taken)?;
-        told.await.map(heard).map_err(|_| unanswered())
+    /// Submits a request and waits for its final reply.
+    pub async fn submit(
+        &self,
+        request: Request,
+        body: RequestPayload,
+        caller: Caller,
+    ) -> Result<DurableReply, v1::Problem> {
+        let (to, reply) = oneshot::channel();
+        self.queue.submit(QueuedRequest::new(request, body, caller, ReplyTo::Caller(to))).map_err(not_submitted)?;
+        reply.await.map(DurableReply::delivered).map_err(|_| no_reply())
     }
 
-    /// The same for a wait that nobody can ask for again: if whoever asked goes away, so does the wait (W3).
-    async fn ask_once(
+    /// Submits a wait that cannot be retried. If the caller disconnects, the wait is withdrawn (W3).
+    async fn submit_cancellable(
         &self,
         session: SessionId,
         request: Request,
-        body: Body,
+        body: RequestPayload,
         caller: Caller,
-    ) -> Result<Told, v1::Problem> {
-        let (to, told) = oneshot::channel();
-        let seat = Arc::new(Seat::default());
-        let ask = Ask::new(request, body, caller, To::Caller(to)).from(seat.clone());
-        let mut leaving = Leaving { inbox: self.inbox.clone(), session, seat: Some(seat) };
-        self.inbox.ask(ask).map_err(not_taken)?;
-        let answer = told.await.map(heard).map_err(|_| unanswered());
-        leaving.seat = None;
-        answer
+    ) -> Result<DurableReply, v1::Problem> {
+        let (to, reply) = oneshot::channel();
+        let state = Arc::new(CallerState::default());
+        let queued = QueuedRequest::new(request, body, caller, ReplyTo::Caller(to)).with_caller_state(state.clone());
+        let cancel = CancelOnDrop::new(self.queue.clone(), session, state);
+        self.queue.submit(queued).map_err(not_submitted)?;
+        let reply = reply.await.map(DurableReply::delivered).map_err(|_| no_reply());
+        cancel.disarm();
+        reply
     }
 
-    /// Looks at the state, and hears what was seen when it may be told.
-    pub async fn look<T: Send + 'static>(
+    /// Queries the state. The result arrives once everything it depends on is durable.
+    pub async fn query<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Grantor) -> T + Send + 'static,
+        query: impl FnOnce(&Grantor) -> T + Send + 'static,
     ) -> Result<T, v1::Problem> {
-        self.look_from(0, look).await.map(|(seen, _)| seen)
+        self.query_at(0, query).await.map(|(result, _)| result)
     }
 
-    /// The same with the journal position that it depends on, which must be at least this (E1).
-    pub async fn look_from<T: Send + 'static>(
+    /// Queries the state and returns the journal position that the result depends on, which is at least `min_position` (E1).
+    pub async fn query_at<T: Send + 'static>(
         &self,
-        least: u64,
-        look: impl FnOnce(&Grantor) -> T + Send + 'static,
+        min_position: u64,
+        query: impl FnOnce(&Grantor) -> T + Send + 'static,
     ) -> Result<(T, u64), v1::Problem> {
-        if let Some(following) = &self.following {
-            let (seen, position) = following.look(look).ok_or_else(nothing_yet)?;
-            return if position < least { Err(behind(least, position)) } else { Ok((seen, position)) };
-        }
-        let (to, seen) = oneshot::channel();
-        let look = move |grantor: &Grantor| {
-            let seen = look(grantor);
-            let tell: Tell = Box::new(move |position| {
-                // Whoever went away meanwhile does not want to know any more.
-                let _ = to.send((seen, position));
-            });
-            tell
+        let (result, position) = match &self.standby {
+            Some(standby) => standby.query(query).ok_or_else(standby_not_ready)?,
+            None => self.query_in_turn(query).await?,
         };
-        self.inbox.look(Box::new(look)).map_err(not_taken)?;
-        let (seen, position) = seen.await.map_err(|_| unanswered())?;
-        if position < least { Err(behind(least, position)) } else { Ok((seen, position)) }
+        if position < min_position {
+            return Err(position_not_reached(min_position, position));
+        }
+        Ok((result, position))
     }
 
-    /// One request of a single call. A wait without a session gets one that carries the wait and nothing else: what is
-    /// granted lives by its own ttl and token.
+    async fn query_in_turn<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Grantor) -> T + Send + 'static,
+    ) -> Result<(T, u64), v1::Problem> {
+        let (to, result) = oneshot::channel();
+        let query = move |grantor: &Grantor| {
+            let result = query(grantor);
+            let reply: QueryReply = Box::new(move |position| {
+                // Fails if the caller has disconnected.
+                let _ = to.send((result, position));
+            });
+            reply
+        };
+        self.queue.query(Box::new(query)).map_err(not_submitted)?;
+        result.await.map_err(|_| no_reply())
+    }
+
+    /// Executes the operation of a unary call. A wait without a session gets a session of its own for the time of the call.
     pub async fn call(
         &self,
-        marks: Marks,
-        mut ask: v1::request::Ask,
+        metadata: RequestMetadata,
+        mut operation: v1::request::Operation,
     ) -> Result<(v1::response::Answer, u64), v1::Problem> {
-        self.may_step_down(&ask).await?;
+        self.check_step_down(&operation).await?;
         let caller = self.caller();
-        let wait = match &mut ask {
-            v1::request::Ask::Acquire(acquire) => wait_of(&acquire.terms, &mut acquire.session),
-            v1::request::Ask::AcquireAll(all) => wait_of(&all.terms, &mut all.session),
-            _ => None,
-        };
-        let for_wait = match wait {
-            // Whoever asks again under the key asks that session for the wait.
-            Some(session) if marks.key.is_some() => {
-                *session = marks.key.map(|key| session_bits(key.session));
+        let wait_session = match (unsessioned_wait(&mut operation), metadata.key) {
+            (None, _) => None,
+            // The wait belongs to the session of the key, so that a retry finds it.
+            (Some(session), Some(key)) => {
+                *session = Some(session_bits(key.session));
                 None
             }
-            Some(session) => {
-                let waiting = WaitSession::open(self).await?;
-                *session = Some(session_bits(waiting.id));
-                Some(waiting)
+            (Some(session), None) => {
+                let opened = WaitSession::open(self).await?;
+                *session = Some(session_bits(opened.id));
+                Some(opened)
             }
-            None => None,
         };
-        let id = marks.key.map(|key| key.id(0));
-        let request = leasehold_wire::request(0, &ask, id, marks.seen, &self.issuer);
-        let session = waits_in(&ask).filter(|_| request.id.is_none() && for_wait.is_none());
-        let body = Body::Ask(Box::new(ask));
-        let told = match session {
-            Some(session) => self.ask_once(session, request, body, caller).await?,
-            None => self.ask(request, body, caller).await?,
+        let id = metadata.request_id();
+        let request = leasehold_wire::core_request(0, &operation, id, metadata.token_seen, &self.issuer);
+        let cancellable = session_of_wait(&operation).filter(|_| request.id.is_none() && wait_session.is_none());
+        let body = RequestPayload::Operation(Box::new(operation));
+        let reply = match cancellable {
+            Some(session) => self.submit_cancellable(session, request, body, caller).await?,
+            None => self.submit(request, body, caller).await?,
         };
-        drop(for_wait);
-        Ok((stream::spell_answer(&told, self), told.position))
+        drop(wait_session);
+        Ok((grpc_session::encode_answer(&reply, self), reply.position))
     }
 
-    /// Everything that happens under a prefix, from now on. Whoever reads too slowly is told that it missed something, and
-    /// nothing after that; the last word of a server that stops says so.
+    /// Streams events under a prefix from now on. The stream ends with a problem if the watcher reads too slowly or the server shuts
+    /// down.
     pub fn watch(
         &self,
         prefix: String,
-    ) -> Result<impl Stream<Item = Result<Seen, v1::Problem>> + Send + use<>, NameError> {
+    ) -> Result<impl Stream<Item = Result<ResourceEvent, v1::Problem>> + Send + use<>, NameError> {
         Prefix::parse(&prefix)?;
-        let watching = Some((self.watchers.watch(), prefix, self.meter.clone()));
-        Ok(futures::stream::unfold(watching, |watching| async move {
-            let (events, prefix, meter) = watching?;
-            let Some(mut events) = events else { return Some((Err(being_stopped()), None)) };
+        let state = Some((self.watchers.subscribe(), prefix, self.metrics.clone()));
+        Ok(futures::stream::unfold(state, |state| async move {
+            let (messages, prefix, metrics) = state?;
+            let Some(mut messages) = messages else { return Some((Err(shutting_down()), None)) };
             loop {
-                match events.recv().await {
-                    Ok(Heard::Seen(seen)) if covers(&prefix, &seen.resource) => {
-                        return Some((Ok(seen), Some((Some(events), prefix, meter))));
+                match messages.recv().await {
+                    Ok(WatchMessage::Event(event)) if covers(&prefix, &event.resource) => {
+                        return Some((Ok(event), Some((Some(messages), prefix, metrics))));
                     }
-                    Ok(Heard::Seen(_)) => {}
-                    Ok(Heard::Over) => return Some((Err(being_stopped()), None)),
+                    Ok(WatchMessage::Event(_)) => {}
+                    Ok(WatchMessage::Closed) => return Some((Err(shutting_down()), None)),
                     Err(RecvError::Lagged(missed)) => {
-                        meter.events_missed(missed);
-                        return Some((Err(missed_some(missed)), None));
+                        metrics.events_missed(missed);
+                        return Some((Err(events_missed(missed)), None));
                     }
                     Err(RecvError::Closed) => return None,
                 }
@@ -177,124 +195,48 @@ impl Api {
         }))
     }
 
-    /// This server and the others over its journal.
+    /// Status of this server and of the cluster.
     pub async fn cluster(&self) -> (v1::ClusterView, u64) {
-        let position = self.meter.position();
-        (self.standing.view(position).await, position)
+        let position = self.metrics.position();
+        (self.server_status.view(position).await, position)
     }
 
-    /// Whether somebody could lead in this server's place is asked before it gives that up: whoever has nobody beside it
-    /// would only stop deciding for a moment.
-    async fn may_step_down(&self, ask: &v1::request::Ask) -> Result<(), v1::Problem> {
-        let asked = matches!(ask, v1::request::Ask::StepDown(_)) && !self.standing.is_alone();
-        if !asked || self.standing.has_successor().await {
+    /// Refuses to step down if no other server stands by: service would only be interrupted.
+    async fn check_step_down(&self, operation: &v1::request::Operation) -> Result<(), v1::Problem> {
+        let steps_down =
+            matches!(operation, v1::request::Operation::StepDown(_)) && !self.server_status.is_standalone();
+        if !steps_down || self.server_status.has_successor().await {
             return Ok(());
         }
-        let told = "no other server stands by, and nothing happened; start another one first";
-        Err(v1::Problem { about: "standby".into(), ..v1::Problem::of(Code::NotFound, told) })
+        let message = "no other server stands by, so nothing happened; start another server first";
+        Err(v1::Problem { subject: "standby".into(), ..v1::Problem::of(Code::NotFound, message) })
     }
 
-    /// Who asks without a stream.
+    /// A caller without a session stream.
     pub fn caller(&self) -> Caller {
         Caller { session: None, issuer: self.issuer }
     }
 }
 
-/// The answer has come to somebody who is there.
-fn heard(mut told: Told) -> Told {
-    if let Some(unheard) = told.unheard.take() {
-        unheard.heard();
-    }
-    told
-}
-
-/// The session that carries a wait.
-fn waits_in(ask: &v1::request::Ask) -> Option<SessionId> {
-    let (terms, session) = match ask {
-        v1::request::Ask::Acquire(acquire) => (&acquire.terms, acquire.session),
-        v1::request::Ask::AcquireAll(all) => (&all.terms, all.session),
+/// The session field of a wait that names no session.
+fn unsessioned_wait(operation: &mut v1::request::Operation) -> Option<&mut Option<u64>> {
+    let (terms, session) = match operation {
+        v1::request::Operation::Acquire(acquire) => (&acquire.options, &mut acquire.session),
+        v1::request::Operation::AcquireAll(all) => (&all.options, &mut all.session),
         _ => return None,
     };
-    session.filter(|_| terms.as_ref().is_some_and(|terms| terms.wait_ms > 0)).map(session_id)
-}
-
-/// Tells the turns that a caller has gone, when it goes.
-struct Leaving {
-    inbox: Arc<Inbox>,
-    session: SessionId,
-    /// None once it is answered.
-    seat: Option<Arc<Seat>>,
-}
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        if let Some(mark) = self.seat.take().and_then(|seat| seat.leave()) {
-            // A server that stops ends all waits.
-            let _ = self.inbox.leave(self.session, mark);
-        }
-    }
-}
-
-/// Where the session of a wait goes, if there is a wait and no session.
-fn wait_of<'a>(terms: &Option<v1::Terms>, session: &'a mut Option<u64>) -> Option<&'a mut Option<u64>> {
     let waits = terms.as_ref().is_some_and(|terms| terms.wait_ms > 0);
     (waits && session.is_none()).then_some(session)
 }
 
-/// A session for the wait of one call. It is renewed while the call lasts; when the call ends, or whoever called goes
-/// away, the wait ends with it.
-struct WaitSession {
-    api: Api,
-    id: SessionId,
-    renewing: tokio::task::JoinHandle<()>,
-}
-
-/// How long a wait outlives its caller at most.
-const WAIT_TTL: u64 = 10_000;
-
-impl WaitSession {
-    async fn open(api: &Api) -> Result<Self, v1::Problem> {
-        let (asked, beat) = (std::time::Instant::now(), Duration::from_millis(WAIT_TTL / 3));
-        let open = v1::OpenSession { holder: "a waiting call".into(), ttl_ms: WAIT_TTL, waits_only: true };
-        let told = api.ask(Request::tagged(0), Body::Open(open, secret::draw()), api.caller()).await?;
-        let id = match told.answer {
-            Answer::Session(grant) => grant.session,
-            Answer::Refused(refusal) => return Err(problem(&refusal)),
-            _ => return Err(unanswered()),
-        };
-        let renew = move |api: Api| async move {
-            let renew = v1::RenewSession { session: Some(session_bits(id)), ..Default::default() };
-            let body = Body::Ask(Box::new(v1::request::Ask::RenewSession(renew)));
-            // Where there is no room now, there may be by the next beat.
-            let _ = api.ask(Request::tagged(0), body, api.caller()).await;
-        };
-        // A journal that stood still meanwhile has used its time up.
-        if asked.elapsed() > beat {
-            renew(api.clone()).await;
-        }
-        let renewing = tokio::spawn({
-            let api = api.clone();
-            async move {
-                loop {
-                    tokio::time::sleep(beat).await;
-                    renew(api.clone()).await;
-                }
-            }
-        });
-        Ok(Self { api: api.clone(), id, renewing })
-    }
-}
-
-impl Drop for WaitSession {
-    fn drop(&mut self) {
-        self.renewing.abort();
-        let close = v1::CloseSession { session: Some(session_bits(self.id)) };
-        let body = Body::Ask(Box::new(v1::request::Ask::CloseSession(close)));
-        let (to, _) = oneshot::channel();
-        let ask = Ask::new(Request::tagged(0), body, self.api.caller(), To::Caller(to));
-        // If even this finds no room, the session ends by its ttl.
-        let _ = self.api.inbox.ask(ask);
-    }
+/// The session that a wait belongs to.
+fn session_of_wait(operation: &v1::request::Operation) -> Option<SessionId> {
+    let (terms, session) = match operation {
+        v1::request::Operation::Acquire(acquire) => (&acquire.options, acquire.session),
+        v1::request::Operation::AcquireAll(all) => (&all.options, all.session),
+        _ => return None,
+    };
+    session.filter(|_| terms.as_ref().is_some_and(|terms| terms.wait_ms > 0)).map(session_id)
 }
 
 /// Whether a prefix of whole segments covers a resource.
@@ -304,45 +246,9 @@ fn covers(prefix: &str, resource: &str) -> bool {
 }
 
 /// A watcher read too slowly.
-fn missed_some(missed: u64) -> v1::Problem {
-    let max = crate::watch::UNREAD as u64;
-    let told = v1::Problem::of(Code::ResourceExhausted, "events were missed; list what is there, and watch again");
-    v1::Problem { limit: "unread".into(), max: Some(max), got: Some(max + missed), ..told }
-}
-
-/// It was not taken, and nothing happened.
-fn not_taken(why: NotTaken) -> v1::Problem {
-    match why {
-        NotTaken::Full => {
-            let told = "too many requests wait; retry the same request in a moment";
-            v1::Problem { retry_after_ms: Some(100), ..v1::Problem::of(Code::Unavailable, told) }
-        }
-        NotTaken::Stopping => being_stopped(),
-    }
-}
-
-/// Nothing is taken any more.
-fn being_stopped() -> v1::Problem {
-    v1::Problem::of(Code::Unavailable, "the server is being stopped; ask again when it is back")
-}
-
-/// A server that stands by has just begun to.
-fn nothing_yet() -> v1::Problem {
-    let told = "this server stands by and knows nothing yet; ask again in a moment, or ask the leader";
-    v1::Problem { retry_after_ms: Some(200), ..v1::Problem::of(Code::Unavailable, told) }
-}
-
-/// A reader has seen more than there is here.
-pub(crate) fn behind(least: u64, position: u64) -> v1::Problem {
-    let message = format!(
-        "min_position: the journal is at {position}, and {least} was asked for; ask the server that told of it, or later"
-    );
-    let problem = v1::Problem::of(Code::Unavailable, message);
-    v1::Problem { field: "min_position".into(), max: Some(position), got: Some(least), ..problem }
-}
-
-/// Nobody answers any more, so the outcome is not known (X3).
-fn unanswered() -> v1::Problem {
-    let told = "the server stopped, or the same request was asked elsewhere; ask again under the same request id";
-    v1::Problem::of(Code::Indeterminate, told)
+fn events_missed(missed: u64) -> v1::Problem {
+    let max = watch::MAX_UNREAD as u64;
+    let message = format!("missed {missed} events; list the current state and watch again");
+    let problem = v1::Problem::of(Code::ResourceExhausted, message);
+    v1::Problem { limit: "unread".into(), max: Some(max), got: Some(max + missed), ..problem }
 }

@@ -1,4 +1,4 @@
-//! A backup: the whole state as of one durable position, in one file that proves itself.
+//! Backups: the whole state as of one durable position, in one file with a checksum.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -9,15 +9,15 @@
 //! | 4 | its incarnation |
 //! | 4 | zero |
 //! | 8 | the journal position: the last batch in it |
-//! | 8 | the highest token number given out |
-//! | 8 | the wall clock when it was taken, in milliseconds since 1970 |
-//! | 8 | how many entries the audit trail had |
-//! | 32 | the hash of the last of them |
-//! | 8 | the snapshot's length |
+//! | 8 | the highest token number issued |
+//! | 8 | the time of the backup, in milliseconds since 1970 |
+//! | 8 | the number of audit entries |
+//! | 32 | the hash of the last audit entry |
+//! | 8 | the length of the snapshot |
 //! | … | the snapshot |
-//! | 32 | SHA-256 of everything before |
+//! | 32 | SHA-256 of all bytes before |
 //!
-//! Numbers are little-endian. The snapshot's bytes are the core's.
+//! Numbers are little-endian. The core defines the format of the snapshot.
 
 mod restore;
 
@@ -25,211 +25,211 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::Stream;
-use leasehold_core::time::Wall;
+use leasehold_core::time::WallClock;
 use leasehold_core::token::{Cluster, Incarnation};
 use sha2::{Digest, Sha256};
 
-use crate::keep::Taken;
+use crate::snapshotter::StateSnapshot;
 
-pub use restore::{NotRestored, Restore, Restored, restore, restore_onto};
+pub use restore::{RestoreError, RestoreOptions, RestoreSummary, restore, restore_onto};
 
-/// The format that is written, and the newest that is read.
+/// The format version that is written, and the newest that is read.
 pub const VERSION: u32 = 1;
-/// How long a header is.
-pub const HEADER: usize = 104;
-/// How long the digest at the end is.
-const DIGEST: usize = 32;
+/// Length of the header.
+pub const HEADER_BYTES: usize = 104;
+/// Length of the digest at the end.
+const DIGEST_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"LHBACKUP";
-/// How much of a backup is sent at a time.
-const CHUNK: usize = 256 << 10;
+/// Bytes that are sent at a time.
+const CHUNK_BYTES: usize = 256 << 10;
 
-/// What a backup says about itself.
+/// Header of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct BackupHeader {
     /// The cluster.
     pub cluster: Cluster,
     /// Its incarnation.
     pub incarnation: Incarnation,
     /// The last batch in it.
     pub position: u64,
-    /// The highest token number given out.
+    /// Highest token number issued.
     pub counter: u64,
-    /// When it was taken.
-    pub wall: Wall,
-    /// How many entries the audit trail had, and the hash of the last.
-    pub trail: (u64, [u8; 32]),
-    /// The snapshot's length.
+    /// Time of the backup.
+    pub wall: WallClock,
+    /// Number of audit entries and the hash of the last one.
+    pub audit: (u64, [u8; 32]),
+    /// Length of the snapshot.
     pub length: u64,
 }
 
-impl Header {
-    /// The header of a state, taken at this time.
-    pub fn of(taken: &Taken, wall: Wall) -> Self {
+impl BackupHeader {
+    /// The header of a snapshot that is taken at `wall`.
+    pub fn of(snapshot: &StateSnapshot, wall: WallClock) -> Self {
         Self {
-            cluster: taken.about.cluster,
-            incarnation: taken.about.incarnation,
-            position: taken.sequence,
-            counter: taken.about.counter,
-            wall: wall.max(taken.about.wall),
-            trail: taken.trail,
-            length: taken.snapshot.len() as u64,
+            cluster: snapshot.about.cluster,
+            incarnation: snapshot.about.incarnation,
+            position: snapshot.sequence,
+            counter: snapshot.about.counter,
+            wall: wall.max(snapshot.about.wall),
+            audit: snapshot.audit,
+            length: snapshot.bytes.len() as u64,
         }
     }
 
-    /// How long the whole backup is.
+    /// Length of the whole backup.
     pub fn total(&self) -> u64 {
-        self.length.saturating_add((HEADER + DIGEST) as u64)
+        self.length.saturating_add((HEADER_BYTES + DIGEST_BYTES) as u64)
     }
 
-    /// The header's bytes.
-    pub fn encode(&self) -> [u8; HEADER] {
-        let mut out = Vec::with_capacity(HEADER);
+    /// Encodes it.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = Vec::with_capacity(HEADER_BYTES);
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.cluster.0);
         out.extend_from_slice(&self.incarnation.0.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
-        for number in [self.position, self.counter, self.wall.0, self.trail.0] {
+        for number in [self.position, self.counter, self.wall.0, self.audit.0] {
             out.extend_from_slice(&number.to_le_bytes());
         }
-        out.extend_from_slice(&self.trail.1);
+        out.extend_from_slice(&self.audit.1);
         out.extend_from_slice(&self.length.to_le_bytes());
-        out.try_into().expect("the parts of a header are as long as a header")
+        out.try_into().expect("the fields add up to the header")
     }
 
-    fn decode(bytes: &[u8; HEADER]) -> Self {
+    fn decode(bytes: &[u8; HEADER_BYTES]) -> Self {
         let eight = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside the header"));
         Self {
             cluster: Cluster(*bytes[16..].first_chunk().expect("inside the header")),
             incarnation: Incarnation(u32::from_le_bytes(*bytes[24..].first_chunk().expect("inside the header"))),
             position: eight(32),
             counter: eight(40),
-            wall: Wall(eight(48)),
-            trail: (eight(56), *bytes[64..].first_chunk().expect("inside the header")),
+            wall: WallClock(eight(48)),
+            audit: (eight(56), *bytes[64..].first_chunk().expect("inside the header")),
             length: eight(96),
         }
     }
 }
 
-/// A whole backup that proved itself.
+/// A backup whose checksum was verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backup<'a> {
-    /// What it says about itself.
-    pub header: Header,
-    /// The state.
+    /// Its header.
+    pub header: BackupHeader,
+    /// The encoded state.
     pub snapshot: &'a [u8],
 }
 
-/// Why bytes are not a backup.
+/// The bytes are not a valid backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotABackup {
-    /// Damaged, and where.
+pub enum BackupFormatError {
+    /// Damaged.
     Corrupt {
-        /// At which byte.
+        /// Offset of the damage.
         offset: u64,
-        /// What is wrong.
-        why: &'static str,
+        /// The damage.
+        reason: &'static str,
     },
-    /// Of a newer version.
+    /// Written in a newer format version.
     Newer(u32),
 }
 
-impl fmt::Display for NotABackup {
+impl fmt::Display for BackupFormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Corrupt { offset, why } => write!(f, "at byte {offset}: {why}; use another backup"),
+            Self::Corrupt { offset, reason } => write!(f, "at byte {offset}: {reason}; use another backup"),
             Self::Newer(have) => {
-                write!(f, "format version {have}, and this program knows up to {VERSION}; use a newer one")
+                write!(f, "format version {have} is newer than {VERSION}; use a newer version of leasehold")
             }
         }
     }
 }
 
-impl std::error::Error for NotABackup {}
+impl std::error::Error for BackupFormatError {}
 
-/// Reads a backup and checks all of it. Nothing is allocated, whatever its header claims.
-pub fn read(bytes: &[u8]) -> Result<Backup<'_>, NotABackup> {
-    let corrupt = |offset: usize, why| NotABackup::Corrupt { offset: offset as u64, why };
-    let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else {
-        return Err(corrupt(bytes.len(), "the header is cut short"));
+/// Decodes a backup and verifies all of it. Nothing is allocated, whatever its header claims.
+pub fn decode(bytes: &[u8]) -> Result<Backup<'_>, BackupFormatError> {
+    let corrupt = |offset: usize, reason| BackupFormatError::Corrupt { offset: offset as u64, reason };
+    let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+        return Err(corrupt(bytes.len(), "truncated header"));
     };
     if head[..8] != MAGIC {
-        return Err(corrupt(0, "not a backup of Leasehold"));
+        return Err(corrupt(0, "not a Leasehold backup"));
     }
     match u32::from_le_bytes(*head[8..].first_chunk().expect("inside the header")) {
         VERSION => {}
-        0 => return Err(corrupt(8, "there is no format version 0")),
-        newer => return Err(NotABackup::Newer(newer)),
+        0 => return Err(corrupt(8, "format version 0 does not exist")),
+        newer => return Err(BackupFormatError::Newer(newer)),
     }
-    let header = Header::decode(head);
+    let header = BackupHeader::decode(head);
     if bytes.len() as u64 != header.total() {
-        let why = if (bytes.len() as u64) < header.total() { "it is cut short" } else { "bytes after the end" };
-        return Err(corrupt(bytes.len(), why));
+        let reason = if (bytes.len() as u64) < header.total() { "truncated" } else { "bytes after the end" };
+        return Err(corrupt(bytes.len(), reason));
     }
-    let (snapshot, digest) = rest.split_last_chunk::<DIGEST>().ok_or(corrupt(HEADER, "it is cut short"))?;
-    if Sha256::digest(&bytes[..bytes.len() - DIGEST])[..] != digest[..] {
-        return Err(corrupt(bytes.len() - DIGEST, "the checksum over all of it is wrong"));
+    let (snapshot, digest) = rest.split_last_chunk::<DIGEST_BYTES>().ok_or(corrupt(HEADER_BYTES, "truncated"))?;
+    if Sha256::digest(&bytes[..bytes.len() - DIGEST_BYTES])[..] != digest[..] {
+        return Err(corrupt(bytes.len() - DIGEST_BYTES, "wrong checksum"));
     }
     Ok(Backup { header, snapshot })
 }
 
-/// A backup as it is sent, piece by piece.
-pub struct Pieces {
-    taken: Arc<Taken>,
-    header: Header,
+/// The chunks of a backup, in order.
+pub struct BackupChunks {
+    snapshot: Arc<StateSnapshot>,
+    header: BackupHeader,
     digest: Sha256,
-    at: At,
+    next: ChunkPosition,
 }
 
 #[derive(Clone, Copy)]
-enum At {
+enum ChunkPosition {
     Header,
     Snapshot(usize),
-    Over,
+    Done,
 }
 
-impl Pieces {
-    /// The backup of a state, taken now.
-    pub fn of(taken: Arc<Taken>, wall: Wall) -> Self {
-        let header = Header::of(&taken, wall);
-        Self { taken, header, digest: Sha256::new(), at: At::Header }
+impl BackupChunks {
+    /// The backup of a snapshot that is taken at `wall`.
+    pub fn of(snapshot: Arc<StateSnapshot>, wall: WallClock) -> Self {
+        let header = BackupHeader::of(&snapshot, wall);
+        Self { snapshot, header, digest: Sha256::new(), next: ChunkPosition::Header }
     }
 
-    /// What it says about itself.
-    pub fn header(&self) -> &Header {
+    /// Its header.
+    pub fn header(&self) -> &BackupHeader {
         &self.header
     }
 
-    /// The pieces as a stream; what must outlive it goes along.
-    pub fn stream<K: Send>(self, kept: K) -> impl Stream<Item = Vec<u8>> + Send + use<K> {
-        futures::stream::unfold((self, kept), |(mut pieces, kept)| async move {
-            pieces.next().map(|piece| (piece, (pieces, kept)))
+    /// The chunks as a stream, which holds `guard` until it ends.
+    pub fn stream<G: Send>(self, guard: G) -> impl Stream<Item = Vec<u8>> + Send + use<G> {
+        futures::stream::unfold((self, guard), |(mut chunks, guard)| async move {
+            chunks.next().map(|chunk| (chunk, (chunks, guard)))
         })
     }
 }
 
-impl Iterator for Pieces {
+impl Iterator for BackupChunks {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
-        let piece = match self.at {
-            At::Header => {
-                self.at = At::Snapshot(0);
+        let chunk = match self.next {
+            ChunkPosition::Header => {
+                self.next = ChunkPosition::Snapshot(0);
                 self.header.encode().to_vec()
             }
-            At::Snapshot(from) if from < self.taken.snapshot.len() => {
-                let to = self.taken.snapshot.len().min(from + CHUNK);
-                self.at = At::Snapshot(to);
-                self.taken.snapshot[from..to].to_vec()
+            ChunkPosition::Snapshot(from) if from < self.snapshot.bytes.len() => {
+                let to = self.snapshot.bytes.len().min(from + CHUNK_BYTES);
+                self.next = ChunkPosition::Snapshot(to);
+                self.snapshot.bytes[from..to].to_vec()
             }
-            At::Snapshot(_) => {
-                self.at = At::Over;
+            ChunkPosition::Snapshot(_) => {
+                self.next = ChunkPosition::Done;
                 return Some(self.digest.finalize_reset().to_vec());
             }
-            At::Over => return None,
+            ChunkPosition::Done => return None,
         };
-        self.digest.update(&piece);
-        Some(piece)
+        self.digest.update(&chunk);
+        Some(chunk)
     }
 }

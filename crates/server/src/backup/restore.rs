@@ -1,217 +1,218 @@
-//! From a backup to a data directory that serves a new life of the cluster (T5).
+//! Restores a backup into a data directory, as a new incarnation of the cluster (T5).
 //!
-//! What is written is the backup's state and, behind it, the batch that begins the new incarnation: there is no moment
-//! at which the directory would serve the state as it was.
+//! The directory contains the state of the backup and the batch that begins the new incarnation. At no moment would it serve the
+//! old state.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use leasehold_core::grantor::{NotOpened, Opening, Output, Recovered, Restoring};
-use leasehold_core::lease::Rung;
+use leasehold_core::grantor::{OpenTenureError, Output, RecoveredGrantor, RestoreSpec, TenureOptions};
+use leasehold_core::lease::Validity;
 use leasehold_core::limits::TTL_MAX_DEFAULT;
-use leasehold_core::time::{Now, Wall};
+use leasehold_core::time::{Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
-use super::{Backup, Header, NotABackup, VERSION, read};
+use super::{Backup, BackupFormatError, BackupHeader, VERSION, decode};
+use crate::audit::{self, AuditHead};
 use crate::journal::OpenError;
-use crate::journal::file::{Directory, Disk, LocalDisk, Options, Planted, plant};
-use crate::trail::{self, Head};
-use crate::{clock, secret};
+use crate::journal::file::{Bootstrap, Directory, Disk, FileOptions, LocalDisk, bootstrap};
+use crate::{clock, random};
 
-/// How a backup is restored.
+/// Options of a restore: lower bounds for new token numbers.
 #[derive(Clone, Debug, Default)]
-pub struct Restore {
-    /// Every token from now on is above this: an operator's word.
+pub struct RestoreOptions {
+    /// Every new token number is above this number of the operator.
     pub floor: Option<Number>,
-    /// What a survey of the targets found: every token from now on is above the marks of this cluster too.
+    /// Marks found at targets: every new token number is above those of this cluster too.
     pub marks: Vec<(Cluster, Number)>,
 }
 
-/// What was restored.
+/// Result of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreSummary {
     /// The cluster.
     pub cluster: Cluster,
-    /// Its new incarnation.
+    /// The new incarnation.
     pub incarnation: Incarnation,
     /// The incarnation of the backup.
-    pub before: Incarnation,
-    /// When the backup was taken.
-    pub taken: Wall,
-    /// The journal position it goes on from.
+    pub previous: Incarnation,
+    /// Time of the backup.
+    pub taken_at: WallClock,
+    /// The journal position of the first new batch.
     pub position: u64,
-    /// Every token from now on is above this.
+    /// Every new token number is above this.
     pub floor: u64,
-    /// Nothing is granted for so long, once it is served.
+    /// Time during which no lease is granted, once the server runs.
     pub quarantine_ms: u64,
 }
 
-/// Why nothing was restored. The directory is as it was.
+/// The restore failed. The directory is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named by what they say, and every variant by its sentence")]
-pub enum NotRestored {
+pub enum RestoreError {
     /// The backup cannot be read.
-    Unreadable { file: PathBuf, why: String },
-    /// It is damaged, or no backup.
-    Corrupt { file: PathBuf, offset: u64, why: String },
-    /// It was written by a newer version.
+    Unreadable { file: PathBuf, reason: String },
+    /// The backup is damaged, or it is not a backup.
+    Corrupt { file: PathBuf, offset: u64, reason: String },
+    /// The backup was written by a newer version.
     Newer { file: PathBuf, have: u32 },
-    /// There is something in the directory.
+    /// The directory is not empty.
     NotEmpty { path: PathBuf, found: String },
-    /// Its tokens could come again.
-    NotOpened(NotOpened),
-    /// The directory cannot be one.
+    /// Token numbers could repeat.
+    Tenure(OpenTenureError),
+    /// The directory cannot be used.
     Journal(OpenError),
 }
 
-impl NotRestored {
+impl RestoreError {
     /// The stable code.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Corrupt { .. } => "CORRUPT",
             Self::Newer { .. } => "UNSUPPORTED_VERSION",
             Self::Journal(error) => error.code(),
-            Self::Unreadable { .. } | Self::NotEmpty { .. } | Self::NotOpened(_) => "CONFIG",
+            Self::Unreadable { .. } | Self::NotEmpty { .. } | Self::Tenure(_) => "CONFIG",
         }
     }
 }
 
-impl fmt::Display for NotRestored {
+impl fmt::Display for RestoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable { file, why } => write!(f, "{}: {why}; name a backup that can be read", file.display()),
-            Self::Corrupt { file, offset, why } => {
-                write!(f, "{} at byte {offset}: {why}; use another backup", file.display())
+            Self::Unreadable { file, reason } => write!(f, "{}: {reason}; choose a readable backup", file.display()),
+            Self::Corrupt { file, offset, reason } => {
+                write!(f, "{} at byte {offset}: {reason}; use another backup", file.display())
             }
             Self::Newer { file, have } => write!(
                 f,
-                "{}: format version {have}, and this program knows up to {VERSION}; use a newer one",
+                "{}: format version {have} is newer than {VERSION}; use a newer version of leasehold",
                 file.display()
             ),
             Self::NotEmpty { path, found } => {
-                write!(f, "{}: not empty, {found} is there; name a new directory", path.display())
+                write!(f, "{}: not empty, it contains {found}; choose a new directory", path.display())
             }
-            Self::NotOpened(why) => why.fmt(f),
-            Self::Journal(why) => why.fmt(f),
+            Self::Tenure(error) => error.fmt(f),
+            Self::Journal(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for NotRestored {}
+impl std::error::Error for RestoreError {}
 
-/// Restores a backup into a directory that is empty or not there. All of the backup is checked before anything is touched.
-pub fn restore(file: &Path, into: &Directory, asked: &Restore) -> Result<Restored, NotRestored> {
+/// Restores a backup into a directory that is empty or does not exist. The whole backup is checked before anything is changed.
+pub fn restore(file: &Path, into: &Directory, options: &RestoreOptions) -> Result<RestoreSummary, RestoreError> {
     let bytes = std::fs::read(file)
-        .map_err(|error| NotRestored::Unreadable { file: file.to_owned(), why: error.to_string() })?;
-    let backup = read(&bytes).map_err(|wrong| match wrong {
-        NotABackup::Corrupt { offset, why } => corrupt(file, offset, why.to_owned()),
-        NotABackup::Newer(have) => NotRestored::Newer { file: file.to_owned(), have },
+        .map_err(|error| RestoreError::Unreadable { file: file.to_owned(), reason: error.to_string() })?;
+    let backup = decode(&bytes).map_err(|error| match error {
+        BackupFormatError::Corrupt { offset, reason } => corrupt(file, offset, reason.to_owned()),
+        BackupFormatError::Newer(have) => RestoreError::Newer { file: file.to_owned(), have },
     })?;
-    let begun = begin(file, &backup, asked, clock::now())?;
+    let first_batch = begin(file, &backup, options, clock::now())?;
     let found = std::fs::read_dir(&into.path).ok().and_then(|mut entries| entries.next()?.ok());
     if let Some(found) = found {
         return Err(not_empty(&into.path, &found.file_name().to_string_lossy()));
     }
-    let disk = LocalDisk::open(&into.path).map_err(NotRestored::Journal)?;
-    write(&disk, &into.options, &backup, begun)
+    let disk = LocalDisk::open(&into.path).map_err(RestoreError::Journal)?;
+    write(&disk, &into.options, &backup, first_batch)
 }
 
-/// Restores a backup onto a disk that holds nothing, as of this time.
+/// Restores a backup to an empty disk, as of a time.
 pub fn restore_onto<D: Disk>(
     disk: &D,
-    options: &Options,
+    options: &FileOptions,
     backup: &Backup<'_>,
-    asked: &Restore,
+    restore: &RestoreOptions,
     now: Now,
-) -> Result<Restored, NotRestored> {
-    write(disk, options, backup, begin(Path::new("backup"), backup, asked, now)?)
+) -> Result<RestoreSummary, RestoreError> {
+    write(disk, options, backup, begin(Path::new("backup"), backup, restore, now)?)
 }
 
 fn write<D: Disk>(
     disk: &D,
-    options: &Options,
+    options: &FileOptions,
     backup: &Backup<'_>,
-    (generation, batch, restored): Begun,
-) -> Result<Restored, NotRestored> {
-    let Header { cluster, position, trail: (entries, hash), wall, .. } = backup.header;
-    let trail = trail::begin(cluster, Head { entries, hash, position }, wall.0);
-    let planted = Planted { generation, sequence: position, snapshot: backup.snapshot, batch: &batch, trail: &trail };
-    match plant(disk, options, &planted) {
-        Ok(None) => Ok(restored),
+    (generation, batch, summary): FirstBatch,
+) -> Result<RestoreSummary, RestoreError> {
+    let BackupHeader { cluster, position, audit: (entries, hash), wall, .. } = backup.header;
+    let audit_header = audit::first_header(cluster, AuditHead { entries, hash, position }, wall.0);
+    let (snapshot, batch) = (backup.snapshot, &batch[..]);
+    let content = Bootstrap { generation, sequence: position, snapshot, batch, audit_header: &audit_header };
+    match bootstrap(disk, options, &content) {
+        Ok(None) => Ok(summary),
         Ok(Some(found)) => Err(not_empty(&disk.path(""), &found)),
-        Err(error) => Err(NotRestored::Journal(error)),
+        Err(error) => Err(RestoreError::Journal(error)),
     }
 }
 
-/// No journal has had so many batches or writers; what goes on counting from there has no end in sight.
-const COUNTS: u64 = 1 << 62;
+/// No journal has this many batches or generations; a higher count is damage.
+const MAX_COUNT: u64 = 1 << 62;
 
-/// The first batch of the new incarnation with its generation, decided but nowhere written.
-type Begun = (u64, Vec<u8>, Restored);
+/// Generation and bytes of the first batch of the new incarnation, not yet written.
+type FirstBatch = (u64, Vec<u8>, RestoreSummary);
 
-fn begin(file: &Path, backup: &Backup<'_>, asked: &Restore, now: Now) -> Result<Begun, NotRestored> {
-    let hash_seed = u64::from_ne_bytes(secret::draw());
-    let body = super::HEADER as u64;
-    let recovered = Recovered::from_snapshot(backup.snapshot, hash_seed)
-        .map_err(|wrong| corrupt(file, body + wrong.at as u64, wrong.why.to_owned()))?;
+fn begin(file: &Path, backup: &Backup<'_>, options: &RestoreOptions, now: Now) -> Result<FirstBatch, RestoreError> {
+    let hash_seed = u64::from_ne_bytes(random::bytes());
+    let body = super::HEADER_BYTES as u64;
+    let recovered = RecoveredGrantor::from_snapshot(backup.snapshot, hash_seed)
+        .map_err(|error| corrupt(file, body + error.at as u64, error.problem.to_owned()))?;
     let header = &backup.header;
-    let about = recovered.about().ok_or(NotRestored::NotOpened(NotOpened::NothingToRestore))?;
+    let about = recovered.info().ok_or(RestoreError::Tenure(OpenTenureError::NothingToRestore))?;
     if (about.cluster, about.incarnation, about.counter) != (header.cluster, header.incarnation, header.counter) {
-        return Err(corrupt(file, 0, "its header is not about its state".to_owned()));
+        return Err(corrupt(file, 0, "the header does not match the state".to_owned()));
     }
-    if header.position >= COUNTS || about.generation >= COUNTS {
-        return Err(corrupt(file, 0, "it counts further than anything was ever counted".to_owned()));
+    if header.position >= MAX_COUNT || about.generation >= MAX_COUNT {
+        return Err(corrupt(file, 0, "implausible position or generation".to_owned()));
     }
-    let marks = asked.marks.iter().filter(|(cluster, _)| *cluster == about.cluster).map(|(_, mark)| *mark);
-    // What the backup itself lies above lifts nothing; an operator's word that does is refused below.
-    let surveyed = marks.filter(|mark| mark.get() > about.counter).max();
-    let floor = match asked.floor {
+    let marks = options.marks.iter().filter(|(cluster, _)| *cluster == about.cluster).map(|(_, mark)| *mark);
+    // Marks below the backup's counter have no effect; an operator's floor below it is refused when the tenure opens.
+    let highest_mark = marks.filter(|mark| mark.get() > about.counter).max();
+    let floor = match options.floor {
         Some(floor) if floor.get() <= about.counter => Some(floor),
-        floor => floor.max(surveyed),
+        floor => floor.max(highest_mark),
     };
     if floor.is_none() && now.wall < header.wall {
-        return Err(NotRestored::NotOpened(NotOpened::ClockBehind { backup: header.wall }));
+        return Err(RestoreError::Tenure(OpenTenureError::ClockBehind { backup: header.wall }));
     }
-    let incarnation = another(about.incarnation);
-    let opening = Opening {
+    let incarnation = new_incarnation(about.incarnation);
+    let opening = TenureOptions {
         cluster: about.cluster,
         incarnation,
         generation: about.generation + 1,
-        rung: Rung::Session,
+        validity: Validity::Session,
         max_ttl: TTL_MAX_DEFAULT,
-        restore: Some(Restoring { incarnation, floor }),
+        restore: Some(RestoreSpec { incarnation, floor }),
     };
-    let mut grantor = recovered.open(now, &opening).map_err(NotRestored::NotOpened)?;
+    let mut grantor = recovered.open(now, &opening).map_err(RestoreError::Tenure)?;
     let mut output = Output::default();
     grantor.take_output(&mut output);
     let status = grantor.status();
-    let restored = Restored {
+    let summary = RestoreSummary {
         cluster: about.cluster,
         incarnation,
-        before: about.incarnation,
-        taken: header.wall,
+        previous: about.incarnation,
+        taken_at: header.wall,
         position: header.position + 1,
         floor: status.counter,
         quarantine_ms: status.quarantine.map_or(0, |(ms, _)| ms),
     };
-    Ok((opening.generation, output.batch, restored))
+    Ok((opening.generation, output.batch, summary))
 }
 
-/// A new life has a name of its own.
-fn another(before: Incarnation) -> Incarnation {
+/// A random incarnation that differs from the previous one.
+fn new_incarnation(previous: Incarnation) -> Incarnation {
     loop {
-        let drawn = Incarnation(u32::from_ne_bytes(secret::draw()));
-        if drawn != before {
-            return drawn;
+        let incarnation = Incarnation(u32::from_ne_bytes(random::bytes()));
+        if incarnation != previous {
+            return incarnation;
         }
     }
 }
 
-fn corrupt(file: &Path, offset: u64, why: String) -> NotRestored {
-    NotRestored::Corrupt { file: file.to_owned(), offset, why }
+fn corrupt(file: &Path, offset: u64, reason: String) -> RestoreError {
+    RestoreError::Corrupt { file: file.to_owned(), offset, reason }
 }
 
-fn not_empty(path: &Path, found: &str) -> NotRestored {
-    let found = found.chars().filter(|letter| !letter.is_control()).collect();
-    NotRestored::NotEmpty { path: path.to_owned(), found }
+fn not_empty(path: &Path, found: &str) -> RestoreError {
+    let found = found.chars().filter(|c| !c.is_control()).collect();
+    RestoreError::NotEmpty { path: path.to_owned(), found }
 }

@@ -1,98 +1,103 @@
-//! The trial of a journal: every obligation of [`Journal`] as a check with its name.
+//! Conformance suite of a journal: one named check for each obligation of [`Journal`].
 //!
-//! Obligations 13 and 14 need a disk that is full or fails on command; each journal shows them in its own tests.
+//! Obligations 13 and 14 need a disk that is full or fails on command; each journal has its own tests for them.
 
-mod both;
-mod rack;
+mod audit_files;
+mod join;
 
 use std::fmt;
 use std::ops::ControlFlow;
 
-use leasehold_core::grantor::Corrupt;
+use leasehold_core::grantor::CorruptionError;
 
-use both::both;
+use join::join;
 
-use super::{Confirmed, FIRST, Journal, Kept, NotTold, Opened, Place, Replay, Shelf};
+use super::{
+    AppendOutcome, FIRST, Journal, JournalLocation, OpenedJournal, ReadError, Replay, SnapshotStore, WriterStatus,
+};
 
-/// What an open does about a writer that is there.
+/// How an open treats an existing writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fencing {
-    /// It ends that writer's authority.
-    Ends,
-    /// It is refused while that writer lives: the fence is a lock on one machine.
-    Refused,
+    /// It ends the authority of that writer.
+    Takeover,
+    /// It is refused while that writer lives, because the fence is a lock on one machine.
+    ExclusiveLock,
 }
 
-/// An obligation that a journal does not meet.
+/// An obligation that a journal violates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// Which one.
+pub struct BrokenObligation {
+    /// Name of the check.
     pub check: &'static str,
-    /// What was seen.
-    pub why: String,
+    /// The violation.
+    pub reason: String,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for BrokenObligation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.check, self.why)
+        write!(f, "{}: {}", self.check, self.reason)
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for BrokenObligation {}
 
-/// What a replay told, kept to be looked at.
+/// A replay that records everything it receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// The snapshot, if one was told.
+pub struct RecordedReplay {
+    /// The snapshot, if there was one.
     pub snapshot: Option<(u64, Vec<u8>)>,
-    /// The batches, in the order in which they were told.
+    /// The batches, in order.
     pub batches: Vec<(u64, Vec<u8>)>,
 }
 
-impl Replay for Told {
-    fn snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
+impl Replay for RecordedReplay {
+    fn snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
         if self.snapshot.is_some() || !self.batches.is_empty() {
-            return Err(Corrupt { at: 0, why: "a snapshot is told first and once" });
+            return Err(CorruptionError { at: 0, problem: "a snapshot comes first and once" });
         }
         self.snapshot = Some((sequence, bytes.to_vec()));
         Ok(())
     }
 
-    fn batch(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
+    fn batch(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
         self.batches.push((sequence, bytes.to_vec()));
         Ok(())
     }
 }
 
-/// Puts a journal on trial; `new` gives an empty place each time. Returns the names of the checks that held.
-pub async fn run<P: Place>(new: impl Fn() -> P, fencing: Fencing) -> Result<Vec<&'static str>, Broken> {
-    let mut held = Vec::new();
+/// Runs all checks; `new` returns an empty location for each. Returns the names of the checks that passed.
+pub async fn run<L: JournalLocation>(
+    new: impl Fn() -> L,
+    fencing: Fencing,
+) -> Result<Vec<&'static str>, BrokenObligation> {
+    let mut passed = Vec::new();
     macro_rules! check {
         ($name:literal, $check:expr) => {
-            let outcome: Held = $check.await;
-            outcome.map_err(|why| Broken { check: $name, why })?;
-            held.push($name);
+            let outcome: CheckResult = $check.await;
+            outcome.map_err(|reason| BrokenObligation { check: $name, reason })?;
+            passed.push($name);
         };
     }
     check!("1 opening fences", opening_fences(&new(), fencing));
     check!("2 generations rise", generations_rise(&new()));
-    check!("3 replay is whole and in order", replay_is_whole(&new()));
-    check!("4 durable means kept", durable_means_kept(&new()));
-    check!("5 nothing is invented", nothing_is_invented(&new()));
+    check!("3 replay is complete and in order", replay_is_complete(&new()));
+    check!("4 durable batches are replayed", durable_batches_are_replayed(&new()));
+    check!("5 only appended batches are replayed", only_appended_batches_are_replayed(&new()));
     check!("6 a resend is harmless", a_resend_is_harmless(&new()));
-    if fencing == Fencing::Ends {
+    if fencing == Fencing::Takeover {
         check!("7 a fenced writer changes nothing", a_fenced_writer_changes_nothing(&new()));
     }
-    check!("8 confirm tells the truth", confirm_tells_the_truth(&new(), fencing));
+    check!("8 confirm is linearizable", confirm_is_linearizable(&new(), fencing));
     check!("9 snapshots replace batches", snapshots_replace_batches(&new()));
-    check!("10 trim takes only what is covered", trim_takes_only_what_is_covered(&new()));
-    check!("11 tail tells what is durable", tail_tells_what_is_durable(&new()));
-    check!("12 the shelf is apart", the_shelf_is_apart(&new()));
-    check!("15 the rack keeps what was synced", rack::the_rack_keeps(&new()));
-    Ok(held)
+    check!("10 trim removes only covered batches", trim_removes_only_covered_batches(&new()));
+    check!("11 tail reads durable batches", tail_reads_durable_batches(&new()));
+    check!("12 snapshots are independent of appends", snapshots_are_independent_of_appends(&new()));
+    check!("15 synced audit files are durable", audit_files::synced_files_are_durable(&new()));
+    Ok(passed)
 }
 
-/// A batch that is told from every other, of one byte to a few sectors.
+/// A batch with unique content, from one byte to a few sectors.
 pub fn batch(number: u64) -> Vec<u8> {
     let length = 1 + (number.wrapping_mul(397) % 1_500) as usize;
     let mut batch = format!("batch {number}.").into_bytes();
@@ -101,38 +106,38 @@ pub fn batch(number: u64) -> Vec<u8> {
     batch
 }
 
-type Held = Result<(), String>;
+type CheckResult = Result<(), String>;
 
-async fn opening_fences<P: Place>(place: &P, fencing: Fencing) -> Held {
-    let (mut first, _) = open(place).await?;
+async fn opening_fences<L: JournalLocation>(location: &L, fencing: Fencing) -> CheckResult {
+    let (mut first, _) = open(location).await?;
     durable(&mut first, 1).await?;
-    match (fencing, open(place).await) {
-        (Fencing::Refused, Ok(_)) => Err("a second open got in beside a living writer".to_owned()),
-        (Fencing::Refused, Err(_)) => {
+    match (fencing, open(location).await) {
+        (Fencing::ExclusiveLock, Ok(_)) => Err("a second open succeeded while the first writer lives".to_owned()),
+        (Fencing::ExclusiveLock, Err(_)) => {
             durable(&mut first, 2).await?;
             drop(first);
-            let (second, told) = open(place).await?;
-            same("what the refused open left", &numbers(&told), &vec![1, 2])?;
+            let (second, replay) = open(location).await?;
+            same("replay after a refused open", &numbers(&replay), &vec![1, 2])?;
             same("next", &second.next(), &3)
         }
-        (Fencing::Ends, second) => {
-            let (mut second, told) = second?;
-            same("what the second open was told", &numbers(&told), &vec![1])?;
-            same("the first writer's append", &first.append(2, b"late").await, &Ok(Kept::Fenced))?;
+        (Fencing::Takeover, second) => {
+            let (mut second, replay) = second?;
+            same("replay of the second open", &numbers(&replay), &vec![1])?;
+            same("the first writer's append", &first.append(2, b"late").await, &Ok(AppendOutcome::Fenced))?;
             durable(&mut second, 2).await
         }
     }
 }
 
-async fn generations_rise<P: Place>(place: &P) -> Held {
+async fn generations_rise<L: JournalLocation>(location: &L) -> CheckResult {
     let mut highest = 0;
     for sequence in FIRST..FIRST + 5 {
-        let (mut journal, _) = open(place).await?;
+        let (mut journal, _) = open(location).await?;
         if journal.generation() <= highest {
             return Err(format!("generation {} after {highest}", journal.generation()));
         }
         highest = journal.generation();
-        // An open that wrote nothing counts too.
+        // An open without a write counts too.
         if sequence.is_multiple_of(2) {
             let next = journal.next();
             durable(&mut journal, next).await?;
@@ -141,15 +146,15 @@ async fn generations_rise<P: Place>(place: &P) -> Held {
     Ok(())
 }
 
-async fn replay_is_whole<P: Place>(place: &P) -> Held {
-    let (journal, told) = open(place).await?;
-    same("an empty journal's replay", &told, &Told::default())?;
+async fn replay_is_complete<L: JournalLocation>(location: &L) -> CheckResult {
+    let (journal, replay) = open(location).await?;
+    same("an empty journal's replay", &replay, &RecordedReplay::default())?;
     same("an empty journal's next", &journal.next(), &FIRST)?;
     drop(journal);
     for round in 1..=4 {
-        let (mut journal, told) = open(place).await?;
+        let (mut journal, replay) = open(location).await?;
         let before = (round - 1) * 10;
-        same("replay", &told.batches, &batches(1..=before))?;
+        same("replay", &replay.batches, &batches(1..=before))?;
         for sequence in before + 1..=round * 10 {
             same("next", &journal.next(), &sequence)?;
             durable(&mut journal, sequence).await?;
@@ -158,226 +163,235 @@ async fn replay_is_whole<P: Place>(place: &P) -> Held {
     Ok(())
 }
 
-async fn durable_means_kept<P: Place>(place: &P) -> Held {
-    let (mut journal, _) = open(place).await?;
+async fn durable_batches_are_replayed<L: JournalLocation>(location: &L) -> CheckResult {
+    let (mut journal, _) = open(location).await?;
     let sizes = [1, 2, 7, 8, 9, 495, 496, 497, 4_096, 65_537, 300_000];
     let batches: Vec<_> = (FIRST..).zip(sizes.map(|size| vec![0xA5; size])).collect();
     for (sequence, batch) in &batches {
-        same("append", &journal.append(*sequence, batch).await, &Ok(Kept::Durable))?;
+        same("append", &journal.append(*sequence, batch).await, &Ok(AppendOutcome::Durable))?;
     }
-    // Bytes that look like nothing was written are bytes too.
+    // A batch of zeros looks like unwritten space.
     let zeros = (FIRST + sizes.len() as u64, vec![0; 3_000]);
-    same("append of zeros", &journal.append(zeros.0, &zeros.1).await, &Ok(Kept::Durable))?;
+    same("append of zeros", &journal.append(zeros.0, &zeros.1).await, &Ok(AppendOutcome::Durable))?;
     drop(journal);
-    let (_, told) = open(place).await?;
-    if told.batches != [batches, vec![zeros]].concat() {
-        return Err(format!("{} batches came back, or not the same", told.batches.len()));
+    let (_, replay) = open(location).await?;
+    if replay.batches != [batches, vec![zeros]].concat() {
+        return Err(format!("{} batches were replayed, or they differ", replay.batches.len()));
     }
     Ok(())
 }
 
-async fn nothing_is_invented<P: Place>(place: &P) -> Held {
-    let (mut journal, _) = open(place).await?;
+async fn only_appended_batches_are_replayed<L: JournalLocation>(location: &L) -> CheckResult {
+    let (mut journal, _) = open(location).await?;
     durable(&mut journal, 1).await?;
     drop(journal);
     for _ in 0..3 {
-        let (journal, told) = open(place).await?;
-        same("replay", &told, &Told { snapshot: None, batches: vec![(1, batch(1))] })?;
+        let (journal, replay) = open(location).await?;
+        same("replay", &replay, &RecordedReplay { snapshot: None, batches: vec![(1, batch(1))] })?;
         same("next", &journal.next(), &2)?;
     }
     Ok(())
 }
 
-async fn a_resend_is_harmless<P: Place>(place: &P) -> Held {
-    let (mut journal, _) = open(place).await?;
+async fn a_resend_is_harmless<L: JournalLocation>(location: &L) -> CheckResult {
+    let (mut journal, _) = open(location).await?;
     for sequence in 1..=3 {
         durable(&mut journal, sequence).await?;
         durable(&mut journal, sequence).await?;
-        same("other bytes", &journal.append(sequence, b"other").await, &Ok(Kept::Fenced))?;
+        same("other bytes", &journal.append(sequence, b"other").await, &Ok(AppendOutcome::Fenced))?;
         same("next after a resend", &journal.next(), &(sequence + 1))?;
     }
     drop(journal);
-    let (_, told) = open(place).await?;
-    same("replay", &told.batches, &batches(1..=3))
+    let (_, replay) = open(location).await?;
+    same("replay", &replay.batches, &batches(1..=3))
 }
 
-async fn a_fenced_writer_changes_nothing<P: Place>(place: &P) -> Held {
-    let (mut first, _) = open(place).await?;
-    let shelf = first.shelf();
+async fn a_fenced_writer_changes_nothing<L: JournalLocation>(location: &L) -> CheckResult {
+    let (mut first, _) = open(location).await?;
+    let snapshots = first.snapshots();
     durable(&mut first, 1).await?;
     durable(&mut first, 2).await?;
-    let (mut second, _) = open(place).await?;
+    let (mut second, _) = open(location).await?;
     durable(&mut second, 3).await?;
     for _ in 0..2 {
-        same("append", &first.append(3, &batch(3)).await, &Ok(Kept::Fenced))?;
-        same("confirm", &first.confirm().await, &Ok(Confirmed::Fenced))?;
-        same("save", &shelf.save(2, b"old").await, &Ok(Kept::Fenced))?;
-        same("trim", &shelf.trim(2).await, &Ok(Kept::Fenced))?;
+        same("append", &first.append(3, &batch(3)).await, &Ok(AppendOutcome::Fenced))?;
+        same("confirm", &first.confirm().await, &Ok(WriterStatus::Fenced))?;
+        same("save", &snapshots.save(2, b"old").await, &Ok(AppendOutcome::Fenced))?;
+        same("trim", &snapshots.trim(2).await, &Ok(AppendOutcome::Fenced))?;
     }
-    same("the second's snapshot", &second.shelf().save(1, b"one").await, &Ok(Kept::Durable))?;
-    same("trim by the first", &shelf.trim(1).await, &Ok(Kept::Fenced))?;
-    drop((first, second, shelf));
-    let (_, told) = open(place).await?;
-    same("snapshot", &told.snapshot, &Some((1, b"one".to_vec())))?;
-    same("batches", &numbers(&told), &vec![2, 3])
+    same("the second's snapshot", &second.snapshots().save(1, b"one").await, &Ok(AppendOutcome::Durable))?;
+    same("trim by the first", &snapshots.trim(1).await, &Ok(AppendOutcome::Fenced))?;
+    drop((first, second, snapshots));
+    let (_, replay) = open(location).await?;
+    same("snapshot", &replay.snapshot, &Some((1, b"one".to_vec())))?;
+    same("batches", &numbers(&replay), &vec![2, 3])
 }
 
-async fn confirm_tells_the_truth<P: Place>(place: &P, fencing: Fencing) -> Held {
-    let (mut first, _) = open(place).await?;
-    same("confirm before any append", &first.confirm().await, &Ok(Confirmed::StillMine))?;
+async fn confirm_is_linearizable<L: JournalLocation>(location: &L, fencing: Fencing) -> CheckResult {
+    let (mut first, _) = open(location).await?;
+    same("confirm before any append", &first.confirm().await, &Ok(WriterStatus::Current))?;
     durable(&mut first, 1).await?;
-    same("confirm", &first.confirm().await, &Ok(Confirmed::StillMine))?;
-    match (fencing, open(place).await) {
-        (Fencing::Refused, _) => same("confirm", &first.confirm().await, &Ok(Confirmed::StillMine)),
-        (Fencing::Ends, second) => {
+    same("confirm", &first.confirm().await, &Ok(WriterStatus::Current))?;
+    match (fencing, open(location).await) {
+        (Fencing::ExclusiveLock, _) => same("confirm", &first.confirm().await, &Ok(WriterStatus::Current)),
+        (Fencing::Takeover, second) => {
             let (mut second, _) = second?;
-            same("the first's confirm", &first.confirm().await, &Ok(Confirmed::Fenced))?;
-            same("the second's confirm", &second.confirm().await, &Ok(Confirmed::StillMine))
+            same("the first's confirm", &first.confirm().await, &Ok(WriterStatus::Fenced))?;
+            same("the second's confirm", &second.confirm().await, &Ok(WriterStatus::Current))
         }
     }
 }
 
-async fn snapshots_replace_batches<P: Place>(place: &P) -> Held {
-    let (mut journal, _) = open(place).await?;
-    let shelf = journal.shelf();
-    same("no snapshot", &shelf.newest().await, &Ok(None))?;
+async fn snapshots_replace_batches<L: JournalLocation>(location: &L) -> CheckResult {
+    let (mut journal, _) = open(location).await?;
+    let snapshots = journal.snapshots();
+    same("no snapshot", &snapshots.newest().await, &Ok(None))?;
     let large = vec![7; 200_000];
     for sequence in 1..=20 {
         durable(&mut journal, sequence).await?;
         if sequence.is_multiple_of(5) {
-            same("save", &shelf.save(sequence, &large[..sequence as usize * 10_000]).await, &Ok(Kept::Durable))?;
+            same(
+                "save",
+                &snapshots.save(sequence, &large[..sequence as usize * 10_000]).await,
+                &Ok(AppendOutcome::Durable),
+            )?;
         }
         if sequence == 17 {
-            same("an older one", &shelf.save(3, b"old").await, &Ok(Kept::Durable))?;
-            same("newest", &shelf.newest().await, &Ok(Some((15, large[..150_000].to_vec()))))?;
+            same("an older snapshot", &snapshots.save(3, b"old").await, &Ok(AppendOutcome::Durable))?;
+            same("newest", &snapshots.newest().await, &Ok(Some((15, large[..150_000].to_vec()))))?;
         }
     }
     durable(&mut journal, 21).await?;
-    drop((journal, shelf));
-    let (mut journal, told) = open(place).await?;
-    same("snapshot", &told.snapshot.map(|(at, bytes)| (at, bytes == large)), &Some((20, true)))?;
-    same("batches after it", &told.batches, &vec![(21, batch(21))])?;
-    same("a snapshot of the last batch", &journal.shelf().save(21, b"all").await, &Ok(Kept::Durable))?;
+    drop((journal, snapshots));
+    let (mut journal, replay) = open(location).await?;
+    same("snapshot", &replay.snapshot.map(|(at, bytes)| (at, bytes == large)), &Some((20, true)))?;
+    same("batches after it", &replay.batches, &vec![(21, batch(21))])?;
+    same("a snapshot of the last batch", &journal.snapshots().save(21, b"all").await, &Ok(AppendOutcome::Durable))?;
     drop(journal);
-    let told;
-    (journal, told) = open(place).await?;
-    same("all in a snapshot", &told, &Told { snapshot: Some((21, b"all".to_vec())), batches: Vec::new() })?;
+    let replay;
+    (journal, replay) = open(location).await?;
+    same(
+        "everything is in a snapshot",
+        &replay,
+        &RecordedReplay { snapshot: Some((21, b"all".to_vec())), batches: Vec::new() },
+    )?;
     same("next", &journal.next(), &22)
 }
 
-async fn trim_takes_only_what_is_covered<P: Place>(place: &P) -> Held {
-    let (mut journal, _) = open(place).await?;
-    let shelf = journal.shelf();
+async fn trim_removes_only_covered_batches<L: JournalLocation>(location: &L) -> CheckResult {
+    let (mut journal, _) = open(location).await?;
+    let snapshots = journal.snapshots();
     for sequence in 1..=30 {
         durable(&mut journal, sequence).await?;
     }
-    same("trim without a snapshot", &shelf.trim(30).await, &Ok(Kept::Durable))?;
-    same("all is there", &tail(&shelf, 1).await, &Ok(((1..=30).collect(), 31)))?;
+    same("trim without a snapshot", &snapshots.trim(30).await, &Ok(AppendOutcome::Durable))?;
+    same("all batches", &tail(&snapshots, 1).await, &Ok(((1..=30).collect(), 31)))?;
     for sequence in [10, 20] {
-        same("save", &shelf.save(sequence, b"state").await, &Ok(Kept::Durable))?;
-        same("trim", &shelf.trim(u64::MAX).await, &Ok(Kept::Durable))?;
-        same("not covered", &tail(&shelf, sequence + 1).await, &Ok(((sequence + 1..=30).collect(), 31)))?;
+        same("save", &snapshots.save(sequence, b"state").await, &Ok(AppendOutcome::Durable))?;
+        same("trim", &snapshots.trim(u64::MAX).await, &Ok(AppendOutcome::Durable))?;
+        same("not covered", &tail(&snapshots, sequence + 1).await, &Ok(((sequence + 1..=30).collect(), 31)))?;
     }
     durable(&mut journal, 31).await?;
-    drop((journal, shelf));
-    let (_, told) = open(place).await?;
-    same("snapshot", &told.snapshot, &Some((20, b"state".to_vec())))?;
-    same("batches", &told.batches, &batches(21..=31))
+    drop((journal, snapshots));
+    let (_, replay) = open(location).await?;
+    same("snapshot", &replay.snapshot, &Some((20, b"state".to_vec())))?;
+    same("batches", &replay.batches, &batches(21..=31))
 }
 
-async fn tail_tells_what_is_durable<P: Place>(place: &P) -> Held {
-    let (mut journal, _) = open(place).await?;
-    let shelf = journal.shelf();
-    same("nothing", &tail(&shelf, 1).await, &Ok((Vec::new(), 1)))?;
+async fn tail_reads_durable_batches<L: JournalLocation>(location: &L) -> CheckResult {
+    let (mut journal, _) = open(location).await?;
+    let snapshots = journal.snapshots();
+    same("empty tail", &tail(&snapshots, 1).await, &Ok((Vec::new(), 1)))?;
     for sequence in 1..=40 {
         durable(&mut journal, sequence).await?;
     }
     for from in [1, 2, 39, 40] {
-        same("tail", &tail(&shelf, from).await, &Ok(((from..=40).collect(), 41)))?;
+        same("tail", &tail(&snapshots, from).await, &Ok(((from..=40).collect(), 41)))?;
     }
-    same("nothing yet", &tail(&shelf, 41).await, &Ok((Vec::new(), 41)))?;
-    let mut heard = Vec::new();
-    let mut listen = |sequence: u64, bytes: &[u8]| {
-        heard.push((sequence, bytes.to_vec()));
+    same("nothing yet", &tail(&snapshots, 41).await, &Ok((Vec::new(), 41)))?;
+    let mut visited = Vec::new();
+    let mut visit = |sequence: u64, bytes: &[u8]| {
+        visited.push((sequence, bytes.to_vec()));
         if sequence == 7 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    same("broken off", &shelf.tail(5, &mut listen).await, &Ok(8))?;
-    same("heard", &heard, &batches(5..=7))?;
+    same("tail after a break", &snapshots.tail(5, &mut visit).await, &Ok(8))?;
+    same("visited", &visited, &batches(5..=7))?;
     for sequence in [35, 40] {
-        same("save", &shelf.save(sequence, b"state").await, &Ok(Kept::Durable))?;
+        same("save", &snapshots.save(sequence, b"state").await, &Ok(AppendOutcome::Durable))?;
     }
-    same("trim", &shelf.trim(40).await, &Ok(Kept::Durable))?;
-    match tail(&shelf, 1).await {
-        Err(NotTold::Trimmed { first }) if first > 1 && first <= 41 => {
-            same("from the first that is kept", &tail(&shelf, first).await, &Ok(((first..=40).collect(), 41)))
+    same("trim", &snapshots.trim(40).await, &Ok(AppendOutcome::Durable))?;
+    match tail(&snapshots, 1).await {
+        Err(ReadError::Trimmed { first }) if first > 1 && first <= 41 => {
+            same("from the first batch that is left", &tail(&snapshots, first).await, &Ok(((first..=40).collect(), 41)))
         }
-        // A journal may keep more than it must.
-        whole => same("all is kept", &whole, &Ok(((1..=40).collect(), 41))),
+        // A journal may retain more than required.
+        whole => same("all batches are left", &whole, &Ok(((1..=40).collect(), 41))),
     }
 }
 
-async fn the_shelf_is_apart<P: Place>(place: &P) -> Held {
-    let (mut journal, _) = open(place).await?;
-    let shelf = journal.shelf();
+async fn snapshots_are_independent_of_appends<L: JournalLocation>(location: &L) -> CheckResult {
+    let (mut journal, _) = open(location).await?;
+    let snapshots = journal.snapshots();
     durable(&mut journal, 1).await?;
     let snapshot = vec![3; 100_000];
     for sequence in 2..=40 {
         let append = durable(&mut journal, sequence);
-        let beside = async {
-            let (heard, _) = tail(&shelf, sequence - 1).await.map_err(|error| error.to_string())?;
-            same("durable before", &heard.first(), &Some(&(sequence - 1)))?;
-            same("save", &shelf.save(sequence - 1, &snapshot).await, &Ok(Kept::Durable))?;
-            same("trim", &shelf.trim(sequence - 1).await, &Ok(Kept::Durable))
+        let other = async {
+            let (visited, _) = tail(&snapshots, sequence - 1).await.map_err(|error| error.to_string())?;
+            same("durable before", &visited.first(), &Some(&(sequence - 1)))?;
+            same("save", &snapshots.save(sequence - 1, &snapshot).await, &Ok(AppendOutcome::Durable))?;
+            same("trim", &snapshots.trim(sequence - 1).await, &Ok(AppendOutcome::Durable))
         };
-        let (append, beside) = both(append, beside).await;
-        append.and(beside)?;
+        let (append, other) = join(append, other).await;
+        append.and(other)?;
     }
-    drop((journal, shelf));
-    let (_, told) = open(place).await?;
-    same("snapshot", &told.snapshot.map(|(at, _)| at), &Some(39))?;
-    same("batches", &told.batches, &vec![(40, batch(40))])
+    drop((journal, snapshots));
+    let (_, replay) = open(location).await?;
+    same("snapshot", &replay.snapshot.map(|(at, _)| at), &Some(39))?;
+    same("batches", &replay.batches, &vec![(40, batch(40))])
 }
 
-async fn open<P: Place>(place: &P) -> Result<(P::Journal, Told), String> {
-    let mut told = Told::default();
-    let Opened { journal, .. } = place.open(&mut told).await.map_err(|error| format!("not opened: {error}"))?;
-    let start = told.snapshot.as_ref().map_or(FIRST, |(sequence, _)| sequence + 1);
-    let next = start + told.batches.len() as u64;
-    same("sequences told", &numbers(&told), &(start..next).collect::<Vec<_>>())?;
+async fn open<L: JournalLocation>(location: &L) -> Result<(L::Journal, RecordedReplay), String> {
+    let mut replay = RecordedReplay::default();
+    let OpenedJournal { journal, .. } =
+        location.open(&mut replay).await.map_err(|error| format!("open failed: {error}"))?;
+    let start = replay.snapshot.as_ref().map_or(FIRST, |(sequence, _)| sequence + 1);
+    let next = start + replay.batches.len() as u64;
+    same("replayed sequences", &numbers(&replay), &(start..next).collect::<Vec<_>>())?;
     same("the next sequence", &journal.next(), &next)?;
-    Ok((journal, told))
+    Ok((journal, replay))
 }
 
-async fn durable<J: Journal>(journal: &mut J, sequence: u64) -> Held {
-    same("append", &journal.append(sequence, &batch(sequence)).await, &Ok(Kept::Durable))
+async fn durable<J: Journal>(journal: &mut J, sequence: u64) -> CheckResult {
+    same("append", &journal.append(sequence, &batch(sequence)).await, &Ok(AppendOutcome::Durable))
 }
 
-async fn tail<S: Shelf>(shelf: &S, from: u64) -> Result<(Vec<u64>, u64), NotTold> {
-    let mut heard = Vec::new();
-    let mut wrong = None;
-    let listen = &mut |sequence, bytes: &[u8]| {
-        heard.push(sequence);
+async fn tail<S: SnapshotStore>(snapshots: &S, from: u64) -> Result<(Vec<u64>, u64), ReadError> {
+    let mut visited = Vec::new();
+    let mut damaged = None;
+    let visit = &mut |sequence, bytes: &[u8]| {
+        visited.push(sequence);
         if bytes != batch(sequence) {
-            wrong.get_or_insert(sequence);
+            damaged.get_or_insert(sequence);
         }
         ControlFlow::Continue(())
     };
-    let next = shelf.tail(from, listen).await?;
-    match wrong {
-        Some(sequence) => Err(NotTold::Unreadable { why: format!("batch {sequence} has other bytes") }),
-        None => Ok((heard, next)),
+    let next = snapshots.tail(from, visit).await?;
+    match damaged {
+        Some(sequence) => Err(ReadError::Unreadable { reason: format!("batch {sequence} has other bytes") }),
+        None => Ok((visited, next)),
     }
 }
 
-fn numbers(told: &Told) -> Vec<u64> {
-    told.batches.iter().map(|(sequence, _)| *sequence).collect()
+fn numbers(replay: &RecordedReplay) -> Vec<u64> {
+    replay.batches.iter().map(|(sequence, _)| *sequence).collect()
 }
 
 fn batches(sequences: std::ops::RangeInclusive<u64>) -> Vec<(u64, Vec<u8>)> {
     sequences.map(|at| (at, batch(at))).collect()
 }
 
-fn same<T: fmt::Debug + PartialEq>(what: &str, seen: &T, owed: &T) -> Held {
+fn same<T: fmt::Debug + PartialEq>(what: &str, seen: &T, owed: &T) -> CheckResult {
     // Enough to see what it is, not whole batches.
     let short = |value: &T| format!("{value:?}").chars().take(200).collect::<String>();
     if seen == owed { Ok(()) } else { Err(format!("{what}: {}, not {}", short(seen), short(owed))) }

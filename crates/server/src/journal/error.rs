@@ -1,24 +1,26 @@
-//! What stops a journal from being opened, written or read, each with its code and the next step.
+//! Errors of opening, writing and reading a journal, with their codes and next steps.
+
+mod etcd;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::etcd::Refused;
+pub use etcd::EtcdOpenError;
 
-/// Why something was not kept.
+/// A write failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// There is no room, and nothing was kept. The same may be tried again.
+pub enum JournalError {
+    /// The disk is full and nothing was stored. The write can be retried.
     Full,
-    /// What is on the disk is not known any more: the process must stop, and the journal be opened anew.
+    /// The content of the disk is unknown: the process must stop, and the journal must be opened again.
     Failed {
-        /// What went wrong, with the file.
-        why: String,
+        /// The error, with the file.
+        reason: String,
     },
 }
 
-impl Fault {
+impl JournalError {
     /// The stable code.
     pub fn code(&self) -> &'static str {
         match self {
@@ -28,81 +30,83 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for JournalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full => f.write_str("the journal has no room; free space, and the same request can be tried again"),
-            Self::Failed { why } => write!(f, "the journal failed: {why}; check the disk, then start again"),
+            Self::Full => f.write_str("the journal is full; free some space and retry the request"),
+            Self::Failed { reason } => {
+                write!(f, "the journal failed: {reason}; check the disk, then restart the server")
+            }
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for JournalError {}
 
-/// Why batches or a snapshot were not told.
+/// A read failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotTold {
-    /// They are not kept any more; begin at the newest snapshot.
+pub enum ReadError {
+    /// The batches were trimmed; start at the newest snapshot.
     Trimmed {
-        /// The first sequence that is kept.
+        /// The first sequence that is left.
         first: u64,
     },
-    /// They could not be read.
+    /// The read failed.
     Unreadable {
-        /// What went wrong, with the file.
-        why: String,
+        /// The error, with the file.
+        reason: String,
     },
 }
 
-impl fmt::Display for NotTold {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Trimmed { first } => {
-                write!(f, "the journal begins at {first}; read the newest snapshot, then on from there")
+                write!(f, "the journal starts at batch {first}; read the newest snapshot and continue after it")
             }
-            Self::Unreadable { why } => write!(f, "the journal cannot be read: {why}"),
+            Self::Unreadable { reason } => write!(f, "the journal cannot be read: {reason}"),
         }
     }
 }
 
-impl std::error::Error for NotTold {}
+impl std::error::Error for ReadError {}
 
-/// Why a journal was not opened. Nothing was changed.
+/// A journal was not opened. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named by what they say, and every variant by its sentence")]
 pub enum OpenError {
-    /// The directory would have to be created in one that is not there.
+    /// The parent directory does not exist.
     ParentMissing { path: PathBuf },
-    /// Something else stands where the directory should be.
+    /// The path is not a directory.
     NotADirectory { path: PathBuf },
-    /// A link could lead elsewhere tomorrow.
+    /// The path is a symbolic link, whose target could change.
     Symlink { path: PathBuf },
-    /// This process may not write there.
+    /// This process has no write permission.
     NotWritable { path: PathBuf },
-    /// Others on this machine may reach into it.
+    /// Other users of this machine have access to it.
     TooOpen { path: PathBuf, mode: u32 },
-    /// Another user's.
+    /// Another user owns it.
     OwnedByOther { path: PathBuf, owner: u32, own: u32 },
-    /// The kernel's lock holds on one machine only, and a sync may not be one.
+    /// A network filesystem, where the lock does not fence and a sync may not be durable.
     NetworkFilesystem { path: PathBuf, kind: &'static str },
-    /// Another process writes it.
+    /// Another process has it open.
     InUse { path: PathBuf, pid: Option<u32> },
-    /// It was written in another place: two copies would give out the same tokens.
+    /// It was copied or moved: two copies would issue the same tokens.
     Copied { path: PathBuf, what: &'static str },
-    /// A restore into it was broken off.
+    /// A restore into it was interrupted.
     Unfinished { path: PathBuf },
     /// Damage that no crash explains (V2).
     Corrupt { file: PathBuf, offset: u64, reason: String },
-    /// The file of another journal.
+    /// A file belongs to another journal.
     Foreign { file: PathBuf },
     /// Written by a newer version.
     UnsupportedVersion { file: PathBuf, have: u32, want: u32 },
-    /// There is no room to begin.
+    /// The disk is full.
     Full { path: PathBuf },
-    /// The machine refused.
-    Failed { path: PathBuf, why: String },
-    /// The one on etcd was not opened.
-    Etcd(Refused),
+    /// The operating system reported an error.
+    Failed { path: PathBuf, reason: String },
+    /// The journal in etcd was not opened.
+    Etcd(EtcdOpenError),
 }
 
 impl OpenError {
@@ -124,11 +128,11 @@ impl OpenError {
             Self::UnsupportedVersion { .. } => "UNSUPPORTED_VERSION",
             Self::Full { .. } => "STORAGE_FULL",
             Self::Failed { .. } => "STORAGE_FAILED",
-            Self::Etcd(why) => why.code(),
+            Self::Etcd(error) => error.code(),
         }
     }
 
-    /// What an operation on a path ran into.
+    /// The error for a failed operation on a path.
     pub fn from_io(path: &Path, error: &io::Error) -> Self {
         let path = path.to_owned();
         if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
@@ -137,7 +141,7 @@ impl OpenError {
         match error.kind() {
             _ if is_full(error) => Self::Full { path },
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::NotWritable { path },
-            _ => Self::Failed { path, why: error.to_string() },
+            _ => Self::Failed { path, reason: error.to_string() },
         }
     }
 }
@@ -146,41 +150,41 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ParentMissing { path } => {
-                write!(f, "{}: the directory above it is missing; create that first", path.display())
+                write!(f, "{}: the parent directory does not exist; create it first", path.display())
             }
             Self::NotADirectory { path } => {
-                write!(f, "{}: not a directory; name another, or move what is there away", path.display())
+                write!(f, "{}: not a directory; choose another path, or move the file away", path.display())
             }
             Self::Symlink { path } => {
-                write!(f, "{}: a symbolic link; name what it points to", path.display())
+                write!(f, "{}: a symbolic link; use its target", path.display())
             }
             Self::NotWritable { path } => {
-                write!(f, "{}: not writable; change its owner or mode, or name another directory", path.display())
+                write!(f, "{}: not writable; change its owner or mode, or choose another directory", path.display())
             }
             Self::TooOpen { path, mode } => {
                 let path = path.display();
-                write!(f, "{path}: mode {mode:04o} lets others in; run `chmod 700 {path}`")
+                write!(f, "{path}: mode {mode:04o} gives access to other users; run `chmod 700 {path}`")
             }
             Self::OwnedByOther { path, owner, own } => {
                 let path = path.display();
-                write!(f, "{path}: owned by user {owner}, not by {own}; run as user {owner}, or change its owner")
+                write!(f, "{path}: owned by user {owner}, not by user {own}; run as user {owner}, or change the owner")
             }
             Self::NetworkFilesystem { path, kind } => {
-                write!(f, "{}: on a {kind} filesystem; name a directory on a disk of this machine", path.display())
+                write!(f, "{}: on a {kind} filesystem; choose a directory on a local disk", path.display())
             }
             Self::InUse { path, pid: Some(pid) } => {
-                write!(f, "{}: in use by process {pid}; stop that one first", path.display())
+                write!(f, "{}: in use by process {pid}; stop it first", path.display())
             }
             Self::InUse { path, pid: None } => {
-                write!(f, "{}: in use by another process; stop that one first", path.display())
+                write!(f, "{}: in use by another process; stop it first", path.display())
             }
             Self::Copied { path, what } => write!(
                 f,
-                "{}: a copy, its {what} is another; if the original will never run again, accept the copy",
+                "{}: a copy from another {what}; if the original never runs again, pass --accept-copy",
                 path.display()
             ),
             Self::Unfinished { path } => {
-                write!(f, "{}: a restore into it was broken off; empty it and restore again", path.display())
+                write!(f, "{}: a restore was interrupted; empty the directory and restore again", path.display())
             }
             Self::Corrupt { file, offset, reason } => {
                 write!(f, "{} at byte {offset}: {reason}; restore from a backup", file.display())
@@ -190,19 +194,21 @@ impl fmt::Display for OpenError {
             }
             Self::UnsupportedVersion { file, have, want } => write!(
                 f,
-                "{}: format version {have}, and this program knows up to {want}; use a newer one",
+                "{}: format version {have} is newer than {want}; use a newer version of leasehold",
                 file.display()
             ),
-            Self::Full { path } => write!(f, "{}: no space left; free some and start again", path.display()),
-            Self::Failed { path, why } => write!(f, "{}: {why}; check the disk, then start again", path.display()),
-            Self::Etcd(why) => why.fmt(f),
+            Self::Full { path } => write!(f, "{}: no space left; free some space and start again", path.display()),
+            Self::Failed { path, reason } => {
+                write!(f, "{}: {reason}; check the disk, then start again", path.display())
+            }
+            Self::Etcd(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for OpenError {}
 
-/// No space, or no more of it for this user.
+/// Whether the disk or the user's quota is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

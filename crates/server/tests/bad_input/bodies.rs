@@ -52,7 +52,7 @@ async fn a_field_that_a_caller_makes_up_gets_no_counter_of_its_own() {
     }
     let (_, text) = doors.http.ask("GET /metrics", "", "").await;
     assert!(!text.contains("made_up"), "{text}");
-    let line = r#"leasehold_bad_input_total{code="INVALID_ARGUMENT",field="other"} 50"#;
+    let line = r#"leasehold_invalid_requests_total{code="INVALID_ARGUMENT",field="other"} 50"#;
     assert!(text.contains(line), "{text}");
     doors.running.stop().await;
 }
@@ -60,14 +60,14 @@ async fn a_field_that_a_caller_makes_up_gets_no_counter_of_its_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_and_a_method_that_nobody_serves_are_problems_too() {
     let mut doors = open().await;
-    let path = refused("NOT_FOUND", "", "nothing is served under this path");
+    let path = refused("NOT_FOUND", "", "unknown path");
     doors.http("no such path", "GET /v2/leases", "", "", path).await;
     let method = refused("INVALID_ARGUMENT", "method", "POST");
     doors.http("no such method", "DELETE /v1/leases", "", "", method).await;
     let verb = refused("NOT_FOUND", "", "acquire, renew, release");
     doors.http("no such verb", "POST /v1/leases/jobs/a:steal", "", "{}", verb).await;
     doors.http("no verb", "POST /v1/leases/jobs/a", "", "{}", verb).await;
-    let large = format!(r#"{{"holder":"{}"}}"#, "x".repeat(leasehold_wire::MESSAGE_BYTES));
+    let large = format!(r#"{{"holder":"{}"}}"#, "x".repeat(leasehold_wire::MAX_TRANSPORT_BYTES));
     let (status, answer) = doors.http.ask(ACQUIRE, "", &large).await;
     assert_eq!(status, 429, "{answer}");
     assert!(answer.contains("RESOURCE_EXHAUSTED") && answer.contains("1048576"), "{answer}");
@@ -78,8 +78,8 @@ async fn a_path_and_a_method_that_nobody_serves_are_problems_too() {
 async fn a_query_is_read_strictly() {
     let invalid = |field, says| refused("INVALID_ARGUMENT", field, says);
     let table = [
-        ("less than nothing", "GET /v1/leases?most=-1", invalid("most", "invalid digit")),
-        ("more than can be counted", "GET /v1/leases?from=4294967296", invalid("from", "too large")),
+        ("less than nothing", "GET /v1/leases?limit=-1", invalid("limit", "invalid digit")),
+        ("more than can be counted", "GET /v1/leases?cursor=4294967296", invalid("cursor", "too large")),
         ("a word for a number", "GET /v1/history?before=yesterday", invalid("before", "invalid digit")),
         ("a number for a word", "GET /v1/history?oldest_first=1", invalid("oldest_first", "`true` or `false`")),
         ("one key twice", "GET /v1/leases?prefix=a&prefix=b", invalid("prefix", "duplicate field")),
@@ -104,7 +104,7 @@ async fn a_query_is_read_strictly() {
         let expected = Refused { made_up: true, ..invalid("prefx", "unknown field") };
         doors.http(request, request, "", body, expected).await;
     }
-    let (status, _) = doors.http.ask("GET /v1/leases?prefix=w%C3%B6rter%2Fa&most=1&", "", "").await;
+    let (status, _) = doors.http.ask("GET /v1/leases?prefix=w%C3%B6rter%2Fa&limit=1&", "", "").await;
     assert_eq!(status, 200, "what is written well is taken");
     doors.running.stop().await;
 }
@@ -120,7 +120,7 @@ async fn a_body_of_another_type_than_json_is_refused() {
         ("nothing", "content-type: \r\n", kind("application/json")),
         ("another charset", "content-type: application/json; charset=latin1\r\n", kind("UTF-8")),
         ("gRPC", "content-type: application/grpc\r\n", kind("application/json")),
-        ("two types", "content-type: application/json\r\ncontent-type: text/xml\r\n", kind("twice")),
+        ("two types", "content-type: application/json\r\ncontent-type: text/xml\r\n", kind("repeated")),
     ];
     let mut doors = open().await;
     for (what, headers, expected) in table {
@@ -142,9 +142,9 @@ async fn a_header_that_comes_twice_is_refused() {
     let other = doors.take("jobs/b", 60_000).await.token;
     let twice = |name: &str, one: &str, two: &str| format!("{name}: {one}\r\n{name}: {two}\r\n");
     let renew = "POST /v1/leases/jobs/a:renew";
-    let tokens = refused("INVALID_ARGUMENT", "lease-token", "twice");
+    let tokens = refused("INVALID_ARGUMENT", "lease-token", "repeated");
     doors.http("two tokens", renew, &twice("Lease-Token", &token, &other), "", tokens).await;
-    let keys = refused("INVALID_ARGUMENT", "idempotency-key", "twice");
+    let keys = refused("INVALID_ARGUMENT", "idempotency-key", "repeated");
     let headers = format!("Lease-Token: {token}\r\n{}", twice("Idempotency-Key", "0.0:1", "0.0:2"));
     doors.http("two keys", renew, &headers, "", keys).await;
     doors.running.stop().await;

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold_server::door::{Bounds, STREAMS};
-use leasehold_wire::{from_status, v1};
+use leasehold_server::transport::{MAX_STREAMS, TransportLimits};
+use leasehold_wire::{problem_from_status, v1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::doors::{Http, acquire, connect, open, open_with, refused, within};
 
 /// Soon enough for a test to wait for it, and late enough for everybody who is not meant.
-fn impatient() -> Bounds {
-    Bounds { header_timeout: Duration::from_secs(3), ..Bounds::default() }
+fn impatient() -> TransportLimits {
+    TransportLimits { header_timeout: Duration::from_secs(3), ..TransportLimits::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,8 @@ async fn another_protocol_gets_a_short_answer_and_is_closed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_too_many_is_told_so() {
     // Nobody loses its place meanwhile because it says nothing.
-    let bounds = Bounds { connections: 4, header_timeout: Duration::from_secs(600), ..Bounds::default() };
+    let bounds =
+        TransportLimits { connections: 4, header_timeout: Duration::from_secs(600), ..TransportLimits::default() };
     let doors = open_with(bounds).await;
     // Two are taken by the doors themselves.
     let mut kept = Vec::new();
@@ -90,8 +91,10 @@ async fn a_connection_too_many_is_told_so() {
     let before = doors.state().await;
     let mut calls = connect(doors.running.address).await;
     let status = calls.acquire(acquire("a", "w")).await.expect_err("one too many");
-    let problem = from_status(&status);
-    doors.check("a call too many", &problem, refused("RESOURCE_EXHAUSTED", "", "at most 4 connections"), &before).await;
+    let problem = problem_from_status(&status);
+    doors
+        .check("a call too many", &problem, refused("RESOURCE_EXHAUSTED", "", "more than 4 connections"), &before)
+        .await;
     assert_eq!(problem.limit, "connections");
     drop(kept.pop());
     // The place is free as soon as the server has seen the other one go.
@@ -128,19 +131,19 @@ async fn a_stream_too_many_is_refused_and_the_connection_goes_on() {
     let (kind, _, settings) = frame(&mut stream).await;
     assert_eq!(kind, SETTINGS);
     let most = settings.chunks(6).find(|pair| pair[..2] == [0, 3]).expect("it says how many");
-    assert_eq!(u32::from_be_bytes([most[2], most[3], most[4], most[5]]), STREAMS);
+    assert_eq!(u32::from_be_bytes([most[2], most[3], most[4], most[5]]), MAX_STREAMS);
     // POST http localhost/v1/leases, whose body never ends: each stays open.
     let mut block = vec![0x83, 0x86, 0x04, 10];
     block.extend(b"/v1/leases");
     block.extend([0x41, 9]);
     block.extend(b"localhost");
-    for id in (0..=STREAMS).map(|i| 2 * i + 1) {
+    for id in (0..=MAX_STREAMS).map(|i| 2 * i + 1) {
         let path = [0, 0, block.len() as u8, HEADERS, 4];
         stream.write_all(&path).await.expect("a head");
         stream.write_all(&id.to_be_bytes()).await.expect("its stream");
         stream.write_all(&block).await.expect("its block");
     }
-    let too_many = 2 * STREAMS + 1;
+    let too_many = 2 * MAX_STREAMS + 1;
     loop {
         let (kind, id, payload) = frame(&mut stream).await;
         if kind == RESET && id == too_many {
@@ -154,7 +157,7 @@ async fn a_stream_too_many_is_refused_and_the_connection_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_does_not_read_is_closed() {
-    let bounds = Bounds { write_timeout: Duration::from_secs(1), ..Bounds::default() };
+    let bounds = TransportLimits { write_timeout: Duration::from_secs(1), ..TransportLimits::default() };
     let mut doors = open_with(bounds).await;
     let mut watcher = Http::connect(doors.running.address).await;
     watcher.send(b"GET /v1/events HTTP/1.1\r\nhost: test\r\n\r\n").await.expect("it asks");
@@ -180,8 +183,8 @@ async fn whoever_does_not_read_is_closed() {
     calls.status(v1::StatusRequest {}).await.expect("it serves");
     // It was given up for the events that it missed, or for what it left unread, whichever came first.
     let (_, figures) = doors.http.ask("GET /metrics", "", "").await;
-    let missed = !figures.contains("\nleasehold_events_missed_total 0\n");
-    let unread = figures.contains(r#"leasehold_bad_input_total{code="TIMEOUT",field="unread"} 1"#);
+    let missed = !figures.contains("\nleasehold_watch_events_missed_total 0\n");
+    let unread = figures.contains(r#"leasehold_invalid_requests_total{code="TIMEOUT",field="unread"} 1"#);
     assert!(missed || unread, "{figures}");
     drop(watcher);
     doors.running.stop().await;

@@ -5,29 +5,29 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
-use leasehold_server::door::Bounds;
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::meter::Looked;
-use leasehold_server::server::{Running, Settings, start};
+use leasehold_server::metrics::GrantorStats;
+use leasehold_server::server::{ServerConfig, ServerHandle, start};
+use leasehold_server::transport::TransportLimits;
 use leasehold_wire::json::ProblemBody;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
-use leasehold_wire::v1::request::Ask;
+use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
-use leasehold_wire::{from_status, v1};
+use leasehold_wire::{problem_from_status, v1};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status, Streaming};
 
 /// Single calls.
-pub type Calls = LeaseholdClient<Channel>;
+pub type GrpcService = LeaseholdClient<Channel>;
 
 /// One server with a connection through each of its doors.
 pub struct Doors {
     /// The server.
-    pub running: Running,
+    pub running: ServerHandle,
     /// gRPC, single calls.
-    pub calls: Calls,
+    pub calls: GrpcService,
     /// gRPC, the stream of a session.
     pub stream: Stream,
     /// HTTP/1, one connection for all requests.
@@ -54,12 +54,12 @@ pub const fn refused(code: &'static str, field: &'static str, says: &'static str
 
 /// Starts a server and goes through all its doors.
 pub async fn open() -> Doors {
-    open_with(Bounds::default()).await
+    open_with(TransportLimits::default()).await
 }
 
 /// The same, with other bounds.
-pub async fn open_with(bounds: Bounds) -> Doors {
-    let settings = Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), bounds, ..Settings::default() };
+pub async fn open_with(limits: TransportLimits) -> Doors {
+    let settings = ServerConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), limits, ..ServerConfig::default() };
     let running = start(Memory::default(), settings).await.expect("a server on a free port starts");
     let at = running.address;
     let calls = connect(at).await;
@@ -68,18 +68,18 @@ pub async fn open_with(bounds: Bounds) -> Doors {
 }
 
 /// A channel of its own.
-pub async fn connect(at: SocketAddr) -> Calls {
+pub async fn connect(at: SocketAddr) -> GrpcService {
     let endpoint = Endpoint::from_shared(format!("http://{at}")).expect("an address");
     LeaseholdClient::new(endpoint.connect().await.expect("the server listens"))
 }
 
 impl Doors {
     /// Asks over single calls, where there is one, and over the stream.
-    pub async fn grpc(&mut self, what: &str, ask: &Ask, expected: Refused) {
+    pub async fn grpc(&mut self, what: &str, ask: &Operation, expected: Refused) {
         let before = self.state().await;
         if let Some(told) = call(&mut self.calls, ask.clone()).await {
             let status = told.expect_err(what);
-            self.check(&format!("{what}, as a call"), &from_status(&status), expected, &before).await;
+            self.check(&format!("{what}, as a call"), &problem_from_status(&status), expected, &before).await;
         }
         let before = self.state().await;
         let told = self.stream.ask(ask.clone()).await;
@@ -103,7 +103,7 @@ impl Doors {
     }
 
     /// Over all three.
-    pub async fn all(&mut self, what: &str, ask: &Ask, (request, body): (&str, &str), expected: Refused) {
+    pub async fn all(&mut self, what: &str, ask: &Operation, (request, body): (&str, &str), expected: Refused) {
         self.grpc(what, ask, expected).await;
         self.http(what, request, "", body, expected).await;
     }
@@ -155,7 +155,7 @@ impl Doors {
     pub async fn state(&self) -> State {
         let api = self.running.api();
         let (status, listed) = api
-            .look(|grantor| {
+            .query(|grantor| {
                 let (mut listed, _) = grantor.list("", 0, 1_000, 1 << 16);
                 // Time passes, whatever is asked.
                 listed.iter_mut().flat_map(|view| &mut view.leases).for_each(|lease| lease.remaining_ms = 0);
@@ -167,9 +167,15 @@ impl Doors {
             "{} held, {} sessions, {} waiters, {} the last number, ended {:?}, {listed:?}",
             status.held, status.sessions, status.waiters, status.counter, status.totals
         );
-        let text = api.meter.text(&Looked { status, progress_ms: None, fences: (0, 0, 0) });
+        let text = api.metrics.encode_with(&GrantorStats {
+            status,
+            progress_ms: None,
+            zombie_writes: 0,
+            fence_checks: 0,
+            fence_targets: 0,
+        });
         let counted = text.lines().filter_map(|line| {
-            let (labels, count) = line.strip_prefix("leasehold_bad_input_total{")?.split_once("} ")?;
+            let (labels, count) = line.strip_prefix("leasehold_invalid_requests_total{")?.split_once("} ")?;
             let label = |name: &str| {
                 let rest = labels.split(&format!("{name}=\"")).nth(1).expect("the label is there");
                 rest.split('"').next().expect("a value").to_owned()
@@ -200,30 +206,34 @@ pub fn acquire(resource: &str, holder: &str) -> v1::Acquire {
 }
 
 /// A lease as its holder names it.
-pub fn held(resource: &str, token: &str) -> v1::Held {
-    v1::Held { which: Some(v1::held::Which::Resource(resource.into())), token: token.into(), ..Default::default() }
+pub fn held(resource: &str, token: &str) -> v1::LeaseRef {
+    v1::LeaseRef {
+        selector: Some(v1::lease_ref::Selector::Resource(resource.into())),
+        token: token.into(),
+        ..Default::default()
+    }
 }
 
 /// One single call, if there is one for this.
-pub async fn call(calls: &mut Calls, ask: Ask) -> Option<Result<(), Status>> {
+pub async fn call(calls: &mut GrpcService, ask: Operation) -> Option<Result<(), Status>> {
     fn done<T>(told: Result<Response<T>, Status>) -> Option<Result<(), Status>> {
         Some(told.map(|_| ()))
     }
     match ask {
-        Ask::Acquire(ask) => done(calls.acquire(ask).await),
-        Ask::AcquireAll(ask) => done(calls.acquire_all(ask).await),
-        Ask::Renew(ask) => done(calls.renew(ask).await),
-        Ask::Release(ask) => done(calls.release(ask).await),
-        Ask::Confirm(ask) => done(calls.confirm(ask).await),
-        Ask::Revoke(ask) => done(calls.revoke(ask).await),
-        Ask::HandOff(ask) => done(calls.hand_off(ask).await),
-        Ask::SetCapacity(ask) => done(calls.set_capacity(ask).await),
-        Ask::Free(ask) => done(calls.free(ask).await),
-        Ask::SetCharter(ask) => done(calls.set_charter(*ask).await),
-        Ask::WaiveQuarantine(ask) => done(calls.waive_quarantine(ask).await),
-        Ask::StepDown(ask) => done(calls.step_down(ask).await),
-        Ask::Report(ask) => done(calls.report(ask).await),
-        Ask::ForgetTarget(ask) => done(calls.forget_target(ask).await),
+        Operation::Acquire(ask) => done(calls.acquire(ask).await),
+        Operation::AcquireAll(ask) => done(calls.acquire_all(ask).await),
+        Operation::Renew(ask) => done(calls.renew(ask).await),
+        Operation::Release(ask) => done(calls.release(ask).await),
+        Operation::Check(ask) => done(calls.check(ask).await),
+        Operation::Revoke(ask) => done(calls.revoke(ask).await),
+        Operation::Handoff(ask) => done(calls.handoff(ask).await),
+        Operation::SetCapacity(ask) => done(calls.set_capacity(ask).await),
+        Operation::Free(ask) => done(calls.free(ask).await),
+        Operation::SetCharter(ask) => done(calls.set_charter(*ask).await),
+        Operation::WaiveQuarantine(ask) => done(calls.waive_quarantine(ask).await),
+        Operation::StepDown(ask) => done(calls.step_down(ask).await),
+        Operation::ReportFences(ask) => done(calls.report_fences(ask).await),
+        Operation::ForgetTarget(ask) => done(calls.forget_target(ask).await),
         _ => None,
     }
 }
@@ -237,9 +247,9 @@ pub struct Stream {
 
 impl Stream {
     /// Opens a session.
-    pub async fn open(calls: Calls) -> Self {
+    pub async fn open(calls: GrpcService) -> Self {
         let open = v1::OpenSession { holder: "streams".into(), ttl_ms: 600_000, waits_only: false };
-        let hello = v1::Hello { protocol: 1, how: Some(v1::hello::How::Open(open)), ..Default::default() };
+        let hello = v1::Hello { protocol: 1, session: Some(v1::hello::Session::Open(open)), ..Default::default() };
         let first = v1::ClientBatch { hello: Some(hello), ..Default::default() };
         let mut stream = Self::begin(calls, first).await.expect("a good hello");
         assert!(stream.next().await.expect("a stream").welcome.is_some());
@@ -247,7 +257,7 @@ impl Stream {
     }
 
     /// Begins a stream with any message.
-    pub async fn begin(mut calls: Calls, first: v1::ClientBatch) -> Result<Self, Status> {
+    pub async fn begin(mut calls: GrpcService, first: v1::ClientBatch) -> Result<Self, Status> {
         let (send, batches) = unbounded();
         send.unbounded_send(first).expect("the other half is here");
         let from = calls.session(Request::new(batches)).await?.into_inner();
@@ -255,18 +265,18 @@ impl Stream {
     }
 
     /// One request and its answer.
-    pub async fn ask(&mut self, ask: Ask) -> Answer {
+    pub async fn ask(&mut self, ask: Operation) -> Answer {
         self.sequence += 1;
         self.ask_as(self.sequence, Some(ask)).await
     }
 
     /// The same, under any number.
-    pub async fn ask_as(&mut self, sequence: u64, ask: Option<Ask>) -> Answer {
-        let requests = vec![v1::Request { sequence, ask }];
-        self.send(v1::ClientBatch { requests, lowest: 1, ..Default::default() });
+    pub async fn ask_as(&mut self, sequence: u64, ask: Option<Operation>) -> Answer {
+        let requests = vec![v1::Request { sequence, operation: ask }];
+        self.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
         loop {
             let batch = self.next().await.expect("the stream goes on");
-            assert_eq!(batch.goodbye, None);
+            assert_eq!(batch.close, None);
             if let Some(response) = batch.responses.into_iter().find(|response| response.sequence == sequence) {
                 return response.answer.expect("an answer says something");
             }

@@ -1,7 +1,7 @@
 //! gRPC messages that are too large, of another version, cut, or none at all.
 
 use leasehold_wire::v1;
-use leasehold_wire::{ASK_BYTES, MESSAGE_BYTES, METADATA_CODE, from_status};
+use leasehold_wire::{MAX_REQUEST_BYTES, MAX_TRANSPORT_BYTES, METADATA_CODE, problem_from_status};
 use prost::bytes::{Buf, BufMut};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Request, Status};
@@ -61,7 +61,7 @@ async fn raw(doors: &Doors, method: &'static str, bytes: Vec<u8>) -> v1::Problem
     let told = grpc.unary(Request::new(bytes), path, Raw).await;
     let status = told.expect_err("no such message");
     assert!(status.metadata().contains_key(METADATA_CODE), "a typed refusal: {status:?}");
-    from_status(&status)
+    problem_from_status(&status)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,7 +72,7 @@ async fn bytes_that_are_no_message_are_refused_before_they_are_unfolded() {
     let cut = vec![0x0a, 0x7f, b'a'];
     let length_lies = vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f];
     let trailing = [bytes_of("jobs/a"), vec![0x0a]].concat();
-    let frame = refused("FRAME_ERROR", "", "not a message");
+    let frame = refused("FRAME_ERROR", "", "not a valid message");
     for (what, bytes, expected) in [
         ("no text", not_text, frame),
         ("cut short", cut, frame),
@@ -83,11 +83,11 @@ async fn bytes_that_are_no_message_are_refused_before_they_are_unfolded() {
         let before = doors.state().await;
         doors.check(what, &raw(&doors, acquire, bytes).await, expected, &before).await;
     }
-    for (what, bytes) in [("a little too large", ASK_BYTES + 1), ("far too large", MESSAGE_BYTES + 1)] {
+    for (what, bytes) in [("a little too large", MAX_REQUEST_BYTES + 1), ("far too large", MAX_TRANSPORT_BYTES + 1)] {
         let before = doors.state().await;
         let problem = raw(&doors, acquire, vec![0x0a; bytes]).await;
-        doors.check(what, &problem, refused("RESOURCE_EXHAUSTED", "", "send less"), &before).await;
-        assert_eq!((problem.limit.as_str(), problem.max), ("message_bytes", Some(ASK_BYTES as u64)), "{what}");
+        doors.check(what, &problem, refused("RESOURCE_EXHAUSTED", "", "send "), &before).await;
+        assert_eq!((problem.limit.as_str(), problem.max), ("message_bytes", Some(MAX_REQUEST_BYTES as u64)), "{what}");
     }
     for method in ["/leasehold.v1.Leasehold/Steal", "/leasehold.v9.Leasehold/Acquire"] {
         let before = doors.state().await;

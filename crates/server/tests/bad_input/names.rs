@@ -1,7 +1,7 @@
 //! Names: refused as they are, never corrected.
 
-use leasehold_wire::v1::request::Ask;
-use leasehold_wire::{from_status, v1};
+use leasehold_wire::v1::request::Operation;
+use leasehold_wire::{problem_from_status, v1};
 
 use crate::doors::{Refused, acquire, open, refused};
 
@@ -17,7 +17,7 @@ async fn a_resource_name_that_is_not_one_is_refused() {
     let deep = vec!["s"; 17].join("/");
     let table: [(&str, &str, Refused); 15] = [
         ("an empty name", "", refused("INVALID_ARGUMENT", "resource", "at least one character")),
-        ("513 bytes", &long, refused("INVALID_ARGUMENT", "resource", "too long 513>512")),
+        ("513 bytes", &long, refused("INVALID_ARGUMENT", "resource", "too long (513 bytes)")),
         ("a NUL inside", "a\0b", refused("INVALID_ARGUMENT", "resource", "control character U+0000")),
         ("a newline", "a\nb", refused("INVALID_ARGUMENT", "resource", "printable text only")),
         ("two slashes", "a//b", refused("INVALID_ARGUMENT", "resource", "two slashes")),
@@ -28,15 +28,15 @@ async fn a_resource_name_that_is_not_one_is_refused() {
         ("not in normal form", "cafe\u{301}", refused("INVALID_ARGUMENT", "resource", "NFC")),
         ("turned writing", "a\u{202e}b", refused("INVALID_ARGUMENT", "resource", "U+202E")),
         ("17 segments", &deep, refused("INVALID_ARGUMENT", "resource", "at most 16")),
-        ("a star", "jobs/*", refused("INVALID_ARGUMENT", "resource", "no * or ?")),
-        ("a question mark", "jobs/a?", refused("INVALID_ARGUMENT", "resource", "no * or ?")),
-        ("the service's own", "_sys/a", refused("PERMISSION_DENIED", "resource", "kept for the service")),
+        ("a star", "jobs/*", refused("INVALID_ARGUMENT", "resource", "wildcard")),
+        ("a question mark", "jobs/a?", refused("INVALID_ARGUMENT", "resource", "wildcard")),
+        ("the service's own", "_sys/a", refused("PERMISSION_DENIED", "resource", "reserved for the service")),
     ];
     let mut doors = open().await;
     for (what, name, expected) in table {
         let request = format!("POST /v1/leases/{}:acquire", path(name));
         let body = r#"{"holder":"w","ttl":"60s"}"#;
-        doors.all(what, &Ask::Acquire(acquire(name, "w")), (&request, body), expected).await;
+        doors.all(what, &Operation::Acquire(acquire(name, "w")), (&request, body), expected).await;
     }
     let not_text = refused("INVALID_ARGUMENT", "path", "UTF-8");
     doors.http("bytes that are no text", "POST /v1/leases/a%ff:acquire", "", r#"{"holder":"w"}"#, not_text).await;
@@ -73,7 +73,7 @@ async fn whoever_looks_for_a_name_that_cannot_be_is_told_so() {
             "list" => calls.list(list.clone()).await.map(|_| ()),
             _ => calls.watch(watch.clone()).await.map(|_| ()),
         };
-        doors.check(what, &from_status(&told.expect_err("no such name")), expected, &before).await;
+        doors.check(what, &problem_from_status(&told.expect_err("no such name")), expected, &before).await;
     }
     doors.running.stop().await;
 }
@@ -82,7 +82,7 @@ async fn whoever_looks_for_a_name_that_cannot_be_is_told_so() {
 async fn a_holder_that_cannot_be_read_is_refused() {
     let long = "h".repeat(129);
     let table: [(&str, &str, Refused); 3] = [
-        ("129 bytes", &long, refused("INVALID_ARGUMENT", "holder", "too long 129>128")),
+        ("129 bytes", &long, refused("INVALID_ARGUMENT", "holder", "too long (129 bytes)")),
         ("a control character", "a\u{7}", refused("INVALID_ARGUMENT", "holder", "control character")),
         ("an invisible one", "a\u{200b}", refused("INVALID_ARGUMENT", "holder", "invisible")),
     ];
@@ -90,7 +90,7 @@ async fn a_holder_that_cannot_be_read_is_refused() {
     for (what, holder, expected) in table {
         let body = serde_json::json!({ "holder": holder, "ttl": "60s" }).to_string();
         let request = ("POST /v1/leases/jobs/a:acquire", body.as_str());
-        doors.all(what, &Ask::Acquire(acquire("jobs/a", holder)), request, expected).await;
+        doors.all(what, &Operation::Acquire(acquire("jobs/a", holder)), request, expected).await;
     }
     // In a session an empty name is the session's own.
     let empty = refused("INVALID_ARGUMENT", "holder", "at least one character");

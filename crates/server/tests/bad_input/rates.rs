@@ -1,8 +1,8 @@
 //! A connection that asks too often is refused what is new, and keeps what it holds.
 
-use leasehold_server::door::Bounds;
+use leasehold_server::transport::TransportLimits;
 use leasehold_wire::v1;
-use leasehold_wire::v1::request::Ask;
+use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
 use crate::doors::{Doors, Http, acquire, connect, held, open_with};
@@ -11,7 +11,7 @@ use crate::doors::{Doors, Http, acquire, connect, held, open_with};
 const FLOOD: u64 = 64;
 
 async fn bounded() -> Doors {
-    open_with(Bounds { request_rate: Some(1), ..Bounds::default() }).await
+    open_with(TransportLimits { request_rate: Some(1), ..TransportLimits::default() }).await
 }
 
 async fn figures(doors: &Doors) -> u64 {
@@ -19,20 +19,23 @@ async fn figures(doors: &Doors) -> u64 {
     let (status, text) = Http::connect(doors.running.address).await.ask("GET /metrics", "", "").await;
     assert_eq!(status, 200);
     let line =
-        text.lines().find_map(|line| line.strip_prefix("leasehold_limit_refused_total{limit=\"request_rate\"} "));
+        text.lines().find_map(|line| line.strip_prefix("leasehold_limits_reached_total{limit=\"request_rate\"} "));
     line.and_then(|count| count.parse().ok()).expect("the figure is there")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_on_a_stream_is_refused_and_its_holds_go_on() {
     let mut doors = bounded().await;
-    let Answer::Granted(grant) = doors.stream.ask(Ask::Acquire(acquire("mine", "streams"))).await else {
+    let Answer::Granted(grant) = doors.stream.ask(Operation::Acquire(acquire("mine", "streams"))).await else {
         panic!("the first request of a connection is taken")
     };
-    let ask = |sequence| v1::Request { sequence, ask: Some(Ask::Acquire(acquire(&format!("more/{sequence}"), "w"))) };
+    let ask = |sequence| v1::Request {
+        sequence,
+        operation: Some(Operation::Acquire(acquire(&format!("more/{sequence}"), "w"))),
+    };
     let requests = (2..2 + FLOOD).map(ask).collect();
     doors.stream.skip(FLOOD);
-    doors.stream.send(v1::ClientBatch { requests, lowest: 1, ..Default::default() });
+    doors.stream.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
     let (mut taken, mut refused) = (0, 0);
     while taken + refused < FLOOD {
         for response in doors.stream.next().await.expect("the stream goes on").responses {
@@ -50,14 +53,14 @@ async fn a_flood_on_a_stream_is_refused_and_its_holds_go_on() {
     }
     assert!(refused > 0);
     assert_eq!(figures(&doors).await, refused);
-    let held_now = doors.running.api().look(|grantor| grantor.status().held).await.expect("the server serves");
+    let held_now = doors.running.api().query(|grantor| grantor.status().held).await.expect("the server serves");
     assert_eq!(held_now as u64, 1 + taken, "what was refused was not done");
     for _ in 0..FLOOD {
-        let renew = v1::Renew { held: Some(held("mine", &grant.token)), ..Default::default() };
-        let told = doors.stream.ask(Ask::Renew(renew)).await;
+        let renew = v1::Renew { lease: Some(held("mine", &grant.token)), ..Default::default() };
+        let told = doors.stream.ask(Operation::Renew(renew)).await;
         assert!(matches!(told, Answer::Current(_)), "{told:?}");
     }
-    let told = doors.stream.ask(Ask::Release(held("mine", &grant.token))).await;
+    let told = doors.stream.ask(Operation::Release(held("mine", &grant.token))).await;
     assert!(matches!(told, Answer::Done(_)), "{told:?}");
     doors.running.stop().await;
 }
@@ -94,10 +97,10 @@ async fn a_flood_of_single_requests_is_refused_and_its_holds_go_on() {
             break status;
         }
     };
-    let problem = leasehold_wire::from_status(&status);
+    let problem = leasehold_wire::problem_from_status(&status);
     assert_eq!((problem.code.as_str(), problem.limit.as_str()), ("RESOURCE_EXHAUSTED", "request_rate"));
     assert_eq!(figures(&doors).await, 2);
-    doors.running.pace.set(None);
+    doors.running.rate_limit.set(None);
     for _ in 0..FLOOD {
         calls.status(v1::StatusRequest::default()).await.expect("without a bound everybody is answered");
     }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use leasehold_wire::from_status;
+use leasehold_wire::problem_from_status;
 use leasehold_wire::v1;
-use leasehold_wire::v1::request::Ask;
+use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 use tonic::Request;
 
 use crate::doors::{Stream, acquire, connect, held, open, refused, within};
 
-fn waiting(resource: &str) -> Ask {
-    let terms = Some(v1::Terms { wait_ms: 60_000, ..Default::default() });
-    Ask::Acquire(v1::Acquire { terms, ..acquire(resource, "") })
+fn waiting(resource: &str) -> Operation {
+    let terms = Some(v1::AcquireOptions { wait_ms: 60_000, ..Default::default() });
+    Operation::Acquire(v1::Acquire { options: terms, ..acquire(resource, "") })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,7 +22,7 @@ async fn three_who_wait_for_each_other_have_one_victim() {
     let mut ring = Vec::new();
     for name in names {
         let mut stream = Stream::open(connect(doors.running.address).await).await;
-        let told = stream.ask(Ask::Acquire(acquire(name, ""))).await;
+        let told = stream.ask(Operation::Acquire(acquire(name, ""))).await;
         let Answer::Granted(grant) = told else { panic!("{told:?}") };
         ring.push((stream, grant));
     }
@@ -47,10 +47,10 @@ async fn three_who_wait_for_each_other_have_one_victim() {
     assert_eq!(victims, 1);
     // Told once as it was found, and once when it was asked again.
     let (_, figures) = doors.http.ask("GET /metrics", "", "").await;
-    assert!(figures.contains(r#"leasehold_bad_input_total{code="DEADLOCK",field=""} 2"#), "{figures}");
+    assert!(figures.contains(r#"leasehold_invalid_requests_total{code="DEADLOCK",field=""} 2"#), "{figures}");
     assert!(figures.contains("leasehold_deadlocks_total 1"), "{figures}");
     for (name, (_, grant)) in names.iter().zip(&ring) {
-        doors.calls.clone().confirm(held(name, &grant.token)).await.expect("nobody lost what it holds");
+        doors.calls.clone().check(held(name, &grant.token)).await.expect("nobody lost what it holds");
     }
     doors.running.stop().await;
 }
@@ -61,8 +61,8 @@ async fn a_waiter_whose_session_ends_is_told_and_never_granted() {
     let grant = doors.take("wanted", 60_000).await;
     let told = doors.stream.ask_as(1, Some(waiting("wanted"))).await;
     assert!(matches!(told, Answer::Waiting(_)), "{told:?}");
-    let close = v1::Request { sequence: 2, ask: Some(Ask::CloseSession(v1::CloseSession::default())) };
-    doors.stream.send(v1::ClientBatch { requests: vec![close], lowest: 1, ..Default::default() });
+    let close = v1::Request { sequence: 2, operation: Some(Operation::CloseSession(v1::CloseSession::default())) };
+    doors.stream.send(v1::ClientBatch { requests: vec![close], lowest_pending: 1, ..Default::default() });
     let mut heard = Vec::new();
     while heard.len() < 2 {
         heard.extend(doors.stream.next().await.expect("a last word").responses);
@@ -71,7 +71,7 @@ async fn a_waiter_whose_session_ends_is_told_and_never_granted() {
     let Some(Answer::Refused(problem)) = &wait.answer else { panic!("{wait:?}") };
     assert_eq!((problem.code.as_str(), problem.reason.as_str()), ("LEASE_LOST", "session"));
     let (_, figures) = doors.http.ask("GET /metrics", "", "").await;
-    assert!(figures.contains(r#"leasehold_bad_input_total{code="LEASE_LOST",field=""} 1"#), "{figures}");
+    assert!(figures.contains(r#"leasehold_invalid_requests_total{code="LEASE_LOST",field=""} 1"#), "{figures}");
     doors.calls.release(held("wanted", &grant.token)).await.expect("given back");
     let view = doors.calls.show(v1::ShowRequest { resource: "wanted".into(), min_position: 0 }).await;
     assert!(view.is_err() || view.is_ok_and(|view| view.into_inner().held == 0), "nobody holds it");
@@ -80,28 +80,28 @@ async fn a_waiter_whose_session_ends_is_told_and_never_granted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_receipt_changes_nothing_and_the_message_stays() {
-    use v1::delivery::Ask as Queue;
+    use v1::delivery_command::Command as Queue;
     let mut doors = open().await;
-    let queue = |ask| Ask::Delivery(v1::Delivery { queue: "mail".into(), ask: Some(ask) });
+    let queue = |ask| Operation::Delivery(v1::DeliveryCommand { queue: "mail".into(), command: Some(ask) });
     let enqueue = v1::Enqueue { body: b"hello".to_vec(), ..Default::default() };
     let told = doors.stream.ask(queue(Queue::Enqueue(enqueue))).await;
     assert!(matches!(told, Answer::Delivery(_)), "{told:?}");
-    let receive = || v1::Receive { holder: "w".into(), visibility_ms: 60_000, most: 1, ..Default::default() };
+    let receive = || v1::Receive { holder: "w".into(), visibility_ms: 60_000, limit: 1, ..Default::default() };
     let told = doors.stream.ask(queue(Queue::Receive(receive()))).await;
     let Answer::Delivery(v1::DeliveryAnswer { answer: Some(v1::delivery_answer::Answer::Received(first)) }) = told
     else {
         panic!("{told:?}")
     };
-    let first = first.items[0].clone();
+    let first = first.deliveries[0].clone();
     let old = v1::Receipt { item: first.item, receipt: first.receipt };
-    let told = doors.stream.ask(queue(Queue::Nack(v1::Nack { of: Some(old), delay_ms: 0 }))).await;
+    let told = doors.stream.ask(queue(Queue::Nack(v1::Nack { delivery: Some(old), delay_ms: 0 }))).await;
     assert!(matches!(told, Answer::Delivery(_)), "{told:?}");
     let told = doors.stream.ask(queue(Queue::Receive(receive()))).await;
     assert!(matches!(told, Answer::Delivery(_)), "{told:?}");
-    let stale = refused("STALE_TOKEN", "", "this authority is over");
+    let stale = refused("STALE_TOKEN", "", "is stale");
     doors.grpc("an old receipt", &queue(Queue::Ack(old)), stale).await;
     let never = v1::Receipt { item: 777, receipt: first.receipt };
-    let missing = refused("NOT_FOUND", "", "no such message");
+    let missing = refused("NOT_FOUND", "", "message not found");
     doors.grpc("a message that never was", &queue(Queue::Ack(never)), missing).await;
     doors.running.stop().await;
 }
@@ -112,7 +112,7 @@ async fn a_hold_that_ran_out_is_not_confirmed() {
     doors.calls.set_capacity(v1::SetCapacity { resource: "seats".into(), units: 2 }).await.expect("two seats");
     let units = |ttl_ms| {
         let access = v1::Access::Units.into();
-        Ask::Acquire(v1::Acquire { access, units: 2, ttl_ms: Some(ttl_ms), ..acquire("seats", "") })
+        Operation::Acquire(v1::Acquire { access, units: 2, ttl_ms: Some(ttl_ms), ..acquire("seats", "") })
     };
     let told = doors.stream.ask(units(100)).await;
     let Answer::Granted(late) = told else { panic!("{told:?}") };
@@ -123,8 +123,8 @@ async fn a_hold_that_ran_out_is_not_confirmed() {
         }
     };
     let over = refused("LEASE_LOST", "", "ttl");
-    doors.grpc("a hold that ran out", &Ask::ConfirmHold(held("seats", &late.token)), over).await;
-    let told = doors.stream.ask(Ask::ConfirmHold(held("seats", &next.token))).await;
+    doors.grpc("a hold that ran out", &Operation::ConfirmHold(held("seats", &late.token)), over).await;
+    let told = doors.stream.ask(Operation::ConfirmHold(held("seats", &next.token))).await;
     assert!(matches!(told, Answer::Done(_)), "{told:?}");
     let (_, view) = doors.http.ask("GET /v1/leases/seats", "", "").await;
     assert!(view.contains(r#""confirmed":2"#), "counted once: {view}");
@@ -134,13 +134,13 @@ async fn a_hold_that_ran_out_is_not_confirmed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_tells_the_truth_up_to_the_maximum_hold_and_none_goes_beyond() {
     let mut doors = open().await;
-    let terms = Some(v1::Terms { max_hold_ms: Some(700), ..Default::default() });
-    let ask = v1::Acquire { terms, ttl_ms: Some(500), ..acquire("short", "w") };
+    let terms = Some(v1::AcquireOptions { max_hold_ms: Some(700), ..Default::default() });
+    let ask = v1::Acquire { options: terms, ttl_ms: Some(500), ..acquire("short", "w") };
     let mut calls = doors.calls.clone();
     let grant = calls.acquire(ask).await.expect("it is free").into_inner();
     let (granted, until) = (std::time::Instant::now(), std::time::Instant::now() + Duration::from_secs(60));
     let problem = loop {
-        let renew = v1::Renew { held: Some(held("short", &grant.token)), ttl_ms: None, progress: None };
+        let renew = v1::Renew { lease: Some(held("short", &grant.token)), ttl_ms: None, progress: None };
         let asked = granted.elapsed().as_millis() as u64;
         match calls.renew(renew).await {
             Ok(current) => {
@@ -151,12 +151,12 @@ async fn a_renewal_tells_the_truth_up_to_the_maximum_hold_and_none_goes_beyond()
                 assert!(std::time::Instant::now() < until, "held for ever");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            Err(status) => break from_status(&status),
+            Err(status) => break problem_from_status(&status),
         }
     };
     let text = doors.http.ask("GET /metrics", "", "").await.1;
     assert_eq!((problem.code.as_str(), problem.reason.as_str()), ("LEASE_LOST", "max_hold"));
-    assert!(text.contains(r#"leasehold_bad_input_total{code="LEASE_LOST",field=""} 1"#), "{text}");
+    assert!(text.contains(r#"leasehold_invalid_requests_total{code="LEASE_LOST",field=""} 1"#), "{text}");
     doors.running.stop().await;
 }
 
@@ -170,8 +170,8 @@ async fn a_call_whose_time_is_over_has_no_effect() {
     request.metadata_mut().insert("grpc-timeout", "000000000n".parse().expect("plain text"));
     let status = within(calls.acquire(request)).await.expect_err("no time at all");
     let expected = refused("TIMEOUT", "grpc-timeout", "nothing happened");
-    doors.check("no time at all", &from_status(&status), expected, &before).await;
+    doors.check("no time at all", &problem_from_status(&status), expected, &before).await;
     let show = v1::ShowRequest { resource: "never".into(), min_position: 0 };
-    assert_eq!(from_status(&calls.show(show).await.expect_err("nobody took it")).code, "NOT_FOUND");
+    assert_eq!(problem_from_status(&calls.show(show).await.expect_err("nobody took it")).code, "NOT_FOUND");
     doors.running.stop().await;
 }

@@ -1,34 +1,34 @@
 //! Callers who go away while they wait, and waits that are asked for again (W3, L11).
 
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, Key};
-use leasehold_wire::v1::request::Ask;
+use leasehold_wire::headers::{IDEMPOTENCY_KEY, IdempotencyKey};
+use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
-use leasehold_wire::{from_status, session_id, v1};
+use leasehold_wire::{problem_from_status, session_id, v1};
 use tonic::Request;
 
-use crate::doors::{Calls, Doors, Http, Stream, acquire, connect, held, open, within};
+use crate::doors::{Doors, GrpcService, Http, Stream, acquire, connect, held, open, within};
 
 fn waiting(resource: &str, holder: &str, session: Option<u64>) -> v1::Acquire {
-    let terms = Some(v1::Terms { wait_ms: 600_000, ..Default::default() });
-    v1::Acquire { terms, session, ..acquire(resource, holder) }
+    let terms = Some(v1::AcquireOptions { wait_ms: 600_000, ..Default::default() });
+    v1::Acquire { options: terms, session, ..acquire(resource, holder) }
 }
 
 fn keyed(ask: v1::Acquire, session: u64, sequence: u64) -> Request<v1::Acquire> {
-    let key = Key { session: session_id(session), sequence }.to_string();
+    let key = IdempotencyKey { session: session_id(session), sequence }.to_string();
     let mut request = Request::new(ask);
     request.metadata_mut().insert(IDEMPOTENCY_KEY, key.parse().expect("plain text"));
     request
 }
 
-async fn session(calls: &mut Calls) -> u64 {
+async fn session(calls: &mut GrpcService) -> u64 {
     let open = v1::OpenSession { holder: "w".into(), ttl_ms: 600_000, waits_only: false };
-    calls.open(open).await.expect("a session").into_inner().session
+    calls.open_session(open).await.expect("a session").into_inner().session
 }
 
 impl Doors {
     /// Waits until so many wait for a resource.
     pub async fn until_waiting(&self, resource: &str, count: usize) {
-        let look = || v1::WaitersRequest { resource: resource.into(), from: 0, most: 0 };
+        let look = || v1::WaitersRequest { resource: resource.into(), offset: 0, limit: 0 };
         let mut calls = self.calls.clone();
         let looking = async {
             loop {
@@ -143,7 +143,7 @@ async fn whoever_asks_for_a_wait_again_is_answered_and_the_earlier_call_ends() {
         let mut calls = connect(doors.running.address).await;
         let later = tokio::spawn(async move { calls.acquire(ask()).await });
         let status = within(earlier).await.expect("no panic").expect_err("the later one is answered");
-        assert_eq!(from_status(&status).code, "INDETERMINATE", "{status:?}");
+        assert_eq!(problem_from_status(&status).code, "INDETERMINATE", "{status:?}");
         earlier = later;
     }
     doors.calls.release(held("r", &first.token)).await.expect("given back");
@@ -156,21 +156,21 @@ async fn one_connection_speaks_for_a_session_the_one_that_came_last() {
     let doors = open().await;
     let mut calls = doors.calls.clone();
     let open = v1::OpenSession { holder: "w".into(), ttl_ms: 600_000, waits_only: false };
-    let welcome = calls.open(open).await.expect("a session").into_inner();
+    let welcome = calls.open_session(open).await.expect("a session").into_inner();
     let resume = || {
         let how =
-            v1::hello::How::Resume(v1::ResumeSession { session: welcome.session, secret: welcome.secret.clone() });
-        let hello = v1::Hello { protocol: 1, how: Some(how), ..Default::default() };
+            v1::hello::Session::Resume(v1::ResumeSession { session: welcome.session, secret: welcome.secret.clone() });
+        let hello = v1::Hello { protocol: 1, session: Some(how), ..Default::default() };
         v1::ClientBatch { hello: Some(hello), ..Default::default() }
     };
     let mut before = Stream::begin(calls.clone(), resume()).await.expect("the secret is right");
     assert!(before.next().await.expect("a stream").welcome.is_some());
     let mut now = Stream::begin(calls.clone(), resume()).await.expect("the secret is right");
     assert!(now.next().await.expect("a stream").welcome.is_some());
-    let goodbye = before.next().await.expect("a last word").goodbye.expect("a goodbye");
-    assert_eq!((goodbye.code.as_str(), goodbye.about.as_str()), ("CONFLICT", "session"));
+    let goodbye = before.next().await.expect("a last word").close.expect("a goodbye");
+    assert_eq!((goodbye.code.as_str(), goodbye.subject.as_str()), ("CONFLICT", "session"));
     assert_eq!(before.next().await, None);
-    assert!(matches!(now.ask(Ask::Acquire(acquire("a", ""))).await, Answer::Granted(_)), "it goes on");
+    assert!(matches!(now.ask(Operation::Acquire(acquire("a", ""))).await, Answer::Granted(_)), "it goes on");
     doors.running.stop().await;
 }
 
@@ -199,7 +199,7 @@ async fn a_grant_that_raced_its_callers_leaving_is_given_back() {
                 let grant = told.expect("it was granted").into_inner();
                 // On a busy machine its ttl may be over by now.
                 if let Err(status) = doors.calls.release(held("r", &grant.token)).await {
-                    assert_eq!(from_status(&status).code, "LEASE_LOST", "{status:?}");
+                    assert_eq!(problem_from_status(&status).code, "LEASE_LOST", "{status:?}");
                 }
             }
             None => {
@@ -208,9 +208,9 @@ async fn a_grant_that_raced_its_callers_leaving_is_given_back() {
                 let next = view.expect("it is held").into_inner().leases.remove(0);
                 assert_eq!(next.holder, "next");
                 let revoke = v1::Revoke {
-                    which: Some(v1::revoke::Which::Resource("r".into())),
-                    reason: v1::Reason::Operator.into(),
-                    why: "the next round".into(),
+                    selector: Some(v1::revoke::Selector::Resource("r".into())),
+                    reason: v1::EndReason::Operator.into(),
+                    comment: "the next round".into(),
                     ..Default::default()
                 };
                 doors.calls.revoke(revoke).await.expect("it is held");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures::channel::mpsc::unbounded;
-use leasehold_server::door::Bounds;
-use leasehold_wire::{from_status, v1};
+use leasehold_server::transport::TransportLimits;
+use leasehold_wire::{problem_from_status, v1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Request;
@@ -12,8 +12,8 @@ use tonic::Request;
 use crate::doors::{Http, open_with, refused, within};
 
 /// Soon enough for a test to wait for it, and late enough for everybody who is not meant.
-fn impatient() -> Bounds {
-    Bounds { body_timeout: Duration::from_secs(3), ..Bounds::default() }
+fn impatient() -> TransportLimits {
+    TransportLimits { body_timeout: Duration::from_secs(3), ..TransportLimits::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,7 +50,7 @@ async fn a_stream_that_does_not_say_hello_is_not_waited_for() {
     let before = doors.state().await;
     let (send, batches) = unbounded::<v1::ClientBatch>();
     let status = within(doors.calls.clone().session(Request::new(batches))).await.expect_err("it says nothing");
-    doors.check("no hello", &from_status(&status), refused("TIMEOUT", "hello", "send it first"), &before).await;
+    doors.check("no hello", &problem_from_status(&status), refused("TIMEOUT", "hello", "send it first"), &before).await;
     drop(send);
     doors.running.stop().await;
 }

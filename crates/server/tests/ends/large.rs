@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::journal::{Confirmed, Fault, Journal, Kept, OpenError, Opened, Place, Replay, Room};
-use leasehold_server::server::{Running, Settings, start};
+use leasehold_server::journal::{
+    AppendOutcome, DiskSpace, Journal, JournalError, JournalLocation, OpenError, OpenedJournal, Replay, WriterStatus,
+};
+use leasehold_server::server::{ServerConfig, ServerHandle, start};
 use leasehold_wire::v1;
-use leasehold_wire::v1::request::Ask;
+use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
 use crate::doors::{Stream, acquire, connect, within};
@@ -32,9 +34,9 @@ impl Measures {
     /// Holds up the next turn that has something to keep, and waits until one is: what is asked then gathers behind it.
     async fn hold_up(&self, stream: &mut Stream) {
         self.held_up.store(true, Ordering::SeqCst);
-        let ask = Some(Ask::Acquire(acquire("held/up", "")));
-        let requests = vec![v1::Request { sequence: HOLDS_UP, ask }];
-        stream.send(v1::ClientBatch { requests, lowest: 1, ..Default::default() });
+        let ask = Some(Operation::Acquire(acquire("held/up", "")));
+        let requests = vec![v1::Request { sequence: HOLDS_UP, operation: ask }];
+        stream.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
         let standing = async {
             while !self.stands.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -52,9 +54,9 @@ impl Measures {
 const HOLDS_UP: u64 = 1 << 20;
 
 /// Waits until so much waits for a turn.
-async fn until_gathered(running: &Running, much: usize) {
+async fn until_gathered(running: &ServerHandle, much: usize) {
     let gathering = async {
-        while running.api().inbox.waiting() < much {
+        while running.api().queue.waiting() < much {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -63,17 +65,17 @@ async fn until_gathered(running: &Running, much: usize) {
 
 struct MeasuredPlace(Arc<Measures>);
 
-impl Place for MeasuredPlace {
-    type Journal = Measured<<Memory as Place>::Journal>;
+impl JournalLocation for MeasuredPlace {
+    type Journal = Measured<<Memory as JournalLocation>::Journal>;
 
-    async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<Opened<Self::Journal>, OpenError> {
-        let Opened { journal, warnings } = Memory::default().open(replay).await?;
-        Ok(Opened { journal: Measured { inner: journal, place: self.0.clone() }, warnings })
+    async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<OpenedJournal<Self::Journal>, OpenError> {
+        let OpenedJournal { journal, warnings } = Memory::default().open(replay).await?;
+        Ok(OpenedJournal { journal: Measured { inner: journal, place: self.0.clone() }, warnings })
     }
 }
 
 impl<J: Journal> Journal for Measured<J> {
-    type Shelf = J::Shelf;
+    type Snapshots = J::Snapshots;
 
     fn generation(&self) -> u64 {
         self.inner.generation()
@@ -83,7 +85,7 @@ impl<J: Journal> Journal for Measured<J> {
         self.inner.next()
     }
 
-    async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<Kept, Fault> {
+    async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<AppendOutcome, JournalError> {
         while self.place.held_up.load(Ordering::SeqCst) {
             self.place.stands.store(true, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(1));
@@ -93,34 +95,34 @@ impl<J: Journal> Journal for Measured<J> {
         self.inner.append(sequence, batch).await
     }
 
-    async fn confirm(&mut self) -> Result<Confirmed, Fault> {
+    async fn confirm(&mut self) -> Result<WriterStatus, JournalError> {
         self.inner.confirm().await
     }
 
-    fn room(&mut self) -> Result<Room, Fault> {
-        self.inner.room()
+    fn disk_space(&mut self) -> Result<DiskSpace, JournalError> {
+        self.inner.disk_space()
     }
 
-    fn shelf(&self) -> J::Shelf {
-        self.inner.shelf()
+    fn snapshots(&self) -> J::Snapshots {
+        self.inner.snapshots()
     }
 }
 
 /// More than any turn may put on record, apart from one request of extraordinary reach.
 const MOST: usize = 6 << 20;
 
-async fn server() -> (Running, Arc<Measures>) {
+async fn server() -> (ServerHandle, Arc<Measures>) {
     let measures = Arc::new(Measures::default());
-    let settings = Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Settings::default() };
+    let settings = ServerConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerConfig::default() };
     (start(MeasuredPlace(measures.clone()), settings).await.expect("a server on a free port starts"), measures)
 }
 
 /// Asks on one stream in messages of a few requests, and hears as many answers as there are.
-async fn ask(stream: &mut Stream, asks: Vec<Ask>, some: usize) -> Vec<Answer> {
+async fn ask(stream: &mut Stream, asks: Vec<Operation>, some: usize) -> Vec<Answer> {
     let mut answers = tell(stream, asks, some);
     while answers.iter().any(Option::is_none) {
         let batch = stream.next().await.expect("the stream goes on");
-        assert_eq!(batch.goodbye, None);
+        assert_eq!(batch.close, None);
         for response in batch.responses {
             answers[response.sequence as usize - 1] = response.answer;
         }
@@ -128,12 +130,12 @@ async fn ask(stream: &mut Stream, asks: Vec<Ask>, some: usize) -> Vec<Answer> {
     answers.into_iter().flatten().collect()
 }
 
-fn tell(stream: &Stream, asks: Vec<Ask>, some: usize) -> Vec<Option<Answer>> {
+fn tell(stream: &Stream, asks: Vec<Operation>, some: usize) -> Vec<Option<Answer>> {
     let answers = asks.iter().map(|_| None).collect();
     let requests: Vec<_> =
-        asks.into_iter().zip(1..).map(|(ask, sequence)| v1::Request { sequence, ask: Some(ask) }).collect();
+        asks.into_iter().zip(1..).map(|(ask, sequence)| v1::Request { sequence, operation: Some(ask) }).collect();
     for requests in requests.chunks(some) {
-        stream.send(v1::ClientBatch { requests: requests.to_vec(), lowest: 1, ..Default::default() });
+        stream.send(v1::ClientBatch { requests: requests.to_vec(), lowest_pending: 1, ..Default::default() });
     }
     answers
 }
@@ -147,8 +149,8 @@ async fn much_asked_at_once_is_put_on_record_in_several_turns() {
     }
     let enqueue = || {
         let body = vec![7; 60_000];
-        let ask = v1::delivery::Ask::Enqueue(v1::Enqueue { body, ..Default::default() });
-        Ask::Delivery(v1::Delivery { queue: "q".into(), ask: Some(ask) })
+        let ask = v1::delivery_command::Command::Enqueue(v1::Enqueue { body, ..Default::default() });
+        Operation::Delivery(v1::DeliveryCommand { queue: "q".into(), command: Some(ask) })
     };
     let mut other = Stream::open(connect(running.address).await).await;
     measures.hold_up(&mut other).await;
@@ -179,10 +181,10 @@ async fn many_who_are_freed_at_once_are_granted_in_several_turns() {
     }
     let name = |stream: usize, i: usize| format!("{}/{stream}/{i}", "n".repeat(200));
     for (at, (holder, waiter)) in holders.iter_mut().zip(&mut waiters).enumerate() {
-        let asks = (0..EACH).map(|i| Ask::Acquire(acquire(&name(at, i), ""))).collect();
+        let asks = (0..EACH).map(|i| Operation::Acquire(acquire(&name(at, i), ""))).collect();
         assert!(ask(holder, asks, 100).await.iter().all(|answer| matches!(answer, Answer::Granted(_))));
-        let terms = Some(v1::Terms { wait_ms: 600_000, metadata: vec![7; 4_096], ..Default::default() });
-        let wait = |i| Ask::Acquire(v1::Acquire { terms: terms.clone(), ..acquire(&name(at, i), "") });
+        let terms = Some(v1::AcquireOptions { wait_ms: 600_000, metadata: vec![7; 4_096], ..Default::default() });
+        let wait = |i| Operation::Acquire(v1::Acquire { options: terms.clone(), ..acquire(&name(at, i), "") });
         let asks = (0..EACH).map(wait).collect();
         assert!(ask(waiter, asks, 25).await.iter().all(|answer| matches!(answer, Answer::Waiting(_))));
     }
@@ -190,8 +192,9 @@ async fn many_who_are_freed_at_once_are_granted_in_several_turns() {
     measures.hold_up(&mut other).await;
     measures.largest.store(0, Ordering::Relaxed);
     for holder in &holders {
-        let close = v1::Request { sequence: 1_000, ask: Some(Ask::CloseSession(v1::CloseSession::default())) };
-        holder.send(v1::ClientBatch { requests: vec![close], lowest: 1, ..Default::default() });
+        let close =
+            v1::Request { sequence: 1_000, operation: Some(Operation::CloseSession(v1::CloseSession::default())) };
+        holder.send(v1::ClientBatch { requests: vec![close], lowest_pending: 1, ..Default::default() });
     }
     until_gathered(&running, holders.len()).await;
     measures.go_on();

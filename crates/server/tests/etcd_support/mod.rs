@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use leasehold_server::journal::etcd::{Entry, Etcd};
+use leasehold_server::journal::etcd::{EtcdEndpoints, EtcdLocation};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
@@ -186,15 +186,15 @@ impl Server {
     }
 
     /// Where to reach it.
-    pub fn entry(&self) -> Entry {
+    pub fn entry(&self) -> EtcdEndpoints {
         let endpoints = self.members.iter().map(|member| format!("127.0.0.1:{}", member.client)).collect();
-        Entry { endpoints, ..Entry::default() }
+        EtcdEndpoints { endpoints, ..EtcdEndpoints::default() }
     }
 
     /// A journal under a prefix, for one server with a directory of its own. Its lease outlives any pause of this machine.
-    pub fn place(&self, prefix: &str, server: &str) -> Etcd {
+    pub fn place(&self, prefix: &str, server: &str) -> EtcdLocation {
         let data = self.above.path().join(server);
-        let place = Etcd::new(self.entry(), prefix, "127.0.0.1:7421", &data).expect("a directory of its own");
+        let place = EtcdLocation::new(self.entry(), prefix, "127.0.0.1:7421", &data).expect("a directory of its own");
         place.with_lease(600)
     }
 

@@ -8,9 +8,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use leasehold_server::journal::conformance::Told;
-use leasehold_server::journal::file::{Directory, Disk, FileJournal, Options};
-use leasehold_server::journal::{Fault, Journal, Kept, OpenError, Opened, Shelf};
+use leasehold_server::journal::conformance::RecordedReplay;
+use leasehold_server::journal::file::{Directory, Disk, FileJournal, FileOptions};
+use leasehold_server::journal::{AppendOutcome, Journal, JournalError, OpenError, OpenedJournal, SnapshotStore};
 
 /// The outcome of a future that has nothing to wait for.
 pub fn now<F: Future>(future: F) -> F::Output {
@@ -22,8 +22,8 @@ pub fn now<F: Future>(future: F) -> F::Output {
 }
 
 /// Small segments, and everything in the order of one thread.
-pub fn small() -> Options {
-    Options { segment_bytes: 4_096, accept_copy: false, background: false }
+pub fn small() -> FileOptions {
+    FileOptions { segment_bytes: 4_096, accept_copy: false, background: false }
 }
 
 /// A directory with small segments.
@@ -32,22 +32,25 @@ pub fn small_in(path: impl Into<std::path::PathBuf>) -> Directory {
 }
 
 /// Opens a journal on a disk and hears what it tells.
-pub fn open_on<D: Disk>(disk: D, options: &Options) -> Result<(Opened<FileJournal<D>>, Told), OpenError> {
-    let mut told = Told::default();
+pub fn open_on<D: Disk>(
+    disk: D,
+    options: &FileOptions,
+) -> Result<(OpenedJournal<FileJournal<D>>, RecordedReplay), OpenError> {
+    let mut told = RecordedReplay::default();
     FileJournal::open_on(disk, options, &mut told).map(|opened| (opened, told))
 }
 
 /// Appends the next batch.
-pub fn append<J: Journal>(journal: &mut J, batch: &[u8]) -> Result<(), Fault> {
+pub fn append<J: Journal>(journal: &mut J, batch: &[u8]) -> Result<(), JournalError> {
     let kept = now(journal.append(journal.next(), batch))?;
-    assert_eq!(kept, Kept::Durable);
+    assert_eq!(kept, AppendOutcome::Durable);
     Ok(())
 }
 
 /// Saves a snapshot.
-pub fn save<J: Journal>(journal: &J, sequence: u64, snapshot: &[u8]) -> Result<(), Fault> {
-    let kept = now(journal.shelf().save(sequence, snapshot))?;
-    assert_eq!(kept, Kept::Durable);
+pub fn save<J: Journal>(journal: &J, sequence: u64, snapshot: &[u8]) -> Result<(), JournalError> {
+    let kept = now(journal.snapshots().save(sequence, snapshot))?;
+    assert_eq!(kept, AppendOutcome::Durable);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use leasehold_server::journal::OpenError;
-use leasehold_server::journal::file::{Disk, Whereabouts};
+use leasehold_server::journal::file::{Disk, HostIdentity};
 
 const SECTOR: usize = 512;
 
@@ -419,8 +419,8 @@ impl Disk for Power {
         Ok(world.capacity.map_or(u64::MAX, |most| most.saturating_sub(world.used())))
     }
 
-    fn whereabouts(&self) -> Whereabouts {
-        Whereabouts { device: 1, inode: 2, machine: "simulated".to_owned() }
+    fn host_identity(&self) -> HostIdentity {
+        HostIdentity { device: 1, inode: 2, machine: "simulated".to_owned() }
     }
 
     fn random(&self) -> io::Result<[u8; 16]> {

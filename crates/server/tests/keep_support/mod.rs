@@ -6,14 +6,14 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use leasehold_core::command::{Acquire, Answer, Command, Held, Input, OpenSession, Request};
-use leasehold_core::grantor::{Corrupt, Grantor, Opening, Output, Recovered};
-use leasehold_core::lease::Rung;
-use leasehold_core::time::{Instant, Now, Wall};
+use leasehold_core::command::{Acquire, Answer, Command, Input, LeaseRef, OpenSession, Request};
+use leasehold_core::grantor::{CorruptionError, Grantor, Output, RecoveredGrantor, TenureOptions};
+use leasehold_core::lease::Validity;
+use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number};
-use leasehold_server::journal::{Fault, Journal, Kept, Replay};
-use leasehold_server::keep::{Keep, Keeping};
-use leasehold_server::meter::{KeepMeter, Meter};
+use leasehold_server::journal::{AppendOutcome, Journal, JournalError, Replay};
+use leasehold_server::metrics::{Metrics, SnapshotMetrics};
+use leasehold_server::snapshotter::{SnapshotConfig, SnapshotHandle};
 
 /// The outcome of a future that has nothing to wait for.
 pub fn now<F: Future>(future: F) -> F::Output {
@@ -25,19 +25,19 @@ pub fn now<F: Future>(future: F) -> F::Output {
 }
 
 /// Figures that nobody looks at.
-pub fn meter() -> KeepMeter {
-    Meter::default().keep()
+pub fn meter() -> SnapshotMetrics {
+    Metrics::default().snapshots()
 }
 
 /// A keeper that works after so many bytes.
-pub fn keep(log_bytes: u64) -> Keep {
-    let note = |line: &str| panic!("the keeper has nothing to complain about: {line}");
-    Keep { log_bytes, log_batches: u64::MAX, note, ..Keep::default() }
+pub fn keep(log_bytes: u64) -> SnapshotConfig {
+    let warn = |line: &str| panic!("the keeper has nothing to complain about: {line}");
+    SnapshotConfig { log_bytes, log_batches: u64::MAX, warn, ..SnapshotConfig::default() }
 }
 
 /// What a journal tells at an open, folded.
 pub struct Folded {
-    pub recovered: Recovered,
+    pub recovered: RecoveredGrantor,
     pub batches: u64,
     pub bytes: u64,
     pub snapshot: Option<u64>,
@@ -45,18 +45,18 @@ pub struct Folded {
 
 impl Default for Folded {
     fn default() -> Self {
-        Self { recovered: Recovered::empty(7), batches: 0, bytes: 0, snapshot: None }
+        Self { recovered: RecoveredGrantor::empty(7), batches: 0, bytes: 0, snapshot: None }
     }
 }
 
 impl Replay for Folded {
-    fn snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
-        self.recovered = Recovered::from_snapshot(bytes, 7)?;
+    fn snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
+        self.recovered = RecoveredGrantor::from_snapshot(bytes, 7)?;
         self.snapshot = Some(sequence);
         Ok(())
     }
 
-    fn batch(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), Corrupt> {
+    fn batch(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
         self.batches += 1;
         self.bytes += bytes.len() as u64;
         self.recovered.apply(bytes)
@@ -76,31 +76,31 @@ pub const WALL: u64 = 1_770_000_000_000;
 
 impl<J: Journal> World<J> {
     /// Opens a tenure over what was found.
-    pub fn open(found: Recovered, mut journal: J) -> Self {
-        let opening = Opening {
+    pub fn open(found: RecoveredGrantor, mut journal: J) -> Self {
+        let opening = TenureOptions {
             cluster: Cluster(*b"the-keep"),
             incarnation: Incarnation(1),
             generation: journal.generation(),
-            rung: Rung::Session,
+            validity: Validity::Session,
             max_ttl: 600_000,
             restore: None,
         };
         let mut grantor = found.open(at(0), &opening).expect("the cluster is this one");
         let mut output = Output::default();
         grantor.take_output(&mut output);
-        assert_eq!(now(journal.append(journal.next(), &output.batch)), Ok(Kept::Durable));
+        assert_eq!(now(journal.append(journal.next(), &output.batch)), Ok(AppendOutcome::Durable));
         grantor.serve(at(0));
         Self { grantor, journal, ms: 0, output }
     }
 
     /// One turn with one command: appended, counted, answered.
-    pub fn turn(&mut self, keeping: Option<&Keeping>, command: Command<'_>) -> Result<Answer, Fault> {
+    pub fn turn(&mut self, keeping: Option<&SnapshotHandle>, command: Command<'_>) -> Result<Answer, JournalError> {
         self.ms += 10;
-        self.grantor.step(at(self.ms), &Input::Asked(Request::tagged(0), command));
+        self.grantor.step(at(self.ms), &Input::Request(Request::tagged(0), command));
         self.grantor.step(at(self.ms), &Input::Tick);
         self.grantor.take_output(&mut self.output);
         if !self.output.batch.is_empty() {
-            assert_eq!(now(self.journal.append(self.journal.next(), &self.output.batch))?, Kept::Durable);
+            assert_eq!(now(self.journal.append(self.journal.next(), &self.output.batch))?, AppendOutcome::Durable);
             if let Some(keeping) = keeping {
                 keeping.appended(self.output.batch.len());
             }
@@ -109,7 +109,7 @@ impl<J: Journal> World<J> {
     }
 
     /// Takes a lease and tells its token.
-    pub fn acquire(&mut self, keeping: Option<&Keeping>, resource: &str, holder: &str) -> Number {
+    pub fn acquire(&mut self, keeping: Option<&SnapshotHandle>, resource: &str, holder: &str) -> Number {
         let acquire = Command::Acquire(Acquire::exclusive(resource, holder, 60_000));
         match self.turn(keeping, acquire).expect("the journal is well") {
             Answer::Granted(grant) => grant.number,
@@ -118,13 +118,13 @@ impl<J: Journal> World<J> {
     }
 
     /// Gives a lease back.
-    pub fn release(&mut self, keeping: Option<&Keeping>, resource: &str, number: Number) {
-        let release = Command::Release(Held::by_name(resource, number));
+    pub fn release(&mut self, keeping: Option<&SnapshotHandle>, resource: &str, number: Number) {
+        let release = Command::Release(LeaseRef::by_name(resource, number));
         assert!(matches!(self.turn(keeping, release), Ok(Answer::Done)));
     }
 
     /// Opens a session.
-    pub fn session(&mut self, keeping: Option<&Keeping>, holder: &str) -> leasehold_core::ids::SessionId {
+    pub fn session(&mut self, keeping: Option<&SnapshotHandle>, holder: &str) -> leasehold_core::ids::SessionId {
         let open = OpenSession { holder, ttl_ms: 60_000, secret: [9; 32].into(), waits_only: false };
         match self.turn(keeping, Command::OpenSession(open)) {
             Ok(Answer::Session(grant)) => grant.session,
@@ -133,7 +133,7 @@ impl<J: Journal> World<J> {
     }
 
     /// A busy day: some leases stay, the others come and go.
-    pub fn work(&mut self, keeping: Option<&Keeping>, turns: std::ops::Range<usize>) {
+    pub fn work(&mut self, keeping: Option<&SnapshotHandle>, turns: std::ops::Range<usize>) {
         for turn in turns {
             let resource = format!("jobs/{turn}");
             let number = self.acquire(keeping, &resource, &format!("worker-{}", turn % 7));
@@ -146,5 +146,5 @@ impl<J: Journal> World<J> {
 
 /// The clocks after so many milliseconds.
 pub fn at(ms: u64) -> Now {
-    Now { instant: Instant::from_millis(1_000 + ms), wall: Wall(WALL + ms) }
+    Now { instant: Instant::from_millis(1_000 + ms), wall: WallClock(WALL + ms) }
 }

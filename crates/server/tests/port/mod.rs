@@ -4,13 +4,13 @@
 
 use std::net::SocketAddr;
 
-use leasehold_server::server::Settings;
+use leasehold_server::server::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// The usual settings on a port that nobody has.
-pub fn on_a_free_port() -> Settings {
-    Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Settings::default() }
+pub fn on_a_free_port() -> ServerConfig {
+    ServerConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerConfig::default() }
 }
 
 /// The whole answer to one request.

@@ -1,27 +1,28 @@
-//! H3: whatever was announced to end has ended soon after its time, whichever side is gone.
+//! H3: a lease with an announced end is over soon after that time, even if one side is gone.
 
 use leasehold_core::limits::TURN_NORMAL;
 
-use super::ledger::{Met, walk};
-use super::{Finding, broken};
-use crate::history::{Event, History};
+use super::model::{WalkStep, walk};
+use super::{CheckFinding, broken};
+use crate::history::{History, HistoryEvent};
 
-/// A turn may be late by this much without counting as a stall, and the one after it too.
+/// A turn may be this late without counting as a stall, and the following one too.
 const SLACK: u64 = 3 * TURN_NORMAL;
 
-/// Reads the records.
-pub fn check(history: &History) -> Finding {
-    let mut stood = 0;
-    walk(history, |at, ledger, met| {
-        match met {
-            Met::Other(Event::Stood { ms, .. }) => stood = *ms,
-            Met::Batch => {
-                let over = |until: &leasehold_core::time::Millis| ledger.time > until.plus(SLACK + stood);
-                if let Some(lease) = ledger.leases.values().find(|lease| lease.until.as_ref().is_some_and(over)) {
-                    let why = format!("{} was to go by {:?} and is held at {}", lease.number, lease.until, ledger.time);
-                    return broken("H3", at, why);
+/// Checks the records.
+pub fn check(history: &History) -> CheckFinding {
+    let mut stalled_ms = 0;
+    walk(history, |at, model, step| {
+        match step {
+            WalkStep::Other(HistoryEvent::Stalled { ms, .. }) => stalled_ms = *ms,
+            WalkStep::Batch => {
+                let over = |until: &leasehold_core::time::GrantorTime| model.time > until.plus(SLACK + stalled_ms);
+                if let Some(lease) = model.leases.values().find(|lease| lease.until.as_ref().is_some_and(over)) {
+                    let detail =
+                        format!("{} was to end by {:?} and is held at {}", lease.number, lease.until, model.time);
+                    return broken("H3", at, detail);
                 }
-                stood = 0;
+                stalled_ms = 0;
             }
             _ => {}
         }
@@ -31,21 +32,21 @@ pub fn check(history: &History) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::record::{Cause, Record};
-    use leasehold_core::time::Millis;
+    use leasehold_core::record::{DrainCause, Record};
+    use leasehold_core::time::GrantorTime;
 
-    use super::super::sample::*;
+    use super::super::fixtures::*;
     use super::*;
 
     #[test]
-    fn what_was_to_go_is_gone_unless_that_is_off() {
-        let told = || {
-            let cause = Cause::Priority;
-            landed(&[granted(0, 5, "jobs/a"), Record::Draining { lease: 0, cause, until: Millis(400) }])
+    fn a_drain_ends_in_time_unless_it_is_withdrawn() {
+        let draining = || {
+            let cause = DrainCause::Priority;
+            batch(&[granted(0, 5, "jobs/a"), Record::Draining { lease: 0, cause, until: GrantorTime(400) }])
         };
-        assert_eq!(check(&history([told(), landed_at(500, &[Record::Idle])])), Ok(()));
-        assert_eq!(check(&history([told(), landed_at(5_000, &[Record::Idle])])).unwrap_err().promise, "H3");
-        let off = landed_at(300, &[Record::DrainDropped { lease: 0 }]);
-        assert_eq!(check(&history([told(), off, landed_at(5_000, &[Record::Idle])])), Ok(()));
+        assert_eq!(check(&history([draining(), batch_at(500, &[Record::Idle])])), Ok(()));
+        assert_eq!(check(&history([draining(), batch_at(5_000, &[Record::Idle])])).unwrap_err().promise, "H3");
+        let off = batch_at(300, &[Record::DrainDropped { lease: 0 }]);
+        assert_eq!(check(&history([draining(), off, batch_at(5_000, &[Record::Idle])])), Ok(()));
     }
 }

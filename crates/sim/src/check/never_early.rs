@@ -1,90 +1,101 @@
-//! L2: nothing ends for want of renewal before its last renewal as told, plus its ttl, plus what its grantor stood still
-//! (L12); and no holder with a good clock believes that it holds what has ended so.
+//! L2, L12: no lease expires before its last renewal, as replied, plus its ttl, plus the time its grantor was stalled. No
+//! holder with a correct clock believes that it holds an expired lease.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::command::Answer;
-use leasehold_core::lease::Reason;
+use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::time::Millis;
+use leasehold_core::time::GrantorTime;
 
-use super::ledger::{Met, walk};
-use super::terms::{Terms, ends};
-use super::{Finding, broken};
-use crate::ask::Ask;
+use super::deadlines::{Deadlines, ends};
+use super::model::{WalkStep, walk};
+use super::{CheckFinding, broken};
 use crate::fault::Fault;
-use crate::history::{Event, History};
+use crate::history::{History, HistoryEvent};
+use crate::request::SimRequest;
 
-/// Reads the records against what was told, and the acts of holders against the records.
-pub fn check(history: &History) -> Finding {
-    let mut terms = Terms::new(true);
-    let mut honest_servers = true;
-    let mut asked = BTreeMap::new();
-    let mut stood = (0, Millis(0));
-    // Numbers up to here were given out before the journal was set back: what was told about them is lost.
-    let mut lost = 0;
+/// Checks the records against replies, and holders' actions against the records.
+pub fn check(history: &History) -> CheckFinding {
+    let mut deadlines = Deadlines::new(true);
+    let mut server_clocks_ok = true;
+    let mut requested = BTreeMap::new();
+    let mut stalled = (0, GrantorTime(0));
+    // Numbers up to this were issued before the journal was reverted: replies about them are lost.
+    let mut reverted = 0;
     let mut highest = 0;
-    walk(history, |at, ledger, met| {
-        match met {
-            Met::Before(record) => {
-                for key in ends(ledger, record) {
-                    let Some(term) = terms.of.get(&key) else { continue };
-                    let base = terms.base(term, ledger.generation);
-                    let same = term.generation == ledger.generation;
-                    let stood = if same { terms.stood_since(ledger.generation, base).min(term.ttl) } else { 0 };
-                    let deadline = base.plus(term.ttl + stood);
-                    if ledger.time < deadline {
-                        let promise = if stood > 0 && ledger.time >= base.plus(term.ttl) { "L12" } else { "L2" };
-                        let why = format!("{key:?} ends at {}, before its deadline {deadline}", ledger.time);
-                        return broken(promise, at, why);
+    walk(history, |at, model, step| {
+        match step {
+            WalkStep::Before(record) => {
+                for key in ends(model, record) {
+                    let Some(entry) = deadlines.entries.get(&key) else { continue };
+                    let base = deadlines.base(entry, model.generation);
+                    let same = entry.generation == model.generation;
+                    let stalled = if same { deadlines.stalled_since(model.generation, base).min(entry.ttl) } else { 0 };
+                    let deadline = base.plus(entry.ttl + stalled);
+                    if model.time < deadline {
+                        let promise = if stalled > 0 && model.time >= base.plus(entry.ttl) { "L12" } else { "L2" };
+                        let detail = format!("{key:?} ends at {}, before its deadline {deadline}", model.time);
+                        return broken(promise, at, detail);
                     }
                 }
             }
-            Met::After(record) => {
-                terms.record(ledger, record);
-                highest = ledger.numbers.keys().next_back().copied().unwrap_or(0).max(highest);
+            WalkStep::After(record) => {
+                deadlines.record(model, record);
+                highest = model.numbers.keys().next_back().copied().unwrap_or(0).max(highest);
             }
-            Met::SetBack => {
-                terms.set_back();
-                lost = highest;
+            WalkStep::JournalReverted => {
+                deadlines.journal_reverted();
+                reverted = highest;
             }
-            Met::Other(Event::Struck { fault: Fault::WildServer, .. }) => honest_servers = false,
-            Met::Other(Event::Acts { who, number, honest: true }) if honest_servers && number.get() > lost => {
-                // After a rollback a session that was opened since is another's, under the same id; whoever still uses it
-                // is stopped by the fence alone.
-                if let Some(reason @ (Reason::Ttl | Reason::Session | Reason::MaxHold | Reason::HandedOff)) =
-                    ledger.ended.get(&number.get())
-                    && (*reason != Reason::Session || lost == 0)
+            WalkStep::Other(HistoryEvent::FaultInjected { fault: Fault::ServerDrift, .. }) => server_clocks_ok = false,
+            WalkStep::Other(HistoryEvent::HolderActed { actor, number, clock_ok: true })
+                if server_clocks_ok && number.get() > reverted =>
+            {
+                // After a rollback a session id may belong to another session; only the fence stops a holder that still uses
+                // it.
+                if let Some(reason @ (EndReason::Ttl | EndReason::Session | EndReason::MaxHold | EndReason::HandedOff)) =
+                    model.ended.get(&number.get())
+                    && (*reason != EndReason::Session || reverted == 0)
                 {
-                    let why = format!("actor {who} believes that it holds under {number}, which ended: {reason}");
-                    return broken("L2", at, why);
+                    let detail = format!("actor {actor} believes that it holds under {number}, which ended: {reason}");
+                    return broken("L2", at, detail);
                 }
             }
-            Met::Other(event @ Event::Stood { generation, time, .. }) => {
-                stood = (*generation, *time);
-                terms.event(event);
+            WalkStep::Other(event @ HistoryEvent::Stalled { generation, time, .. }) => {
+                stalled = (*generation, *time);
+                deadlines.event(event);
             }
-            Met::Other(Event::Asked { op, ask: Ask::Renew { held, .. }, .. }) => {
-                asked.insert(*op, held.number.get());
-                terms.event(&Event::Asked { op: *op, who: 0, ask: Ask::Renew { held: *held, progress: None } });
+            WalkStep::Other(HistoryEvent::Requested { op, request: SimRequest::Renew { held, .. }, .. }) => {
+                requested.insert(*op, held.number.get());
+                deadlines.event(&HistoryEvent::Requested {
+                    op: *op,
+                    actor: 0,
+                    request: SimRequest::Renew { held: *held, progress: None },
+                });
             }
-            // What waited at the door of a grantor that stood still is heard before anything ends.
-            Met::Other(Event::Decided {
+            // A stalled grantor processes queued requests before it ends leases.
+            WalkStep::Other(HistoryEvent::Decided {
                 op,
                 generation,
                 time,
-                answer: Answer::Refused(Refusal::Lost(Reason::Ttl)),
+                answer: Answer::Refused(Refusal::Lost(EndReason::Ttl)),
                 ..
             }) => {
-                let waits = asked.get(op).filter(|number| ledger.leases.values().any(|lease| lease.number == **number));
+                let waits =
+                    requested.get(op).filter(|number| model.leases.values().any(|lease| lease.number == **number));
                 if let Some(number) =
-                    waits.filter(|_| stood == (*generation, *time) && *generation == ledger.generation)
+                    waits.filter(|_| stalled == (*generation, *time) && *generation == model.generation)
                 {
-                    return broken("L12", at, format!("{number} is refused its renewal by a grantor that stood still"));
+                    return broken(
+                        "L12",
+                        at,
+                        format!("the renewal of {number} is refused after a stall of the grantor"),
+                    );
                 }
             }
-            Met::Other(event) => terms.event(event),
-            Met::Batch => {}
+            WalkStep::Other(event) => deadlines.event(event),
+            WalkStep::Batch => {}
         }
         Ok(())
     })
@@ -94,54 +105,54 @@ pub fn check(history: &History) -> Finding {
 mod tests {
     use leasehold_core::record::Record;
 
-    use super::super::sample::*;
+    use super::super::fixtures::*;
     use super::*;
 
     fn end() -> Record<'static> {
-        Record::Ended { lease: 0, number: n(5), reason: Reason::Ttl, hold: false, why: "" }
+        Record::Ended { lease: 0, number: n(5), reason: EndReason::Ttl, hold: false, comment: "" }
     }
 
     #[test]
     fn an_end_at_the_deadline_is_legal_and_one_before_it_is_not() {
-        let grant = || landed_at(100, &[opened(1), granted(0, 5, "jobs/a")]);
-        assert_eq!(check(&history([grant(), landed_at(1_100, &[end()])])), Ok(()));
-        assert_eq!(check(&history([grant(), landed_at(1_099, &[end()])])).unwrap_err().promise, "L2");
+        let grant = || batch_at(100, &[opened(1), granted(0, 5, "jobs/a")]);
+        assert_eq!(check(&history([grant(), batch_at(1_100, &[end()])])), Ok(()));
+        assert_eq!(check(&history([grant(), batch_at(1_099, &[end()])])).unwrap_err().promise, "L2");
     }
 
     #[test]
-    fn a_renewal_that_was_told_moves_the_deadline_and_one_that_was_not_told_does_not() {
-        let grant = || landed_at(100, &[opened(1), granted(0, 5, "jobs/a")]);
-        let told =
-            history([grant(), asked_to_renew(1, 0, 5), tells(1, 1, 600, current(5)), landed_at(1_200, &[end()])]);
-        assert_eq!(check(&told).unwrap_err().promise, "L2");
+    fn a_renewal_moves_the_deadline_only_if_its_reply_was_sent() {
+        let grant = || batch_at(100, &[opened(1), granted(0, 5, "jobs/a")]);
+        let replied =
+            history([grant(), renew_requested(1, 0, 5), reply_sent(1, 1, 600, current(5)), batch_at(1_200, &[end()])]);
+        assert_eq!(check(&replied).unwrap_err().promise, "L2");
         let decided =
-            history([grant(), asked_to_renew(1, 0, 5), decides(1, 1, 600, current(5)), landed_at(1_200, &[end()])]);
+            history([grant(), renew_requested(1, 0, 5), decided(1, 1, 600, current(5)), batch_at(1_200, &[end()])]);
         assert_eq!(check(&decided), Ok(()));
     }
 
     #[test]
-    fn a_grantor_that_stood_still_gives_the_time_back() {
-        let grant = || landed_at(100, &[opened(1), granted(0, 5, "jobs/a")]);
-        let stood = || Event::Stood { server: 0, generation: 1, time: Millis(900), ms: 400 };
-        assert_eq!(check(&history([grant(), stood(), landed_at(1_500, &[end()])])), Ok(()));
-        assert_eq!(check(&history([grant(), stood(), landed_at(1_300, &[end()])])).unwrap_err().promise, "L12");
+    fn a_stalled_grantor_credits_the_stall() {
+        let grant = || batch_at(100, &[opened(1), granted(0, 5, "jobs/a")]);
+        let stalled = || HistoryEvent::Stalled { server: 0, generation: 1, time: GrantorTime(900), ms: 400 };
+        assert_eq!(check(&history([grant(), stalled(), batch_at(1_500, &[end()])])), Ok(()));
+        assert_eq!(check(&history([grant(), stalled(), batch_at(1_300, &[end()])])).unwrap_err().promise, "L12");
     }
 
     #[test]
-    fn who_waited_at_the_door_of_a_stalled_grantor_is_heard() {
-        let begins = || [landed_at(100, &[opened(1), granted(0, 5, "jobs/a")]), asked_to_renew(1, 0, 5)].into_iter();
-        let stood = Event::Stood { server: 0, generation: 1, time: Millis(2_000), ms: 900 };
-        let lost = || decides(1, 1, 2_000, Answer::Refused(Refusal::Lost(Reason::Ttl)));
-        assert_eq!(check(&history(begins().chain([lost()]))), Ok(()));
-        assert_eq!(check(&history(begins().chain([stood, lost()]))).unwrap_err().promise, "L12");
+    fn a_stalled_grantor_processes_queued_renewals_first() {
+        let start = || [batch_at(100, &[opened(1), granted(0, 5, "jobs/a")]), renew_requested(1, 0, 5)].into_iter();
+        let stalled = HistoryEvent::Stalled { server: 0, generation: 1, time: GrantorTime(2_000), ms: 900 };
+        let reverted = || decided(1, 1, 2_000, Answer::Refused(Refusal::Lost(EndReason::Ttl)));
+        assert_eq!(check(&history(start().chain([reverted()]))), Ok(()));
+        assert_eq!(check(&history(start().chain([stalled, reverted()]))).unwrap_err().promise, "L12");
     }
 
     #[test]
-    fn who_believes_in_a_lease_that_ran_out_is_found_unless_its_clock_is_wrong() {
-        let grant = || landed_at(100, &[opened(1), granted(0, 5, "jobs/a")]);
-        let acts = |honest| Event::Acts { who: 8, number: n(5), honest };
-        assert_eq!(check(&history([grant(), acts(true), landed_at(1_100, &[end()])])), Ok(()));
-        assert!(check(&history([grant(), landed_at(1_100, &[end()]), acts(true)])).is_err());
-        assert_eq!(check(&history([grant(), landed_at(1_100, &[end()]), acts(false)])), Ok(()));
+    fn a_belief_in_an_expired_lease_is_found_unless_the_clock_is_wrong() {
+        let grant = || batch_at(100, &[opened(1), granted(0, 5, "jobs/a")]);
+        let acts = |clock_ok| HistoryEvent::HolderActed { actor: 8, number: n(5), clock_ok };
+        assert_eq!(check(&history([grant(), acts(true), batch_at(1_100, &[end()])])), Ok(()));
+        assert!(check(&history([grant(), batch_at(1_100, &[end()]), acts(true)])).is_err());
+        assert_eq!(check(&history([grant(), batch_at(1_100, &[end()]), acts(false)])), Ok(()));
     }
 }

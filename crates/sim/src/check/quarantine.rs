@@ -1,54 +1,62 @@
-//! T5, T9: a restored or rolled-back cluster is above every number that was told, and grants nothing for one maximum ttl; and
-//! a grantor that is shown a newer number than it knows says so on record before it answers.
+//! T5, T9: a restored or rolled-back cluster issues numbers above all received ones, and grants nothing for one maximum ttl. A
+//! grantor that is presented a newer number records the rollback before it replies.
 
 use leasehold_core::record::Record;
-use leasehold_core::time::Millis;
+use leasehold_core::time::GrantorTime;
 
-use super::ledger::{Met, walk};
-use super::{Finding, broken, tokens};
-use crate::history::{Event, History};
-use crate::server::MAX_TTL;
+use super::model::{WalkStep, walk};
+use super::{CheckFinding, broken, tokens};
+use crate::history::{History, HistoryEvent};
+use crate::scenario::MAX_TTL;
 
-/// Reads the records, what was shown, and what was told.
-pub fn check(history: &History) -> Finding {
-    let mut told = 0;
-    let mut newer: Option<(u64, u64)> = None;
-    let mut said = false;
-    let wrong = history.has_wrong_clocks();
-    walk(history, |at, ledger, met| {
-        match met {
-            Met::Before(Record::Restored { counter, quarantine, .. }) => {
-                if *counter < told && !wrong {
-                    return broken("T5", at, format!("restored at {counter}, and {told} was told before"));
-                }
-                long_enough("T5", at, ledger.time, *quarantine)?;
-            }
-            Met::Before(Record::RolledBack { quarantine, .. }) => {
-                said = true;
-                long_enough("T9", at, ledger.time, *quarantine)?;
-            }
-            Met::Before(record) => {
-                let given = tokens::numbers(record);
-                if let Some(number) = given.first().filter(|_| ledger.time < ledger.quarantine) {
-                    let why = format!(
-                        "{number} is given out at {}, in a quarantine until {}",
-                        ledger.time, ledger.quarantine
+/// Checks the records against presented and received numbers.
+pub fn check(history: &History) -> CheckFinding {
+    let mut highest_received = 0;
+    let mut pending_newer: Option<(u64, u64)> = None;
+    let mut recorded = false;
+    let clocks_wrong = history.has_wrong_clocks();
+    walk(history, |at, model, step| {
+        match step {
+            WalkStep::Before(Record::Restored { counter, quarantine, .. }) => {
+                if *counter < highest_received && !clocks_wrong {
+                    return broken(
+                        "T5",
+                        at,
+                        format!("restored at {counter}, but {highest_received} was received before"),
                     );
-                    return broken("T5", at, why);
+                }
+                check_length("T5", at, model.time, *quarantine)?;
+            }
+            WalkStep::Before(Record::RolledBack { quarantine, .. }) => {
+                recorded = true;
+                check_length("T9", at, model.time, *quarantine)?;
+            }
+            WalkStep::Before(record) => {
+                let given = tokens::numbers(record);
+                if let Some(number) = given.first().filter(|_| model.time < model.quarantine) {
+                    let detail =
+                        format!("{number} is issued at {}, in a quarantine until {}", model.time, model.quarantine);
+                    return broken("T5", at, detail);
                 }
             }
-            Met::Batch => {
-                if let Some((shown, _)) = newer.take_if(|(_, generation)| *generation == ledger.generation)
-                    && !said
+            WalkStep::Batch => {
+                if let Some((presented, _)) = pending_newer.take_if(|(_, generation)| *generation == model.generation)
+                    && !recorded
                 {
-                    return broken("T9", at, format!("{shown} was shown, which is newer, and nothing is said of it"));
+                    return broken(
+                        "T9",
+                        at,
+                        format!("{presented} was presented, which is newer, but no rollback is recorded"),
+                    );
                 }
-                said = false;
+                recorded = false;
             }
-            Met::SetBack => newer = None,
-            Met::Other(Event::Newer { shown, generation }) => newer = Some((*shown, *generation)),
-            Met::Other(Event::Answered { answer, .. }) => {
-                told = tokens::granted(answer).into_iter().fold(told, u64::max);
+            WalkStep::JournalReverted => pending_newer = None,
+            WalkStep::Other(HistoryEvent::NewerTokenPresented { presented, generation }) => {
+                pending_newer = Some((*presented, *generation))
+            }
+            WalkStep::Other(HistoryEvent::ReplyReceived { answer, .. }) => {
+                highest_received = tokens::granted(answer).into_iter().fold(highest_received, u64::max);
             }
             _ => {}
         }
@@ -56,9 +64,9 @@ pub fn check(history: &History) -> Finding {
     })
 }
 
-fn long_enough(promise: &'static str, at: u64, now: Millis, until: Millis) -> Finding {
+fn check_length(promise: &'static str, at: u64, now: GrantorTime, until: GrantorTime) -> CheckFinding {
     if until < now.plus(MAX_TTL) {
-        return broken(promise, at, format!("the quarantine from {now} on ends at {until}"));
+        return broken(promise, at, format!("the quarantine from {now} ends too early, at {until}"));
     }
     Ok(())
 }
@@ -67,34 +75,34 @@ fn long_enough(promise: &'static str, at: u64, now: Millis, until: Millis) -> Fi
 mod tests {
     use leasehold_core::token::Incarnation;
 
-    use super::super::sample::*;
+    use super::super::fixtures::*;
     use super::*;
 
     fn restored(counter: u64, until: u64) -> Record<'static> {
-        Record::Restored { incarnation: Incarnation(2), counter, quarantine: Millis(until) }
+        Record::Restored { incarnation: Incarnation(2), counter, quarantine: GrantorTime(until) }
     }
 
     fn rolled_back(until: u64) -> Record<'static> {
-        Record::RolledBack { shown: n(9), counter: 9, quarantine: Millis(until) }
+        Record::RolledBack { presented: n(9), counter: 9, quarantine: GrantorTime(until) }
     }
 
     #[test]
-    fn a_restore_is_above_what_was_told_and_waits() {
-        let run = |counter, until| history([answered(1, 5), landed(&[opened(2), restored(counter, until)])]);
+    fn a_restore_is_above_all_received_numbers_and_waits() {
+        let run = |counter, until| history([grant_received(1, 5), batch(&[opened(2), restored(counter, until)])]);
         assert_eq!(check(&run(5, MAX_TTL)), Ok(()));
         assert_eq!(check(&run(4, MAX_TTL)).unwrap_err().promise, "T5");
         assert_eq!(check(&run(5, MAX_TTL - 1)).unwrap_err().promise, "T5");
-        let granted_at = |time| history([landed(&[restored(5, MAX_TTL)]), landed_at(time, &[granted(0, 6, "jobs/a")])]);
+        let granted_at = |time| history([batch(&[restored(5, MAX_TTL)]), batch_at(time, &[granted(0, 6, "jobs/a")])]);
         assert_eq!(check(&granted_at(MAX_TTL)), Ok(()));
         assert_eq!(check(&granted_at(MAX_TTL - 1)).unwrap_err().promise, "T5");
     }
 
     #[test]
-    fn who_is_shown_a_newer_number_says_so_first() {
-        let shown = || Event::Newer { shown: 9, generation: 1 };
-        let begins = || landed(&[opened(1)]);
-        assert_eq!(check(&history([begins(), shown(), landed(&[rolled_back(MAX_TTL)])])), Ok(()));
-        assert_eq!(check(&history([begins(), shown(), landed(&[Record::Idle])])).unwrap_err().promise, "T9");
-        assert_eq!(check(&history([begins(), shown(), landed(&[rolled_back(10)])])).unwrap_err().promise, "T9");
+    fn a_newer_presented_number_is_recorded_first() {
+        let presented = || HistoryEvent::NewerTokenPresented { presented: 9, generation: 1 };
+        let start = || batch(&[opened(1)]);
+        assert_eq!(check(&history([start(), presented(), batch(&[rolled_back(MAX_TTL)])])), Ok(()));
+        assert_eq!(check(&history([start(), presented(), batch(&[Record::Idle])])).unwrap_err().promise, "T9");
+        assert_eq!(check(&history([start(), presented(), batch(&[rolled_back(10)])])).unwrap_err().promise, "T9");
     }
 }

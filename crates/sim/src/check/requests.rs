@@ -1,22 +1,24 @@
-//! L11: a request that is sent again is done once.
+//! L11: a retried request is executed once.
 
 use std::collections::BTreeSet;
 
-use leasehold_core::payload::delivery::Fact;
+use leasehold_core::payload::delivery::DeliveryRecord;
 use leasehold_core::record::Record;
 
-use super::ledger::{Met, walk};
-use super::{Finding, broken};
+use super::model::{WalkStep, walk};
+use super::{CheckFinding, broken};
 use crate::history::History;
 
-/// Reads the messages that were enqueued: each request has a body of its own.
-pub fn check(history: &History) -> Finding {
+/// Checks enqueued messages: each request has a unique body.
+pub fn check(history: &History) -> CheckFinding {
     let mut done = BTreeSet::new();
-    walk(history, |at, ledger, met| {
-        match met {
-            Met::SetBack => done = ledger.items.values().map(|item| item.body.clone()).collect(),
-            Met::Before(Record::Delivery(Fact::Enqueued { body, item, .. })) if !done.insert(body.to_vec()) => {
-                return broken("L11", at, format!("message {item} comes from a request that was done before"));
+    walk(history, |at, model, step| {
+        match step {
+            WalkStep::JournalReverted => done = model.items.values().map(|item| item.body.clone()).collect(),
+            WalkStep::Before(Record::Delivery(DeliveryRecord::Enqueued { body, item, .. }))
+                if !done.insert(body.to_vec()) =>
+            {
+                return broken("L11", at, format!("message {item} comes from a request that was executed before"));
             }
             _ => {}
         }
@@ -26,17 +28,17 @@ pub fn check(history: &History) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::*;
+    use super::super::fixtures::*;
     use super::*;
 
     fn enqueued(item: u64, body: u8) -> Record<'static> {
         let queue = "queue/q".into();
-        Record::Delivery(Fact::Enqueued { queue, item, body: [body].into(), delay_ms: 0, max_attempts: 3 })
+        Record::Delivery(DeliveryRecord::Enqueued { queue, item, body: [body].into(), delay_ms: 0, max_attempts: 3 })
     }
 
     #[test]
     fn two_requests_are_two_messages_and_one_request_is_one() {
-        assert_eq!(check(&history([landed(&[enqueued(1, 1), enqueued(2, 2)])])), Ok(()));
-        assert_eq!(check(&history([landed(&[enqueued(1, 1), enqueued(2, 1)])])).unwrap_err().promise, "L11");
+        assert_eq!(check(&history([batch(&[enqueued(1, 1), enqueued(2, 2)])])), Ok(()));
+        assert_eq!(check(&history([batch(&[enqueued(1, 1), enqueued(2, 1)])])).unwrap_err().promise, "L11");
     }
 }

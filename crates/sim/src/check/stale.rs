@@ -1,63 +1,65 @@
-//! F1, F2, F3, F7: at every target the tokens of applied writes never fall, over crashes and lost marks, and where writes
-//! are counted none is applied twice. F4, F5, T6: only tokens that were meant for it get in. T5: where it is strict, only
-//! those of the life of the cluster that it follows.
+//! F1, F2, F3, F7: tokens of applied writes never decrease at a target, across crashes and lost marks, and a sequenced target
+//! applies no write twice. F4, F5, T6: a target accepts only tokens meant for it. T5: a strict target accepts only its adopted
+//! incarnation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Finding, broken};
-use crate::history::{Event, History, Verdict};
-use crate::target::{COUNTS, STRICT};
+use super::{CheckFinding, broken};
+use crate::history::{History, HistoryEvent, TargetVerdict};
+use crate::target::{SEQUENCED, STRICT};
 
-/// Reads the log of every target.
-pub fn check(history: &History) -> Finding {
-    never_falls(history)?;
-    nobody_elses(history)?;
-    one_life(history)?;
+/// Checks the log of every target.
+pub fn check(history: &History) -> CheckFinding {
+    tokens_never_decrease(history)?;
+    only_valid_tokens(history)?;
+    one_incarnation(history)?;
     nothing_while_lost(history)
 }
 
-/// What was meant for a target and came too late, by the numbers of what it took before.
-fn never_falls(history: &History) -> Finding {
+/// Tokens of applied writes never decrease.
+fn tokens_never_decrease(history: &History) -> CheckFinding {
     let mut logs: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     let mut counted = BTreeSet::new();
     for (at, event) in &history.events {
         match event {
-            Event::Wrote { target, shown, value, verdict: Verdict::Applied, .. } => {
+            HistoryEvent::WriteDecided { target, presented, value, verdict: TargetVerdict::Applied, .. } => {
                 let log = logs.entry(*target).or_default();
-                let number = shown.number.get();
+                let number = presented.number.get();
                 let highest = log.iter().max().copied().unwrap_or(0);
-                if shown.right && number < highest {
+                if presented.valid && number < highest {
                     let what = value.map_or("a claim".to_owned(), |value| format!("the corrupted write {value}"));
-                    return broken("F1", *at, format!("target {target} took {what} under {number} after {highest}"));
+                    return broken("F1", *at, format!("target {target} applied {what} under {number} after {highest}"));
                 }
-                if *target as usize == COUNTS && value.is_some_and(|value| !counted.insert((number, value))) {
+                if *target as usize == SEQUENCED && value.is_some_and(|value| !counted.insert((number, value))) {
                     return broken("F1", *at, format!("target {target} applied a write under {number} twice"));
                 }
-                // A place in the log for everything; what was not meant for it says nothing about the order.
-                log.push(if shown.right { number } else { 0 });
+                // Every write keeps its position in the log; an invalid one says nothing about the order.
+                log.push(if presented.valid { number } else { 0 });
             }
-            Event::TargetKilled { target, kept } => {
-                logs.entry(*target).or_default().truncate(*kept);
-                // What it forgot with its crash may come again.
+            HistoryEvent::TargetKilled { target, remaining } => {
+                logs.entry(*target).or_default().truncate(*remaining);
+                // Writes lost in the crash may be repeated.
                 counted.clear();
             }
-            // A mark that was lost takes the count with it.
-            Event::Mark { .. } => counted.clear(),
+            // A lost mark loses the sequence too.
+            HistoryEvent::MarkChanged { .. } => counted.clear(),
             _ => {}
         }
     }
     Ok(())
 }
 
-fn nothing_while_lost(history: &History) -> Finding {
+fn nothing_while_lost(history: &History) -> CheckFinding {
     let mut lost = BTreeSet::new();
     for (at, event) in &history.events {
         match event {
-            Event::Mark { target, armed: None } => drop(lost.insert(*target)),
-            Event::Mark { target, armed: Some(_) } => drop(lost.remove(target)),
-            Event::Wrote { target, shown, verdict: Verdict::Applied, .. } if lost.contains(target) => {
-                let why = format!("target {target} has lost its mark and took {}", shown.number);
-                return broken("F7", *at, why);
+            HistoryEvent::MarkChanged { target, armed: None } => drop(lost.insert(*target)),
+            HistoryEvent::MarkChanged { target, armed: Some(_) } => drop(lost.remove(target)),
+            HistoryEvent::WriteDecided { target, presented, verdict: TargetVerdict::Applied, .. }
+                if lost.contains(target) =>
+            {
+                let detail = format!("target {target} has lost its mark and applied {}", presented.number);
+                return broken("F7", *at, detail);
             }
             _ => {}
         }
@@ -65,34 +67,45 @@ fn nothing_while_lost(history: &History) -> Finding {
     Ok(())
 }
 
-fn one_life(history: &History) -> Finding {
-    let mut lives: Vec<u32> = Vec::new();
-    let mut told = None;
+fn one_incarnation(history: &History) -> CheckFinding {
+    let mut incarnations: Vec<u32> = Vec::new();
+    let mut adopted = None;
     for (at, event) in &history.events {
         match event {
-            Event::Wrote { target, shown, verdict: Verdict::Applied, .. } if *target as usize == STRICT => {
-                let follows = told.or(lives.last().copied());
-                if follows.is_some_and(|follows| follows != shown.incarnation) {
-                    let why = format!("target {target} follows {follows:?} and took one of {}", shown.incarnation);
-                    return broken("T5", *at, why);
+            HistoryEvent::WriteDecided { target, presented, verdict: TargetVerdict::Applied, .. }
+                if *target as usize == STRICT =>
+            {
+                let follows = adopted.or(incarnations.last().copied());
+                if follows.is_some_and(|follows| follows != presented.incarnation) {
+                    let detail = format!(
+                        "target {target} follows incarnation {follows:?} and applied a write of {}",
+                        presented.incarnation
+                    );
+                    return broken("T5", *at, detail);
                 }
-                lives.push(shown.incarnation);
-                told = None;
+                incarnations.push(presented.incarnation);
+                adopted = None;
             }
-            Event::TargetKilled { target, kept } if *target as usize == STRICT => lives.truncate(*kept),
-            Event::Adopted { target, incarnation } if *target as usize == STRICT => told = Some(*incarnation),
+            HistoryEvent::TargetKilled { target, remaining } if *target as usize == STRICT => {
+                incarnations.truncate(*remaining)
+            }
+            HistoryEvent::Adopted { target, incarnation } if *target as usize == STRICT => adopted = Some(*incarnation),
             _ => {}
         }
     }
     Ok(())
 }
 
-fn nobody_elses(history: &History) -> Finding {
+fn only_valid_tokens(history: &History) -> CheckFinding {
     for (at, event) in &history.events {
-        if let Event::Wrote { target, shown, verdict: Verdict::Applied, .. } = event
-            && !shown.right
+        if let HistoryEvent::WriteDecided { target, presented, verdict: TargetVerdict::Applied, .. } = event
+            && !presented.valid
         {
-            return broken("F4", *at, format!("target {target} took {}, which is not for it", shown.number));
+            return broken(
+                "F4",
+                *at,
+                format!("target {target} applied {}, which is not valid there", presented.number),
+            );
         }
     }
     Ok(())
@@ -103,62 +116,69 @@ mod tests {
     use leasehold_core::token::Number;
 
     use super::*;
-    use crate::history::Shown;
+    use crate::history::PresentedWrite;
 
-    fn wrote(number: u64, right: bool) -> Event {
-        wrote_at(0, number, right, 1)
+    fn write(number: u64, valid: bool) -> HistoryEvent {
+        write_at(0, number, valid, 1)
     }
 
-    fn wrote_at(target: u32, number: u64, right: bool, incarnation: u32) -> Event {
-        let shown = Shown { number: Number::new(number).expect("a number"), incarnation, right };
-        Event::Wrote { target, id: 1, who: 8, shown, value: Some(1), verdict: Verdict::Applied }
+    fn write_at(target: u32, number: u64, valid: bool, incarnation: u32) -> HistoryEvent {
+        let presented = PresentedWrite { number: Number::new(number).expect("a number"), incarnation, valid };
+        HistoryEvent::WriteDecided {
+            target,
+            id: 1,
+            actor: 8,
+            presented,
+            value: Some(1),
+            verdict: TargetVerdict::Applied,
+        }
     }
 
-    fn history(events: impl IntoIterator<Item = Event>) -> History {
+    fn history(events: impl IntoIterator<Item = HistoryEvent>) -> History {
         History { events: events.into_iter().enumerate().map(|(at, event)| (at as u64, event)).collect() }
     }
 
     #[test]
-    fn rising_and_equal_tokens_are_legal_and_a_falling_one_is_not() {
-        assert_eq!(check(&history([wrote(3, true), wrote(3, true), wrote(5, true)])), Ok(()));
-        let found = check(&history([wrote(3, true), wrote(5, true), wrote(4, true)])).unwrap_err();
+    fn increasing_and_equal_tokens_are_legal_and_a_decreasing_one_is_not() {
+        assert_eq!(check(&history([write(3, true), write(3, true), write(5, true)])), Ok(()));
+        let found = check(&history([write(3, true), write(5, true), write(4, true)])).unwrap_err();
         assert_eq!((found.promise, found.at), ("F1", 2));
     }
 
     #[test]
-    fn what_a_crash_took_back_binds_nobody_and_what_it_kept_does() {
-        let killed = |kept| Event::TargetKilled { target: 0, kept };
-        assert_eq!(check(&history([wrote(3, true), wrote(5, true), killed(1), wrote(4, true)])), Ok(()));
-        assert!(check(&history([wrote(3, true), wrote(5, true), killed(2), wrote(4, true)])).is_err());
+    fn only_writes_that_survive_a_crash_count() {
+        let killed = |remaining| HistoryEvent::TargetKilled { target: 0, remaining };
+        assert_eq!(check(&history([write(3, true), write(5, true), killed(1), write(4, true)])), Ok(()));
+        assert!(check(&history([write(3, true), write(5, true), killed(2), write(4, true)])).is_err());
     }
 
     #[test]
-    fn a_target_without_its_mark_takes_nothing_until_it_is_armed() {
-        let mark = |armed| Event::Mark { target: 0, armed };
+    fn a_target_that_lost_its_mark_applies_nothing_until_it_is_armed() {
+        let mark = |armed| HistoryEvent::MarkChanged { target: 0, armed };
         let armed = || mark(Number::new(3));
-        assert_eq!(check(&history([mark(None), armed(), wrote(3, true)])), Ok(()));
-        assert_eq!(check(&history([mark(None), wrote(3, true)])).unwrap_err().promise, "F7");
+        assert_eq!(check(&history([mark(None), armed(), write(3, true)])), Ok(()));
+        assert_eq!(check(&history([mark(None), write(3, true)])).unwrap_err().promise, "F7");
     }
 
     #[test]
-    fn where_writes_are_counted_none_is_applied_twice() {
-        let counts = COUNTS as u32;
-        assert_eq!(check(&history([wrote(3, true), wrote(3, true)])), Ok(()), "elsewhere a retry passes");
-        let twice = history([wrote_at(counts, 3, true, 1), wrote_at(counts, 3, true, 1)]);
+    fn a_sequenced_target_applies_no_write_twice() {
+        let sequenced = SEQUENCED as u32;
+        assert_eq!(check(&history([write(3, true), write(3, true)])), Ok(()), "other targets accept a retry");
+        let twice = history([write_at(sequenced, 3, true, 1), write_at(sequenced, 3, true, 1)]);
         assert_eq!(check(&twice).unwrap_err().promise, "F1");
     }
 
     #[test]
-    fn a_strict_target_follows_whom_it_was_told_to_follow() {
+    fn a_strict_target_follows_its_adopted_incarnation() {
         let strict = STRICT as u32;
-        let writes = |incarnation| wrote_at(strict, 3, true, incarnation);
-        let told = Event::Adopted { target: strict, incarnation: 2 };
-        assert_eq!(check(&history([writes(1), told, writes(2), writes(2)])), Ok(()));
-        assert_eq!(check(&history([writes(1), writes(2)])).unwrap_err().promise, "T5");
+        let write = |incarnation| write_at(strict, 3, true, incarnation);
+        let adopted = HistoryEvent::Adopted { target: strict, incarnation: 2 };
+        assert_eq!(check(&history([write(1), adopted, write(2), write(2)])), Ok(()));
+        assert_eq!(check(&history([write(1), write(2)])).unwrap_err().promise, "T5");
     }
 
     #[test]
-    fn a_token_for_elsewhere_is_not_legal_however_high() {
-        assert_eq!(check(&history([wrote(9, false)])).unwrap_err().promise, "F4");
+    fn an_invalid_token_is_not_legal_however_high() {
+        assert_eq!(check(&history([write(9, false)])).unwrap_err().promise, "F4");
     }
 }

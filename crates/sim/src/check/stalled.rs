@@ -1,69 +1,73 @@
-//! G1: who must show progress and shows none loses its lease, however often it renews and whoever reigns.
+//! G1: a holder that must report progress and does not loses its lease, however often it renews, across failovers.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::command::Answer;
 use leasehold_core::record::Record;
 
-use super::ledger::{Met, walk};
+use super::deadlines::{DeadlineEntry, DeadlineKey, Deadlines};
+use super::model::{WalkStep, walk};
 use super::never_endless::latest;
-use super::terms::{Key, Term, Terms};
-use super::{Finding, broken};
-use crate::ask::Ask;
-use crate::history::{Event, History};
+use super::{CheckFinding, broken};
+use crate::history::{History, HistoryEvent};
+use crate::request::SimRequest;
 
-/// Reads the records against the progress that was shown.
-pub fn check(history: &History) -> Finding {
-    let mut terms = Terms::new(false);
-    let mut shown: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+/// Checks the records against reported progress.
+pub fn check(history: &History) -> CheckFinding {
+    let mut deadlines = Deadlines::new(false);
+    let mut reported: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     let mut highest: BTreeMap<u64, u64> = BTreeMap::new();
     let mut recorded: BTreeMap<u64, u64> = BTreeMap::new();
-    walk(history, |at, ledger, met| {
-        match met {
-            Met::After(record @ Record::Opened { .. }) => {
-                terms.record(ledger, record);
-                // A new grantor knows what is on record; what its predecessor saw beyond that counts again.
+    walk(history, |at, model, step| {
+        match step {
+            WalkStep::After(record @ Record::Opened { .. }) => {
+                deadlines.record(model, record);
+                // A new grantor knows only recorded progress; unrecorded progress may be reported again.
                 highest.clone_from(&recorded);
             }
-            Met::After(Record::Progressed { lease, at }) => {
-                recorded.extend(ledger.leases.get(lease).map(|lease| (lease.number, *at)));
+            WalkStep::After(Record::Progressed { lease, at }) => {
+                recorded.extend(model.leases.get(lease).map(|lease| (lease.number, *at)));
             }
-            Met::After(Record::Granted(granted)) => {
+            WalkStep::After(Record::Granted(granted)) => {
                 if let Some(window) = granted.progress {
-                    let term = Term { ttl: window, generation: ledger.generation, time: ledger.time };
-                    terms.of.insert(Key::Lease(granted.number.get()), term);
+                    let entry = DeadlineEntry { ttl: window, generation: model.generation, time: model.time };
+                    deadlines.entries.insert(DeadlineKey::Lease(granted.number.get()), entry);
                 }
             }
-            Met::SetBack => {
-                terms.set_back();
+            WalkStep::JournalReverted => {
+                deadlines.journal_reverted();
                 highest.clear();
                 recorded.clear();
             }
-            Met::Batch => {
-                for lease in ledger.leases.values().filter(|lease| lease.progress.is_some()) {
-                    let Some(term) = terms.of.get(&Key::Lease(lease.number)) else { continue };
-                    let latest = latest(&terms, ledger, term);
-                    if ledger.time > latest {
-                        let why = format!("{} shows no progress until {latest} and is held", lease.number);
-                        return broken("G1", at, why);
+            WalkStep::Batch => {
+                for lease in model.leases.values().filter(|lease| lease.progress.is_some()) {
+                    let Some(entry) = deadlines.entries.get(&DeadlineKey::Lease(lease.number)) else { continue };
+                    let latest = latest(&deadlines, model, entry);
+                    if model.time > latest {
+                        let detail = format!("{} reports no progress until {latest} and is held", lease.number);
+                        return broken("G1", at, detail);
                     }
                 }
             }
-            Met::Other(Event::Asked { op, ask: Ask::Renew { held, progress: Some(progress) }, .. }) => {
-                shown.insert(*op, (held.number.get(), *progress));
+            WalkStep::Other(HistoryEvent::Requested {
+                op,
+                request: SimRequest::Renew { held, progress: Some(progress) },
+                ..
+            }) => {
+                reported.insert(*op, (held.number.get(), *progress));
             }
-            Met::Other(Event::Decided { op, generation, time, answer: Answer::Current(_), .. }) => {
-                let Some((number, progress)) = shown.get(op) else { return Ok(()) };
-                // What a deposed grantor saw, its successor did not.
-                if *generation == ledger.generation
+            WalkStep::Other(HistoryEvent::Decided { op, generation, time, answer: Answer::Current(_), .. }) => {
+                let Some((number, progress)) = reported.get(op) else { return Ok(()) };
+                // A successor does not know what a deposed grantor received.
+                if *generation == model.generation
                     && *progress > highest.get(number).copied().unwrap_or(0)
-                    && let Some(term) = terms.of.get_mut(&Key::Lease(*number))
+                    && let Some(entry) = deadlines.entries.get_mut(&DeadlineKey::Lease(*number))
                 {
-                    (term.generation, term.time) = (*generation, *time);
+                    (entry.generation, entry.time) = (*generation, *time);
                     highest.insert(*number, *progress);
                 }
             }
-            Met::Other(event @ Event::Stood { .. }) => terms.event(event),
+            WalkStep::Other(event @ HistoryEvent::Stalled { .. }) => deadlines.event(event),
             _ => {}
         }
         Ok(())
@@ -74,27 +78,33 @@ pub fn check(history: &History) -> Finding {
 mod tests {
     use leasehold_core::token::Number;
 
-    use super::super::sample::*;
+    use super::super::fixtures::*;
     use super::*;
-    use crate::ask::Known;
+    use crate::request::KnownLease;
 
-    fn held() -> Event {
+    fn held() -> HistoryEvent {
         let Record::Granted(mut grant) = granted(0, 5, "work/w") else { panic!("a grant") };
         grant.progress = Some(1_000);
-        landed_at(100, &[opened(1), Record::Granted(grant)])
+        batch_at(100, &[opened(1), Record::Granted(grant)])
     }
 
-    fn shows(op: u64, progress: u64, time: u64) -> [Event; 2] {
-        let held = Known { lease: id(0), number: Number::new(5).expect("a number"), session: None };
-        let ask = Ask::Renew { held, progress: Some(progress) };
-        [Event::Asked { op, who: 8, ask }, decides(op, 1, time, current(5))]
+    fn report_progress(op: u64, progress: u64, time: u64) -> [HistoryEvent; 2] {
+        let held = KnownLease { lease: id(0), number: Number::new(5).expect("a number"), session: None };
+        let request = SimRequest::Renew { held, progress: Some(progress) };
+        [HistoryEvent::Requested { op, actor: 8, request }, decided(op, 1, time, current(5))]
     }
 
     #[test]
-    fn who_moves_on_keeps_its_lease_and_who_only_renews_does_not() {
-        let idle = |time| landed_at(time, &[Record::Idle]);
+    fn progress_keeps_a_lease_and_renewals_alone_do_not() {
+        let idle = |time| batch_at(time, &[Record::Idle]);
         let run = |again| {
-            history([held()].into_iter().chain(shows(1, 1, 900)).chain(shows(2, again, 1_800)).chain([idle(2_700)]))
+            history(
+                [held()]
+                    .into_iter()
+                    .chain(report_progress(1, 1, 900))
+                    .chain(report_progress(2, again, 1_800))
+                    .chain([idle(2_700)]),
+            )
         };
         assert_eq!(check(&run(2)), Ok(()));
         assert_eq!(check(&run(1)).unwrap_err().promise, "G1");

@@ -1,51 +1,50 @@
-//! V1: what a grantor shows is what a naive fold of the records says: leases, queues, messages. So nothing is dropped
-//! (Q1), nothing stays when its session ends (S1), nothing of a backup is held (T5), and who is waited for by somebody
-//! urgent stands where that one would (P2).
+//! V1: a grantor's reported leases, queues and messages match the model. This covers lost messages (Q1), leftovers of ended
+//! sessions (S1) or of a backup (T5), and inherited priority (P2).
 
 use std::cmp::Reverse;
 
 use leasehold_core::ids::SessionId;
 
-use super::ledger::{Ledger, Met, walk};
-use super::{Finding, broken, urgency};
-use crate::ask::QUEUED;
-use crate::history::{Event, History, State};
+use super::model::{Model, WalkStep, walk};
+use super::{CheckFinding, broken, preemption};
+use crate::history::{History, HistoryEvent, ReportedState};
+use crate::scenario::QUEUED;
 
-/// Compares what is shown with the ledger.
-pub fn check(history: &History) -> Finding {
-    walk(history, |at, ledger, met| {
-        let Met::Other(Event::Shows { generation, state, .. }) = met else { return Ok(()) };
-        // A grantor that is deposed and does not know it shows an older state.
-        if *generation != ledger.generation {
+/// Compares reported states with the model.
+pub fn check(history: &History) -> CheckFinding {
+    walk(history, |at, model, step| {
+        let WalkStep::Other(HistoryEvent::StateReported { generation, state, .. }) = step else { return Ok(()) };
+        // A deposed grantor may report an older state.
+        if *generation != model.generation {
             return Ok(());
         }
-        let expected = expected(ledger);
+        let expected = expected(model);
         if expected.held != state.held {
-            return broken("V1", at, format!("held by the records {:?}, shown {:?}", expected.held, state.held));
+            return broken("V1", at, format!("leases: model {:?}, reported {:?}", expected.held, state.held));
         }
         if expected.queues != state.queues {
-            return broken("P2", at, format!("waiting by the records {:?}, shown {:?}", expected.queues, state.queues));
+            return broken("P2", at, format!("queues: model {:?}, reported {:?}", expected.queues, state.queues));
         }
         if expected.items != state.items {
-            return broken("Q1", at, format!("messages by the records {:?}, shown {:?}", expected.items, state.items));
+            return broken("Q1", at, format!("messages: model {:?}, reported {:?}", expected.items, state.items));
         }
         Ok(())
     })
 }
 
-fn expected(ledger: &Ledger) -> State {
-    let urgent = urgency::effective(ledger);
+fn expected(model: &Model) -> ReportedState {
+    let priorities = preemption::effective_priorities(model);
     let queues = QUEUED.iter().map(|name| {
-        let waits = ledger.waits.iter().filter(|(_, wait)| wait.asks.iter().any(|(asked, _)| asked == name));
+        let waits = model.waits.iter().filter(|(_, wait)| wait.wanted.iter().any(|(requested, _)| requested == name));
         let mut waits: Vec<_> = waits.collect();
-        waits.sort_by_key(|(id, wait)| (Reverse(urgent[id]), wait.order));
+        waits.sort_by_key(|(id, wait)| (Reverse(priorities[id]), wait.order));
         let waits: Vec<_> = waits.into_iter().map(|(_, wait)| wait).collect();
-        let reuse = |slot: u32| ledger.sessions.get(&slot).map_or(0, |session| session.reuse);
+        let reuse = |slot: u32| model.sessions.get(&slot).map_or(0, |session| session.reuse);
         waits.iter().map(|wait| SessionId { slot: wait.session, reuse: reuse(wait.session) }).collect()
     });
-    let items = ledger.items.iter().filter(|(id, _)| **id < 200);
-    State {
-        held: ledger.held().into_iter().collect(),
+    let items = model.items.iter().filter(|(id, _)| **id < 200);
+    ReportedState {
+        held: model.held().into_iter().collect(),
         queues: queues.collect(),
         items: items.map(|(id, item)| (*id, item.attempts, item.receipt, item.dead)).collect(),
     }
@@ -53,18 +52,18 @@ fn expected(ledger: &Ledger) -> State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::*;
+    use super::super::fixtures::*;
     use super::*;
 
     #[test]
-    fn a_grantor_shows_what_is_on_record_and_nothing_else() {
+    fn a_grantor_reports_exactly_the_recorded_state() {
         let shows = |held: Vec<u64>, generation| {
-            let state = State { held, queues: vec![vec![]; 7], items: vec![] };
-            Event::Shows { server: 0, generation, state }
+            let state = ReportedState { held, queues: vec![vec![]; 7], items: vec![] };
+            HistoryEvent::StateReported { server: 0, generation, state }
         };
-        let grant = || landed(&[opened(1), granted(0, 5, "jobs/a")]);
+        let grant = || batch(&[opened(1), granted(0, 5, "jobs/a")]);
         assert_eq!(check(&history([grant(), shows(vec![5], 1)])), Ok(()));
         assert_eq!(check(&history([grant(), shows(vec![], 1)])).unwrap_err().promise, "V1");
-        assert_eq!(check(&history([grant(), shows(vec![], 0)])), Ok(()), "who is deposed may be behind");
+        assert_eq!(check(&history([grant(), shows(vec![], 0)])), Ok(()), "a deposed grantor may be behind");
     }
 }

@@ -1,5 +1,5 @@
-//! T1, T3: numbers rise in the order of the records, each is given out once. T2, T4, T5, T9: whatever was told before
-//! something was asked has a lower number than what that is granted, over crashes, failovers, rollbacks and restores.
+//! T1, T3: numbers increase in record order, and each is issued once. T2, T4, T5, T9: a grant has a higher number than every
+//! number received before it was requested, across crashes, failovers, rollbacks and restores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,57 +8,59 @@ use leasehold_core::payload::delivery;
 use leasehold_core::record::Record;
 use leasehold_core::token::Number;
 
-use super::ledger::{Met, walk};
-use super::{Finding, broken};
-use crate::ask::Ask;
-use crate::history::{Event, History};
+use super::model::{WalkStep, walk};
+use super::{CheckFinding, broken};
+use crate::history::{History, HistoryEvent};
+use crate::request::SimRequest;
 
-/// Reads records and answers.
-pub fn check(history: &History) -> Finding {
+/// Checks records and replies.
+pub fn check(history: &History) -> CheckFinding {
     let mut highest = 0;
-    let mut told = 0;
-    let mut asked: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut highest_received = 0;
+    let mut requested: BTreeMap<u64, u64> = BTreeMap::new();
     let mut rotates = BTreeSet::new();
-    let wrong = history.has_wrong_clocks();
-    walk(history, |at, ledger, met| {
-        match met {
-            Met::Before(record) => {
+    let clocks_wrong = history.has_wrong_clocks();
+    walk(history, |at, model, step| {
+        match step {
+            WalkStep::Before(record) => {
                 if let Record::Rotated { lease, number } = record
-                    && let Some(held) = ledger.leases.get(lease).filter(|held| !rotates.contains(&held.number))
+                    && let Some(held) = model.leases.get(lease).filter(|held| !rotates.contains(&held.number))
                 {
-                    return broken("T3", at, format!("{} becomes {number}, which nobody asked for", held.number));
+                    return broken("T3", at, format!("{} is rotated to {number} without a request", held.number));
                 }
                 for number in numbers(record) {
-                    if number <= highest && !wrong {
-                        return broken("T1", at, format!("{number} is given out after {highest}"));
+                    if number <= highest && !clocks_wrong {
+                        return broken("T1", at, format!("{number} is issued after {highest}"));
                     }
                     highest = number;
                 }
             }
-            // What nobody was told binds nobody; what was told stays above.
-            Met::SetBack => highest = told.max(ledger.numbers.keys().next_back().copied().unwrap_or(0)),
-            Met::Other(Event::Asked { op, ask, .. }) => {
-                if let Ask::Rotate { held } = ask {
+            // A number may be reissued only if no holder received it.
+            WalkStep::JournalReverted => {
+                highest = highest_received.max(model.numbers.keys().next_back().copied().unwrap_or(0))
+            }
+            WalkStep::Other(HistoryEvent::Requested { op, request, .. }) => {
+                if let SimRequest::Rotate { held } = request {
                     rotates.insert(held.number.get());
                 }
-                // What is entered again has its number already.
-                let again = matches!(ask, Ask::Acquire { how, .. } if how.again);
-                asked.insert(*op, if again { 0 } else { told });
+                // A reentrant acquire returns the existing number.
+                let again = matches!(request, SimRequest::Acquire { options, .. } if options.reentrant);
+                requested.insert(*op, if again { 0 } else { highest_received });
             }
-            Met::Other(Event::Told { op, answer, .. }) => {
+            WalkStep::Other(HistoryEvent::ReplySent { op, answer, .. }) => {
                 for number in granted(answer) {
-                    let before = asked.get(op).copied().unwrap_or(0);
-                    if number <= before && !wrong {
+                    let before = requested.get(op).copied().unwrap_or(0);
+                    if number <= before && !clocks_wrong {
                         return broken(
                             "T2",
                             at,
-                            format!("{number} is told; {before} was told before it was asked for"),
+                            format!("{number} is granted, but {before} was received before the request"),
                         );
                     }
                 }
             }
-            Met::Other(Event::Answered { answer, .. }) => {
-                told = granted(answer).into_iter().fold(told, u64::max);
+            WalkStep::Other(HistoryEvent::ReplyReceived { answer, .. }) => {
+                highest_received = granted(answer).into_iter().fold(highest_received, u64::max);
             }
             _ => {}
         }
@@ -66,26 +68,26 @@ pub fn check(history: &History) -> Finding {
     })
 }
 
-/// The numbers that a record gives out.
+/// Numbers that a record issues.
 pub(super) fn numbers(record: &Record<'_>) -> Vec<u64> {
     match record {
         Record::Granted(granted) => vec![granted.number.get()],
         Record::Rotated { number, .. } => vec![number.get()],
-        Record::Cache(fact) => fact.numbers().into_iter().map(Number::get).collect(),
-        Record::Delivery(delivery::Fact::Delivered { first, items, .. }) => {
+        Record::Cache(record) => record.numbers().into_iter().map(Number::get).collect(),
+        Record::Delivery(delivery::DeliveryRecord::Delivered { first, items, .. }) => {
             (0..items.len() as u64).map(|i| first.get() + i).collect()
         }
         _ => Vec::new(),
     }
 }
 
-/// The numbers of the grants that an answer tells. Those of a renewal are old ones.
+/// Numbers that a reply grants. A renewal's number is an old one.
 pub(super) fn granted(answer: &Answer) -> Vec<u64> {
     match answer {
         Answer::Granted(grant) => vec![grant.number.get()],
         Answer::GrantedAll(grants) => grants.iter().map(|grant| grant.number.get()).collect(),
-        Answer::Delivery(told) => match &**told {
-            delivery::Answer::Received(items) => items.iter().map(|item| item.receipt.get()).collect(),
+        Answer::Delivery(answer) => match &**answer {
+            delivery::DeliveryAnswer::Received(items) => items.iter().map(|item| item.receipt.get()).collect(),
             _ => Vec::new(),
         },
         _ => Vec::new(),
@@ -94,40 +96,50 @@ pub(super) fn granted(answer: &Answer) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{self, granted, history, landed};
+    use super::super::fixtures::{self, batch, granted, history};
     use super::*;
     use crate::fault::Fault;
 
     #[test]
-    fn numbers_that_rise_are_legal_and_one_that_comes_again_is_not() {
-        assert_eq!(check(&history([landed(&[granted(0, 5, "jobs/a")]), landed(&[granted(1, 6, "jobs/b")])])), Ok(()));
-        let again = history([landed(&[granted(0, 5, "jobs/a")]), landed(&[granted(1, 5, "jobs/b")])]);
+    fn increasing_numbers_are_legal_and_a_repeated_one_is_not() {
+        assert_eq!(check(&history([batch(&[granted(0, 5, "jobs/a")]), batch(&[granted(1, 6, "jobs/b")])])), Ok(()));
+        let again = history([batch(&[granted(0, 5, "jobs/a")]), batch(&[granted(1, 5, "jobs/b")])]);
         assert_eq!(check(&again).unwrap_err().promise, "T1");
     }
 
     #[test]
-    fn after_a_rollback_what_nobody_was_told_may_come_again_and_what_was_told_may_not() {
-        let lost = || Event::SetBack { why: Fault::Rollback, batches: vec![] };
-        let grant = || landed(&[granted(0, 5, "jobs/a")]);
+    fn after_a_rollback_only_numbers_that_no_holder_received_may_be_issued_again() {
+        let lost = || HistoryEvent::JournalReverted { cause: Fault::Rollback, batches: vec![] };
+        let grant = || batch(&[granted(0, 5, "jobs/a")]);
         assert_eq!(check(&history([grant(), lost(), grant()])), Ok(()));
-        let told = history([grant(), sample::answered(1, 5), lost(), grant()]);
-        assert_eq!(check(&told).unwrap_err().promise, "T1");
+        let highest_received = history([grant(), fixtures::grant_received(1, 5), lost(), grant()]);
+        assert_eq!(check(&highest_received).unwrap_err().promise, "T1");
     }
 
     #[test]
-    fn a_number_is_replaced_only_where_that_was_asked_for() {
-        let rotated = || landed(&[granted(0, 5, "jobs/a"), Record::Rotated { lease: 0, number: sample::n(6) }]);
-        let held = crate::ask::Known { lease: sample::id(0), number: sample::n(5), session: None };
-        let asks = Event::Asked { op: 1, who: 8, ask: Ask::Rotate { held } };
+    fn a_number_is_rotated_only_on_request() {
+        let rotated = || batch(&[granted(0, 5, "jobs/a"), Record::Rotated { lease: 0, number: fixtures::n(6) }]);
+        let held = crate::request::KnownLease { lease: fixtures::id(0), number: fixtures::n(5), session: None };
+        let asks = HistoryEvent::Requested { op: 1, actor: 8, request: SimRequest::Rotate { held } };
         assert_eq!(check(&history([asks, rotated()])), Ok(()));
         assert_eq!(check(&history([rotated()])).unwrap_err().promise, "T3");
     }
 
     #[test]
-    fn what_is_asked_for_later_is_granted_higher() {
-        let legal = history([sample::asked(1), sample::answered(1, 5), sample::asked(2), sample::told(2, 6)]);
+    fn a_later_request_is_granted_a_higher_number() {
+        let legal = history([
+            fixtures::requested(1),
+            fixtures::grant_received(1, 5),
+            fixtures::requested(2),
+            fixtures::grant_sent(2, 6),
+        ]);
         assert_eq!(check(&legal), Ok(()));
-        let illegal = history([sample::asked(1), sample::answered(1, 5), sample::asked(2), sample::told(2, 4)]);
+        let illegal = history([
+            fixtures::requested(1),
+            fixtures::grant_received(1, 5),
+            fixtures::requested(2),
+            fixtures::grant_sent(2, 4),
+        ]);
         assert_eq!(check(&illegal).unwrap_err().promise, "T2");
     }
 }

@@ -1,55 +1,55 @@
-//! A holder: the real renewal logic with a client around it that asks, gives up, and never polices itself.
+//! A holder: the real renewal logic inside a simulated client that retries and gives up. It does not police itself.
 
-mod act;
-mod mail;
-mod more;
+mod actions;
+mod extras;
+mod replies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::command::{Answer, RequestId};
-use leasehold_core::holder::{Action, Attempt, RateError, Renewal};
+use leasehold_core::holder::{ClockDrift, Renewal, RenewalAction, RenewalAttempt};
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Access;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Instant;
 use leasehold_core::token::{Number, Token};
 
-use crate::ask::{Ask, Known};
-use crate::clock::{At, Clock, MS};
+use crate::clock::{MS, SimClock, SimTime};
 use crate::fault::Fault;
-use crate::history::Event;
-use crate::planted::Planted;
-use crate::stage::{Actor, Due, Letter, Mail, Stage};
+use crate::history::HistoryEvent;
+use crate::planted_fault::PlantedFault;
+use crate::request::{KnownLease, SimRequest};
+use crate::scheduler::{Envelope, Message, ScheduledEvent, Scheduler, SimActor};
 
-/// How its leases live.
+/// What the validity of a holder's leases depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// By their own ttl, without a session: no waits and no request ids.
+pub enum HolderMode {
+    /// Their own ttl, without a session: no waits and no request ids.
     Plain,
-    /// By their own ttl, beside a session that only carries waits.
-    Waits,
-    /// With the session.
-    Rides,
+    /// Their own ttl, with a session only for waits.
+    WaitSession,
+    /// The session.
+    Session,
 }
 
-/// A request without an answer.
-struct Pending {
-    ask: Ask,
+/// A request without a reply.
+struct PendingRequest {
+    request: SimRequest,
     id: Option<RequestId>,
-    /// Before it was first sent.
+    /// Time before it was first sent.
     sent: Instant,
     retry: Instant,
     tries: u32,
-    /// The server that is asked now.
+    /// Server that the request is sent to.
     to: usize,
-    /// Who was asked has not done it and said so: it may be asked for elsewhere, whatever it is.
-    elsewhere: bool,
-    attempt: Option<Attempt>,
+    /// The server replied that it does not serve: any request may be retried at another one.
+    not_served: bool,
+    attempt: Option<RenewalAttempt>,
 }
 
-/// What it holds, as far as it knows.
-struct Hold {
-    known: Known,
+/// A lease as the holder knows it.
+struct SimLease {
+    known: KnownLease,
     token: Token,
     resource: &'static str,
     access: Access,
@@ -57,81 +57,86 @@ struct Hold {
     renewal: Renewal,
     claimed: bool,
     draining: bool,
-    /// How often it was entered and not yet left.
+    /// Number of acquires without a release.
     depth: u32,
-    /// Its last write at a target that counts them.
+    /// Sequence of its last write at a target that requires one.
     sequence: u64,
-    /// How far its work is, and whether that moves.
+    /// Progress so far, and whether it has stopped.
     work: u64,
     stuck: bool,
 }
 
-impl Hold {
-    /// The target that its writes go to.
+impl SimLease {
+    /// Target of its writes.
     fn target(&self) -> Option<usize> {
-        crate::ask::EXCLUSIVE.iter().position(|name| *name == self.resource)
+        crate::scenario::EXCLUSIVE.iter().position(|name| *name == self.resource)
     }
 }
 
-/// A write that is sent whatever its holder knows by then.
-struct Late {
-    at: At,
+/// A write that is sent later, whatever the holder knows by then.
+struct LateWrite {
+    at: SimTime,
     target: usize,
     text: String,
     sequence: u64,
     value: Option<u64>,
 }
 
-/// One holder.
-pub struct Holder {
-    /// Which.
+/// A simulated holder.
+pub struct SimHolder {
+    /// Index of the holder.
     pub index: usize,
     /// Its clock.
-    pub clock: Clock,
-    /// Its clock is within what the renewal logic reckons with.
-    pub honest: bool,
-    /// It writes only while it believes that it holds.
-    careful: bool,
-    mode: Mode,
+    pub clock: SimClock,
+    /// Whether its clock is within the drift that the renewal logic allows.
+    pub clock_ok: bool,
+    /// Whether it writes only while it believes that it holds the lease.
+    checks_belief: bool,
+    mode: HolderMode,
     ttl: u64,
     server: usize,
     session: Option<SessionId>,
     session_renew: Instant,
     sequence: u64,
-    pending: BTreeMap<u64, Pending>,
-    holds: Vec<Hold>,
-    /// What it said of that it has drained: it writes nothing more under these, whatever answer is still on its way.
+    pending: BTreeMap<u64, PendingRequest>,
+    leases: Vec<SimLease>,
+    /// Leases it reported as drained: it writes nothing more under them, whatever reply arrives.
     drained: BTreeSet<Number>,
     receipts: Vec<(u64, Number)>,
-    seen: Option<Token>,
-    /// Copies of the cached key that it may read from, and its intent to write it.
+    newest_token: Option<Token>,
+    /// Cached copies it may read, and its intent to write.
     copies: Vec<Number>,
     intent: Option<Number>,
-    late: Vec<Late>,
-    /// What arrived while it stood still.
-    waiting: Vec<Mail>,
-    /// Until when it stands still.
-    pub paused: At,
-    next_act: Instant,
-    /// It asks for nothing new.
+    late: Vec<LateWrite>,
+    /// Messages that arrived during a pause.
+    inbox: Vec<Message>,
+    /// End of the current pause.
+    pub paused_until: SimTime,
+    next_action: Instant,
+    /// Whether it sends no new requests.
     pub quiet: bool,
-    wake: At,
+    wake: SimTime,
 }
 
-impl Holder {
-    /// A holder as its seed makes it.
-    pub fn new(stage: &mut Stage, index: usize) -> Self {
-        let wild = stage.strikes(Fault::WildHolder, 2);
+impl SimHolder {
+    /// Creates a holder from random numbers.
+    pub fn new(scheduler: &mut Scheduler, index: usize) -> Self {
+        let wild = scheduler.should_inject(Fault::HolderDrift, 2);
         let rate =
-            if wild { stage.chance.between(500_000, 2_000_000) } else { stage.chance.between(990_000, 1_010_000) };
-        let own = stage.chance.below(10_000_000_000);
-        let mode = *stage.chance.pick(&[Mode::Plain, Mode::Waits, Mode::Rides, Mode::Rides]);
-        let ttl = *stage.chance.pick(&[500, 1_000, 2_000, 3_000]);
+            if wild { scheduler.rng.between(500_000, 2_000_000) } else { scheduler.rng.between(990_000, 1_010_000) };
+        let own = scheduler.rng.below(10_000_000_000);
+        let mode = *scheduler.rng.pick(&[
+            HolderMode::Plain,
+            HolderMode::WaitSession,
+            HolderMode::Session,
+            HolderMode::Session,
+        ]);
+        let ttl = *scheduler.rng.pick(&[500, 1_000, 2_000, 3_000]);
         Self {
             index,
-            clock: Clock::new(own, rate),
-            honest: !wild,
-            careful: stage.chance.below(10) < 7,
+            clock: SimClock::new(own, rate),
+            clock_ok: !wild,
+            checks_belief: scheduler.rng.below(10) < 7,
             mode,
             ttl,
             server: 0,
@@ -139,225 +144,233 @@ impl Holder {
             session_renew: Instant(0),
             sequence: 0,
             pending: BTreeMap::new(),
-            holds: Vec::new(),
+            leases: Vec::new(),
             drained: BTreeSet::new(),
             receipts: Vec::new(),
-            seen: None,
+            newest_token: None,
             copies: Vec::new(),
             intent: None,
             late: Vec::new(),
-            waiting: Vec::new(),
-            paused: 0,
-            next_act: Instant(own * 1_000),
+            inbox: Vec::new(),
+            paused_until: 0,
+            next_action: Instant(own * 1_000),
             quiet: false,
             wake: 0,
         }
     }
 
-    fn actor(&self) -> Actor {
-        Actor::Holder(self.index)
+    fn actor(&self) -> SimActor {
+        SimActor::Holder(self.index)
     }
 
-    fn rate(&self, stage: &Stage) -> RateError {
-        if stage.is_planted(Planted::TrustsClocks) {
-            RateError::from_ppm(0).expect("no error is one")
+    fn rate(&self, scheduler: &Scheduler) -> ClockDrift {
+        if scheduler.is_planted(PlantedFault::TrustsClocks) {
+            ClockDrift::from_ppm(0).expect("zero drift is valid")
         } else {
-            RateError::default()
+            ClockDrift::default()
         }
     }
 
-    /// Stands still until then: the process, or the whole machine with its clock.
-    pub fn pause(&mut self, stage: &mut Stage, until: At, with_clock: bool) {
-        self.paused = self.paused.max(until);
+    /// Pauses the process, or the whole machine with its clock.
+    pub fn pause(&mut self, scheduler: &mut Scheduler, until: SimTime, with_clock: bool) {
+        self.paused_until = self.paused_until.max(until);
         if with_clock {
-            self.honest = false;
-            self.clock.stand_still(stage.at, until);
+            self.clock_ok = false;
+            self.clock.pause(scheduler.now, until);
         }
-        self.wake_at(stage, until);
+        self.wake_at(scheduler, until);
     }
 
-    /// Forgets everything, like a process that was started again. What it had ready to send is on its way already.
+    /// Forgets everything, like a restarted process. Writes ready to be sent are still sent.
     pub fn restart(&mut self) {
         self.session = None;
         self.sequence = 0;
         self.pending.clear();
-        self.holds.clear();
+        self.leases.clear();
         self.drained.clear();
         self.receipts.clear();
         self.copies.clear();
         self.intent = None;
-        self.waiting.clear();
+        self.inbox.clear();
     }
 
-    /// Something arrives.
-    pub fn receive(&mut self, stage: &mut Stage, mail: Mail) {
-        if stage.at < self.paused {
-            return self.waiting.push(mail);
+    /// Receives a message.
+    pub fn receive(&mut self, scheduler: &mut Scheduler, message: Message) {
+        if scheduler.now < self.paused_until {
+            return self.inbox.push(message);
         }
-        self.read(stage, mail);
-        self.look(stage);
+        self.handle_message(scheduler, message);
+        self.poll(scheduler);
     }
 
-    fn wake_at(&mut self, stage: &mut Stage, at: At) {
-        let at = at.max(stage.at + 1);
-        if self.wake <= stage.at || at < self.wake {
+    fn wake_at(&mut self, scheduler: &mut Scheduler, at: SimTime) {
+        let at = at.max(scheduler.now + 1);
+        if self.wake <= scheduler.now || at < self.wake {
             self.wake = at;
-            stage.later(at, Due::Wake(self.actor()));
+            scheduler.schedule(at, ScheduledEvent::Wake(self.actor()));
         }
     }
 
-    /// Whether a wake is the one that it waits for.
-    pub const fn is_due(&self, at: At) -> bool {
+    /// Whether this wake-up is the scheduled one.
+    pub const fn is_due(&self, at: SimTime) -> bool {
         self.wake <= at
     }
 
-    /// The time has come to look at everything.
-    pub fn look(&mut self, stage: &mut Stage) {
-        if stage.at < self.paused {
-            let at = self.paused;
-            return self.wake_at(stage, at);
+    /// Runs everything that is due.
+    pub fn poll(&mut self, scheduler: &mut Scheduler) {
+        if scheduler.now < self.paused_until {
+            let at = self.paused_until;
+            return self.wake_at(scheduler, at);
         }
-        // What it was about to send when it was stopped goes out first: it checked, and it does not know that time passed.
-        self.send_late(stage);
-        for mail in std::mem::take(&mut self.waiting) {
-            self.read(stage, mail);
+        // Writes that were prepared before the pause go out first: the holder checked, and does not know that time has passed.
+        self.send_late(scheduler);
+        for message in std::mem::take(&mut self.inbox) {
+            self.handle_message(scheduler, message);
         }
-        let now = self.clock.instant(stage.at);
+        let now = self.clock.instant(scheduler.now);
         let mut next = now.plus_millis(500);
-        self.keep_renewing(stage, now, &mut next);
-        self.keep_session(stage, now, &mut next);
-        self.retry(stage, now, &mut next);
-        if now >= self.next_act && !self.quiet {
-            self.act(stage, now);
-            self.next_act = now.plus_millis(stage.chance.between(15, 350));
+        self.poll_renewals(scheduler, now, &mut next);
+        self.renew_session(scheduler, now, &mut next);
+        self.retry(scheduler, now, &mut next);
+        if now >= self.next_action && !self.quiet {
+            self.act(scheduler, now);
+            self.next_action = now.plus_millis(scheduler.rng.between(15, 350));
         }
-        if stage.at < self.paused {
+        if scheduler.now < self.paused_until {
             return;
         }
-        let next = if self.quiet { next } else { next.min(self.next_act) };
+        let next = if self.quiet { next } else { next.min(self.next_action) };
         let late = self.late.iter().map(|late| late.at).min().unwrap_or(u64::MAX);
-        let at = self.clock.real(next, stage.at).min(late);
-        self.wake_at(stage, at);
+        let at = self.clock.real(next, scheduler.now).min(late);
+        self.wake_at(scheduler, at);
     }
 
-    fn send_late(&mut self, stage: &mut Stage) {
-        let mut kept = Vec::new();
+    fn send_late(&mut self, scheduler: &mut Scheduler) {
+        let mut remaining = Vec::new();
         for late in std::mem::take(&mut self.late) {
-            if late.at > stage.at {
-                kept.push(late);
+            if late.at > scheduler.now {
+                remaining.push(late);
                 continue;
             }
-            let Late { target, text: token, sequence, value, .. } = late;
-            let (id, from) = (stage.op(), self.actor());
-            stage.send(from, Actor::Target(target), Mail::Write { id, from, token, sequence, value });
+            let LateWrite { target, text: token, sequence, value, .. } = late;
+            let (id, from) = (scheduler.next_op(), self.actor());
+            scheduler.send(from, SimActor::Target(target), Message::Write { id, from, token, sequence, value });
         }
-        self.late = kept;
+        self.late = remaining;
     }
 
-    fn keep_renewing(&mut self, stage: &mut Stage, now: Instant, next: &mut Instant) {
+    fn poll_renewals(&mut self, scheduler: &mut Scheduler, now: Instant, next: &mut Instant) {
         let mut lost = Vec::new();
         let mut sends = Vec::new();
-        let (who, honest) = (self.actor().place() as u32, self.honest);
-        for (place, hold) in self.holds.iter_mut().enumerate() {
+        let (actor, clock_ok) = (self.actor().index() as u32, self.clock_ok);
+        for (index, entry) in self.leases.iter_mut().enumerate() {
             loop {
-                match hold.renewal.poll(now, stage.chance.draw()) {
-                    Action::Suspend | Action::Resume(_) | Action::Rotated(_) => {}
-                    Action::Drain { .. } => hold.draining = true,
-                    Action::Send(attempt) => {
-                        let progress = hold.show_work(&mut stage.chance);
-                        sends.push((Ask::Renew { held: hold.known, progress }, attempt));
+                match entry.renewal.poll(now, scheduler.rng.draw()) {
+                    RenewalAction::Suspend | RenewalAction::Resume(_) | RenewalAction::Rotated(_) => {}
+                    RenewalAction::Drain { .. } => entry.draining = true,
+                    RenewalAction::Send(attempt) => {
+                        let progress = entry.report_progress(&mut scheduler.rng);
+                        sends.push((SimRequest::Renew { held: entry.known, progress }, attempt));
                     }
-                    Action::Wait(until) => {
+                    RenewalAction::Wait(until) => {
                         *next = (*next).min(until);
-                        last_look(stage, hold, now, next, (who, honest));
+                        act_before_deadline(scheduler, entry, now, next, (actor, clock_ok));
                         break;
                     }
-                    Action::Lost(_) => {
-                        lost.push(place);
+                    RenewalAction::Lost(_) => {
+                        lost.push(index);
                         break;
                     }
                 }
             }
         }
-        for (ask, attempt) in sends {
-            self.ask_with(stage, ask, Some(attempt));
+        for (request, attempt) in sends {
+            self.request_with_attempt(scheduler, request, Some(attempt));
         }
-        for place in lost.into_iter().rev() {
-            let hold = self.holds.remove(place);
-            self.linger(stage, &hold);
+        for index in lost.into_iter().rev() {
+            let entry = self.leases.remove(index);
+            self.maybe_write_late(scheduler, &entry);
         }
     }
 
-    /// A hold is over. What was ready to be written under it may still be sent, much later.
-    fn linger(&mut self, stage: &mut Stage, hold: &Hold) {
-        if let Some(target) = hold.target()
-            && stage.strikes(Fault::LateWrite, 3)
+    /// After the end of a lease, sends a prepared write much later, in some runs.
+    fn maybe_write_late(&mut self, scheduler: &mut Scheduler, entry: &SimLease) {
+        if let Some(target) = entry.target()
+            && scheduler.should_inject(Fault::LateWrite, 3)
         {
-            stage.struck(Fault::LateWrite, format!("holder {} will write under {}", self.index, hold.known.number));
-            let at = stage.at + stage.chance.between(MS, 8_000 * MS);
-            let (text, sequence) = (hold.token.to_string(), hold.sequence + 1);
-            self.late.push(Late { at, target, text, sequence, value: Some(stage.op()) });
+            scheduler.record_fault(
+                Fault::LateWrite,
+                format!("holder {} will write under {}", self.index, entry.known.number),
+            );
+            let at = scheduler.now + scheduler.rng.between(MS, 8_000 * MS);
+            let (text, sequence) = (entry.token.to_string(), entry.sequence + 1);
+            self.late.push(LateWrite { at, target, text, sequence, value: Some(scheduler.next_op()) });
         }
     }
 
-    fn keep_session(&mut self, stage: &mut Stage, now: Instant, next: &mut Instant) {
+    fn renew_session(&mut self, scheduler: &mut Scheduler, now: Instant, next: &mut Instant) {
         let Some(session) = self.session else { return };
         if now >= self.session_renew {
             self.session_renew = now.plus_millis(self.ttl / 4);
-            self.ask_with(stage, Ask::RenewSession { session }, None);
+            self.request_with_attempt(scheduler, SimRequest::RenewSession { session }, None);
         }
         *next = (*next).min(self.session_renew);
     }
 
-    fn retry(&mut self, stage: &mut Stage, now: Instant, next: &mut Instant) {
+    fn retry(&mut self, scheduler: &mut Scheduler, now: Instant, next: &mut Instant) {
         let due: Vec<u64> = self.pending.iter().filter(|(_, p)| p.retry <= now).map(|(op, _)| *op).collect();
         for op in due {
             let pending = self.pending.get_mut(&op).expect("just listed");
             pending.tries += 1;
-            let once = matches!(pending.ask, Ask::Renew { .. } | Ask::RenewSession { .. });
-            let may = std::mem::take(&mut pending.elsewhere) || pending.id.is_some() || !pending.ask.begins();
+            let once = matches!(pending.request, SimRequest::Renew { .. } | SimRequest::RenewSession { .. });
+            let may = std::mem::take(&mut pending.not_served) || pending.id.is_some() || !pending.request.creates();
             if (once && pending.tries > 3) || !may || (pending.id.is_none() && pending.tries > 6) {
-                // Whether it was done, nobody knows: the outcome is unknown, and stays so.
+                // The outcome is unknown and stays so.
                 let given_up = self.pending.remove(&op).expect("just listed");
-                stage.note(Event::GaveUp { op, why: "time" });
-                if stage.is_planted(Planted::SilenceIsNo) && given_up.ask.begins() {
-                    let (who, answer) = (self.actor().place() as u32, Answer::Refused(Refusal::Timeout));
-                    stage.note(Event::Answered { op, who, answer });
+                scheduler.record(HistoryEvent::Abandoned { op, reason: "time" });
+                if scheduler.is_planted(PlantedFault::SilenceIsRefusal) && given_up.request.creates() {
+                    let (actor, answer) = (self.actor().index() as u32, Answer::Refused(Refusal::Timeout));
+                    scheduler.record(HistoryEvent::ReplyReceived { op, actor, answer });
                 }
                 continue;
             }
             pending.retry = now.plus_millis(300);
             pending.to += 1;
-            if stage.is_planted(Planted::RetryIsNew)
+            if scheduler.is_planted(PlantedFault::RetryIsNew)
                 && let Some(id) = &mut pending.id
             {
                 self.sequence += 1;
                 id.sequence = self.sequence;
             }
-            self.post(stage, op);
+            self.send_request(scheduler, op);
         }
         if let Some(retry) = self.pending.values().map(|pending| pending.retry).min() {
             *next = (*next).min(retry);
         }
     }
 
-    /// Asks for something.
-    fn ask(&mut self, stage: &mut Stage, ask: Ask) {
-        self.ask_with(stage, ask, None);
+    /// Sends a request.
+    fn request(&mut self, scheduler: &mut Scheduler, request: SimRequest) {
+        self.request_with_attempt(scheduler, request, None);
     }
 
-    fn ask_with(&mut self, stage: &mut Stage, ask: Ask, attempt: Option<Attempt>) {
-        let op = stage.op();
-        stage.note(Event::Asked { op, who: self.actor().place() as u32, ask: ask.clone() });
+    fn request_with_attempt(
+        &mut self,
+        scheduler: &mut Scheduler,
+        request: SimRequest,
+        attempt: Option<RenewalAttempt>,
+    ) {
+        let op = scheduler.next_op();
+        scheduler.record(HistoryEvent::Requested { op, actor: self.actor().index() as u32, request: request.clone() });
         let plain = matches!(
-            ask,
-            Ask::Open { .. }
-                | Ask::Renew { .. }
-                | Ask::RenewSession { .. }
-                | Ask::Confirm { .. }
-                | Ask::Close { .. }
-                | Ask::Resume { .. }
-                | Ask::Show
+            request,
+            SimRequest::Open { .. }
+                | SimRequest::Renew { .. }
+                | SimRequest::RenewSession { .. }
+                | SimRequest::Confirm { .. }
+                | SimRequest::Close { .. }
+                | SimRequest::Resume { .. }
+                | SimRequest::ObserveToken
         );
         let id = self.session.filter(|_| !plain).map(|session| {
             self.sequence += 1;
@@ -365,33 +378,42 @@ impl Holder {
             let lowest = waits.map(|id| id.sequence).min().unwrap_or(self.sequence);
             RequestId { session, sequence: self.sequence, lowest, digest: op }
         });
-        let sent = attempt.map_or(self.clock.instant(stage.at), |attempt| attempt.sent());
-        let retry = self.clock.instant(stage.at).plus_millis(stage.chance.between(150, 600));
-        self.pending.insert(op, Pending { ask, id, sent, retry, tries: 0, to: self.server, elsewhere: false, attempt });
-        self.post(stage, op);
+        let sent = attempt.map_or(self.clock.instant(scheduler.now), |attempt| attempt.sent());
+        let retry = self.clock.instant(scheduler.now).plus_millis(scheduler.rng.between(150, 600));
+        self.pending.insert(
+            op,
+            PendingRequest { request, id, sent, retry, tries: 0, to: self.server, not_served: false, attempt },
+        );
+        self.send_request(scheduler, op);
     }
 
-    fn post(&self, stage: &mut Stage, op: u64) {
+    fn send_request(&self, scheduler: &mut Scheduler, op: u64) {
         let Some(pending) = self.pending.get(&op) else { return };
-        let letter = Letter {
+        let envelope = Envelope {
             op,
             tries: pending.tries,
             from: self.actor(),
-            ask: pending.ask.clone(),
+            request: pending.request.clone(),
             id: pending.id,
-            shown: self.seen.filter(|_| !stage.shy),
+            presented: self.newest_token.filter(|_| !scheduler.hides_tokens),
         };
-        let to = Actor::Server(pending.to % stage.servers);
-        stage.send(self.actor(), to, Mail::Ask(Box::new(letter)));
+        let to = SimActor::Server(pending.to % scheduler.servers);
+        scheduler.send(self.actor(), to, Message::Request(Box::new(envelope)));
     }
 }
 
-/// Just before its own deadline a holder looks once more, as somebody does who begins at the last moment.
-fn last_look(stage: &mut Stage, hold: &Hold, now: Instant, next: &mut Instant, (who, honest): (u32, bool)) {
-    let last = Instant(hold.renewal.deadline().earliest.0.saturating_sub(2_000_000));
+/// Acts once more just before its own deadline, like a holder that starts at the last moment.
+fn act_before_deadline(
+    scheduler: &mut Scheduler,
+    entry: &SimLease,
+    now: Instant,
+    next: &mut Instant,
+    (actor, clock_ok): (u32, bool),
+) {
+    let last = Instant(entry.renewal.deadline().earliest.0.saturating_sub(2_000_000));
     if now < last {
         *next = (*next).min(last);
-    } else if hold.target().is_some() && hold.renewal.may_act(now) {
-        stage.note(Event::Acts { who, number: hold.known.number, honest });
+    } else if entry.target().is_some() && entry.renewal.may_act(now) {
+        scheduler.record(HistoryEvent::HolderActed { actor, number: entry.known.number, clock_ok });
     }
 }

@@ -1,9 +1,9 @@
-//! How a batch lies in a simulated file: with its length and a sum, so that half of one is told from one.
+//! Frame of a batch in a simulated file: length and checksum, to detect torn writes.
 
-/// The bytes before the batch.
+/// Length of the frame header.
 pub const HEAD: usize = 12;
 
-/// A batch as it is written.
+/// Encodes a batch.
 pub fn write(batch: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEAD + batch.len());
     bytes.extend((batch.len() as u32).to_be_bytes());
@@ -12,7 +12,7 @@ pub fn write(batch: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The batch, if it is whole.
+/// Decodes a batch; `None` if it is torn or corrupt.
 pub fn read(bytes: &[u8]) -> Option<&[u8]> {
     let (head, batch) = bytes.split_at_checked(HEAD)?;
     let length = u32::from_be_bytes(head[..4].try_into().ok()?);
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_frame_is_read_and_a_torn_or_rotten_one_is_not() {
+    fn a_complete_frame_is_read_and_a_torn_or_corrupt_one_is_not() {
         let whole = write(b"a batch");
         assert_eq!(read(&whole), Some(&b"a batch"[..]));
         for length in 0..whole.len() {

@@ -1,4 +1,4 @@
-//! A simulated journal: a file on one machine's disk, or a store that several servers share and fence each other in.
+//! Simulated journal: a file on one machine's disk, or a store that several servers share and that fences old writers.
 
 mod frame;
 
@@ -6,238 +6,252 @@ use std::rc::Rc;
 
 use crate::clock::MS;
 use crate::fault::Fault;
-use crate::history::{Batch, Event};
-use crate::planted::Planted;
-use crate::stage::{Due, Kept, Stage, Step};
+use crate::history::{Batch, HistoryEvent};
+use crate::planted_fault::PlantedFault;
+use crate::scheduler::{JournalOutcome, JournalStep, ScheduledEvent, Scheduler};
 
-/// Where facts are kept in a run.
+/// The journal of a run.
 #[derive(Debug, Default)]
-pub struct Journal {
-    /// Shared by several servers, like etcd; or one server's file.
+pub struct SimJournal {
+    /// Whether several servers share it, like etcd; otherwise it is one server's file.
     pub shared: bool,
     generation: u64,
     batches: Vec<Batch>,
-    /// How many of them survive a crash: fewer after a lie.
+    /// Number of batches that survive a crash: fewer after a lying sync.
     durable: usize,
-    /// The file's bytes after the last whole frame: what a crash left of the append that was under way.
+    /// Bytes after the last complete frame: what a crash left of the append in flight.
     tail: Vec<u8>,
-    under_way: Option<(u64, Batch)>,
-    /// A batch that was synced and lies there damaged, until an operator brings a good copy: which, and its bytes.
-    rot: Option<(usize, Vec<u8>)>,
+    in_flight: Option<(u64, Batch)>,
+    /// A synced batch that is corrupt until an operator restores a good copy: its index and bytes.
+    corrupted: Option<(usize, Vec<u8>)>,
     backups: Vec<Vec<Batch>>,
-    /// The disk takes nothing.
+    /// Whether the disk is full.
     pub full: bool,
-    /// The disk says yes and does nothing.
-    pub lies: bool,
-    /// A restored copy begins a new incarnation at its next opening.
+    /// Whether syncs report success and do nothing.
+    pub lying_sync: bool,
+    /// Incarnation to start at the next opening, after a restore.
     pub restored: Option<u32>,
     restores: u32,
 }
 
-impl Journal {
-    /// An empty one.
+impl SimJournal {
+    /// Creates an empty journal.
     pub fn new(shared: bool) -> Self {
         Self { shared, ..Self::default() }
     }
 
-    /// Whether nobody has taken it from this generation.
-    pub const fn is_of(&self, generation: u64) -> bool {
+    /// Whether this generation is the latest writer.
+    pub const fn is_led_by(&self, generation: u64) -> bool {
         generation == self.generation
     }
 
-    /// Begins a step; its end comes as a [`Due::Kept`], or never.
-    pub fn begin(&mut self, stage: &mut Stage, server: usize, life: u32, ticket: u64, step: Step) {
+    /// Submits a step. Its outcome arrives as [`ScheduledEvent::JournalDone`], or never.
+    pub fn submit(&mut self, scheduler: &mut Scheduler, server: usize, boot: u32, ticket: u64, step: JournalStep) {
         if !self.shared
-            && let Step::Append { generation, batch, .. } = &step
+            && let JournalStep::Append { generation, batch, .. } = &step
         {
-            self.under_way = Some((*generation, batch.clone()));
+            self.in_flight = Some((*generation, batch.clone()));
         }
-        if self.shared && stage.strikes(Fault::Unknown, 25) {
-            if stage.chance.one_in(2) {
-                stage.struck(Fault::Unknown, "a request to the store is lost");
+        if self.shared && scheduler.should_inject(Fault::UnknownAppend, 25) {
+            if scheduler.rng.one_in(2) {
+                scheduler.record_fault(Fault::UnknownAppend, "a request to the store is lost");
                 return;
             }
-            stage.struck(Fault::Unknown, "a request to the store is late");
-            let at = stage.at + stage.chance.between(100 * MS, 2_500 * MS);
-            return stage.later(at, Due::Journal { server, life, ticket, step });
+            scheduler.record_fault(Fault::UnknownAppend, "a request to the store is late");
+            let at = scheduler.now + scheduler.rng.between(100 * MS, 2_500 * MS);
+            return scheduler.schedule(at, ScheduledEvent::Journal { server, boot, ticket, step });
         }
-        let at = stage.at + stage.chance.between(100, 2 * MS);
-        stage.later(at, Due::Journal { server, life, ticket, step });
+        let at = scheduler.now + scheduler.rng.between(100, 2 * MS);
+        scheduler.schedule(at, ScheduledEvent::Journal { server, boot, ticket, step });
     }
 
-    /// A step takes place. `lives` says whether the server that began it is still there.
-    pub fn happen(&mut self, stage: &mut Stage, server: usize, life: u32, ticket: u64, step: Step, lives: bool) {
-        if !self.shared && !lives {
+    /// Executes a step. `is_alive` says whether the server that submitted it still runs.
+    pub fn execute(
+        &mut self,
+        scheduler: &mut Scheduler,
+        server: usize,
+        boot: u32,
+        ticket: u64,
+        step: JournalStep,
+        is_alive: bool,
+    ) {
+        if !self.shared && !is_alive {
             return;
         }
-        let kept = match step {
-            Step::Open => {
+        let outcome = match step {
+            JournalStep::Open => {
                 self.generation += 1;
-                Kept::Opened { generation: self.generation }
+                JournalOutcome::Opened { generation: self.generation }
             }
-            Step::Confirm { generation } => {
-                if self.is_of(generation) {
-                    Kept::StillMine
+            JournalStep::Confirm { generation } => {
+                if self.is_led_by(generation) {
+                    JournalOutcome::Confirmed
                 } else {
-                    Kept::Fenced
+                    JournalOutcome::Fenced
                 }
             }
-            Step::Append { generation, sequence, batch } if self.shared => {
-                self.append_shared(stage, generation, sequence, batch)
+            JournalStep::Append { generation, sequence, batch } if self.shared => {
+                self.append_shared(scheduler, generation, sequence, batch)
             }
-            Step::Append { generation, batch, .. } => self.append_file(stage, generation, batch),
+            JournalStep::Append { generation, batch, .. } => self.append_file(scheduler, generation, batch),
         };
-        if self.shared && stage.strikes(Fault::Unknown, 25) {
-            return stage.struck(Fault::Unknown, format!("the store's answer is lost: {kept:?}"));
+        if self.shared && scheduler.should_inject(Fault::UnknownAppend, 25) {
+            return scheduler.record_fault(Fault::UnknownAppend, format!("the store's reply is lost: {outcome:?}"));
         }
-        let at = stage.at + if self.shared { stage.chance.between(100, 2 * MS) } else { 0 };
-        stage.later(at, Due::Kept { server, life, ticket, kept });
+        let at = scheduler.now + if self.shared { scheduler.rng.between(100, 2 * MS) } else { 0 };
+        scheduler.schedule(at, ScheduledEvent::JournalDone { server, boot, ticket, outcome });
     }
 
-    /// One transaction: the generation and the sequence are compared, and the batch is put.
-    fn append_shared(&mut self, stage: &mut Stage, generation: u64, sequence: u64, batch: Batch) -> Kept {
+    /// One transaction: compares generation and sequence, and stores the batch.
+    fn append_shared(
+        &mut self,
+        scheduler: &mut Scheduler,
+        generation: u64,
+        sequence: u64,
+        batch: Batch,
+    ) -> JournalOutcome {
         let last = self.batches.len() as u64;
-        if generation != self.generation && !stage.is_planted(Planted::DeposedAppends) {
-            return Kept::Fenced;
+        if generation != self.generation && !scheduler.is_planted(PlantedFault::DeposedAppends) {
+            return JournalOutcome::Fenced;
         }
-        if sequence == last && self.batches.last().is_some_and(|kept| **kept == *batch) {
-            return Kept::Durable;
+        if sequence == last && self.batches.last().is_some_and(|stored| **stored == *batch) {
+            return JournalOutcome::Durable;
         }
-        if sequence != last + 1 && !stage.is_planted(Planted::DeposedAppends) {
-            return Kept::Fenced;
+        if sequence != last + 1 && !scheduler.is_planted(PlantedFault::DeposedAppends) {
+            return JournalOutcome::Fenced;
         }
-        self.land(stage, generation, batch);
-        Kept::Durable
+        self.store(scheduler, generation, batch);
+        JournalOutcome::Durable
     }
 
-    fn append_file(&mut self, stage: &mut Stage, generation: u64, batch: Batch) -> Kept {
-        if self.full && !stage.healed {
-            return Kept::Full;
+    fn append_file(&mut self, scheduler: &mut Scheduler, generation: u64, batch: Batch) -> JournalOutcome {
+        if self.full && !scheduler.healed {
+            return JournalOutcome::Full;
         }
-        if stage.strikes(Fault::FailedSync, 60) {
-            stage.struck(Fault::FailedSync, "a sync fails");
-            if stage.is_planted(Planted::SyncFailureIgnored) {
-                self.under_way = None;
-                return Kept::Durable;
+        if scheduler.should_inject(Fault::FailedSync, 60) {
+            scheduler.record_fault(Fault::FailedSync, "a sync fails");
+            if scheduler.is_planted(PlantedFault::SyncFailureIgnored) {
+                self.in_flight = None;
+                return JournalOutcome::Durable;
             }
-            return Kept::Failed;
+            return JournalOutcome::Failed;
         }
-        self.under_way = None;
-        self.land(stage, generation, batch);
-        if self.lies && !stage.healed { Kept::Durable } else { self.sync() }
+        self.in_flight = None;
+        self.store(scheduler, generation, batch);
+        if self.lying_sync && !scheduler.healed { JournalOutcome::Durable } else { self.sync() }
     }
 
-    const fn sync(&mut self) -> Kept {
+    const fn sync(&mut self) -> JournalOutcome {
         self.durable = self.batches.len();
-        Kept::Durable
+        JournalOutcome::Durable
     }
 
-    fn land(&mut self, stage: &mut Stage, generation: u64, batch: Batch) {
+    fn store(&mut self, scheduler: &mut Scheduler, generation: u64, batch: Batch) {
         self.batches.push(batch.clone());
         self.restored = None;
         if self.shared {
             self.durable = self.batches.len();
         }
-        stage.note(Event::Landed { generation, batch });
+        scheduler.record(HistoryEvent::BatchDurable { generation, batch });
     }
 
-    /// The file's server was killed, or its machine lost power: what was not synced is lost, torn, rotten, or all there.
-    pub fn crash(&mut self, stage: &mut Stage) {
+    /// Crashes the file's server or machine: unsynced data is lost, torn, corrupt or complete.
+    pub fn crash(&mut self, scheduler: &mut Scheduler) {
         if self.shared {
             return;
         }
         if self.durable < self.batches.len() {
             self.batches.truncate(self.durable);
-            // What was written after a lost batch is lost with it.
-            self.under_way = None;
-            self.set_back(stage, Fault::LyingSync);
+            // Data written after a lost batch is lost with it.
+            self.in_flight = None;
+            self.record_revert(scheduler, Fault::LyingSync);
         }
-        let Some((_, batch)) = self.under_way.take() else {
+        let Some((_, batch)) = self.in_flight.take() else {
             return;
         };
         let mut bytes = frame::write(&batch);
-        match stage.chance.below(4) {
+        match scheduler.rng.below(4) {
             0 => bytes.clear(),
-            1 if stage.faults.has(Fault::Torn) => {
-                let at = stage.chance.below(bytes.len() as u64) as usize;
+            1 if scheduler.faults.has(Fault::TornTail) => {
+                let at = scheduler.rng.below(bytes.len() as u64) as usize;
                 bytes.truncate(at);
-                stage.struck(Fault::Torn, format!("{at} bytes of the last append are left"));
+                scheduler.record_fault(Fault::TornTail, format!("{at} bytes of the last append remain"));
             }
-            2 if stage.faults.has(Fault::Rotten) => {
-                let at = stage.chance.below(bytes.len() as u64) as usize;
-                bytes[at] ^= 1 << stage.chance.below(8);
-                stage.struck(Fault::Rotten, format!("byte {at} of the last append is another"));
+            2 if scheduler.faults.has(Fault::CorruptTail) => {
+                let at = scheduler.rng.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << scheduler.rng.below(8);
+                scheduler.record_fault(Fault::CorruptTail, format!("byte {at} of the last append is corrupt"));
             }
             _ => {}
         }
         self.tail = bytes;
     }
 
-    /// A byte of a batch that was synced is another from now on.
-    pub fn rot(&mut self, stage: &mut Stage) {
-        // The last one may be torn; damage before it is never cut.
-        if self.durable < 2 || self.rot.is_some() {
+    /// Flips a bit of a synced batch.
+    pub fn corrupt(&mut self, scheduler: &mut Scheduler) {
+        // The last batch may be torn; damage before it is never truncated.
+        if self.durable < 2 || self.corrupted.is_some() {
             return;
         }
-        let which = stage.chance.below(self.durable as u64 - 1) as usize;
+        let which = scheduler.rng.below(self.durable as u64 - 1) as usize;
         let mut bytes = frame::write(&self.batches[which]);
-        let at = stage.chance.below(bytes.len() as u64) as usize;
-        bytes[at] ^= 1 << stage.chance.below(8);
-        stage.struck(Fault::Rot, format!("byte {at} of batch {which} is another"));
-        self.rot = Some((which, bytes));
+        let at = scheduler.rng.below(bytes.len() as u64) as usize;
+        bytes[at] ^= 1 << scheduler.rng.below(8);
+        scheduler.record_fault(Fault::BitRot, format!("byte {at} of batch {which} is corrupt"));
+        self.corrupted = Some((which, bytes));
     }
 
-    /// An operator brings a good copy of what was damaged.
+    /// Restores a good copy of a corrupt batch.
     pub fn repair(&mut self) {
-        self.rot = None;
+        self.corrupted = None;
     }
 
-    /// Everything that a new writer finds; none if it is damaged, and then nobody starts. The tail of a file is taken if it
-    /// is whole, and cut if not.
-    pub fn read(&mut self, stage: &mut Stage) -> Option<Vec<Batch>> {
-        if let Some((which, bytes)) = &self.rot
+    /// Reads everything for a new writer; `None` if it is corrupt, and then no server starts. A complete tail of a file is
+    /// stored, an incomplete one is truncated.
+    pub fn read(&mut self, scheduler: &mut Scheduler) -> Option<Vec<Batch>> {
+        if let Some((which, bytes)) = &self.corrupted
             && frame::read(bytes).is_none()
         {
-            if !stage.is_planted(Planted::RotCut) {
-                stage.struck(Fault::Rot, format!("batch {which} is damaged: the server does not start"));
+            if !scheduler.is_planted(PlantedFault::CorruptionTruncated) {
+                scheduler.record_fault(Fault::BitRot, format!("batch {which} is corrupt: the server does not start"));
                 return None;
             }
             self.batches.truncate(*which);
             self.durable = *which;
-            self.rot = None;
+            self.corrupted = None;
         }
         let tail = std::mem::take(&mut self.tail);
         let found = match frame::read(&tail) {
             Some(bytes) => Some(bytes.to_vec()),
-            None if tail.len() > frame::HEAD && stage.is_planted(Planted::TornTailKept) => {
+            None if tail.len() > frame::HEAD && scheduler.is_planted(PlantedFault::TornTailKept) => {
                 Some(tail[frame::HEAD..].to_vec())
             }
             None => None,
         };
         if let Some(bytes) = found {
             let generation = self.generation - 1;
-            self.land(stage, generation, Rc::from(bytes));
+            self.store(scheduler, generation, Rc::from(bytes));
             self.durable = self.batches.len();
         }
         Some(self.batches.clone())
     }
 
-    /// Every batch as it was written; none where some of it is damaged.
-    pub fn all(&self) -> Option<&[Batch]> {
-        self.rot.is_none().then_some(&self.batches[..])
+    /// Every batch as written; `None` if one is corrupt.
+    pub fn intact_batches(&self) -> Option<&[Batch]> {
+        self.corrupted.is_none().then_some(&self.batches[..])
     }
 
-    /// How many batches there are.
+    /// Number of batches.
     pub fn len(&self) -> usize {
         self.batches.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no batches.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// Takes a backup of what is there.
+    /// Takes a backup.
     pub fn back_up(&mut self) {
         if !self.batches.is_empty() {
             self.backups.push(self.batches.clone());
@@ -245,33 +259,33 @@ impl Journal {
     }
 
     /// Restores a backup. The servers are down.
-    pub fn restore(&mut self, stage: &mut Stage) -> bool {
+    pub fn restore(&mut self, scheduler: &mut Scheduler) -> bool {
         if self.backups.is_empty() {
             return false;
         }
-        self.batches = stage.chance.pick(&self.backups).clone();
+        self.batches = scheduler.rng.pick(&self.backups).clone();
         self.durable = self.batches.len();
-        (self.tail, self.under_way, self.rot) = (Vec::new(), None, None);
+        (self.tail, self.in_flight, self.corrupted) = (Vec::new(), None, None);
         self.generation += 1;
         self.restores += 1;
         self.restored = Some(1 + self.restores);
-        self.set_back(stage, Fault::Restore);
+        self.record_revert(scheduler, Fault::Restore);
         true
     }
 
-    /// Sets the journal back behind everybody's back. The servers are down.
-    pub fn roll_back(&mut self, stage: &mut Stage) {
-        let kept = stage.chance.between(1, self.batches.len() as u64) as usize;
-        self.batches.truncate(kept);
-        self.durable = kept;
-        // What was on its way to the old store does not find the new one.
+    /// Rolls the journal back without the servers' knowledge. The servers are down.
+    pub fn roll_back(&mut self, scheduler: &mut Scheduler) {
+        let remaining = scheduler.rng.between(1, self.batches.len() as u64) as usize;
+        self.batches.truncate(remaining);
+        self.durable = remaining;
+        // Requests in flight to the old store do not reach the new one.
         self.generation += 1;
-        (self.tail, self.under_way, self.rot) = (Vec::new(), None, None);
-        self.set_back(stage, Fault::Rollback);
+        (self.tail, self.in_flight, self.corrupted) = (Vec::new(), None, None);
+        self.record_revert(scheduler, Fault::Rollback);
     }
 
-    fn set_back(&self, stage: &mut Stage, why: Fault) {
-        stage.struck(why, format!("the journal has {} batches", self.batches.len()));
-        stage.note(Event::SetBack { why, batches: self.batches.clone() });
+    fn record_revert(&self, scheduler: &mut Scheduler, cause: Fault) {
+        scheduler.record_fault(cause, format!("the journal has {} batches", self.batches.len()));
+        scheduler.record(HistoryEvent::JournalReverted { cause, batches: self.batches.clone() });
     }
 }

@@ -1,157 +1,157 @@
-//! A charter as people write it, in a file or a body, in the words that its checks use.
+//! Body of a charter, as written in charter files and in HTTP requests. Field names match those in error messages.
 
 use leasehold_core::charter::{
-    AfterRevocation, AtExpiry, Charter, Handoff, Mode, OnDeadlock, Payload, Preemption, Renewal, StartsFrom, Style,
-    Target, TokenOnRenewal, Uncommitted,
+    AfterRevocation, AtExpiry, Charter, HandoffMode, HandoffTerms, OnDeadlock, Payload, Preemption, RenewalProof,
+    StartsFrom, Target, TargetMode, TokenOnRenewal, Uncommitted,
 };
-use leasehold_core::lease::Rung;
+use leasehold_core::lease::Validity;
 use leasehold_core::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
-/// The terms of every lease under one prefix. What nobody answered is absent.
+/// The terms of every lease under one prefix. An absent field is an open question, which the charter check reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CharterBody {
-    /// What the lease is for.
+    /// What the lease is used for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// What its validity must rest on.
+    /// The validity that leases require: `session`, `quorum` or `issuer`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rung: Option<String>,
-    /// Who watches that rung.
+    pub validity: Option<String>,
+    /// The person or system that monitors the validity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer: Option<String>,
-    /// What is lost when two act at once.
+    /// The damage when two holders act at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_of_failure: Option<String>,
-    /// What the holder may touch, item by item.
+    /// What the holder may change, item by item.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub authority: Vec<String>,
-    /// Shortest ttl.
+    /// Minimum ttl.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_min_ms: Option<u64>,
-    /// Longest ttl.
+    /// Maximum ttl.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_max_ms: Option<u64>,
-    /// Longest hold over all renewals.
+    /// Maximum time a lease may be held, including renewals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hold_ms: Option<u64>,
-    /// What becomes of unrecorded work: `reaped`, `replayed` or `lost`.
+    /// What happens to uncommitted work: `reaped`, `replayed` or `lost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uncommitted: Option<String>,
-    /// What happens after a revocation: `free` or `hold_for_operator`.
+    /// Availability after a revocation: `free` or `hold_for_operator`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_revocation: Option<String>,
-    /// What is done about a deadlock: `report`, `refuse_wait` or `revoke`.
+    /// Reaction to a deadlock: `report`, `refuse_wait` or `revoke`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadlock: Option<String>,
-    /// Which token a renewal leaves: `keep` or `rotate`.
+    /// The token after a renewal: `keep` or `rotate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_on_renewal: Option<String>,
-    /// Units of each resource.
+    /// Capacity of each resource, in units.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u32>,
-    /// What a renewal proves.
+    /// What a renewal must prove.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewal: Option<RenewalBody>,
-    /// How it changes hands.
+    /// The terms of planned transfers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handoff: Option<HandoffTermsBody>,
-    /// Where a successor goes on.
+    /// Where a successor resumes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_from: Option<StartsFromBody>,
-    /// What happens when it runs out.
+    /// What happens when a lease expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_expiry: Option<AtExpiryBody>,
-    /// Whether a waiter may take it.
+    /// Whether a waiter may preempt the holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption: Option<PreemptionBody>,
-    /// Where the holder's writes go.
+    /// The targets that the holder writes to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetBody>,
 }
 
-/// What a renewal proves.
+/// What a renewal must prove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RenewalBody {
     /// `pulse` or `progress`.
     pub proves: String,
-    /// The window in which work must move, with `progress`.
+    /// Longest time between two progress reports; only with `progress`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_ms: Option<u64>,
 }
 
-/// How a lease changes hands.
+/// The terms of planned transfers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HandoffTermsBody {
     /// `gap` or `overlap`.
-    pub style: String,
+    pub mode: String,
     /// How long the predecessor may drain.
     pub drain_ms: u64,
 }
 
-/// Where a successor goes on.
+/// Where a successor resumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StartsFromBody {
     /// `newest`, `none` or `key`.
     pub at: String,
-    /// The key of small state, with `key`.
+    /// Key of the small state; only with `key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 
-/// What happens when a lease runs out.
+/// What happens when a lease expires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AtExpiryBody {
     /// `free` or `veto`.
     pub then: String,
-    /// At most so long, with `veto`.
+    /// Longest deferral of the expiry; only with `veto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_ms: Option<u64>,
 }
 
-/// Whether a waiter may take a lease from its holder.
+/// Whether a waiter may preempt the holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PreemptionBody {
     /// `never` or `lower_priority`.
     pub rule: String,
-    /// The grace, with `lower_priority`.
+    /// Grace period before the preemption; only with `lower_priority`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
 }
 
-/// One place that the holder can change.
+/// One system that the holder writes to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TargetBody {
-    /// What people call it.
+    /// Name of the target.
     pub name: String,
-    /// Where it is, without a password.
+    /// Address of the target, without credentials.
     pub at: String,
     /// `forced`, `cooperative`, `grantor`, `bounded_pause` or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// The longest pause assumed, with `bounded_pause`.
+    /// The longest assumed pause; only with `bounded_pause`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assumed_ms: Option<u64>,
-    /// What is damaged when a pause is longer, with `bounded_pause`.
+    /// The damage when a pause is longer; only with `bounded_pause`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blast_radius: Option<String>,
-    /// Why nothing checks, with `none`.
+    /// Why the risk is accepted; only with `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
+    pub comment: Option<String>,
 }
 
 /// `PUT /v1/charters/{prefix}`.
@@ -159,29 +159,29 @@ pub struct TargetBody {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetCharterBody {
-    /// Why, in words.
-    pub reason: String,
+    /// Comment for the audit trail.
+    pub comment: String,
     /// The charter.
     pub charter: CharterBody,
 }
 
-/// A charter and where it stands.
+/// A charter and its prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CharterEntryBody {
-    /// The prefix, in whole segments; empty for all.
+    /// Prefix of whole segments; empty for all resources.
     pub prefix: String,
     /// The charter.
     pub charter: CharterBody,
 }
 
 impl CharterBody {
-    /// The charter. Whether it can be kept is for the grantor to say.
-    pub fn read(&self) -> Result<Charter, Refusal> {
+    /// Converts the body into a charter. The grantor decides whether it can honor the charter.
+    pub fn to_charter(&self) -> Result<Charter, Refusal> {
         Ok(Charter {
             payload: choice(self.payload.as_deref(), Payload::from_word, "payload", PAYLOADS)?,
-            rung: choice(self.rung.as_deref(), rung, "rung", "session, quorum or issuer")?,
+            validity: choice(self.validity.as_deref(), validity, "validity", "session, quorum or issuer")?,
             observer: self.observer.clone(),
             price_of_failure: self.price_of_failure.clone(),
             authority: self.authority.clone(),
@@ -237,25 +237,25 @@ fn choice<T>(
     word.map(|word| from_word(word).ok_or(Refusal::Invalid { field, reason })).transpose()
 }
 
-fn rung(word: &str) -> Option<Rung> {
-    [Rung::Session, Rung::Quorum, Rung::Issuer].into_iter().find(|rung| rung.word() == word)
+fn validity(word: &str) -> Option<Validity> {
+    [Validity::Session, Validity::Quorum, Validity::Issuer].into_iter().find(|validity| validity.word() == word)
 }
 
 impl RenewalBody {
-    fn read(&self) -> Result<Renewal, Refusal> {
+    fn read(&self) -> Result<RenewalProof, Refusal> {
         match (self.proves.as_str(), self.window_ms) {
-            ("pulse", None) => Ok(Renewal::Pulse),
-            ("progress", Some(window_ms)) => Ok(Renewal::Progress { window_ms }),
+            ("pulse", None) => Ok(RenewalProof::Pulse),
+            ("progress", Some(window_ms)) => Ok(RenewalProof::Progress { window_ms }),
             _ => Err(Refusal::Invalid { field: "renewal", reason: "pulse, or progress with window_ms" }),
         }
     }
 }
 
 impl HandoffTermsBody {
-    fn read(&self) -> Result<Handoff, Refusal> {
-        let style = Style::from_word(&self.style);
-        let style = style.ok_or(Refusal::Invalid { field: "handoff.style", reason: "gap or overlap" })?;
-        Ok(Handoff { style, drain_ms: self.drain_ms })
+    fn read(&self) -> Result<HandoffTerms, Refusal> {
+        let mode = HandoffMode::from_word(&self.mode);
+        let mode = mode.ok_or(Refusal::Invalid { field: "handoff.mode", reason: "gap or overlap" })?;
+        Ok(HandoffTerms { mode, drain_ms: self.drain_ms })
     }
 }
 
@@ -292,20 +292,20 @@ impl PreemptionBody {
 
 impl TargetBody {
     fn read(&self) -> Result<Target, Refusal> {
-        let extra = (self.assumed_ms, &self.blast_radius, &self.why);
+        let extra = (self.assumed_ms, &self.blast_radius, &self.comment);
         let mode = match (self.mode.as_deref(), extra) {
             (None, (None, None, None)) => None,
-            (Some("forced"), (None, None, None)) => Some(Mode::Forced),
-            (Some("cooperative"), (None, None, None)) => Some(Mode::Cooperative),
-            (Some("grantor"), (None, None, None)) => Some(Mode::Grantor),
+            (Some("forced"), (None, None, None)) => Some(TargetMode::Forced),
+            (Some("cooperative"), (None, None, None)) => Some(TargetMode::Cooperative),
+            (Some("grantor"), (None, None, None)) => Some(TargetMode::Grantor),
             (Some("bounded_pause"), (Some(assumed_ms), blast_radius, None)) => {
-                Some(Mode::BoundedPause { assumed_ms, blast_radius: blast_radius.clone() })
+                Some(TargetMode::BoundedPause { assumed_ms, blast_radius: blast_radius.clone() })
             }
-            (Some("none"), (None, None, why)) => Some(Mode::None { why: why.clone() }),
+            (Some("none"), (None, None, comment)) => Some(TargetMode::None { comment: comment.clone() }),
             _ => {
                 return Err(Refusal::Invalid {
                     field: "targets.mode",
-                    reason: "forced, cooperative, grantor, bounded_pause with assumed_ms and blast_radius, or none with why",
+                    reason: "forced, cooperative, grantor, bounded_pause with assumed_ms and blast_radius, or none with comment",
                 });
             }
         };
@@ -317,7 +317,7 @@ impl From<&Charter> for CharterBody {
     fn from(from: &Charter) -> Self {
         Self {
             payload: from.payload.map(|word| word.word().into()),
-            rung: from.rung.map(|word| word.word().into()),
+            validity: from.validity.map(|word| word.word().into()),
             observer: from.observer.clone(),
             price_of_failure: from.price_of_failure.clone(),
             authority: from.authority.clone(),
@@ -332,7 +332,7 @@ impl From<&Charter> for CharterBody {
             renewal: from.renewal.map(renewal_body),
             handoff: from
                 .handoff
-                .map(|terms| HandoffTermsBody { style: terms.style.word().into(), drain_ms: terms.drain_ms }),
+                .map(|terms| HandoffTermsBody { mode: terms.mode.word().into(), drain_ms: terms.drain_ms }),
             starts_from: from.starts_from.as_ref().map(starts_from_body),
             at_expiry: Some(at_expiry_body(from.at_expiry)),
             preemption: Some(preemption_body(from.preemption)),
@@ -341,10 +341,10 @@ impl From<&Charter> for CharterBody {
     }
 }
 
-fn renewal_body(from: Renewal) -> RenewalBody {
+fn renewal_body(from: RenewalProof) -> RenewalBody {
     match from {
-        Renewal::Pulse => RenewalBody { proves: "pulse".into(), window_ms: None },
-        Renewal::Progress { window_ms } => RenewalBody { proves: "progress".into(), window_ms: Some(window_ms) },
+        RenewalProof::Pulse => RenewalBody { proves: "pulse".into(), window_ms: None },
+        RenewalProof::Progress { window_ms } => RenewalBody { proves: "progress".into(), window_ms: Some(window_ms) },
     }
 }
 
@@ -373,11 +373,11 @@ fn preemption_body(from: Preemption) -> PreemptionBody {
 }
 
 fn target_body(from: &Target) -> TargetBody {
-    let (assumed_ms, blast_radius, why) = match &from.mode {
-        Some(Mode::BoundedPause { assumed_ms, blast_radius }) => (Some(*assumed_ms), blast_radius.clone(), None),
-        Some(Mode::None { why }) => (None, None, why.clone()),
-        Some(Mode::Forced | Mode::Cooperative | Mode::Grantor) | None => (None, None, None),
+    let (assumed_ms, blast_radius, comment) = match &from.mode {
+        Some(TargetMode::BoundedPause { assumed_ms, blast_radius }) => (Some(*assumed_ms), blast_radius.clone(), None),
+        Some(TargetMode::None { comment }) => (None, None, comment.clone()),
+        Some(TargetMode::Forced | TargetMode::Cooperative | TargetMode::Grantor) | None => (None, None, None),
     };
     let mode = from.mode.as_ref().map(|mode| mode.word().into());
-    TargetBody { name: from.name.clone(), at: from.at.clone(), mode, assumed_ms, blast_radius, why }
+    TargetBody { name: from.name.clone(), at: from.at.clone(), mode, assumed_ms, blast_radius, comment }
 }

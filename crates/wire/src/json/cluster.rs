@@ -1,64 +1,64 @@
-//! The servers over one journal, in JSON.
+//! Body of the cluster view: servers and etcd members.
 
 use serde::{Deserialize, Serialize};
 
 use crate::v1;
 
-/// One server, and what it sees of the others.
+/// One server and its view of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClusterBody {
-    /// Where others reach it.
+    /// Address at which others reach this server.
     pub address: String,
-    /// `alone`, `stands_by` or `leads`.
+    /// `standalone`, `standby` or `leader`.
     pub role: String,
-    /// For how long it has done that.
-    pub since_ms: u64,
-    /// The journal position up to which it knows everything.
+    /// How long the server has had this role.
+    pub role_age_ms: u64,
+    /// Journal position that the server has applied.
     pub position: u64,
-    /// Where the server is that leads; absent if nobody does.
+    /// Address of the leader; null if there is none.
     pub leader: Option<String>,
-    /// Where the servers are that may lead, this one among them.
+    /// Addresses of all servers that can lead, including this one.
     pub servers: Vec<String>,
-    /// What the journal lies in, member by member; empty where it lies on this machine.
+    /// Members of the etcd cluster that stores the journal; empty for a local journal.
     pub etcd: Vec<EtcdMemberBody>,
-    /// Bytes of the fullest member's database.
+    /// Size of the largest member database.
     pub database_bytes: u64,
-    /// How many it may have.
+    /// Quota of the member databases.
     pub quota_bytes: u64,
-    /// Why something of this is not known.
+    /// Why parts of this view are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// A member of etcd.
+/// A member of the etcd cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EtcdMemberBody {
-    /// Where it is asked.
+    /// Client endpoint.
     pub endpoint: String,
-    /// Whether it answers and has no complaint.
+    /// Whether the member responds and raises no alarm.
     pub healthy: bool,
-    /// Its version.
+    /// Version of etcd.
     pub version: String,
-    /// Whether it leads etcd.
-    pub leads: bool,
-    /// Bytes of its database.
+    /// Whether the member leads the etcd cluster.
+    pub is_leader: bool,
+    /// Size of the database.
     pub database_bytes: u64,
-    /// Bytes of them that are in use.
+    /// Bytes of the database in use.
     pub in_use_bytes: u64,
-    /// What is wrong with it.
+    /// What is wrong with the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// `POST /v1/cluster:step_down`: there is nothing to say beside it.
+/// `POST /v1/cluster:step_down`. The body is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StepDownBody {}
 
-fn said(text: String) -> Option<String> {
+fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
@@ -66,21 +66,21 @@ impl From<v1::ClusterView> for ClusterBody {
     fn from(from: v1::ClusterView) -> Self {
         let role = match from.role() {
             v1::Role::Unspecified => "",
-            v1::Role::Alone => "alone",
-            v1::Role::StandsBy => "stands_by",
-            v1::Role::Leads => "leads",
+            v1::Role::Standalone => "standalone",
+            v1::Role::Standby => "standby",
+            v1::Role::Leader => "leader",
         };
         Self {
             role: role.to_owned(),
             address: from.address,
-            since_ms: from.since_ms,
+            role_age_ms: from.role_age_ms,
             position: from.position,
-            leader: said(from.leader),
+            leader: non_empty(from.leader),
             servers: from.servers,
             etcd: from.etcd.into_iter().map(Into::into).collect(),
             database_bytes: from.database_bytes,
             quota_bytes: from.quota_bytes,
-            problem: said(from.problem),
+            problem: non_empty(from.problem),
         }
     }
 }
@@ -91,10 +91,10 @@ impl From<v1::EtcdMember> for EtcdMemberBody {
             endpoint: from.endpoint,
             healthy: from.healthy,
             version: from.version,
-            leads: from.leads,
+            is_leader: from.is_leader,
             database_bytes: from.database_bytes,
             in_use_bytes: from.in_use_bytes,
-            problem: said(from.problem),
+            problem: non_empty(from.problem),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What happened, as a line of a feed.
+//! Body of an event in a watch feed.
 
-use leasehold_core::lease::Reason;
+use leasehold_core::lease::EndReason;
 use serde::{Deserialize, Serialize};
 
-use super::maybe_word;
 use super::view::CycleMemberBody;
+use super::{ended_state, optional_enum_word};
 use crate::{lease_id, v1};
 
 /// One event.
@@ -13,42 +13,42 @@ use crate::{lease_id, v1};
 pub struct EventBody {
     /// `granted`, `ended`, `draining`, `drained`, `invalidate`, `clear`, `ready`, `deadlock`, `rolled_back` or `zombie`.
     pub event: String,
-    /// The journal position it depends on.
+    /// Journal position that the event depends on.
     pub position: u64,
     /// The resource, or the cached key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// The holder.
+    /// Name of the holder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// The lease.
+    /// Id of the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
-    /// A token's number.
+    /// Number of a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_number: Option<String>,
-    /// `expired` or `revoked`, with an end.
+    /// `released`, `expired` or `revoked`; for an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Why it ended.
+    /// Reason of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When it ends, in grantor time.
+    /// Grantor time at which the lease ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
     /// The target that refused a zombie.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The slot of that target.
+    /// Slot of that target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<u32>,
-    /// The number that stood at that target; the zombie's own is `token_number`.
+    /// The mark of the fence; the zombie presented `token_number`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<String>,
-    /// How often it was refused.
+    /// Refused writes since the previous report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
-    /// The first members of a deadlock.
+    /// The first members of the deadlock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<CycleMemberBody>,
 }
@@ -68,44 +68,49 @@ impl From<v1::Event> for EventBody {
         let named = |event: &str| event.to_owned();
         match from.event {
             None => base,
-            Some(Event::Granted(told)) => Self {
+            Some(Event::Granted(event)) => Self {
                 event: named("granted"),
-                lease: lease(told.lease),
-                token_number: number(told.token_number),
+                lease: lease(event.lease),
+                token_number: number(event.token_number),
                 ..base
             },
-            Some(Event::Ended(told)) => Self {
+            Some(Event::Ended(event)) => Self {
                 event: named("ended"),
-                lease: lease(told.lease),
-                token_number: number(told.token_number),
-                state: maybe_word::<v1::Reason, _>(told.reason, |reason: Reason| reason.state().word()),
-                reason: maybe_word::<v1::Reason, _>(told.reason, Reason::word),
+                lease: lease(event.lease),
+                token_number: number(event.token_number),
+                state: optional_enum_word::<v1::EndReason, _>(event.reason, ended_state),
+                reason: optional_enum_word::<v1::EndReason, _>(event.reason, EndReason::word),
                 ..base
             },
-            Some(Event::Draining(told)) => {
-                Self { event: named("draining"), lease: lease(told.lease), until_ms: Some(told.until_ms), ..base }
+            Some(Event::Draining(event)) => {
+                Self { event: named("draining"), lease: lease(event.lease), until_ms: Some(event.until_ms), ..base }
             }
             Some(Event::Drained(bits)) => Self { event: named("drained"), lease: lease(bits), ..base },
-            Some(Event::Invalidate(told)) => {
-                Self { event: named("invalidate"), resource: Some(told.key), token_number: number(told.number), ..base }
-            }
-            Some(Event::Clear(told)) => {
-                Self { event: named("clear"), resource: Some(told.key), token_number: number(told.number), ..base }
-            }
-            Some(Event::Ready(queue)) => Self { event: named("ready"), resource: Some(queue), ..base },
-            Some(Event::Deadlock(found)) => {
-                Self { event: named("deadlock"), cycle: found.members.into_iter().map(Into::into).collect(), ..base }
-            }
-            Some(Event::Zombie(told)) => Self {
-                event: named("zombie"),
-                token_number: number(told.presented),
-                target: some(told.target),
-                slot: Some(told.slot),
-                mark: number(told.mark),
-                times: Some(told.times),
+            Some(Event::Invalidate(event)) => Self {
+                event: named("invalidate"),
+                resource: Some(event.key),
+                token_number: number(event.number),
                 ..base
             },
-            Some(Event::RolledBack(shown)) => Self { event: named("rolled_back"), token_number: number(shown), ..base },
+            Some(Event::Clear(event)) => {
+                Self { event: named("clear"), resource: Some(event.key), token_number: number(event.number), ..base }
+            }
+            Some(Event::Ready(queue)) => Self { event: named("ready"), resource: Some(queue), ..base },
+            Some(Event::Deadlock(cycle)) => {
+                Self { event: named("deadlock"), cycle: cycle.members.into_iter().map(Into::into).collect(), ..base }
+            }
+            Some(Event::Zombie(event)) => Self {
+                event: named("zombie"),
+                token_number: number(event.presented),
+                target: some(event.target),
+                slot: Some(event.slot),
+                mark: number(event.mark),
+                times: Some(event.times),
+                ..base
+            },
+            Some(Event::RolledBack(presented)) => {
+                Self { event: named("rolled_back"), token_number: number(presented), ..base }
+            }
         }
     }
 }

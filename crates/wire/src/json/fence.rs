@@ -1,67 +1,67 @@
-//! What fences report and what is known about targets, in JSON.
+//! Bodies of fence reports and of the coverage of a resource.
 
-use leasehold_core::coverage::Mode;
+use leasehold_core::coverage::FenceMode;
 use leasehold_core::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
-use super::ask::decimal;
-use super::word;
-use crate::duration::Lasting;
+use super::enum_word;
+use super::request::decimal;
+use crate::duration::HumanDuration;
 use crate::v1;
-use crate::v1::request::Ask;
+use crate::v1::request::Operation;
 
-/// `POST /v1/fences`.
+/// `POST /v1/coverage`: reports of fences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
-pub struct ReportsBody {
-    /// The cluster whose tokens the fences check, as tokens print it.
+pub struct FenceReportsBody {
+    /// The cluster whose tokens the fences check, as printed in tokens.
     pub cluster: String,
-    /// One entry for each place, and one for each zombie; at most 256.
-    pub reports: Vec<ReportBody>,
+    /// One entry per fenced slot of a target, and one per refused zombie; at most 256.
+    pub reports: Vec<FenceReportBody>,
 }
 
-/// One place of a target.
+/// The report for one slot of one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
-pub struct ReportBody {
-    /// The resource that guards it.
+pub struct FenceReportBody {
+    /// The resource whose tokens the fence checks.
     pub resource: String,
-    /// The resource's slot.
+    /// Slot of the resource.
     pub slot: u32,
-    /// What people call the target.
+    /// Name of the target.
     pub target: String,
     /// `forced` or `cooperative`.
     pub mode: String,
-    /// Tokens checked since the last report, refused ones among them.
+    /// Tokens checked since the last report, including refused ones.
     pub checks: u64,
-    /// How many of them were refused, for whatever reason.
+    /// Tokens refused since the last report, for any reason.
     pub refusals: u64,
-    /// How long ago the last check was.
+    /// Time since the last check.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub checked_ago: Option<Lasting>,
-    /// The highest number that the fence admitted or keeps as its mark.
+    pub checked_ago: Option<HumanDuration>,
+    /// The highest token number that the fence admitted or stores as its mark.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub highest: Option<String>,
-    /// A holder whose authority is over and who wrote all the same.
+    /// A holder that kept writing after its lease had ended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub zombie: Option<RefusedBody>,
+    pub zombie: Option<RefusedZombieBody>,
 }
 
-/// A refused zombie.
+/// Refused writes of one zombie.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct RefusedBody {
-    /// The number it showed.
+pub struct RefusedZombieBody {
+    /// The token number that the zombie presented.
     pub presented: String,
-    /// The number that stood.
+    /// The mark of the fence at that time.
     pub mark: String,
-    /// How often since the last report; once unless said.
+    /// Refused writes since the last report; 1 by default.
     #[serde(default = "once")]
     pub times: u64,
-    /// Who, if the fence knows.
+    /// Name of the zombie, if the fence knows it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub holder: String,
 }
@@ -70,19 +70,19 @@ const fn once() -> u64 {
     1
 }
 
-impl ReportsBody {
-    /// The message.
-    pub fn ask(self) -> Result<Ask, Refusal> {
-        let reports = self.reports.into_iter().map(ReportBody::told).collect::<Result<_, _>>()?;
-        Ok(Ask::Report(v1::Reports { cluster: self.cluster, reports }))
+impl FenceReportsBody {
+    /// Converts the body into the request.
+    pub fn into_operation(self) -> Result<Operation, Refusal> {
+        let reports = self.reports.into_iter().map(FenceReportBody::into_report).collect::<Result<_, _>>()?;
+        Ok(Operation::ReportFences(v1::FenceReports { cluster: self.cluster, reports }))
     }
 }
 
-impl ReportBody {
-    fn told(self) -> Result<v1::FenceReport, Refusal> {
-        let mode = Mode::from_word(&self.mode)
+impl FenceReportBody {
+    fn into_report(self) -> Result<v1::FenceReport, Refusal> {
+        let mode = FenceMode::from_word(&self.mode)
             .ok_or(Refusal::Invalid { field: "mode", reason: "one of forced and cooperative" })?;
-        let zombie = |zombie: RefusedBody| {
+        let zombie = |zombie: RefusedZombieBody| {
             Ok::<_, Refusal>(v1::RefusedZombie {
                 presented: decimal("presented", &zombie.presented)?,
                 mark: decimal("mark", &zombie.mark)?,
@@ -97,119 +97,119 @@ impl ReportBody {
             mode: v1::FenceMode::from(mode).into(),
             checks: self.checks,
             refusals: self.refusals,
-            checked_ago_ms: self.checked_ago.map_or(0, Lasting::millis),
+            checked_ago_ms: self.checked_ago.map_or(0, HumanDuration::millis),
             highest: self.highest.as_deref().map(|text| decimal("highest", text)).transpose()?,
             zombie: self.zombie.map(zombie).transpose()?,
         })
     }
 }
 
-/// Every target that a resource covers.
+/// The targets of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct FencesBody {
-    /// The resource.
+pub struct CoverageBody {
+    /// Name of the resource.
     pub resource: String,
-    /// Declared ones first; one without a name stands for having none.
-    pub targets: Vec<CoveredBody>,
+    /// Declared targets first. A target without a name means that the resource has no target.
+    pub targets: Vec<TargetCoverageBody>,
 }
 
-/// One target.
+/// One target of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct CoveredBody {
-    /// What people call it.
+pub struct TargetCoverageBody {
+    /// Name of the target.
     pub name: String,
-    /// Where it is, as the charter says.
+    /// Address from the charter.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub at: String,
-    /// Whether a charter declares it.
+    /// Whether a charter declares the target.
     pub declared: bool,
-    /// How the charter says that it meets a stale token; none while nobody has said.
+    /// Fence mode that the charter declares; null if it declares none.
     pub mode: Option<String>,
-    /// What its fences reported, by slot.
-    pub places: Vec<PlaceBody>,
+    /// What the fences reported, by slot.
+    pub slots: Vec<TargetSlotBody>,
     /// What is missing: `no_target`, `never_reported`, `undeclared`, `weaker`, `unsaid` or `unfenced`; none if nothing is.
     pub hole: Option<String>,
 }
 
-/// One slot of a target that reported.
+/// The reports for one slot of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct PlaceBody {
-    /// The slot.
+pub struct TargetSlotBody {
+    /// Slot number.
     pub slot: u32,
     /// `forced` or `cooperative`.
     pub mode: String,
-    /// When it first said so, in milliseconds since 1970.
+    /// Time of the first report in this mode, in Unix milliseconds.
     pub since_ms: u64,
-    /// Tokens checked since the server was started.
+    /// Tokens checked since the server started.
     pub checks: u64,
-    /// Refused since the server was started, for whatever reason.
+    /// Tokens refused since the server started, for any reason.
     pub refusals: u64,
-    /// When it last checked one, in milliseconds since 1970; none if it did not since the server was started.
+    /// Time of the last check in Unix milliseconds; null if there was none since the server started.
     pub checked_ms: Option<u64>,
-    /// Writes of zombies that it refused, ever.
+    /// Refused writes of zombies, over all time.
     pub zombies: u64,
-    /// The last of them.
+    /// The most recent zombie.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<LastZombieBody>,
+    pub last_zombie: Option<LastZombieBody>,
 }
 
-/// The last zombie that a place refused.
+/// The zombie that a fence refused most recently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LastZombieBody {
-    /// When the grantor heard of it, in milliseconds since 1970.
+    /// Time of the report, in Unix milliseconds.
     pub at_ms: u64,
-    /// The number that was shown.
+    /// The token number that the zombie presented.
     pub presented: String,
-    /// The number that stood.
+    /// The mark of the fence at that time.
     pub mark: String,
-    /// Who; none if nobody remembers.
+    /// Name of the zombie; null if unknown.
     pub holder: Option<String>,
 }
 
-fn some(text: String) -> Option<String> {
+fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-impl From<v1::Fences> for FencesBody {
-    fn from(from: v1::Fences) -> Self {
+impl From<v1::Coverage> for CoverageBody {
+    fn from(from: v1::Coverage) -> Self {
         Self { resource: from.resource, targets: from.targets.into_iter().map(Into::into).collect() }
     }
 }
 
-impl From<v1::TargetView> for CoveredBody {
+impl From<v1::TargetView> for TargetCoverageBody {
     fn from(from: v1::TargetView) -> Self {
         Self {
             name: from.name,
             at: from.at,
             declared: from.declared,
-            mode: some(from.mode),
-            places: from.places.into_iter().map(Into::into).collect(),
-            hole: some(from.hole),
+            mode: non_empty(from.mode),
+            slots: from.slots.into_iter().map(Into::into).collect(),
+            hole: non_empty(from.hole),
         }
     }
 }
 
-impl From<v1::PlaceView> for PlaceBody {
-    fn from(from: v1::PlaceView) -> Self {
-        let last = from.last.map(|last| LastZombieBody {
+impl From<v1::TargetSlotView> for TargetSlotBody {
+    fn from(from: v1::TargetSlotView) -> Self {
+        let last = from.last_zombie.map(|last| LastZombieBody {
             at_ms: last.at_ms,
             presented: last.presented.to_string(),
             mark: last.mark.to_string(),
-            holder: some(last.holder),
+            holder: non_empty(last.holder),
         });
         Self {
             slot: from.slot,
-            mode: word::<v1::FenceMode, _>(from.mode, Mode::word),
+            mode: enum_word::<v1::FenceMode, _>(from.mode, FenceMode::word),
             since_ms: from.since_ms,
             checks: from.checks,
             refusals: from.refusals,
             checked_ms: from.checked_ms,
             zombies: from.zombies,
-            last,
+            last_zombie: last,
         }
     }
 }

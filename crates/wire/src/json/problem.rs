@@ -1,118 +1,122 @@
-//! A problem as RFC 9457 has it, with the members that its code carries.
+//! Error body: a problem document (RFC 9457) with the members that its code sets.
 
-use leasehold_core::lease::State;
+use leasehold_core::lease::LeaseState;
 use serde::{Deserialize, Serialize};
 
-use super::maybe_word;
 use super::view::CycleMemberBody;
+use super::{ended_state, optional_enum_word};
 use crate::{Code, v1};
 
-/// The media type of a problem.
+/// Media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
 /// A refusal or failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProblemBody {
-    /// Which kind, as a name that never changes.
+    /// Stable URN of the code.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What the code means.
+    /// Meaning of the code.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What happened here, in words.
+    /// Description of this occurrence.
     pub detail: String,
-    /// The stable code.
+    /// Stable code.
     pub code: String,
-    /// What to do now.
+    /// What to do next.
     pub next_step: String,
-    /// The field that holds what it may not.
+    /// The invalid field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// Why.
+    /// Reason of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The state of a lost lease.
+    /// State of a lost lease: `released`, `expired` or `revoked`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// The bound that was reached.
+    /// Name of the exceeded limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// That bound.
+    /// Value of that limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
-    /// What was asked for.
+    /// The requested value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub got: Option<u64>,
-    /// The place in the queue that a wait would get.
+    /// Position in the queue that a wait would get, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_position: Option<u32>,
-    /// Not before this many milliseconds.
+    /// Do not retry before this time has passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// The token number shown.
+    /// The presented token number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub presented: Option<String>,
-    /// The token number that is current.
+    /// The current token number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<String>,
-    /// The first members of a deadlock.
+    /// The first members of the deadlock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<CycleMemberBody>,
-    /// How many members the deadlock has.
+    /// Number of members of the deadlock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycle_length: Option<u64>,
-    /// The lowest request sequence that is still answered.
+    /// The lowest sequence number that is still answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest: Option<u64>,
-    /// The version shown.
+    /// The version of the peer or file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub have: Option<u32>,
-    /// The version that is read.
+    /// The supported version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub want: Option<u32>,
-    /// What is missing, or in the way.
+    /// What is missing or in conflict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub about: Option<String>,
-    /// Where the leader is.
+    pub subject: Option<String>,
+    /// Address of the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
-    /// The request whose outcome is unknown.
+    /// The request whose outcome is unknown, as `session:sequence`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The file that is damaged or wrong.
+    /// The damaged or invalid file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// At which byte of it.
+    /// Byte offset in that file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// At which line of it.
+    /// Line in that file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// At which key of it.
+    /// Key in that file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The incarnation that was not adopted.
+    /// The incarnation that has not been adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<String>,
 }
 
 impl From<v1::Problem> for ProblemBody {
     fn from(from: v1::Problem) -> Self {
-        let code = from.known_code();
+        let (code, lost) = (from.known_code(), from.lost());
         let some = |text: String| (!text.is_empty()).then_some(text);
         let cycle = from.cycle.unwrap_or_default();
+        let state = match lost {
+            Some(reason) => Some(ended_state(reason).into()),
+            None => optional_enum_word::<v1::LeaseState, _>(from.state, LeaseState::word),
+        };
         Self {
             kind: format!("urn:leasehold:error:{}", from.code),
-            title: code.map_or("An error.", Code::means).into(),
+            title: code.map_or("An error.", Code::meaning).into(),
             status: code.map_or(500, Code::http),
             detail: from.message,
             code: from.code,
             next_step: from.next_step,
             field: some(from.field),
             reason: some(from.reason),
-            state: maybe_word::<v1::State, _>(from.state, State::word),
+            state,
             limit: some(from.limit),
             max: from.max,
             got: from.got,
@@ -125,7 +129,7 @@ impl From<v1::Problem> for ProblemBody {
             lowest: from.lowest,
             have: from.have,
             want: from.want,
-            about: some(from.about),
+            subject: some(from.subject),
             leader: some(from.leader),
             request_id: some(from.request_id),
             file: some(from.file),

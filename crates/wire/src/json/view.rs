@@ -1,80 +1,80 @@
-//! What is there, in JSON: numbers of tokens as texts, never the text that fences take.
+//! Bodies of queries: leases, resources, waiters, deadlocks, usage and status. They carry token numbers, never token texts.
 
-use leasehold_core::lease::{Reason, Rung, State};
+use leasehold_core::lease::{EndReason, LeaseState, Validity};
 use serde::{Deserialize, Serialize};
 
-use super::{maybe_word, word};
+use super::{ended_state, enum_word, optional_enum_word};
 use crate::{lease_id, session_id, v1};
 
 /// A held lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeaseBody {
-    /// The resource.
+    /// Name of the resource.
     pub resource: String,
-    /// The lease's id.
+    /// Id of the lease.
     pub lease: String,
-    /// Who holds it.
+    /// Name of the holder.
     pub holder: String,
-    /// The session that carries it.
+    /// Id of the session that carries the lease.
     pub session: Option<String>,
-    /// Its token's number.
+    /// Number of the fencing token.
     pub token_number: String,
     /// `exclusive`, `shared`, `slot` or `units`.
     pub access: String,
-    /// How many units, with `units`.
+    /// Number of units; only with `units`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub units: Option<u32>,
-    /// The slot; none for readers and for units without a slot.
+    /// Slot number; null for shared leases and for unnumbered units.
     pub slot: Option<u32>,
-    /// How long a renewal lasts; absent: as long as the session's.
+    /// Lifetime after each renewal; null if the lease lives as long as its session.
     pub ttl_ms: Option<u64>,
-    /// How long it lives.
+    /// Remaining lifetime unless renewed.
     pub remaining_ms: u64,
-    /// When it was granted, in grantor time.
+    /// Grantor time of the grant.
     pub granted_ms: u64,
-    /// What it stands on.
-    pub rung: String,
+    /// What the validity of the lease rests on: `session`, `quorum` or `issuer`.
+    pub validity: String,
     /// `held`.
     pub state: String,
-    /// Its own priority, or the highest that waits for it.
+    /// Effective priority: the lease's own, or the highest among its waiters.
     pub priority: u32,
-    /// It must be given up: why.
+    /// The lease is being drained, for this reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<String>,
-    /// And within how many milliseconds.
+    /// Remaining drain time; only while draining.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_ms: Option<u64>,
-    /// It is the predecessor of an overlap handoff.
+    /// The lease is the predecessor in an overlap handoff and does not count against the capacity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub apart: bool,
-    /// How far its work was last seen.
+    pub predecessor: bool,
+    /// Last reported progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// Words for people and discovery; bytes that are no text are shown as replacement characters.
+    /// Text for people and service discovery; bytes that are not UTF-8 appear as replacement characters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub metadata: String,
 }
 
 impl From<v1::LeaseView> for LeaseBody {
     fn from(from: v1::LeaseView) -> Self {
-        let draining = maybe_word::<v1::Reason, _>(from.draining, Reason::word);
+        let draining = optional_enum_word::<v1::EndReason, _>(from.draining, EndReason::word);
         Self {
             lease: lease_id(from.lease).to_string(),
             session: from.session.map(|bits| session_id(bits).to_string()),
             token_number: from.token_number.to_string(),
             access: access(from.access).into(),
             units: (from.access == v1::Access::Units as i32).then_some(from.units),
-            slot: (from.reach == v1::Reach::Slot as i32).then_some(from.slot),
+            slot: (from.scope == v1::TokenScope::Slot as i32).then_some(from.slot),
             ttl_ms: from.ttl_ms,
             remaining_ms: from.remaining_ms,
             granted_ms: from.granted_ms,
-            rung: word::<v1::Rung, _>(from.rung, Rung::word),
-            state: word::<v1::State, _>(from.state, State::word),
+            validity: enum_word::<v1::Validity, _>(from.validity, Validity::word),
+            state: enum_word::<v1::LeaseState, _>(from.state, LeaseState::word),
             priority: from.priority,
             drain_ms: draining.is_some().then_some(from.drain_ms),
             draining,
-            apart: from.apart,
+            predecessor: from.predecessor,
             progress: from.progress.map(|at| at.to_string()),
             metadata: String::from_utf8_lossy(&from.metadata).into_owned(),
             resource: from.resource,
@@ -93,29 +93,29 @@ fn access(raw: i32) -> &'static str {
     }
 }
 
-/// A resource and what stands at it.
+/// A resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ResourceBody {
-    /// Its name.
+    /// Name.
     pub resource: String,
-    /// Units there are.
+    /// Capacity in units.
     pub capacity: u32,
-    /// Units taken.
+    /// Units in use by leases.
     pub used: u32,
-    /// Units that became commitments.
+    /// Units that were turned into commitments.
     pub confirmed: u64,
-    /// It is below its use and lets nobody in.
+    /// The capacity is below the use: nothing is granted until leases end.
     pub draining: bool,
-    /// A revocation left it to an operator.
+    /// A revocation reserved the resource for an operator.
     pub held_for_operator: bool,
-    /// How many leases there are.
+    /// Number of all leases.
     pub held: u64,
-    /// The first of them, in order of their numbers.
+    /// The first leases, by token number.
     pub leases: Vec<LeaseBody>,
-    /// How many wait.
+    /// Number of waiters.
     pub waiters: u64,
-    /// What a collector may have deleted below.
+    /// Position below which a collector may have deleted data.
     pub floor: String,
 }
 
@@ -136,15 +136,15 @@ impl From<v1::ResourceView> for ResourceBody {
     }
 }
 
-/// Resources.
+/// One page of resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ResourcesBody {
     /// The resources.
     pub resources: Vec<ResourceBody>,
-    /// Where to go on, if there is more.
-    pub next: Option<u32>,
-    /// The journal position it shows.
+    /// Cursor of the next page; null on the last page.
+    pub next_cursor: Option<u32>,
+    /// Journal position of this answer.
     #[serde(default)]
     pub position: u64,
 }
@@ -153,33 +153,33 @@ impl From<v1::ResourceList> for ResourcesBody {
     fn from(from: v1::ResourceList) -> Self {
         Self {
             resources: from.resources.into_iter().map(Into::into).collect(),
-            next: from.next,
+            next_cursor: from.next_cursor,
             position: from.position,
         }
     }
 }
 
-/// Who waits.
+/// A waiter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WaiterBody {
-    /// Who.
+    /// Name of the holder.
     pub holder: String,
-    /// Of which session.
+    /// Id of the session.
     pub session: String,
     /// `exclusive`, `shared`, `slot` or `units`.
     pub access: String,
-    /// How many units, with `units`.
+    /// Number of units; only with `units`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub units: Option<u32>,
-    /// Its own priority.
+    /// Own priority.
     pub priority: u32,
-    /// The priority it stands at.
-    pub effective: u32,
-    /// How long it still waits.
+    /// The priority in the queue, which may be inherited.
+    pub effective_priority: u32,
+    /// Remaining wait time.
     pub remaining_ms: u64,
-    /// Whether it was heard in this tenure.
-    pub heard: bool,
+    /// Whether the server has heard from the waiter in this tenure. Others are not granted yet.
+    pub seen_in_tenure: bool,
 }
 
 impl From<v1::WaiterView> for WaiterBody {
@@ -190,20 +190,20 @@ impl From<v1::WaiterView> for WaiterBody {
             access: access(from.access).into(),
             units: (from.access == v1::Access::Units as i32).then_some(from.units),
             priority: from.priority,
-            effective: from.effective,
+            effective_priority: from.effective_priority,
             remaining_ms: from.remaining_ms,
-            heard: from.heard,
+            seen_in_tenure: from.seen_in_tenure,
         }
     }
 }
 
-/// One actor of a deadlock.
+/// One member of a deadlock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CycleMemberBody {
-    /// Its name.
+    /// Name.
     pub holder: String,
-    /// A resource it waits for, held by the next member.
+    /// A resource that this member waits for and the next member holds.
     pub waits_for: String,
 }
 
@@ -213,17 +213,17 @@ impl From<v1::CycleMember> for CycleMemberBody {
     }
 }
 
-/// A found deadlock.
+/// A detected deadlock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadlockBody {
-    /// When, in grantor time.
+    /// Grantor time of the detection.
     pub at_ms: u64,
     /// The first members, in the order of the cycle.
     pub cycle: Vec<CycleMemberBody>,
-    /// How many there are in all.
+    /// Number of all members.
     pub length: u64,
-    /// Who paid; none if it was only reported.
+    /// The holder whose wait or lease was sacrificed; null if the deadlock was only reported.
     pub victim: Option<String>,
 }
 
@@ -242,69 +242,69 @@ impl From<v1::DeadlockView> for DeadlockBody {
 /// An ended lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct EndedBody {
-    /// The resource.
+pub struct EndedLeaseBody {
+    /// Name of the resource.
     pub resource: String,
-    /// Who held it.
+    /// Name of the holder.
     pub holder: String,
-    /// Its token's number.
+    /// Number of the fencing token.
     pub token_number: String,
-    /// When it was granted, in grantor time.
+    /// Grantor time of the grant.
     pub granted_ms: u64,
-    /// When it ended, in grantor time.
+    /// Grantor time of the end.
     pub ended_ms: u64,
-    /// `expired` or `revoked`.
+    /// `released`, `expired` or `revoked`.
     pub state: String,
-    /// Why.
+    /// Reason of the end.
     pub reason: String,
 }
 
-impl From<v1::Ended> for EndedBody {
-    fn from(from: v1::Ended) -> Self {
+impl From<v1::EndedLease> for EndedLeaseBody {
+    fn from(from: v1::EndedLease) -> Self {
         Self {
             resource: from.resource,
             holder: from.holder,
             token_number: from.token_number.to_string(),
             granted_ms: from.granted_ms,
             ended_ms: from.ended_ms,
-            state: word::<v1::Reason, _>(from.reason, |reason: Reason| reason.state().word()),
-            reason: word::<v1::Reason, _>(from.reason, Reason::word),
+            state: enum_word::<v1::EndReason, _>(from.reason, ended_state),
+            reason: enum_word::<v1::EndReason, _>(from.reason, EndReason::word),
         }
     }
 }
 
-/// How many ended for one reason, and how long they were held.
+/// Ended leases with one end reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UsageRowBody {
-    /// `expired` or `revoked`.
+    /// `released`, `expired` or `revoked`.
     pub state: String,
-    /// Why.
+    /// Reason of the end.
     pub reason: String,
-    /// How many.
-    pub ended: u64,
-    /// For how long together.
+    /// Number of ended leases.
+    pub count: u64,
+    /// Total time they were held.
     pub held_ms: u64,
 }
 
 impl From<v1::UsageRow> for UsageRowBody {
     fn from(from: v1::UsageRow) -> Self {
         Self {
-            state: word::<v1::Reason, _>(from.reason, |reason: Reason| reason.state().word()),
-            reason: word::<v1::Reason, _>(from.reason, Reason::word),
-            ended: from.ended,
+            state: enum_word::<v1::EndReason, _>(from.reason, ended_state),
+            reason: enum_word::<v1::EndReason, _>(from.reason, EndReason::word),
+            count: from.count,
             held_ms: from.held_ms,
         }
     }
 }
 
-/// What a holder used.
+/// Usage of one holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UsageBody {
-    /// The holder; empty for all others together.
+    /// Name of the holder; empty for all other holders together.
     pub holder: String,
-    /// By end reason.
+    /// One row per end reason.
     pub rows: Vec<UsageRowBody>,
 }
 
@@ -314,43 +314,43 @@ impl From<v1::Usage> for UsageBody {
     }
 }
 
-/// The grantor in figures.
+/// Status and counters of the grantor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StatusBody {
-    /// Which cluster.
+    /// The cluster, as printed in tokens.
     pub cluster: String,
-    /// Which life of it.
+    /// The incarnation of the cluster. It changes with every restore from a backup.
     pub incarnation: String,
-    /// The journal's generation.
+    /// Generation of the journal.
     pub generation: u64,
-    /// How many tenures there were.
+    /// Number of tenures so far.
     pub tenure: u32,
-    /// What leases stand on.
-    pub rung: String,
+    /// What the validity of leases rests on: `session`, `quorum` or `issuer`.
+    pub validity: String,
     /// Grantor time.
     pub time_ms: u64,
-    /// The highest number given out.
+    /// The highest token number issued so far.
     pub counter: String,
-    /// The longest ttl.
+    /// Maximum ttl.
     pub max_ttl_ms: u64,
-    /// Held leases.
+    /// Number of held leases.
     pub held: u64,
-    /// Live sessions.
+    /// Number of live sessions.
     pub sessions: u64,
-    /// Waiters.
+    /// Number of waiters.
     pub waiters: u64,
-    /// Ended leases by reason.
+    /// Ended leases by end reason.
     pub ended: Vec<UsageRowBody>,
-    /// Deadlocks found.
+    /// Number of detected deadlocks.
     pub deadlocks: u64,
-    /// Nothing is granted for so long.
+    /// Remaining time of a quarantine, in which nothing is granted.
     pub quarantine_ms: Option<u64>,
-    /// Whether a rollback is why.
+    /// Whether a rollback caused the quarantine.
     pub rolled_back: bool,
-    /// Milliseconds the grantor stood still, ever.
+    /// Total time in which the grantor was stalled.
     pub stalled_ms: u64,
-    /// The journal position it shows.
+    /// Journal position of this answer.
     #[serde(default)]
     pub position: u64,
 }
@@ -362,7 +362,7 @@ impl From<v1::Status> for StatusBody {
             incarnation: from.incarnation,
             generation: from.generation,
             tenure: from.tenure,
-            rung: word::<v1::Rung, _>(from.rung, Rung::word),
+            validity: enum_word::<v1::Validity, _>(from.validity, Validity::word),
             time_ms: from.time_ms,
             counter: from.counter.to_string(),
             max_ttl_ms: from.max_ttl_ms,

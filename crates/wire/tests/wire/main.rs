@@ -1,8 +1,8 @@
-//! What is said on the wire, tried from outside.
+//! Tests of the public interface of leasehold-wire.
 
-mod bodies;
 mod errors;
-mod garbage;
 mod golden;
+mod json_bodies;
+mod malformed_input;
 mod round_trips;
 mod support;

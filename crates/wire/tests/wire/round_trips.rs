@@ -1,22 +1,22 @@
-//! What is said is heard: every command, answer and event survives the way there and back.
+//! Round trips: every command, answer, event and charter survives encoding and decoding.
 
-use leasehold_core::command::{Answer, Current, Event, Grant, SessionGrant};
+use leasehold_core::command::{Answer, CurrentLease, Grant, SessionEvent, SessionGrant};
 use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_core::lease::{Reason, Rung};
+use leasehold_core::lease::{EndReason, Validity};
 use leasehold_core::payload::{cache, delivery};
-use leasehold_core::refusal::{Cycle, Member};
-use leasehold_core::time::Millis;
-use leasehold_core::token::{Number, Reach, Token};
+use leasehold_core::refusal::{Cycle, CycleMember};
+use leasehold_core::time::GrantorTime;
+use leasehold_core::token::{Number, Token, TokenScope};
 use leasehold_wire::json::CharterBody;
 use leasehold_wire::{
-    Asked, answer, ask, charter, digest, event, heard, lease_bits, lease_id, read_charter, read_event, session_bits,
-    session_id, v1,
+    DecodedCommand, decode_answer, decode_charter, decode_event, encode_answer, encode_charter, encode_command,
+    encode_event, lease_bits, lease_id, request_digest, session_bits, session_id, v1,
 };
 use proptest::option;
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::support::{CALLER, ISSUER, any_ask, text};
+use crate::support::{CALLER, ISSUER, any_operation, text};
 
 fn number() -> impl Strategy<Value = Number> + Clone {
     crate::support::number().prop_map(|raw| Number::new(raw).expect("a number"))
@@ -30,24 +30,24 @@ fn session() -> impl Strategy<Value = SessionId> {
     (any::<u32>(), any::<u32>()).prop_map(|(slot, reuse)| SessionId { slot, reuse })
 }
 
-fn reach() -> impl Strategy<Value = Reach> {
-    prop_oneof![any::<u32>().prop_map(Reach::Slot), Just(Reach::Shared), Just(Reach::Units)]
+fn scope() -> impl Strategy<Value = TokenScope> {
+    prop_oneof![any::<u32>().prop_map(TokenScope::Slot), Just(TokenScope::Shared), Just(TokenScope::Units)]
 }
 
-fn rung() -> impl Strategy<Value = Rung> {
-    prop::sample::select(vec![Rung::Session, Rung::Quorum, Rung::Issuer])
+fn validity() -> impl Strategy<Value = Validity> {
+    prop::sample::select(vec![Validity::Session, Validity::Quorum, Validity::Issuer])
 }
 
 fn grant() -> impl Strategy<Value = Grant> {
     let counts = (any::<u32>(), any::<bool>());
-    (lease(), number(), reach(), any::<[u64; 3]>(), rung(), option::of(any::<u64>()), counts).prop_map(
-        |(lease, number, reach, [ttl_ms, remaining_ms, drain_ms], rung, overlaps_ms, (depth, rotates))| Grant {
+    (lease(), number(), scope(), any::<[u64; 3]>(), validity(), option::of(any::<u64>()), counts).prop_map(
+        |(lease, number, scope, [ttl_ms, remaining_ms, drain_ms], validity, overlaps_ms, (depth, rotates))| Grant {
             lease,
             number,
-            reach,
+            scope,
             ttl_ms,
             remaining_ms,
-            rung,
+            validity,
             drain_ms,
             overlaps_ms,
             depth,
@@ -56,16 +56,16 @@ fn grant() -> impl Strategy<Value = Grant> {
     )
 }
 
-fn current() -> impl Strategy<Value = Current> {
+fn current() -> impl Strategy<Value = CurrentLease> {
     (number(), any::<u64>(), option::of(any::<u64>()), option::of(any::<u64>())).prop_map(
-        |(number, remaining_ms, drain_ms, overlaps_ms)| Current { number, remaining_ms, drain_ms, overlaps_ms },
+        |(number, remaining_ms, drain_ms, overlaps_ms)| CurrentLease { number, remaining_ms, drain_ms, overlaps_ms },
     )
 }
 
-fn delivered() -> impl Strategy<Value = delivery::Answer> {
+fn delivered() -> impl Strategy<Value = delivery::DeliveryAnswer> {
     let body = prop::collection::vec(any::<u8>(), 0..30);
     let one = (any::<u64>(), number(), any::<u32>(), body, any::<u64>()).prop_map(
-        |(item, receipt, attempt, body, remaining_ms)| delivery::Delivery {
+        |(item, receipt, attempt, body, remaining_ms)| delivery::DeliveredMessage {
             item,
             receipt,
             attempt,
@@ -74,34 +74,34 @@ fn delivered() -> impl Strategy<Value = delivery::Answer> {
         },
     );
     prop_oneof![
-        any::<u64>().prop_map(|item| delivery::Answer::Enqueued { item }),
-        prop::collection::vec(one, 0..4).prop_map(delivery::Answer::Received),
-        any::<u64>().prop_map(|remaining_ms| delivery::Answer::Extended { remaining_ms }),
-        Just(delivery::Answer::Acked),
-        any::<bool>().prop_map(|dead| delivery::Answer::Returned { dead }),
-        Just(delivery::Answer::Redriven),
-        Just(delivery::Answer::Dropped),
+        any::<u64>().prop_map(|item| delivery::DeliveryAnswer::Enqueued { item }),
+        prop::collection::vec(one, 0..4).prop_map(delivery::DeliveryAnswer::Received),
+        any::<u64>().prop_map(|remaining_ms| delivery::DeliveryAnswer::Extended { remaining_ms }),
+        Just(delivery::DeliveryAnswer::Acked),
+        any::<bool>().prop_map(|dead| delivery::DeliveryAnswer::Returned { dead }),
+        Just(delivery::DeliveryAnswer::Redriven),
+        Just(delivery::DeliveryAnswer::Dropped),
     ]
 }
 
-fn cached() -> impl Strategy<Value = cache::Answer> {
+fn cached() -> impl Strategy<Value = cache::CacheAnswer> {
     prop_oneof![
-        (any::<u64>(), number(), any::<u64>()).prop_map(|(version, lease, remaining_ms)| cache::Answer::Reading {
+        (any::<u64>(), number(), any::<u64>()).prop_map(|(version, lease, remaining_ms)| cache::CacheAnswer::Reading {
             version,
             lease,
             remaining_ms
         }),
-        Just(cache::Answer::Dropped),
-        (number(), any::<u32>(), any::<u64>()).prop_map(|(intent, waiting_for, until)| cache::Answer::Intended {
+        Just(cache::CacheAnswer::Dropped),
+        (number(), any::<u32>(), any::<u64>()).prop_map(|(intent, waiting_for, until)| cache::CacheAnswer::Intended {
             intent,
             waiting_for,
-            until: Millis(until)
+            until: GrantorTime(until)
         }),
-        any::<u64>().prop_map(|version| cache::Answer::Committed { version }),
-        Just(cache::Answer::Aborted),
-        (number(), any::<u64>()).prop_map(|(token, remaining_ms)| cache::Answer::Fill { token, remaining_ms }),
-        any::<u64>().prop_map(|remaining_ms| cache::Answer::Wait { remaining_ms }),
-        any::<u64>().prop_map(|version| cache::Answer::Filled { version }),
+        any::<u64>().prop_map(|version| cache::CacheAnswer::Committed { version }),
+        Just(cache::CacheAnswer::Aborted),
+        (number(), any::<u64>()).prop_map(|(token, remaining_ms)| cache::CacheAnswer::Fill { token, remaining_ms }),
+        any::<u64>().prop_map(|remaining_ms| cache::CacheAnswer::Wait { remaining_ms }),
+        any::<u64>().prop_map(|version| cache::CacheAnswer::Filled { version }),
     ]
 }
 
@@ -117,83 +117,83 @@ fn any_answer() -> impl Strategy<Value = Answer> {
         any::<u32>().prop_map(|position| Answer::Waiting { position }),
         any::<u64>().prop_map(Answer::CollectBelow),
         any::<u64>().prop_map(|revision| Answer::Stored { revision }),
-        delivered().prop_map(|told| Answer::Delivery(Box::new(told))),
-        cached().prop_map(|told| Answer::Cache(Box::new(told))),
+        delivered().prop_map(|answer| Answer::Delivery(Box::new(answer))),
+        cached().prop_map(|answer| Answer::Cache(Box::new(answer))),
     ]
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
-    let member = (text(), text()).prop_map(|(holder, waits_for)| Member { holder, waits_for });
+fn any_event() -> impl Strategy<Value = SessionEvent> {
+    let member = (text(), text()).prop_map(|(holder, waits_for)| CycleMember { holder, waits_for });
     let cycle = (prop::collection::vec(member, 0..4), any::<u64>())
-        .prop_map(|(members, length)| Event::Deadlock(Box::new(Cycle { members, length })));
+        .prop_map(|(members, length)| SessionEvent::Deadlock(Box::new(Cycle { members, length })));
     prop_oneof![
-        (lease(), number()).prop_map(|(lease, number)| Event::Granted { lease, number }),
-        (lease(), number(), prop::sample::select(Reason::ALL.to_vec()))
-            .prop_map(|(lease, number, reason)| Event::Ended { lease, number, reason }),
-        (lease(), any::<u64>()).prop_map(|(lease, until)| Event::Draining { lease, until: Millis(until) }),
-        lease().prop_map(|lease| Event::Drained { lease }),
-        (text(), number()).prop_map(|(key, lease)| Event::Invalidate { key, lease }),
-        (text(), number()).prop_map(|(key, intent)| Event::Clear { key, intent }),
-        text().prop_map(|queue| Event::Ready { queue }),
+        (lease(), number()).prop_map(|(lease, number)| SessionEvent::Granted { lease, number }),
+        (lease(), number(), prop::sample::select(EndReason::ALL.to_vec()))
+            .prop_map(|(lease, number, reason)| SessionEvent::Ended { lease, number, reason }),
+        (lease(), any::<u64>()).prop_map(|(lease, until)| SessionEvent::Draining { lease, until: GrantorTime(until) }),
+        lease().prop_map(|lease| SessionEvent::Drained { lease }),
+        (text(), number()).prop_map(|(key, lease)| SessionEvent::Invalidate { key, lease }),
+        (text(), number()).prop_map(|(key, intent)| SessionEvent::Clear { key, intent }),
+        text().prop_map(|queue| SessionEvent::Ready { queue }),
         cycle,
-        number().prop_map(|shown| Event::RolledBack { shown }),
+        number().prop_map(|presented| SessionEvent::RolledBack { presented }),
     ]
 }
 
 proptest! {
     #[test]
-    fn a_command_is_the_message_it_came_in(asked in any_ask(), sequence in any::<u64>()) {
-        let sent = v1::Request { sequence, ask: Some(asked) };
-        let received = leasehold_wire::codec::read::<v1::Request>(&sent.encode_to_vec()).expect("just written");
+    fn a_command_survives_a_round_trip(operation in any_operation(), sequence in any::<u64>()) {
+        let sent = v1::Request { sequence, operation: Some(operation) };
+        let received = leasehold_wire::bounded_codec::decode::<v1::Request>(&sent.encode_to_vec()).expect("just written");
         prop_assert_eq!(&received, &sent);
-        let asked = received.asked().expect("it asks something");
-        let read = Asked::read(asked, &CALLER).expect("a well-behaved client's");
-        let again = ask(&read.command());
-        prop_assert_eq!(again.as_ref(), Some(asked));
+        let operation = received.require_operation().expect("it has an operation");
+        let decoded = DecodedCommand::decode(operation, &CALLER).expect("a valid operation");
+        let again = encode_command(&decoded.command());
+        prop_assert_eq!(again.as_ref(), Some(operation));
     }
 
     #[test]
-    fn another_body_has_another_digest(one in any_ask(), other in any_ask()) {
-        prop_assert_eq!(digest(&one) == digest(&other), one == other);
+    fn different_bodies_have_different_digests(one in any_operation(), other in any_operation()) {
+        prop_assert_eq!(request_digest(&one) == request_digest(&other), one == other);
     }
 
     #[test]
-    fn an_answer_is_heard_as_it_was_given(given in any_answer()) {
-        let told = answer(&given, &ISSUER, |_| "jobs/settle");
-        let sent = v1::Response { sequence: 1, answer: Some(told) };
+    fn an_answer_survives_a_round_trip(given in any_answer()) {
+        let encoded = encode_answer(&given, &ISSUER, |_| "jobs/settle");
+        let sent = v1::Response { sequence: 1, answer: Some(encoded) };
         let received = v1::Response::decode(&*sent.encode_to_vec()).expect("just written");
-        let told = received.answer.expect("it answers");
-        prop_assert_eq!(heard(&told), Ok(Ok(given)));
+        let answer = received.answer.expect("it has an answer");
+        prop_assert_eq!(decode_answer(&answer), Ok(Ok(given)));
     }
 
     #[test]
-    fn a_grant_carries_the_token_that_fences_take(given in grant()) {
-        let told = leasehold_wire::grant(&given, &ISSUER, "jobs/settle", "worker-1");
-        let token = Token::parse(&told.token).expect("a token");
-        prop_assert_eq!((token.number, token.reach), (given.number, given.reach));
+    fn a_grant_carries_its_token(given in grant()) {
+        let message = leasehold_wire::encode_grant(&given, &ISSUER, "jobs/settle", "worker-1");
+        let token = Token::parse(&message.token).expect("a token");
+        prop_assert_eq!((token.number, token.scope), (given.number, given.scope));
         prop_assert_eq!(token.resource, leasehold_core::name::resource_hash("jobs/settle"));
-        prop_assert_eq!(ISSUER.read(&told.token), Ok(token));
+        prop_assert_eq!(ISSUER.parse_token(&message.token), Ok(token));
     }
 
     #[test]
-    fn an_event_is_heard_as_it_happened(happened in any_event()) {
-        let told = event(&happened, 9, "jobs/settle", "worker-1");
-        let received = v1::Event::decode(&*told.encode_to_vec()).expect("just written");
-        prop_assert_eq!(read_event(&received), Ok(happened));
+    fn an_event_survives_a_round_trip(happened in any_event()) {
+        let message = encode_event(&happened, 9, "jobs/settle", "worker-1");
+        let received = v1::Event::decode(&*message.encode_to_vec()).expect("just written");
+        prop_assert_eq!(decode_event(&received), Ok(happened));
     }
 
     #[test]
-    fn ids_are_numbers_and_back(id in lease(), other in session()) {
+    fn ids_survive_a_round_trip(id in lease(), other in session()) {
         prop_assert_eq!(lease_id(lease_bits(id)), id);
         prop_assert_eq!(session_id(session_bits(other)), other);
     }
 
     #[test]
-    fn a_charter_is_the_same_in_every_writing(written in crate::support::charter()) {
-        let read = read_charter(&written).expect("well-formed");
-        prop_assert_eq!(&charter(&read), &written);
+    fn a_charter_survives_a_round_trip_in_protobuf_and_json(written in crate::support::charter()) {
+        let read = decode_charter(&written).expect("well-formed");
+        prop_assert_eq!(&encode_charter(&read), &written);
         let json = serde_json::to_vec(&CharterBody::from(&read)).expect("a body is JSON");
-        let body: CharterBody = leasehold_wire::json::read(&json).expect("just written");
-        prop_assert_eq!(body.read(), Ok(read));
+        let body: CharterBody = leasehold_wire::json::decode(&json).expect("just written");
+        prop_assert_eq!(body.to_charter(), Ok(read));
     }
 }

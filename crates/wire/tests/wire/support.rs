@@ -1,29 +1,29 @@
-//! Messages for tests: any that a well-behaved client may send.
+//! Generators of valid messages.
 
-use leasehold_core::token::{Cluster, Incarnation, Number, Reach, Token};
-use leasehold_wire::v1::{self, request::Ask};
-use leasehold_wire::{Caller, Issuer};
+use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
+use leasehold_wire::v1::{self, request::Operation};
+use leasehold_wire::{Caller, TokenIssuer};
 use proptest::option;
 use proptest::prelude::*;
 
-/// Who answers in tests.
-pub const ISSUER: Issuer = Issuer { cluster: Cluster(*b"examples"), incarnation: Incarnation(7) };
+/// The cluster of the tests.
+pub const ISSUER: TokenIssuer = TokenIssuer { cluster: Cluster(*b"examples"), incarnation: Incarnation(7) };
 
-/// A single call: nothing but the message tells who asks.
+/// The caller of a unary call, which has no session.
 pub const CALLER: Caller = Caller { session: None, issuer: ISSUER };
 
-/// A token of this cluster.
+/// A token of the test cluster.
 pub fn token(resource: &str, number: u64) -> Token {
     Token {
         cluster: ISSUER.cluster,
         incarnation: ISSUER.incarnation,
         resource: leasehold_core::name::resource_hash(resource),
-        reach: Reach::Slot(0),
+        scope: TokenScope::Slot(0),
         number: Number::new(number).expect("a number"),
     }
 }
 
-/// A token's number.
+/// Any valid token number.
 pub fn number() -> impl Strategy<Value = u64> + Clone {
     prop_oneof![1..100_u64, 1..=Number::MAX.get()]
 }
@@ -46,10 +46,10 @@ fn access() -> impl Strategy<Value = (i32, u32)> + Clone {
     ]
 }
 
-fn terms() -> impl Strategy<Value = v1::Terms> {
-    let priority = option::of((0..256_u32).prop_filter("told only where it differs", |p| *p != 100));
+fn options() -> impl Strategy<Value = v1::AcquireOptions> {
+    let priority = option::of((0..256_u32).prop_filter("the default priority is not encoded", |p| *p != 100));
     (any::<u64>(), priority, any::<bool>(), option::of(any::<u64>()), option::of(any::<u64>()), bytes()).prop_map(
-        |(wait_ms, priority, reentrant, max_hold_ms, progress_ms, metadata)| v1::Terms {
+        |(wait_ms, priority, reentrant, max_hold_ms, progress_ms, metadata)| v1::AcquireOptions {
             wait_ms,
             priority,
             reentrant,
@@ -60,91 +60,121 @@ fn terms() -> impl Strategy<Value = v1::Terms> {
     )
 }
 
-fn held() -> impl Strategy<Value = v1::Held> + Clone {
-    let which = prop_oneof![any::<u64>().prop_map(v1::held::Which::Lease), text().prop_map(v1::held::Which::Resource),];
-    (which, number(), option::of(text())).prop_map(|(which, number, holder)| v1::Held {
-        which: Some(which),
-        number,
+fn lease_ref() -> impl Strategy<Value = v1::LeaseRef> + Clone {
+    let which = prop_oneof![
+        any::<u64>().prop_map(v1::lease_ref::Selector::Lease),
+        text().prop_map(v1::lease_ref::Selector::Resource),
+    ];
+    (which, number(), option::of(text())).prop_map(|(which, number, holder)| v1::LeaseRef {
+        selector: Some(which),
+        token_number: number,
         token: String::new(),
         holder,
     })
 }
 
-fn acquires() -> impl Strategy<Value = Ask> {
+fn acquire_operations() -> impl Strategy<Value = Operation> {
     let session = || option::of(any::<u64>());
     let ms = || option::of(any::<u64>());
-    let one = (text(), text(), session(), access(), option::of(any::<u32>()), ms(), terms()).prop_map(
+    let one = (text(), text(), session(), access(), option::of(any::<u32>()), ms(), options()).prop_map(
         |(resource, holder, session, (access, units), slots, ttl_ms, terms)| {
-            Ask::Acquire(v1::Acquire { resource, holder, session, access, units, slots, ttl_ms, terms: Some(terms) })
+            Operation::Acquire(v1::Acquire {
+                resource,
+                holder,
+                session,
+                access,
+                units,
+                slots,
+                ttl_ms,
+                options: Some(terms),
+            })
         },
     );
-    let wanted = (text(), access()).prop_map(|(resource, (access, units))| v1::Wanted { resource, access, units });
-    let all = (prop::collection::vec(wanted, 0..5), text(), session(), ms(), terms()).prop_map(
+    let wanted =
+        (text(), access()).prop_map(|(resource, (access, units))| v1::ResourceAccess { resource, access, units });
+    let all = (prop::collection::vec(wanted, 0..5), text(), session(), ms(), options()).prop_map(
         |(wanted, holder, session, ttl_ms, terms)| {
-            Ask::AcquireAll(v1::AcquireAll { wanted, holder, session, ttl_ms, terms: Some(terms) })
+            Operation::AcquireAll(v1::AcquireAll { resources: wanted, holder, session, ttl_ms, options: Some(terms) })
         },
     );
     prop_oneof![one, all]
 }
 
-fn holds() -> impl Strategy<Value = Ask> {
-    let named = || held().prop_map(Some);
+fn lease_operations() -> impl Strategy<Value = Operation> {
+    let named = || lease_ref().prop_map(Some);
     prop_oneof![
         (named(), option::of(any::<u64>()), option::of(any::<u64>()))
-            .prop_map(|(held, ttl_ms, progress)| Ask::Renew(v1::Renew { held, ttl_ms, progress })),
-        held().prop_map(Ask::Release),
-        held().prop_map(Ask::Rotate),
-        held().prop_map(Ask::Confirm),
-        held().prop_map(Ask::Drained),
-        held().prop_map(Ask::ConfirmHold),
-        (named(), any::<u64>()).prop_map(|(held, at)| Ask::Progress(v1::Progress { held, at })),
-        (named(), any::<u64>()).prop_map(|(held, at)| Ask::Pin(v1::Pin { held, at })),
-        (named(), any::<u32>()).prop_map(|(held, units)| Ask::ResizeHold(v1::ResizeHold { held, units })),
-        (named(), any::<u64>()).prop_map(|(held, for_ms)| Ask::Veto(v1::Veto { held, for_ms })),
-        (named(), text(), option::of(bytes()), option::of(any::<u64>()))
-            .prop_map(|(held, key, value, expect)| Ask::Put(v1::Put { held, key, value, expect })),
+            .prop_map(|(held, ttl_ms, progress)| Operation::Renew(v1::Renew { lease: held, ttl_ms, progress })),
+        lease_ref().prop_map(Operation::Release),
+        lease_ref().prop_map(Operation::Rotate),
+        lease_ref().prop_map(Operation::Check),
+        lease_ref().prop_map(Operation::FinishDrain),
+        lease_ref().prop_map(Operation::ConfirmHold),
+        (named(), any::<u64>()).prop_map(|(held, at)| Operation::Progress(v1::Progress { lease: held, progress: at })),
+        (named(), any::<u64>()).prop_map(|(held, at)| Operation::Pin(v1::Pin { lease: held, position: at })),
+        (named(), any::<u32>()).prop_map(|(held, units)| Operation::ResizeHold(v1::ResizeHold { lease: held, units })),
+        (named(), any::<u64>())
+            .prop_map(|(held, for_ms)| Operation::Veto(v1::Veto { lease: held, duration_ms: for_ms })),
+        (named(), text(), option::of(bytes()), option::of(any::<u64>())).prop_map(|(held, key, value, expect)| {
+            Operation::Put(v1::Put { lease: held, key, value, expected_revision: expect })
+        }),
     ]
 }
 
-fn orders() -> impl Strategy<Value = Ask> {
-    let revoked =
-        prop_oneof![any::<u64>().prop_map(v1::revoke::Which::Lease), text().prop_map(v1::revoke::Which::Resource)];
-    let handed =
-        prop_oneof![any::<u64>().prop_map(v1::hand_off::Which::Lease), text().prop_map(v1::hand_off::Which::Resource)];
+fn admin_operations() -> impl Strategy<Value = Operation> {
+    let revoked = prop_oneof![
+        any::<u64>().prop_map(v1::revoke::Selector::Lease),
+        text().prop_map(v1::revoke::Selector::Resource)
+    ];
+    let handed = prop_oneof![
+        any::<u64>().prop_map(v1::handoff::Selector::Lease),
+        text().prop_map(v1::handoff::Selector::Resource)
+    ];
     let session = || any::<u64>().prop_map(Some);
-    let known = option::of((any::<u32>(), any::<u64>()).prop_map(|(count, digest)| v1::Known { count, digest }));
+    let known = option::of((any::<u32>(), any::<u64>()).prop_map(|(count, digest)| v1::HeldDigest { count, digest }));
     prop_oneof![
-        (revoked, 1..=11_i32, text(), any::<u64>()).prop_map(|(which, reason, why, grace_ms)| {
-            Ask::Revoke(v1::Revoke { which: Some(which), reason, why, grace_ms })
+        (revoked, 1..=11_i32, text(), any::<u64>()).prop_map(|(which, reason, comment, grace_ms)| {
+            Operation::Revoke(v1::Revoke { selector: Some(which), reason, comment, grace_ms })
         }),
         (handed, option::of(number()), option::of(text()), 0..=2_i32, option::of(any::<u64>())).prop_map(
             |(which, number, to, style, drain_ms)| {
                 let which = Some(which);
-                Ask::HandOff(v1::HandOff { which, number, token: String::new(), to, style, drain_ms })
+                Operation::Handoff(v1::Handoff {
+                    selector: which,
+                    token_number: number,
+                    token: String::new(),
+                    to,
+                    mode: style,
+                    drain_ms,
+                })
             }
         ),
-        (text(), text()).prop_map(|(resource, why)| Ask::Free(v1::Free { resource, why })),
-        (text(), any::<u32>()).prop_map(|(resource, units)| Ask::SetCapacity(v1::SetCapacity { resource, units })),
-        (text(), any::<u64>()).prop_map(|(resource, below)| Ask::Collect(v1::Collect { resource, below })),
-        (known, session()).prop_map(|(known, session)| Ask::RenewSession(v1::RenewSession { known, session })),
-        (prop::collection::vec(any::<u64>(), 0..9), session(), session(), session())
-            .prop_map(|(leases, session, from, until)| Ask::Reconcile(v1::Reconcile { leases, session, from, until })),
-        session().prop_map(|session| Ask::CloseSession(v1::CloseSession { session })),
-        (any::<u64>(), session()).prop_map(|(sequence, session)| Ask::Cancel(v1::Cancel { sequence, session })),
-        (text(), text()).prop_map(|(prefix, why)| Ask::RemoveCharter(v1::RemoveCharter { prefix, why })),
-        text().prop_map(|why| Ask::WaiveQuarantine(v1::WaiveQuarantine { why })),
-        (text(), charter(), text()).prop_map(|(prefix, charter, why)| {
-            Ask::SetCharter(Box::new(v1::SetCharter { prefix, charter: Some(charter), why }))
+        (text(), text()).prop_map(|(resource, comment)| Operation::Free(v1::Free { resource, comment })),
+        (text(), any::<u32>())
+            .prop_map(|(resource, units)| Operation::SetCapacity(v1::SetCapacity { resource, units })),
+        (text(), any::<u64>()).prop_map(|(resource, below)| Operation::Collect(v1::Collect { resource, below })),
+        (known, session())
+            .prop_map(|(known, session)| Operation::RenewSession(v1::RenewSession { held: known, session })),
+        (prop::collection::vec(any::<u64>(), 0..9), session(), session(), session()).prop_map(
+            |(leases, session, from, until)| Operation::Reconcile(v1::Reconcile { leases, session, from, until })
+        ),
+        session().prop_map(|session| Operation::CloseSession(v1::CloseSession { session })),
+        (any::<u64>(), session()).prop_map(|(sequence, session)| Operation::Cancel(v1::Cancel { sequence, session })),
+        (text(), text()).prop_map(|(prefix, comment)| Operation::RemoveCharter(v1::RemoveCharter { prefix, comment })),
+        text().prop_map(|comment| Operation::WaiveQuarantine(v1::WaiveQuarantine { comment })),
+        (text(), charter(), text()).prop_map(|(prefix, charter, comment)| {
+            Operation::SetCharter(Box::new(v1::SetCharter { prefix, charter: Some(charter), comment }))
         }),
-        (text(), text(), text()).prop_map(|(resource, target, why)| Ask::ForgetTarget(v1::ForgetTarget {
+        (text(), text(), text()).prop_map(|(resource, target, comment)| Operation::ForgetTarget(v1::ForgetTarget {
             resource,
             target,
-            why
+            comment
         })),
-        prop::collection::vec(report(), 0..4)
-            .prop_map(|reports| { Ask::Report(v1::Reports { cluster: CALLER.issuer.cluster.to_string(), reports }) }),
-        Just(Ask::ShowToken(v1::ShowToken::default())),
-        Just(Ask::StepDown(v1::StepDown {})),
+        prop::collection::vec(report(), 0..4).prop_map(|reports| {
+            Operation::ReportFences(v1::FenceReports { cluster: CALLER.issuer.cluster.to_string(), reports })
+        }),
+        Just(Operation::ObserveToken(v1::ObserveToken::default())),
+        Just(Operation::StepDown(v1::StepDown {})),
     ]
 }
 
@@ -167,51 +197,53 @@ fn report() -> impl Strategy<Value = v1::FenceReport> {
     )
 }
 
-fn payloads() -> impl Strategy<Value = Ask> {
-    use v1::cache::Ask as OfCache;
-    use v1::delivery::Ask as OfQueue;
+fn payload_operations() -> impl Strategy<Value = Operation> {
+    use v1::cache_command::Command as Cache;
+    use v1::delivery_command::Command as Queue;
     let receipt = || (any::<u64>(), number()).prop_map(|(item, receipt)| v1::Receipt { item, receipt });
     let queue = prop_oneof![
         (bytes(), any::<u64>(), option::of(any::<u32>())).prop_map(|(body, delay_ms, max_attempts)| {
-            OfQueue::Enqueue(v1::Enqueue { body, delay_ms, max_attempts })
+            Queue::Enqueue(v1::Enqueue { body, delay_ms, max_attempts })
         }),
         (text(), option::of(any::<u64>()), any::<u64>(), any::<u32>()).prop_map(
-            |(holder, session, visibility_ms, most)| {
-                OfQueue::Receive(v1::Receive { holder, session, visibility_ms, most })
+            |(holder, session, visibility_ms, limit)| {
+                Queue::Receive(v1::Receive { holder, session, visibility_ms, limit })
             }
         ),
         (receipt(), any::<u64>())
-            .prop_map(|(of, visibility_ms)| OfQueue::Extend(v1::Extend { of: Some(of), visibility_ms })),
-        receipt().prop_map(OfQueue::Ack),
-        (receipt(), any::<u64>()).prop_map(|(of, delay_ms)| OfQueue::Nack(v1::Nack { of: Some(of), delay_ms })),
-        any::<u64>().prop_map(OfQueue::Redrive),
-        any::<u64>().prop_map(OfQueue::Drop),
+            .prop_map(|(of, visibility_ms)| Queue::Extend(v1::Extend { delivery: Some(of), visibility_ms })),
+        receipt().prop_map(Queue::Ack),
+        (receipt(), any::<u64>()).prop_map(|(of, delay_ms)| Queue::Nack(v1::Nack { delivery: Some(of), delay_ms })),
+        any::<u64>().prop_map(Queue::Redrive),
+        any::<u64>().prop_map(Queue::Drop),
     ];
-    let party = || {
-        (text(), option::of(any::<u64>()), any::<u64>()).prop_map(|(holder, session, ttl_ms)| v1::CacheParty {
+    let actor = || {
+        (text(), option::of(any::<u64>()), any::<u64>()).prop_map(|(holder, session, ttl_ms)| v1::CacheActor {
             holder,
             session,
             ttl_ms,
         })
     };
     let cache = prop_oneof![
-        party().prop_map(OfCache::Read),
-        party().prop_map(OfCache::Intend),
-        number().prop_map(OfCache::RenewRead),
-        number().prop_map(OfCache::Invalidated),
-        number().prop_map(OfCache::Commit),
-        number().prop_map(OfCache::Abort),
-        number().prop_map(OfCache::Filled),
-        (party(), option::of(any::<u64>()))
-            .prop_map(|(by, missing)| OfCache::GetOrFill(v1::GetOrFill { by: Some(by), missing })),
+        actor().prop_map(Cache::Read),
+        actor().prop_map(Cache::Intend),
+        number().prop_map(Cache::RenewRead),
+        number().prop_map(Cache::Invalidated),
+        number().prop_map(Cache::Commit),
+        number().prop_map(Cache::Abort),
+        number().prop_map(Cache::Filled),
+        (actor(), option::of(any::<u64>())).prop_map(|(actor, missing_version)| Cache::GetOrFill(v1::GetOrFill {
+            actor: Some(actor),
+            missing_version
+        })),
     ];
     prop_oneof![
-        (text(), queue).prop_map(|(queue, ask)| Ask::Delivery(v1::Delivery { queue, ask: Some(ask) })),
-        (text(), cache).prop_map(|(key, ask)| Ask::Cache(v1::Cache { key, ask: Some(ask) })),
+        (text(), queue).prop_map(|(queue, ask)| Operation::Delivery(v1::DeliveryCommand { queue, command: Some(ask) })),
+        (text(), cache).prop_map(|(key, ask)| Operation::Cache(v1::CacheCommand { key, command: Some(ask) })),
     ]
 }
 
-/// Any charter, possible or not.
+/// Any charter, whether the grantor can honor it or not.
 pub fn charter() -> impl Strategy<Value = v1::Charter> {
     let mode = prop_oneof![
         Just(v1::target::Mode::Forced(true)),
@@ -220,7 +252,7 @@ pub fn charter() -> impl Strategy<Value = v1::Charter> {
         (any::<u64>(), option::of(text())).prop_map(|(assumed_ms, blast_radius)| {
             v1::target::Mode::BoundedPause(v1::BoundedPause { assumed_ms, blast_radius })
         }),
-        option::of(text()).prop_map(|why| v1::target::Mode::None(v1::Unfenced { why })),
+        option::of(text()).prop_map(|comment| v1::target::Mode::None(v1::Unfenced { comment })),
     ];
     let target = (text(), text(), option::of(mode)).prop_map(|(name, at, mode)| v1::Target { name, at, mode });
     let starts_from = prop_oneof![
@@ -228,7 +260,7 @@ pub fn charter() -> impl Strategy<Value = v1::Charter> {
         Just(v1::starts_from::At::Nothing(true)),
         text().prop_map(v1::starts_from::At::Key),
     ];
-    let handoff = (1..=2_i32, any::<u64>()).prop_map(|(style, drain_ms)| v1::HandoffTerms { style, drain_ms });
+    let handoff = (1..=2_i32, any::<u64>()).prop_map(|(style, drain_ms)| v1::HandoffTerms { mode: style, drain_ms });
     let ms = || option::of(any::<u64>());
     let words = (0..=8_i32, 0..=3_i32, 0..=3_i32, 0..=1_i32, 0..=2_i32, 0..=1_i32);
     let texts = (option::of(text()), option::of(text()), prop::collection::vec(text(), 0..3));
@@ -242,7 +274,7 @@ pub fn charter() -> impl Strategy<Value = v1::Charter> {
     );
     (words, texts, times, rest).prop_map(|(words, texts, times, rest)| v1::Charter {
         payload: words.0,
-        rung: words.1,
+        validity: words.1,
         uncommitted: words.2,
         after_revocation: words.3,
         deadlock: words.4,
@@ -263,7 +295,7 @@ pub fn charter() -> impl Strategy<Value = v1::Charter> {
     })
 }
 
-/// Anything that a well-behaved client may ask.
-pub fn any_ask() -> impl Strategy<Value = Ask> {
-    prop_oneof![acquires(), holds(), orders(), payloads()]
+/// Any valid operation.
+pub fn any_operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![acquire_operations(), lease_operations(), admin_operations(), payload_operations()]
 }

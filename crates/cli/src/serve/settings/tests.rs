@@ -1,4 +1,4 @@
-//! A configuration file may hold anything: it is read, or refused with its name and the line.
+//! Property tests of the configuration file parser: any input is parsed, or rejected with the file name.
 
 use std::fs;
 
@@ -6,44 +6,44 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A file in which every kind of value stands once.
-const WRITTEN: &str = "listen = \"127.0.0.1:0\"\nmax_ttl = \"10m\"\nconnections = 100\ninsecure_listen = false\n\
-                       journal = \"file\"\nlog_level = \"info\"\n# said\n";
+/// A valid file that contains every kind of value.
+const VALID: &str = "listen = \"127.0.0.1:0\"\nmax_ttl = \"10m\"\nmax_connections = 100\ninsecure_listen = false\n\
+                     journal = \"file\"\nlog_level = \"info\"\n# comment\n";
 
-/// Reads bytes as a file; whatever is refused names that file.
-fn read(bytes: &[u8]) -> Result<Given, Error> {
+/// Parses bytes as a file. Every error must contain the file name.
+fn read(bytes: &[u8]) -> Result<SettingsArgs, Error> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("leasehold.toml");
-    fs::write(&path, bytes).expect("it can be written");
-    let read = Given::read(&path);
+    fs::write(&path, bytes).expect("the file is writable");
+    let read = SettingsArgs::read(&path);
     if let Err(error) = &read {
-        assert_eq!(error.word(), "CONFIG");
+        assert_eq!(error.code_name(), "CONFIG");
         assert!(error.to_string().contains("leasehold.toml"), "{error}");
     }
     read
 }
 
 #[test]
-fn the_file_that_the_others_are_made_from_is_read() {
-    read(WRITTEN.as_bytes()).expect("it is as it should be");
+fn the_valid_file_is_parsed() {
+    read(VALID.as_bytes()).expect("the file is valid");
 }
 
 proptest! {
     #[test]
-    fn bytes_from_anywhere_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+    fn arbitrary_bytes_are_parsed_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
         let _ = read(&bytes);
     }
 
     #[test]
-    fn text_that_looks_like_a_file_is_read_or_refused(text in "([a-z_.\\[\\]]{0,12} ?=? ?[-\"'{}\\[\\]0-9a-z:+.]{0,24}\n){0,20}") {
+    fn text_similar_to_a_file_is_parsed_or_rejected(text in "([a-z_.\\[\\]]{0,12} ?=? ?[-\"'{}\\[\\]0-9a-z:+.]{0,24}\n){0,20}") {
         let _ = read(text.as_bytes());
     }
 
     #[test]
-    fn a_file_with_damage_is_read_or_refused(
+    fn a_damaged_file_is_parsed_or_rejected(
         cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3_u8), 1..6),
     ) {
-        let mut bytes = WRITTEN.as_bytes().to_vec();
+        let mut bytes = VALID.as_bytes().to_vec();
         for (at, byte, how) in cuts {
             let at = at.index(bytes.len().max(1)).min(bytes.len());
             match how {
@@ -57,7 +57,7 @@ proptest! {
 }
 
 #[test]
-fn nesting_without_end_is_refused_and_not_followed() {
+fn deep_nesting_is_rejected_without_recursion() {
     let deep = format!("listen = {}", "[".repeat(100_000));
-    read(deep.as_bytes()).expect_err("a list is no address");
+    read(deep.as_bytes()).expect_err("a list is not an address");
 }

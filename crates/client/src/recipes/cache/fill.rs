@@ -1,96 +1,98 @@
-//! Get or fill: a copy that many share is made by one, and the others wait for it instead of all making it.
+//! Get or fill: one caller makes a copy that many share, and the others wait for it.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use leasehold_core::payload::cache;
+use leasehold_core::payload::cache::{CacheAnswer, CacheCommand};
+use leasehold_core::token::Number;
 
-use super::{Cache, Inner, Reading};
-use crate::holder::Spoken;
+use super::{Cache, CacheInner, ReadOutcome};
+use crate::session_worker::SessionReply;
 use crate::{Code, Error};
 
-/// The pauses before one who waits asks again, in milliseconds, longer each time.
+/// First and longest pause of a caller that waits for a fill, in milliseconds.
 const PAUSE: (u64, u64) = (10, 500);
 
 /// Why there is no copy.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Unfilled<E> {
-    /// No lease was to be had.
-    Refused(Error),
-    /// The one who had to fill it could not. Somebody else is asked to, at once.
+#[non_exhaustive]
+pub enum FillError<E> {
+    /// No read lease was granted.
+    Rejected(Error),
+    /// This caller had to fill the copy and failed. Another caller fills it next.
     Failed(E),
 }
 
-impl<E: fmt::Display> fmt::Display for Unfilled<E> {
+impl<E: fmt::Display> fmt::Display for FillError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(error) => error.fmt(f),
+            Self::Rejected(error) => error.fmt(f),
             Self::Failed(error) => error.fmt(f),
         }
     }
 }
 
-impl<E: fmt::Debug + fmt::Display> std::error::Error for Unfilled<E> {}
+impl<E: fmt::Debug + fmt::Display> std::error::Error for FillError<E> {}
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// What is kept of a key; or else the shared copy of its newest version, which `find` looks for; or else, where there is
-    /// none and this caller is the one to make it, what `fill` makes and stores for all under the version it is given.
+    /// The cached value of a key; otherwise the shared copy of its newest version, which `find` looks up; otherwise, if this
+    /// caller is chosen to fill it, the value of `fill`, which stores the shared copy under the version it is given.
     ///
-    /// One fills at a time, for the cache's ttl at most. A filler that fails or is dropped is replaced at once, one that
-    /// vanished when its time is over. Its copy counts only if nobody wrote in between.
-    pub async fn get_or_fill<E, F, Found, M, Made>(
+    /// One caller fills at a time, for the ttl of the cache at most. A filler that fails or is dropped is replaced immediately; one
+    /// that disappears, when its time is over. Its copy counts only if no write happened in between.
+    pub async fn get_or_fill<E, F, Find, M, Fill>(
         &self,
         key: &str,
         mut find: F,
         mut fill: M,
-    ) -> Result<Arc<V>, Unfilled<E>>
+    ) -> Result<Arc<V>, FillError<E>>
     where
-        F: FnMut(u64) -> Found,
-        Found: Future<Output = Option<V>>,
-        M: FnMut(u64) -> Made,
-        Made: Future<Output = Result<V, E>>,
+        F: FnMut(u64) -> Find,
+        Find: Future<Output = Option<V>>,
+        M: FnMut(u64) -> Fill,
+        Fill: Future<Output = Result<V, E>>,
     {
         if let Some(value) = self.peek(key) {
             return Ok(value);
         }
         let inner = &*self.inner;
-        let flight = inner.copies.flight(key);
-        let _alone = flight.alone().await;
+        let flight = inner.entries.flight(key);
+        let _single = flight.lock().await;
         if let Some(value) = self.peek(key) {
             return Ok(value);
         }
-        let (mut missing, mut made, mut pause) = (None, None, PAUSE.0);
+        let (mut missing, mut filled, mut pause) = (None, None, PAUSE.0);
         loop {
-            match inner.get_or_fill(key, missing).await.map_err(Unfilled::Refused)? {
-                Told::Reading(Reading::Same(value), _) => return Ok(value),
-                Told::Reading(Reading::New(lease), version) => {
-                    let mine = made.take().filter(|(token, _)| *token == version).map(|(_, value)| value);
-                    let value = match mine {
+            match inner.get_or_fill(key, missing).await.map_err(FillError::Rejected)? {
+                FillStep::Read(ReadOutcome::Unchanged(value), _) => return Ok(value),
+                FillStep::Read(ReadOutcome::Load(lease), version) => {
+                    let own = filled.take().filter(|(token, _)| *token == version).map(|(_, value)| value);
+                    let value = match own {
                         Some(value) => Some(value),
                         None => find(version).await.map(Arc::new),
                     };
                     match value {
                         Some(value) => {
-                            inner.copies.loaded(key, lease, &value);
+                            inner.entries.set_value(key, lease, &value);
                             return Ok(value);
                         }
                         None => {
-                            self.forget(key);
+                            self.remove(key);
                             missing = Some(version);
                         }
                     }
                 }
-                Told::Fill(token, mut spoken) => {
-                    let value = fill(token).await.map_err(Unfilled::Failed)?;
-                    spoken.undo.settled();
-                    // If somebody wrote in between, what was made is old: the next answer says so.
-                    if inner.filled(key, token).await.map_err(Unfilled::Refused)? {
-                        made = Some((token, Arc::new(value)));
+                FillStep::Fill(token, mut reply) => {
+                    let value = fill(token).await.map_err(FillError::Failed)?;
+                    reply.compensation.disarm();
+                    // If a write happened in between, the copy is outdated, and the next answer says so.
+                    if inner.report_filled(key, token).await.map_err(FillError::Rejected)? {
+                        filled = Some((token, Arc::new(value)));
                     }
                 }
-                Told::Wait => {
-                    inner.handle.sleep_ms(pause).await;
+                FillStep::Wait => {
+                    inner.worker.sleep_ms(pause).await;
                     pause = (2 * pause).min(PAUSE.1);
                 }
             }
@@ -98,41 +100,39 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 }
 
-/// What one who gets or fills is told.
-enum Told<V> {
-    Reading(Reading<V>, u64),
-    Fill(u64, Spoken),
+/// Next step of a caller.
+enum FillStep<V> {
+    Read(ReadOutcome<V>, u64),
+    Fill(u64, SessionReply),
     Wait,
 }
 
-impl<V: Send + Sync + 'static> Inner<V> {
-    async fn get_or_fill(&self, key: &str, missing: Option<u64>) -> Result<Told<V>, Error> {
-        let (reader, ttl_ms) = (self.handle.holder.as_str(), self.ttl_ms);
-        let command = cache::Command::GetOrFill { key, session: None, reader, ttl_ms, missing };
-        let sent = self.handle.clock.now();
-        let (told, spoken) = match self.ask(key, command).await {
+impl<V: Send + Sync + 'static> CacheInner<V> {
+    async fn get_or_fill(&self, key: &str, missing: Option<u64>) -> Result<FillStep<V>, Error> {
+        let (reader, ttl_ms) = (self.worker.holder.as_str(), self.ttl_ms);
+        let command = CacheCommand::GetOrFill { key, session: None, reader, ttl_ms, missing };
+        let sent = self.worker.clock.now();
+        let (answer, reply) = match self.call(key, command).await {
             Ok(answered) => answered,
-            // Somebody writes: whoever wants the copy waits for the write.
-            Err(error) if error.code() == Some(Code::Conflict) => return Ok(Told::Wait),
+            // A write is in progress: wait for it.
+            Err(error) if error.code() == Some(Code::Conflict) => return Ok(FillStep::Wait),
             Err(error) => return Err(error),
         };
-        match told {
-            cache::Answer::Reading { version, .. } => {
-                let garbled = || Error::garbled("a read lease that is none");
-                self.reading(key, sent, &told, spoken)
-                    .map(|reading| Told::Reading(reading, version))
-                    .ok_or_else(garbled)
-            }
-            cache::Answer::Fill { token, .. } => Ok(Told::Fill(token.get(), spoken)),
-            cache::Answer::Wait { .. } => Ok(Told::Wait),
-            _ => Err(Error::garbled("another answer than to a reader")),
+        match answer {
+            CacheAnswer::Reading { version, .. } => self
+                .insert(key, sent, &answer, reply)
+                .map(|outcome| FillStep::Read(outcome, version))
+                .ok_or_else(|| Error::invalid_reply("a read lease that is already invalid")),
+            CacheAnswer::Fill { token, .. } => Ok(FillStep::Fill(token.get(), reply)),
+            CacheAnswer::Wait { .. } => Ok(FillStep::Wait),
+            _ => Err(Error::invalid_reply("an answer other than to a reader")),
         }
     }
 
-    /// Says that a copy is there; false if it came too late to count.
-    async fn filled(&self, key: &str, token: u64) -> Result<bool, Error> {
-        let token = leasehold_core::token::Number::new(token).ok_or_else(|| Error::garbled("not a number"))?;
-        match self.ask(key, cache::Command::Filled { key, token }).await {
+    /// Reports that a copy is stored. Returns false if it is too late to count.
+    async fn report_filled(&self, key: &str, token: u64) -> Result<bool, Error> {
+        let token = Number::new(token).ok_or_else(|| Error::invalid_reply("an invalid token number"))?;
+        match self.call(key, CacheCommand::Filled { key, token }).await {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.code(), Some(Code::StaleToken | Code::LeaseLost | Code::NotCurrent)) => {
                 Ok(false)

@@ -1,4 +1,4 @@
-//! No copy is used while its key is written, whatever becomes of the reader, the writer or the way between them.
+//! No copy is used while its key is written, whatever happens to the reader, the writer or the network.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -9,41 +9,41 @@ use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Cache, Unfilled, Written};
+use super::{Cache, CacheWrite, FillError};
 use crate::blocking::block_on;
-use crate::testing::Grantor;
-use crate::{Client, Error, Options};
+use crate::testing::TestServer;
+use crate::{Client, Error};
 
 const TTL: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(60);
 
-/// What lies elsewhere: one number, and how often it was looked at.
+/// The source of the cached value: one number, and how often it was loaded.
 #[derive(Clone, Default)]
 struct Source {
     value: Arc<AtomicU64>,
-    looks: Arc<AtomicUsize>,
+    loads: Arc<AtomicUsize>,
 }
 
 impl Source {
     fn get(&self, cache: &Cache<u64>) -> u64 {
         let load = || {
-            self.looks.fetch_add(1, Ordering::SeqCst);
+            self.loads.fetch_add(1, Ordering::SeqCst);
             ready(Ok::<_, Infallible>(self.value.load(Ordering::SeqCst)))
         };
         *block_on(cache.get("page", load)).unwrap_or_else(|never| match never {})
     }
 
-    fn looks(&self) -> usize {
-        self.looks.load(Ordering::SeqCst)
+    fn loads(&self) -> usize {
+        self.loads.load(Ordering::SeqCst)
     }
 
-    /// Writes from a thread of its own; when the work begins, `at_work` is asked first.
+    /// Writes on a thread of its own. Calls `at_work` when the work starts.
     fn write(
         &self,
         cache: &Cache<u64>,
         value: u64,
         at_work: impl FnOnce() + Send + 'static,
-    ) -> JoinHandle<Result<Written<()>, Error>> {
+    ) -> JoinHandle<Result<CacheWrite<()>, Error>> {
         let (cache, source) = (cache.clone(), self.clone());
         std::thread::spawn(move || {
             block_on(cache.write("page", LONG, |_| async move {
@@ -55,129 +55,128 @@ impl Source {
 }
 
 fn open(client: &Client) -> Cache<u64> {
-    client.cache().ttl(TTL).patience(LONG).open().expect("the timing is possible")
+    client.cache().ttl(TTL).timeout(LONG).build().expect("the settings are valid")
 }
 
-/// Waits for what other threads do, with a generous bound. Time stands still meanwhile.
+/// Waits for other threads, with a generous bound. The clock does not advance meanwhile.
 #[track_caller]
-fn until(mut happened: impl FnMut() -> bool) {
-    let over = std::time::Instant::now() + Duration::from_secs(60);
-    while !happened() {
-        assert!(std::time::Instant::now() < over, "it never happened");
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let timeout = std::time::Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(std::time::Instant::now() < timeout, "the condition did not become true in time");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// What a thread comes to while time stands still.
+/// Joins a thread without advancing the clock.
 #[track_caller]
 fn join<T>(thread: JoinHandle<T>) -> T {
-    until(|| thread.is_finished());
-    thread.join().expect("it did not panic")
+    wait_until(|| thread.is_finished());
+    thread.join().expect("the thread did not panic")
 }
 
-/// What a thread comes to that must sleep. However slowly it runs, time runs slower than that.
+/// Joins a thread that sleeps, advancing the clock slowly.
 #[track_caller]
-fn join_passing<T>(grantor: &Grantor, thread: JoinHandle<T>) -> T {
-    until(|| {
-        grantor.advance(Duration::from_millis(10));
+fn join_advancing<T>(server: &TestServer, thread: JoinHandle<T>) -> T {
+    wait_until(|| {
+        server.advance(Duration::from_millis(10));
         thread.is_finished()
     });
-    thread.join().expect("it did not panic")
+    thread.join().expect("the thread did not panic")
 }
 
 #[test]
-fn a_copy_is_read_without_asking_and_dropped_before_the_write_begins() {
-    let grantor = Grantor::new();
-    let (reader, writer) = (open(&grantor.client("r")), open(&grantor.client("w")));
+fn a_copy_is_read_without_a_request_and_dropped_before_the_write_starts() {
+    let server = TestServer::new();
+    let (reader, writer) = (open(&server.client("r")), open(&server.client("w")));
     let source = Source::default();
-    assert_eq!((source.get(&reader), source.get(&reader), source.looks()), (0, 0, 1));
+    assert_eq!((source.get(&reader), source.get(&reader), source.loads()), (0, 0, 1));
     let other = reader.clone();
-    let at_work = move || assert_eq!(other.peek("page"), None, "a copy was there while its key was written");
-    let written = join(source.write(&writer, 7, at_work)).expect("nobody holds it up");
-    assert!(written.version.expect("it was in time") > 0);
-    assert_eq!((source.get(&reader), source.looks()), (7, 2));
+    let at_work = move || assert_eq!(other.peek("page"), None, "a copy was valid while its key was written");
+    let written = join(source.write(&writer, 7, at_work)).expect("there is no reader");
+    assert!(written.version.expect("the intent did not expire") > 0);
+    assert_eq!((source.get(&reader), source.loads()), (7, 2));
 }
 
 #[test]
-fn a_reader_that_missed_its_invalidation_has_dropped_its_copy_by_its_own_clock() {
-    let grantor = Grantor::new();
-    let (behind, ahead) = (grantor.client("r"), grantor.client("w"));
+fn a_reader_that_missed_its_invalidation_drops_its_copy_by_its_own_clock() {
+    let server = TestServer::new();
+    let (behind, ahead) = (server.client("r"), server.client("w"));
     let (reader, writer) = (open(&behind), open(&ahead));
     let source = Source::default();
     source.get(&reader);
-    grantor.partition(&behind);
-    assert_eq!(reader.peek("page").as_deref(), Some(&0), "a silence alone takes nothing away");
+    server.partition(&behind);
+    assert_eq!(reader.peek("page").as_deref(), Some(&0), "a partition alone removes nothing");
     let other = reader.clone();
-    let at_work = move || assert_eq!(other.peek("page"), None, "a copy was there while its key was written");
+    let at_work = move || assert_eq!(other.peek("page"), None, "a copy was valid while its key was written");
     let write = source.write(&writer, 7, at_work);
-    grantor.advance(TTL + TTL / 10);
-    join(write).expect("it waits no longer than the reader's time").version.expect("in time");
+    server.advance(TTL + TTL / 10);
+    join(write).expect("the write waits at most for the ttl of the reader").version.expect("the intent did not expire");
     assert_eq!(source.value.load(Ordering::SeqCst), 7);
 }
 
 #[test]
-fn a_reader_that_is_stopped_is_waited_for_until_its_time_is_over() {
-    let grantor = Grantor::new();
-    let (stopped, ahead) = (grantor.client("r"), grantor.client("w"));
+fn a_write_waits_for_a_paused_reader_until_its_lease_expires() {
+    let server = TestServer::new();
+    let (stopped, ahead) = (server.client("r"), server.client("w"));
     let (reader, writer) = (open(&stopped), open(&ahead));
     let source = Source::default();
     source.get(&reader);
-    grantor.pause(&stopped);
+    server.pause(&stopped);
     let write = source.write(&writer, 7, || {});
-    grantor.advance(TTL / 2);
+    server.advance(TTL / 2);
     assert!(!write.is_finished() && source.value.load(Ordering::SeqCst) == 0, "the copy may still be in use");
-    grantor.advance(TTL / 2 + TTL / 10);
-    join(write).expect("it waits no longer than the reader's time").version.expect("in time");
-    grantor.resume(&stopped);
-    grantor.advance(TTL);
+    server.advance(TTL / 2 + TTL / 10);
+    join(write).expect("the write waits at most for the ttl of the reader").version.expect("the intent did not expire");
+    server.resume(&stopped);
+    server.advance(TTL);
     assert_eq!((reader.peek("page"), source.get(&reader)), (None, 7));
 }
 
 #[test]
-fn while_a_key_is_written_it_is_read_and_not_kept() {
-    let grantor = Grantor::new();
-    let (reader, writer) = (open(&grantor.client("r")), open(&grantor.client("w")));
+fn a_key_that_is_being_written_is_read_and_not_cached() {
+    let server = TestServer::new();
+    let (reader, writer) = (open(&server.client("r")), open(&server.client("w")));
     let source = Source::default();
-    let (other, looked) = (reader.clone(), source.clone());
+    let (other, loading) = (reader.clone(), source.clone());
     let at_work = move || {
-        assert_eq!((looked.get(&other), looked.get(&other)), (0, 0), "reading goes on");
-        assert_eq!(other.peek("page"), None, "and nothing is kept");
+        assert_eq!((loading.get(&other), loading.get(&other)), (0, 0), "reads continue");
+        assert_eq!(other.peek("page"), None, "nothing is cached");
     };
-    join(source.write(&writer, 7, at_work)).expect("nobody holds it up");
-    assert_eq!((source.get(&reader), source.get(&reader), source.looks()), (7, 7, 3));
+    join(source.write(&writer, 7, at_work)).expect("there is no reader");
+    assert_eq!((source.get(&reader), source.get(&reader), source.loads()), (7, 7, 3));
 }
 
 #[test]
-fn a_copy_that_ran_out_is_good_again_if_nobody_wrote() {
-    let grantor = Grantor::new();
-    let (reader, writer) = (open(&grantor.client("r")), open(&grantor.client("w")));
+fn an_expired_copy_is_valid_again_if_there_was_no_write() {
+    let server = TestServer::new();
+    let (reader, writer) = (open(&server.client("r")), open(&server.client("w")));
     let source = Source::default();
     source.get(&reader);
-    grantor.advance(2 * TTL);
+    server.advance(2 * TTL);
     assert_eq!(reader.peek("page"), None);
-    assert_eq!((source.get(&reader), source.looks()), (0, 1), "the version is the same, so the source is not asked");
-    grantor.advance(2 * TTL);
-    join(source.write(&writer, 7, || {})).expect("nobody reads");
-    assert_eq!((source.get(&reader), source.looks()), (7, 2));
+    assert_eq!((source.get(&reader), source.loads()), (0, 1), "the version is unchanged, so nothing is loaded");
+    server.advance(2 * TTL);
+    join(source.write(&writer, 7, || {})).expect("there is no reader");
+    assert_eq!((source.get(&reader), source.loads()), (7, 2));
 }
 
 #[test]
-fn copies_end_with_their_session() {
-    let grantor = Grantor::new();
-    let options = Options { holder: Some("r".into()), session: TTL, ..Options::default() };
-    let client = grantor.client_with(options);
-    let reader: Cache<u64> = client.cache().ttl(10 * TTL).patience(LONG).open().expect("the timing is possible");
+fn copies_expire_with_their_session() {
+    let server = TestServer::new();
+    let client = server.client_with(|client| client.holder("r").session_ttl(TTL));
+    let reader: Cache<u64> = client.cache().ttl(10 * TTL).timeout(LONG).build().expect("the settings are valid");
     let source = Source::default();
     source.get(&reader);
-    grantor.partition(&client);
-    grantor.advance(TTL);
-    assert_eq!(reader.peek("page"), None, "its session may be over, and a writer waits for it no longer");
+    server.partition(&client);
+    server.advance(TTL);
+    assert_eq!(reader.peek("page"), None, "the session may have ended, and a writer no longer waits");
 }
 
 #[test]
-fn a_write_that_fails_leaves_no_copy_that_is_believed() {
-    let grantor = Grantor::new();
-    let (reader, writer) = (open(&grantor.client("r")), open(&grantor.client("w")));
+fn a_failed_write_leaves_no_valid_copy() {
+    let server = TestServer::new();
+    let (reader, writer) = (open(&server.client("r")), open(&server.client("w")));
     let source = Source::default();
     source.get(&reader);
     let failing = {
@@ -185,19 +184,19 @@ fn a_write_that_fails_leaves_no_copy_that_is_believed() {
         std::thread::spawn(move || {
             block_on(writer.write("page", LONG, |_| async move {
                 value.store(7, Ordering::SeqCst);
-                Err::<(), _>("the target did not say whether it arrived")
+                Err::<(), _>("the target did not reply")
             }))
         })
     };
-    let written = join(failing).expect("the work was done");
-    assert!(written.done.is_err() && written.version.is_ok());
+    let written = join(failing).expect("the work finished");
+    assert!(written.output.is_err() && written.version.is_ok());
     assert_eq!(source.get(&reader), 7);
 }
 
 #[test]
-fn work_that_outlasts_its_intent_is_dropped_and_its_copies_are_not_believed() {
-    let grantor = Grantor::new();
-    let (reader, writer) = (open(&grantor.client("r")), open(&grantor.client("w")));
+fn work_that_outlasts_its_intent_is_dropped_and_copies_are_invalid() {
+    let server = TestServer::new();
+    let (reader, writer) = (open(&server.client("r")), open(&server.client("w")));
     let source = Source::default();
     source.get(&reader);
     let hanging = {
@@ -209,47 +208,47 @@ fn work_that_outlasts_its_intent_is_dropped_and_its_copies_are_not_believed() {
             }))
         })
     };
-    until(|| source.value.load(Ordering::SeqCst) == 7);
-    grantor.advance(2 * TTL);
-    let over = join(hanging).expect_err("its time is over");
-    assert!(over.lost().is_some(), "{over}");
-    grantor.advance(TTL);
+    wait_until(|| source.value.load(Ordering::SeqCst) == 7);
+    server.advance(2 * TTL);
+    let over = join(hanging).expect_err("the intent expired");
+    assert!(over.end_reason().is_some(), "{over}");
+    server.advance(TTL);
     assert_eq!(source.get(&reader), 7);
 }
 
 #[test]
-fn a_dropped_write_takes_its_intent_back() {
-    let grantor = Grantor::new();
-    let (stopped, ahead) = (grantor.client("r"), grantor.client("w"));
+fn a_dropped_write_aborts_its_intent() {
+    let server = TestServer::new();
+    let (stopped, ahead) = (server.client("r"), server.client("w"));
     let (reader, writer) = (open(&stopped), open(&ahead));
     let source = Source::default();
     source.get(&reader);
-    grantor.pause(&stopped);
+    server.pause(&stopped);
     {
-        let mut write = pin!(writer.write("page", LONG, |_| async { unreachable!("somebody reads") }));
+        let mut write = pin!(writer.write("page", LONG, |_| async { unreachable!("there is a reader") }));
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..10 {
             assert!(write.as_mut().poll(&mut context).is_pending());
-            grantor.settle();
+            server.settle();
         }
     }
-    let third = open(&grantor.client("r2"));
-    until(|| {
+    let third = open(&server.client("r2"));
+    wait_until(|| {
         source.get(&third);
         third.peek("page").is_some()
     });
 }
 
 #[test]
-fn a_cold_key_is_filled_once_however_many_want_it() {
-    let grantor = Grantor::new();
+fn a_cold_key_is_filled_once_for_many_readers() {
+    let server = TestServer::new();
     let shared: Arc<AtomicU64> = Arc::default();
     let fills: Arc<AtomicUsize> = Arc::default();
     let wanted: Vec<_> = (0..8)
         .map(|at| {
-            // So long that nobody is too slow to fill it.
-            let client = grantor.client(&format!("r{at}"));
-            let cache: Cache<u64> = client.cache().ttl(10 * LONG).patience(LONG).open().expect("it is possible");
+            // Long enough that no filler expires.
+            let client = server.client(&format!("r{at}"));
+            let cache: Cache<u64> = client.cache().ttl(10 * LONG).timeout(LONG).build().expect("the charter is valid");
             let (shared, fills) = (shared.clone(), fills.clone());
             std::thread::spawn(move || {
                 let find = |version| ready(Some(version).filter(|version| *version == shared.load(Ordering::SeqCst)));
@@ -258,24 +257,24 @@ fn a_cold_key_is_filled_once_however_many_want_it() {
                     shared.store(version, Ordering::SeqCst);
                     ready(Ok::<_, Infallible>(version))
                 };
-                (block_on(cache.get_or_fill("page", find, fill)).expect("one of them fills it"), cache)
+                (block_on(cache.get_or_fill("page", find, fill)).expect("one client fills it"), cache)
             })
         })
         .collect();
-    let got: Vec<_> = wanted.into_iter().map(|thread| join_passing(&grantor, thread)).collect();
-    assert_eq!(fills.load(Ordering::SeqCst), 1, "everybody else waited");
+    let got: Vec<_> = wanted.into_iter().map(|thread| join_advancing(&server, thread)).collect();
+    assert_eq!(fills.load(Ordering::SeqCst), 1, "the other clients waited");
     let version = shared.load(Ordering::SeqCst);
     assert!(got.iter().all(|(value, cache)| **value == version && cache.peek("page").is_some()));
 }
 
 #[test]
-fn a_filler_that_fails_is_replaced_at_once_and_one_that_vanished_when_its_time_is_over() {
-    let grantor = Grantor::new();
-    let (first, second) = (grantor.client("r1"), grantor.client("r2"));
-    let (failing, vanishing, patient) = (open(&first), open(&first), open(&second));
+fn a_failed_filler_is_replaced_immediately_and_a_lost_one_after_its_ttl() {
+    let server = TestServer::new();
+    let (first, second) = (server.client("r1"), server.client("r2"));
+    let (failing, hanging, waiting_cache) = (open(&first), open(&first), open(&second));
     let nothing = |_| ready(None);
     let failed = block_on(failing.get_or_fill("page", nothing, |_| ready(Err("no source"))));
-    assert_eq!(failed, Err(Unfilled::Failed("no source")));
+    assert_eq!(failed, Err(FillError::Failed("no source")));
     let begun = Arc::new(AtomicUsize::new(0));
     let fillers = begun.clone();
     std::thread::spawn(move || {
@@ -283,60 +282,60 @@ fn a_filler_that_fails_is_replaced_at_once_and_one_that_vanished_when_its_time_i
             fillers.fetch_add(1, Ordering::SeqCst);
             std::future::pending::<Result<u64, Infallible>>()
         };
-        block_on(vanishing.get_or_fill("page", nothing, hang))
+        block_on(hanging.get_or_fill("page", nothing, hang))
     });
-    until(|| begun.load(Ordering::SeqCst) == 1);
+    wait_until(|| begun.load(Ordering::SeqCst) == 1);
     let waiting = std::thread::spawn(move || {
-        block_on(patient.get_or_fill("page", nothing, |version| ready(Ok::<_, Infallible>(version))))
+        block_on(waiting_cache.get_or_fill("page", nothing, |version| ready(Ok::<_, Infallible>(version))))
     });
-    grantor.advance(TTL / 2);
-    assert!(!waiting.is_finished(), "one fills at a time");
-    let version = join_passing(&grantor, waiting).expect("the other's time is over");
+    server.advance(TTL / 2);
+    assert!(!waiting.is_finished(), "one client fills at a time");
+    let version = join_advancing(&server, waiting).expect("the hanging filler expired");
     assert!(*version > 0);
 }
 
 #[test]
-fn a_shared_copy_that_cannot_be_found_is_filled_again() {
-    let grantor = Grantor::new();
-    let (first, second) = (open(&grantor.client("r1")), open(&grantor.client("r2")));
+fn a_missing_shared_copy_is_filled_again() {
+    let server = TestServer::new();
+    let (first, second) = (open(&server.client("r1")), open(&server.client("r2")));
     let fill = |version| ready(Ok::<_, Infallible>(version));
-    let lost = block_on(first.get_or_fill("page", |_| ready(None), fill)).expect("it is cold");
-    let again = block_on(second.get_or_fill("page", |_| ready(None), fill)).expect("it is missing");
-    assert!(*again > *lost, "under a version of its own");
+    let lost = block_on(first.get_or_fill("page", |_| ready(None), fill)).expect("the key is cold");
+    let again = block_on(second.get_or_fill("page", |_| ready(None), fill)).expect("the shared copy is missing");
+    assert!(*again > *lost, "the new copy has its own version");
 }
 
 #[test]
-fn only_so_many_copies_are_kept() {
-    let grantor = Grantor::new();
+fn the_number_of_entries_is_limited() {
+    let server = TestServer::new();
     let cache: Cache<u64> =
-        grantor.client("r").cache().ttl(TTL).patience(LONG).most(3).open().expect("the timing is possible");
+        server.client("r").cache().ttl(TTL).timeout(LONG).capacity(3).build().expect("the settings are valid");
     let keys: Vec<_> = (0..10).map(|at| format!("page-{at}")).collect();
     for key in &keys {
         block_on(cache.get(key, || ready(Ok::<_, Infallible>(1)))).unwrap_or_else(|never| match never {});
     }
-    let kept: Vec<_> = keys.iter().filter(|key| cache.peek(key).is_some()).collect();
-    assert_eq!(kept, [&keys[7], &keys[8], &keys[9]]);
+    let cached: Vec<_> = keys.iter().filter(|key| cache.peek(key).is_some()).collect();
+    assert_eq!(cached, [&keys[7], &keys[8], &keys[9]]);
 }
 
 #[test]
-fn a_reader_that_is_kept_from_taking_its_copy_holds_no_writer_up_and_keeps_nothing() {
-    let grantor = Grantor::new();
-    let (reads, writes) = (grantor.client("r1"), grantor.client("w1"));
+fn a_reader_that_is_not_polled_delays_no_writer_and_caches_nothing() {
+    let server = TestServer::new();
+    let (reads, writes) = (server.client("r1"), server.client("w1"));
     let (reader, writer) = (open(&reads), open(&writes));
     let source = Source::default();
     assert_eq!(source.get(&reader), 0);
-    reader.forget("page");
-    grantor.settle();
-    // It asks, and is not polled again: the answer lies there, and the word to drop the copy comes before it is taken.
+    reader.remove("page");
+    server.settle();
+    // Sends the request and is not polled again: the invalidation arrives before the reply is read.
     let load = || ready(Ok::<_, Infallible>(source.value.load(Ordering::SeqCst)));
     let mut get = pin!(reader.get("page", load));
     let mut context = Context::from_waker(Waker::noop());
-    grantor.pause(&reads);
-    assert!(get.as_mut().poll(&mut context).is_pending(), "nobody answers yet");
-    grantor.resume(&reads);
-    grantor.settle();
+    server.pause(&reads);
+    assert!(get.as_mut().poll(&mut context).is_pending(), "there is no reply yet");
+    server.resume(&reads);
+    server.settle();
     let writing = source.write(&writer, 5, || {});
-    let written = writing.join().expect("it ran").expect("nobody reads any more");
+    let written = writing.join().expect("the thread did not panic").expect("there is no reader left");
     assert!(written.version.is_ok());
     let seen = loop {
         if let std::task::Poll::Ready(seen) = get.as_mut().poll(&mut context) {
@@ -344,13 +343,13 @@ fn a_reader_that_is_kept_from_taking_its_copy_holds_no_writer_up_and_keeps_nothi
         }
     };
     assert_eq!(seen.as_deref(), Ok(&5));
-    assert_eq!(reader.peek("page"), None, "what was to be dropped before it was there is not kept");
+    assert_eq!(reader.peek("page"), None, "an entry that was invalidated before it existed is not cached");
 }
 
 #[test]
-fn the_work_of_a_write_is_not_gone_on_with_after_its_time_whatever_wakes_it() {
-    let grantor = Grantor::new();
-    let client = grantor.client("w1");
+fn the_work_of_a_write_is_not_polled_after_its_deadline() {
+    let server = TestServer::new();
+    let client = server.client("w1");
     let writer = open(&client);
     let polls = std::cell::Cell::new(0);
     let work = |_| {
@@ -363,12 +362,12 @@ fn the_work_of_a_write_is_not_gone_on_with_after_its_time_whatever_wakes_it() {
     let mut context = Context::from_waker(Waker::noop());
     while polls.get() == 0 {
         assert!(write.as_mut().poll(&mut context).is_pending());
-        grantor.settle();
+        server.settle();
     }
     let begun = polls.get();
-    grantor.pause(&client);
-    grantor.advance(2 * TTL);
+    server.pause(&client);
+    server.advance(2 * TTL);
     assert!(matches!(write.as_mut().poll(&mut context), std::task::Poll::Ready(Err(_))));
-    assert_eq!(polls.get(), begun, "nothing was done after the intent's time");
-    grantor.resume(&client);
+    assert_eq!(polls.get(), begun, "the work was not polled after the deadline");
+    server.resume(&client);
 }

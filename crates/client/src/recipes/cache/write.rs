@@ -1,4 +1,4 @@
-//! A write: meant, waited for until nobody reads, done, and made visible.
+//! Writes: announce the intent, wait until no reader has a valid copy, write, and publish the new version.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -6,150 +6,153 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use leasehold_core::payload::cache;
-use leasehold_core::refusal::Refusal;
+use leasehold_core::holder::Loss;
+use leasehold_core::lease::EndReason;
+use leasehold_core::payload::cache::{CacheAnswer, CacheCommand};
 use leasehold_core::time::Instant;
 use leasehold_core::token::Number;
 use tokio::sync::Notify;
 
-use super::{Cache, Inner};
-use crate::holder::{Alive, Undo};
+use super::{Cache, CacheInner};
+use crate::lock::millis;
+use crate::session_worker::{CompensateOnDrop, SessionDeadline};
 use crate::{Code, Error};
 
-/// The pause before a key that somebody else writes is asked for again, in milliseconds.
+/// Pause before a key that another writer holds is tried again, in milliseconds.
 const PAUSE: u64 = 20;
-/// How often it is asked anew whether somebody still reads, in milliseconds: the word that nobody does can get lost.
-const LOOK_EVERY: u64 = 1_000;
-/// Words that nobody reads any more, kept for writers who have not asked yet.
-const CLEARS: usize = 1_024;
+/// How often a waiting writer asks again whether readers remain, in milliseconds: the event can be lost.
+const POLL_INTERVAL: u64 = 1_000;
+/// Limit on remembered events for writers that do not wait yet.
+const MAX_CLEARED: usize = 1_024;
 
-/// The right to write a key. Show its number at the target: a writer that was late must be refused there.
+/// The right to write a key. Present its number at the target, which must reject a late writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Intent {
-    /// Its place in the order of all grants.
+#[non_exhaustive]
+pub struct WriteIntent {
+    /// Token number of the intent.
     pub number: Number,
 }
 
-/// A write whose work has ended.
+/// A finished write.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Written<T> {
-    /// What the work came to. Whether it says success or failure, copies from before it are not believed any more.
-    pub done: T,
-    /// The version that others see; an error if its time was over before the grantor was told, which raises the version too.
+#[non_exhaustive]
+pub struct CacheWrite<T> {
+    /// Output of the work. Whether it is a success or a failure, earlier copies are no longer valid.
+    pub output: T,
+    /// The new version. An error means that the intent expired before the commit, which raises the version, too.
     pub version: Result<u64, Error>,
 }
 
-/// An intent that stands, and until when by this clock.
-struct Standing {
+/// A granted intent and its local deadline.
+struct GrantedIntent {
     number: Number,
     until: Instant,
-    alive: Arc<Alive>,
+    session: Arc<SessionDeadline>,
     readers: u32,
-    undo: Undo,
+    compensation: CompensateOnDrop,
 }
 
-impl Standing {
-    /// Its own, or its session's if that is nearer.
+impl GrantedIntent {
+    /// The earlier deadline of the intent and its session.
     fn deadline(&self) -> Instant {
-        self.until.min(self.alive.get())
+        self.until.min(self.session.get())
     }
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// Writes a key. The work begins when nobody has a copy that he may use: every reader dropped his, or ran out of time.
-    /// It is dropped when the intent's own time is over. Another writer is waited for, for as long as is said.
+    /// Writes a key. The work starts when no reader has a valid copy: every reader has dropped its copy, or its time is over. The
+    /// work is dropped when the intent expires. Waits up to `wait` for another writer.
     ///
-    /// An error says that the work did not begin, or was dropped; then what it had sent may still arrive, and only a target
-    /// that compares the number refuses it.
-    pub async fn write<T, F, W>(&self, key: &str, wait: Duration, work: F) -> Result<Written<T>, Error>
+    /// An error means that the work did not start, or was dropped. In the latter case its writes may still arrive; only a target
+    /// that compares the number rejects them.
+    pub async fn write<T, F, W>(&self, key: &str, wait: Duration, work: F) -> Result<CacheWrite<T>, Error>
     where
-        F: FnOnce(Intent) -> W,
+        F: FnOnce(WriteIntent) -> W,
         W: Future<Output = T>,
     {
         let inner = &*self.inner;
-        let give_up = inner.handle.clock.now().plus_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let mut standing = inner.intend(key, give_up).await?;
-        while standing.readers > 0 || inner.is_over(&standing) {
-            if standing.readers > 0 && inner.cleared(standing.number).await {
-                standing.readers = 0;
+        let give_up = inner.worker.clock.now().plus_millis(millis(wait));
+        let mut intent = inner.intend(key, give_up).await?;
+        while intent.readers > 0 || inner.is_expired(&intent) {
+            if intent.readers > 0 && inner.wait_cleared(intent.number).await {
+                intent.readers = 0;
                 continue;
             }
-            // Taken back and meant again: the answer tells how many still read.
-            drop(standing);
-            standing = inner.intend(key, give_up).await?;
+            // Aborts and announces it again: the answer contains the number of remaining readers.
+            drop(intent);
+            intent = inner.intend(key, give_up).await?;
         }
-        let (number, mut undo) = (standing.number, std::mem::take(&mut standing.undo));
-        let done = {
-            let over = std::pin::pin!(inner.handle.over(|| standing.deadline()));
-            // From here on something may have been written, so it is not taken back any more.
-            undo.settled();
-            let work = std::pin::pin!(work(Intent { number }));
-            match select(over, work).await {
-                Either::Left(_) => return Err(Error::from(&Refusal::Lost(leasehold_core::lease::Reason::Ttl))),
-                Either::Right((done, _)) => done,
+        let (number, mut compensation) = (intent.number, std::mem::take(&mut intent.compensation));
+        let output = {
+            let expired = std::pin::pin!(inner.worker.wait_deadline(|| intent.deadline()));
+            // From here on something may be written, so the intent is not aborted any more.
+            compensation.disarm();
+            let work = std::pin::pin!(work(WriteIntent { number }));
+            match select(expired, work).await {
+                Either::Left(_) => return Err(Loss::Ended(EndReason::Ttl).into()),
+                Either::Right((output, _)) => output,
             }
         };
-        let commit = cache::Command::Commit { key, intent: number };
-        let version = inner.ask(key, commit).await.and_then(|(told, _)| match told {
-            cache::Answer::Committed { version } => Ok(version),
-            _ => Err(Error::garbled("another answer than to a commit")),
+        let commit = CacheCommand::Commit { key, intent: number };
+        let version = inner.call(key, commit).await.and_then(|(answer, _)| match answer {
+            CacheAnswer::Committed { version } => Ok(version),
+            _ => Err(Error::invalid_reply("an answer other than to a commit")),
         });
-        Ok(Written { done, version })
+        Ok(CacheWrite { output, version })
     }
 }
 
-impl<V: Send + Sync + 'static> Inner<V> {
-    /// Means to write. Somebody else's intent is waited for.
-    async fn intend(&self, key: &str, give_up: Instant) -> Result<Standing, Error> {
-        // A copy of this process would be waited for like any other; it is dropped at once.
-        self.copies.forget(key);
+impl<V: Send + Sync + 'static> CacheInner<V> {
+    /// Announces a write. Waits for another writer.
+    async fn intend(&self, key: &str, give_up: Instant) -> Result<GrantedIntent, Error> {
+        // The writer would wait for a copy in its own process, too.
+        self.entries.remove(key);
         loop {
-            let command =
-                cache::Command::Intend { key, session: None, writer: &self.handle.holder, ttl_ms: self.ttl_ms };
-            let sent = self.handle.clock.now();
-            match self.ask(key, command).await {
-                Ok((cache::Answer::Intended { intent, waiting_for, .. }, spoken)) => {
-                    let until = sent.plus_millis(self.rate.shorter(self.ttl_ms));
-                    let (alive, undo) = (spoken.alive, spoken.undo);
-                    return Ok(Standing { number: intent, until, alive, readers: waiting_for, undo });
+            let writer = &self.worker.holder;
+            let command = CacheCommand::Intend { key, session: None, writer, ttl_ms: self.ttl_ms };
+            let sent = self.worker.clock.now();
+            match self.call(key, command).await {
+                Ok((CacheAnswer::Intended { intent, waiting_for, .. }, reply)) => {
+                    let until = sent.plus_millis(self.clock_drift.shrink(self.ttl_ms));
+                    let (session, compensation) = (reply.session_deadline, reply.compensation);
+                    return Ok(GrantedIntent { number: intent, until, session, readers: waiting_for, compensation });
                 }
-                Ok(_) => return Err(Error::garbled("another answer than to an intent")),
-                Err(error) if error.code() == Some(Code::Busy) && self.handle.clock.now() < give_up => {
-                    self.handle.sleep_ms(PAUSE).await;
+                Ok(_) => return Err(Error::invalid_reply("an answer other than to an intent")),
+                Err(error) if error.code() == Some(Code::Busy) && self.worker.clock.now() < give_up => {
+                    self.worker.sleep_ms(PAUSE).await;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Whether an intent's time is over by this clock, or its session's.
-    fn is_over(&self, standing: &Standing) -> bool {
-        self.handle.clock.now() >= standing.deadline()
+    fn is_expired(&self, intent: &GrantedIntent) -> bool {
+        self.worker.clock.now() >= intent.deadline()
     }
 
-    /// Waits for the word that nobody reads any more; false if it is time to ask.
-    async fn cleared(&self, intent: Number) -> bool {
-        let told = std::pin::pin!(self.clears.wait(intent.get()));
-        let look = std::pin::pin!(self.handle.sleep_ms(LOOK_EVERY.min(self.ttl_ms / 4)));
-        matches!(select(told, look).await, Either::Left(_))
+    /// Waits for the event that no reader remains. Returns false when it is time to ask.
+    async fn wait_cleared(&self, intent: Number) -> bool {
+        let cleared = std::pin::pin!(self.clears.wait(intent.get()));
+        let poll = std::pin::pin!(self.worker.sleep_ms(POLL_INTERVAL.min(self.ttl_ms / 4)));
+        matches!(select(cleared, poll).await, Either::Left(_))
     }
 }
 
-/// Which intents nobody reads against any more.
+/// Intents without remaining readers.
 #[derive(Debug, Default)]
-pub(super) struct Clears {
-    told: Mutex<BTreeSet<u64>>,
+pub(super) struct ClearedIntents {
+    intents: Mutex<BTreeSet<u64>>,
     changed: Notify,
 }
 
-impl Clears {
-    pub(super) fn tell(&self, intent: u64) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.insert(intent);
-        if told.len() > CLEARS {
-            told.pop_first();
+impl ClearedIntents {
+    pub(super) fn insert(&self, intent: u64) {
+        let mut intents = self.intents.lock().unwrap_or_else(PoisonError::into_inner);
+        intents.insert(intent);
+        if intents.len() > MAX_CLEARED {
+            intents.pop_first();
         }
-        drop(told);
+        drop(intents);
         self.changed.notify_waiters();
     }
 
@@ -157,9 +160,9 @@ impl Clears {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Listens before it looks, so that nothing told in between is missed.
+            // Registers before it reads, so that no change in between is missed.
             changed.as_mut().enable();
-            if self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&intent) {
+            if self.intents.lock().unwrap_or_else(PoisonError::into_inner).remove(&intent) {
                 return;
             }
             changed.await;

@@ -1,4 +1,4 @@
-//! Signing keys and their life: published, signed with, kept for what they signed, withdrawn.
+//! Signing keys and their rotation: publish, sign with, withdraw.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -8,31 +8,32 @@ use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
 
 use super::claims::seconds;
-use super::faults::{self, Fault};
+use super::mutants::{self, CredentialMutant};
 use crate::{Code, Error};
 
-/// Most keys of one issuer at a time.
-const MOST: usize = 16;
-/// Most bytes of a key's name.
+/// Limit on the keys of one issuer.
+const MAX_KEYS: usize = 16;
+/// Limit on the length of a key's name.
 const NAME_BYTES: usize = 64;
 
-/// A signing key with a name. The name is public, the key is not: it is never printed.
+/// A signing key with a public name. `Debug` does not print the key.
 #[derive(Clone)]
-pub struct Key {
+pub struct SigningKey {
     name: String,
     signing: EncodingKey,
     public: Jwk,
 }
 
-impl Key {
-    /// A new key.
+impl SigningKey {
+    /// Generates a key.
     pub fn generate(name: &str) -> Result<Self, Error> {
-        let unable = |_| Error::new(Code::StorageFailed, "no key could be drawn; the machine gives no randomness");
-        let pair = Ed25519KeyPair::generate().map_err(unable)?;
-        Self::of(name, pair.to_pkcs8v1().map_err(unable)?.as_ref(), &pair)
+        let failed =
+            |_| Error::new(Code::StorageFailed, "cannot generate a key: no randomness from the operating system");
+        let pair = Ed25519KeyPair::generate().map_err(failed)?;
+        Self::of(name, pair.to_pkcs8v1().map_err(failed)?.as_ref(), &pair)
     }
 
-    /// A key that was kept, in PKCS #8.
+    /// A stored key in PKCS #8.
     pub fn from_pkcs8(name: &str, der: &[u8]) -> Result<Self, Error> {
         let pair = Ed25519KeyPair::from_pkcs8(der).map_err(|_| Error::invalid("key", "an Ed25519 key in PKCS #8"))?;
         Self::of(name, der, &pair)
@@ -44,18 +45,18 @@ impl Key {
             return Err(Error::invalid("key name", format_args!("1 to {NAME_BYTES} visible ASCII characters")));
         }
         let public = DecodingKey::from_ed_der(pair.public_key().as_ref());
-        let mut public = Jwk::from_decoding_key(&public, Some(Algorithm::EdDSA)).map_err(Error::garbled)?;
+        let mut public = Jwk::from_decoding_key(&public, Some(Algorithm::EdDSA)).map_err(Error::invalid_reply)?;
         public.common.key_id = Some(name.to_owned());
         public.common.public_key_use = Some(PublicKeyUse::Signature);
         Ok(Self { name: name.to_owned(), signing: EncodingKey::from_ed_der(der), public })
     }
 
-    /// Its name.
+    /// Name of the key.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The key itself in PKCS #8, to be kept where secrets are kept.
+    /// The private key in PKCS #8. Store it as a secret.
     pub fn pkcs8(&self) -> &[u8] {
         self.signing.as_bytes()
     }
@@ -65,73 +66,75 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("SigningKey").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// The keys of an issuer: one signs, all are published. A rotation is [`Keys::introduce`], then, when every verifier has
-/// loaded the new set, [`Keys::sign_with`], then, when nothing that the old key signed is valid any more,
-/// [`Keys::withdraw`] (K4).
+/// The keys of an issuer: one signs, all are published (K4).
+///
+/// To rotate: [`publish`](Self::publish) the new key; when every verifier has loaded it, [`sign_with`](Self::sign_with) it; when
+/// nothing that the old key signed is valid any more, [`withdraw`](Self::withdraw) the old key.
 #[derive(Clone, Debug)]
-pub struct Keys {
-    published: Vec<Published>,
-    signs: usize,
+pub struct SigningKeys {
+    published: Vec<PublishedKey>,
+    /// Index of the key that signs.
+    active: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Published {
-    key: Key,
-    /// Until when something that it signed may be valid, in seconds since 1970.
+struct PublishedKey {
+    key: SigningKey,
+    /// Until when a text that it signed may be valid, in seconds since 1970.
     live_until: u64,
 }
 
-impl Keys {
+impl SigningKeys {
     /// One key, which signs.
-    pub fn new(key: Key) -> Self {
-        Self { published: vec![Published { key, live_until: 0 }], signs: 0 }
+    pub fn new(key: SigningKey) -> Self {
+        Self { published: vec![PublishedKey { key, live_until: 0 }], active: 0 }
     }
 
     /// Publishes a key that does not sign yet.
-    pub fn introduce(&mut self, key: Key) -> Result<(), Error> {
+    pub fn publish(&mut self, key: SigningKey) -> Result<(), Error> {
         if self.find(&key.name).is_some() {
-            return Err(Error::invalid("key name", "one that no published key has"));
+            return Err(Error::invalid("key name", "already in use by a published key"));
         }
-        if self.published.len() >= MOST {
-            return Err(Error::invalid("key", format_args!("at most {MOST} at a time; withdraw an old one")));
+        if self.published.len() >= MAX_KEYS {
+            return Err(Error::invalid("key", format_args!("at most {MAX_KEYS} at a time; withdraw an old one")));
         }
-        self.published.push(Published { key, live_until: 0 });
+        self.published.push(PublishedKey { key, live_until: 0 });
         Ok(())
     }
 
-    /// Signs with this key from now on. The one before stays published.
+    /// Signs with this key from now on. The previous key stays published.
     pub fn sign_with(&mut self, name: &str) -> Result<(), Error> {
-        self.signs = self.find(name).ok_or_else(unknown)?;
+        self.active = self.find(name).ok_or_else(unknown_key)?;
         Ok(())
     }
 
-    /// Withdraws a key. Refused while it signs, and while something that it signed may be valid.
+    /// Withdraws a key. Fails while it signs, and while a text that it signed may be valid.
     pub fn withdraw(&mut self, name: &str, now: SystemTime) -> Result<(), Error> {
-        let at = self.find(name).ok_or_else(unknown)?;
-        let left = self.published[at].live_until.saturating_sub(seconds(now));
-        if left > 0 && !faults::on(Fault::WithdrawnTooEarly) {
+        let index = self.find(name).ok_or_else(unknown_key)?;
+        let remaining = self.published[index].live_until.saturating_sub(seconds(now));
+        if remaining > 0 && !mutants::on(CredentialMutant::WithdrawnTooEarly) {
             return Err(Error::invalid(
                 "key",
-                format_args!("what it signed is valid for {left} s more; wait, or give it up"),
+                format_args!("a credential that it signed is valid for {remaining} s more; wait, or revoke the key"),
             ));
         }
-        self.give_up(name)
+        self.revoke(name)
     }
 
-    /// Withdraws a key at once, and everything that it signed with it: for one that was stolen. Refused while it signs.
-    pub fn give_up(&mut self, name: &str) -> Result<(), Error> {
-        let at = self.find(name).ok_or_else(unknown)?;
-        if at == self.signs {
-            return Err(Error::invalid("key", "it signs; sign with another one first"));
+    /// Withdraws a key immediately, which invalidates everything that it signed: for a stolen key. Fails while it signs.
+    pub fn revoke(&mut self, name: &str) -> Result<(), Error> {
+        let index = self.find(name).ok_or_else(unknown_key)?;
+        if index == self.active {
+            return Err(Error::invalid("key", "it is the signing key; sign with another one first"));
         }
-        self.published.remove(at);
-        self.signs -= usize::from(self.signs > at);
+        self.published.remove(index);
+        self.active -= usize::from(self.active > index);
         Ok(())
     }
 
@@ -145,11 +148,11 @@ impl Keys {
         self.published.iter().map(|one| one.key.name.clone()).collect()
     }
 
-    /// The key that signs, which now answers for something until then.
-    pub(super) fn sign_until(&mut self, until: u64) -> &Key {
-        let signs = &mut self.published[self.signs];
-        signs.live_until = signs.live_until.max(until);
-        &signs.key
+    /// The signing key, for a text that is valid until then.
+    pub(super) fn sign_until(&mut self, until: u64) -> &SigningKey {
+        let active = &mut self.published[self.active];
+        active.live_until = active.live_until.max(until);
+        &active.key
     }
 
     fn find(&self, name: &str) -> Option<usize> {
@@ -157,6 +160,6 @@ impl Keys {
     }
 }
 
-fn unknown() -> Error {
+fn unknown_key() -> Error {
     Error::invalid("key", "no published key has this name")
 }

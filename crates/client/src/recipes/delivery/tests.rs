@@ -1,4 +1,4 @@
-//! A queue in memory: what an old receipt cannot do, and what becomes of messages whose holders fail.
+//! Queues on the test server: stale receipts, failing workers and ended sessions.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -6,250 +6,257 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold_core::lease::Reason;
+use leasehold_core::lease::EndReason;
 
-use super::{Counts, Delivery, Queue, Sending};
+use super::{MessageQueue, QueueStats, ReceivedMessage, SendOptions};
 use crate::blocking::block_on;
-use crate::recipes::until;
-use crate::testing::Grantor;
-use crate::{Client, Code, Error, Failure, Options};
+use crate::recipes::wait_until;
+use crate::testing::TestServer;
+use crate::{Client, Code, Error, RequestError};
 
 const VISIBLE: Duration = Duration::from_secs(3);
 
-fn mail(client: &Client) -> Queue {
+fn mail(client: &Client) -> MessageQueue {
     client.queue("mail").visibility(VISIBLE)
 }
 
-fn take(queue: &Queue) -> Option<Delivery> {
-    block_on(queue.receive(1)).expect("the queue answers").pop()
+fn take(queue: &MessageQueue) -> Option<ReceivedMessage> {
+    block_on(queue.receive(1)).expect("the server replies").pop()
 }
 
-fn counts(queue: &Queue) -> Counts {
-    block_on(queue.counts()).expect("the queue answers")
+fn counts(queue: &MessageQueue) -> QueueStats {
+    block_on(queue.stats()).expect("the server replies")
 }
 
-fn refused<T>(told: Result<T, Failure<T>>) -> Error {
-    match told {
-        Ok(_) => panic!("it was not refused"),
+fn refused<T>(result: Result<T, RequestError<T>>) -> Error {
+    match result {
+        Ok(_) => panic!("the request was not refused"),
         Err(failure) => failure.into_error(),
     }
 }
 
 #[test]
 fn a_stale_receipt_deletes_nothing() {
-    let grantor = Grantor::new();
-    let (one, two) = (grantor.client("w1"), grantor.client("w2"));
+    let server = TestServer::new();
+    let (one, two) = (server.client("w1"), server.client("w2"));
     let (one, two) = (mail(&one), mail(&two));
-    block_on(one.send(b"pay 5")).expect("there is room");
-    let late = take(&one).expect("one message");
-    grantor.advance(VISIBLE + VISIBLE);
-    assert!(late.left().is_zero(), "its holder knows by its own clock");
-    let current = take(&two).expect("it came back");
+    block_on(one.send(b"pay 5")).expect("the server accepts it");
+    let late = take(&one).expect("one message is ready");
+    server.advance(VISIBLE + VISIBLE);
+    assert!(late.remaining().is_zero(), "the worker knows by its own clock");
+    let current = take(&two).expect("the message was returned");
     assert_eq!((current.body(), current.attempt()), (&b"pay 5"[..], 2));
     assert!(current.receipt() > late.receipt());
     assert_eq!(refused(block_on(late.ack())).code(), Some(Code::StaleToken));
-    assert_eq!(counts(&one), Counts { live: 1, ..Counts::default() }, "it is still with the other");
+    assert_eq!(
+        counts(&one),
+        QueueStats { in_flight: 1, ..QueueStats::default() },
+        "the message is with the other worker"
+    );
     block_on(current.ack()).expect("the receipt is current");
-    assert_eq!(counts(&one), Counts::default());
+    assert_eq!(counts(&one), QueueStats::default());
 }
 
 #[test]
-fn acking_after_the_time_ran_out_acks_nothing_before_anybody_else_has_it() {
-    let grantor = Grantor::new();
-    let queue = mail(&grantor.client("w1"));
-    block_on(queue.send(b"a")).expect("there is room");
-    let late = take(&queue).expect("one message");
-    grantor.advance(VISIBLE);
+fn an_ack_after_the_visibility_is_refused_even_before_another_delivery() {
+    let server = TestServer::new();
+    let queue = mail(&server.client("w1"));
+    block_on(queue.send(b"a")).expect("the server accepts it");
+    let late = take(&queue).expect("one message is ready");
+    server.advance(VISIBLE);
     let error = refused(block_on(late.ack()));
-    assert_eq!(error.lost(), Some(Reason::Ttl));
-    assert_eq!(counts(&queue), Counts { ready: 1, ..Counts::default() });
+    assert_eq!(error.end_reason(), Some(EndReason::Ttl));
+    assert_eq!(counts(&queue), QueueStats { ready: 1, ..QueueStats::default() });
 }
 
 #[test]
-fn a_message_that_failed_too_often_is_a_dead_letter_and_can_be_brought_back() {
-    let grantor = Grantor::new();
-    let queue = mail(&grantor.client("w1"));
-    let how = Sending { attempts: Some(2), ..Sending::default() };
-    let item = block_on(queue.send_with(b"poison", how)).expect("there is room");
-    let first = take(&queue).expect("one message");
+fn a_message_out_of_attempts_is_a_dead_letter_and_can_be_redriven() {
+    let server = TestServer::new();
+    let queue = mail(&server.client("w1"));
+    let how = SendOptions::new().max_attempts(2);
+    let item = block_on(queue.send_with(b"poison", how)).expect("the server accepts it");
+    let first = take(&queue).expect("one message is ready");
     assert!(!block_on(first.nack(Duration::ZERO)).expect("the receipt is current"));
-    let second = take(&queue).expect("it came back");
+    let second = take(&queue).expect("the message was returned");
     assert_eq!(second.attempt(), 2);
-    assert!(block_on(second.nack(Duration::ZERO)).expect("the receipt is current"), "that was the last attempt");
-    assert!(take(&queue).is_none(), "what is dead is not handed out");
-    let dead = block_on(queue.dead_letters(0)).expect("the queue answers");
-    assert_eq!((dead.len(), dead[0].item, &dead[0].body[..], dead[0].attempts), (1, item, &b"poison"[..], 2));
-    assert!(block_on(queue.dead_letters(item)).expect("the queue answers").is_empty(), "none after the last");
-    block_on(queue.redrive(item)).expect("it is dead");
-    assert_eq!(take(&queue).expect("it lives again").attempt(), 1);
-    until(|| counts(&queue).ready == 1);
+    assert!(block_on(second.nack(Duration::ZERO)).expect("the receipt is current"), "this was the last attempt");
+    assert!(take(&queue).is_none(), "a dead message is not delivered");
+    let dead = block_on(queue.dead_letters(0)).expect("the server replies");
+    assert_eq!((dead.len(), dead[0].id, &dead[0].body[..], dead[0].attempts), (1, item, &b"poison"[..], 2));
+    assert!(
+        block_on(queue.dead_letters(item)).expect("the server replies").is_empty(),
+        "there is no further dead letter"
+    );
+    block_on(queue.redrive(item)).expect("the message is dead");
+    assert_eq!(take(&queue).expect("the message was redriven").attempt(), 1);
+    wait_until(|| counts(&queue).ready == 1);
     drop(take(&queue));
-    until(|| counts(&queue).dead == 1);
-    block_on(queue.discard(item)).expect("it is dead");
+    wait_until(|| counts(&queue).dead == 1);
+    block_on(queue.discard(item)).expect("the message is dead");
     assert_eq!(refused(block_on(queue.discard(item))).code(), Some(Code::NotFound));
-    assert_eq!(counts(&queue), Counts::default());
+    assert_eq!(counts(&queue), QueueStats::default());
 }
 
 #[test]
-fn a_worker_that_needs_longer_extends_and_nobody_gets_a_duplicate() {
-    let grantor = Grantor::new();
-    let (one, two) = (mail(&grantor.client("w1")), mail(&grantor.client("w2")));
-    block_on(one.send(b"a")).expect("there is room");
-    let slow = take(&one).expect("one message");
+fn a_slow_worker_extends_its_message_and_there_is_no_duplicate() {
+    let server = TestServer::new();
+    let (one, two) = (mail(&server.client("w1")), mail(&server.client("w2")));
+    block_on(one.send(b"a")).expect("the server accepts it");
+    let slow = take(&one).expect("one message is ready");
     for _ in 0..4 {
-        grantor.advance(VISIBLE / 2);
+        server.advance(VISIBLE / 2);
         block_on(slow.extend(VISIBLE)).expect("the receipt is current");
-        assert!(take(&two).is_none(), "it is still with the first");
+        assert!(take(&two).is_none(), "the message is with the first worker");
     }
     block_on(slow.ack()).expect("the receipt is current");
-    assert_eq!(counts(&one), Counts::default());
+    assert_eq!(counts(&one), QueueStats::default());
 }
 
 #[test]
-fn work_that_cannot_keep_its_message_is_stopped() {
-    let grantor = Grantor::new();
-    let client = grantor.client("w1");
+fn work_whose_message_cannot_be_extended_is_stopped() {
+    let server = TestServer::new();
+    let client = server.client("w1");
     let queue = mail(&client);
-    block_on(queue.send(b"a")).expect("there is room");
-    let one = take(&queue).expect("one message");
-    grantor.partition(&client);
-    grantor.advance(VISIBLE);
-    let stopped = block_on(one.keep(std::future::pending::<()>())).expect_err("it cannot be kept");
-    assert_eq!(stopped.lost(), Some(Reason::Ttl));
+    block_on(queue.send(b"a")).expect("the server accepts it");
+    let one = take(&queue).expect("one message is ready");
+    server.partition(&client);
+    server.advance(VISIBLE);
+    let stopped = block_on(one.run(std::future::pending::<()>())).expect_err("the message cannot be extended");
+    assert_eq!(stopped.end_reason(), Some(EndReason::Ttl));
 }
 
 #[test]
-fn what_is_dropped_goes_back_at_once() {
-    let grantor = Grantor::new();
-    let queue = mail(&grantor.client("w1"));
-    block_on(queue.send(b"a")).expect("there is room");
-    drop(take(&queue).expect("one message"));
-    until(|| counts(&queue).ready == 1);
-    assert_eq!(take(&queue).expect("no time has passed").attempt(), 2);
+fn a_dropped_message_is_returned_immediately() {
+    let server = TestServer::new();
+    let queue = mail(&server.client("w1"));
+    block_on(queue.send(b"a")).expect("the server accepts it");
+    drop(take(&queue).expect("one message is ready"));
+    wait_until(|| counts(&queue).ready == 1);
+    assert_eq!(take(&queue).expect("the clock did not advance").attempt(), 2);
 }
 
 #[test]
-fn a_receive_that_was_given_up_takes_nothing_with_it() {
-    let grantor = Grantor::new();
-    let client = grantor.client("w1");
+fn a_dropped_receive_returns_its_messages() {
+    let server = TestServer::new();
+    let client = server.client("w1");
     let queue = mail(&client);
-    block_on(queue.send(b"a")).expect("there is room");
+    block_on(queue.send(b"a")).expect("the server accepts it");
     {
         let mut receiving = pin!(queue.receive(1));
-        grantor.pause(&client);
-        assert!(receiving.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "nobody answers yet");
-        grantor.resume(&client);
-        until(|| counts(&queue).live == 1);
+        server.pause(&client);
+        assert!(receiving.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "there is no reply yet");
+        server.resume(&client);
+        wait_until(|| counts(&queue).in_flight == 1);
     }
-    until(|| counts(&queue).ready == 1);
-    assert_eq!(take(&queue).expect("it came back").attempt(), 2);
+    wait_until(|| counts(&queue).ready == 1);
+    assert_eq!(take(&queue).expect("the message was returned").attempt(), 2);
 }
 
 #[test]
-fn a_delayed_message_waits_for_its_time() {
-    let grantor = Grantor::new();
-    let queue = mail(&grantor.client("w1"));
-    let how = Sending { delay: Duration::from_secs(5), ..Sending::default() };
-    block_on(queue.send_with(b"later", how)).expect("there is room");
-    assert_eq!(counts(&queue), Counts { delayed: 1, ..Counts::default() });
-    grantor.advance(Duration::from_millis(4_900));
+fn a_delayed_message_is_received_after_its_delay() {
+    let server = TestServer::new();
+    let queue = mail(&server.client("w1"));
+    let how = SendOptions::new().delay(Duration::from_secs(5));
+    block_on(queue.send_with(b"later", how)).expect("the server accepts it");
+    assert_eq!(counts(&queue), QueueStats { delayed: 1, ..QueueStats::default() });
+    server.advance(Duration::from_millis(4_900));
     assert!(take(&queue).is_none());
-    grantor.advance(Duration::from_millis(200));
-    let one = take(&queue).expect("its time has come");
+    server.advance(Duration::from_millis(200));
+    let one = take(&queue).expect("the delay has passed");
     assert!(!block_on(one.nack(Duration::from_secs(5))).expect("the receipt is current"));
-    assert!(take(&queue).is_none(), "it comes back after the delay");
-    grantor.advance(Duration::from_secs(6));
-    assert_eq!(take(&queue).expect("its time has come again").attempt(), 2);
+    assert!(take(&queue).is_none(), "the message is returned after the delay");
+    server.advance(Duration::from_secs(6));
+    assert_eq!(take(&queue).expect("the delay has passed again").attempt(), 2);
 }
 
 #[test]
-fn messages_of_a_holder_that_vanished_come_back_with_its_session() {
-    let grantor = Grantor::new();
-    let (gone, other) = (grantor.client("w1"), grantor.client("w2"));
-    let (queue, others) = (gone.queue("mail").visibility(Duration::from_secs(300)), mail(&other));
-    block_on(queue.send(b"a")).expect("there is room");
-    let lost = take(&queue).expect("one message");
-    grantor.partition(&gone);
-    grantor.advance(Duration::from_secs(61));
-    let one = take(&others).expect("the session is over long before the visibility");
-    grantor.heal(&gone);
-    grantor.advance(Duration::from_secs(2));
+fn messages_of_a_lost_worker_are_returned_with_its_session() {
+    let server = TestServer::new();
+    let (lost_client, other) = (server.client("w1"), server.client("w2"));
+    let (queue, others) = (lost_client.queue("mail").visibility(Duration::from_secs(300)), mail(&other));
+    block_on(queue.send(b"a")).expect("the server accepts it");
+    let lost = take(&queue).expect("one message is ready");
+    server.partition(&lost_client);
+    server.advance(Duration::from_secs(61));
+    let one = take(&others).expect("the session ends long before the visibility");
+    server.heal(&lost_client);
+    server.advance(Duration::from_secs(2));
     assert_eq!(refused(block_on(lost.ack())).code(), Some(Code::StaleToken));
     block_on(one.ack()).expect("the receipt is current");
 }
 
 #[test]
-fn a_wrong_name_is_refused_before_anybody_is_asked() {
-    let grantor = Grantor::new();
-    let queue = grantor.client("w1").queue("//");
-    let error = block_on(queue.receive(1)).expect_err("that is no name");
+fn an_invalid_queue_name_is_refused_without_a_request() {
+    let server = TestServer::new();
+    let queue = server.client("w1").queue("//");
+    let error = block_on(queue.receive(1)).expect_err("the name is invalid");
     assert_eq!(error.code(), Some(Code::InvalidArgument));
 }
 
 #[test]
-fn a_message_is_not_believed_after_the_session_that_received_it() {
-    let grantor = Grantor::new();
+fn a_message_expires_with_its_session() {
+    let server = TestServer::new();
     let session = Duration::from_secs(10);
-    let one = grantor.client_with(Options { holder: Some("w1".into()), session, ..Options::default() });
+    let one = server.client_with(|client| client.holder("w1").session_ttl(session));
     let queue = one.queue("mail").visibility(12 * session);
-    block_on(queue.send(b"a")).expect("there is room");
-    let first = take(&queue).expect("one message");
+    block_on(queue.send(b"a")).expect("the server accepts it");
+    let first = take(&queue).expect("one message is ready");
     let polls = Cell::new(0);
-    let mut keep = pin!(first.keep(poll_fn(|_| {
+    let mut keep = pin!(first.run(poll_fn(|_| {
         polls.set(polls.get() + 1);
         Poll::<()>::Pending
     })));
     let mut context = Context::from_waker(Waker::noop());
     assert!(keep.as_mut().poll(&mut context).is_pending());
-    grantor.partition(&one);
-    grantor.advance(session + Duration::from_secs(2));
-    assert!(take(&mail(&grantor.client("w2"))).is_some(), "it went back with its session");
-    assert!(first.left().is_zero(), "and its holder knows, by its own clock");
+    server.partition(&one);
+    server.advance(session + Duration::from_secs(2));
+    assert!(take(&mail(&server.client("w2"))).is_some(), "the message was returned with its session");
+    assert!(first.remaining().is_zero(), "the worker knows by its own clock");
     assert!(matches!(keep.as_mut().poll(&mut context), Poll::Ready(Err(_))));
-    assert_eq!(polls.get(), 1, "nothing was done after the time was over");
+    assert_eq!(polls.get(), 1, "the work was not polled after the deadline");
 }
 
 #[test]
-fn work_with_a_message_is_not_gone_on_with_after_its_time_whatever_wakes_it() {
-    let grantor = Grantor::new();
-    let one = grantor.client("w1");
+fn work_with_a_message_is_not_polled_after_its_deadline() {
+    let server = TestServer::new();
+    let one = server.client("w1");
     let queue = mail(&one);
-    block_on(queue.send(b"a")).expect("there is room");
-    let first = take(&queue).expect("one message");
+    block_on(queue.send(b"a")).expect("the server accepts it");
+    let first = take(&queue).expect("one message is ready");
     let polls = Cell::new(0);
-    let mut keep = pin!(first.keep(poll_fn(|_| {
+    let mut keep = pin!(first.run(poll_fn(|_| {
         polls.set(polls.get() + 1);
         Poll::<()>::Pending
     })));
     let mut context = Context::from_waker(Waker::noop());
     assert!(keep.as_mut().poll(&mut context).is_pending());
-    // The thread that would ring at the deadline stands still; the task is woken by something of its own.
-    grantor.pause(&one);
-    grantor.advance(VISIBLE + VISIBLE);
-    assert!(take(&mail(&grantor.client("w2"))).is_some(), "another has it");
+    // The worker that would wake the task at the deadline is paused; the task is polled for another reason.
+    server.pause(&one);
+    server.advance(VISIBLE + VISIBLE);
+    assert!(take(&mail(&server.client("w2"))).is_some(), "another worker has the message");
     assert!(matches!(keep.as_mut().poll(&mut context), Poll::Ready(Err(_))));
-    assert_eq!(polls.get(), 1, "nothing was done after the time was over");
-    grantor.resume(&one);
+    assert_eq!(polls.get(), 1, "the work was not polled after the deadline");
+    server.resume(&one);
 }
 
 #[test]
-fn whoever_waits_for_a_message_is_told_of_it_and_does_not_ask_again_and_again() {
-    let grantor = Grantor::new();
-    let (one, two) = (grantor.client("w1"), grantor.client("w2"));
+fn a_waiting_worker_is_notified_and_does_not_poll() {
+    let server = TestServer::new();
+    let (one, two) = (server.client("w1"), server.client("w2"));
     let queue = mail(&one);
-    let mut next = pin!(queue.next());
+    let mut next = pin!(queue.recv());
     let mut context = Context::from_waker(Waker::noop());
     assert!(next.as_mut().poll(&mut context).is_pending());
-    grantor.advance(Duration::from_millis(100));
-    assert!(next.as_mut().poll(&mut context).is_pending(), "it found nothing, and stands idle");
-    grantor.advance(Duration::from_millis(100));
-    block_on(mail(&two).send(b"a")).expect("there is room");
-    // No time passes: only the word can bring it.
+    server.advance(Duration::from_millis(100));
+    assert!(next.as_mut().poll(&mut context).is_pending(), "the queue is empty");
+    server.advance(Duration::from_millis(100));
+    block_on(mail(&two).send(b"a")).expect("the server accepts it");
+    // The clock does not advance: only the notification can deliver it.
     let until = std::time::Instant::now() + Duration::from_secs(60);
     let got = loop {
         match next.as_mut().poll(&mut context) {
-            Poll::Ready(got) => break got.expect("the queue answers"),
-            Poll::Pending => assert!(std::time::Instant::now() < until, "it was not told"),
+            Poll::Ready(got) => break got.expect("the server replies"),
+            Poll::Pending => assert!(std::time::Instant::now() < until, "the worker was not notified"),
         }
         std::thread::yield_now();
     };

@@ -1,83 +1,119 @@
-//! Who leads, as others see it: every answer was true at a moment inside of the call that gave it, and none goes back.
+//! Observing the leader: every reported leader was current during the call that reported it, and no report goes back in time.
 
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use leasehold_core::name::Name;
 use leasehold_wire::json::LeaseBody;
 
 use super::Election;
-use crate::{Client, Code, Error, Watch, look};
+use crate::queries::validated;
+use crate::{Client, Code, Error, Watch};
 
-/// Who leads.
+/// The current leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Leader {
-    /// Its name.
+    /// Holder name.
     pub holder: String,
-    /// Its token's number: who leads later has a higher one.
+    /// Token number: a later leader has a higher one.
     pub token_number: u64,
-    /// What it announced.
-    pub announced: String,
+    /// Metadata of the candidate.
+    pub metadata: String,
 }
 
 impl Election {
-    /// Who leads, at a moment inside of this call; none if nobody does.
+    /// The leader at a moment during this call; none if there is no leader.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         leader(&self.client, &self.resource).await
     }
 
-    /// Watches who leads, from now on.
-    pub async fn observe(&self) -> Result<Observing, Error> {
-        look::checked(leasehold_core::name::Name::parse(&self.resource))?;
+    /// Observes the leader from now on.
+    pub async fn observe(&self) -> Result<LeaderUpdates, Error> {
+        validated(Name::parse(&self.resource))?;
         let watch = self.client.watch(&self.resource).await?;
-        Ok(Observing { of: self.clone(), watch, stale: true, told: None, highest: 0 })
+        let observer = LeaderObserver { election: self.clone(), watch, stale: true, reported: None, highest: 0 };
+        let updates = futures::stream::unfold(observer, |mut observer| async move {
+            let update = observer.next().await;
+            Some((update, observer))
+        });
+        Ok(LeaderUpdates { resource: self.resource.clone(), updates: updates.boxed() })
     }
 }
 
 async fn leader(client: &Client, resource: &str) -> Result<Option<Leader>, Error> {
-    let shown = match client.show(resource).await {
-        Ok(shown) => shown,
+    let view = match client.show(resource).await {
+        Ok(view) => view,
         Err(error) if error.code() == Some(Code::NotFound) => return Ok(None),
         Err(error) => return Err(error),
     };
-    // The predecessor of an overlap still finishes, and leads no more.
-    let leads = |lease: &&LeaseBody| !lease.apart && lease.access == "exclusive";
-    let Some(lease) = shown.leases.iter().find(leads) else {
+    // The predecessor of an overlap only finishes; it does not lead any more.
+    let leads = |lease: &&LeaseBody| !lease.predecessor && lease.access == "exclusive";
+    let Some(lease) = view.leases.iter().find(leads) else {
         return Ok(None);
     };
-    let token_number = lease.token_number.parse().map_err(Error::garbled)?;
-    let (holder, announced) = (lease.holder.clone(), lease.metadata.clone());
-    Ok(Some(Leader { holder, token_number, announced }))
+    let token_number = lease.token_number.parse().map_err(Error::invalid_reply)?;
+    let (holder, metadata) = (lease.holder.clone(), lease.metadata.clone());
+    Ok(Some(Leader { holder, token_number, metadata }))
 }
 
-/// Who leads, as it changes.
-#[derive(Debug)]
-pub struct Observing {
-    of: Election,
+/// A stream of leaders: the current one, then every change; none while there is no leader. It never ends; after an error, polling
+/// again tries again.
+///
+/// Changes between two polls are reported by their outcome.
+#[must_use = "streams do nothing unless polled"]
+pub struct LeaderUpdates {
+    resource: String,
+    updates: BoxStream<'static, Result<Option<Leader>, Error>>,
+}
+
+impl Stream for LeaderUpdates {
+    type Item = Result<Option<Leader>, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.updates.as_mut().poll_next(context)
+    }
+}
+
+impl fmt::Debug for LeaderUpdates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderUpdates").field("resource", &self.resource).finish_non_exhaustive()
+    }
+}
+
+/// State of an observation. An event only triggers a query; the query decides.
+struct LeaderObserver {
+    election: Election,
     watch: Watch,
-    /// Something happened since the last look.
+    /// Something happened since the last query.
     stale: bool,
-    /// What was told last.
-    told: Option<Option<Leader>>,
+    /// The last report.
+    reported: Option<Option<Leader>>,
+    /// Highest token number of a reported leader.
     highest: u64,
 }
 
-impl Observing {
-    /// Who leads: first at once, then whenever that has changed. What happens between two calls is told by its outcome: the
-    /// event only says when to look, and the look is made inside of this call. Dropping this future loses nothing.
-    pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
+impl LeaderObserver {
+    async fn next(&mut self) -> Result<Option<Leader>, Error> {
         loop {
             if !self.stale {
-                // Also when the feed broke and was made again.
-                self.watch.next().await?;
+                // A reconnect counts, too: events may be missing.
+                self.watch.try_next().await?;
                 self.stale = true;
             }
-            let seen = self.of.leader().await?;
+            let leader = self.election.leader().await?;
             self.stale = false;
-            let number = seen.as_ref().map_or(self.highest, |leader| leader.token_number);
-            // A server that is behind is not believed.
-            if number < self.highest || self.told.as_ref() == Some(&seen) {
+            let number = leader.as_ref().map_or(self.highest, |leader| leader.token_number);
+            // A server that is behind is ignored.
+            if number < self.highest || self.reported.as_ref() == Some(&leader) {
                 continue;
             }
             self.highest = number;
-            self.told = Some(seen.clone());
-            return Ok(seen);
+            self.reported = Some(leader.clone());
+            return Ok(leader);
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Shards in memory: one owner each however they move, and checkpoints that no zombie overwrites.
+//! Shards on the test server: one owner at a time, and checkpoints that no zombie overwrites.
 
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use leasehold_core::charter::{Charter, Handoff};
-use leasehold_core::command::Style;
-use leasehold_core::lease::Reason;
+use leasehold_core::charter::{Charter, HandoffTerms};
+use leasehold_core::command::HandoffMode;
+use leasehold_core::lease::EndReason;
 
-use super::{Shard, Shards, Worker};
+use super::{Shard, ShardWorker, Shards};
 use crate::blocking::block_on;
-use crate::recipes::until;
-use crate::testing::Grantor;
-use crate::{Client, Code, Failure, Guard};
+use crate::recipes::wait_until;
+use crate::testing::TestServer;
+use crate::{Client, Code, Guard, RequestError};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -21,154 +21,157 @@ fn orders(client: &Client, count: u32) -> Shards {
     client.shards("orders", count).ttl(TTL)
 }
 
-fn join(client: &Client, count: u32) -> Worker {
-    block_on(orders(client, count).join()).expect("there is room")
+fn join(client: &Client, count: u32) -> ShardWorker {
+    block_on(orders(client, count).join()).expect("the server accepts it")
 }
 
-/// One look, and what came of it.
-fn turn(worker: &mut Worker) -> Vec<(Guard, Shard)> {
-    block_on(worker.turn()).expect("it can be asked");
-    std::iter::from_fn(|| worker.gained()).collect()
+/// Runs one rebalancing step and returns the new assignments.
+fn rebalance(worker: &mut ShardWorker) -> Vec<(Guard, Shard)> {
+    block_on(worker.rebalance()).expect("the server replies");
+    std::iter::from_fn(|| worker.take_assignment()).collect()
 }
 
-fn owners(grantor: &Grantor, index: u32) -> usize {
-    grantor.show(&format!("orders/{index}")).map_or(0, |shown| shown.leases.len())
+fn owners(server: &TestServer, index: u32) -> usize {
+    server.show(&format!("orders/{index}")).map_or(0, |view| view.leases.len())
 }
 
 #[track_caller]
-fn refused<T>(told: Result<T, Failure<T>>) -> crate::Error {
-    match told {
-        Ok(_) => panic!("it was not refused"),
+fn refused<T>(result: Result<T, RequestError<T>>) -> crate::Error {
+    match result {
+        Ok(_) => panic!("the request was not refused"),
         Err(failure) => failure.into_error(),
     }
 }
 
 #[test]
-fn a_zombies_checkpoint_is_refused_and_its_successor_goes_on_from_the_last_good_one() {
-    let grantor = Grantor::new();
-    let (one, two) = (grantor.client("w1"), grantor.client("w2"));
-    let (_guard, zombie) = turn(&mut join(&one, 1)).remove(0);
-    assert_eq!(block_on(zombie.resume()).expect("it can be asked"), None);
-    block_on(zombie.checkpoint(b"100")).expect("it owns the shard");
-    grantor.pause(&one);
-    grantor.advance(2 * TTL);
-    let (_next, successor) = turn(&mut join(&two, 1)).remove(0);
-    let found = block_on(successor.resume()).expect("it can be asked").expect("there is one");
+fn a_zombies_checkpoint_is_refused_and_its_successor_continues_from_the_last_valid_one() {
+    let server = TestServer::new();
+    let (one, two) = (server.client("w1"), server.client("w2"));
+    let (_guard, zombie) = rebalance(&mut join(&one, 1)).remove(0);
+    assert_eq!(block_on(zombie.resume()).expect("the server replies"), None);
+    block_on(zombie.checkpoint(b"100")).expect("the worker owns the shard");
+    server.pause(&one);
+    server.advance(2 * TTL);
+    let (_next, successor) = rebalance(&mut join(&two, 1)).remove(0);
+    let found = block_on(successor.resume()).expect("the server replies").expect("there is a checkpoint");
     assert_eq!((&found.bytes[..], found.token_number), (&b"100"[..], zombie.token_number()));
-    block_on(successor.checkpoint(b"200")).expect("it owns the shard");
-    grantor.resume(&one);
+    block_on(successor.checkpoint(b"200")).expect("the worker owns the shard");
+    server.resume(&one);
     let error = refused(block_on(zombie.checkpoint(b"150")));
-    assert_eq!(error.lost(), Some(Reason::Ttl));
-    let kept = block_on(successor.resume()).expect("it can be asked").expect("there is one");
+    assert_eq!(error.end_reason(), Some(EndReason::Ttl));
+    let kept = block_on(successor.resume()).expect("the server replies").expect("there is a checkpoint");
     assert_eq!((&kept.bytes[..], kept.token_number), (&b"200"[..], successor.token_number()));
 }
 
 #[test]
-fn work_is_stolen_without_two_owners_and_then_stays() {
-    let grantor = Grantor::new();
-    let (one, two) = (grantor.client("w1"), grantor.client("w2"));
+fn shards_are_rebalanced_without_two_owners_and_then_stay() {
+    let server = TestServer::new();
+    let (one, two) = (server.client("w1"), server.client("w2"));
     let mut first = join(&one, 4);
-    let mut kept = turn(&mut first);
-    assert_eq!((kept.len(), first.owns()), (4, 4), "who is alone takes all");
+    let mut owned = rebalance(&mut first);
+    assert_eq!((owned.len(), first.owned_count()), (4, 4), "a single worker acquires all shards");
     let mut second = join(&two, 4);
-    assert!(turn(&mut second).is_empty(), "it looks twice before it takes from others");
-    assert!(turn(&mut second).is_empty(), "the owner still works");
-    until(|| kept.iter().filter(|(_, shard)| shard.draining().is_some()).count() == 2);
-    assert!((0..4).all(|index| owners(&grantor, index) == 1), "the thief waits");
-    let (leaving, stays): (Vec<_>, Vec<_>) = kept.drain(..).partition(|(_, shard)| shard.draining().is_some());
-    let mut stolen = Vec::new();
+    assert!(rebalance(&mut second).is_empty(), "a worker waits for a second snapshot before it requests shards");
+    assert!(rebalance(&mut second).is_empty(), "the owner still works");
+    wait_until(|| owned.iter().filter(|(_, shard)| shard.draining().is_some()).count() == 2);
+    assert!((0..4).all(|index| owners(&server, index) == 1), "the new owner waits");
+    let (leaving, stays): (Vec<_>, Vec<_>) = owned.drain(..).partition(|(_, shard)| shard.draining().is_some());
+    let mut moved = Vec::new();
     for (guard, shard) in leaving {
-        block_on(shard.checkpoint(b"last")).expect("it owns the shard until it says so");
+        block_on(shard.checkpoint(b"last")).expect("the worker owns the shard until it releases it");
         let (index, number) = (shard.index(), shard.token_number());
-        block_on(guard.release()).expect("it is held");
-        until(|| {
-            assert!(owners(&grantor, index) <= 1);
-            stolen.extend(second.gained());
-            stolen.iter().any(|(_, shard): &(Guard, Shard)| shard.index() == index)
+        block_on(guard.release()).expect("the lease is held");
+        wait_until(|| {
+            assert!(owners(&server, index) <= 1);
+            moved.extend(second.take_assignment());
+            moved.iter().any(|(_, shard): &(Guard, Shard)| shard.index() == index)
         });
-        let (_, mine) = stolen.last().expect("just found");
+        let (_, mine) = moved.last().expect("just found");
         assert!(mine.token_number() > number);
-        assert_eq!(block_on(mine.resume()).expect("it can be asked").expect("there is one").bytes, b"last");
+        assert_eq!(block_on(mine.resume()).expect("the server replies").expect("there is a checkpoint").bytes, b"last");
         assert_eq!(refused(block_on(shard.checkpoint(b"late"))).code(), Some(Code::LeaseLost));
     }
     for _ in 0..4 {
-        assert!(turn(&mut first).is_empty() && turn(&mut second).is_empty(), "even shares stay");
+        assert!(rebalance(&mut first).is_empty() && rebalance(&mut second).is_empty(), "even shares do not move");
     }
-    assert_eq!((first.owns(), second.owns(), stays.len()), (2, 2, 2));
+    assert_eq!((first.owned_count(), second.owned_count(), stays.len()), (2, 2, 2));
     assert!(stays.iter().all(|(_, shard)| shard.draining().is_none()));
 }
 
 #[test]
-fn in_an_overlap_the_successor_starts_from_what_its_predecessor_wrote_last() {
-    let grantor = Grantor::new();
-    let handoff = Some(Handoff { style: Style::Overlap, drain_ms: 10_000 });
-    grantor.set_charter("orders", Charter { handoff, ..Charter::default() }).expect("it is possible");
-    let (one, two) = (grantor.client("w1"), grantor.client("w2"));
+fn in_an_overlap_the_successor_starts_from_its_predecessors_last_checkpoint() {
+    let server = TestServer::new();
+    let handoff = Some(HandoffTerms { mode: HandoffMode::Overlap, drain_ms: 10_000 });
+    server.set_charter("orders", Charter { handoff, ..Charter::default() }).expect("the charter is valid");
+    let (one, two) = (server.client("w1"), server.client("w2"));
     let mut first = join(&one, 2);
-    let mut kept = turn(&mut first);
+    let mut owned = rebalance(&mut first);
     let mut second = join(&two, 2);
-    turn(&mut second);
-    let mut stolen = turn(&mut second);
-    until(|| {
-        stolen.extend(second.gained());
-        stolen.len() == 1
+    rebalance(&mut second);
+    let mut moved = rebalance(&mut second);
+    wait_until(|| {
+        moved.extend(second.take_assignment());
+        moved.len() == 1
     });
-    let (_next, successor) = stolen.remove(0);
-    let at = kept.iter().position(|(_, shard)| shard.index() == successor.index()).expect("it was the first's");
-    let (guard, predecessor) = kept.remove(at);
-    assert_eq!(owners(&grantor, successor.index()), 2, "never unheld");
+    let (_next, successor) = moved.remove(0);
+    let at = owned
+        .iter()
+        .position(|(_, shard)| shard.index() == successor.index())
+        .expect("the shard was the first worker's");
+    let (guard, predecessor) = owned.remove(at);
+    assert_eq!(owners(&server, successor.index()), 2, "an overlap has two owners");
     let mut resuming = pin!(successor.resume());
     assert!(resuming.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    block_on(predecessor.checkpoint(b"last")).expect("until the successor has written");
-    block_on(guard.release()).expect("it is held");
-    assert_eq!(block_on(resuming).expect("it can be asked").expect("there is one").bytes, b"last");
-    block_on(successor.checkpoint(b"first")).expect("it owns the shard");
+    block_on(predecessor.checkpoint(b"last")).expect("the predecessor may write while it drains");
+    block_on(guard.release()).expect("the lease is held");
+    assert_eq!(block_on(resuming).expect("the server replies").expect("there is a checkpoint").bytes, b"last");
+    block_on(successor.checkpoint(b"first")).expect("the worker owns the shard");
     assert_eq!(refused(block_on(predecessor.checkpoint(b"late"))).code(), Some(Code::LeaseLost));
 }
 
 #[test]
-fn shards_of_a_worker_that_vanished_are_taken_after_their_ttl() {
-    let grantor = Grantor::new();
-    let (one, two) = (grantor.client("w1"), grantor.client("w2"));
+fn shards_of_a_lost_worker_are_acquired_after_their_ttl() {
+    let server = TestServer::new();
+    let (one, two) = (server.client("w1"), server.client("w2"));
     let mut first = join(&one, 4);
-    let lost = turn(&mut first);
+    let lost = rebalance(&mut first);
     let mut second = join(&two, 4);
-    grantor.partition(&one);
-    grantor.advance(2 * TTL);
-    assert!(lost.iter().all(|(_, shard)| !shard.is_held()), "the first has stopped");
-    assert_eq!(turn(&mut second).len(), 4);
+    server.partition(&one);
+    server.advance(2 * TTL);
+    assert!(lost.iter().all(|(_, shard)| !shard.is_held()), "the first worker has stopped");
+    assert_eq!(rebalance(&mut second).len(), 4);
 }
 
 #[test]
-fn a_worker_that_leaves_tells_its_work_and_leaves_its_shards_to_the_others() {
-    let grantor = Grantor::new();
-    let (one, two) = (grantor.client("w1"), grantor.client("w2"));
+fn a_leaving_worker_drains_its_shards_for_the_others() {
+    let server = TestServer::new();
+    let (one, two) = (server.client("w1"), server.client("w2"));
     let mut first = join(&one, 2);
-    let kept = turn(&mut first);
+    let owned = rebalance(&mut first);
     let mut second = join(&two, 2);
     block_on(first.leave());
-    for (guard, shard) in kept {
-        block_on(shard.leaving());
-        block_on(guard.release()).expect("it is held");
+    for (guard, shard) in owned {
+        block_on(shard.draining_started());
+        block_on(guard.release()).expect("the lease is held");
     }
-    assert_eq!(turn(&mut second).len(), 2, "no time has passed");
+    assert_eq!(rebalance(&mut second).len(), 2, "the clock did not advance");
 }
 
 #[test]
-fn work_on_shards_can_be_spawned() {
+fn futures_of_shards_are_send() {
     const fn can<T: Send>(_: &T) {}
-    let shards = orders(&Grantor::new().client("w1"), 1);
-    can(&shards.run(std::future::pending(), |shard: Shard| async move { shard.leaving().await }));
-    let mut worker = block_on(shards.join()).expect("there is room");
-    can(&worker.next());
+    let shards = orders(&TestServer::new().client("w1"), 1);
+    can(&shards.run(std::future::pending(), |shard: Shard| async move { shard.draining_started().await }));
+    let mut worker = block_on(shards.join()).expect("the server accepts it");
+    can(&worker.next_assignment());
 }
 
 #[test]
-fn a_number_of_shards_that_cannot_be_is_refused() {
-    let grantor = Grantor::new();
-    let client = grantor.client("w1");
+fn an_invalid_number_of_shards_is_refused() {
+    let server = TestServer::new();
+    let client = server.client("w1");
     for count in [0, u32::MAX] {
-        let error = block_on(orders(&client, count).join()).expect_err("that is no number of shards");
+        let error = block_on(orders(&client, count).join()).expect_err("the number is invalid");
         assert_eq!(error.code(), Some(Code::InvalidArgument));
     }
 }

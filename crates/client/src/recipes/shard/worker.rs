@@ -1,4 +1,4 @@
-//! One worker: its seat, what it owns, what is on its way to it.
+//! A worker of a sharded set: its registration, its shards, and the shards that it waits for.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -7,225 +7,241 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::Stream;
 use futures::future::{BoxFuture, Either, FutureExt, join_all, select};
-use futures::stream::{FuturesUnordered, StreamExt};
-use leasehold_core::command::{Command, HandOff, Style, Which};
+use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
+use leasehold_core::command::{Command, Handoff, HandoffMode, LeaseSelector};
 use leasehold_core::holder::NextStep;
 use leasehold_core::limits::GRACE_MAX;
 use leasehold_core::time::Instant;
 
-use super::plan::{Owner, Seen};
+use super::plan::{ShardOwner, ShardSnapshot};
 use super::{Shard, Shards, WORKERS};
-use crate::hold::lost;
-use crate::holder::Handle;
 use crate::lock::millis;
-use crate::{Code, Error, Failure, Guard, HandOver, Hold, State};
+use crate::session_worker::WorkerHandle;
+use crate::{AcquireError, Code, Error, Guard, GuardState, HandoffOptions, LeaseHandle};
 
-/// Shards that one worker asks others for at the same time.
-const AT_ONCE: usize = 8;
+/// Shards that one worker requests from others at the same time.
+const MAX_REQUESTED: usize = 8;
 
-/// A wait for somebody else's shard.
-type Stealing = BoxFuture<'static, (u32, Result<Guard, Failure<Guard>>)>;
+/// A wait for a shard of another worker.
+type RequestedShard = BoxFuture<'static, (u32, Result<Guard, AcquireError>)>;
 
-/// Somebody who works here. Dropping it gives the seat back; what it owned stays with whoever has the guards.
-pub struct Worker {
-    of: Shards,
-    handle: Arc<Handle>,
-    seat: Guard,
-    owned: BTreeMap<u32, Hold>,
-    stealing: FuturesUnordered<Stealing>,
-    gained: VecDeque<(Guard, Shard)>,
-    before: Option<Seen>,
+/// A worker. Dropping it ends its registration; its shards stay with the owners of their guards.
+pub struct ShardWorker {
+    shards: Shards,
+    worker: Arc<WorkerHandle>,
+    /// Lease on the workers' resource; its token number identifies this worker.
+    registration: Guard,
+    owned: BTreeMap<u32, LeaseHandle>,
+    requested: FuturesUnordered<RequestedShard>,
+    assigned: VecDeque<(Guard, Shard)>,
+    previous: Option<ShardSnapshot>,
     due: Instant,
 }
 
-impl Worker {
-    pub(super) async fn join(of: Shards) -> Result<Self, Error> {
-        let seat = sit(&of).await?;
+impl ShardWorker {
+    pub(super) async fn join(shards: Shards) -> Result<Self, Error> {
+        let registration = register(&shards).await?;
         Ok(Self {
-            handle: of.client.handle()?,
-            of,
-            seat,
+            worker: shards.client.worker()?,
+            shards,
+            registration,
             owned: BTreeMap::new(),
-            stealing: FuturesUnordered::new(),
-            gained: VecDeque::new(),
-            before: None,
+            requested: FuturesUnordered::new(),
+            assigned: VecDeque::new(),
+            previous: None,
             due: Instant::default(),
         })
     }
 
-    /// Waits for the next shard that this worker gets, with the guard that owns it. Between two of them it looks at who has
-    /// what, and asks for its share; so it is to be called again and again. Dropping this future loses nothing.
-    pub async fn next(&mut self) -> Result<(Guard, Shard), Error> {
+    /// Waits for the next shard that this worker gets, with the guard that owns it. It also rebalances at every poll interval, so
+    /// call it in a loop. Cancel-safe.
+    pub async fn next_assignment(&mut self) -> Result<(Guard, Shard), Error> {
         loop {
             self.collect();
-            if let Some(gained) = self.gained.pop_front() {
-                return Ok(gained);
+            if let Some(assignment) = self.assigned.pop_front() {
+                return Ok(assignment);
             }
-            self.handle.check()?;
-            if self.handle.clock.now() >= self.due {
-                self.due = self.handle.clock.now().plus_millis(millis(self.of.look));
-                match self.turn().await {
-                    // What is owned is renewed meanwhile; the next look is due soon.
-                    Err(error) if error.is_unavailable() || error.is_indeterminate() => tracing::debug!("{error}"),
-                    turned => turned?,
+            self.worker.check_running()?;
+            if self.worker.clock.now() >= self.due {
+                self.due = self.worker.clock.now().plus_millis(millis(self.shards.poll_interval));
+                match self.rebalance().await {
+                    // Owned shards are still renewed; the next step follows soon.
+                    Err(error) if error.is_retryable() || error.outcome_unknown() => {
+                        tracing::debug!(%error, "rebalancing failed");
+                    }
+                    result => result?,
                 }
                 continue;
             }
-            let stolen = {
-                let handle = self.handle.clone();
-                let due = pin!(handle.sleep_until(self.due));
-                let stolen = async {
-                    match self.stealing.next().await {
-                        Some(stolen) => stolen,
+            let granted = {
+                let worker = self.worker.clone();
+                let due = pin!(worker.sleep_until(self.due));
+                let granted = async {
+                    match self.requested.next().await {
+                        Some(granted) => granted,
                         None => pending().await,
                     }
                 };
-                match select(due, pin!(stolen)).await {
+                match select(due, pin!(granted)).await {
                     Either::Left(_) => None,
-                    Either::Right((stolen, _)) => Some(stolen),
+                    Either::Right((granted, _)) => Some(granted),
                 }
             };
-            if let Some((index, told)) = stolen {
-                self.came(index, told);
+            if let Some((index, result)) = granted {
+                self.handle_requested(index, result);
             }
         }
     }
 
-    /// Looks once, takes what is free and asks for what others have too much of. What came of it is told by
-    /// [`Worker::gained`].
-    pub async fn turn(&mut self) -> Result<(), Error> {
+    /// The assignments as a stream. It never ends; after an error, polling again tries again.
+    pub fn into_stream(self) -> impl Stream<Item = Result<(Guard, Shard), Error>> + Send {
+        futures::stream::unfold(self, |mut worker| async move {
+            let assignment = worker.next_assignment().await;
+            Some((assignment, worker))
+        })
+    }
+
+    /// Runs one rebalancing step: acquires free shards, and requests shards from workers with too many.
+    /// [`ShardWorker::take_assignment`] returns what it acquired.
+    pub async fn rebalance(&mut self) -> Result<(), Error> {
         self.collect();
-        match self.seat.state() {
-            State::Held => {}
-            // Nothing is known about the others now.
-            State::Suspended => return Ok(()),
-            State::Lost(loss) if loss.next_step() == NextStep::AcquireAgain => {
-                self.seat = sit(&self.of).await?;
+        match self.registration.state() {
+            GuardState::Held => {}
+            // Nothing is known about the other workers now.
+            GuardState::Suspended => return Ok(()),
+            GuardState::Lost(loss) if loss.next_step() == NextStep::AcquireAgain => {
+                self.registration = register(&self.shards).await?;
             }
-            State::Lost(loss) => return Err(lost(loss)),
+            GuardState::Lost(loss) => return Err(loss.into()),
         }
-        let seen = look(&self.of).await?;
-        let seat = self.seat.token_number().get();
-        let plan =
-            seen.plan(seat, self.stealing.len(), self.before.as_ref(), AT_ONCE.saturating_sub(self.stealing.len()));
-        self.before = Some(seen);
-        let free = plan.take.into_iter().map(|index| {
-            let lock = self.of.lock(index, seat);
+        let snapshot = snapshot(&self.shards).await?;
+        let me = self.registration.token_number().get();
+        let requested = self.requested.len();
+        let plan = snapshot.plan(me, requested, self.previous.as_ref(), MAX_REQUESTED.saturating_sub(requested));
+        self.previous = Some(snapshot);
+        let free = plan.acquire.into_iter().map(|index| {
+            let lock = self.shards.lock(index, me);
             async move { (index, lock.try_acquire().await) }
         });
-        for (index, taken) in join_all(free).await {
-            match taken {
-                Ok(Some(guard)) => self.gain(index, guard),
-                // Somebody else was quicker.
+        for (index, acquired) in join_all(free).await {
+            match acquired {
+                Ok(Some(guard)) => self.assign(index, guard),
+                // Another worker was faster.
                 Ok(None) => {}
-                Err(failure) => tracing::debug!("{failure}"),
+                Err(error) => tracing::debug!(%error, shard = index, "shard not acquired"),
             }
         }
-        for index in plan.steal {
-            self.steal(index, seat).await?;
+        for index in plan.request {
+            self.request(index, me).await?;
         }
         Ok(())
     }
 
-    /// A shard that this worker got and nobody took out yet.
-    pub fn gained(&mut self) -> Option<(Guard, Shard)> {
+    /// A shard that this worker has acquired and not returned yet.
+    pub fn take_assignment(&mut self) -> Option<(Guard, Shard)> {
         self.collect();
-        self.gained.pop_front()
+        self.assigned.pop_front()
     }
 
-    /// How many shards this worker owns now.
-    pub fn owns(&self) -> usize {
-        self.owned.values().filter(|hold| hold.is_held()).count()
+    /// Number of shards that this worker owns now.
+    pub fn owned_count(&self) -> usize {
+        self.owned.values().filter(|handle| handle.is_held()).count()
     }
 
-    /// Leaves: asks for nothing any more, and tells the work of every shard to finish. A shard is free as soon as its guard
-    /// is given back.
+    /// Leaves the set: requests nothing more, and starts to drain every shard. A shard is free as soon as its guard is released.
     pub async fn leave(self) {
-        let Self { seat, owned, stealing, .. } = self;
-        drop(stealing);
-        // What cannot be announced is given back all the same.
-        let gap = || HandOver { style: Some(Style::Gap), ..HandOver::default() };
-        join_all(owned.values().filter(|hold| hold.is_held()).map(|hold| hold.hand_off(gap()))).await;
-        let _ = seat.release().await;
+        let Self { registration, owned, requested, .. } = self;
+        drop(requested);
+        // A shard whose handoff cannot start is released all the same.
+        let gap = || HandoffOptions::new().mode(HandoffMode::Gap);
+        join_all(owned.values().filter(|handle| handle.is_held()).map(|handle| handle.handoff(gap()))).await;
+        let _ = registration.release().await;
     }
 
-    /// Waits for a shard in its queue, and then asks its owner to hand it over. Who is asked already is left alone.
-    async fn steal(&mut self, index: u32, seat: u64) -> Result<(), Error> {
-        let lock = self.of.lock(index, seat).wait(Duration::from_millis(GRACE_MAX));
+    /// Waits in the queue of a shard, and then asks its owner for a handoff. Leaves a shard alone that already moves.
+    async fn request(&mut self, index: u32, me: u64) -> Result<(), Error> {
+        let lock = self.shards.lock(index, me).wait(Duration::from_millis(GRACE_MAX));
         let mut waiting = async move { (index, lock.acquire().await) }.boxed();
-        // The first poll puts the wait on its way, before the transfer is asked for.
-        if let Some((index, told)) = (&mut waiting).now_or_never() {
-            self.came(index, told);
+        // The first poll submits the wait, before the handoff starts.
+        if let Some((index, result)) = (&mut waiting).now_or_never() {
+            self.handle_requested(index, result);
             return Ok(());
         }
-        let resource = self.of.name(index);
-        let which = Which::Resource(&resource);
-        let ask = HandOff { which, number: None, to: None, style: None, drain_ms: None };
-        match self.handle.say(&Command::HandOff(ask)).await.map_err(Failure::into_error) {
-            Ok(_) => self.stealing.push(waiting),
-            // It moves already, or has just become free: this wait is taken back, and the next look finds it.
+        let resource = self.shards.name(index);
+        let selector = LeaseSelector::Resource(&resource);
+        let handoff = Handoff { selector, number: None, to: None, mode: None, drain_ms: None };
+        match self.worker.session_call(&Command::Handoff(handoff)).await.map_err(Error::from) {
+            Ok(_) => self.requested.push(waiting),
+            // It already moves, or has just become free: cancels this wait; the next snapshot shows it.
             Err(error) if matches!(error.code(), Some(Code::Conflict | Code::NotFound)) => {}
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Takes in what came meanwhile, and forgets what went.
+    /// Collects granted shards, and removes lost ones.
     fn collect(&mut self) {
-        while let Some(Some((index, told))) = self.stealing.next().now_or_never() {
-            self.came(index, told);
+        while let Some(Some((index, result))) = self.requested.next().now_or_never() {
+            self.handle_requested(index, result);
         }
-        self.owned.retain(|_, hold| !matches!(hold.state(), State::Lost(_)));
+        self.owned.retain(|_, handle| !matches!(handle.state(), GuardState::Lost(_)));
     }
 
-    fn came(&mut self, index: u32, told: Result<Guard, Failure<Guard>>) {
-        match told {
-            Ok(guard) => self.gain(index, guard),
-            Err(failure) => tracing::debug!("{failure}"),
+    fn handle_requested(&mut self, index: u32, result: Result<Guard, AcquireError>) {
+        match result {
+            Ok(guard) => self.assign(index, guard),
+            Err(error) => tracing::debug!(%error, shard = index, "shard not acquired"),
         }
     }
 
-    fn gain(&mut self, index: u32, guard: Guard) {
-        let hold = guard.hold().clone();
-        self.owned.insert(index, hold.clone());
-        self.gained.push_back((guard, Shard { index, hold, client: self.of.client.clone() }));
+    fn assign(&mut self, index: u32, guard: Guard) {
+        let handle = guard.handle().clone();
+        self.owned.insert(index, handle.clone());
+        self.assigned.push_back((guard, Shard { index, handle, client: self.shards.client.clone() }));
     }
 }
 
-/// Who works here and who has what.
-async fn look(of: &Shards) -> Result<Seen, Error> {
-    let mut seen = Seen { owners: vec![Owner::Nobody; of.count as usize], ..Seen::default() };
-    let mut listing = of.client.list(&of.prefix, 0);
-    while let Some(page) = listing.page(u32::MAX).await? {
-        for resource in page {
-            let Some(name) = resource.resource.strip_prefix(&*of.prefix).map(|rest| rest.trim_matches('/')) else {
+/// Reads the workers and the owners of all shards.
+async fn snapshot(shards: &Shards) -> Result<ShardSnapshot, Error> {
+    let owners = vec![ShardOwner::Free; shards.count as usize];
+    let mut snapshot = ShardSnapshot { owners, ..ShardSnapshot::default() };
+    let mut pages = shards.client.list(&shards.prefix);
+    while let Some(page) = pages.try_next().await? {
+        for resource in page.resources {
+            let Some(name) = resource.resource.strip_prefix(&*shards.prefix).map(|rest| rest.trim_matches('/')) else {
                 continue;
             };
             let numbers = resource.leases.iter().filter_map(|lease| lease.token_number.parse::<u64>().ok());
             if name == WORKERS {
-                seen.workers.extend(numbers);
-            } else if let Some(owner) = name.parse().ok().and_then(|at: usize| seen.owners.get_mut(at)) {
+                snapshot.workers.extend(numbers);
+            } else if let Some(owner) = name.parse().ok().and_then(|index: usize| snapshot.owners.get_mut(index)) {
                 *owner = match &resource.leases[..] {
-                    [] => Owner::Nobody,
-                    [one] if one.draining.is_none() => one.metadata.parse().map_or(Owner::Moving, Owner::Of),
-                    _ => Owner::Moving,
+                    [] => ShardOwner::Free,
+                    [lease] if lease.draining.is_none() => {
+                        lease.metadata.parse().map_or(ShardOwner::Moving, ShardOwner::Worker)
+                    }
+                    _ => ShardOwner::Moving,
                 };
             }
         }
     }
-    Ok(seen)
+    Ok(snapshot)
 }
 
-/// A seat among the workers: its number tells them apart.
-async fn sit(of: &Shards) -> Result<Guard, Error> {
-    let name = format!("{}/{WORKERS}", of.prefix);
-    let lock = of.client.lock(name).shared().ttl(of.ttl).metadata(of.client.holder_name());
-    lock.acquire().await.map_err(Failure::into_error)
+/// Registers a worker. The token number of the lease identifies it.
+async fn register(shards: &Shards) -> Result<Guard, Error> {
+    let name = format!("{}/{WORKERS}", shards.prefix);
+    let lock = shards.client.lock(name).shared().ttl(shards.ttl).metadata(shards.client.holder_name());
+    Ok(lock.acquire().await?)
 }
 
-impl fmt::Debug for Worker {
+impl fmt::Debug for ShardWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("seat", &self.seat).field("owned", &self.owned.keys()).finish_non_exhaustive()
+        f.debug_struct("ShardWorker")
+            .field("registration", &self.registration)
+            .field("owned", &self.owned.keys())
+            .finish_non_exhaustive()
     }
 }

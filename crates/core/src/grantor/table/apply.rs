@@ -1,31 +1,32 @@
-//! One door for change: what each record does to the state, in service and in replay.
+//! Application of records to the state, in service and in replay. Nothing else changes the state.
 
 mod begin;
 mod end;
 
-use super::lease::{Drain, Lease};
-use super::party::Remembered;
-use super::{Deadlock, Identity, Quarantine, Table};
+use super::actors::StoredReply;
+use super::lease::{Drain, StoredLease};
+use super::{ClusterIdentity, Deadlock, GrantorTable, Quarantine};
 use crate::charter::Charter;
 use crate::limits;
 use crate::mutants::{self, Mutant};
-use crate::record::{Outcome, Record};
-use crate::time::Millis;
+use crate::record::{Record, StoredOutcome};
+use crate::time::GrantorTime;
 use crate::token::Number;
 
-/// A record that does not fit the state it is applied to. In replay it means damage, in service a broken promise.
-pub(crate) type Misfit = &'static str;
+/// Why a record does not apply to the state. In replay it means corruption, in service a broken invariant.
+pub(crate) type ApplyError = &'static str;
 
-impl Table {
-    /// Changes the state by one fact, at the time of its batch.
-    pub fn apply(&mut self, record: &Record<'_>) -> Result<(), Misfit> {
+impl GrantorTable {
+    /// Applies one record at the time of its batch.
+    pub fn apply(&mut self, record: &Record<'_>) -> Result<(), ApplyError> {
         self.due.applied += 1;
         match record {
             Record::Created { cluster, incarnation, max_ttl } => {
                 if self.identity.is_some() {
                     return Err("a cluster is created once");
                 }
-                self.identity = Some(Identity { cluster: *cluster, incarnation: *incarnation, max_ttl: *max_ttl });
+                self.identity =
+                    Some(ClusterIdentity { cluster: *cluster, incarnation: *incarnation, max_ttl: *max_ttl });
             }
             Record::Opened { generation, counter } => self.open(*generation, *counter)?,
             Record::Idle => {}
@@ -41,9 +42,9 @@ impl Table {
                 let identity = self.identity.as_mut().ok_or("restored before it was created")?;
                 identity.incarnation = *incarnation;
             }
-            Record::RolledBack { shown, counter, quarantine } => {
-                if *counter < shown.get() {
-                    return Err("a rollback is answered by a number above the shown one");
+            Record::RolledBack { presented, counter, quarantine } => {
+                if *counter < presented.get() {
+                    return Err("a rollback that does not raise the counter to the presented number");
                 }
                 self.raise_to(*counter)?;
                 self.quarantine = Some(Quarantine { until: *quarantine, rolled_back: true });
@@ -54,9 +55,9 @@ impl Table {
             }
             Record::SessionAlive { session } => {
                 let (now, epoch) = (self.time, self.clock.epoch);
-                let term = &mut self.sessions.at_mut(*session).ok_or("no such session")?.term;
-                term.renew(now);
-                term.alive = epoch;
+                let renewal = &mut self.sessions.at_mut(*session).ok_or("no such session")?.renewal;
+                renewal.renew(now);
+                renewal.alive = epoch;
                 self.arm_session(*session);
             }
             Record::SessionEnded { session, reason: _ } => self.end_session(*session)?,
@@ -70,12 +71,12 @@ impl Table {
                 self.alive(*lease, None);
             }
             Record::Retimed { lease, ttl } => {
-                if self.known(*lease)?.rides() || *ttl == 0 {
-                    return Err("a lease that rides on a session has no ttl");
+                if self.known(*lease)?.follows_session() || *ttl == 0 {
+                    return Err("a ttl for a lease that follows its session");
                 }
                 self.alive(*lease, Some(*ttl));
             }
-            Record::Ended { lease, number, reason, hold, why: _ } => {
+            Record::Ended { lease, number, reason, hold, comment: _ } => {
                 self.guard_end(*lease, *number)?;
                 self.unlink_lease(*lease, *reason, *hold);
             }
@@ -83,9 +84,9 @@ impl Table {
             Record::Rotated { lease, number } => {
                 self.raise(*number)?;
                 let old = self.known(*lease)?.number().get();
-                let party = self.lease(*lease).party;
+                let actor = self.lease(*lease).actor;
                 self.leases.at_mut(*lease).expect("known").set_number(*number);
-                if let Some(session) = self.sessions.at_mut(self.parties[party].session) {
+                if let Some(session) = self.sessions.at_mut(self.actors[actor].session) {
                     session.digest ^= old ^ number.get();
                 }
             }
@@ -96,22 +97,22 @@ impl Table {
                     let progress = extra.progress.as_mut()?;
                     progress.at = progress.at.max(*at);
                     progress.seen = progress.seen.max(*at);
-                    progress.term.renew(now);
-                    progress.term.alive = epoch;
+                    progress.renewal.renew(now);
+                    progress.renewal.alive = epoch;
                     Some(())
                 });
                 known.ok_or("progress of a lease that needs none")?;
                 self.arm_lease(*lease);
             }
             Record::Waiting(waiting) => self.wait(waiting)?,
-            Record::WaitEnded { waiter, why } => {
+            Record::WaitEnded { waiter, refusal } => {
                 let (_, wait) = self.waiters.at(*waiter).ok_or("no such waiter")?;
-                let (sequence, session) = (wait.sequence, self.parties[wait.party].session);
+                let (sequence, session) = (wait.sequence, self.actors[wait.actor].session);
                 if let Some(sequence) = sequence {
                     let session = self.sessions.at_mut(session).expect("a waiter's session");
-                    if let Some(digest) = session.remembered(sequence).map(|known| known.digest) {
-                        let outcome = Outcome::Refused(why.clone());
-                        session.remember(Remembered { sequence, digest, outcome });
+                    if let Some(digest) = session.stored_reply(sequence).map(|known| known.digest) {
+                        let outcome = StoredOutcome::Refused(refusal.clone());
+                        session.store_reply(StoredReply { sequence, digest, outcome });
                     }
                 }
                 self.dequeue(*waiter);
@@ -129,10 +130,10 @@ impl Table {
             }
             Record::Capacity { resource, units, lasting } => {
                 let at = self.resources.enter(resource);
-                let crowd = self.resources.gather(at);
-                crowd.capacity = Some(*units);
-                crowd.lasting |= lasting;
-                self.offer_later(at);
+                let state = self.resources.ensure_state(at);
+                state.capacity = Some(*units);
+                state.lasting |= lasting;
+                self.schedule_offer(at);
             }
             Record::HoldConfirmed { lease, number } => self.confirm_hold(*lease, *number)?,
             Record::HoldResized { lease, units } => self.resize_hold(*lease, *units)?,
@@ -144,37 +145,37 @@ impl Table {
             Record::Pinned { lease, at } => {
                 let resource = self.known(*lease)?.resource;
                 let old = self.change_extra(*lease, |extra| extra.pinned.replace(*at));
-                let pins = &mut self.resources.gather(resource).pins;
+                let pins = &mut self.resources.ensure_state(resource).pins;
                 if let Some(old) = old {
                     pins.remove(&(old, *lease));
                 }
                 pins.insert((*at, *lease));
             }
             Record::Floor { resource, at } => {
-                let place = self.resources.enter(resource);
-                let floor = &mut self.resources.gather(place).floor;
+                let slot = self.resources.enter(resource);
+                let floor = &mut self.resources.ensure_state(slot).floor;
                 *floor = (*floor).max(*at);
-                self.resources.leave_if_empty(place);
+                self.resources.vacate_if_empty(slot);
             }
             Record::Freed { resource, .. } => {
-                let place = self.resources.find(resource).ok_or("no such resource")?;
-                self.resources.gather(place).for_operator = false;
-                self.offer_later(place);
-                self.resources.leave_if_empty(place);
+                let slot = self.resources.find(resource).ok_or("no such resource")?;
+                self.resources.ensure_state(slot).for_operator = false;
+                self.schedule_offer(slot);
+                self.resources.vacate_if_empty(slot);
             }
             Record::CharterSet { prefix, charter, .. } => {
-                let charter = Charter::decode(charter).map_err(|_| "a charter that cannot be read")?;
+                let charter = Charter::decode(charter).map_err(|_| "a charter that cannot be decoded")?;
                 self.charters.set(prefix, charter).map_err(|_| "too many charters")?;
-                self.agreed_now();
+                self.note_charter_change();
             }
             Record::CharterRemoved { prefix, .. } => {
                 self.charters.remove(prefix).ok_or("no such charter")?;
-                self.agreed_now();
+                self.note_charter_change();
             }
             Record::Answered { session, sequence, lowest, digest, outcome } => {
                 let session = self.sessions.at_mut(*session).ok_or("no such session")?;
                 session.acknowledge(*lowest);
-                session.remember(Remembered { sequence: *sequence, digest: *digest, outcome: outcome.clone() });
+                session.store_reply(StoredReply { sequence: *sequence, digest: *digest, outcome: outcome.clone() });
             }
             Record::Deadlocked { cycle, victim, .. } => {
                 self.deadlocks_found += 1;
@@ -183,13 +184,13 @@ impl Table {
                     cycle: cycle.clone(),
                     victim: (*victim).to_owned(),
                 });
-                if self.deadlocks.len() > limits::DEADLOCKS_KEPT {
+                if self.deadlocks.len() > limits::DEADLOCKS {
                     self.deadlocks.pop_front();
                 }
             }
             Record::State(fact) => {
                 self.numbers(fact.numbers())?;
-                self.small.apply(fact, self.time)?;
+                self.state_table.apply(fact, self.time)?;
             }
             Record::Delivery(fact) => {
                 self.numbers(fact.numbers())?;
@@ -204,12 +205,12 @@ impl Table {
         Ok(())
     }
 
-    fn known(&self, lease: u32) -> Result<&Lease, Misfit> {
+    fn known(&self, lease: u32) -> Result<&StoredLease, ApplyError> {
         self.leases.at(lease).map(|(_, lease)| lease).ok_or("no such lease")
     }
 
-    /// Every number given out is higher than all before it (T1), and said so twice: when granted and when applied.
-    fn raise(&mut self, number: Number) -> Result<(), Misfit> {
+    /// Raises the counter to a new number, which must be above all earlier ones (T1). It is checked here and when granting.
+    fn raise(&mut self, number: Number) -> Result<(), ApplyError> {
         if number.get() <= self.counter {
             return Err("a token not above the counter");
         }
@@ -217,21 +218,21 @@ impl Table {
         Ok(())
     }
 
-    /// The counter is lifted, or stays.
-    fn raise_to(&mut self, counter: u64) -> Result<(), Misfit> {
+    /// Raises the counter, or leaves it unchanged.
+    fn raise_to(&mut self, counter: u64) -> Result<(), ApplyError> {
         if counter < self.counter || counter > Number::MAX.get() {
-            return Err("a counter that falls, or is none");
+            return Err("a counter that decreases or is too large");
         }
         self.counter = counter;
         Ok(())
     }
 
-    fn numbers(&mut self, highest: Option<Number>) -> Result<(), Misfit> {
+    fn numbers(&mut self, highest: Option<Number>) -> Result<(), ApplyError> {
         highest.map_or(Ok(()), |highest| self.raise(highest))
     }
 
-    /// A moment later, nothing else.
-    pub fn time_is(&mut self, time: Millis) {
+    /// Advances grantor time.
+    pub fn advance_time(&mut self, time: GrantorTime) {
         self.time = self.time.max(time);
     }
 }

@@ -1,57 +1,64 @@
-//! A lease in 56 bytes, and what few leases carry beside it.
+//! A stored lease in 56 bytes, and the extra fields that few leases have.
 
-use super::term::Term;
-use crate::command::Style;
-use crate::lease::{Access, Reason};
-use crate::record::Cause;
-use crate::time::Millis;
-use crate::token::{Number, Reach};
+use super::deadline::RenewableDeadline;
+use crate::command::HandoffMode;
+use crate::lease::{Access, EndReason};
+use crate::record::DrainCause;
+use crate::time::GrantorTime;
+use crate::token::{Number, TokenScope};
 
-/// No lease, party, crowd or waiter.
+/// No lease, actor, session, resource state or waiter.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// One hold of one resource. After its end the same place tells why, until somebody takes it.
+/// A lease. After its end the entry stores the end reason until its slot is reused.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lease {
+pub(crate) struct StoredLease {
     number: u64,
     /// The time of the grant in the lower 48 bits, flags above.
     granted: u64,
     pub resource: u32,
-    pub party: u32,
-    pub term: Term,
+    pub actor: u32,
+    pub renewal: RenewableDeadline,
     /// The slot, or the units.
     pub units: u32,
-    /// The place among the leases of its resource.
-    pub place: u32,
-    /// The next and previous lease of its party.
+    /// Index among the leases of its resource.
+    pub index_in_resource: u32,
+    /// The next and previous lease of its actor.
     pub next: u32,
     pub prev: u32,
 }
 
 const GRANTED: u64 = (1 << 48) - 1;
 const ACCESS: u64 = 48;
-const RIDES: u64 = 1 << 50;
+const FOLLOWS_SESSION: u64 = 1 << 50;
 const EXTRA: u64 = 1 << 51;
 const APART: u64 = 1 << 52;
 const PRIORITY: u64 = 56;
 
-impl Lease {
-    pub fn new(number: Number, at: Millis, access: Access, slot: u32, priority: u8, term: Term) -> Self {
+impl StoredLease {
+    pub fn new(
+        number: Number,
+        at: GrantorTime,
+        access: Access,
+        slot: u32,
+        priority: u8,
+        renewal: RenewableDeadline,
+    ) -> Self {
         let (code, units) = match access {
             Access::Exclusive => (0, slot),
             Access::Shared => (1, 0),
             Access::Slot => (2, slot),
             Access::Units(units) => (3, units),
         };
-        let rides = if term.ttl == 0 { RIDES } else { 0 };
+        let follows_session = if renewal.ttl == 0 { FOLLOWS_SESSION } else { 0 };
         Self {
             number: number.get(),
-            granted: at.0 & GRANTED | code << ACCESS | rides | u64::from(priority) << PRIORITY,
+            granted: at.0 & GRANTED | code << ACCESS | follows_session | u64::from(priority) << PRIORITY,
             resource: NONE,
-            party: NONE,
-            term,
+            actor: NONE,
+            renewal,
             units,
-            place: 0,
+            index_in_resource: 0,
             next: NONE,
             prev: NONE,
         }
@@ -65,8 +72,8 @@ impl Lease {
         self.number = number.get();
     }
 
-    pub const fn granted(&self) -> Millis {
-        Millis(self.granted & GRANTED)
+    pub const fn granted(&self) -> GrantorTime {
+        GrantorTime(self.granted & GRANTED)
     }
 
     pub const fn access(&self) -> Access {
@@ -78,11 +85,11 @@ impl Lease {
         }
     }
 
-    pub const fn reach(&self) -> Reach {
+    pub const fn scope(&self) -> TokenScope {
         match self.access() {
-            Access::Exclusive | Access::Slot => Reach::Slot(self.units),
-            Access::Shared => Reach::Shared,
-            Access::Units(_) => Reach::Units,
+            Access::Exclusive | Access::Slot => TokenScope::Slot(self.units),
+            Access::Shared => TokenScope::Shared,
+            Access::Units(_) => TokenScope::Units,
         }
     }
 
@@ -98,112 +105,112 @@ impl Lease {
         (self.granted >> PRIORITY) as u8
     }
 
-    /// Whether it lives exactly as long as its session.
-    pub const fn rides(&self) -> bool {
-        self.granted & RIDES != 0
+    /// Whether it lasts exactly as long as its session.
+    pub const fn follows_session(&self) -> bool {
+        self.granted & FOLLOWS_SESSION != 0
     }
 
-    /// Whether something stands beside it in the table of extras.
+    /// Whether it has extra fields.
     pub const fn has_extra(&self) -> bool {
         self.granted & EXTRA != 0
     }
 
-    pub const fn set_extra(&mut self, yes: bool) {
-        self.granted = if yes { self.granted | EXTRA } else { self.granted & !EXTRA };
+    pub const fn set_extra(&mut self, enabled: bool) {
+        self.granted = if enabled { self.granted | EXTRA } else { self.granted & !EXTRA };
     }
 
-    /// Whether it is the draining predecessor of an overlap handoff, counted apart (L1).
-    pub const fn is_apart(&self) -> bool {
+    /// Whether it is the draining predecessor of an overlap handoff, which does not count against the capacity (L1).
+    pub const fn is_predecessor(&self) -> bool {
         self.granted & APART != 0
     }
 
-    pub const fn set_apart(&mut self) {
+    pub const fn set_predecessor(&mut self) {
         self.granted |= APART;
     }
 
-    /// Turns the entry into what its place tells about it from now on.
-    pub fn bury(&mut self, reason: Reason) {
+    /// Turns the entry into a tombstone with its end reason.
+    pub fn set_tombstone(&mut self, reason: EndReason) {
         self.units = u32::from(reason.code());
         self.resource = NONE;
-        self.party = NONE;
+        self.actor = NONE;
     }
 
-    /// Why the lease that was here ended.
-    pub fn buried(&self) -> Reason {
-        Reason::from_code(self.units as u8).expect("buried with a reason")
+    /// The end reason of a tombstone.
+    pub fn end_reason(&self) -> EndReason {
+        EndReason::from_code(self.units as u8).expect("a tombstone has a reason")
     }
 }
 
-/// What a lease carries if it asked for more than a ttl.
+/// Fields of leases with more than a ttl.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extra {
-    /// How often it was entered again.
+pub(crate) struct LeaseExtra {
+    /// Number of re-entries.
     pub depth: u32,
     pub max_hold: Option<u64>,
     pub progress: Option<Progress>,
-    pub veto: Option<Millis>,
+    pub veto: Option<GrantorTime>,
     pub pinned: Option<u64>,
     pub drain: Option<Drain>,
-    /// The lease that follows by overlap, or that this one follows.
+    /// Successor or predecessor in an overlap handoff.
     pub successor: Option<u32>,
     pub predecessor: Option<u32>,
     pub metadata: Box<[u8]>,
 }
 
-impl Extra {
+impl LeaseExtra {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Renewal asks for progress: a term of its own that only progress renews (G1).
+/// Required progress: a deadline that only progress renews (G1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    pub term: Term,
-    /// How far the work was last seen on record.
+    pub renewal: RenewableDeadline,
+    /// The last recorded position of the work.
     pub at: u64,
-    /// How far it was seen since. Not part of the state.
+    /// The last reported position. Not part of the state.
     pub seen: u64,
 }
 
-/// It must be given up by then.
+/// A scheduled end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Drain {
-    pub until: Millis,
-    pub cause: DrainCause,
+    pub until: GrantorTime,
+    pub cause: StoredDrainCause,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DrainCause {
-    HandOff { style: Style, to: Box<str> },
+pub(crate) enum StoredDrainCause {
+    Handoff { mode: HandoffMode, to: Box<str> },
     Priority,
-    Revoked { reason: Reason, why: Box<str> },
+    Revoked { reason: EndReason, comment: Box<str> },
 }
 
-impl DrainCause {
-    pub fn reason(&self) -> Reason {
+impl StoredDrainCause {
+    pub fn reason(&self) -> EndReason {
         match self {
-            Self::HandOff { .. } => Reason::HandedOff,
-            Self::Priority => Reason::Priority,
+            Self::Handoff { .. } => EndReason::HandedOff,
+            Self::Priority => EndReason::Priority,
             Self::Revoked { reason, .. } => *reason,
         }
     }
 
-    pub fn borrowed(&self) -> Cause<'_> {
+    pub fn borrowed(&self) -> DrainCause<'_> {
         match self {
-            Self::HandOff { style, to } => Cause::HandOff { style: *style, to },
-            Self::Priority => Cause::Priority,
-            Self::Revoked { reason, why } => Cause::Revoked { reason: *reason, why },
+            Self::Handoff { mode, to } => DrainCause::Handoff { mode: *mode, to },
+            Self::Priority => DrainCause::Priority,
+            Self::Revoked { reason, comment } => DrainCause::Revoked { reason: *reason, comment },
         }
     }
 }
 
-impl From<Cause<'_>> for DrainCause {
-    fn from(cause: Cause<'_>) -> Self {
+impl From<DrainCause<'_>> for StoredDrainCause {
+    fn from(cause: DrainCause<'_>) -> Self {
         match cause {
-            Cause::HandOff { style, to } => Self::HandOff { style, to: to.into() },
-            Cause::Priority => Self::Priority,
-            Cause::Revoked { reason, why } => Self::Revoked { reason, why: why.into() },
+            DrainCause::Handoff { mode, to } => Self::Handoff { mode, to: to.into() },
+            DrainCause::Priority => Self::Priority,
+            DrainCause::Revoked { reason, comment } => Self::Revoked { reason, comment: comment.into() },
         }
     }
 }

@@ -1,120 +1,122 @@
-//! How leases, resources, parties and sessions hang together: the few moves that `apply` is made of.
+//! Links between leases, resources, actors, sessions and waiters: the primitive operations of `apply`.
 
-use super::lease::{Extra, Lease, NONE};
-use super::party::{Party, Waiter};
-use super::resource::Turn;
-use super::{EndedNow, Table, lease_deadline};
+use super::actors::{Actor, Waiter};
+use super::lease::{LeaseExtra, NONE, StoredLease};
+use super::resource::QueuePosition;
+use super::{GrantorTable, LeaseEnd, lease_deadline};
 use crate::ids::LeaseId;
-use crate::lease::{Access, Reason};
+use crate::lease::{Access, EndReason};
 use crate::limits;
 use crate::mutants::{self, Mutant};
-use crate::time::Millis;
+use crate::time::GrantorTime;
 
-impl Table {
-    /// Puts a lease on a resource and in a party's hands.
-    pub(super) fn link_lease(&mut self, slot: u32, resource: u32, party: u32) {
+impl GrantorTable {
+    /// Links a lease to its resource and its actor.
+    pub(super) fn link_lease(&mut self, slot: u32, resource: u32, actor: u32) {
         let (access, own_slot) = (self.lease(slot).access(), self.lease(slot).slot());
-        let alone = access == Access::Exclusive && self.resources.is_bare(resource);
-        let place = if alone {
+        let alone = access == Access::Exclusive && self.resources.is_vacant(resource);
+        let index_in_resource = if alone {
             self.resources.set_sole(resource, slot);
             0
         } else {
-            self.resources.gather(resource).take(slot, access, own_slot)
+            self.resources.ensure_state(resource).add_lease(slot, access, own_slot)
         };
-        let first = self.parties[party].leases;
+        let first = self.actors[actor].leases;
         let lease = self.leases.at_mut(slot).expect("just occupied");
         lease.resource = resource;
-        lease.party = party;
-        lease.place = place;
+        lease.actor = actor;
+        lease.index_in_resource = index_in_resource;
         lease.next = first;
         let number = lease.number().get();
         if first != NONE {
-            self.leases.at_mut(first).expect("a party's lease").prev = slot;
+            self.leases.at_mut(first).expect("an actor's lease").prev = slot;
         }
-        let party = &mut self.parties[party];
-        party.leases = slot;
-        party.held += 1;
-        if party.session != NONE {
-            let session = self.sessions.at_mut(party.session).expect("a party's session");
+        let actor = &mut self.actors[actor];
+        actor.leases = slot;
+        actor.held += 1;
+        if actor.session != NONE {
+            let session = self.sessions.at_mut(actor.session).expect("an actor's session");
             session.leases += 1;
             session.digest ^= number;
         }
     }
 
-    /// Ends a lease: out of its resource, its party and the timers; its place tells why from now on.
-    pub(super) fn unlink_lease(&mut self, slot: u32, reason: Reason, hold: bool) {
+    /// Ends a lease: removes it from its resource, its actor and the timers, and leaves a tombstone.
+    pub(super) fn unlink_lease(&mut self, slot: u32, reason: EndReason, hold: bool) {
         let (reuse, lease) = self.leases.at(slot).map(|(reuse, lease)| (reuse, *lease)).expect("a live lease");
         let successor = if lease.has_extra() { self.drop_extra(slot, &lease) } else { None };
-        self.remember_end(&lease, reason);
+        self.store_end(&lease, reason);
         if self.due.listening {
-            let session = match self.parties[lease.party].session {
+            let session = match self.actors[lease.actor].session {
                 NONE => None,
-                session => Some((session, self.sessions.at(session).expect("a party's session").0)),
+                session => Some((session, self.sessions.at(session).expect("an actor's session").0)),
             };
             let id = LeaseId { slot, reuse };
-            self.due.ended.push(EndedNow { lease: id, number: lease.number(), reason, session, successor });
+            self.due.ended.push(LeaseEnd { lease: id, number: lease.number(), reason, session, successor });
         }
         self.unlink_resource(slot, &lease, hold);
-        self.unlink_party(&lease);
+        self.unlink_actor(&lease);
         self.due.leases.disarm(slot);
-        self.leases.vacate(slot).bury(reason);
+        self.leases.vacate(slot).set_tombstone(reason);
     }
 
-    fn unlink_resource(&mut self, slot: u32, lease: &Lease, hold: bool) {
+    fn unlink_resource(&mut self, slot: u32, lease: &StoredLease, hold: bool) {
         if self.resources.sole(lease.resource) == slot {
             self.resources.set_sole(lease.resource, NONE);
             if !hold {
-                // Who stands alone has nobody waiting for it.
-                self.resources.leave_if_empty(lease.resource);
+                // A lone lease has no waiters.
+                self.resources.vacate_if_empty(lease.resource);
                 return;
             }
         } else {
-            let crowd = self.resources.crowd_mut(lease.resource).expect("a lease that is not alone is in a crowd");
-            if !lease.is_apart() {
-                crowd.give_back(lease.access(), lease.slot());
+            let state =
+                self.resources.state_mut(lease.resource).expect("a lease that is not alone has a resource state");
+            if !lease.is_predecessor() {
+                state.release_access(lease.access(), lease.slot());
             }
-            crowd.leases.swap_remove(lease.place as usize);
-            if let Some(moved) = crowd.leases.get(lease.place as usize) {
-                self.leases.at_mut(*moved).expect("a lease in a crowd").place = lease.place;
+            state.leases.swap_remove(lease.index_in_resource as usize);
+            if let Some(moved) = state.leases.get(lease.index_in_resource as usize) {
+                self.leases.at_mut(*moved).expect("a lease of the resource").index_in_resource =
+                    lease.index_in_resource;
             }
         }
         if hold {
-            self.resources.gather(lease.resource).for_operator = true;
+            self.resources.ensure_state(lease.resource).for_operator = true;
         }
-        self.offer_later(lease.resource);
-        self.resources.leave_if_empty(lease.resource);
+        self.schedule_offer(lease.resource);
+        self.resources.vacate_if_empty(lease.resource);
     }
 
-    fn unlink_party(&mut self, lease: &Lease) {
+    fn unlink_actor(&mut self, lease: &StoredLease) {
         if lease.prev != NONE {
             self.leases.at_mut(lease.prev).expect("a neighbour").next = lease.next;
         }
         if lease.next != NONE {
             self.leases.at_mut(lease.next).expect("a neighbour").prev = lease.prev;
         }
-        let party = &mut self.parties[lease.party];
+        let actor = &mut self.actors[lease.actor];
         if lease.prev == NONE {
-            party.leases = lease.next;
+            actor.leases = lease.next;
         }
-        party.held -= 1;
-        if self.due.listening && !party.waits.is_empty() {
-            self.due.let_go.push(lease.party);
+        actor.held -= 1;
+        if self.due.listening && !actor.waits.is_empty() {
+            self.due.released_actors.push(lease.actor);
         }
-        if party.session != NONE {
-            let session = self.sessions.at_mut(party.session).expect("a party's session");
+        if actor.session != NONE {
+            let session = self.sessions.at_mut(actor.session).expect("an actor's session");
             session.leases -= 1;
             session.digest ^= lease.number().get();
         }
-        self.leave_party_if_idle(lease.party);
+        self.remove_actor_if_idle(lease.actor);
     }
 
-    /// Takes away what stood beside a lease. Returns the lease that followed it by overlap.
-    fn drop_extra(&mut self, slot: u32, lease: &Lease) -> Option<u32> {
+    /// Removes the extra fields of a lease. Returns its successor in an overlap handoff.
+    fn drop_extra(&mut self, slot: u32, lease: &StoredLease) -> Option<u32> {
         let extra = self.extras.remove(&slot)?;
         if let Some(at) = extra.pinned
-            && let Some(crowd) = self.resources.crowd_mut(lease.resource)
+            && let Some(state) = self.resources.state_mut(lease.resource)
         {
-            crowd.pins.remove(&(at, slot));
+            state.pins.remove(&(at, slot));
         }
         if let Some(successor) = extra.successor {
             self.change_extra(successor, |extra| extra.predecessor = None);
@@ -125,8 +127,8 @@ impl Table {
         extra.successor
     }
 
-    /// Changes what stands beside a lease, and keeps it only while it says something.
-    pub(super) fn change_extra<R>(&mut self, slot: u32, change: impl FnOnce(&mut Extra) -> R) -> R {
+    /// Changes the extra fields of a lease, and removes them when they are all empty.
+    pub(super) fn change_extra<R>(&mut self, slot: u32, change: impl FnOnce(&mut LeaseExtra) -> R) -> R {
         let extra = self.extras.entry(slot).or_default();
         let result = change(extra);
         let keep = !extra.is_empty();
@@ -137,10 +139,10 @@ impl Table {
         result
     }
 
-    /// Sets the lease's timer by its earliest deadline.
+    /// Arms the timer of a lease with its earliest deadline.
     pub(super) fn arm_lease(&mut self, slot: u32) {
         let (at, _) = lease_deadline(&self.clock, &self.extras, self.lease(slot), slot, self.time);
-        if at == Millis(u64::MAX) {
+        if at == GrantorTime(u64::MAX) {
             self.due.leases.disarm(slot);
         } else {
             self.due.leases.arm(slot, at);
@@ -152,98 +154,98 @@ impl Table {
         self.due.sessions.arm(slot, at);
     }
 
-    /// The actor of a session, or of none, by name.
-    pub(super) fn enter_party(&mut self, session: u32, holder: &str) -> u32 {
-        let holder = self.parties.enter_holder(holder, &mut self.resources.names);
-        if let Some(known) = self.parties.find(session, holder) {
+    /// The actor with this name in a session, or without one; added if it is new.
+    pub(super) fn enter_actor(&mut self, session: u32, holder: &str) -> u32 {
+        let holder = self.actors.intern_holder(holder, &mut self.resources.names);
+        if let Some(known) = self.actors.find(session, holder) {
             return known;
         }
         if session == NONE {
-            return self.parties.enter(session, holder, NONE);
+            return self.actors.enter(session, holder, NONE);
         }
-        let list = &mut self.sessions.at_mut(session).expect("a live session").parties;
-        let party = self.parties.enter(session, holder, list.len() as u32);
-        list.push(party);
-        party
+        let list = &mut self.sessions.at_mut(session).expect("a live session").actors;
+        let actor = self.actors.enter(session, holder, list.len() as u32);
+        list.push(actor);
+        actor
     }
 
-    pub(super) fn leave_party_if_idle(&mut self, at: u32) {
-        let Party { session, held, ref waits, .. } = self.parties[at];
+    pub(super) fn remove_actor_if_idle(&mut self, at: u32) {
+        let Actor { session, held, ref waits, .. } = self.actors[at];
         if held > 0 || !waits.is_empty() {
             return;
         }
-        let (in_session, holder) = self.parties.leave(at);
+        let (in_session, holder) = self.actors.leave(at);
         if session != NONE {
-            let list = &mut self.sessions.at_mut(session).expect("a party's session").parties;
+            let list = &mut self.sessions.at_mut(session).expect("an actor's session").actors;
             list.swap_remove(in_session as usize);
             if let Some(moved) = list.get(in_session as usize).copied() {
-                self.parties.moved_in_session(moved, in_session);
+                self.actors.moved_in_session(moved, in_session);
             }
         }
-        self.parties.leave_holder_if_empty(holder, &mut self.resources.names);
+        self.actors.remove_holder_if_unused(holder, &mut self.resources.names);
     }
 
-    /// Puts a waiter in the queues of all it asks for.
+    /// Adds a waiter to the queues of all its resources.
     pub(super) fn enqueue(&mut self, slot: u32) {
-        let Waiter { effective, order, party, .. } = *self.waiter(slot);
-        for i in 0..self.waiter(slot).asks.len() {
-            let resource = self.waiter(slot).asks[i].resource;
-            self.resources.gather(resource).queue.insert(Turn::new(effective, order, slot));
+        let Waiter { effective, order, actor, .. } = *self.waiter(slot);
+        for i in 0..self.waiter(slot).resources.len() {
+            let resource = self.waiter(slot).resources[i].resource;
+            self.resources.ensure_state(resource).queue.insert(QueuePosition::new(effective, order, slot));
         }
-        self.parties[party].waits.push(slot);
-        let session = self.parties[party].session;
+        self.actors[actor].waits.push(slot);
+        let session = self.actors[actor].session;
         self.sessions.at_mut(session).expect("a waiter's session").waits += 1;
         self.due.waiters.arm(slot, self.waiter(slot).until);
     }
 
-    /// Takes a waiter out of all queues and forgets it.
+    /// Removes a waiter from all queues and deletes it.
     pub(super) fn dequeue(&mut self, slot: u32) {
-        let Waiter { effective, order, party, .. } = *self.waiter(slot);
+        let Waiter { effective, order, actor, .. } = *self.waiter(slot);
         let passes = u32::from(self.waiter(slot).may_pass);
-        let asks = std::mem::take(&mut self.waiters.at_mut(slot).expect("a live waiter").asks);
+        let resources = std::mem::take(&mut self.waiters.at_mut(slot).expect("a live waiter").resources);
         self.due.waiters.disarm(slot);
         self.waiters.vacate(slot);
-        for ask in &asks {
-            let crowd = self.resources.crowd_mut(ask.resource).expect("a queue has a crowd");
-            crowd.queue.remove(Turn::new(effective, order, slot));
-            crowd.passers -= passes;
-            self.offer_later(ask.resource);
+        for wanted in &resources {
+            let state = self.resources.state_mut(wanted.resource).expect("a queue belongs to a resource state");
+            state.queue.remove(QueuePosition::new(effective, order, slot));
+            state.passers -= passes;
+            self.schedule_offer(wanted.resource);
         }
-        for ask in &asks {
-            self.resources.leave_if_empty(ask.resource);
+        for wanted in &resources {
+            self.resources.vacate_if_empty(wanted.resource);
         }
-        self.parties[party].waits.retain(|wait| *wait != slot);
-        let session = self.parties[party].session;
+        self.actors[actor].waits.retain(|wait| *wait != slot);
+        let session = self.actors[actor].session;
         self.sessions.at_mut(session).expect("a waiter's session").waits -= 1;
-        self.leave_party_if_idle(party);
+        self.remove_actor_if_idle(actor);
     }
 
-    /// Remembers to look whether somebody who waits can have it now.
-    pub fn offer_later(&mut self, resource: u32) {
-        if let Some(crowd) = self.resources.crowd_mut(resource)
-            && !crowd.queue.is_empty()
-            && !crowd.to_offer
+    /// Schedules an offer of a resource to its waiters.
+    pub fn schedule_offer(&mut self, resource: u32) {
+        if let Some(state) = self.resources.state_mut(resource)
+            && !state.queue.is_empty()
+            && !state.to_offer
             && !mutants::on(Mutant::WakeLost)
         {
-            crowd.to_offer = true;
+            state.to_offer = true;
             self.due.offers.push_back(resource);
         }
     }
 
-    /// Forgets what was to be offered: replay does not decide.
+    /// Clears scheduled offers, because replay does not decide.
     pub fn forget_offers(&mut self) {
         while let Some(resource) = self.due.offers.pop_front() {
-            if let Some(crowd) = self.resources.crowd_mut(resource) {
-                crowd.to_offer = false;
+            if let Some(state) = self.resources.state_mut(resource) {
+                state.to_offer = false;
             }
         }
     }
 
-    fn remember_end(&mut self, lease: &Lease, reason: Reason) {
-        let holder = self.parties[lease.party].holder;
+    fn store_end(&mut self, lease: &StoredLease, reason: EndReason) {
+        let holder = self.actors[lease.actor].holder;
         let held_ms = self.time.since(lease.granted());
         self.totals.count(reason, held_ms);
-        let holder = self.parties.holder_mut(holder);
+        let holder = self.actors.holder_mut(holder);
         match &mut holder.usage {
             Some(usage) => usage.count(reason, held_ms),
             None if self.counted_holders < limits::USAGE_HOLDERS => {
@@ -254,14 +256,14 @@ impl Table {
         }
         let name = self.resources.name_bytes(lease.resource);
         let holder = self.resources.names.bytes(holder.name);
-        self.ends.push(name, holder, lease.number().get(), lease.granted(), self.time, reason);
+        self.ended_leases.push(name, holder, lease.number().get(), lease.granted(), self.time, reason);
     }
 
-    /// Everything a session holds, in the order of places, which is the same in service and in replay.
+    /// All leases of a session in slot order, which is the same in service and in replay.
     pub fn session_leases(&self, session: u32) -> Vec<u32> {
         let mut leases = Vec::with_capacity(self.session(session).leases as usize);
-        for party in &self.session(session).parties {
-            let mut slot = self.parties[*party].leases;
+        for actor in &self.session(session).actors {
+            let mut slot = self.actors[*actor].leases;
             while slot != NONE {
                 leases.push(slot);
                 slot = self.lease(slot).next;
@@ -271,16 +273,16 @@ impl Table {
         leases
     }
 
-    /// Everything a session waits for, in the order of places.
+    /// All waits of a session in slot order.
     pub fn session_waits(&self, session: u32) -> Vec<u32> {
-        let parties = &self.session(session).parties;
-        let mut waits: Vec<u32> = parties.iter().flat_map(|party| self.parties[*party].waits.iter().copied()).collect();
+        let actors = &self.session(session).actors;
+        let mut waits: Vec<u32> = actors.iter().flat_map(|actor| self.actors[*actor].waits.iter().copied()).collect();
         waits.sort_unstable();
         waits
     }
 
-    /// The lease that an id names, if it is live.
-    pub fn live(&self, id: LeaseId) -> Option<&Lease> {
+    /// The lease with this id, if it is live.
+    pub fn live(&self, id: LeaseId) -> Option<&StoredLease> {
         self.leases.live(id.slot, id.reuse)
     }
 }

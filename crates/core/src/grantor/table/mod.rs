@@ -1,14 +1,13 @@
-//! The grantor's state: the fold of its records. `apply` is the only way in.
+//! The state of a grantor: the fold of its records. Only `apply` changes it.
 //!
-//! One thing moves without a record: a renewal moves a deadline in memory (`Term::renew`), and nothing that replay
-//! depends on reads it.
+//! There is one exception: a renewal moves a deadline in memory (`RenewableDeadline::renew`), and replay never depends on it.
 
-pub(crate) mod ends;
-pub(crate) mod husks;
+pub(crate) mod actors;
+pub(crate) mod deadline;
+pub(crate) mod ended;
 pub(crate) mod lease;
-pub(crate) mod party;
 pub(crate) mod resource;
-pub(crate) mod term;
+pub(crate) mod vacant_names;
 
 mod apply;
 mod links;
@@ -17,161 +16,161 @@ mod snapshot;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::charter::{Charter, Charters, TokenOnRenewal};
-use crate::coverage::Coverage;
+use crate::coverage::CoverageTable;
 use crate::ids::LeaseId;
-use crate::lease::Reason;
+use crate::lease::EndReason;
 use crate::limits;
 use crate::mutants::{self, Mutant};
-use crate::payload::{cache::Cache, delivery::Queues, state::Small};
+use crate::payload::{cache::CacheTable, delivery::QueueTable, state::StateTable};
 use crate::refusal::Cycle;
 use crate::store::index::NameHash;
-use crate::store::slots::Slots;
-use crate::store::wheel::Wheel;
-use crate::time::{Millis, Wall};
+use crate::store::slab::Slab;
+use crate::store::timer_wheel::TimerWheel;
+use crate::time::{GrantorTime, WallClock};
 use crate::token::{Cluster, Incarnation, Number};
 
-use ends::{Ends, Usage};
-use lease::{Extra, Lease};
-use party::{Parties, Session, Waiter};
+use actors::{Actors, SessionEntry, Waiter};
+use deadline::StallClock;
+use ended::{EndedLeases, Usage};
+use lease::{LeaseExtra, StoredLease};
 use resource::Resources;
-use term::Clock;
 
-/// Everything a grantor knows.
-pub(crate) struct Table {
-    pub identity: Option<Identity>,
+/// All state of a grantor.
+pub(crate) struct GrantorTable {
+    pub identity: Option<ClusterIdentity>,
     pub generation: u64,
     /// Grantor time and wall clock of the turn.
-    pub time: Millis,
-    pub wall: Wall,
-    /// The same of the last batch: what replay knows.
-    pub recorded: (Millis, Wall),
+    pub time: GrantorTime,
+    pub wall: WallClock,
+    /// Grantor time and wall clock of the last batch, which replay knows.
+    pub recorded: (GrantorTime, WallClock),
     /// The digest of the last batch.
     pub chain: [u8; 32],
-    /// The highest number ever given out, or lifted to.
+    /// The highest number issued, or raised to.
     pub counter: u64,
-    pub clock: Clock,
+    pub clock: StallClock,
     pub quarantine: Option<Quarantine>,
-    pub leases: Slots<Lease>,
-    pub extras: BTreeMap<u32, Box<Extra>>,
+    pub leases: Slab<StoredLease>,
+    pub extras: BTreeMap<u32, Box<LeaseExtra>>,
     pub resources: Resources,
-    pub parties: Parties,
-    pub sessions: Slots<Session>,
-    pub waiters: Slots<Waiter>,
-    /// Where the next wait stands in the order of all waits.
+    pub actors: Actors,
+    pub sessions: Slab<SessionEntry>,
+    pub waiters: Slab<Waiter>,
+    /// The order of the next wait among all waits.
     pub next_order: u64,
-    pub ends: Ends,
-    /// All ends by reason, and those of holders beyond the counted ones.
+    pub ended_leases: EndedLeases,
+    /// All ends by reason, and the ends of holders that are not counted by name.
     pub totals: Usage,
     pub others: Usage,
     pub counted_holders: usize,
     pub charters: Charters,
-    /// When a charter last changed, and the counter then: whoever was granted before may have been told other terms.
-    pub agreed: (Millis, u64),
+    /// When a charter last changed, and the counter then: earlier grants may carry other terms.
+    pub charters_changed_at: (GrantorTime, u64),
     pub deadlocks: VecDeque<Deadlock>,
     pub deadlocks_found: u64,
-    pub small: Small,
-    pub queues: Queues,
-    pub cache: Cache,
-    pub coverage: Coverage,
-    pub due: Due,
+    pub state_table: StateTable,
+    pub queues: QueueTable,
+    pub cache: CacheTable,
+    pub coverage: CoverageTable,
+    pub due: PendingWork,
 }
 
-/// What follows from the state and is not part of it: timers, and what this turn's records left to do.
-pub(crate) struct Due {
-    pub leases: Wheel,
-    pub sessions: Wheel,
-    pub waiters: Wheel,
-    /// Resources to be offered to their waiters.
+/// Derived data that is not part of the state: timers, and pending work of this turn.
+pub(crate) struct PendingWork {
+    pub leases: TimerWheel,
+    pub sessions: TimerWheel,
+    pub waiters: TimerWheel,
+    /// Resources to offer to their waiters.
     pub offers: VecDeque<u32>,
-    /// Leases that ended since this was last taken.
-    pub ended: Vec<EndedNow>,
-    /// Waiting parties that let a lease go since this was last taken: they may have lost what they inherited.
-    pub let_go: Vec<u32>,
-    /// Whether `ended` and `let_go` are wanted; replay does not listen.
+    /// Leases that ended since the last drain.
+    pub ended: Vec<LeaseEnd>,
+    /// Waiting actors that lost a lease since the last drain: they may have lost inherited priority.
+    pub released_actors: Vec<u32>,
+    /// Whether `ended` and `released_actors` are collected; not during replay.
     pub listening: bool,
-    /// How many charters raise the token on renewal.
+    /// Number of charters that rotate the token on renewal.
     pub rotating: usize,
-    /// How many records were applied: while it stands still, nobody began to hold or to wait, or stopped.
+    /// Number of applied records: while it is unchanged, no lease or wait began or ended.
     pub applied: u64,
 }
 
-/// A lease that has just ended.
+/// A lease that just ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct EndedNow {
+pub(crate) struct LeaseEnd {
     pub lease: LeaseId,
     pub number: Number,
-    pub reason: Reason,
-    /// The session that carried it, by place and reuse.
+    pub reason: EndReason,
+    /// The session that carried it, by slot and reuse count.
     pub session: Option<(u32, u32)>,
-    /// The session of the lease that followed it by overlap, and that lease.
+    /// The successor in an overlap handoff.
     pub successor: Option<u32>,
 }
 
-/// Which cluster this is.
+/// Identity of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct ClusterIdentity {
     pub cluster: Cluster,
     pub incarnation: Incarnation,
     pub max_ttl: u64,
 }
 
-/// Nothing is granted until then.
+/// A period without grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quarantine {
-    pub until: Millis,
+    pub until: GrantorTime,
     pub rolled_back: bool,
 }
 
-/// A deadlock as it was found.
+/// A detected deadlock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadlock {
-    /// When, in grantor time.
-    pub at: Millis,
-    /// Who waited for whom.
+    /// Time of detection, in grantor time.
+    pub at: GrantorTime,
+    /// The members.
     pub cycle: Cycle,
-    /// Who paid; empty if it was only reported.
+    /// Name of the victim; empty if the deadlock was only reported.
     pub victim: String,
 }
 
-impl Table {
+impl GrantorTable {
     pub fn new(hash_seed: u64) -> Self {
         let hash = NameHash::new(hash_seed);
         Self {
             identity: None,
             generation: 0,
-            time: Millis(0),
-            wall: Wall(0),
-            recorded: (Millis(0), Wall(0)),
+            time: GrantorTime(0),
+            wall: WallClock(0),
+            recorded: (GrantorTime(0), WallClock(0)),
             chain: [0; 32],
             counter: 0,
-            clock: Clock::default(),
+            clock: StallClock::default(),
             quarantine: None,
-            leases: Slots::with_keep(limits::ENDS_KEPT),
+            leases: Slab::with_keep(limits::ENDED_LEASES),
             extras: BTreeMap::new(),
             resources: Resources::new(hash.clone()),
-            parties: Parties::new(hash),
-            sessions: Slots::with_keep(limits::SESSIONS_TOLD),
-            waiters: Slots::with_keep(0),
+            actors: Actors::new(hash),
+            sessions: Slab::with_keep(limits::ENDED_SESSIONS),
+            waiters: Slab::with_keep(0),
             next_order: 0,
-            ends: Ends::default(),
+            ended_leases: EndedLeases::default(),
             totals: Usage::default(),
             others: Usage::default(),
             counted_holders: 0,
             charters: Charters::default(),
-            agreed: (Millis(0), 0),
+            charters_changed_at: (GrantorTime(0), 0),
             deadlocks: VecDeque::new(),
             deadlocks_found: 0,
-            small: Small::default(),
-            queues: Queues::default(),
-            cache: Cache::default(),
-            coverage: Coverage::default(),
-            due: Due {
-                leases: Wheel::new(Millis(0)),
-                sessions: Wheel::new(Millis(0)),
-                waiters: Wheel::new(Millis(0)),
+            state_table: StateTable::default(),
+            queues: QueueTable::default(),
+            cache: CacheTable::default(),
+            coverage: CoverageTable::default(),
+            due: PendingWork {
+                leases: TimerWheel::new(GrantorTime(0)),
+                sessions: TimerWheel::new(GrantorTime(0)),
+                waiters: TimerWheel::new(GrantorTime(0)),
                 offers: VecDeque::new(),
                 ended: Vec::new(),
-                let_go: Vec::new(),
+                released_actors: Vec::new(),
                 listening: false,
                 rotating: 0,
                 applied: 0,
@@ -183,19 +182,19 @@ impl Table {
         self.identity.map_or(limits::TTL_MAX_DEFAULT, |identity| identity.max_ttl)
     }
 
-    /// A charter has changed.
-    fn agreed_now(&mut self) {
-        self.agreed = (self.time, self.counter);
+    /// Notes that a charter changed.
+    fn note_charter_change(&mut self) {
+        self.charters_changed_at = (self.time, self.counter);
         self.count_rotating();
     }
 
-    /// Whether a lease was granted under the charters as they are, so that its holder was told what they say now.
-    pub fn told_as_agreed(&self, lease: &Lease) -> bool {
-        let (at, counter) = self.agreed;
+    /// Whether a lease was granted under the current charters, so that its grant carries their terms.
+    pub fn granted_under_current_charters(&self, lease: &StoredLease) -> bool {
+        let (at, counter) = self.charters_changed_at;
         lease.granted() > at || (lease.granted() == at && lease.number().get() > counter)
     }
 
-    /// Counts the charters that make renewals raise the token, so that the others need not look.
+    /// Counts the charters that rotate the token on renewal, so that renewals can skip the check if there are none.
     fn count_rotating(&mut self) {
         let rotates = |charter: &Charter| charter.token_on_renewal == TokenOnRenewal::Rotate;
         self.due.rotating = self.charters.iter().filter(|(_, charter)| rotates(charter)).count();
@@ -206,19 +205,19 @@ impl Table {
         if self.charters.is_empty() { None } else { self.charters.find(name).map(|(_, charter)| charter) }
     }
 
-    /// The same by place; without charters no name is read.
+    /// The charter of a resource by slot; without charters no name is read.
     pub fn charter_of(&self, resource: u32) -> Option<&Charter> {
         if self.charters.is_empty() { None } else { self.charter(self.resources.name(resource)) }
     }
 
-    /// Units of a resource: as set, as its charter says, or one.
+    /// Units of a resource: as set by command, as its charter says, or one.
     pub fn capacity(&self, resource: u32) -> u32 {
-        let set = self.resources.crowd(resource).and_then(|crowd| crowd.capacity);
+        let set = self.resources.state(resource).and_then(|state| state.capacity);
         set.or_else(|| self.charter_of(resource).and_then(|charter| charter.capacity)).unwrap_or(1)
     }
 
     #[inline]
-    pub fn lease(&self, slot: u32) -> &Lease {
+    pub fn lease(&self, slot: u32) -> &StoredLease {
         self.leases.at(slot).expect("a live lease").1
     }
 
@@ -228,11 +227,11 @@ impl Table {
     }
 
     #[inline]
-    pub fn extra(&self, slot: u32) -> Option<&Extra> {
+    pub fn extra(&self, slot: u32) -> Option<&LeaseExtra> {
         if self.lease(slot).has_extra() { self.extras.get(&slot).map(|extra| &**extra) } else { None }
     }
 
-    pub fn session(&self, slot: u32) -> &Session {
+    pub fn session(&self, slot: u32) -> &SessionEntry {
         self.sessions.at(slot).expect("a live session").1
     }
 
@@ -240,61 +239,67 @@ impl Table {
         self.waiters.at(slot).expect("a live waiter").1
     }
 
-    pub fn holder_name(&self, party: u32) -> &str {
-        self.resources.names.get(self.parties.holder(self.parties[party].holder).name)
+    pub fn holder_name(&self, actor: u32) -> &str {
+        self.resources.names.get(self.actors.holder(self.actors[actor].holder).name)
     }
 
     /// When a session ends unless renewed.
-    pub fn session_deadline(&self, slot: u32, now: Millis) -> Millis {
-        self.session(slot).term.deadline(now, &self.clock)
+    pub fn session_deadline(&self, slot: u32, now: GrantorTime) -> GrantorTime {
+        self.session(slot).renewal.deadline(now, &self.clock)
     }
 
-    /// When a lease ends unless something moves it, and why it would.
+    /// When and why a lease ends unless its deadline moves.
     #[inline]
-    pub fn lease_deadline(&self, slot: u32, now: Millis) -> (Millis, Reason) {
+    pub fn lease_deadline(&self, slot: u32, now: GrantorTime) -> (GrantorTime, EndReason) {
         lease_deadline(&self.clock, &self.extras, self.lease(slot), slot, now)
     }
 }
 
-/// When a lease ends by itself, and why. One that rides on a session ends with it, not here.
+/// When and why a lease ends. A lease that follows its session ends with the session, not here.
 #[inline]
 pub(crate) fn lease_deadline(
-    clock: &Clock,
-    extras: &BTreeMap<u32, Box<Extra>>,
-    lease: &Lease,
+    clock: &StallClock,
+    extras: &BTreeMap<u32, Box<LeaseExtra>>,
+    lease: &StoredLease,
     slot: u32,
-    now: Millis,
-) -> (Millis, Reason) {
-    let end = if lease.rides() {
-        (Millis(u64::MAX), Reason::Session)
+    now: GrantorTime,
+) -> (GrantorTime, EndReason) {
+    let end = if lease.follows_session() {
+        (GrantorTime(u64::MAX), EndReason::Session)
     } else {
-        (lease.term.deadline(now, clock), Reason::Ttl)
+        (lease.renewal.deadline(now, clock), EndReason::Ttl)
     };
     if lease.has_extra() {
-        let extra = extras.get(&slot).expect("a lease that says it has extras");
+        let extra = extras.get(&slot).expect("the flag says that the lease has extra fields");
         earliest(end, clock, lease, extra, now)
     } else {
         end
     }
 }
 
-/// The end by its ttl, or an earlier one by what stands beside the lease.
-fn earliest(mut end: (Millis, Reason), clock: &Clock, lease: &Lease, extra: &Extra, now: Millis) -> (Millis, Reason) {
+/// The end by ttl, or an earlier one by the extra fields of the lease.
+fn earliest(
+    mut end: (GrantorTime, EndReason),
+    clock: &StallClock,
+    lease: &StoredLease,
+    extra: &LeaseExtra,
+    now: GrantorTime,
+) -> (GrantorTime, EndReason) {
     if let Some(veto) = extra.veto {
         end.0 = end.0.max(veto);
     }
-    let mut earlier = |at: Millis, reason: Reason| {
+    let mut earlier = |at: GrantorTime, reason: EndReason| {
         if at < end.0 {
             end = (at, reason);
         }
     };
     if let Some(progress) = &extra.progress {
-        earlier(progress.term.deadline(now, clock), Reason::Stalled);
+        earlier(progress.renewal.deadline(now, clock), EndReason::Stalled);
     }
     if let Some(max_hold) = extra.max_hold
         && !mutants::on(Mutant::MaxHoldIgnored)
     {
-        earlier(lease.granted().plus(max_hold), Reason::MaxHold);
+        earlier(lease.granted().plus(max_hold), EndReason::MaxHold);
     }
     if let Some(drain) = &extra.drain
         && !mutants::on(Mutant::DrainNeverEnds)

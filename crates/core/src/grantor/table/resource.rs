@@ -1,55 +1,55 @@
-//! What is leased: most resources are one name and one lease; the others have a crowd.
+//! Resources. Most have only a name and one lease; the others have a separate [`ResourceState`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::husks::{Husks, Sweep};
 use super::lease::NONE;
+use super::vacant_names::{Sweep, VacantNames};
 use crate::lease::Access;
 use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::store::index::{Index, NameHash};
-use crate::store::pages::Pages;
-use crate::store::texts::{TextAt, Texts};
+use crate::store::paged_vec::PagedVec;
+use crate::store::string_arena::{StringArena, StringRef};
 
-/// A name with somebody or something behind it.
+/// A resource name and its lease or state.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Resource {
-    pub name: TextAt,
-    /// The only lease, if there is no crowd.
+pub(crate) struct ResourceEntry {
+    pub name: StringRef,
+    /// The only lease, if there is no separate state.
     pub lease: u32,
-    pub crowd: u32,
+    pub state: u32,
 }
 
-/// All resources, by place and by name. A place means nothing outside of one process; records carry names.
+/// All resources, by slot and by name. A slot is meaningful only within one process; records carry names.
 pub(crate) struct Resources {
-    places: Pages<Resource>,
+    entries: PagedVec<ResourceEntry>,
     vacant: Vec<u32>,
-    crowds: Pages<Option<Box<Crowd>>>,
-    vacant_crowds: Vec<u32>,
+    states: PagedVec<Option<Box<ResourceState>>>,
+    vacant_states: Vec<u32>,
     index: Index,
-    pub names: Texts,
+    pub names: StringArena,
     pub hash: NameHash,
-    husks: Husks,
-    /// How many names have something behind them.
+    vacant_names: VacantNames,
+    /// Number of names in use.
     count: usize,
-    /// Places whose names are being forgotten.
-    leaving: Vec<u32>,
+    /// Slots whose names are being removed.
+    sweep_batch: Vec<u32>,
 }
 
 impl Resources {
     pub fn new(hash: NameHash) -> Self {
         Self {
-            places: Pages::new(),
+            entries: PagedVec::new(),
             vacant: Vec::new(),
-            crowds: Pages::new(),
-            vacant_crowds: Vec::new(),
+            states: PagedVec::new(),
+            vacant_states: Vec::new(),
             index: Index::new(),
-            names: Texts::new(),
+            names: StringArena::new(),
             hash,
-            husks: Husks::default(),
+            vacant_names: VacantNames::default(),
             count: 0,
-            leaving: Vec::new(),
+            sweep_batch: Vec::new(),
         }
     }
 
@@ -59,170 +59,171 @@ impl Resources {
 
     pub fn find(&self, name: &str) -> Option<u32> {
         let hash = self.hash.hash(name.as_bytes());
-        self.find_hashed(hash, name).filter(|place| !self.husks.contains(*place))
+        self.find_hashed(hash, name).filter(|slot| !self.vacant_names.contains(*slot))
     }
 
     fn find_hashed(&self, hash: u64, name: &str) -> Option<u32> {
-        self.index.find(hash, |place| self.names.bytes(self.places[place].name) == name.as_bytes())
+        self.index.find(hash, |slot| self.names.bytes(self.entries[slot].name) == name.as_bytes())
     }
 
-    /// The resource's place; a new one if the name is new.
+    /// The slot of a resource, added if the name is new.
     pub fn enter(&mut self, name: &str) -> u32 {
         let hash = self.hash.hash(name.as_bytes());
-        if let Some(place) = self.find_hashed(hash, name) {
-            self.count += usize::from(self.husks.revive(place));
-            return place;
+        if let Some(slot) = self.find_hashed(hash, name) {
+            self.count += usize::from(self.vacant_names.revive(slot));
+            return slot;
         }
         self.sweep();
-        let resource = Resource { name: self.names.put(name), lease: NONE, crowd: NONE };
-        let place = match self.vacant.pop() {
-            Some(place) => {
-                self.places[place] = resource;
-                place
+        let resource = ResourceEntry { name: self.names.put(name), lease: NONE, state: NONE };
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                self.entries[slot] = resource;
+                slot
             }
-            None => self.places.push(resource),
+            None => self.entries.push(resource),
         };
-        let (places, names, hasher) = (&self.places, &self.names, &self.hash);
-        self.index.insert(hash, place, |other| hasher.hash(names.bytes(places[other].name)));
+        let (entries, names, hasher) = (&self.entries, &self.names, &self.hash);
+        self.index.insert(hash, slot, |other| hasher.hash(names.bytes(entries[other].name)));
         self.count += 1;
-        place
+        slot
     }
 
-    /// Lets a name go that nothing stands behind any more.
-    pub fn leave_if_empty(&mut self, place: u32) {
-        let resource = self.places[place];
+    /// Makes a name vacant that has neither a lease nor state.
+    pub fn vacate_if_empty(&mut self, slot: u32) {
+        let resource = self.entries[slot];
         if resource.lease != NONE {
             return;
         }
-        if resource.crowd != NONE {
-            if !self.crowds[resource.crowd].as_ref().expect("a crowd in its place").is_empty() {
+        if resource.state != NONE {
+            if !self.states[resource.state].as_ref().expect("the state exists").is_empty() {
                 return;
             }
-            self.crowds[resource.crowd] = None;
-            self.vacant_crowds.push(resource.crowd);
-            self.places[place].crowd = NONE;
+            self.states[resource.state] = None;
+            self.vacant_states.push(resource.state);
+            self.entries[slot].state = NONE;
         }
-        self.husks.add(place);
+        self.vacant_names.add(slot);
         self.count -= 1;
     }
 
-    /// A little of what is left to forget: whoever brings a new name sweeps, so that room never grows by old ones.
+    /// Executes one step of the sweep. Every new name does so, so that memory does not grow by vacant names.
     fn sweep(&mut self) {
-        match self.husks.sweep(self.index.len()) {
-            Sweep::Rests => {}
-            Sweep::Shard(shard) => self.index.retain(shard, |place| !self.husks.drops(place)),
+        match self.vacant_names.sweep(self.index.len()) {
+            Sweep::Idle => {}
+            Sweep::Shard(shard) => self.index.retain(shard, |slot| !self.vacant_names.drops(slot)),
             Sweep::Names => {
-                self.husks.forget(&mut self.leaving);
-                for place in self.leaving.drain(..) {
-                    self.names.free(self.places[place].name);
-                    self.vacant.push(place);
+                self.vacant_names.forget(&mut self.sweep_batch);
+                for slot in self.sweep_batch.drain(..) {
+                    self.names.free(self.entries[slot].name);
+                    self.vacant.push(slot);
                 }
             }
         }
     }
 
-    pub fn name(&self, place: u32) -> &str {
-        self.names.get(self.places[place].name)
+    pub fn name(&self, slot: u32) -> &str {
+        self.names.get(self.entries[slot].name)
     }
 
-    pub fn name_bytes(&self, place: u32) -> &[u8] {
-        self.names.bytes(self.places[place].name)
+    pub fn name_bytes(&self, slot: u32) -> &[u8] {
+        self.names.bytes(self.entries[slot].name)
     }
 
-    pub fn sole(&self, place: u32) -> u32 {
-        self.places[place].lease
+    pub fn sole(&self, slot: u32) -> u32 {
+        self.entries[slot].lease
     }
 
-    pub fn crowd(&self, place: u32) -> Option<&Crowd> {
-        match self.places[place].crowd {
+    pub fn state(&self, slot: u32) -> Option<&ResourceState> {
+        match self.entries[slot].state {
             NONE => None,
-            crowd => self.crowds[crowd].as_deref(),
+            state => self.states[state].as_deref(),
         }
     }
 
-    pub fn crowd_mut(&mut self, place: u32) -> Option<&mut Crowd> {
-        match self.places[place].crowd {
+    pub fn state_mut(&mut self, slot: u32) -> Option<&mut ResourceState> {
+        match self.entries[slot].state {
             NONE => None,
-            crowd => self.crowds[crowd].as_deref_mut(),
+            state => self.states[state].as_deref_mut(),
         }
     }
 
-    /// Whether a lone exclusive lease can be put here without a crowd.
-    pub fn is_bare(&self, place: u32) -> bool {
-        let resource = &self.places[place];
-        resource.lease == NONE && resource.crowd == NONE
+    /// Whether a lone exclusive lease needs no separate state here.
+    pub fn is_vacant(&self, slot: u32) -> bool {
+        let resource = &self.entries[slot];
+        resource.lease == NONE && resource.state == NONE
     }
 
-    pub fn set_sole(&mut self, place: u32, lease: u32) {
-        self.places[place].lease = lease;
+    pub fn set_sole(&mut self, slot: u32, lease: u32) {
+        self.entries[slot].lease = lease;
     }
 
-    /// Makes room for more than one lease. A lone lease moves in; the caller says it is exclusive, for only such stand alone.
-    pub fn gather(&mut self, place: u32) -> &mut Crowd {
-        if self.places[place].crowd == NONE {
-            let mut crowd = Box::new(Crowd::new(place));
-            if self.places[place].lease != NONE {
-                crowd.leases.push(self.places[place].lease);
-                crowd.exclusive = 1;
-                self.places[place].lease = NONE;
+    /// The separate state of a resource, created if needed. A lone lease moves into it; it is exclusive, because only
+    /// exclusive leases are stored alone.
+    pub fn ensure_state(&mut self, slot: u32) -> &mut ResourceState {
+        if self.entries[slot].state == NONE {
+            let mut state = Box::new(ResourceState::new(slot));
+            if self.entries[slot].lease != NONE {
+                state.leases.push(self.entries[slot].lease);
+                state.exclusive = 1;
+                self.entries[slot].lease = NONE;
             }
-            let at = match self.vacant_crowds.pop() {
+            let at = match self.vacant_states.pop() {
                 Some(at) => {
-                    self.crowds[at] = Some(crowd);
+                    self.states[at] = Some(state);
                     at
                 }
-                None => self.crowds.push(Some(crowd)),
+                None => self.states.push(Some(state)),
             };
-            self.places[place].crowd = at;
+            self.entries[slot].state = at;
         }
-        self.crowds[self.places[place].crowd].as_deref_mut().expect("a crowd in its place")
+        self.states[self.entries[slot].state].as_deref_mut().expect("the state exists")
     }
 
-    /// Every resource with a crowd, by place.
-    pub fn crowds(&self) -> impl Iterator<Item = (u32, &Crowd)> {
-        self.crowds.iter().filter_map(|(_, crowd)| crowd.as_deref()).map(|crowd| (crowd.resource, crowd))
+    /// All resources with a separate state, by slot.
+    pub fn states(&self) -> impl Iterator<Item = (u32, &ResourceState)> {
+        self.states.iter().filter_map(|(_, state)| state.as_deref()).map(|state| (state.resource, state))
     }
 
-    /// The resource at a place, if a name is there. For listing in pages.
-    pub fn at(&self, place: u32) -> Option<&Resource> {
-        let resource = self.places.get(place)?;
-        if resource.lease == NONE && resource.crowd == NONE { None } else { Some(resource) }
+    /// The resource in a slot, if it is in use; for paged listings.
+    pub fn at(&self, slot: u32) -> Option<&ResourceEntry> {
+        let resource = self.entries.get(slot)?;
+        if resource.lease == NONE && resource.state == NONE { None } else { Some(resource) }
     }
 
-    /// How many places there are, taken or not.
-    pub fn places(&self) -> u32 {
-        self.places.len() as u32
+    /// Number of slots, used or vacant.
+    pub fn slot_count(&self) -> u32 {
+        self.entries.len() as u32
     }
 }
 
-/// A resource that more than one lease, a wait, a capacity, pins or an operator's hold belong to.
+/// State of a resource with more than one lease, waiters, a capacity, pins or an operator's block.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct ResourceState {
     pub resource: u32,
     pub leases: Vec<u32>,
     pub exclusive: u32,
     pub readers: u32,
-    /// Units taken by slots and holds.
+    /// Units occupied by slots and reservations.
     pub used: u32,
-    /// Units that became commitments.
+    /// Units of commitments.
     pub confirmed: u64,
-    /// Set by command or by the first slot lease; absent: the charter's, or one.
+    /// Set by command or by the first slot lease; `None` for the charter's capacity, or one.
     pub capacity: Option<u32>,
-    /// The capacity was set by command and outlives the leases.
+    /// Whether the capacity was set by command and outlives the leases.
     pub lasting: bool,
     slots: Vec<u64>,
-    pub queue: Queue,
-    /// A revocation left it to an operator.
+    pub queue: WaitQueue,
+    /// Blocked for an operator after a revocation.
     pub for_operator: bool,
     pub floor: u64,
     pub pins: BTreeSet<(u64, u32)>,
-    /// It waits to be offered to its waiters. Not part of the state.
+    /// Scheduled for an offer to its waiters. Not part of the state.
     pub to_offer: bool,
-    /// How many of its waiters may pass those before them. Not part of the state.
+    /// Number of waiters that may pass those ahead of them. Not part of the state.
     pub passers: u32,
 }
 
-impl Crowd {
+impl ResourceState {
     fn new(resource: u32) -> Self {
         Self {
             resource,
@@ -234,7 +235,7 @@ impl Crowd {
             capacity: None,
             lasting: false,
             slots: Vec::new(),
-            queue: Queue::default(),
+            queue: WaitQueue::default(),
             for_operator: false,
             floor: 0,
             pins: BTreeSet::new(),
@@ -247,12 +248,12 @@ impl Crowd {
         self.leases.is_empty() && !self.has_settings() && self.queue.is_empty()
     }
 
-    /// Whether something is remembered here besides leases and waits.
+    /// Whether it has settings besides leases and waits.
     pub const fn has_settings(&self) -> bool {
         self.lasting || self.confirmed > 0 || self.for_operator || self.floor > 0
     }
 
-    /// Whether so much can be taken now, with this capacity (L1, C1).
+    /// Whether this access can be granted now, with this capacity (L1, C1).
     pub fn fits(&self, access: Access, capacity: u32) -> bool {
         let oversold = u64::from(mutants::on(Mutant::Oversold));
         let free = |units: u32| {
@@ -269,7 +270,8 @@ impl Crowd {
         }
     }
 
-    pub fn take(&mut self, lease: u32, access: Access, slot: u32) -> u32 {
+    /// Adds a lease and returns its index.
+    pub fn add_lease(&mut self, lease: u32, access: Access, slot: u32) -> u32 {
         match access {
             Access::Exclusive => self.exclusive += 1,
             Access::Shared => self.readers += 1,
@@ -283,8 +285,8 @@ impl Crowd {
         (self.leases.len() - 1) as u32
     }
 
-    /// Gives back what a lease took, but not its place in the list.
-    pub fn give_back(&mut self, access: Access, slot: u32) {
+    /// Releases what a lease occupies, but not its index in the list.
+    pub fn release_access(&mut self, access: Access, slot: u32) {
         match access {
             Access::Exclusive => self.exclusive -= 1,
             Access::Shared => self.readers -= 1,
@@ -296,7 +298,7 @@ impl Crowd {
         }
     }
 
-    /// The lowest slot that nobody has.
+    /// The lowest free slot.
     pub fn free_slot(&self) -> u32 {
         match self.slots.iter().position(|word| *word != u64::MAX) {
             Some(i) => i as u32 * 64 + self.slots[i].trailing_ones(),
@@ -313,24 +315,24 @@ impl Crowd {
     }
 }
 
-/// Who waits for a resource: higher priority first, then first come (W1).
+/// Waiters of a resource: by priority, then in order of arrival (W1).
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
-    places: BTreeSet<Turn>,
-    /// How many wait at each priority, so that a place is told without counting.
+pub(crate) struct WaitQueue {
+    entries: BTreeSet<QueuePosition>,
+    /// Number of waiters at each priority, so that a position is known without counting.
     counts: BTreeMap<u8, u32>,
 }
 
-/// A place in a queue; the smaller one is served first.
+/// A position in a queue; the smaller one is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn {
-    /// 255 minus the priority it runs at.
+pub(crate) struct QueuePosition {
+    /// 255 minus the effective priority.
     urgency: u8,
     order: u64,
     pub waiter: u32,
 }
 
-impl Turn {
+impl QueuePosition {
     pub const fn new(priority: u8, order: u64, waiter: u32) -> Self {
         Self { urgency: 255 - priority, order, waiter }
     }
@@ -340,52 +342,52 @@ impl Turn {
     }
 }
 
-impl Queue {
+impl WaitQueue {
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.entries.is_empty()
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.entries.len()
     }
 
-    pub fn insert(&mut self, turn: Turn) {
-        let new = self.places.insert(turn);
-        assert!(new, "a waiter stands in a queue once");
-        *self.counts.entry(turn.urgency).or_default() += 1;
+    pub fn insert(&mut self, position: QueuePosition) {
+        let new = self.entries.insert(position);
+        assert!(new, "a waiter is in a queue once");
+        *self.counts.entry(position.urgency).or_default() += 1;
     }
 
-    pub fn remove(&mut self, turn: Turn) {
-        let known = self.places.remove(&turn);
-        assert!(known, "a waiter leaves a queue it stands in");
-        let count = self.counts.get_mut(&turn.urgency).expect("counted when it came");
+    pub fn remove(&mut self, position: QueuePosition) {
+        let known = self.entries.remove(&position);
+        assert!(known, "a waiter leaves a queue that it is in");
+        let count = self.counts.get_mut(&position.urgency).expect("it was counted when it was added");
         *count -= 1;
         if *count == 0 {
-            self.counts.remove(&turn.urgency);
+            self.counts.remove(&position.urgency);
         }
     }
 
-    /// The place that a newcomer of this priority would get, from 1.
+    /// The position that a new waiter of this priority would get, from 1.
     pub fn position(&self, priority: u8) -> u32 {
         1 + self.counts.range(..=255 - priority).map(|(_, count)| count).sum::<u32>()
     }
 
-    pub fn first(&self) -> Option<Turn> {
-        self.places.first().copied()
+    pub fn first(&self) -> Option<QueuePosition> {
+        self.entries.first().copied()
     }
 
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Turn> + '_ {
-        self.places.iter().copied()
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = QueuePosition> + '_ {
+        self.entries.iter().copied()
     }
 
-    /// Who stands right before this one.
-    pub fn before(&self, turn: Turn) -> Option<Turn> {
-        self.places.range(..turn).next_back().copied()
+    /// The waiter directly ahead of this one.
+    pub fn before(&self, position: QueuePosition) -> Option<QueuePosition> {
+        self.entries.range(..position).next_back().copied()
     }
 
-    /// Who stands behind this one, the nearest first.
-    pub fn behind(&self, turn: Turn) -> impl Iterator<Item = Turn> + '_ {
-        self.places.range((Bound::Excluded(turn), Bound::Unbounded)).copied()
+    /// The waiters behind this one, the nearest first.
+    pub fn behind(&self, position: QueuePosition) -> impl Iterator<Item = QueuePosition> + '_ {
+        self.entries.range((Bound::Excluded(position), Bound::Unbounded)).copied()
     }
 }
 

@@ -1,25 +1,25 @@
-//! The whole state as bytes, one spelling for one state: what recovery starts from, and what the state hash is taken of.
+//! Snapshot of the whole state. Each state has exactly one encoding, so the state hash is the hash of the snapshot.
 
-mod holds;
+mod entries;
 
-use super::ends::{Ends, Usage};
-use super::term::Clock;
-use super::{Deadlock, Identity, Quarantine, Table};
+use super::deadline::StallClock;
+use super::ended::{EndedLeases, Usage};
+use super::{ClusterIdentity, Deadlock, GrantorTable, Quarantine};
 use crate::charter::Charter;
-use crate::codec::{Malformed, Reader, Write};
-use crate::coverage::Coverage;
+use crate::codec::{DecodeError, Reader, Write};
+use crate::coverage::CoverageTable;
 use crate::limits;
-use crate::payload::{cache::Cache, delivery::Queues, state::Small};
+use crate::payload::{cache::CacheTable, delivery::QueueTable, state::StateTable};
 use crate::refusal::Cycle;
-use crate::store::wheel::Wheel;
-use crate::time::{Millis, Wall};
+use crate::store::timer_wheel::TimerWheel;
+use crate::time::{GrantorTime, WallClock};
 use crate::token::{Cluster, Incarnation};
 
-/// The format of a snapshot. The first one told neither when a charter last changed nor what targets reported.
+/// Format version of a snapshot. The first one had neither the time of the last charter change nor the coverage.
 const VERSION: u8 = 2;
 const FIRST_VERSION: u8 = 1;
 
-impl Table {
+impl GrantorTable {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.u8(VERSION);
         out.flag(self.identity.is_some());
@@ -41,13 +41,13 @@ impl Table {
         self.encode_leases(out);
         self.encode_waiters(out);
         self.encode_past(out);
-        self.small.encode(out);
+        self.state_table.encode(out);
         self.queues.encode(out);
         self.cache.encode(out);
         self.coverage.encode(out);
     }
 
-    pub fn decode(bytes: &[u8], hash_seed: u64) -> Result<Self, Malformed> {
+    pub fn decode(bytes: &[u8], hash_seed: u64) -> Result<Self, DecodeError> {
         let mut from = Reader::new(bytes);
         let version = from.u8()?;
         if !(FIRST_VERSION..=VERSION).contains(&version) {
@@ -56,37 +56,37 @@ impl Table {
         let mut table = Self::new(hash_seed);
         if from.flag()? {
             let (cluster, incarnation) = (Cluster(from.array()?), Incarnation(from.num32()?));
-            table.identity = Some(Identity { cluster, incarnation, max_ttl: from.num()? });
+            table.identity = Some(ClusterIdentity { cluster, incarnation, max_ttl: from.num()? });
         }
         table.generation = from.num()?;
-        table.time = Millis(from.num()?);
-        table.wall = Wall(from.num()?);
+        table.time = GrantorTime(from.num()?);
+        table.wall = WallClock(from.num()?);
         table.recorded = (table.time, table.wall);
         table.counter = from.num()?;
         table.next_order = from.num()?;
         table.chain = from.array()?;
-        table.clock = Clock::decode(&mut from)?;
+        table.clock = StallClock::decode(&mut from)?;
         for wheel in [&mut table.due.leases, &mut table.due.sessions, &mut table.due.waiters] {
-            *wheel = Wheel::new(table.time);
+            *wheel = TimerWheel::new(table.time);
         }
         let until = from.maybe()?;
         let rolled_back = from.flag()?;
-        table.quarantine = until.map(|until| Quarantine { until: Millis(until), rolled_back });
+        table.quarantine = until.map(|until| Quarantine { until: GrantorTime(until), rolled_back });
         table.decode_charters(&mut from)?;
-        table.agreed = match version {
+        table.charters_changed_at = match version {
             FIRST_VERSION => (table.time, table.counter),
-            _ => (Millis(from.num()?), from.num()?),
+            _ => (GrantorTime(from.num()?), from.num()?),
         };
         table.decode_settings(&mut from)?;
         table.decode_sessions(&mut from)?;
         table.decode_leases(&mut from)?;
         table.decode_waiters(&mut from)?;
         table.decode_past(&mut from)?;
-        table.small = Small::decode(&mut from)?;
-        table.queues = Queues::decode(&mut from)?;
-        table.cache = Cache::decode(&mut from)?;
+        table.state_table = StateTable::decode(&mut from)?;
+        table.queues = QueueTable::decode(&mut from)?;
+        table.cache = CacheTable::decode(&mut from)?;
         if version > FIRST_VERSION {
-            table.coverage = Coverage::decode(&mut from)?;
+            table.coverage = CoverageTable::decode(&mut from)?;
         }
         from.finish()?;
         Ok(table)
@@ -98,11 +98,11 @@ impl Table {
             out.text(prefix);
             out.bytes(&charter.encode());
         }
-        out.num(self.agreed.0.0);
-        out.num(self.agreed.1);
+        out.num(self.charters_changed_at.0.0);
+        out.num(self.charters_changed_at.1);
     }
 
-    fn decode_charters(&mut self, from: &mut Reader<'_>) -> Result<(), Malformed> {
+    fn decode_charters(&mut self, from: &mut Reader<'_>) -> Result<(), DecodeError> {
         for _ in 0..from.num()? {
             let prefix = from.text()?;
             let charter = Charter::decode(from.bytes()?)?;
@@ -112,27 +112,27 @@ impl Table {
         Ok(())
     }
 
-    /// What stands at resources besides leases and waits, by name.
+    /// Settings of resources besides leases and waits, by name.
     fn encode_settings(&self, out: &mut Vec<u8>) {
         let mut set: Vec<_> = self
             .resources
-            .crowds()
-            .filter(|(_, crowd)| crowd.has_settings() || crowd.capacity.is_some())
-            .map(|(place, crowd)| (self.resources.name(place), crowd))
+            .states()
+            .filter(|(_, state)| state.has_settings() || state.capacity.is_some())
+            .map(|(slot, state)| (self.resources.name(slot), state))
             .collect();
         set.sort_unstable_by_key(|(name, _)| *name);
         out.num(set.len() as u64);
-        for (name, crowd) in set {
+        for (name, state) in set {
             out.text(name);
-            out.maybe(crowd.capacity.map(u64::from));
-            out.flag(crowd.lasting);
-            out.num(crowd.confirmed);
-            out.flag(crowd.for_operator);
-            out.num(crowd.floor);
+            out.maybe(state.capacity.map(u64::from));
+            out.flag(state.lasting);
+            out.num(state.confirmed);
+            out.flag(state.for_operator);
+            out.num(state.floor);
         }
     }
 
-    fn decode_settings(&mut self, from: &mut Reader<'_>) -> Result<(), Malformed> {
+    fn decode_settings(&mut self, from: &mut Reader<'_>) -> Result<(), DecodeError> {
         for _ in 0..from.num()? {
             let name = from.text()?;
             if name.is_empty() || name.len() > limits::NAME_BYTES {
@@ -141,26 +141,26 @@ impl Table {
             let capacity = from.maybe()?;
             let lasting = from.flag()?;
             let (confirmed, for_operator, floor) = (from.num()?, from.flag()?, from.num()?);
-            let place = self.resources.enter(name);
-            let crowd = self.resources.gather(place);
-            crowd.capacity = match capacity {
+            let slot = self.resources.enter(name);
+            let state = self.resources.ensure_state(slot);
+            state.capacity = match capacity {
                 Some(units) => Some(u32::try_from(units).map_err(|_| from.wrong("capacity too large"))?),
                 None => None,
             };
-            crowd.lasting = lasting;
-            crowd.confirmed = confirmed;
-            crowd.for_operator = for_operator;
-            crowd.floor = floor;
+            state.lasting = lasting;
+            state.confirmed = confirmed;
+            state.for_operator = for_operator;
+            state.floor = floor;
         }
         Ok(())
     }
 
     fn encode_past(&self, out: &mut Vec<u8>) {
-        self.ends.encode(out);
+        self.ended_leases.encode(out);
         self.totals.encode(out);
         self.others.encode(out);
         let mut used: Vec<_> = self
-            .parties
+            .actors
             .holders()
             .filter_map(|holder| Some((self.resources.names.get(holder.name), holder.usage.as_deref()?)))
             .collect();
@@ -179,29 +179,29 @@ impl Table {
         }
     }
 
-    fn decode_past(&mut self, from: &mut Reader<'_>) -> Result<(), Malformed> {
-        self.ends = Ends::decode(from)?;
+    fn decode_past(&mut self, from: &mut Reader<'_>) -> Result<(), DecodeError> {
+        self.ended_leases = EndedLeases::decode(from)?;
         self.totals = Usage::decode(from)?;
         self.others = Usage::decode(from)?;
         for _ in 0..from.num()? {
             let holder = holder_text(from)?;
-            let at = self.parties.enter_holder(holder, &mut self.resources.names);
+            let at = self.actors.intern_holder(holder, &mut self.resources.names);
             let usage = Usage::decode(from)?;
-            if self.parties.holder_mut(at).usage.replace(Box::new(usage)).is_some() {
-                return Err(from.wrong("usage of a holder told twice"));
+            if self.actors.holder_mut(at).usage.replace(Box::new(usage)).is_some() {
+                return Err(from.wrong("duplicate usage of a holder"));
             }
             self.counted_holders += 1;
         }
         self.deadlocks_found = from.num()?;
         for _ in 0..from.num()? {
-            let (at, victim) = (Millis(from.num()?), from.text()?.to_owned());
+            let (at, victim) = (GrantorTime(from.num()?), from.text()?.to_owned());
             self.deadlocks.push_back(Deadlock { at, victim, cycle: Cycle::decode(from)? });
         }
         Ok(())
     }
 }
 
-fn holder_text<'a>(from: &mut Reader<'a>) -> Result<&'a str, Malformed> {
+fn holder_text<'a>(from: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
     let text = from.text()?;
     if text.is_empty() || text.len() > limits::HOLDER_BYTES {
         return Err(from.wrong("a holder name of a wrong length"));

@@ -1,20 +1,20 @@
-//! What can be asked of a cached key, and what it answers.
+//! Commands for cached keys, and their answers.
 
-use super::Kind;
+use super::OwnerKind;
 use crate::ids::SessionId;
-use crate::time::Millis;
+use crate::time::GrantorTime;
 use crate::token::Number;
 
-/// What can be asked of a cached key. Names were checked at the edge.
+/// A command for a cached key. Names are validated before.
 #[derive(Clone, Copy, Debug)]
-pub enum Command<'a> {
-    /// Asks for a read lease.
+pub enum CacheCommand<'a> {
+    /// Acquires a read lease.
     Read {
         /// The cached key.
         key: &'a str,
-        /// The session with which the read lease ends, and which hears of writes.
+        /// The session that carries the read lease and receives invalidations.
         session: Option<SessionId>,
-        /// Who reads.
+        /// Name of the reader.
         reader: &'a str,
         /// How long the copy may be used unless renewed.
         ttl_ms: u64,
@@ -26,100 +26,100 @@ pub enum Command<'a> {
         /// The read lease.
         lease: Number,
     },
-    /// The reader says that it dropped its copy.
+    /// Confirms that the reader dropped its copy.
     Invalidated {
         /// The cached key.
         key: &'a str,
         /// The read lease.
         lease: Number,
     },
-    /// A writer means to change the key: no new read lease from here on (R1).
+    /// Announces a write: no read lease is granted from here on (R1).
     Intend {
         /// The cached key.
         key: &'a str,
-        /// The session with which the intent ends, and which hears when nobody reads any more.
+        /// The session that carries the intent and is notified when no reader is left.
         session: Option<SessionId>,
-        /// Who writes.
+        /// Name of the writer.
         writer: &'a str,
-        /// How long the intent stands.
+        /// How long the intent lasts.
         ttl_ms: u64,
     },
-    /// The write is done: a new version.
+    /// Completes the write with a new version.
     Commit {
         /// The cached key.
         key: &'a str,
         /// The intent.
         intent: Number,
     },
-    /// Nothing was written under the intent, or nothing was filled.
+    /// Ends an intent without a write, or a fill without a copy.
     Abort {
         /// The cached key.
         key: &'a str,
-        /// The intent, or the token to fill.
+        /// The intent, or the fill token.
         number: Number,
     },
-    /// Asks for a read lease on a filled copy, or for the task to fill it.
+    /// Acquires a read lease on a filled copy, or the task to fill it.
     GetOrFill {
         /// The cached key.
         key: &'a str,
-        /// The session with which the read lease or the task ends.
+        /// The session that carries the read lease or the task.
         session: Option<SessionId>,
-        /// Who asks.
+        /// Name of the reader.
         reader: &'a str,
         /// How long the read lease or the task lasts.
         ttl_ms: u64,
-        /// A version that was looked for and not found: if it is still the newest, it has to be filled again.
+        /// A version that the reader could not find. If it is still the newest, it must be filled again.
         missing: Option<u64>,
     },
-    /// The copy is filled: a new version.
+    /// Completes a fill with a new version.
     Filled {
         /// The cached key.
         key: &'a str,
-        /// The token to fill.
+        /// The fill token.
         token: Number,
     },
 }
 
-/// What a granted command answers.
+/// The answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CacheAnswer {
     /// A copy of this version may be used.
     Reading {
-        /// The version; 0 if nobody has written or filled the key here.
+        /// The version; 0 if the key was never written or filled here.
         version: u64,
         /// The read lease.
         lease: Number,
-        /// For how long.
+        /// Time until the read lease expires.
         remaining_ms: u64,
     },
-    /// The read lease is over.
+    /// The read lease ended.
     Dropped,
-    /// The intent stands.
+    /// The intent is granted.
     Intended {
-        /// The intent's token: the target's fence compares it.
+        /// The token of the intent, which the target's fence compares.
         intent: Number,
-        /// How many readers have yet to drop their copies. Write only when none is left.
+        /// Readers that have not dropped their copies. Write only when none is left.
         waiting_for: u32,
-        /// When their last deadline passes; stalls of the grantor may move it further.
-        until: Millis,
+        /// The last deadline of these readers; stalls of the grantor can move it later.
+        until: GrantorTime,
     },
     /// The write is visible.
     Committed {
         /// The new version.
         version: u64,
     },
-    /// The intent or the task to fill is over; the version stays.
+    /// The intent or the fill ended; the version stays.
     Aborted,
-    /// You fill it.
+    /// The caller must fill the copy.
     Fill {
-        /// The token to fill under.
+        /// The fill token.
         token: Number,
-        /// For how long nobody else fills.
+        /// Time during which no other caller fills.
         remaining_ms: u64,
     },
-    /// Somebody else fills it: ask again.
+    /// Another caller fills the copy; retry later.
     Wait {
-        /// When the other's time is over at the latest.
+        /// The latest end of that fill.
         remaining_ms: u64,
     },
     /// The copy can be read.
@@ -129,15 +129,15 @@ pub enum Answer {
     },
 }
 
-/// What is known about a key.
+/// The state of a cached key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct CachedKeyView {
     /// The newest version.
     pub version: u64,
     /// Whether that version was filled.
     pub filled: bool,
-    /// Read leases on record.
+    /// Recorded read leases.
     pub readers: usize,
-    /// Who has the key to itself, and for what.
-    pub sole: Option<(Kind, Number)>,
+    /// The writer or filler, with its token number.
+    pub owner: Option<(OwnerKind, Number)>,
 }

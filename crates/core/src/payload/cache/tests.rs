@@ -1,4 +1,4 @@
-//! The promises about cached keys, one by one, and then all of them under random commands.
+//! Tests of cached keys: each promise on its own, then all of them under random commands.
 
 use proptest::prelude::*;
 
@@ -10,47 +10,47 @@ const B: SessionId = SessionId { slot: 2, reuse: 0 };
 const W: SessionId = SessionId { slot: 3, reuse: 0 };
 
 #[derive(Clone, Debug)]
-enum Logged {
+enum CacheLogEntry {
     Fact(Vec<u8>),
     SessionEnded(SessionId),
 }
 
-/// A grantor with nothing but cached keys.
+/// A grantor with only cached keys.
 #[derive(Clone, Default)]
-struct Desk {
-    cache: Cache,
+struct CacheFixture {
+    cache: CacheTable,
     now: u64,
     granted: u64,
     stalled: u64,
-    notices: Vec<Notice>,
-    log: Vec<(Logged, Millis)>,
+    notices: Vec<PayloadNotice>,
+    log: Vec<(CacheLogEntry, GrantorTime)>,
 }
 
-impl Desk {
-    fn moment<T>(&self, f: impl FnOnce(&Moment<'_>) -> T) -> T {
+impl CacheFixture {
+    fn moment<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
         let next = Number::new(self.granted + 1).expect("few grants");
-        f(&Moment { now: Millis(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled })
+        f(&TurnContext { now: GrantorTime(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled })
     }
 
-    fn record(&mut self, facts: &[Fact]) {
-        for fact in facts {
+    fn record(&mut self, records: &[CacheRecord]) {
+        for record in records {
             let mut bytes = Vec::new();
-            fact.encode(&mut bytes);
+            record.encode(&mut bytes);
             let mut reader = Reader::new(&bytes);
-            assert_eq!(Fact::decode(&mut reader).as_ref(), Ok(fact));
-            reader.finish().expect("a fact is its bytes");
-            if let Some(number) = fact.numbers() {
+            assert_eq!(CacheRecord::decode(&mut reader).as_ref(), Ok(record));
+            reader.finish().expect("a record decodes completely");
+            if let Some(number) = record.numbers() {
                 assert!(number.get() > self.granted, "numbers rise");
                 self.granted = number.get();
             }
-            self.cache.apply(fact, Millis(self.now)).expect("what was decided fits");
-            self.log.push((Logged::Fact(bytes), Millis(self.now)));
+            self.cache.apply(record, GrantorTime(self.now)).expect("a decided record applies");
+            self.log.push((CacheLogEntry::Fact(bytes), GrantorTime(self.now)));
         }
     }
 
-    fn ask(&mut self, command: Command<'_>) -> Result<Answer, Refusal> {
+    fn execute(&mut self, command: CacheCommand<'_>) -> Result<CacheAnswer, Refusal> {
         let decision = self.moment(|at| self.cache.decide(at, &command));
-        self.record(&decision.facts);
+        self.record(&decision.records);
         self.notices = decision.notices;
         decision.answer
     }
@@ -62,340 +62,347 @@ impl Desk {
     }
 
     fn end_session(&mut self, session: SessionId) {
-        self.cache.session_ended(session, Millis(self.now));
-        self.log.push((Logged::SessionEnded(session), Millis(self.now)));
+        self.cache.session_ended(session, GrantorTime(self.now));
+        self.log.push((CacheLogEntry::SessionEnded(session), GrantorTime(self.now)));
     }
 
-    fn try_read(&mut self, key: &str, session: Option<SessionId>) -> Result<Answer, Refusal> {
-        self.ask(Command::Read { key, session, reader: "r", ttl_ms: 1_000 })
+    fn try_read(&mut self, key: &str, session: Option<SessionId>) -> Result<CacheAnswer, Refusal> {
+        self.execute(CacheCommand::Read { key, session, reader: "r", ttl_ms: 1_000 })
     }
 
     /// Version and read lease.
     fn read(&mut self, key: &str, session: Option<SessionId>) -> (u64, Number) {
         match self.try_read(key, session) {
-            Ok(Answer::Reading { version, lease, remaining_ms: 1_000 }) => (version, lease),
+            Ok(CacheAnswer::Reading { version, lease, remaining_ms: 1_000 }) => (version, lease),
             other => panic!("{other:?}"),
         }
     }
 
-    fn renew(&mut self, lease: Number) -> Result<Answer, Refusal> {
-        self.ask(Command::RenewRead { key: "k", lease })
+    fn renew(&mut self, lease: Number) -> Result<CacheAnswer, Refusal> {
+        self.execute(CacheCommand::RenewRead { key: "k", lease })
     }
 
-    fn invalidated(&mut self, lease: Number) -> Result<Answer, Refusal> {
-        self.ask(Command::Invalidated { key: "k", lease })
+    fn invalidated(&mut self, lease: Number) -> Result<CacheAnswer, Refusal> {
+        self.execute(CacheCommand::Invalidated { key: "k", lease })
     }
 
-    /// The intent and for how many readers it waits.
+    /// The intent and the number of readers it waits for.
     fn intend(&mut self, key: &str) -> (Number, u32) {
-        match self.ask(Command::Intend { key, session: Some(W), writer: "w", ttl_ms: 5_000 }) {
-            Ok(Answer::Intended { intent, waiting_for, .. }) => (intent, waiting_for),
+        match self.execute(CacheCommand::Intend { key, session: Some(W), writer: "w", ttl_ms: 5_000 }) {
+            Ok(CacheAnswer::Intended { intent, waiting_for, .. }) => (intent, waiting_for),
             other => panic!("{other:?}"),
         }
     }
 
-    fn commit(&mut self, key: &str, intent: Number) -> Result<Answer, Refusal> {
-        self.ask(Command::Commit { key, intent })
+    fn commit(&mut self, key: &str, intent: Number) -> Result<CacheAnswer, Refusal> {
+        self.execute(CacheCommand::Commit { key, intent })
     }
 
     fn write(&mut self, key: &str) -> u64 {
         let (intent, _) = self.intend(key);
         match self.commit(key, intent) {
-            Ok(Answer::Committed { version }) => version,
+            Ok(CacheAnswer::Committed { version }) => version,
             other => panic!("{other:?}"),
         }
     }
 
-    fn get_or_fill(&mut self, session: Option<SessionId>, missing: Option<u64>) -> Result<Answer, Refusal> {
-        self.ask(Command::GetOrFill { key: "k", session, reader: "r", ttl_ms: 1_000, missing })
+    fn get_or_fill(&mut self, session: Option<SessionId>, missing: Option<u64>) -> Result<CacheAnswer, Refusal> {
+        self.execute(CacheCommand::GetOrFill { key: "k", session, reader: "r", ttl_ms: 1_000, missing })
     }
 
     fn fill(&mut self, session: Option<SessionId>) -> Number {
         match self.get_or_fill(session, None) {
-            Ok(Answer::Fill { token, remaining_ms: 1_000 }) => token,
+            Ok(CacheAnswer::Fill { token, remaining_ms: 1_000 }) => token,
             other => panic!("{other:?}"),
         }
     }
 
-    fn filled(&mut self, token: Number) -> Result<Answer, Refusal> {
-        self.ask(Command::Filled { key: "k", token })
+    fn filled(&mut self, token: Number) -> Result<CacheAnswer, Refusal> {
+        self.execute(CacheCommand::Filled { key: "k", token })
     }
 }
 
-fn bytes(cache: &Cache) -> Vec<u8> {
+fn bytes(cache: &CacheTable) -> Vec<u8> {
     let mut out = Vec::new();
     cache.encode(&mut out);
     out
 }
 
-fn replay(log: &[(Logged, Millis)]) -> Cache {
-    let mut cache = Cache::default();
+fn replay(log: &[(CacheLogEntry, GrantorTime)]) -> CacheTable {
+    let mut cache = CacheTable::default();
     for (logged, at) in log {
         match logged {
-            Logged::Fact(bytes) => {
-                let fact = Fact::decode(&mut Reader::new(bytes)).expect("recorded");
-                cache.apply(&fact, *at).expect("replay fits");
+            CacheLogEntry::Fact(bytes) => {
+                let record = CacheRecord::decode(&mut Reader::new(bytes)).expect("recorded");
+                cache.apply(&record, *at).expect("replay fits");
             }
-            Logged::SessionEnded(session) => cache.session_ended(*session, *at),
+            CacheLogEntry::SessionEnded(session) => cache.session_ended(*session, *at),
         }
     }
     cache
 }
 
 #[test]
-fn r1_no_read_lease_is_granted_or_renewed_while_a_write_is_meant() {
-    let mut desk = Desk::default();
-    let (version, old) = desk.read("k", Some(A));
+fn r1_no_read_lease_is_granted_or_renewed_under_a_write_intent() {
+    let mut fixture = CacheFixture::default();
+    let (version, old) = fixture.read("k", Some(A));
     assert_eq!(version, 0);
-    let (intent, waiting_for) = desk.intend("k");
+    let (intent, waiting_for) = fixture.intend("k");
     assert_eq!(waiting_for, 1);
-    assert_eq!(desk.notices, [Notice::Invalidate { session: A, key: "k".into(), lease: old }]);
-    let refused = Err(Refusal::Conflict(What::Intent));
-    assert_eq!(desk.try_read("k", Some(B)), refused);
-    assert_eq!(desk.renew(old), refused);
-    assert_eq!(desk.get_or_fill(Some(B), None), refused);
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Busy { position: 1 }));
-    assert_eq!(desk.invalidated(old), Ok(Answer::Dropped));
-    assert_eq!(desk.notices, [Notice::Clear { session: W, key: "k".into(), intent }]);
-    assert_eq!(desk.try_read("k", Some(B)), refused, "nobody reads between the last drop and the commit");
-    assert_eq!(desk.commit("k", intent), Ok(Answer::Committed { version: intent.get() }));
-    assert_eq!(desk.read("k", Some(B)).0, intent.get());
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Lost(Reason::Released)));
+    assert_eq!(fixture.notices, [PayloadNotice::Invalidate { session: A, key: "k".into(), lease: old }]);
+    let refused = Err(Refusal::Conflict(RefusalSubject::Intent));
+    assert_eq!(fixture.try_read("k", Some(B)), refused);
+    assert_eq!(fixture.renew(old), refused);
+    assert_eq!(fixture.get_or_fill(Some(B), None), refused);
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
+    assert_eq!(fixture.invalidated(old), Ok(CacheAnswer::Dropped));
+    assert_eq!(fixture.notices, [PayloadNotice::Clear { session: W, key: "k".into(), intent }]);
+    assert_eq!(fixture.try_read("k", Some(B)), refused, "no read lease between the last drop and the commit");
+    assert_eq!(fixture.commit("k", intent), Ok(CacheAnswer::Committed { version: intent.get() }));
+    assert_eq!(fixture.read("k", Some(B)).0, intent.get());
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Lost(EndReason::Released)));
 }
 
 #[test]
-fn r1_a_silent_reader_is_waited_out_and_not_a_moment_less() {
-    let mut desk = Desk::default();
-    desk.read("k", None);
-    desk.now = 400;
-    let (_, second) = desk.read("k", Some(A));
-    let command = Command::Intend { key: "k", session: None, writer: "w", ttl_ms: 5_000 };
-    let Ok(Answer::Intended { intent, waiting_for: 2, until }) = desk.ask(command) else { panic!("refused") };
-    assert_eq!(until, Millis(1_400));
-    assert_eq!(desk.notices, [Notice::Invalidate { session: A, key: "k".into(), lease: second }]);
-    desk.now = 1_399;
-    assert_eq!(desk.moment(|at| desk.cache.waiting_for(at, "k", intent)), Ok(1));
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Busy { position: 1 }));
-    desk.now = 1_400;
-    assert_eq!(desk.moment(|at| desk.cache.waiting_for(at, "k", intent)), Ok(0));
-    assert_eq!(desk.commit("k", intent), Ok(Answer::Committed { version: intent.get() }));
-    assert_eq!(desk.cache.live.len(), 0, "the commit is the readers' end on record");
-    assert_eq!(desk.renew(second), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
+fn r1_a_writer_waits_until_a_silent_reader_expires() {
+    let mut fixture = CacheFixture::default();
+    fixture.read("k", None);
+    fixture.now = 400;
+    let (_, second) = fixture.read("k", Some(A));
+    let command = CacheCommand::Intend { key: "k", session: None, writer: "w", ttl_ms: 5_000 };
+    let Ok(CacheAnswer::Intended { intent, waiting_for: 2, until }) = fixture.execute(command) else {
+        panic!("refused")
+    };
+    assert_eq!(until, GrantorTime(1_400));
+    assert_eq!(fixture.notices, [PayloadNotice::Invalidate { session: A, key: "k".into(), lease: second }]);
+    fixture.now = 1_399;
+    assert_eq!(fixture.moment(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(1));
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
+    fixture.now = 1_400;
+    assert_eq!(fixture.moment(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(0));
+    assert_eq!(fixture.commit("k", intent), Ok(CacheAnswer::Committed { version: intent.get() }));
+    assert_eq!(fixture.cache.live.len(), 0, "the commit record ends the readers");
+    assert_eq!(fixture.renew(second), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
 }
 
 #[test]
-fn r1_a_reader_whom_the_grantors_stall_kept_waiting_is_still_waited_for() {
-    let mut desk = Desk::default();
-    desk.read("k", None);
-    let (intent, _) = desk.intend("k");
-    desk.stalled = 300;
-    desk.now = 1_299;
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Busy { position: 1 }));
-    desk.now = 1_300;
-    assert_eq!(desk.commit("k", intent), Ok(Answer::Committed { version: intent.get() }));
+fn r1_a_writer_waits_for_a_reader_that_gets_credit_for_a_stall() {
+    let mut fixture = CacheFixture::default();
+    fixture.read("k", None);
+    let (intent, _) = fixture.intend("k");
+    fixture.stalled = 300;
+    fixture.now = 1_299;
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
+    fixture.now = 1_300;
+    assert_eq!(fixture.commit("k", intent), Ok(CacheAnswer::Committed { version: intent.get() }));
 }
 
 #[test]
 fn r2_read_leases_and_their_renewals_survive_a_failover() {
-    let mut desk = Desk::default();
-    let (_, lease) = desk.read("k", Some(A));
-    desk.now = 900;
-    assert_eq!(desk.renew(lease), Ok(Answer::Reading { version: 0, lease, remaining_ms: 1_000 }));
-    desk.cache = replay(&desk.log);
-    let (intent, waiting_for) = desk.intend("k");
+    let mut fixture = CacheFixture::default();
+    let (_, lease) = fixture.read("k", Some(A));
+    fixture.now = 900;
+    assert_eq!(fixture.renew(lease), Ok(CacheAnswer::Reading { version: 0, lease, remaining_ms: 1_000 }));
+    fixture.cache = replay(&fixture.log);
+    let (intent, waiting_for) = fixture.intend("k");
     assert_eq!(waiting_for, 1);
-    desk.tick(999);
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Busy { position: 1 }));
-    desk.tick(1);
-    assert_eq!(desk.commit("k", intent), Ok(Answer::Committed { version: intent.get() }));
+    fixture.tick(999);
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
+    fixture.tick(1);
+    assert_eq!(fixture.commit("k", intent), Ok(CacheAnswer::Committed { version: intent.get() }));
 }
 
 #[test]
-fn a_read_lease_that_ran_out_is_lost_and_the_end_is_on_record() {
-    let mut desk = Desk::default();
-    let (_, lease) = desk.read("k", None);
-    desk.now = 1_000;
-    assert_eq!(desk.renew(lease), Err(Refusal::Lost(Reason::Ttl)));
-    assert_eq!(replay(&desk.log).view("k").readers, 0);
-    assert_eq!(desk.renew(lease), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
-    assert!(desk.cache.entries.is_empty(), "a key that says nothing vanishes");
+fn an_expired_read_lease_is_lost_and_its_end_is_recorded() {
+    let mut fixture = CacheFixture::default();
+    let (_, lease) = fixture.read("k", None);
+    fixture.now = 1_000;
+    assert_eq!(fixture.renew(lease), Err(Refusal::Lost(EndReason::Ttl)));
+    assert_eq!(replay(&fixture.log).view("k").readers, 0);
+    assert_eq!(fixture.renew(lease), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
+    assert!(fixture.cache.entries.is_empty(), "a key without content is removed");
 }
 
 #[test]
-fn a_dead_writer_does_not_block_readers_for_ever_and_its_write_may_have_happened() {
-    let mut desk = Desk::default();
-    let before = desk.write("k");
-    let (intent, _) = desk.intend("k");
-    desk.now = 4_999;
-    assert_eq!(desk.try_read("k", None), Err(Refusal::Conflict(What::Intent)));
-    desk.now = 5_000;
-    let (version, _) = desk.read("k", None);
-    assert!(version > before, "a copy from before the intent is not believed");
+fn an_expired_intent_unblocks_readers_and_raises_the_version() {
+    let mut fixture = CacheFixture::default();
+    let before = fixture.write("k");
+    let (intent, _) = fixture.intend("k");
+    fixture.now = 4_999;
+    assert_eq!(fixture.try_read("k", None), Err(Refusal::Conflict(RefusalSubject::Intent)));
+    fixture.now = 5_000;
+    let (version, _) = fixture.read("k", None);
+    assert!(version > before, "a copy from before the intent is invalid");
     assert_eq!(version, intent.get());
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Lost(Reason::Ttl)));
-    assert_eq!(desk.cache.view("k").version, version);
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Lost(EndReason::Ttl)));
+    assert_eq!(fixture.cache.view("k").version, version);
 }
 
 #[test]
 fn a_commit_after_the_deadline_is_refused_even_before_the_tick() {
-    let mut desk = Desk::default();
-    let (intent, _) = desk.intend("k");
-    desk.now = 5_000;
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Lost(Reason::Ttl)));
-    assert_eq!(replay(&desk.log).view("k").sole, None, "the end is on record");
+    let mut fixture = CacheFixture::default();
+    let (intent, _) = fixture.intend("k");
+    fixture.now = 5_000;
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Lost(EndReason::Ttl)));
+    assert_eq!(replay(&fixture.log).view("k").owner, None, "the end is recorded");
 }
 
 #[test]
 fn an_aborted_write_leaves_the_version_and_frees_the_key() {
-    let mut desk = Desk::default();
-    let version = desk.write("k");
-    let (intent, _) = desk.intend("k");
-    let second = Command::Intend { key: "k", session: None, writer: "x", ttl_ms: 1_000 };
-    assert_eq!(desk.ask(second), Err(Refusal::Busy { position: 1 }));
-    assert_eq!(desk.ask(Command::Abort { key: "k", number: intent }), Ok(Answer::Aborted));
-    assert_eq!(desk.read("k", None).0, version);
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Lost(Reason::Released)));
-    let (newer, _) = desk.intend("k");
+    let mut fixture = CacheFixture::default();
+    let version = fixture.write("k");
+    let (intent, _) = fixture.intend("k");
+    let second = CacheCommand::Intend { key: "k", session: None, writer: "x", ttl_ms: 1_000 };
+    assert_eq!(fixture.execute(second), Err(Refusal::Busy { position: 1 }));
+    assert_eq!(fixture.execute(CacheCommand::Abort { key: "k", number: intent }), Ok(CacheAnswer::Aborted));
+    assert_eq!(fixture.read("k", None).0, version);
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Lost(EndReason::Released)));
+    let (newer, _) = fixture.intend("k");
     let stale = Refusal::Stale { presented: intent.get(), mark: newer.get() };
-    assert_eq!(desk.commit("k", intent), Err(stale));
+    assert_eq!(fixture.commit("k", intent), Err(stale));
 }
 
 #[test]
-fn a_stampede_gets_exactly_one_filler() {
-    let mut desk = Desk::default();
-    let token = desk.fill(Some(A));
+fn many_readers_get_exactly_one_filler() {
+    let mut fixture = CacheFixture::default();
+    let token = fixture.fill(Some(A));
     for _ in 0..5 {
-        assert_eq!(desk.get_or_fill(Some(B), None), Ok(Answer::Wait { remaining_ms: 1_000 }));
+        assert_eq!(fixture.get_or_fill(Some(B), None), Ok(CacheAnswer::Wait { remaining_ms: 1_000 }));
     }
-    assert_eq!(desk.filled(token), Ok(Answer::Filled { version: token.get() }));
-    let Ok(Answer::Reading { version, .. }) = desk.get_or_fill(Some(B), None) else { panic!("no hit") };
+    assert_eq!(fixture.filled(token), Ok(CacheAnswer::Filled { version: token.get() }));
+    let Ok(CacheAnswer::Reading { version, .. }) = fixture.get_or_fill(Some(B), None) else { panic!("no hit") };
     assert_eq!(version, token.get());
-    assert_eq!(desk.filled(token), Err(Refusal::Lost(Reason::Released)));
+    assert_eq!(fixture.filled(token), Err(Refusal::Lost(EndReason::Released)));
 }
 
 #[test]
-fn a_late_filler_is_refused_and_the_next_one_takes_over() {
-    let mut desk = Desk::default();
-    let late = desk.fill(None);
-    desk.now = 1_000;
-    let next = desk.fill(None);
-    assert_eq!(desk.filled(late), Err(Refusal::Stale { presented: late.get(), mark: next.get() }));
-    desk.now = 2_000;
-    assert_eq!(desk.filled(next), Err(Refusal::Lost(Reason::Ttl)));
-    desk.tick(0);
-    assert_eq!(desk.filled(next), Err(Refusal::Lost(Reason::Ttl)));
-    assert!(!desk.cache.view("k").filled);
+fn a_late_filler_is_refused_and_the_next_one_fills() {
+    let mut fixture = CacheFixture::default();
+    let late = fixture.fill(None);
+    fixture.now = 1_000;
+    let next = fixture.fill(None);
+    assert_eq!(fixture.filled(late), Err(Refusal::Stale { presented: late.get(), mark: next.get() }));
+    fixture.now = 2_000;
+    assert_eq!(fixture.filled(next), Err(Refusal::Lost(EndReason::Ttl)));
+    fixture.tick(0);
+    assert_eq!(fixture.filled(next), Err(Refusal::Lost(EndReason::Ttl)));
+    assert!(!fixture.cache.view("k").filled);
 }
 
 #[test]
-fn a_write_takes_the_key_from_a_filler_whose_copy_would_be_old() {
-    let mut desk = Desk::default();
-    let filler = desk.fill(Some(A));
-    let version = desk.write("k");
-    assert_eq!(desk.filled(filler), Err(Refusal::Stale { presented: filler.get(), mark: version }));
-    let again = desk.fill(Some(B));
-    assert_eq!(desk.commit("k", again), Err(Refusal::NotCurrent(NotCurrent::Unknown)), "a filler is no writer");
-    assert_eq!(desk.filled(again), Ok(Answer::Filled { version: again.get() }));
+fn a_write_intent_replaces_a_filler_whose_copy_would_be_outdated() {
+    let mut fixture = CacheFixture::default();
+    let filler = fixture.fill(Some(A));
+    let version = fixture.write("k");
+    assert_eq!(fixture.filled(filler), Err(Refusal::Stale { presented: filler.get(), mark: version }));
+    let again = fixture.fill(Some(B));
+    assert_eq!(fixture.commit("k", again), Err(Refusal::NotCurrent(NotCurrent::Unknown)), "a filler is no writer");
+    assert_eq!(fixture.filled(again), Ok(CacheAnswer::Filled { version: again.get() }));
 }
 
 #[test]
-fn a_copy_that_got_lost_is_filled_again_by_one() {
-    let mut desk = Desk::default();
-    let token = desk.fill(None);
-    desk.filled(token).expect("in time");
-    let Ok(Answer::Fill { token: again, .. }) = desk.get_or_fill(None, Some(token.get())) else { panic!("no fill") };
-    assert!(matches!(desk.get_or_fill(None, Some(token.get())), Ok(Answer::Wait { .. })));
-    desk.filled(again).expect("in time");
+fn a_missing_copy_is_filled_again_by_one_reader() {
+    let mut fixture = CacheFixture::default();
+    let token = fixture.fill(None);
+    fixture.filled(token).expect("in time");
+    let Ok(CacheAnswer::Fill { token: again, .. }) = fixture.get_or_fill(None, Some(token.get())) else {
+        panic!("no fill")
+    };
+    assert!(matches!(fixture.get_or_fill(None, Some(token.get())), Ok(CacheAnswer::Wait { .. })));
+    fixture.filled(again).expect("in time");
     assert!(
-        matches!(desk.get_or_fill(None, Some(token.get())), Ok(Answer::Reading { .. })),
-        "an older loss is repaired"
+        matches!(fixture.get_or_fill(None, Some(token.get())), Ok(CacheAnswer::Reading { .. })),
+        "the older version was filled again already"
     );
 }
 
 #[test]
-fn s1_a_sessions_end_ends_its_reads_intents_and_fills_in_one_step() {
-    let mut desk = Desk::default();
-    desk.read("k", Some(A));
-    desk.read("l", Some(A));
-    let (_, other) = desk.read("k", Some(B));
-    let (intent, waiting_for) = desk.intend("k");
+fn s1_the_end_of_a_session_ends_its_reads_intents_and_fills_in_one_step() {
+    let mut fixture = CacheFixture::default();
+    fixture.read("k", Some(A));
+    fixture.read("l", Some(A));
+    let (_, other) = fixture.read("k", Some(B));
+    let (intent, waiting_for) = fixture.intend("k");
     assert_eq!(waiting_for, 2);
-    desk.end_session(A);
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Busy { position: 1 }));
-    desk.end_session(W);
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Lost(Reason::Session)));
-    assert_eq!(desk.cache.live.len(), 1);
-    assert_eq!(desk.renew(other), Ok(Answer::Reading { version: intent.get(), lease: other, remaining_ms: 1_000 }));
-    let filler = desk.fill(Some(A));
-    desk.end_session(A);
-    assert_eq!(desk.filled(filler), Err(Refusal::Lost(Reason::Session)));
+    fixture.end_session(A);
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
+    fixture.end_session(W);
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Lost(EndReason::Session)));
+    assert_eq!(fixture.cache.live.len(), 1);
+    assert_eq!(
+        fixture.renew(other),
+        Ok(CacheAnswer::Reading { version: intent.get(), lease: other, remaining_ms: 1_000 })
+    );
+    let filler = fixture.fill(Some(A));
+    fixture.end_session(A);
+    assert_eq!(fixture.filled(filler), Err(Refusal::Lost(EndReason::Session)));
 }
 
 #[test]
-fn after_a_restore_nothing_of_the_backup_is_worth_anything() {
-    let mut desk = Desk::default();
-    let (_, lease) = desk.read("l", None);
-    let (intent, _) = desk.intend("k");
-    desk.cache.restored(Millis(desk.now));
-    assert_eq!(desk.commit("k", intent), Err(Refusal::Lost(Reason::Restored)));
-    let renew = Command::RenewRead { key: "l", lease };
-    assert_eq!(desk.ask(renew), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
+fn a_restore_ends_all_grants_of_the_backup() {
+    let mut fixture = CacheFixture::default();
+    let (_, lease) = fixture.read("l", None);
+    let (intent, _) = fixture.intend("k");
+    fixture.cache.restored(GrantorTime(fixture.now));
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::Lost(EndReason::Restored)));
+    let renew = CacheCommand::RenewRead { key: "l", lease };
+    assert_eq!(fixture.execute(renew), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
 }
 
 #[test]
-fn a_version_never_falls_although_keys_are_forgotten_for_want_of_room() {
-    let mut desk = Desk { cache: Cache::with_room(2), ..Desk::default() };
-    let first = desk.write("a");
-    let second = desk.write("b");
-    let (version, lease) = desk.read("c", Some(A));
-    assert_eq!(version, first, "a key that is new here starts from what was forgotten");
-    assert_eq!(desk.cache.view("a").version, first);
-    assert_eq!(desk.cache.view("b").version, second);
-    desk.read("d", Some(A));
+fn versions_never_decrease_although_keys_are_evicted() {
+    let mut fixture = CacheFixture { cache: CacheTable::with_capacity(2), ..CacheFixture::default() };
+    let first = fixture.write("a");
+    let second = fixture.write("b");
+    let (version, lease) = fixture.read("c", Some(A));
+    assert_eq!(version, first, "a new key starts at the floor of evicted keys");
+    assert_eq!(fixture.cache.view("a").version, first);
+    assert_eq!(fixture.cache.view("b").version, second);
+    fixture.read("d", Some(A));
     let full = Refusal::Exhausted { limit: Limit::CacheKeys, max: 2, got: 3 };
-    assert_eq!(desk.try_read("a", None), Err(full), "what is in use is not forgotten");
-    desk.end_session(A);
-    assert!(desk.read("a", None).0 >= first);
-    assert!(desk.read("b", None).0 >= second);
-    let renew = Command::RenewRead { key: "c", lease };
-    assert_eq!(desk.ask(renew), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
+    assert_eq!(fixture.try_read("a", None), Err(full), "keys in use are not evicted");
+    fixture.end_session(A);
+    assert!(fixture.read("a", None).0 >= first);
+    assert!(fixture.read("b", None).0 >= second);
+    let renew = CacheCommand::RenewRead { key: "c", lease };
+    assert_eq!(fixture.execute(renew), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
 }
 
 #[test]
-fn a_ttl_out_of_bounds_is_refused() {
-    let mut desk = Desk::default();
+fn a_ttl_outside_its_limits_is_refused() {
+    let mut fixture = CacheFixture::default();
     for ttl_ms in [0, 99, 60_001, u64::MAX] {
         let (key, session) = ("k", None);
         for command in [
-            Command::Read { key, session, reader: "r", ttl_ms },
-            Command::Intend { key, session, writer: "w", ttl_ms },
-            Command::GetOrFill { key, session, reader: "r", ttl_ms, missing: None },
+            CacheCommand::Read { key, session, reader: "r", ttl_ms },
+            CacheCommand::Intend { key, session, writer: "w", ttl_ms },
+            CacheCommand::GetOrFill { key, session, reader: "r", ttl_ms, missing: None },
         ] {
-            let answer = desk.ask(command);
+            let answer = fixture.execute(command);
             assert!(matches!(answer, Err(Refusal::Invalid { field: "ttl", .. })), "{command:?}: {answer:?}");
         }
     }
-    assert!(desk.log.is_empty());
+    assert!(fixture.log.is_empty());
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum CacheAction {
     Ask { verb: u8, key: usize, session: u8, ttl_ms: u64, number: u64 },
     Wait { ms: u64, tick: bool, stalled: u64 },
     EndSession { session: u8 },
     Reload,
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let act = prop_oneof![
+fn actions() -> impl Strategy<Value = Vec<CacheAction>> {
+    let action = prop_oneof![
         10 => (0..8u8, 0..4usize, 0..3u8, 100..800u64, any::<u64>())
-            .prop_map(|(verb, key, session, ttl_ms, number)| Act::Ask { verb, key, session, ttl_ms, number }),
+            .prop_map(|(verb, key, session, ttl_ms, number)| CacheAction::Ask { verb, key, session, ttl_ms, number }),
         3 => (0..400u64, any::<bool>(), prop_oneof![Just(0), 0..300u64])
-            .prop_map(|(ms, tick, stalled)| Act::Wait { ms, tick, stalled }),
-        1 => (1..3u8).prop_map(|session| Act::EndSession { session }),
-        1 => Just(Act::Reload),
+            .prop_map(|(ms, tick, stalled)| CacheAction::Wait { ms, tick, stalled }),
+        1 => (1..3u8).prop_map(|session| CacheAction::EndSession { session }),
+        1 => Just(CacheAction::Reload),
     ];
-    proptest::collection::vec(act, 1..100)
+    proptest::collection::vec(action, 1..100)
 }
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
@@ -407,107 +414,107 @@ fn session_of(n: u8) -> Option<SessionId> {
 
 proptest! {
     #[test]
-    fn whatever_happens_versions_rise_and_replay_gives_the_same_bytes(acts in acts()) {
-        let mut desk = Desk { cache: Cache::with_room(ROOM), ..Desk::default() };
-        let mut told = [0; KEYS.len()];
-        for act in acts {
-            match act {
-                Act::Ask { verb, key: place, session, ttl_ms, number } => {
-                    let key = KEYS[place];
+    fn versions_rise_and_replay_gives_the_same_bytes(actions in actions()) {
+        let mut fixture = CacheFixture { cache: CacheTable::with_capacity(ROOM), ..CacheFixture::default() };
+        let mut replies = [0; KEYS.len()];
+        for action in actions {
+            match action {
+                CacheAction::Ask { verb, key: index, session, ttl_ms, number } => {
+                    let key = KEYS[index];
                     let session = session_of(session);
-                    let recent = Number::new(desk.granted.saturating_sub(number % 8)).unwrap_or(Number::FIRST);
-                    let live = desk.moment(|at| desk.cache.readers(at, key).count());
-                    let intent = desk.moment(|at| {
-                        desk.cache.see(at, key).sole.is_some_and(|sole| sole.kind == Kind::Intent)
+                    let recent = Number::new(fixture.granted.saturating_sub(number % 8)).unwrap_or(Number::FIRST);
+                    let live = fixture.moment(|at| fixture.cache.readers(at, key).count());
+                    let intent = fixture.moment(|at| {
+                        fixture.cache.current_key(at, key).owner.is_some_and(|owner| owner.kind == OwnerKind::Intent)
                     });
-                    let answer = desk.ask(match verb {
-                        0 => Command::Read { key, session, reader: "r", ttl_ms },
-                        1 => Command::RenewRead { key, lease: recent },
-                        2 => Command::Invalidated { key, lease: recent },
-                        3 => Command::Intend { key, session, writer: "w", ttl_ms },
-                        4 => Command::Commit { key, intent: recent },
-                        5 => Command::Abort { key, number: recent },
-                        6 => Command::GetOrFill { key, session, reader: "r", ttl_ms, missing: None },
-                        _ => Command::Filled { key, token: recent },
+                    let answer = fixture.execute(match verb {
+                        0 => CacheCommand::Read { key, session, reader: "r", ttl_ms },
+                        1 => CacheCommand::RenewRead { key, lease: recent },
+                        2 => CacheCommand::Invalidated { key, lease: recent },
+                        3 => CacheCommand::Intend { key, session, writer: "w", ttl_ms },
+                        4 => CacheCommand::Commit { key, intent: recent },
+                        5 => CacheCommand::Abort { key, number: recent },
+                        6 => CacheCommand::GetOrFill { key, session, reader: "r", ttl_ms, missing: None },
+                        _ => CacheCommand::Filled { key, token: recent },
                     });
                     match answer {
-                        Ok(Answer::Reading { version, .. }) => {
+                        Ok(CacheAnswer::Reading { version, .. }) => {
                             prop_assert!(!intent, "R1");
-                            prop_assert!(version >= told[place]);
-                            prop_assert_eq!(version, desk.cache.view(key).version);
-                            told[place] = version;
+                            prop_assert!(version >= replies[index]);
+                            prop_assert_eq!(version, fixture.cache.view(key).version);
+                            replies[index] = version;
                         }
-                        Ok(Answer::Committed { version }) => {
+                        Ok(CacheAnswer::Committed { version }) => {
                             prop_assert!(intent && live == 0, "R1");
-                            prop_assert!(version > told[place]);
-                            told[place] = version;
+                            prop_assert!(version > replies[index]);
+                            replies[index] = version;
                         }
-                        Ok(Answer::Filled { version }) => {
-                            prop_assert!(version > told[place]);
-                            told[place] = version;
+                        Ok(CacheAnswer::Filled { version }) => {
+                            prop_assert!(version > replies[index]);
+                            replies[index] = version;
                         }
-                        Ok(Answer::Fill { .. }) => prop_assert!(!intent),
+                        Ok(CacheAnswer::Fill { .. }) => prop_assert!(!intent),
                         _ => {}
                     }
                 }
-                Act::Wait { ms, tick, stalled } => {
-                    desk.stalled = stalled;
-                    if tick { desk.tick(ms) } else { desk.now += ms }
+                CacheAction::Wait { ms, tick, stalled } => {
+                    fixture.stalled = stalled;
+                    if tick { fixture.tick(ms) } else { fixture.now += ms }
                 }
-                Act::EndSession { session } => desk.end_session(session_of(session).expect("a session")),
-                Act::Reload => {
-                    let bytes = bytes(&desk.cache);
+                CacheAction::EndSession { session } => fixture.end_session(session_of(session).expect("a session")),
+                CacheAction::Reload => {
+                    let bytes = bytes(&fixture.cache);
                     let mut reader = Reader::new(&bytes);
-                    desk.cache = Cache::decode(&mut reader).expect("its own bytes");
-                    desk.cache.room = ROOM;
-                    reader.finish().expect("nothing behind them");
+                    fixture.cache = CacheTable::decode(&mut reader).expect("its own encoding");
+                    fixture.cache.capacity = ROOM;
+                    reader.finish().expect("no trailing bytes");
                 }
             }
-            let cache = &desk.cache;
-            let live = cache.entries.values().map(|e| e.readers.len() + usize::from(e.sole.is_some())).sum::<usize>();
+            let cache = &fixture.cache;
+            let live = cache.entries.values().map(|e| e.readers.len() + usize::from(e.owner.is_some())).sum::<usize>();
             prop_assert_eq!(live, cache.live.len());
             prop_assert_eq!(live, cache.held.len());
-            prop_assert!(cache.live.carried() <= live);
-            let idle = cache.entries.iter().filter(|(_, e)| e.readers.is_empty() && e.sole.is_none());
+            prop_assert!(cache.live.session_entries() <= live);
+            let idle = cache.entries.iter().filter(|(_, e)| e.readers.is_empty() && e.owner.is_none());
             let idle: BTreeSet<_> = idle.map(|(key, e)| (e.version, key.clone())).collect();
             prop_assert_eq!(&idle, &cache.idle);
             prop_assert!(cache.entries.len() <= ROOM);
         }
-        prop_assert_eq!(bytes(&replay(&desk.log)), bytes(&desk.cache));
+        prop_assert_eq!(bytes(&replay(&fixture.log)), bytes(&fixture.cache));
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic_a_decoder(junk in proptest::collection::vec(any::<u8>(), 0..200)) {
-        if let Ok(fact) = Fact::decode(&mut Reader::new(&junk)) {
+    fn arbitrary_bytes_never_panic_a_decoder(bytes_in in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(record) = CacheRecord::decode(&mut Reader::new(&bytes_in)) {
             let mut again = Vec::new();
-            fact.encode(&mut again);
-            prop_assert_eq!(&again[..], &junk[..again.len()]);
-            let fits = Cache::default().apply(&fact, Millis(0)).is_ok();
-            prop_assert_eq!(fits, matches!(fact, Fact::Read { .. } | Fact::Began { .. }));
+            record.encode(&mut again);
+            prop_assert_eq!(&again[..], &bytes_in[..again.len()]);
+            let fits = CacheTable::default().apply(&record, GrantorTime(0)).is_ok();
+            prop_assert_eq!(fits, matches!(record, CacheRecord::Read { .. } | CacheRecord::Began { .. }));
         }
-        let mut reader = Reader::new(&junk);
-        if let Ok(cache) = Cache::decode(&mut reader) {
-            prop_assert_eq!(&bytes(&cache)[..], &junk[..reader.position()]);
+        let mut reader = Reader::new(&bytes_in);
+        if let Ok(cache) = CacheTable::decode(&mut reader) {
+            prop_assert_eq!(&bytes(&cache)[..], &bytes_in[..reader.position()]);
         }
     }
 
     #[test]
-    fn a_damaged_snapshot_is_refused_or_is_another_whole_one(place in any::<usize>(), bit in 0..8u8) {
-        let mut desk = Desk::default();
-        desk.write("j");
-        desk.read("j", Some(A));
-        desk.read("k", Some(B));
-        desk.fill(Some(A));
-        desk.read("l", None);
-        desk.intend("l");
-        let mut damaged = bytes(&desk.cache);
-        let place = place % damaged.len();
-        damaged[place] ^= 1 << bit;
+    fn a_damaged_snapshot_is_refused_or_decodes_to_another_valid_one(index in any::<usize>(), bit in 0..8u8) {
+        let mut fixture = CacheFixture::default();
+        fixture.write("j");
+        fixture.read("j", Some(A));
+        fixture.read("k", Some(B));
+        fixture.fill(Some(A));
+        fixture.read("l", None);
+        fixture.intend("l");
+        let mut damaged = bytes(&fixture.cache);
+        let index = index % damaged.len();
+        damaged[index] ^= 1 << bit;
         let mut reader = Reader::new(&damaged);
-        if let Ok(mut cache) = Cache::decode(&mut reader) {
+        if let Ok(mut cache) = CacheTable::decode(&mut reader) {
             prop_assert_eq!(&bytes(&cache)[..], &damaged[..reader.position()]);
-            cache.session_ended(A, Millis(0));
-            cache.restored(Millis(0));
+            cache.session_ended(A, GrantorTime(0));
+            cache.restored(GrantorTime(0));
             prop_assert_eq!(cache.live.len(), 0);
         }
     }

@@ -1,15 +1,15 @@
-//! What can be asked of a queue, and what it answers.
+//! Commands for message queues, and their answers.
 
 use std::sync::Arc;
 
 use crate::ids::SessionId;
-use crate::lease::Reason;
-use crate::time::Millis;
+use crate::lease::EndReason;
+use crate::time::GrantorTime;
 use crate::token::Number;
 
-/// What can be asked of a queue. Names were checked at the edge.
+/// A command for a message queue. Names are validated before.
 #[derive(Clone, Copy, Debug)]
-pub enum Command<'a> {
+pub enum DeliveryCommand<'a> {
     /// Adds a message.
     Enqueue {
         /// The queue's resource name.
@@ -18,23 +18,23 @@ pub enum Command<'a> {
         body: &'a [u8],
         /// Milliseconds before it can be received.
         delay_ms: u64,
-        /// Deliveries before it is dead.
+        /// Deliveries before it becomes a dead letter.
         max_attempts: Option<u32>,
     },
-    /// Takes messages, each under a receipt of its own.
+    /// Receives messages, each under its own receipt.
     Receive {
         /// The queue's resource name.
         queue: &'a str,
-        /// The session with which the receipts end; without one each lives by its visibility alone.
+        /// The session that carries the receipts; without one, each receipt lasts for its visibility.
         session: Option<SessionId>,
-        /// Who receives.
+        /// Name of the consumer.
         holder: &'a str,
-        /// How long each message stays with the holder unless extended.
+        /// How long each message stays with the consumer unless extended.
         visibility_ms: u64,
-        /// At most so many.
-        most: u32,
+        /// Maximum number of messages.
+        limit: u32,
     },
-    /// Keeps a message for longer, counted from now.
+    /// Extends the visibility of a message, counted from now.
     Extend {
         /// The queue's resource name.
         queue: &'a str,
@@ -45,7 +45,7 @@ pub enum Command<'a> {
         /// The new visibility.
         visibility_ms: u64,
     },
-    /// Says that a message is done; it is forgotten.
+    /// Acknowledges a message and deletes it.
     Ack {
         /// The queue's resource name.
         queue: &'a str,
@@ -54,7 +54,7 @@ pub enum Command<'a> {
         /// The receipt.
         receipt: Number,
     },
-    /// Gives a message back undone.
+    /// Returns a message to the queue.
     Nack {
         /// The queue's resource name.
         queue: &'a str,
@@ -65,115 +65,115 @@ pub enum Command<'a> {
         /// Milliseconds before it can be received again.
         delay_ms: u64,
     },
-    /// Brings a dead message back to life, with all its attempts.
+    /// Returns a dead letter to the queue, with all its attempts.
     Redrive {
         /// The queue's resource name.
         queue: &'a str,
-        /// The dead message.
+        /// The dead letter.
         item: u64,
     },
-    /// Forgets a dead message.
+    /// Deletes a dead letter.
     Drop {
         /// The queue's resource name.
         queue: &'a str,
-        /// The dead message.
+        /// The dead letter.
         item: u64,
     },
 }
 
-/// What a granted command answers.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The message is kept until it is acked or dead.
+pub enum DeliveryAnswer {
+    /// The message is stored until it is acknowledged or becomes a dead letter.
     Enqueued {
-        /// How the message is called; ids rise and are never used twice.
+        /// The message id; ids rise and are never reused.
         item: u64,
     },
-    /// The messages, oldest first; none if nothing can be received now.
-    Received(Vec<Delivery>),
-    /// The message stays with its holder.
+    /// The messages, oldest first; empty if none can be received now.
+    Received(Vec<DeliveredMessage>),
+    /// The visibility is extended.
     Extended {
-        /// For how long.
+        /// Time until the receipt expires.
         remaining_ms: u64,
     },
-    /// The message is done.
+    /// The message is acknowledged.
     Acked,
-    /// The message was given back.
+    /// The message is back in the queue, or a dead letter.
     Returned {
         /// Whether that was its last attempt.
         dead: bool,
     },
     /// The message can be received again.
     Redriven,
-    /// The message is forgotten.
+    /// The message is deleted.
     Dropped,
 }
 
-/// One message in one holder's hands.
+/// One delivery of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery {
+pub struct DeliveredMessage {
     /// The message.
     pub item: u64,
-    /// The token of this delivery.
+    /// The receipt: the token of this delivery.
     pub receipt: Number,
-    /// Which attempt this is, from 1.
+    /// Number of this attempt, from 1.
     pub attempt: u32,
-    /// What it says.
+    /// The message body.
     pub body: Arc<[u8]>,
-    /// For how long it stays with the holder.
+    /// Time until the receipt expires.
     pub remaining_ms: u64,
 }
 
-/// How many messages a queue has, by what may happen to them.
+/// Number of messages of a queue, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct QueueCounts {
     /// Can be received now.
     pub ready: usize,
     /// Can be received later.
     pub delayed: usize,
-    /// In a holder's hands.
+    /// Being processed by a consumer.
     pub live: usize,
-    /// Out of attempts.
+    /// Dead letters: out of attempts.
     pub dead: usize,
 }
 
-/// Where a message stands.
+/// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing<'a> {
-    /// Waiting to be received.
+pub enum MessageState<'a> {
+    /// It can be received.
     Ready {
         /// From this time on.
-        from: Millis,
+        from: GrantorTime,
     },
-    /// In a holder's hands.
+    /// A consumer processes it.
     Live {
         /// The current receipt.
         receipt: Number,
-        /// Who has it.
+        /// Name of the consumer.
         holder: &'a str,
-        /// Until when, unless extended; stalls of the grantor are given back on top.
-        deadline: Millis,
+        /// End of the visibility unless extended; stalls of the grantor are added.
+        deadline: GrantorTime,
     },
-    /// Out of attempts.
+    /// It is a dead letter: out of attempts.
     Dead {
         /// Since this time.
-        since: Millis,
+        since: GrantorTime,
         /// How its last delivery ended.
-        reason: Reason,
+        reason: EndReason,
     },
 }
 
-/// What is known about a message.
+/// A message and its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View<'a> {
+pub struct MessageView<'a> {
     /// The message.
     pub item: u64,
-    /// What it says.
+    /// The message body.
     pub body: &'a Arc<[u8]>,
-    /// How often it was handed out.
+    /// Deliveries so far.
     pub attempts: u32,
-    /// How often it may be.
+    /// Deliveries allowed.
     pub max_attempts: u32,
-    /// Where it stands.
-    pub standing: Standing<'a>,
+    /// The state.
+    pub state: MessageState<'a>,
 }

@@ -1,112 +1,118 @@
-//! Messages handed out one holder at a time, until acked or dead: a delivery is a lease, and its token is the receipt.
+//! Message queues. A delivery is a lease of a message by one consumer, and its token is the receipt.
 
 mod apply;
 mod command;
-mod fact;
+mod record;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Answer, Command, Counts, Delivery, Standing, View};
-pub use fact::Fact;
+pub use command::{DeliveredMessage, DeliveryAnswer, DeliveryCommand, MessageState, MessageView, QueueCounts};
+pub use record::DeliveryRecord;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::live::Live;
-use super::{Decision, Moment, Past, Refused, Span, not_current};
+use super::expiry::ExpiryIndex;
+use super::{Decision, PastGrant, RefusedDecision, Span, TurnContext, not_current};
 use crate::ids::SessionId;
-use crate::lease::Reason;
+use crate::lease::EndReason;
 use crate::limits::{
     ATTEMPTS_DEFAULT, ATTEMPTS_MAX, DELAY_MAX, ITEM_BYTES, QUEUE_ITEMS, QUEUE_ITEMS_TOTAL, QUEUE_TOTAL, RECEIVE_BYTES,
-    RECEIVE_MOST,
+    RECEIVE_MAX,
 };
 use crate::mutants::{self, Mutant};
-use crate::refusal::{Limit, Refusal, What};
-use crate::time::Millis;
+use crate::refusal::{Limit, Refusal, RefusalSubject};
+use crate::time::GrantorTime;
 use crate::token::Number;
 
 /// All queues of a cluster.
 #[derive(Clone, Debug)]
-pub struct Queues {
-    queues: BTreeMap<Arc<str>, Queue>,
-    items: BTreeMap<u64, Item>,
+pub struct QueueTable {
+    queues: BTreeMap<Arc<str>, QueueEntry>,
+    items: BTreeMap<u64, QueuedMessage>,
     next_item: u64,
     bytes: usize,
-    live: Live,
+    live: ExpiryIndex,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Queue {
-    ready: BTreeSet<(Millis, u64)>,
+struct QueueEntry {
+    ready: BTreeSet<(GrantorTime, u64)>,
     dead: BTreeSet<u64>,
     items: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Item {
+struct QueuedMessage {
     queue: Arc<str>,
     body: Arc<[u8]>,
     attempts: u32,
     max_attempts: u32,
-    stage: Stage,
+    stage: MessageStage,
 }
 
 #[derive(Clone, Debug)]
-enum Stage {
-    Ready { from: Millis, past: Option<Past> },
+enum MessageStage {
+    Ready { from: GrantorTime, past: Option<PastGrant> },
     Live { receipt: Number, span: Span, session: Option<SessionId>, holder: Box<str> },
-    Dead { since: Millis, past: Past },
+    Dead { since: GrantorTime, past: PastGrant },
 }
 
-impl Default for Queues {
+impl Default for QueueTable {
     fn default() -> Self {
-        Self { queues: BTreeMap::new(), items: BTreeMap::new(), next_item: 1, bytes: 0, live: Live::default() }
+        Self { queues: BTreeMap::new(), items: BTreeMap::new(), next_item: 1, bytes: 0, live: ExpiryIndex::default() }
     }
 }
 
-type Decided = Result<Decision<Fact, Answer>, Refused<Fact>>;
+type DeliveryDecision = Result<Decision<DeliveryRecord, DeliveryAnswer>, RefusedDecision<DeliveryRecord>>;
 
-impl Queues {
-    /// What is to be put on record and told for a command; nothing changes by it.
-    pub fn decide(&self, at: &Moment<'_>, command: &Command<'_>) -> Decision<Fact, Answer> {
+impl QueueTable {
+    /// Decides a command without changing the table.
+    pub fn decide(
+        &self,
+        at: &TurnContext<'_>,
+        command: &DeliveryCommand<'_>,
+    ) -> Decision<DeliveryRecord, DeliveryAnswer> {
         let decided = match *command {
-            Command::Enqueue { queue, body, delay_ms, max_attempts } => {
+            DeliveryCommand::Enqueue { queue, body, delay_ms, max_attempts } => {
                 self.enqueue(queue, body, delay_ms, max_attempts)
             }
-            Command::Receive { queue, session, holder, visibility_ms, most } => {
-                self.receive(at, queue, session, holder, visibility_ms, most)
+            DeliveryCommand::Receive { queue, session, holder, visibility_ms, limit } => {
+                self.receive(at, queue, session, holder, visibility_ms, limit)
             }
-            Command::Extend { queue, item, receipt, visibility_ms } => {
-                at.span("visibility", visibility_ms).map_err(Refused::from).and_then(|span| {
+            DeliveryCommand::Extend { queue, item, receipt, visibility_ms } => {
+                at.span("visibility", visibility_ms).map_err(RefusedDecision::from).and_then(|span| {
                     self.current(at, queue, item, receipt)?;
-                    let fact = Fact::Extended { item, receipt, visibility_ms };
-                    Ok(Decision::yes(vec![fact], Answer::Extended { remaining_ms: at.remaining(span) }))
+                    let record = DeliveryRecord::Extended { item, receipt, visibility_ms };
+                    Ok(Decision::accept(vec![record], DeliveryAnswer::Extended { remaining_ms: at.remaining(span) }))
                 })
             }
-            Command::Ack { queue, item, receipt } => self
+            DeliveryCommand::Ack { queue, item, receipt } => self
                 .current(at, queue, item, receipt)
-                .map(|_| Decision::yes(vec![Fact::Acked { item, receipt }], Answer::Acked)),
-            Command::Nack { queue, item, receipt, delay_ms } => delay(delay_ms).map_err(Refused::from).and_then(|()| {
-                let dead = self.current(at, queue, item, receipt)?.is_last_attempt();
-                let fact = Fact::Returned { item, receipt, delay_ms };
-                Ok(Decision::yes(vec![fact], Answer::Returned { dead }))
-            }),
-            Command::Redrive { queue, item } => {
-                self.dead(queue, item).map(|()| Decision::yes(vec![Fact::Redriven { item }], Answer::Redriven))
+                .map(|_| Decision::accept(vec![DeliveryRecord::Acked { item, receipt }], DeliveryAnswer::Acked)),
+            DeliveryCommand::Nack { queue, item, receipt, delay_ms } => {
+                delay(delay_ms).map_err(RefusedDecision::from).and_then(|()| {
+                    let dead = self.current(at, queue, item, receipt)?.is_last_attempt();
+                    let record = DeliveryRecord::Returned { item, receipt, delay_ms };
+                    Ok(Decision::accept(vec![record], DeliveryAnswer::Returned { dead }))
+                })
             }
-            Command::Drop { queue, item } => {
-                self.dead(queue, item).map(|()| Decision::yes(vec![Fact::Dropped { item }], Answer::Dropped))
-            }
+            DeliveryCommand::Redrive { queue, item } => self
+                .dead(queue, item)
+                .map(|()| Decision::accept(vec![DeliveryRecord::Redriven { item }], DeliveryAnswer::Redriven)),
+            DeliveryCommand::Drop { queue, item } => self
+                .dead(queue, item)
+                .map(|()| Decision::accept(vec![DeliveryRecord::Dropped { item }], DeliveryAnswer::Dropped)),
         };
         decided.unwrap_or_else(Decision::from)
     }
 
-    /// A delivery as it stands, if it is still out under this receipt.
-    pub fn delivered(&self, at: &Moment<'_>, item: u64, receipt: u64) -> Option<Delivery> {
+    /// The delivery of a message, if this receipt is its live one.
+    pub fn delivered(&self, at: &TurnContext<'_>, item: u64, receipt: u64) -> Option<DeliveredMessage> {
         let known = self.items.get(&item)?;
         match &known.stage {
-            Stage::Live { receipt: current, span, .. } if current.get() == receipt => Some(Delivery {
+            MessageStage::Live { receipt: current, span, .. } if current.get() == receipt => Some(DeliveredMessage {
                 item,
                 receipt: *current,
                 attempt: known.attempts,
@@ -117,7 +123,7 @@ impl Queues {
         }
     }
 
-    fn enqueue(&self, queue: &str, body: &[u8], delay_ms: u64, max_attempts: Option<u32>) -> Decided {
+    fn enqueue(&self, queue: &str, body: &[u8], delay_ms: u64, max_attempts: Option<u32>) -> DeliveryDecision {
         delay(delay_ms)?;
         let max_attempts = max_attempts.unwrap_or(ATTEMPTS_DEFAULT);
         if !(1..=ATTEMPTS_MAX).contains(&max_attempts) {
@@ -130,34 +136,34 @@ impl Queues {
         within(Limit::Messages, QUEUE_ITEMS_TOTAL, self.items.len() + 1)?;
         within(Limit::Message, QUEUE_TOTAL, self.bytes + added)?;
         let item = self.next_item;
-        let fact = Fact::Enqueued { queue: queue.into(), item, body: body.into(), delay_ms, max_attempts };
-        Ok(Decision::yes(vec![fact], Answer::Enqueued { item }))
+        let record = DeliveryRecord::Enqueued { queue: queue.into(), item, body: body.into(), delay_ms, max_attempts };
+        Ok(Decision::accept(vec![record], DeliveryAnswer::Enqueued { item }))
     }
 
     fn receive(
         &self,
-        at: &Moment<'_>,
+        at: &TurnContext<'_>,
         queue: &str,
         session: Option<SessionId>,
         holder: &str,
         visibility_ms: u64,
-        most: u32,
-    ) -> Decided {
+        limit: u32,
+    ) -> DeliveryDecision {
         let span = at.span("visibility", visibility_ms)?;
-        if most == 0 || most as usize > RECEIVE_MOST {
-            return Err(Refusal::Invalid { field: "most", reason: "from 1 to 1024" }.into());
+        if limit == 0 || limit as usize > RECEIVE_MAX {
+            return Err(Refusal::Invalid { field: "limit", reason: "from 1 to 1024" }.into());
         }
-        let most = self.live.room(session)?.min(most as usize);
-        let mut deliveries: Vec<Delivery> = Vec::new();
+        let limit = self.live.remaining_capacity(session)?.min(limit as usize);
+        let mut deliveries: Vec<DeliveredMessage> = Vec::new();
         let mut bytes = 0;
         let ready = self.queues.get(queue).into_iter().flat_map(|q| q.ready.range(..=(at.now, u64::MAX)));
-        for (_, id) in ready.take(most) {
-            let item = self.items.get(id).expect("a queue lists only messages that exist");
+        for (_, id) in ready.take(limit) {
+            let item = self.items.get(id).expect("a queue lists only existing messages");
             bytes += item.body.len();
             if bytes > RECEIVE_BYTES && !deliveries.is_empty() {
                 break;
             }
-            deliveries.push(Delivery {
+            deliveries.push(DeliveredMessage {
                 item: *id,
                 receipt: at.number(deliveries.len() as u64)?,
                 attempt: item.attempts + 1,
@@ -165,9 +171,9 @@ impl Queues {
                 remaining_ms: at.remaining(span),
             });
         }
-        let facts = match deliveries.first() {
+        let records = match deliveries.first() {
             None => Vec::new(),
-            Some(first) => vec![Fact::Delivered {
+            Some(first) => vec![DeliveryRecord::Delivered {
                 first: first.receipt,
                 items: deliveries.iter().map(|d| d.item).collect(),
                 session,
@@ -175,66 +181,73 @@ impl Queues {
                 visibility_ms,
             }],
         };
-        Ok(Decision::yes(facts, Answer::Received(deliveries)))
+        Ok(Decision::accept(records, DeliveryAnswer::Received(deliveries)))
     }
 
-    fn find(&self, queue: &str, item: u64) -> Result<&Item, Refusal> {
-        self.items.get(&item).filter(|i| *i.queue == *queue).ok_or(Refusal::NotFound(What::Message))
+    fn find(&self, queue: &str, item: u64) -> Result<&QueuedMessage, Refusal> {
+        self.items.get(&item).filter(|i| *i.queue == *queue).ok_or(Refusal::NotFound(RefusalSubject::Message))
     }
 
-    /// The message, if the receipt is its live one (Q3). An end that nobody recorded yet goes on record with the
-    /// refusal.
-    fn current(&self, at: &Moment<'_>, queue: &str, id: u64, shown: Number) -> Result<&Item, Refused<Fact>> {
+    /// The message, if this receipt is its live one (Q3). An expiry that is not recorded yet is recorded with the refusal.
+    fn current(
+        &self,
+        at: &TurnContext<'_>,
+        queue: &str,
+        id: u64,
+        presented: Number,
+    ) -> Result<&QueuedMessage, RefusedDecision<DeliveryRecord>> {
         let item = self.find(queue, id)?;
         match item.stage {
-            Stage::Live { receipt, span, .. } if receipt == shown => {
+            MessageStage::Live { receipt, span, .. } if receipt == presented => {
                 if at.is_over(span) {
-                    let facts = vec![Fact::Expired { item: id, receipt }];
-                    return Err(Refused { facts, why: Refusal::Lost(Reason::Ttl) });
+                    let records = vec![DeliveryRecord::Expired { item: id, receipt }];
+                    return Err(RefusedDecision { records, refusal: Refusal::Lost(EndReason::Ttl) });
                 }
                 Ok(item)
             }
-            Stage::Live { .. } if mutants::on(Mutant::AckById) => Ok(item),
-            Stage::Live { receipt, .. } => Err(not_current(shown, receipt).into()),
-            Stage::Ready { past, .. } => Err(Past::refusal(past, shown).into()),
-            Stage::Dead { past, .. } => Err(Past::refusal(Some(past), shown).into()),
+            MessageStage::Live { .. } if mutants::on(Mutant::AckById) => Ok(item),
+            MessageStage::Live { receipt, .. } => Err(not_current(presented, receipt).into()),
+            MessageStage::Ready { past, .. } => Err(PastGrant::refusal(past, presented).into()),
+            MessageStage::Dead { past, .. } => Err(PastGrant::refusal(Some(past), presented).into()),
         }
     }
 
-    fn dead(&self, queue: &str, item: u64) -> Result<(), Refused<Fact>> {
+    fn dead(&self, queue: &str, item: u64) -> Result<(), RefusedDecision<DeliveryRecord>> {
         match self.find(queue, item)?.stage {
-            Stage::Dead { .. } => Ok(()),
-            _ => Err(Refusal::Conflict(What::Message).into()),
+            MessageStage::Dead { .. } => Ok(()),
+            _ => Err(Refusal::Conflict(RefusalSubject::Message).into()),
         }
     }
 
-    /// Deliveries that time has ended, in deadline order, at most so many.
-    pub fn due(&self, at: &Moment<'_>, most: usize) -> Vec<Fact> {
-        let over = self.live.passed(at).filter_map(|id| match self.items.get(&id)?.stage {
-            Stage::Live { receipt, span, .. } if at.is_over(span) => Some(Fact::Expired { item: id, receipt }),
+    /// Expiry records of deliveries in deadline order, at most `limit`.
+    pub fn due(&self, at: &TurnContext<'_>, limit: usize) -> Vec<DeliveryRecord> {
+        let over = self.live.past_deadline(at).filter_map(|id| match self.items.get(&id)?.stage {
+            MessageStage::Live { receipt, span, .. } if at.is_over(span) => {
+                Some(DeliveryRecord::Expired { item: id, receipt })
+            }
             _ => None,
         });
-        over.take(most).collect()
+        over.take(limit).collect()
     }
 
-    /// The earliest deadline of a delivery; stalls may move the end further, never closer.
-    pub fn next_deadline(&self) -> Option<Millis> {
+    /// The earliest deadline of a delivery. Stalls can move the end later, never earlier.
+    pub fn next_deadline(&self) -> Option<GrantorTime> {
         self.live.next_deadline()
     }
 
-    /// From when on something of the queue can be received; a time that has passed means now.
-    pub fn available_from(&self, queue: &str) -> Option<Millis> {
+    /// When the next message can be received; a time in the past means now.
+    pub fn available_from(&self, queue: &str) -> Option<GrantorTime> {
         self.queues.get(queue)?.ready.first().map(|(from, _)| *from)
     }
 
-    /// How many messages can be received now, of those at the front, and from when on the next can.
-    pub(crate) fn receivable(&self, queue: &str, now: Millis, most: usize) -> (usize, Option<Millis>) {
+    /// Number of messages that can be received now, up to `limit`, and when the next one can.
+    pub(crate) fn receivable(&self, queue: &str, now: GrantorTime, limit: usize) -> (usize, Option<GrantorTime>) {
         let Some(queue) = self.queues.get(queue) else { return (0, None) };
-        let ready = queue.ready.range(..=(now, u64::MAX)).take(most).count();
+        let ready = queue.ready.range(..=(now, u64::MAX)).take(limit).count();
         (ready, queue.ready.range((now.plus(1), 0)..).next().map(|(from, _)| *from))
     }
 
-    /// The queues from which the session has messages.
+    /// The queues whose messages the session currently processes.
     pub(crate) fn received_by(&self, session: SessionId) -> Vec<Arc<str>> {
         let queues = self.live.of(session).into_iter().filter_map(|item| self.items.get(&item));
         let mut queues: Vec<_> = queues.map(|item| item.queue.clone()).collect();
@@ -243,41 +256,41 @@ impl Queues {
         queues
     }
 
-    /// How many messages the queue has, or none if it has no message at all.
-    pub fn counts(&self, queue: &str, now: Millis) -> Option<Counts> {
+    /// Message counts of the queue; `None` if it has no message.
+    pub fn counts(&self, queue: &str, now: GrantorTime) -> Option<QueueCounts> {
         let queue = self.queues.get(queue)?;
         let delayed = queue.ready.range((now.plus(1), 0)..).count();
         let (ready, dead) = (queue.ready.len(), queue.dead.len());
-        Some(Counts { ready: ready - delayed, delayed, live: queue.items - ready - dead, dead })
+        Some(QueueCounts { ready: ready - delayed, delayed, live: queue.items - ready - dead, dead })
     }
 
-    /// Dead messages of the queue with an id above `after`, in the order of their ids, at most so many.
-    pub fn dead_letters(&self, queue: &str, after: u64, most: usize) -> Vec<View<'_>> {
+    /// Dead letters with an id above `after`, in id order, at most `limit`.
+    pub fn dead_letters(&self, queue: &str, after: u64, limit: usize) -> Vec<MessageView<'_>> {
         let dead = self.queues.get(queue).into_iter().flat_map(|q| q.dead.range(after.saturating_add(1)..));
-        dead.take(most).filter_map(|id| self.view(queue, *id)).collect()
+        dead.take(limit).filter_map(|id| self.view(queue, *id)).collect()
     }
 
-    /// What is known about a message.
-    pub fn view(&self, queue: &str, id: u64) -> Option<View<'_>> {
+    /// A message and its state.
+    pub fn view(&self, queue: &str, id: u64) -> Option<MessageView<'_>> {
         let item = self.find(queue, id).ok()?;
-        let standing = match &item.stage {
-            Stage::Ready { from, .. } => Standing::Ready { from: *from },
-            Stage::Live { receipt, span, holder, .. } => {
-                Standing::Live { receipt: *receipt, holder, deadline: span.deadline() }
+        let state = match &item.stage {
+            MessageStage::Ready { from, .. } => MessageState::Ready { from: *from },
+            MessageStage::Live { receipt, span, holder, .. } => {
+                MessageState::Live { receipt: *receipt, holder, deadline: span.deadline() }
             }
-            Stage::Dead { since, past } => Standing::Dead { since: *since, reason: past.reason },
+            MessageStage::Dead { since, past } => MessageState::Dead { since: *since, reason: past.reason },
         };
         let (attempts, max_attempts) = (item.attempts, item.max_attempts);
-        Some(View { item: id, body: &item.body, attempts, max_attempts, standing })
+        Some(MessageView { item: id, body: &item.body, attempts, max_attempts, state })
     }
 
-    /// The queue of a message, for whoever describes a fact.
+    /// The queue of a message, for the audit log.
     pub fn queue_of(&self, item: u64) -> Option<&str> {
         self.items.get(&item).map(|i| &*i.queue)
     }
 }
 
-impl Item {
+impl QueuedMessage {
     fn is_last_attempt(&self) -> bool {
         self.attempts >= self.max_attempts && !mutants::on(Mutant::NeverDead)
     }

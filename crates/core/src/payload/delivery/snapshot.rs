@@ -1,59 +1,59 @@
-//! The queues as one section of a snapshot: the same state always gives the same bytes.
+//! Snapshot section of the message queues. Equal states have equal bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::fact::{body, max_attempts};
-use super::{Queues, Stage};
-use crate::codec::{Malformed, Reader, Write};
+use super::record::{body, max_attempts};
+use super::{MessageStage, QueueTable};
+use crate::codec::{DecodeError, Reader, Write};
 use crate::limits::{HOLDER_BYTES, NAME_BYTES, QUEUE_ITEMS_TOTAL};
-use crate::payload::{Past, Span, put_session, session, text};
+use crate::payload::{PastGrant, Span, put_session, session, text};
 use crate::refusal::number;
-use crate::time::Millis;
+use crate::time::GrantorTime;
 
-impl Queues {
-    /// Appends the section's bytes: the names in order, then the messages in the order of their ids.
+impl QueueTable {
+    /// Appends the encoded section: queue names in order, then messages in id order.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.num(self.next_item);
         out.num(self.queues.len() as u64);
         for name in self.queues.keys() {
             out.text(name);
         }
-        let places: BTreeMap<&str, u64> = self.queues.keys().map(|name| &**name).zip(0..).collect();
+        let indexes: BTreeMap<&str, u64> = self.queues.keys().map(|name| &**name).zip(0..).collect();
         out.num(self.items.len() as u64);
         for (id, item) in &self.items {
             out.num(*id);
-            out.num(places[&*item.queue]);
+            out.num(indexes[&*item.queue]);
             out.bytes(&item.body);
             out.num(u64::from(item.attempts));
             out.num(u64::from(item.max_attempts));
             match &item.stage {
-                Stage::Ready { from, past } => {
+                MessageStage::Ready { from, past } => {
                     out.u8(1);
                     out.num(from.0);
-                    Past::encode(*past, out);
+                    PastGrant::encode(*past, out);
                 }
-                Stage::Live { receipt, span, session, holder } => {
+                MessageStage::Live { receipt, span, session, holder } => {
                     out.u8(2);
                     out.num(receipt.get());
                     span.encode(out);
                     put_session(*session, out);
                     out.text(holder);
                 }
-                Stage::Dead { since, past } => {
+                MessageStage::Dead { since, past } => {
                     out.u8(3);
                     out.num(since.0);
-                    Past::encode(Some(*past), out);
+                    PastGrant::encode(Some(*past), out);
                 }
             }
         }
     }
 
-    /// Takes the section off the front of bytes.
-    pub fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// Decodes the section from the front of the input.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let next_item = from.num()?;
         if next_item == 0 {
-            return Err(from.wrong("no message is called 0"));
+            return Err(from.wrong("message id 0 is invalid"));
         }
         let names = names(from)?;
         let mut queues = Self { next_item, ..Self::default() };
@@ -68,22 +68,22 @@ impl Queues {
                 return Err(from.wrong("a message out of order"));
             }
             before = id;
-            let place = usize::try_from(from.num()?).ok();
-            let name = place.and_then(|p| names.get(p)).ok_or_else(|| from.wrong("no such queue"))?;
+            let index = usize::try_from(from.num()?).ok();
+            let name = index.and_then(|i| names.get(i)).ok_or_else(|| from.wrong("no such queue"))?;
             let body = body(from)?;
             let attempts = from.num32()?;
             let max_attempts = max_attempts(from)?;
             let stage = stage(from)?;
             let fits = match stage {
-                Stage::Ready { .. } => attempts < max_attempts,
-                Stage::Live { .. } => (1..=max_attempts).contains(&attempts),
-                Stage::Dead { .. } => attempts == max_attempts,
+                MessageStage::Ready { .. } => attempts < max_attempts,
+                MessageStage::Live { .. } => (1..=max_attempts).contains(&attempts),
+                MessageStage::Dead { .. } => attempts == max_attempts,
             };
             if !fits {
                 return Err(from.wrong("attempts that do not fit the stage"));
             }
-            queues.add(name, id, body, max_attempts, Millis(0));
-            queues.settle(id, attempts, stage).map_err(|why| from.wrong(why))?;
+            queues.add(name, id, body, max_attempts, GrantorTime(0));
+            queues.set_stage(id, attempts, stage).map_err(|problem| from.wrong(problem))?;
         }
         if queues.queues.len() != names.len() {
             return Err(from.wrong("a queue without messages"));
@@ -91,16 +91,16 @@ impl Queues {
         Ok(queues)
     }
 
-    fn settle(&mut self, id: u64, attempts: u32, stage: Stage) -> Result<(), &'static str> {
+    fn set_stage(&mut self, id: u64, attempts: u32, stage: MessageStage) -> Result<(), &'static str> {
         let item = self.items.get_mut(&id).ok_or("no such message")?;
         let queue = self.queues.get_mut(&item.queue).ok_or("no such queue")?;
-        queue.ready.remove(&(Millis(0), id));
+        queue.ready.remove(&(GrantorTime(0), id));
         match &stage {
-            Stage::Ready { from, .. } => {
+            MessageStage::Ready { from, .. } => {
                 queue.ready.insert((*from, id));
             }
-            Stage::Live { span, session, .. } => self.live.begin(id, *span, *session),
-            Stage::Dead { .. } => {
+            MessageStage::Live { span, session, .. } => self.live.begin(id, *span, *session),
+            MessageStage::Dead { .. } => {
                 queue.dead.insert(id);
             }
         }
@@ -110,7 +110,7 @@ impl Queues {
     }
 }
 
-fn names(from: &mut Reader<'_>) -> Result<Vec<Arc<str>>, Malformed> {
+fn names(from: &mut Reader<'_>) -> Result<Vec<Arc<str>>, DecodeError> {
     let count = from.num()?;
     let mut names: Vec<Arc<str>> = Vec::new();
     for _ in 0..count {
@@ -123,19 +123,19 @@ fn names(from: &mut Reader<'_>) -> Result<Vec<Arc<str>>, Malformed> {
     Ok(names)
 }
 
-fn stage(from: &mut Reader<'_>) -> Result<Stage, Malformed> {
+fn stage(from: &mut Reader<'_>) -> Result<MessageStage, DecodeError> {
     Ok(match from.u8()? {
-        1 => Stage::Ready { from: Millis(from.num()?), past: Past::decode(from)? },
-        2 => Stage::Live {
+        1 => MessageStage::Ready { from: GrantorTime(from.num()?), past: PastGrant::decode(from)? },
+        2 => MessageStage::Live {
             receipt: number(from)?,
             span: Span::decode(from)?,
             session: session(from)?,
             holder: text(from, HOLDER_BYTES)?.into(),
         },
         3 => {
-            let since = Millis(from.num()?);
-            let past = Past::decode(from)?.ok_or_else(|| from.wrong("dead without a delivery"))?;
-            Stage::Dead { since, past }
+            let since = GrantorTime(from.num()?);
+            let past = PastGrant::decode(from)?.ok_or_else(|| from.wrong("dead without a delivery"))?;
+            MessageStage::Dead { since, past }
         }
         _ => return Err(from.wrong("no such stage of a message")),
     })

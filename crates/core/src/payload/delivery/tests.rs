@@ -1,4 +1,4 @@
-//! The promises about messages, one by one, and then all of them under random commands.
+//! Tests of message queues: each promise on its own, then all of them under random commands.
 
 use proptest::prelude::*;
 
@@ -10,46 +10,46 @@ const A: SessionId = SessionId { slot: 1, reuse: 0 };
 const B: SessionId = SessionId { slot: 2, reuse: 0 };
 
 #[derive(Clone, Debug)]
-enum Logged {
+enum DeliveryLogEntry {
     Fact(Vec<u8>),
     SessionEnded(SessionId),
 }
 
-/// A grantor with nothing but queues.
+/// A grantor with only queues.
 #[derive(Clone, Default)]
-struct Desk {
-    queues: Queues,
+struct DeliveryFixture {
+    queues: QueueTable,
     now: u64,
     granted: u64,
     stalled: u64,
-    log: Vec<(Logged, Millis)>,
+    log: Vec<(DeliveryLogEntry, GrantorTime)>,
 }
 
-impl Desk {
-    fn moment<T>(&self, f: impl FnOnce(&Moment<'_>) -> T) -> T {
+impl DeliveryFixture {
+    fn moment<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
         let next = Number::new(self.granted + 1).expect("few grants");
-        f(&Moment { now: Millis(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled })
+        f(&TurnContext { now: GrantorTime(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled })
     }
 
-    fn record(&mut self, facts: &[Fact]) {
-        for fact in facts {
+    fn record(&mut self, records: &[DeliveryRecord]) {
+        for record in records {
             let mut bytes = Vec::new();
-            fact.encode(&mut bytes);
+            record.encode(&mut bytes);
             let mut reader = Reader::new(&bytes);
-            assert_eq!(Fact::decode(&mut reader).as_ref(), Ok(fact));
-            reader.finish().expect("a fact is its bytes");
-            if let Some(number) = fact.numbers() {
+            assert_eq!(DeliveryRecord::decode(&mut reader).as_ref(), Ok(record));
+            reader.finish().expect("a record decodes completely");
+            if let Some(number) = record.numbers() {
                 assert!(number.get() > self.granted, "numbers rise");
                 self.granted = number.get();
             }
-            self.queues.apply(fact, Millis(self.now)).expect("what was decided fits");
-            self.log.push((Logged::Fact(bytes), Millis(self.now)));
+            self.queues.apply(record, GrantorTime(self.now)).expect("a decided record applies");
+            self.log.push((DeliveryLogEntry::Fact(bytes), GrantorTime(self.now)));
         }
     }
 
-    fn ask(&mut self, command: Command<'_>) -> Result<Answer, Refusal> {
+    fn execute(&mut self, command: DeliveryCommand<'_>) -> Result<DeliveryAnswer, Refusal> {
         let decision = self.moment(|at| self.queues.decide(at, &command));
-        self.record(&decision.facts);
+        self.record(&decision.records);
         decision.answer
     }
 
@@ -60,36 +60,36 @@ impl Desk {
     }
 
     fn end_session(&mut self, session: SessionId) {
-        self.queues.session_ended(session, Millis(self.now));
-        self.log.push((Logged::SessionEnded(session), Millis(self.now)));
+        self.queues.session_ended(session, GrantorTime(self.now));
+        self.log.push((DeliveryLogEntry::SessionEnded(session), GrantorTime(self.now)));
     }
 
     fn enqueue(&mut self, body: &str, max_attempts: u32) -> u64 {
         let (body, max_attempts) = (body.as_bytes(), Some(max_attempts));
-        match self.ask(Command::Enqueue { queue: "q", body, delay_ms: 0, max_attempts }) {
-            Ok(Answer::Enqueued { item }) => item,
+        match self.execute(DeliveryCommand::Enqueue { queue: "q", body, delay_ms: 0, max_attempts }) {
+            Ok(DeliveryAnswer::Enqueued { item }) => item,
             other => panic!("{other:?}"),
         }
     }
 
-    fn receive(&mut self, session: Option<SessionId>, most: u32) -> Vec<Delivery> {
-        match self.ask(Command::Receive { queue: "q", session, holder: "h", visibility_ms: 1_000, most }) {
-            Ok(Answer::Received(deliveries)) => deliveries,
+    fn receive(&mut self, session: Option<SessionId>, limit: u32) -> Vec<DeliveredMessage> {
+        match self.execute(DeliveryCommand::Receive { queue: "q", session, holder: "h", visibility_ms: 1_000, limit }) {
+            Ok(DeliveryAnswer::Received(deliveries)) => deliveries,
             other => panic!("{other:?}"),
         }
     }
 
-    fn one(&mut self) -> Delivery {
+    fn one(&mut self) -> DeliveredMessage {
         let mut all = self.receive(None, 1);
-        all.pop().expect("something is ready")
+        all.pop().expect("a message is ready")
     }
 
-    fn ack(&mut self, item: u64, receipt: Number) -> Result<Answer, Refusal> {
-        self.ask(Command::Ack { queue: "q", item, receipt })
+    fn ack(&mut self, item: u64, receipt: Number) -> Result<DeliveryAnswer, Refusal> {
+        self.execute(DeliveryCommand::Ack { queue: "q", item, receipt })
     }
 
-    fn nack(&mut self, item: u64, receipt: Number, delay_ms: u64) -> Result<Answer, Refusal> {
-        self.ask(Command::Nack { queue: "q", item, receipt, delay_ms })
+    fn nack(&mut self, item: u64, receipt: Number, delay_ms: u64) -> Result<DeliveryAnswer, Refusal> {
+        self.execute(DeliveryCommand::Nack { queue: "q", item, receipt, delay_ms })
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -97,21 +97,21 @@ impl Desk {
     }
 }
 
-fn bytes(queues: &Queues) -> Vec<u8> {
+fn bytes(queues: &QueueTable) -> Vec<u8> {
     let mut out = Vec::new();
     queues.encode(&mut out);
     out
 }
 
-fn replay(log: &[(Logged, Millis)]) -> Queues {
-    let mut queues = Queues::default();
+fn replay(log: &[(DeliveryLogEntry, GrantorTime)]) -> QueueTable {
+    let mut queues = QueueTable::default();
     for (logged, at) in log {
         match logged {
-            Logged::Fact(bytes) => {
-                let fact = Fact::decode(&mut Reader::new(bytes)).expect("recorded");
-                queues.apply(&fact, *at).expect("replay fits");
+            DeliveryLogEntry::Fact(bytes) => {
+                let record = DeliveryRecord::decode(&mut Reader::new(bytes)).expect("recorded");
+                queues.apply(&record, *at).expect("replay fits");
             }
-            Logged::SessionEnded(session) => queues.session_ended(*session, *at),
+            DeliveryLogEntry::SessionEnded(session) => queues.session_ended(*session, *at),
         }
     }
     queues
@@ -119,248 +119,260 @@ fn replay(log: &[(Logged, Millis)]) -> Queues {
 
 #[test]
 fn q1_a_message_is_delivered_again_until_it_is_acked() {
-    let mut desk = Desk::default();
-    let item = desk.enqueue("pay", 5);
-    let first = desk.one();
+    let mut fixture = DeliveryFixture::default();
+    let item = fixture.enqueue("pay", 5);
+    let first = fixture.one();
     assert_eq!((first.item, first.attempt, &*first.body, first.remaining_ms), (item, 1, &b"pay"[..], 1_000));
-    desk.tick(1_000);
-    let second = desk.one();
+    fixture.tick(1_000);
+    let second = fixture.one();
     assert_eq!((second.item, second.attempt), (item, 2));
     assert!(second.receipt > first.receipt);
-    assert_eq!(desk.ack(item, second.receipt), Ok(Answer::Acked));
-    assert_eq!(desk.receive(None, 1), []);
-    assert_eq!(desk.queues.counts("q", Millis(desk.now)), None, "an empty queue vanishes");
-    assert_eq!(desk.queues.bytes, 0);
+    assert_eq!(fixture.ack(item, second.receipt), Ok(DeliveryAnswer::Acked));
+    assert_eq!(fixture.receive(None, 1), []);
+    assert_eq!(fixture.queues.counts("q", GrantorTime(fixture.now)), None, "an empty queue is removed");
+    assert_eq!(fixture.queues.bytes, 0);
 }
 
 #[test]
 fn q2_attempts_are_counted_in_the_record_of_the_delivery() {
-    let mut desk = Desk::default();
-    let item = desk.enqueue("pay", 5);
-    desk.one();
-    let after_crash = replay(&desk.log);
+    let mut fixture = DeliveryFixture::default();
+    let item = fixture.enqueue("pay", 5);
+    fixture.one();
+    let after_crash = replay(&fixture.log);
     assert_eq!(after_crash.view("q", item).map(|v| v.attempts), Some(1));
 }
 
 #[test]
-fn q3_a_stale_receipt_changes_nothing_and_says_so() {
-    let mut desk = Desk::default();
-    let item = desk.enqueue("pay", 5);
-    let first = desk.one();
-    desk.tick(1_000);
-    let second = desk.one();
-    let before = desk.bytes();
+fn q3_a_stale_receipt_is_refused_and_changes_nothing() {
+    let mut fixture = DeliveryFixture::default();
+    let item = fixture.enqueue("pay", 5);
+    let first = fixture.one();
+    fixture.tick(1_000);
+    let second = fixture.one();
+    let before = fixture.bytes();
     let stale = Err(Refusal::Stale { presented: first.receipt.get(), mark: second.receipt.get() });
-    assert_eq!(desk.ack(item, first.receipt), stale);
-    assert_eq!(desk.nack(item, first.receipt, 0), stale);
-    let extend = Command::Extend { queue: "q", item, receipt: first.receipt, visibility_ms: 5_000 };
-    assert_eq!(desk.ask(extend), stale);
-    assert_eq!(desk.bytes(), before);
-    assert_eq!(desk.ack(item, second.receipt), Ok(Answer::Acked));
+    assert_eq!(fixture.ack(item, first.receipt), stale);
+    assert_eq!(fixture.nack(item, first.receipt, 0), stale);
+    let extend = DeliveryCommand::Extend { queue: "q", item, receipt: first.receipt, visibility_ms: 5_000 };
+    assert_eq!(fixture.execute(extend), stale);
+    assert_eq!(fixture.bytes(), before);
+    assert_eq!(fixture.ack(item, second.receipt), Ok(DeliveryAnswer::Acked));
 }
 
 #[test]
-fn a_receipt_that_ran_out_is_lost_even_before_the_tick_and_the_end_is_on_record() {
-    let mut desk = Desk::default();
-    let item = desk.enqueue("pay", 5);
-    let first = desk.one();
-    desk.now += 1_000;
-    assert_eq!(desk.ack(item, first.receipt), Err(Refusal::Lost(Reason::Ttl)));
-    let Some((Logged::Fact(last), _)) = desk.log.last() else { panic!("nothing on record") };
-    let expired = Fact::Expired { item, receipt: first.receipt };
-    assert_eq!(Fact::decode(&mut Reader::new(last)), Ok(expired));
-    assert_eq!(desk.ack(item, first.receipt), Err(Refusal::Lost(Reason::Ttl)), "and stays lost");
-    assert_eq!(desk.one().attempt, 2);
+fn an_expired_receipt_is_lost_even_before_the_tick_and_its_end_is_recorded() {
+    let mut fixture = DeliveryFixture::default();
+    let item = fixture.enqueue("pay", 5);
+    let first = fixture.one();
+    fixture.now += 1_000;
+    assert_eq!(fixture.ack(item, first.receipt), Err(Refusal::Lost(EndReason::Ttl)));
+    let Some((DeliveryLogEntry::Fact(last), _)) = fixture.log.last() else { panic!("no record") };
+    let expired = DeliveryRecord::Expired { item, receipt: first.receipt };
+    assert_eq!(DeliveryRecord::decode(&mut Reader::new(last)), Ok(expired));
+    assert_eq!(fixture.ack(item, first.receipt), Err(Refusal::Lost(EndReason::Ttl)), "and stays lost");
+    assert_eq!(fixture.one().attempt, 2);
 }
 
 #[test]
-fn an_unknown_message_is_not_found_and_a_receipt_from_the_future_is_unknown() {
-    let mut desk = Desk::default();
-    let item = desk.enqueue("pay", 5);
+fn an_unknown_message_is_not_found_and_a_receipt_that_was_never_issued_is_unknown() {
+    let mut fixture = DeliveryFixture::default();
+    let item = fixture.enqueue("pay", 5);
     let unknown = Number::new(99).expect("a number");
-    assert_eq!(desk.ack(item, unknown), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
-    let receipt = desk.one().receipt;
-    assert_eq!(desk.ack(item, unknown), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
-    assert_eq!(desk.ack(item + 1, receipt), Err(Refusal::NotFound(What::Message)));
-    let elsewhere = Command::Ack { queue: "other", item, receipt };
-    assert_eq!(desk.ask(elsewhere), Err(Refusal::NotFound(What::Message)));
-    assert_eq!(desk.ack(item, receipt), Ok(Answer::Acked));
-    assert_eq!(desk.ack(item, receipt), Err(Refusal::NotFound(What::Message)));
+    assert_eq!(fixture.ack(item, unknown), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
+    let receipt = fixture.one().receipt;
+    assert_eq!(fixture.ack(item, unknown), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
+    assert_eq!(fixture.ack(item + 1, receipt), Err(Refusal::NotFound(RefusalSubject::Message)));
+    let elsewhere = DeliveryCommand::Ack { queue: "other", item, receipt };
+    assert_eq!(fixture.execute(elsewhere), Err(Refusal::NotFound(RefusalSubject::Message)));
+    assert_eq!(fixture.ack(item, receipt), Ok(DeliveryAnswer::Acked));
+    assert_eq!(fixture.ack(item, receipt), Err(Refusal::NotFound(RefusalSubject::Message)));
 }
 
 #[test]
-fn q4_a_message_in_somebodys_hands_is_given_to_nobody_else() {
-    let mut desk = Desk::default();
-    let item = desk.enqueue("pay", 5);
-    let held = desk.one();
-    assert_eq!(desk.receive(None, 10), []);
-    desk.now += 900;
-    let extend = Command::Extend { queue: "q", item, receipt: held.receipt, visibility_ms: 1_000 };
-    assert_eq!(desk.ask(extend), Ok(Answer::Extended { remaining_ms: 1_000 }));
-    desk.tick(999);
-    assert_eq!(desk.receive(None, 10), []);
-    let again = Fact::Delivered {
+fn q4_a_delivered_message_is_not_delivered_to_another_consumer() {
+    let mut fixture = DeliveryFixture::default();
+    let item = fixture.enqueue("pay", 5);
+    let live_message = fixture.one();
+    assert_eq!(fixture.receive(None, 10), []);
+    fixture.now += 900;
+    let extend = DeliveryCommand::Extend { queue: "q", item, receipt: live_message.receipt, visibility_ms: 1_000 };
+    assert_eq!(fixture.execute(extend), Ok(DeliveryAnswer::Extended { remaining_ms: 1_000 }));
+    fixture.tick(999);
+    assert_eq!(fixture.receive(None, 10), []);
+    let again = DeliveryRecord::Delivered {
         first: Number::new(7).expect("a number"),
         items: vec![item],
         session: None,
         holder: "thief".into(),
         visibility_ms: 1_000,
     };
-    assert!(desk.queues.apply(&again, Millis(desk.now)).is_err());
-    desk.tick(1);
-    assert_eq!(desk.one().attempt, 2);
+    assert!(fixture.queues.apply(&again, GrantorTime(fixture.now)).is_err());
+    fixture.tick(1);
+    assert_eq!(fixture.one().attempt, 2);
 }
 
 #[test]
-fn q5_after_its_last_attempt_a_message_is_dead_exactly_once() {
-    let mut desk = Desk::default();
-    let item = desk.enqueue("poison", 2);
-    let first = desk.one();
-    assert_eq!(desk.nack(item, first.receipt, 0), Ok(Answer::Returned { dead: false }));
-    assert_eq!(desk.nack(item, first.receipt, 0), Err(Refusal::Lost(Reason::Released)));
-    let second = desk.one();
-    desk.tick(1_000);
-    assert_eq!(desk.receive(None, 10), []);
-    let dead = Counts { dead: 1, ..Counts::default() };
-    assert_eq!(desk.queues.counts("q", Millis(desk.now)), Some(dead));
-    assert_eq!(desk.nack(item, second.receipt, 0), Err(Refusal::Lost(Reason::Ttl)));
-    desk.tick(60_000);
-    let letters = desk.queues.dead_letters("q", 0, 10);
+fn q5_a_message_becomes_a_dead_letter_once_after_its_last_attempt() {
+    let mut fixture = DeliveryFixture::default();
+    let item = fixture.enqueue("poison", 2);
+    let first = fixture.one();
+    assert_eq!(fixture.nack(item, first.receipt, 0), Ok(DeliveryAnswer::Returned { dead: false }));
+    assert_eq!(fixture.nack(item, first.receipt, 0), Err(Refusal::Lost(EndReason::Released)));
+    let second = fixture.one();
+    fixture.tick(1_000);
+    assert_eq!(fixture.receive(None, 10), []);
+    let dead = QueueCounts { dead: 1, ..QueueCounts::default() };
+    assert_eq!(fixture.queues.counts("q", GrantorTime(fixture.now)), Some(dead));
+    assert_eq!(fixture.nack(item, second.receipt, 0), Err(Refusal::Lost(EndReason::Ttl)));
+    fixture.tick(60_000);
+    let letters = fixture.queues.dead_letters("q", 0, 10);
     assert_eq!(letters.len(), 1);
     assert_eq!((letters[0].item, letters[0].attempts), (item, 2));
-    assert_eq!(letters[0].standing, Standing::Dead { since: Millis(1_000), reason: Reason::Ttl });
-    assert_eq!(desk.queues.dead_letters("q", item, 10), []);
+    assert_eq!(letters[0].state, MessageState::Dead { since: GrantorTime(1_000), reason: EndReason::Ttl });
+    assert_eq!(fixture.queues.dead_letters("q", item, 10), []);
 }
 
 #[test]
-fn a_dead_message_is_redriven_with_all_its_attempts_or_dropped() {
-    let mut desk = Desk::default();
-    let item = desk.enqueue("poison", 1);
-    assert_eq!(desk.ask(Command::Redrive { queue: "q", item }), Err(Refusal::Conflict(What::Message)));
-    let old = desk.one();
-    assert_eq!(desk.nack(item, old.receipt, 0), Ok(Answer::Returned { dead: true }));
-    assert_eq!(desk.ask(Command::Redrive { queue: "q", item }), Ok(Answer::Redriven));
-    let new = desk.one();
+fn a_dead_letter_is_redriven_with_all_its_attempts_or_dropped() {
+    let mut fixture = DeliveryFixture::default();
+    let item = fixture.enqueue("poison", 1);
+    assert_eq!(
+        fixture.execute(DeliveryCommand::Redrive { queue: "q", item }),
+        Err(Refusal::Conflict(RefusalSubject::Message))
+    );
+    let old = fixture.one();
+    assert_eq!(fixture.nack(item, old.receipt, 0), Ok(DeliveryAnswer::Returned { dead: true }));
+    assert_eq!(fixture.execute(DeliveryCommand::Redrive { queue: "q", item }), Ok(DeliveryAnswer::Redriven));
+    let new = fixture.one();
     assert_eq!(new.attempt, 1);
     let stale = Refusal::Stale { presented: old.receipt.get(), mark: new.receipt.get() };
-    assert_eq!(desk.ack(item, old.receipt), Err(stale), "the receipt of its first life stays stale");
-    assert_eq!(desk.nack(item, new.receipt, 0), Ok(Answer::Returned { dead: true }));
-    assert_eq!(desk.ask(Command::Drop { queue: "q", item }), Ok(Answer::Dropped));
-    assert_eq!(desk.ask(Command::Drop { queue: "q", item }), Err(Refusal::NotFound(What::Message)));
+    assert_eq!(fixture.ack(item, old.receipt), Err(stale), "the receipt from before the redrive stays stale");
+    assert_eq!(fixture.nack(item, new.receipt, 0), Ok(DeliveryAnswer::Returned { dead: true }));
+    assert_eq!(fixture.execute(DeliveryCommand::Drop { queue: "q", item }), Ok(DeliveryAnswer::Dropped));
+    assert_eq!(
+        fixture.execute(DeliveryCommand::Drop { queue: "q", item }),
+        Err(Refusal::NotFound(RefusalSubject::Message))
+    );
 }
 
 #[test]
-fn messages_come_in_the_order_in_which_they_became_available() {
-    let mut desk = Desk::default();
-    let late = Command::Enqueue { queue: "q", body: b"late", delay_ms: 500, max_attempts: None };
-    assert_eq!(desk.ask(late), Ok(Answer::Enqueued { item: 1 }));
-    let second = desk.enqueue("second", 5);
-    desk.now += 1;
-    let third = desk.enqueue("third", 5);
-    let counts = Counts { ready: 2, delayed: 1, ..Counts::default() };
-    assert_eq!(desk.queues.counts("q", Millis(desk.now)), Some(counts));
-    assert_eq!(desk.receive(None, 10).iter().map(|d| d.item).collect::<Vec<_>>(), [second, third]);
-    assert_eq!(desk.queues.available_from("q"), Some(Millis(500)));
-    desk.now = 500;
-    assert_eq!(desk.one().item, 1);
-    assert_eq!(desk.queues.available_from("q"), None);
+fn messages_are_received_in_the_order_in_which_they_became_available() {
+    let mut fixture = DeliveryFixture::default();
+    let late = DeliveryCommand::Enqueue { queue: "q", body: b"late", delay_ms: 500, max_attempts: None };
+    assert_eq!(fixture.execute(late), Ok(DeliveryAnswer::Enqueued { item: 1 }));
+    let second = fixture.enqueue("second", 5);
+    fixture.now += 1;
+    let third = fixture.enqueue("third", 5);
+    let counts = QueueCounts { ready: 2, delayed: 1, ..QueueCounts::default() };
+    assert_eq!(fixture.queues.counts("q", GrantorTime(fixture.now)), Some(counts));
+    assert_eq!(fixture.receive(None, 10).iter().map(|d| d.item).collect::<Vec<_>>(), [second, third]);
+    assert_eq!(fixture.queues.available_from("q"), Some(GrantorTime(500)));
+    fixture.now = 500;
+    assert_eq!(fixture.one().item, 1);
+    assert_eq!(fixture.queues.available_from("q"), None);
 }
 
 #[test]
-fn s1_a_sessions_end_gives_back_all_it_had_and_nothing_else() {
-    let mut desk = Desk::default();
+fn s1_the_end_of_a_session_returns_all_its_messages_and_no_others() {
+    let mut fixture = DeliveryFixture::default();
     for _ in 0..4 {
-        desk.enqueue("pay", 2);
+        fixture.enqueue("pay", 2);
     }
-    let of_a = desk.receive(Some(A), 2);
-    let of_b = desk.receive(Some(B), 1);
-    desk.now += 1;
-    desk.end_session(A);
-    assert_eq!(desk.ack(of_a[0].item, of_a[0].receipt), Err(Refusal::Lost(Reason::Session)));
-    assert_eq!(desk.ack(of_b[0].item, of_b[0].receipt), Ok(Answer::Acked));
-    let again = desk.receive(Some(B), 10);
+    let of_a = fixture.receive(Some(A), 2);
+    let of_b = fixture.receive(Some(B), 1);
+    fixture.now += 1;
+    fixture.end_session(A);
+    assert_eq!(fixture.ack(of_a[0].item, of_a[0].receipt), Err(Refusal::Lost(EndReason::Session)));
+    assert_eq!(fixture.ack(of_b[0].item, of_b[0].receipt), Ok(DeliveryAnswer::Acked));
+    let again = fixture.receive(Some(B), 10);
     assert_eq!(again.iter().map(|d| (d.item, d.attempt)).collect::<Vec<_>>(), [(4, 1), (1, 2), (2, 2)]);
-    desk.end_session(B);
-    assert_eq!(desk.queues.dead_letters("q", 0, 10).len(), 2, "the last attempt counts whatever ends it");
+    fixture.end_session(B);
+    assert_eq!(fixture.queues.dead_letters("q", 0, 10).len(), 2, "the last attempt counts however it ends");
 }
 
 #[test]
-fn l12_a_stalled_grantor_does_not_take_a_message_from_its_holder() {
-    let mut desk = Desk::default();
-    let item = desk.enqueue("pay", 5);
-    let held = desk.one();
-    desk.stalled = 400;
-    desk.tick(1_399);
-    assert_eq!(desk.queues.next_deadline(), Some(Millis(1_000)));
-    assert_eq!(desk.ack(item, held.receipt), Ok(Answer::Acked));
-    desk.enqueue("pay", 5);
-    desk.stalled = 0;
-    desk.one();
-    desk.stalled = u64::MAX;
-    desk.tick(2_000);
-    assert_eq!(desk.one().attempt, 2, "at most one ttl is given back");
+fn l12_a_stalled_grantor_does_not_expire_a_delivery() {
+    let mut fixture = DeliveryFixture::default();
+    let item = fixture.enqueue("pay", 5);
+    let live_message = fixture.one();
+    fixture.stalled = 400;
+    fixture.tick(1_399);
+    assert_eq!(fixture.queues.next_deadline(), Some(GrantorTime(1_000)));
+    assert_eq!(fixture.ack(item, live_message.receipt), Ok(DeliveryAnswer::Acked));
+    fixture.enqueue("pay", 5);
+    fixture.stalled = 0;
+    fixture.one();
+    fixture.stalled = u64::MAX;
+    fixture.tick(2_000);
+    assert_eq!(fixture.one().attempt, 2, "at most one ttl is credited");
 }
 
 #[test]
-fn after_a_restore_no_receipt_of_the_backup_is_worth_anything() {
-    let mut desk = Desk::default();
-    let item = desk.enqueue("pay", 5);
-    let held = desk.one();
-    desk.queues.restored(Millis(desk.now));
-    assert_eq!(desk.ack(item, held.receipt), Err(Refusal::Lost(Reason::Restored)));
-    assert_eq!(desk.one().attempt, 2);
+fn a_restore_invalidates_all_receipts_of_the_backup() {
+    let mut fixture = DeliveryFixture::default();
+    let item = fixture.enqueue("pay", 5);
+    let live_message = fixture.one();
+    fixture.queues.restored(GrantorTime(fixture.now));
+    assert_eq!(fixture.ack(item, live_message.receipt), Err(Refusal::Lost(EndReason::Restored)));
+    assert_eq!(fixture.one().attempt, 2);
 }
 
 #[test]
-fn what_is_out_of_bounds_is_refused_with_its_field_or_limit() {
-    let mut desk = Desk::default();
-    let put = |body, delay_ms, max_attempts| Command::Enqueue { queue: "q", body, delay_ms, max_attempts };
-    let get = |visibility_ms, most| Command::Receive { queue: "q", session: None, holder: "h", visibility_ms, most };
+fn values_outside_their_limits_are_refused_with_the_field_or_limit() {
+    let mut fixture = DeliveryFixture::default();
+    let put = |body, delay_ms, max_attempts| DeliveryCommand::Enqueue { queue: "q", body, delay_ms, max_attempts };
+    let get = |visibility_ms, limit| DeliveryCommand::Receive {
+        queue: "q",
+        session: None,
+        holder: "h",
+        visibility_ms,
+        limit,
+    };
     let long = vec![0; ITEM_BYTES + 1];
     let got = ITEM_BYTES as u64 + 1;
     let too_long = Refusal::Exhausted { limit: Limit::Message, max: ITEM_BYTES as u64, got };
-    assert_eq!(desk.ask(put(&long, 0, None)), Err(too_long));
+    assert_eq!(fixture.execute(put(&long, 0, None)), Err(too_long));
     for (command, name) in [
         (put(b"x", DELAY_MAX + 1, None), "delay"),
         (put(b"x", 0, Some(0)), "max_attempts"),
         (put(b"x", 0, Some(u32::MAX)), "max_attempts"),
         (get(99, 1), "visibility"),
         (get(60_001, 1), "visibility"),
-        (get(1_000, 0), "most"),
-        (get(1_000, u32::MAX), "most"),
+        (get(1_000, 0), "limit"),
+        (get(1_000, u32::MAX), "limit"),
     ] {
-        let answer = desk.ask(command);
+        let answer = fixture.execute(command);
         assert!(matches!(answer, Err(Refusal::Invalid { field, .. }) if field == name), "{command:?}: {answer:?}");
     }
-    assert!(desk.log.is_empty());
+    assert!(fixture.log.is_empty());
 }
 
 #[test]
-fn one_receive_hands_out_a_bounded_number_of_bytes_but_always_a_message() {
-    let mut desk = Desk::default();
+fn one_receive_returns_a_bounded_number_of_bytes_but_at_least_one_message() {
+    let mut fixture = DeliveryFixture::default();
     let long = vec![0; ITEM_BYTES];
     for _ in 0..40 {
-        let put = Command::Enqueue { queue: "q", body: &long, delay_ms: 0, max_attempts: None };
-        desk.ask(put).expect("room for it");
+        let put = DeliveryCommand::Enqueue { queue: "q", body: &long, delay_ms: 0, max_attempts: None };
+        fixture.execute(put).expect("room for it");
     }
-    assert_eq!(desk.receive(None, 40).len(), RECEIVE_BYTES / ITEM_BYTES);
+    assert_eq!(fixture.receive(None, 40).len(), RECEIVE_BYTES / ITEM_BYTES);
 }
 
 #[test]
-fn without_numbers_nothing_is_handed_out() {
-    let mut desk = Desk::default();
-    desk.enqueue("pay", 5);
-    desk.enqueue("pay", 5);
-    desk.granted = Number::MAX.get() - 1;
-    let two = Command::Receive { queue: "q", session: None, holder: "h", visibility_ms: 1_000, most: 2 };
-    assert_eq!(desk.ask(two), Err(Refusal::TokensExhausted));
-    assert_eq!(desk.receive(None, 1).len(), 1);
+fn without_token_numbers_nothing_is_delivered() {
+    let mut fixture = DeliveryFixture::default();
+    fixture.enqueue("pay", 5);
+    fixture.enqueue("pay", 5);
+    fixture.granted = Number::MAX.get() - 1;
+    let two = DeliveryCommand::Receive { queue: "q", session: None, holder: "h", visibility_ms: 1_000, limit: 2 };
+    assert_eq!(fixture.execute(two), Err(Refusal::TokensExhausted));
+    assert_eq!(fixture.receive(None, 1).len(), 1);
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum DeliveryAction {
     Enqueue { queue: u8, delay_ms: u64, max_attempts: u32 },
-    Receive { queue: u8, session: u8, visibility_ms: u64, most: u32 },
+    Receive { queue: u8, session: u8, visibility_ms: u64, limit: u32 },
     Receipt { verb: u8, which: usize, older: bool },
     Dead { which: u64, drop: bool },
     Wait { ms: u64, tick: bool, stalled: u64 },
@@ -368,21 +380,21 @@ enum Act {
     Reload,
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let act = prop_oneof![
+fn actions() -> impl Strategy<Value = Vec<DeliveryAction>> {
+    let action = prop_oneof![
         3 => (0..2u8, prop_oneof![Just(0), 0..400u64], 1..4u32)
-            .prop_map(|(queue, delay_ms, max_attempts)| Act::Enqueue { queue, delay_ms, max_attempts }),
+            .prop_map(|(queue, delay_ms, max_attempts)| DeliveryAction::Enqueue { queue, delay_ms, max_attempts }),
         4 => (0..2u8, 0..3u8, 100..600u64, 1..4u32)
-            .prop_map(|(queue, session, visibility_ms, most)| Act::Receive { queue, session, visibility_ms, most }),
+            .prop_map(|(queue, session, visibility_ms, limit)| DeliveryAction::Receive { queue, session, visibility_ms, limit }),
         5 => (0..3u8, any::<usize>(), any::<bool>())
-            .prop_map(|(verb, which, older)| Act::Receipt { verb, which, older }),
-        1 => (1..20u64, any::<bool>()).prop_map(|(which, drop)| Act::Dead { which, drop }),
+            .prop_map(|(verb, which, older)| DeliveryAction::Receipt { verb, which, older }),
+        1 => (1..20u64, any::<bool>()).prop_map(|(which, drop)| DeliveryAction::Dead { which, drop }),
         3 => (0..400u64, any::<bool>(), prop_oneof![Just(0), 0..300u64])
-            .prop_map(|(ms, tick, stalled)| Act::Wait { ms, tick, stalled }),
-        1 => (1..3u8).prop_map(|session| Act::EndSession { session }),
-        1 => Just(Act::Reload),
+            .prop_map(|(ms, tick, stalled)| DeliveryAction::Wait { ms, tick, stalled }),
+        1 => (1..3u8).prop_map(|session| DeliveryAction::EndSession { session }),
+        1 => Just(DeliveryAction::Reload),
     ];
-    proptest::collection::vec(act, 1..80)
+    proptest::collection::vec(action, 1..80)
 }
 
 const NAMES: [&str; 2] = ["jobs/a", "jobs/b"];
@@ -393,119 +405,119 @@ fn session_of(n: u8) -> Option<SessionId> {
 
 proptest! {
     #[test]
-    fn whatever_happens_nothing_is_lost_and_replay_gives_the_same_bytes(acts in acts()) {
-        let mut desk = Desk::default();
-        let mut dealt: Vec<(&str, Delivery)> = Vec::new();
+    fn no_message_is_lost_and_replay_gives_the_same_bytes(actions in actions()) {
+        let mut fixture = DeliveryFixture::default();
+        let mut dealt: Vec<(&str, DeliveredMessage)> = Vec::new();
         let (mut enqueued, mut gone) = (0, 0);
-        for act in acts {
-            match act {
-                Act::Enqueue { queue, delay_ms, max_attempts } => {
+        for action in actions {
+            match action {
+                DeliveryAction::Enqueue { queue, delay_ms, max_attempts } => {
                     let queue = NAMES[usize::from(queue)];
                     let max_attempts = Some(max_attempts);
-                    desk.ask(Command::Enqueue { queue, body: b"body", delay_ms, max_attempts }).expect("room");
+                    fixture.execute(DeliveryCommand::Enqueue { queue, body: b"body", delay_ms, max_attempts }).expect("room");
                     enqueued += 1;
                 }
-                Act::Receive { queue, session, visibility_ms, most } => {
+                DeliveryAction::Receive { queue, session, visibility_ms, limit } => {
                     let queue = NAMES[usize::from(queue)];
                     let session = session_of(session);
-                    let command = Command::Receive { queue, session, holder: "h", visibility_ms, most };
-                    let Ok(Answer::Received(new)) = desk.ask(command) else { panic!("refused") };
+                    let command = DeliveryCommand::Receive { queue, session, holder: "h", visibility_ms, limit };
+                    let Ok(DeliveryAnswer::Received(new)) = fixture.execute(command) else { panic!("refused") };
                     for delivery in new {
-                        // Q4: whatever receipt was live before is live no more.
+                        // Q4: the previous receipt is no longer live.
                         for (_, old) in dealt.iter().filter(|(_, old)| old.item == delivery.item) {
                             prop_assert!(old.receipt < delivery.receipt);
-                            let lost = desk.moment(|at| desk.queues.current(at, queue, old.item, old.receipt).is_err());
+                            let lost = fixture.moment(|at| fixture.queues.current(at, queue, old.item, old.receipt).is_err());
                             prop_assert!(lost);
                         }
                         dealt.push((queue, delivery));
                     }
                 }
-                Act::Receipt { verb, which, older } if !dealt.is_empty() => {
+                DeliveryAction::Receipt { verb, which, older } if !dealt.is_empty() => {
                     let (queue, delivery) = dealt[which % dealt.len()].clone();
                     let back = u64::from(older);
                     let Some(receipt) = Number::new(delivery.receipt.get() - back) else { continue };
                     let item = delivery.item;
-                    let before = desk.bytes();
-                    let logged = desk.log.len();
-                    let answer = desk.ask(match verb {
-                        0 => Command::Ack { queue, item, receipt },
-                        1 => Command::Nack { queue, item, receipt, delay_ms: 50 },
-                        _ => Command::Extend { queue, item, receipt, visibility_ms: 300 },
+                    let before = fixture.bytes();
+                    let logged = fixture.log.len();
+                    let answer = fixture.execute(match verb {
+                        0 => DeliveryCommand::Ack { queue, item, receipt },
+                        1 => DeliveryCommand::Nack { queue, item, receipt, delay_ms: 50 },
+                        _ => DeliveryCommand::Extend { queue, item, receipt, visibility_ms: 300 },
                     });
                     match answer {
-                        Ok(Answer::Acked) => gone += 1,
+                        Ok(DeliveryAnswer::Acked) => gone += 1,
                         Ok(_) => prop_assert!(!older),
-                        Err(Refusal::Lost(Reason::Ttl)) => prop_assert!(desk.log.len() <= logged + 1),
-                        Err(_) => prop_assert_eq!(desk.bytes(), before),
+                        Err(Refusal::Lost(EndReason::Ttl)) => prop_assert!(fixture.log.len() <= logged + 1),
+                        Err(_) => prop_assert_eq!(fixture.bytes(), before),
                     }
                 }
-                Act::Receipt { .. } => {}
-                Act::Dead { which, drop } => {
+                DeliveryAction::Receipt { .. } => {}
+                DeliveryAction::Dead { which, drop } => {
                     for queue in NAMES {
                         let item = which;
                         let command =
-                            if drop { Command::Drop { queue, item } } else { Command::Redrive { queue, item } };
-                        let answer = desk.ask(command);
-                        gone += usize::from(answer == Ok(Answer::Dropped));
+                            if drop { DeliveryCommand::Drop { queue, item } } else { DeliveryCommand::Redrive { queue, item } };
+                        let answer = fixture.execute(command);
+                        gone += usize::from(answer == Ok(DeliveryAnswer::Dropped));
                     }
                 }
-                Act::Wait { ms, tick, stalled } => {
-                    desk.stalled = stalled;
-                    if tick { desk.tick(ms) } else { desk.now += ms }
+                DeliveryAction::Wait { ms, tick, stalled } => {
+                    fixture.stalled = stalled;
+                    if tick { fixture.tick(ms) } else { fixture.now += ms }
                 }
-                Act::EndSession { session } => desk.end_session(session_of(session).expect("a session")),
-                Act::Reload => {
-                    let bytes = desk.bytes();
+                DeliveryAction::EndSession { session } => fixture.end_session(session_of(session).expect("a session")),
+                DeliveryAction::Reload => {
+                    let bytes = fixture.bytes();
                     let mut reader = Reader::new(&bytes);
-                    desk.queues = Queues::decode(&mut reader).expect("its own bytes");
-                    reader.finish().expect("nothing behind them");
+                    fixture.queues = QueueTable::decode(&mut reader).expect("its own encoding");
+                    reader.finish().expect("no trailing bytes");
                 }
             }
-            // Q1: every message is there until it was acked or dropped.
-            prop_assert_eq!(desk.queues.items.len() + gone, enqueued);
-            let counts = NAMES.iter().filter_map(|q| desk.queues.counts(q, Millis(desk.now)));
-            let counts = counts.fold(Counts::default(), |a, b| Counts {
+            // Q1: every message exists until it is acknowledged or dropped.
+            prop_assert_eq!(fixture.queues.items.len() + gone, enqueued);
+            let counts = NAMES.iter().filter_map(|q| fixture.queues.counts(q, GrantorTime(fixture.now)));
+            let counts = counts.fold(QueueCounts::default(), |a, b| QueueCounts {
                 ready: a.ready + b.ready, delayed: a.delayed + b.delayed, live: a.live + b.live, dead: a.dead + b.dead,
             });
-            prop_assert_eq!(counts.live, desk.queues.live.len());
-            prop_assert_eq!(counts.ready + counts.delayed + counts.live + counts.dead, desk.queues.items.len());
-            prop_assert!(desk.queues.live.carried() <= counts.live);
+            prop_assert_eq!(counts.live, fixture.queues.live.len());
+            prop_assert_eq!(counts.ready + counts.delayed + counts.live + counts.dead, fixture.queues.items.len());
+            prop_assert!(fixture.queues.live.session_entries() <= counts.live);
         }
-        prop_assert_eq!(bytes(&replay(&desk.log)), desk.bytes());
+        prop_assert_eq!(bytes(&replay(&fixture.log)), fixture.bytes());
     }
 
     #[test]
     fn arbitrary_bytes_never_panic_a_decoder(junk in proptest::collection::vec(any::<u8>(), 0..200)) {
-        if let Ok(fact) = Fact::decode(&mut Reader::new(&junk)) {
+        if let Ok(record) = DeliveryRecord::decode(&mut Reader::new(&junk)) {
             let mut again = Vec::new();
-            fact.encode(&mut again);
+            record.encode(&mut again);
             prop_assert_eq!(&again[..], &junk[..again.len()]);
-            let fits = Queues::default().apply(&fact, Millis(0)).is_ok();
-            prop_assert_eq!(fits, matches!(fact, Fact::Enqueued { item: 1, .. }));
+            let fits = QueueTable::default().apply(&record, GrantorTime(0)).is_ok();
+            prop_assert_eq!(fits, matches!(record, DeliveryRecord::Enqueued { item: 1, .. }));
         }
         let mut reader = Reader::new(&junk);
-        if let Ok(queues) = Queues::decode(&mut reader) {
+        if let Ok(queues) = QueueTable::decode(&mut reader) {
             prop_assert_eq!(&bytes(&queues)[..], &junk[..reader.position()]);
         }
     }
 
     #[test]
-    fn a_damaged_snapshot_is_refused_or_is_another_whole_one(place in any::<usize>(), bit in 0..8u8) {
-        let mut desk = Desk::default();
+    fn a_damaged_snapshot_is_refused_or_decodes_to_another_valid_one(place in any::<usize>(), bit in 0..8u8) {
+        let mut fixture = DeliveryFixture::default();
         for n in 1..5 {
-            desk.enqueue("pay", n);
+            fixture.enqueue("pay", n);
         }
-        desk.receive(Some(A), 2);
-        desk.tick(1_000);
-        desk.receive(Some(B), 1);
-        let mut damaged = desk.bytes();
+        fixture.receive(Some(A), 2);
+        fixture.tick(1_000);
+        fixture.receive(Some(B), 1);
+        let mut damaged = fixture.bytes();
         let place = place % damaged.len();
         damaged[place] ^= 1 << bit;
         let mut reader = Reader::new(&damaged);
-        if let Ok(mut queues) = Queues::decode(&mut reader) {
+        if let Ok(mut queues) = QueueTable::decode(&mut reader) {
             prop_assert_eq!(&bytes(&queues)[..], &damaged[..reader.position()]);
-            queues.session_ended(A, Millis(0));
-            queues.restored(Millis(0));
+            queues.session_ended(A, GrantorTime(0));
+            queues.restored(GrantorTime(0));
             prop_assert_eq!(queues.live.len(), 0);
         }
     }

@@ -1,29 +1,29 @@
-//! Small state written under a lease: the write is the check, and no zombie's write gets past a newer token.
+//! State stored under a lease: small values by resource and key. Each write checks the token, so a zombie's write is refused.
 //!
-//! A deleted key needs no tombstone. The resource's mark refuses every lower token at every key, and the resource's
-//! revisions go on counting, so a key that comes back is never taken for what it was.
+//! A deleted key needs no tombstone. The resource's mark refuses every lower token for every key, and the resource's
+//! revision keeps rising, so a key that is created again is never mistaken for its predecessor.
 
-mod fact;
+mod record;
 #[cfg(test)]
 mod tests;
 
-pub use fact::Fact;
+pub use record::StateRecord;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Decision, Moment, Refused};
+use super::{Decision, RefusedDecision, TurnContext};
 use crate::limits::{STATE_BYTES, STATE_KEY_BYTES, STATE_KEYS, STATE_TOTAL};
 use crate::mutants::{self, Mutant};
-use crate::refusal::{Limit, Refusal, What};
+use crate::refusal::{Limit, Refusal, RefusalSubject};
 use crate::token::Number;
 
-/// What the bookkeeping of a resource or a key is taken to cost, so that many empty ones are bounded too.
+/// Accounted overhead of a resource or a key in bytes, so that many empty ones are bounded too.
 const OVERHEAD: usize = 64;
 
-/// What can be asked of a resource's state. The caller has checked that the lease is current.
+/// A command for the state of a resource. The caller has checked that the lease is current.
 #[derive(Clone, Copy, Debug)]
-pub enum Command<'a> {
+pub enum StateCommand<'a> {
     /// Writes a value.
     Put {
         /// The resource.
@@ -34,7 +34,7 @@ pub enum Command<'a> {
         key: &'a str,
         /// The value.
         bytes: &'a [u8],
-        /// Only if the key is at this revision; 0 means only if there is no such key.
+        /// Write only if the key has this revision; 0 means only if the key does not exist.
         expect: Option<u64>,
     },
     /// Removes a key.
@@ -45,26 +45,26 @@ pub enum Command<'a> {
         token: Number,
         /// The key.
         key: &'a str,
-        /// Only if the key is at this revision.
+        /// Remove only if the key has this revision.
         expect: Option<u64>,
     },
 }
 
-/// What a granted command answers.
+/// The answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The value is kept.
+pub enum StateAnswer {
+    /// The value is stored.
     Put {
-        /// The key's revision from now on.
+        /// The new revision of the key.
         revision: u64,
     },
-    /// The key is gone.
+    /// The key is removed.
     Deleted,
 }
 
-/// A value with the token it was written under (H1).
+/// A stored value with the token it was written under (H1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StateValue {
     /// The token of the lease under which it was written.
     pub token: Number,
     /// Rises with every write to the resource.
@@ -73,28 +73,28 @@ pub struct Stored {
     pub bytes: Arc<[u8]>,
 }
 
-/// The small state of all resources. It outlives the leases under which it was written.
+/// The state of all resources. It outlives the leases under which it was written.
 #[derive(Clone, Debug, Default)]
-pub struct Small {
-    resources: BTreeMap<Box<str>, Shelf>,
+pub struct StateTable {
+    resources: BTreeMap<Box<str>, ResourceValues>,
     bytes: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Shelf {
+struct ResourceValues {
     mark: Number,
     revision: u64,
-    keys: BTreeMap<Box<str>, Stored>,
+    keys: BTreeMap<Box<str>, StateValue>,
 }
 
-impl Small {
-    /// What is to be put on record and told for a command; nothing changes by it.
-    pub fn decide(&self, _at: &Moment<'_>, command: &Command<'_>) -> Decision<Fact, Answer> {
+impl StateTable {
+    /// Decides a command without changing the table.
+    pub fn decide(&self, _at: &TurnContext<'_>, command: &StateCommand<'_>) -> Decision<StateRecord, StateAnswer> {
         let decided = match *command {
-            Command::Put { resource, token, key, bytes, expect } => self.put(resource, token, key, bytes, expect),
-            Command::Delete { resource, token, key, expect } => self.delete(resource, token, key, expect),
+            StateCommand::Put { resource, token, key, bytes, expect } => self.put(resource, token, key, bytes, expect),
+            StateCommand::Delete { resource, token, key, expect } => self.delete(resource, token, key, expect),
         };
-        decided.unwrap_or_else(|why| Refused::from(why).into())
+        decided.unwrap_or_else(|refusal| RefusedDecision::from(refusal).into())
     }
 
     fn put(
@@ -104,21 +104,21 @@ impl Small {
         key: &str,
         bytes: &[u8],
         expect: Option<u64>,
-    ) -> Result<Decision<Fact, Answer>, Refusal> {
+    ) -> Result<Decision<StateRecord, StateAnswer>, Refusal> {
         if key.is_empty() || key.len() > STATE_KEY_BYTES || key.chars().any(char::is_control) {
             return Err(Refusal::Invalid { field: "key", reason: "1 to 128 bytes without control characters" });
         }
         within(Limit::Value, STATE_BYTES, bytes.len())?;
-        let (shelf, there) = self.look(resource, token, key, expect)?;
-        if there.is_none() {
-            within(Limit::Keys, STATE_KEYS, shelf.map_or(0, |s| s.keys.len()) + 1)?;
+        let (values, current) = self.check_write(resource, token, key, expect)?;
+        if current.is_none() {
+            within(Limit::Keys, STATE_KEYS, values.map_or(0, |s| s.keys.len()) + 1)?;
         }
-        let new_shelf = if shelf.is_some() { 0 } else { cost(resource, 0) };
-        let freed = there.map_or(0, |s| cost(key, s.bytes.len()));
+        let new_shelf = if values.is_some() { 0 } else { cost(resource, 0) };
+        let freed = current.map_or(0, |s| cost(key, s.bytes.len()));
         within(Limit::Value, STATE_TOTAL, self.bytes - freed + new_shelf + cost(key, bytes.len()))?;
-        let revision = shelf.map_or(0, |s| s.revision) + 1;
-        let fact = Fact::Put { resource: resource.into(), token, key: key.into(), bytes: bytes.into() };
-        Ok(Decision::yes(vec![fact], Answer::Put { revision }))
+        let revision = values.map_or(0, |s| s.revision) + 1;
+        let record = StateRecord::Put { resource: resource.into(), token, key: key.into(), bytes: bytes.into() };
+        Ok(Decision::accept(vec![record], StateAnswer::Put { revision }))
     }
 
     fn delete(
@@ -127,50 +127,50 @@ impl Small {
         token: Number,
         key: &str,
         expect: Option<u64>,
-    ) -> Result<Decision<Fact, Answer>, Refusal> {
-        let (_, there) = self.look(resource, token, key, expect)?;
-        if there.is_none() {
-            return Err(Refusal::NotFound(What::Key));
+    ) -> Result<Decision<StateRecord, StateAnswer>, Refusal> {
+        let (_, current) = self.check_write(resource, token, key, expect)?;
+        if current.is_none() {
+            return Err(Refusal::NotFound(RefusalSubject::Key));
         }
-        let fact = Fact::Deleted { resource: resource.into(), token, key: key.into() };
-        Ok(Decision::yes(vec![fact], Answer::Deleted))
+        let record = StateRecord::Deleted { resource: resource.into(), token, key: key.into() };
+        Ok(Decision::accept(vec![record], StateAnswer::Deleted))
     }
 
-    /// What is there, if the token may change it and it is as expected. The token is looked at first: a zombie learns
-    /// that it is one.
-    fn look(
+    /// The current values, if the token may change them and the revision is as expected. The token is checked first, so
+    /// that a zombie learns that it is stale.
+    fn check_write(
         &self,
         resource: &str,
         token: Number,
         key: &str,
         expect: Option<u64>,
-    ) -> Result<(Option<&Shelf>, Option<&Stored>), Refusal> {
-        let shelf = self.resources.get(resource);
-        if let Some(shelf) = shelf
-            && token < shelf.mark
+    ) -> Result<(Option<&ResourceValues>, Option<&StateValue>), Refusal> {
+        let values = self.resources.get(resource);
+        if let Some(values) = values
+            && token < values.mark
             && !mutants::on(Mutant::LowerCheckpointAccepted)
         {
-            return Err(Refusal::Stale { presented: token.get(), mark: shelf.mark.get() });
+            return Err(Refusal::Stale { presented: token.get(), mark: values.mark.get() });
         }
-        let there = shelf.and_then(|s| s.keys.get(key));
-        if expect.is_some_and(|revision| revision != there.map_or(0, |s| s.revision)) {
-            return Err(Refusal::Conflict(What::Key));
+        let current = values.and_then(|s| s.keys.get(key));
+        if expect.is_some_and(|revision| revision != current.map_or(0, |s| s.revision)) {
+            return Err(Refusal::Conflict(RefusalSubject::Key));
         }
-        Ok((shelf, there))
+        Ok((values, current))
     }
 
     /// The value of a key.
-    pub fn get(&self, resource: &str, key: &str) -> Option<&Stored> {
+    pub fn get(&self, resource: &str, key: &str) -> Option<&StateValue> {
         self.resources.get(resource)?.keys.get(key)
     }
 
     /// The keys of a resource with their values, in order.
-    pub fn list(&self, resource: &str) -> impl Iterator<Item = (&str, &Stored)> {
+    pub fn list(&self, resource: &str) -> impl Iterator<Item = (&str, &StateValue)> {
         self.resources.get(resource).into_iter().flat_map(|s| s.keys.iter().map(|(key, stored)| (&**key, stored)))
     }
 
-    /// What was written last under a resource: where a successor starts from (H1).
-    pub fn newest(&self, resource: &str) -> Option<(&str, &Stored)> {
+    /// The value written last under a resource, from which a successor starts (H1).
+    pub fn newest(&self, resource: &str) -> Option<(&str, &StateValue)> {
         self.list(resource).max_by_key(|(_, stored)| stored.revision)
     }
 
@@ -180,7 +180,7 @@ impl Small {
     }
 }
 
-/// What a name and its value are taken to cost.
+/// Accounted size of a name and its value.
 fn cost(name: &str, bytes: usize) -> usize {
     OVERHEAD + name.len() + bytes
 }

@@ -1,4 +1,4 @@
--- A token's text: read as strictly as anywhere else, the checksum too. PostgreSQL has no CRC-32 of its own.
+-- Token parser, as strict as every other parser of token text, including the checksum. PostgreSQL has no built-in CRC-32.
 CREATE OR REPLACE FUNCTION leasehold.crc32(bytes bytea) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
@@ -37,34 +37,41 @@ BEGIN
   RETURN sum # 4294967295;
 END $$;
 
--- The parts of a token's text. Strict: what was not printed by the grantor is refused, never mended.
-CREATE OR REPLACE FUNCTION leasehold.token(shown text, OUT cluster text, OUT incarnation text, OUT resource text,
+-- Splits a token text into its parts. Text that the grantor did not print exactly so is rejected.
+CREATE OR REPLACE FUNCTION leasehold.parse_token(token text, OUT cluster text, OUT incarnation text, OUT resource text,
   OUT slot bigint, OUT number bigint) LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  why text;
+  reason text;
   digits text;
 BEGIN
-  digits := substr(shown, 58, 19);
-  why := CASE
-    WHEN coalesce(shown, '') = '' THEN 'absent'
-    WHEN shown ~ '^lh(0|[1-9][0-9]{0,8})-' AND shown !~ '^lh1-' THEN 'version'
-    WHEN length(shown) <> 85 OR shown !~ ('^lh1-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{16}-(w[0-9a-f]{8}|[ru]0{8})-[0-9]{19}-'
+  digits := substr(token, 58, 19);
+  reason := CASE
+    WHEN coalesce(token, '') = '' THEN 'absent'
+    WHEN token ~ '^lh(0|[1-9][0-9]{0,8})-' AND token !~ '^lh1-' THEN 'version'
+    WHEN length(token) <> 85 OR token !~ ('^lh1-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{16}-(w[0-9a-f]{8}|[ru]0{8})-[0-9]{19}-'
       || '[0-9a-f]{8}$') THEN 'shape'
-    WHEN lpad(to_hex(leasehold.crc32(convert_to(substr(shown, 1, 76), 'UTF8'))), 8, '0') <> substr(shown, 78) THEN 'checksum'
+    WHEN lpad(to_hex(leasehold.crc32(convert_to(substr(token, 1, 76), 'UTF8'))), 8, '0') <> substr(token, 78) THEN 'checksum'
     WHEN digits = '0000000000000000000' THEN 'zero'
     WHEN digits COLLATE "C" > '9223372036854775807' THEN 'too_large'
   END;
-  IF why = 'version' THEN
-    RAISE EXCEPTION USING ERRCODE = 'LH008', MESSAGE = 'UNSUPPORTED_VERSION: a token version that is not read here',
-      DETAIL = 'why=version have=' || substring(shown FROM '^lh([0-9]+)-') || ' want=1', HINT = 'Update the older side.';
-  ELSIF why IS NOT NULL THEN
-    RAISE EXCEPTION USING ERRCODE = 'LH002', MESSAGE = 'TOKEN_INVALID: ' || why, DETAIL = 'why=' || why,
-      HINT = 'Pass the text of the grant on, unchanged and whole.';
+  IF reason = 'version' THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH008',
+      MESSAGE = 'UNSUPPORTED_VERSION: token version ' || substring(token FROM '^lh([0-9]+)-') || ' is not supported, expected 1',
+      DETAIL = 'reason=version have=' || substring(token FROM '^lh([0-9]+)-') || ' want=1', HINT = 'Update the older side.';
+  ELSIF reason IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH002',
+      MESSAGE = 'TOKEN_INVALID: ' || CASE reason
+        WHEN 'absent' THEN 'no token was presented'
+        WHEN 'shape' THEN 'the text is not a token'
+        WHEN 'checksum' THEN 'the token''s checksum does not match'
+        WHEN 'zero' THEN 'the token''s number is zero'
+        ELSE 'the token''s number is above 9223372036854775807' END,
+      DETAIL = 'reason=' || reason, HINT = 'Present the complete token text of the grant, unchanged.';
   END IF;
-  cluster := substr(shown, 5, 16);
-  incarnation := substr(shown, 22, 8);
-  resource := substr(shown, 31, 16);
-  -- A reader's or a reservation's token has no slot.
-  slot := CASE substr(shown, 48, 1) WHEN 'w' THEN ('x' || substr(shown, 49, 8))::bit(32)::bigint END;
+  cluster := substr(token, 5, 16);
+  incarnation := substr(token, 22, 8);
+  resource := substr(token, 31, 16);
+  -- Tokens of shared leases and reservations have no slot.
+  slot := CASE substr(token, 48, 1) WHEN 'w' THEN ('x' || substr(token, 49, 8))::bit(32)::bigint END;
   number := digits::bigint;
 END $$;

@@ -1,71 +1,77 @@
--- What an operator does: arm, survey, and say what only people know. The app role may do none of it.
+-- Functions for operators: arm, re-arm, adopt and list marks. Application roles may call none of them.
 
--- Says that nothing was written under this resource's slot yet. Where a mark is kept already, it stays.
+-- Stores a fresh mark for a resource and slot under which nothing was written yet. An existing mark is left unchanged.
 CREATE OR REPLACE FUNCTION leasehold.arm(resource text, cluster text, slot bigint DEFAULT 0) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE kept text;
+DECLARE existing text;
 BEGIN
-  INSERT INTO leasehold.fence AS f (resource, slot, name, cluster, state, home)
+  INSERT INTO leasehold.fence AS f (resource, slot, name, cluster, state, server_id)
     VALUES (encode(substr(sha256(convert_to(arm.resource, 'UTF8')), 1, 8), 'hex'), arm.slot, arm.resource, arm.cluster,
-      'fresh', leasehold.home())
+      'fresh', leasehold.server_id())
     ON CONFLICT ON CONSTRAINT fence_pkey DO NOTHING;
-  SELECT f.cluster INTO kept FROM leasehold.fence AS f WHERE f.name = arm.resource AND f.slot = arm.slot;
-  IF kept <> arm.cluster THEN
-    RAISE EXCEPTION USING ERRCODE = 'LH004', MESSAGE = 'WRONG_CLUSTER: the mark kept here belongs to another cluster',
-      DETAIL = 'why=foreign', HINT = 'Use the target of this cluster.';
+  SELECT f.cluster INTO existing FROM leasehold.fence AS f WHERE f.name = arm.resource AND f.slot = arm.slot;
+  IF existing <> arm.cluster THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH004',
+      MESSAGE = 'WRONG_CLUSTER: the stored mark belongs to cluster ' || existing || ', not to ' || arm.cluster,
+      DETAIL = 'reason=foreign', HINT = 'Use a database of this cluster.';
   END IF;
 END $$;
 
--- Every mark that is kept here; `lost` says how, if it is.
-CREATE OR REPLACE FUNCTION leasehold.survey() RETURNS TABLE (cluster text, resource text, name text, slot bigint,
+-- Lists all marks. `lost` is the reason if a mark is lost: 'lost' (declared) or 'moved' (stored by another server).
+CREATE OR REPLACE FUNCTION leasehold.list_marks() RETURNS TABLE (cluster text, resource text, name text, slot bigint,
   mark bigint, lost text, incarnation text, is_strict boolean) LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT f.cluster, f.resource, f.name, f.slot, f.mark,
-    CASE WHEN f.state = 'lost' THEN 'lost' WHEN f.home <> leasehold.home() THEN 'moved' END, f.incarnation, f.is_strict
+    CASE WHEN f.state = 'lost' THEN 'lost' WHEN f.server_id <> leasehold.server_id() THEN 'moved' END, f.incarnation, f.is_strict
   FROM leasehold.fence AS f ORDER BY f.name, f.slot
 $$;
 
--- Finds the place and has it alone, or says that there is none.
-CREATE OR REPLACE FUNCTION leasehold.alone(resource text, slot bigint) RETURNS integer
+-- Acquires the fence's exclusive lock and returns the id of its row; fails if there is none.
+CREATE OR REPLACE FUNCTION leasehold.lock_exclusive(resource text, slot bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE found integer;
+DECLARE row_id integer;
 BEGIN
-  PERFORM pg_advisory_xact_lock(leasehold.lock_of(resource, slot));
-  SELECT f.id INTO found FROM leasehold.fence AS f WHERE f.name = alone.resource AND f.slot = alone.slot;
-  IF found IS NULL THEN
-    RAISE EXCEPTION USING ERRCODE = 'LH005', MESSAGE = 'STORAGE_FAILED: no mark is kept', DETAIL = 'why=missing',
-      HINT = 'Arm the fence, if nothing was written yet.';
+  PERFORM pg_advisory_xact_lock(leasehold.lock_key(resource, slot));
+  SELECT f.id INTO row_id FROM leasehold.fence AS f WHERE f.name = lock_exclusive.resource AND f.slot = lock_exclusive.slot;
+  IF row_id IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH005',
+      MESSAGE = 'STORAGE_FAILED: no mark is stored for resource ' || resource || ', slot ' || slot,
+      DETAIL = 'reason=missing', HINT = 'If nothing was written yet, call leasehold.arm.';
   END IF;
-  RETURN found;
+  RETURN row_id;
 END $$;
 
--- Refuses everything until it is armed again.
+-- Declares the mark lost: every token is rejected until `rearm`.
 CREATE OR REPLACE FUNCTION leasehold.declare_lost(resource text, slot bigint DEFAULT 0) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  UPDATE leasehold.fence AS f SET state = 'lost', shown = NULL WHERE f.id = (SELECT leasehold.alone(declare_lost.resource, declare_lost.slot))
+  UPDATE leasehold.fence AS f SET state = 'lost', token_digest = NULL
+    WHERE f.id = (SELECT leasehold.lock_exclusive(declare_lost.resource, declare_lost.slot))
 $$;
 
--- Sets a lost mark to a floor that no holder of before lies above, on this server.
+-- Sets a lost mark to `floor` on this server. No earlier holder may have a higher number.
 CREATE OR REPLACE FUNCTION leasehold.rearm(resource text, floor bigint, slot bigint DEFAULT 0) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  UPDATE leasehold.fence AS f SET state = 'armed', mark = rearm.floor, sequence = NULL, home = leasehold.home(), shown = NULL
-    WHERE f.id = (SELECT leasehold.alone(rearm.resource, rearm.slot))
+  UPDATE leasehold.fence AS f SET state = 'armed', mark = rearm.floor, sequence = NULL, server_id = leasehold.server_id(),
+      token_digest = NULL
+    WHERE f.id = (SELECT leasehold.lock_exclusive(rearm.resource, rearm.slot))
 $$;
 
--- Whether a token of another incarnation is refused until that is adopted.
-CREATE OR REPLACE FUNCTION leasehold.strict(resource text, strictly boolean DEFAULT true, slot bigint DEFAULT 0) RETURNS void
+-- Sets whether tokens of another incarnation are rejected until it is adopted (T5).
+CREATE OR REPLACE FUNCTION leasehold.set_strict(resource text, enabled boolean DEFAULT true, slot bigint DEFAULT 0) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  UPDATE leasehold.fence AS f SET is_strict = strict.strictly WHERE f.id = (SELECT leasehold.alone(strict.resource, strict.slot))
+  UPDATE leasehold.fence AS f SET is_strict = set_strict.enabled
+    WHERE f.id = (SELECT leasehold.lock_exclusive(set_strict.resource, set_strict.slot))
 $$;
 
--- Follows this incarnation from now on. The mark stays.
+-- Makes the fence follow this incarnation. The mark is unchanged.
 CREATE OR REPLACE FUNCTION leasehold.adopt(resource text, incarnation text, slot bigint DEFAULT 0) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  UPDATE leasehold.fence AS f SET incarnation = adopt.incarnation, sequence = NULL, shown = NULL
-    WHERE f.id = (SELECT leasehold.alone(adopt.resource, adopt.slot))
+  UPDATE leasehold.fence AS f SET incarnation = adopt.incarnation, sequence = NULL, token_digest = NULL
+    WHERE f.id = (SELECT leasehold.lock_exclusive(adopt.resource, adopt.slot))
 $$;
 
--- The app role may check and claim; it may not arm, and it cannot touch the tables.
+-- Application roles may check and claim. They may not arm, and they have no access to the tables.
 REVOKE ALL ON ALL TABLES IN SCHEMA leasehold FROM PUBLIC;
-REVOKE ALL ON FUNCTION leasehold.arm, leasehold.rearm, leasehold.declare_lost, leasehold.strict, leasehold.adopt,
-  leasehold.survey, leasehold.alone, leasehold.protect, leasehold.unprotect, leasehold.guard_relation, leasehold.make_guard FROM PUBLIC;
+REVOKE ALL ON FUNCTION leasehold.arm, leasehold.rearm, leasehold.declare_lost, leasehold.set_strict, leasehold.adopt,
+  leasehold.list_marks, leasehold.lock_exclusive, leasehold.protect, leasehold.unprotect, leasehold.guard_relation,
+  leasehold.create_guard FROM PUBLIC;
 COMMIT;

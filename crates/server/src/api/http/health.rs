@@ -1,4 +1,4 @@
-//! What machines look at: is it alive, is it ready, how does it do.
+//! Endpoints for machines: liveness, readiness, metrics and the OpenAPI document.
 
 use std::time::Duration;
 
@@ -6,29 +6,42 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::api::Api;
-use crate::meter::Looked;
+use super::extract::{NoQuery, StrictQuery};
+use crate::api::{Api, openapi};
+use crate::metrics::GrantorStats;
+use crate::transport::HttpProblem;
+
+/// Time for a turn to answer a readiness check.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `GET /healthz`: the process answers.
 pub async fn alive() -> &'static str {
     "alive\n"
 }
 
-/// `GET /readyz`: ready when a turn answers.
+/// `GET /readyz`: ready if a turn answers.
 pub async fn ready(State(api): State<Api>) -> Response {
-    match tokio::time::timeout(Duration::from_secs(2), api.look(|grantor| grantor.time())).await {
+    match tokio::time::timeout(READY_TIMEOUT, api.query(|grantor| grantor.time())).await {
         Ok(Ok(_)) => "ready\n".into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "no turn has answered for two seconds\n").into_response(),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "no turn answered within 2 seconds\n").into_response(),
     }
 }
 
 /// `GET /metrics`.
 pub async fn metrics(State(api): State<Api>) -> Response {
-    match api.look(Looked::at).await {
-        Ok(looked) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], api.meter.text(&looked)).into_response()
-        }
+    match api.query(GrantorStats::read).await {
+        Ok(grantor) => openmetrics(api.metrics.encode_with(&grantor)),
         Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem.message).into_response(),
     }
+}
+
+/// Metrics as a response.
+pub fn openmetrics(text: String) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// `GET /v1/openapi.json`.
+pub async fn openapi_document(_: StrictQuery<NoQuery>) -> Result<Response, HttpProblem> {
+    Ok(([(header::CONTENT_TYPE, "application/json")], openapi::document()).into_response())
 }

@@ -1,11 +1,11 @@
-//! HTTP and JSON, for people, curl and other languages: `POST /v1/leases/{name}:verb`, and looks by GET.
+//! HTTP endpoints with JSON bodies: commands are `POST /v1/leases/{name}:verb`, queries are `GET`.
 
-mod asks;
+mod commands;
+mod extract;
 mod health;
-mod heard;
-mod looks;
-mod past;
-mod told;
+mod history;
+mod queries;
+mod respond;
 mod verbs;
 
 use axum::Router;
@@ -13,16 +13,16 @@ use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
 use axum::routing::{self, MethodRouter};
 
-use super::{Api, openapi};
-pub use heard::{Nothing, Question};
-pub use told::{Problem, Refused};
-use verbs::{OfLease, OfSession};
+use super::Api;
+use verbs::{LeaseVerb, SessionVerb};
+
+pub use health::openmetrics;
 
 /// One method at one path.
 struct Route {
     method: &'static str,
     path: &'static str,
-    /// What may stand behind the last colon; nothing where there is none.
+    /// Verbs after the last colon, if the path has any.
     verbs: Vec<&'static str>,
     handler: MethodRouter<Api>,
 }
@@ -44,11 +44,11 @@ impl Route {
         Self { method: "delete", path, verbs: Vec::new(), handler: routing::delete(handler) }
     }
 
-    fn with(self, verbs: &[&'static str]) -> Self {
+    fn with_verbs(self, verbs: &[&'static str]) -> Self {
         Self { verbs: verbs.to_vec(), ..self }
     }
 
-    /// The paths as a description has them, one for each verb.
+    /// The paths as in the OpenAPI document, one for each verb.
     fn paths(&self) -> Vec<String> {
         let plain = self.path.replace("{*", "{");
         match self.verbs.as_slice() {
@@ -58,49 +58,49 @@ impl Route {
     }
 }
 
-/// Everything that is served over HTTP.
+/// All HTTP endpoints.
 fn table() -> Vec<Route> {
     vec![
-        Route::get("/v1/leases", looks::list),
-        Route::post("/v1/leases/{*name}", asks::lease).with(&OfLease::WORDS),
-        Route::get("/v1/leases/{*name}", looks::show),
-        Route::post("/v1/sessions", asks::open_session),
-        Route::post("/v1/sessions/{*session}", asks::session).with(&OfSession::WORDS),
-        Route::get("/v1/events", looks::events),
-        Route::get("/v1/holders/{holder}", looks::held_by),
-        Route::get("/v1/waiters/{*name}", looks::waiters),
-        Route::get("/v1/ends/{*name}", looks::ends),
-        Route::get("/v1/history", past::all),
-        Route::get("/v1/history/{*name}", past::history),
-        Route::get("/v1/trail", past::export),
-        Route::get("/v1/trail:verify", past::verify),
-        Route::get("/v1/deadlocks", looks::deadlocks),
-        Route::get("/v1/usage", looks::usage),
-        Route::get("/v1/status", looks::status),
-        Route::get("/v1/charters", looks::charters),
-        Route::put("/v1/charters/{*prefix}", asks::set_charter),
-        Route::delete("/v1/charters/{*prefix}", asks::remove_charter),
-        Route::post("/v1/fences", asks::report),
-        Route::get("/v1/fences/{*name}", looks::fences),
-        Route::delete("/v1/fences/{*name}", asks::forget_target),
-        Route::post("/v1/quarantine:waive", asks::waive),
-        Route::get("/v1/cluster", looks::cluster),
-        Route::post("/v1/cluster:step_down", asks::step_down),
-        Route::get("/v1/backup", past::backup),
-        Route::get("/v1/openapi.json", openapi::told),
+        Route::get("/v1/leases", queries::list),
+        Route::post("/v1/leases/{*name}", commands::lease).with_verbs(&LeaseVerb::WORDS),
+        Route::get("/v1/leases/{*name}", queries::show),
+        Route::post("/v1/sessions", commands::open_session),
+        Route::post("/v1/sessions/{*session}", commands::session).with_verbs(&SessionVerb::WORDS),
+        Route::get("/v1/events", queries::events),
+        Route::get("/v1/holders/{holder}", queries::held_by),
+        Route::get("/v1/waiters/{*name}", queries::waiters),
+        Route::get("/v1/ended-leases/{*name}", queries::ended_leases),
+        Route::get("/v1/history", history::history),
+        Route::get("/v1/history/{*name}", history::resource_history),
+        Route::get("/v1/audit", history::export),
+        Route::get("/v1/audit:verify", history::verify),
+        Route::get("/v1/deadlocks", queries::deadlocks),
+        Route::get("/v1/usage", queries::usage),
+        Route::get("/v1/status", queries::status),
+        Route::get("/v1/charters", queries::charters),
+        Route::put("/v1/charters/{*prefix}", commands::set_charter),
+        Route::delete("/v1/charters/{*prefix}", commands::remove_charter),
+        Route::post("/v1/coverage", commands::report_fences),
+        Route::get("/v1/coverage/{*name}", queries::coverage),
+        Route::delete("/v1/coverage/{*name}", commands::forget_target),
+        Route::post("/v1/quarantine:waive", commands::waive),
+        Route::get("/v1/cluster", queries::cluster),
+        Route::post("/v1/cluster:step_down", commands::step_down),
+        Route::get("/v1/backup", history::backup),
+        Route::get("/v1/openapi.json", health::openapi_document),
         Route::get("/healthz", health::alive),
         Route::get("/readyz", health::ready),
         Route::get("/metrics", health::metrics),
     ]
 }
 
-/// Everything that is served over HTTP, as one router.
+/// The router of all HTTP endpoints.
 pub fn routes() -> Router<Api> {
     let routes = table().into_iter().fold(Router::new(), |router, route| router.route(route.path, route.handler));
-    routes.layer(DefaultBodyLimit::max(leasehold_wire::MESSAGE_BYTES))
+    routes.layer(DefaultBodyLimit::max(leasehold_wire::MAX_TRANSPORT_BYTES))
 }
 
-/// The same as methods and paths, as they are described.
+/// Methods and paths of all endpoints, as in the OpenAPI document.
 pub fn served() -> Vec<(&'static str, String)> {
     table().iter().flat_map(|route| route.paths().into_iter().map(|path| (route.method, path))).collect()
 }

@@ -1,18 +1,18 @@
-//! What stands behind the colon of a path: one list for those who serve it, refuse it and describe it.
+//! Verbs after the colon of a path, in one list for routing, errors and OpenAPI.
 
 macro_rules! verbs {
-    ($(#[$about:meta])* $of:ident: $($verb:ident = $word:literal),+) => {
+    ($(#[$about:meta])* $name:ident: $($verb:ident = $word:literal),+) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $of {
+        pub enum $name {
             $(#[doc = $word] $verb,)+
         }
 
-        impl $of {
-            /// Every word.
+        impl $name {
+            /// All verbs, as they are written in a path.
             pub const WORDS: [&'static str; [$($word),+].len()] = [$($word),+];
 
-            /// The verb of a word.
+            /// Parses a verb.
             pub fn from_word(word: &str) -> Option<Self> {
                 match word {
                     $($word => Some(Self::$verb),)+
@@ -24,12 +24,12 @@ macro_rules! verbs {
 }
 
 verbs! {
-    /// What is asked at a resource: `POST /v1/leases/{name}:verb`.
-    OfLease: Acquire = "acquire", Renew = "renew", Release = "release", Check = "check", Handoff = "handoff",
+    /// Commands on a resource: `POST /v1/leases/{name}:verb`.
+    LeaseVerb: Acquire = "acquire", Renew = "renew", Release = "release", Check = "check", Handoff = "handoff",
         Revoke = "revoke", Free = "free", Capacity = "capacity"
 }
 
 verbs! {
-    /// What is asked of a session: `POST /v1/sessions/{session}:verb`.
-    OfSession: Renew = "renew", Close = "close"
+    /// Commands on a session: `POST /v1/sessions/{session}:verb`.
+    SessionVerb: Renew = "renew", Close = "close"
 }

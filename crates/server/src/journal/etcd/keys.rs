@@ -1,21 +1,21 @@
-//! What the keys of a journal are called: text, so that `etcdctl get --prefix` shows what is there, and in order.
+//! Names of the keys in etcd. They are text, so that `etcdctl get --prefix` lists them in order.
 
-/// Digits of a number in a key: as many as the largest has, so that the order of the keys is that of the numbers.
+/// Digits of a number in a key: fixed, so that keys sort like their numbers.
 const DIGITS: usize = 20;
 
 /// The keys under one prefix.
 #[derive(Clone, Debug)]
-pub struct Keys {
+pub struct JournalKeys {
     prefix: String,
 }
 
-impl Keys {
+impl JournalKeys {
     /// The keys under `/prefix/`.
     pub fn under(prefix: &str) -> Self {
         Self { prefix: format!("/{}/", prefix.trim_matches('/')) }
     }
 
-    /// What they all begin with.
+    /// The common prefix, with slashes.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -24,17 +24,17 @@ impl Keys {
         format!("{}{rest}", self.prefix).into_bytes()
     }
 
-    /// Who leads: an address and a nonce, leased.
+    /// Address and nonce of the leader; leased.
     pub fn leader(&self) -> Vec<u8> {
         self.named("leader")
     }
 
-    /// Which journal this is, and its newest snapshot.
+    /// Id of the journal and its newest snapshot.
     pub fn meta(&self) -> Vec<u8> {
         self.named("meta")
     }
 
-    /// Written to know that the writer still leads, where a read cannot tell.
+    /// Written to confirm the leader where a read may be stale.
     pub fn confirm(&self) -> Vec<u8> {
         self.named("confirm")
     }
@@ -44,12 +44,12 @@ impl Keys {
         self.named(&format!("log/{sequence:0DIGITS$}"))
     }
 
-    /// Behind the last batch.
+    /// The end of the range of batches.
     pub fn log_end(&self) -> Vec<u8> {
         self.named("log0")
     }
 
-    /// The sequence of a batch's key.
+    /// The sequence in the key of a batch.
     pub fn sequence(&self, key: &[u8]) -> Option<u64> {
         let rest = str::from_utf8(key).ok()?.strip_prefix(self.prefix())?.strip_prefix("log/")?;
         rest.parse().ok().filter(|_| rest.len() == DIGITS)
@@ -60,7 +60,7 @@ impl Keys {
         self.named(&format!("part/{sequence:0DIGITS$}/{part:0DIGITS$}"))
     }
 
-    /// The parts of the batches from one sequence to before another.
+    /// The range of parts of the batches from one sequence to before another.
     pub fn parts(&self, from: u64, before: u64) -> (Vec<u8>, Vec<u8>) {
         (self.named(&format!("part/{from:0DIGITS$}/")), self.named(&format!("part/{before:0DIGITS$}/")))
     }
@@ -70,13 +70,13 @@ impl Keys {
         self.named(&format!("snap/{sequence:0DIGITS$}/{chunk:0DIGITS$}"))
     }
 
-    /// All chunks of one snapshot.
+    /// The range of chunks of one snapshot.
     pub fn chunks(&self, sequence: u64) -> (Vec<u8>, Vec<u8>) {
-        // After a slash comes a zero.
+        // In ASCII, `0` follows `/`.
         (self.named(&format!("snap/{sequence:0DIGITS$}/")), self.named(&format!("snap/{sequence:0DIGITS$}0")))
     }
 
-    /// All snapshots.
+    /// The range of all snapshots.
     pub fn snapshots(&self) -> (Vec<u8>, Vec<u8>) {
         (self.named("snap/"), self.named("snap0"))
     }
@@ -86,12 +86,12 @@ impl Keys {
         self.named(&format!("member/{nonce}"))
     }
 
-    /// All servers that may lead.
+    /// The range of all servers that may lead.
     pub fn members(&self) -> (Vec<u8>, Vec<u8>) {
         (self.named("member/"), self.named("member0"))
     }
 
-    /// Everything.
+    /// The range of all keys.
     pub fn all(&self) -> (Vec<u8>, Vec<u8>) {
         let mut end = self.prefix.clone().into_bytes();
         *end.last_mut().expect("a prefix has a slash") += 1;
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_in_the_order_of_their_numbers_and_tell_them() {
-        let keys = Keys::under("/a/b/");
+    fn keys_sort_like_their_numbers_and_parse_back() {
+        let keys = JournalKeys::under("/a/b/");
         assert_eq!(keys.prefix(), "/a/b/");
         assert!(keys.log(9) < keys.log(10) && keys.log(u64::MAX) < keys.log_end());
         assert_eq!(keys.sequence(&keys.log(17)), Some(17));

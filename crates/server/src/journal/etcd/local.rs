@@ -1,60 +1,60 @@
-//! What a server on etcd keeps on its own machine: its audit trail, and a witness of how far the journal was.
+//! Files of a cluster server on its own disk: the audit log, and a high-water mark of the journal in etcd.
 
 use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::journal::OpenError;
-use crate::journal::file::{Disk, LocalDisk, Trail, names};
+use crate::journal::file::{Disk, DiskAuditFiles, LocalDisk, names};
 
-/// The witness's file.
-const WITNESS: &str = "witness";
-/// It is overwritten in place, so every witness is as long.
-const WITNESS_BYTES: usize = 128;
+/// Name of the file with the high-water mark.
+const HIGH_WATER: &str = "witness";
+/// Length of the file, fixed because it is overwritten in place.
+const HIGH_WATER_BYTES: usize = 128;
 
-/// A locked directory of this machine.
+/// A locked directory on this machine.
 #[derive(Debug)]
-pub struct Local {
+pub struct LocalFiles {
     disk: LocalDisk,
     failed: OnceLock<String>,
 }
 
-/// How far a journal was when this server last saw it. Not synced: it may lag behind, and never runs ahead.
+/// How far this server has seen the journal. It is not synced: it may lag behind, but it is never ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Witness {
-    /// Which journal.
+pub struct HighWater {
+    /// Id of the journal.
     pub journal: String,
-    /// The highest revision of etcd.
+    /// Highest revision of etcd.
     pub revision: i64,
-    /// The highest batch.
+    /// Highest batch.
     pub sequence: u64,
 }
 
-impl Local {
-    /// Takes the directory, and creates it if its parent is there.
+impl LocalFiles {
+    /// Locks the directory; creates it if its parent exists.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let disk = LocalDisk::open(path)?;
         let names = disk.names().map_err(|error| OpenError::from_io(path, &error))?;
-        // A journal of its own is there: its trail is not this one's.
+        // A directory with a file journal has another audit log.
         if names.iter().any(|name| name == names::IDENTITY) {
             return Err(OpenError::Foreign { file: disk.path(names::IDENTITY) });
         }
         Ok(Self { disk, failed: OnceLock::new() })
     }
 
-    /// The audit trail's files.
-    pub fn trail(&self) -> Trail<'_, LocalDisk> {
-        Trail { disk: &self.disk, failed: &self.failed }
+    /// The files of the audit log.
+    pub fn audit_files(&self) -> DiskAuditFiles<'_, LocalDisk> {
+        DiskAuditFiles { disk: &self.disk, failed: &self.failed }
     }
 
-    /// What an operator should know about the directory.
+    /// Warnings about the directory for the operator.
     pub fn warnings(&self) -> Vec<String> {
         self.disk.warnings()
     }
 
-    /// What was seen last. None if nothing was, or if it was not written whole.
-    pub fn witness(&self) -> Option<Witness> {
-        let file = self.disk.open(WITNESS).ok()?;
-        let mut bytes = [0; WITNESS_BYTES];
+    /// The saved high-water mark; `None` if there is none or if it is incomplete.
+    pub fn high_water(&self) -> Option<HighWater> {
+        let file = self.disk.open(HIGH_WATER).ok()?;
+        let mut bytes = [0; HIGH_WATER_BYTES];
         let got = self.disk.read(&file, 0, &mut bytes).ok()?;
         let mut words = str::from_utf8(&bytes[..got]).ok()?.split_whitespace();
         let (journal, revision, sequence) = (words.next()?, words.next()?, words.next()?);
@@ -62,19 +62,19 @@ impl Local {
         if words.next()?.parse() != Ok(crc32fast::hash(text.as_bytes())) {
             return None;
         }
-        Some(Witness {
+        Some(HighWater {
             journal: journal.to_owned(),
             revision: revision.parse().ok()?,
             sequence: sequence.parse().ok()?,
         })
     }
 
-    /// Notes what was seen. A witness that cannot be written is missed only when etcd was set back.
-    pub fn note(&self, witness: &Witness) {
-        let text = format!("{} {} {}", witness.journal, witness.revision, witness.sequence);
+    /// Saves the high-water mark. A failure is ignored: it matters only if etcd is restored later.
+    pub fn save_high_water(&self, high_water: &HighWater) {
+        let text = format!("{} {} {}", high_water.journal, high_water.revision, high_water.sequence);
         let line = format!("{text} {}", crc32fast::hash(text.as_bytes()));
-        let line = format!("{line:<width$}\n", width = WITNESS_BYTES - 1);
-        let file = self.disk.open(WITNESS).or_else(|_| self.disk.create(WITNESS));
+        let line = format!("{line:<width$}\n", width = HIGH_WATER_BYTES - 1);
+        let file = self.disk.open(HIGH_WATER).or_else(|_| self.disk.create(HIGH_WATER));
         let _ = file.and_then(|file| self.disk.write(&file, 0, line.as_bytes()));
     }
 }
@@ -84,17 +84,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_witness_is_what_was_noted_last_and_half_of_one_is_none() {
+    fn the_high_water_mark_is_the_last_saved_one_and_an_incomplete_one_is_ignored() {
         let above = tempfile::tempdir().expect("a directory");
-        let local = Local::open(&above.path().join("data")).expect("taken");
-        assert_eq!(local.witness(), None);
-        let mut witness = Witness { journal: "ab".repeat(16), revision: i64::MAX, sequence: u64::MAX };
-        local.note(&witness);
-        assert_eq!(local.witness(), Some(witness.clone()));
-        witness.revision = 7;
-        local.note(&witness);
-        assert_eq!(local.witness(), Some(witness));
+        let local = LocalFiles::open(&above.path().join("data")).expect("opened");
+        assert_eq!(local.high_water(), None);
+        let mut high_water = HighWater { journal: "ab".repeat(16), revision: i64::MAX, sequence: u64::MAX };
+        local.save_high_water(&high_water);
+        assert_eq!(local.high_water(), Some(high_water.clone()));
+        high_water.revision = 7;
+        local.save_high_water(&high_water);
+        assert_eq!(local.high_water(), Some(high_water));
         std::fs::write(above.path().join("data/witness"), "abab 7").expect("written");
-        assert_eq!(local.witness(), None);
+        assert_eq!(local.high_water(), None);
     }
 }

@@ -1,38 +1,36 @@
-//! The journal on etcd, for when one machine is not enough: etcd agrees, and every change compares who leads.
+//! The journal in etcd, for clusters of several servers. Every transaction compares the leader key.
 //!
-//! Under one prefix lie
-//! - `leader`: who leads, an address and a nonce; leased, so that it goes soon after its server;
-//! - `log/N`: the batches; one too large for a request has its bytes under `part/N/…`, written before it;
-//! - `snap/N/…`: the state after batch N, in chunks; it counts once `meta` names it;
-//! - `meta`: which journal this is, and its newest snapshot;
+//! The keys under one prefix are
+//! - `leader`: address and nonce of the leader; leased, so that it disappears soon after its server;
+//! - `log/N`: the batches; one that is too large for a request has its bytes in `part/N/…`, written before it;
+//! - `snap/N/…`: the state after batch N, in chunks; it is valid once `meta` names it;
+//! - `meta`: the id of the journal and its newest snapshot;
 //! - `member/…`: the servers that may lead; leased;
-//! - `confirm`: written to know who leads, on versions of etcd whose reads may be stale.
+//! - `confirm`: written to confirm the leader on versions of etcd whose reads may be stale.
 //!
-//! The generation is the revision of the last change of `leader`, and the nonce in it. Each transaction compares both, so
-//! whatever a deposed leader sends changes nothing. One append is under way at a time: etcd may turn two around. One
-//! without an answer is sent again, the same bytes, until the log has that sequence: equal bytes are one's own.
+//! The generation is the revision of the last change of `leader`, and the nonce in it. Each transaction compares both, so a
+//! deposed leader cannot change anything. One append is in flight at a time, because etcd may reorder two. An append without a
+//! response is sent again with the same bytes until the log has that sequence; equal bytes prove that it is the writer's own.
 //!
-//! After a claim the log is read at the revision of the claim, so that a member that lags behind errs instead of telling an
-//! older story. A witness on the own machine tells an etcd that was set back, also when it kept its cluster id.
+//! After a claim the log is read at the revision of the claim, so that a lagging member fails instead of returning older data. A
+//! high-water mark on the server's own disk detects an etcd that was restored, even if it kept its cluster id.
 //!
-//! The audit trail lies on each server's own machine: [page 0026](../../../../docs/decisions/0026-the-trail-stays-local.md).
+//! The audit log is on each server's own disk: [page 0026](../../../../docs/internals/decisions/0026-keep-the-audit-log-on-each-server.md).
 
-mod bare;
-mod entering;
-mod follow;
-mod gauge;
-mod hold;
+mod batch_value;
+mod client;
+mod error;
 mod keys;
+mod leadership;
 mod local;
 mod meta;
-mod pb;
-mod reach;
-mod reading;
-mod refused;
-mod shelf;
-mod stored;
-mod survey;
-mod trouble;
+mod open;
+pub mod pb;
+mod quota;
+mod reader;
+mod snapshots;
+mod standby;
+mod status;
 mod version;
 mod writer;
 
@@ -42,127 +40,128 @@ use std::sync::atomic::Ordering;
 
 use tokio::task::JoinHandle;
 
-pub use bare::Bare;
-pub use follow::{Leading, Listen, Standby};
-pub use gauge::{Gauge, QUOTA};
-pub use reach::{Entry, Tls};
-pub use refused::Refused;
-pub use shelf::EtcdShelf;
-pub use survey::{Member, Survey, Surveyed};
+pub use client::{EtcdEndpoints, EtcdTls};
+pub use quota::{QUOTA, Quota};
+pub use snapshots::EtcdSnapshotStore;
+pub use standby::{LeaderHandle, Standby, StandbyObserver};
+pub use status::{EtcdMember, EtcdStatus, EtcdStatusReader};
 
-use super::{BATCH_BYTES, Confirmed, Fault, Journal, Kept, OpenError, Opened, Place, Replay, Room};
-use entering::Entered;
-use hold::Hold;
-use local::Local;
-use writer::Writer;
+use super::{
+    AppendOutcome, BATCH_BYTES, DiskSpace, EtcdOpenError, Journal, JournalError, JournalLocation, OpenError,
+    OpenedJournal, Replay, WriterStatus,
+};
+use leadership::EtcdLeadership;
+use local::LocalFiles;
+use open::CheckedEtcd;
+use writer::EtcdWriter;
 
-/// A prefix of an etcd, where a journal is or will be. Whoever opens it leads, whoever led before.
+/// A prefix in etcd. Opening its journal deposes the current leader.
 #[derive(Clone)]
-pub struct Etcd {
-    entry: Entry,
+pub struct EtcdLocation {
+    endpoints: EtcdEndpoints,
     prefix: String,
     address: String,
-    quota: u64,
+    quota_bytes: u64,
     lease_seconds: u32,
     accept_restored: bool,
-    local: Arc<Local>,
+    local: Arc<LocalFiles>,
 }
 
-impl Etcd {
-    /// The journal under a prefix, for a server at an address, which keeps what is its own in a directory.
-    pub fn new(entry: Entry, prefix: &str, address: &str, data: &Path) -> Result<Self, OpenError> {
-        let local = Arc::new(Local::open(data)?);
+impl EtcdLocation {
+    /// The journal under a prefix, for the server at `address` with its own files in the directory `data`.
+    pub fn new(endpoints: EtcdEndpoints, prefix: &str, address: &str, data: &Path) -> Result<Self, OpenError> {
+        let local = Arc::new(LocalFiles::open(data)?);
         let (prefix, address) = (prefix.to_owned(), address.to_owned());
-        Ok(Self { entry, prefix, address, quota: QUOTA, lease_seconds: 1, accept_restored: false, local })
+        Ok(Self { endpoints, prefix, address, quota_bytes: QUOTA, lease_seconds: 1, accept_restored: false, local })
     }
 
-    /// How large etcd's database may become, where it does not say so itself.
-    pub fn with_quota(self, quota: u64) -> Self {
-        Self { quota, ..self }
+    /// Sets the quota of etcd's database, for versions of etcd that do not report it.
+    pub fn with_quota(self, quota_bytes: u64) -> Self {
+        Self { quota_bytes, ..self }
     }
 
-    /// Whether what etcd has forgotten is given up.
-    pub fn accepting_restored(self, accept_restored: bool) -> Self {
+    /// Sets whether an etcd that was restored from an older snapshot is accepted.
+    pub fn with_accept_restored(self, accept_restored: bool) -> Self {
         Self { accept_restored, ..self }
     }
 
-    /// Where others reach the server.
+    /// Address at which other servers and clients reach this server.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// How long the leader key outlives its server, in seconds. Less than etcd allows is the shortest that it does.
+    /// Sets how long the leader key outlives its server, in seconds; etcd raises it to its minimum.
     pub fn with_lease(self, lease_seconds: u32) -> Self {
         Self { lease_seconds, ..self }
     }
 }
 
-impl Place for Etcd {
+impl JournalLocation for EtcdLocation {
     type Journal = EtcdJournal;
 
-    async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<Opened<EtcdJournal>, OpenError> {
-        let entered = Entered::into(self).await?;
-        let hold = Arc::new(entered.begin(self).await?);
-        let mine = hold.claim_by_force().await.map_err(|trouble| entered.refused(trouble))?;
-        let mine = mine.ok_or(OpenError::Etcd(Refused::Taken))?;
-        entered.take(hold, mine, 0, replay).await
+    async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<OpenedJournal<EtcdJournal>, OpenError> {
+        let etcd = CheckedEtcd::check(self).await?;
+        let leadership = Arc::new(etcd.register(self).await?);
+        let generation = leadership.claim_by_force().await.map_err(|error| etcd.open_error(error))?;
+        let generation = generation.ok_or(OpenError::Etcd(EtcdOpenError::Taken))?;
+        etcd.open(leadership, generation, 0, replay).await
     }
 }
 
-/// One writer of a journal on etcd.
+/// The writer of a journal in etcd.
 pub struct EtcdJournal {
-    writer: Arc<Writer>,
-    /// As long as it is there the leader key is kept.
-    _hold: Arc<Hold>,
-    looking: JoinHandle<()>,
+    writer: Arc<EtcdWriter>,
+    /// Keeps the leader key alive.
+    _leadership: Arc<EtcdLeadership>,
+    quota_poll: JoinHandle<()>,
     restored: bool,
 }
 
 impl EtcdJournal {
-    /// Whether etcd was set back to a snapshot: what comes from there begins a new life of the cluster (T5).
+    /// Whether etcd was restored from an older snapshot, so that a new incarnation of the cluster must begin (T5).
     pub fn was_restored(&self) -> bool {
         self.restored
     }
 
-    /// How full etcd is.
-    pub fn gauge(&self) -> &Arc<Gauge> {
-        &self.writer.gauge
+    /// Database size and quota of etcd.
+    pub fn quota(&self) -> &Arc<Quota> {
+        &self.writer.quota
     }
 }
 
 impl Drop for EtcdJournal {
     fn drop(&mut self) {
-        self.looking.abort();
+        self.quota_poll.abort();
     }
 }
 
 impl Journal for EtcdJournal {
-    type Shelf = EtcdShelf;
+    type Snapshots = EtcdSnapshotStore;
 
     fn generation(&self) -> u64 {
-        u64::try_from(self.writer.mine.revision).expect("revisions count up from one")
+        u64::try_from(self.writer.generation.revision).expect("revisions start at one")
     }
 
     fn next(&self) -> u64 {
         self.writer.next.load(Ordering::Acquire)
     }
 
-    async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<Kept, Fault> {
-        assert!(!batch.is_empty() && batch.len() <= BATCH_BYTES, "a batch has bytes, and not too many");
+    async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<AppendOutcome, JournalError> {
+        assert!(!batch.is_empty() && batch.len() <= BATCH_BYTES, "a batch is not empty and within its limit");
         let next = self.next();
         assert!(sequence == next || sequence + 1 == next, "batches are appended in order");
         self.writer.append(sequence, batch).await
     }
 
-    async fn confirm(&mut self) -> Result<Confirmed, Fault> {
+    async fn confirm(&mut self) -> Result<WriterStatus, JournalError> {
         self.writer.confirm().await
     }
 
-    fn room(&mut self) -> Result<Room, Fault> {
-        Ok(self.writer.gauge.room())
+    fn disk_space(&mut self) -> Result<DiskSpace, JournalError> {
+        Ok(self.writer.quota.disk_space())
     }
 
-    fn shelf(&self) -> EtcdShelf {
-        EtcdShelf::new(&self.writer)
+    fn snapshots(&self) -> EtcdSnapshotStore {
+        EtcdSnapshotStore::new(&self.writer)
     }
 }

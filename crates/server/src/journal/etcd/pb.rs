@@ -1,6 +1,6 @@
-//! The messages of etcd, as our own description of them tells.
+//! Messages and clients of etcd's API, generated from `proto/etcd/rpc.proto`.
 
-#![allow(missing_docs, clippy::all, reason = "made from etcd's description, in etcd's words")]
+#![allow(missing_docs, clippy::all, reason = "generated code with etcd's names")]
 
 tonic::include_proto!("etcdserverpb");
 
@@ -24,13 +24,13 @@ impl Compare {
         Self::equal(key, CompareTarget::Value, TargetUnion::Value(value.to_vec()))
     }
 
-    /// The key is there.
+    /// The key exists.
     pub fn present(key: &[u8]) -> Self {
         let result = CompareResult::Greater as i32;
         Self { result, ..Self::equal(key, CompareTarget::Version, TargetUnion::Version(0)) }
     }
 
-    /// The key is not there.
+    /// The key does not exist.
     pub fn absent(key: &[u8]) -> Self {
         Self::equal(key, CompareTarget::Create, TargetUnion::CreateRevision(0))
     }
@@ -54,7 +54,7 @@ impl RequestOp {
 }
 
 impl TxnResponse {
-    /// What the get at this place of the branch that was taken found.
+    /// The result of the get at an index of the executed branch.
     pub fn got(&self, at: usize) -> Option<&KeyValue> {
         match self.responses.get(at)?.response.as_ref()? {
             response_op::Response::ResponseRange(range) => range.kvs.first(),

@@ -1,26 +1,26 @@
-//! Which versions of etcd keep what they promise, and in which of them a read may be stale.
+//! Versions of etcd: which are supported, and in which a linearizable read may be stale.
 
 use std::fmt;
 
 /// A version of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(u32, u32, u32);
+pub struct EtcdVersion(u32, u32, u32);
 
-impl Version {
-    /// Reads it as etcd tells it.
+impl EtcdVersion {
+    /// Parses the version that etcd reports.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = text.split(['-', '+']).next()?;
         let mut numbers = plain.split('.').map(|number| number.parse().ok());
         Some(Self(numbers.next()??, numbers.next()??, numbers.next()??))
     }
 
-    /// 3.5.0 to 3.5.2 may lose what they had answered when they are killed (etcd-io/etcd#13766); before 3.4 nothing here
-    /// was tried.
+    /// Whether the version is supported. 3.5.0 to 3.5.2 may lose acknowledged writes when they are killed (etcd-io/etcd#13766);
+    /// versions before 3.4 are not tested.
     pub fn is_supported(self) -> bool {
         self >= Self(3, 4, 0) && !(Self(3, 5, 0)..Self(3, 5, 3)).contains(&self)
     }
 
-    /// Whether a linearizable read is one also after a member stood still (etcd-io/etcd#20418).
+    /// Whether reads are linearizable even after a member was paused (etcd-io/etcd#20418).
     pub fn reads_are_fresh(self) -> bool {
         match (self.0, self.1) {
             (3, 4) => self.2 >= 42,
@@ -31,7 +31,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for EtcdVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.0, self.1, self.2)
     }
@@ -41,12 +41,12 @@ impl fmt::Display for Version {
 mod tests {
     use super::*;
 
-    fn version(text: &str) -> Version {
-        Version::parse(text).expect(text)
+    fn version(text: &str) -> EtcdVersion {
+        EtcdVersion::parse(text).expect(text)
     }
 
     #[test]
-    fn versions_that_lose_answers_are_refused_and_the_others_taken() {
+    fn versions_that_lose_acknowledged_writes_are_not_supported() {
         for text in ["3.4.0", "3.4.23", "3.5.3", "3.5.28", "3.6.0", "3.6.0-rc.1", "4.0.0"] {
             assert!(version(text).is_supported(), "{text}");
         }
@@ -54,12 +54,12 @@ mod tests {
             assert!(!version(text).is_supported(), "{text}");
         }
         for text in ["", "3", "3.4", "three", "3.x.1"] {
-            assert_eq!(Version::parse(text), None, "{text}");
+            assert_eq!(EtcdVersion::parse(text), None, "{text}");
         }
     }
 
     #[test]
-    fn reads_are_trusted_only_where_the_stale_ones_were_mended() {
+    fn reads_are_trusted_only_in_versions_without_stale_reads() {
         for (text, fresh) in [
             ("3.4.23", false),
             ("3.4.42", true),

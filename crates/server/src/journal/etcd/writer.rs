@@ -1,30 +1,30 @@
-//! One writer's way to change a journal: every transaction compares the leader key, and is sent until its outcome is known.
+//! Transactions of one writer: each compares the leader key and is resent until its outcome is known.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use prost::bytes::Bytes;
 
-use super::gauge::Gauge;
-use super::hold::Generation;
-use super::keys::Keys;
-use super::local::{Local, Witness};
+use super::batch_value::{self, CHUNK_BYTES};
+use super::client::EtcdClient;
+use super::error::EtcdError;
+use super::keys::JournalKeys;
+use super::leadership::Generation;
+use super::local::{HighWater, LocalFiles};
 use super::pb::{Compare, RangeRequest, RequestOp, TxnRequest, TxnResponse};
-use super::reach::Reach;
-use super::stored::{self, CHUNK};
-use super::trouble::Trouble;
-use crate::journal::{Confirmed, FIRST, Fault, Kept};
+use super::quota::Quota;
+use crate::journal::{AppendOutcome, FIRST, JournalError, WriterStatus};
 
-/// What the journal and its shelf both know.
-pub struct Writer {
-    pub reach: Arc<Reach>,
-    pub keys: Keys,
-    pub local: Arc<Local>,
-    pub gauge: Arc<Gauge>,
-    pub mine: Generation,
-    /// Which journal this is.
+/// Shared by the journal and its snapshots.
+pub struct EtcdWriter {
+    pub client: Arc<EtcdClient>,
+    pub keys: JournalKeys,
+    pub local: Arc<LocalFiles>,
+    pub quota: Arc<Quota>,
+    pub generation: Generation,
+    /// Id of the journal.
     pub journal: String,
-    /// Whether a read tells who leads; where it may be stale, a write does.
+    /// Whether a read confirms the leader; otherwise a write does.
     pub reads_are_fresh: bool,
     /// The sequence after the last durable batch.
     pub next: AtomicU64,
@@ -32,15 +32,15 @@ pub struct Writer {
     pub failed: OnceLock<String>,
 }
 
-impl Writer {
-    fn fail(&self, why: String) -> Fault {
-        Fault::Failed { why: self.failed.get_or_init(|| why).clone() }
+impl EtcdWriter {
+    fn fail(&self, reason: String) -> JournalError {
+        JournalError::Failed { reason: self.failed.get_or_init(|| reason).clone() }
     }
 
-    /// Once failed, always failed; once fenced, always fenced.
-    fn unless_over(&self) -> Result<bool, Fault> {
+    /// Fails if the journal has failed; true if the writer is fenced. Both are permanent.
+    fn is_fenced(&self) -> Result<bool, JournalError> {
         match self.failed.get() {
-            Some(why) => Err(Fault::Failed { why: why.clone() }),
+            Some(reason) => Err(JournalError::Failed { reason: reason.clone() }),
             None => Ok(self.fenced.load(Ordering::Relaxed)),
         }
     }
@@ -49,135 +49,141 @@ impl Writer {
         self.fenced.store(true, Ordering::Relaxed);
     }
 
-    /// Sends the same until it is known what became of it.
-    async fn until_known(&self, txn: TxnRequest) -> Result<TxnResponse, Fault> {
+    /// Sends a transaction again until its outcome is known.
+    async fn send_until_known(&self, txn: TxnRequest) -> Result<TxnResponse, JournalError> {
         loop {
-            let seen = self.reach.revision();
-            match self.reach.txn(txn.clone()).await {
-                Ok(told) => {
-                    let revision = told.header.as_ref().map_or(0, |header| header.revision);
+            let seen = self.client.revision();
+            match self.client.txn(txn.clone()).await {
+                Ok(response) => {
+                    let revision = response.header.as_ref().map_or(0, |header| header.revision);
                     if revision < seen {
-                        return Err(self.fail(format!("etcd was set back from revision {seen} to {revision}")));
+                        return Err(self.fail(format!("etcd was restored: revision {revision} is below {seen}")));
                     }
-                    return Ok(told);
+                    return Ok(response);
                 }
-                Err(Trouble::Unknown(why)) => tracing::warn!("etcd did not answer, and is asked again: {why}"),
-                Err(Trouble::Behind) => {}
-                Err(Trouble::Full) => return Err(Fault::Full),
-                Err(trouble) => return Err(self.fail(trouble.to_string())),
+                Err(EtcdError::Unknown(error)) => tracing::warn!(error, "no response from etcd; retrying"),
+                Err(EtcdError::Behind) => {}
+                Err(EtcdError::Full) => return Err(JournalError::Full),
+                Err(error) => return Err(self.fail(error.to_string())),
             }
         }
     }
 
-    /// Does something if this writer leads; what it was told, or none if it does not.
-    pub async fn change(&self, changes: Vec<RequestOp>) -> Result<Option<TxnResponse>, Fault> {
-        if self.unless_over()? {
+    /// Executes operations if this writer leads; `None` if it does not.
+    pub async fn change(&self, operations: Vec<RequestOp>) -> Result<Option<TxnResponse>, JournalError> {
+        if self.is_fenced()? {
             return Ok(None);
         }
-        let compare = self.mine.leads(&self.keys);
-        let told = self.until_known(TxnRequest { compare, success: changes, failure: Vec::new() }).await?;
-        if !told.succeeded {
+        let compare = self.generation.conditions(&self.keys);
+        let response = self.send_until_known(TxnRequest { compare, success: operations, failure: Vec::new() }).await?;
+        if !response.succeeded {
             self.fence();
         }
-        Ok(told.succeeded.then_some(told))
+        Ok(response.succeeded.then_some(response))
     }
 
-    /// One batch under its sequence. Its parts come first, where it has some: without its key they are nothing.
-    pub async fn append(&self, sequence: u64, batch: &[u8]) -> Result<Kept, Fault> {
-        if self.unless_over()? {
-            return Ok(Kept::Fenced);
+    /// Appends one batch. Its parts are written first; without the key of the batch they have no effect.
+    pub async fn append(&self, sequence: u64, batch: &[u8]) -> Result<AppendOutcome, JournalError> {
+        if self.is_fenced()? {
+            return Ok(AppendOutcome::Fenced);
         }
-        if batch.len() > CHUNK {
-            for (part, bytes) in (0..).zip(batch.chunks(CHUNK)) {
+        if batch.len() > CHUNK_BYTES {
+            for (part, bytes) in (0..).zip(batch.chunks(CHUNK_BYTES)) {
                 let put = RequestOp::put(&self.keys.part(sequence, part), bytes.to_vec(), 0);
                 if self.change(vec![put]).await?.is_none() {
-                    return Ok(Kept::Fenced);
+                    return Ok(AppendOutcome::Fenced);
                 }
             }
         }
         let (leader, key) = (self.keys.leader(), self.keys.log(sequence));
-        let value = Bytes::from(stored::encode(&self.mine, batch));
-        let mut compare = self.mine.leads(&self.keys);
+        let value = Bytes::from(batch_value::encode(&self.generation, batch));
+        let mut compare = self.generation.conditions(&self.keys);
         compare.push(Compare::absent(&key));
-        // An etcd that was set back may know this writer and not what it wrote: a gap would be worse than a refusal.
+        // A restored etcd may know this writer but not its last batch; a gap would be worse than an error.
         if sequence > FIRST {
             compare.push(Compare::present(&self.keys.log(sequence - 1)));
         }
         let put = RequestOp::put(&key, value.clone(), 0);
         let failure = vec![RequestOp::get(&leader), RequestOp::get(&key)];
-        let told = self.until_known(TxnRequest { compare, success: vec![put], failure }).await?;
-        if told.succeeded {
+        let response = self.send_until_known(TxnRequest { compare, success: vec![put], failure }).await?;
+        if response.succeeded {
             return Ok(self.appended(sequence));
         }
-        if !self.mine.is(told.got(0)) {
+        if !self.generation.matches(response.got(0)) {
             self.fence();
-        } else if told.got(1).is_none() {
-            return Err(self.fail(format!("etcd was set back: batch {} is not there any more", sequence - 1)));
+        } else if response.got(1).is_none() {
+            return Err(self.fail(format!("etcd was restored: batch {} is missing", sequence - 1)));
         }
-        // It came through before, without a word: equal bytes are one's own, and durable.
-        match told.got(1).is_some_and(|there| there.value == value) {
+        // An earlier attempt succeeded without a response: equal bytes are the writer's own, and durable.
+        match response.got(1).is_some_and(|there| there.value == value) {
             true => Ok(self.appended(sequence)),
-            false => Ok(Kept::Fenced),
+            false => Ok(AppendOutcome::Fenced),
         }
     }
 
-    fn appended(&self, sequence: u64) -> Kept {
+    fn appended(&self, sequence: u64) -> AppendOutcome {
         self.next.store(sequence + 1, Ordering::Release);
-        self.witness();
-        Kept::Durable
+        self.save_high_water();
+        AppendOutcome::Durable
     }
 
-    /// Notes how far the journal is.
-    pub fn witness(&self) {
+    /// Saves how far the journal is.
+    pub fn save_high_water(&self) {
         let sequence = self.next.load(Ordering::Acquire) - 1;
-        self.local.note(&Witness { journal: self.journal.clone(), revision: self.reach.revision(), sequence });
+        self.local.save_high_water(&HighWater {
+            journal: self.journal.clone(),
+            revision: self.client.revision(),
+            sequence,
+        });
     }
 
-    /// Is the leader key still what this writer made it? Never asked of the lease: a key can go while its lease lives.
-    pub async fn confirm(&self) -> Result<Confirmed, Fault> {
+    /// Whether the leader key still names this writer. The lease is not checked: a key can be deleted while its lease lives.
+    pub async fn confirm(&self) -> Result<WriterStatus, JournalError> {
         if !self.reads_are_fresh {
             return self.confirm_by_writing().await;
         }
         loop {
-            if self.unless_over()? {
-                return Ok(Confirmed::Fenced);
+            if self.is_fenced()? {
+                return Ok(WriterStatus::Fenced);
             }
-            let seen = self.reach.revision();
-            match self.reach.range(RangeRequest { key: self.keys.leader(), ..Default::default() }).await {
-                Ok(told) if told.header.as_ref().is_none_or(|header| header.revision < seen) => {
-                    return Err(self.fail(format!("etcd was set back from revision {seen}")));
+            let seen = self.client.revision();
+            match self.client.range(RangeRequest { key: self.keys.leader(), ..Default::default() }).await {
+                Ok(response) if response.header.as_ref().is_none_or(|header| header.revision < seen) => {
+                    return Err(self.fail(format!("etcd was restored to a revision below {seen}")));
                 }
-                Ok(told) if self.mine.is(told.kvs.first()) => return Ok(Confirmed::StillMine),
+                Ok(response) if self.generation.matches(response.kvs.first()) => return Ok(WriterStatus::Current),
                 Ok(_) => {
                     self.fence();
-                    return Ok(Confirmed::Fenced);
+                    return Ok(WriterStatus::Fenced);
                 }
-                Err(Trouble::Unknown(why)) => tracing::warn!("etcd did not answer, and is asked again: {why}"),
-                Err(Trouble::Behind) => {}
-                Err(trouble) => return Err(self.fail(trouble.to_string())),
+                Err(EtcdError::Unknown(error)) => tracing::warn!(error, "no response from etcd; retrying"),
+                Err(EtcdError::Behind) => {}
+                Err(error) => return Err(self.fail(error.to_string())),
             }
         }
     }
 
-    /// The last batch must be there too: an etcd that was set back by one revision has the old one again after this write.
-    async fn confirm_by_writing(&self) -> Result<Confirmed, Fault> {
-        if self.unless_over()? {
-            return Ok(Confirmed::Fenced);
+    /// Confirms with a write. The last batch must exist too: after this write, an etcd that was restored by one revision would have
+    /// the same revision again.
+    async fn confirm_by_writing(&self) -> Result<WriterStatus, JournalError> {
+        if self.is_fenced()? {
+            return Ok(WriterStatus::Fenced);
         }
         let (leader, last) = (self.keys.leader(), self.next.load(Ordering::Acquire) - 1);
-        let mut compare = self.mine.leads(&self.keys);
+        let mut compare = self.generation.conditions(&self.keys);
         if last >= FIRST {
             compare.push(Compare::present(&self.keys.log(last)));
         }
         let success = vec![RequestOp::put(&self.keys.confirm(), Bytes::new(), 0)];
-        let told = self.until_known(TxnRequest { compare, success, failure: vec![RequestOp::get(&leader)] }).await?;
-        if told.succeeded {
-            return Ok(Confirmed::StillMine);
+        let response =
+            self.send_until_known(TxnRequest { compare, success, failure: vec![RequestOp::get(&leader)] }).await?;
+        if response.succeeded {
+            return Ok(WriterStatus::Current);
         }
-        if self.mine.is(told.got(0)) {
-            return Err(self.fail(format!("etcd was set back: batch {last} is not there any more")));
+        if self.generation.matches(response.got(0)) {
+            return Err(self.fail(format!("etcd was restored: batch {last} is missing")));
         }
         self.fence();
-        Ok(Confirmed::Fenced)
+        Ok(WriterStatus::Fenced)
     }
 }

@@ -1,91 +1,91 @@
-//! Which journal this is, who opened it last, and where: what fences earlier writers and tells a copy.
+//! The identity file: id of the journal, generation of the last writer, and its host, to fence earlier writers and detect copies.
 //!
-//! One file with two places, a page apart. Every open writes the older place and leaves the newer one whole, so that a
-//! torn write loses nothing, and so that a full disk can still be opened: nothing is allocated.
+//! The file has two slots, one page apart. Every open overwrites the older slot, so that a torn write loses nothing, and so that a
+//! journal on a full disk can be opened: nothing is allocated.
 
 use std::io;
 
-use super::disk::{Disk, MACHINE_BYTES, Whereabouts};
-use super::header::{JournalId, Unfit, VERSION};
+use super::disk::{Disk, HostIdentity, MACHINE_BYTES};
+use super::header::{FileHeaderError, JournalId, VERSION};
 use super::names;
 
 const MAGIC: [u8; 8] = *b"LHJOURNL";
 const STRIDE: u64 = 4_096;
 const BYTES: usize = 8 + 4 + 4 + 16 + 5 * 8 + MACHINE_BYTES + 4;
-const CHECK: usize = BYTES - 4;
+const CHECKSUM_AT: usize = BYTES - 4;
 
-/// What an open leaves behind.
+/// Content of the identity file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The journal.
+pub struct JournalIdentity {
+    /// Id of the journal.
     pub journal: JournalId,
-    /// The writer.
+    /// Generation of the writer.
     pub generation: u64,
-    /// The segment that was last when it opened.
+    /// The last segment when it opened.
     pub segment: u64,
-    /// The sequence that came next when it opened: what is before it had been read back, and must be there again.
+    /// The next sequence when it opened; every earlier batch was readable then and must be readable now.
     pub next: u64,
-    /// Where it was opened.
-    pub whereabouts: Whereabouts,
+    /// The host that opened it.
+    pub host: HostIdentity,
 }
 
-/// Why there is no identity to be had.
+/// The identity cannot be read.
 #[derive(Debug)]
-pub enum NoIdentity {
-    /// The file could not be read.
+pub enum IdentityError {
+    /// The read failed.
     Io(io::Error),
-    /// It is not what was written.
-    Unfit(Unfit),
+    /// The content is invalid.
+    Header(FileHeaderError),
 }
 
-impl Identity {
-    /// The newest identity on the disk, and a generation above all that were ever given out.
-    pub fn read<D: Disk>(disk: &D) -> Result<(Self, u64), NoIdentity> {
-        let file = disk.open(names::IDENTITY).map_err(NoIdentity::Io)?;
+impl JournalIdentity {
+    /// The newest identity, and a generation above every one that was used.
+    pub fn read<D: Disk>(disk: &D) -> Result<(Self, u64), IdentityError> {
+        let file = disk.open(names::IDENTITY).map_err(IdentityError::Io)?;
         let mut newest: Option<Self> = None;
-        let mut unfit = None;
-        for place in [0, STRIDE] {
+        let mut invalid = None;
+        for slot in [0, STRIDE] {
             let mut bytes = [0; BYTES];
-            let got = disk.read(&file, place, &mut bytes).map_err(NoIdentity::Io)?;
+            let got = disk.read(&file, slot, &mut bytes).map_err(IdentityError::Io)?;
             match Self::decode(&bytes[..got]) {
                 _ if bytes == [0; BYTES] => {}
                 Ok(identity) if newest.as_ref().is_none_or(|other| other.generation < identity.generation) => {
                     newest = Some(identity);
                 }
                 Ok(_) => {}
-                Err(newer @ Unfit::Newer(_)) => return Err(NoIdentity::Unfit(newer)),
-                Err(why) => unfit = Some(why),
+                Err(newer @ FileHeaderError::Newer(_)) => return Err(IdentityError::Header(newer)),
+                Err(error) => invalid = Some(error),
             }
         }
-        match (newest, unfit) {
-            // The damaged one may have been the newer: one generation is left out, and its place written next.
+        match (newest, invalid) {
+            // The damaged slot may have been the newer one: skip its generation, and overwrite it next.
             (Some(newest), Some(_)) => Ok((newest.clone(), newest.generation + 3)),
             (Some(newest), None) => Ok((newest.clone(), newest.generation + 1)),
-            (None, why) => Err(NoIdentity::Unfit(why.unwrap_or(Unfit::Corrupt("the file is empty")))),
+            (None, error) => Err(IdentityError::Header(error.unwrap_or(FileHeaderError::Corrupt("empty file")))),
         }
     }
 
-    /// Writes the identity of a journal that had none.
+    /// Writes the identity of a new journal.
     pub fn create<D: Disk>(&self, disk: &D) -> io::Result<()> {
         let draft = names::draft(names::IDENTITY);
         let file = disk.create(&draft)?;
         let mut bytes = vec![0; 2 * STRIDE as usize];
-        let place = self.place() as usize;
-        bytes[place..place + BYTES].copy_from_slice(&self.encode());
+        let slot = self.slot() as usize;
+        bytes[slot..slot + BYTES].copy_from_slice(&self.encode());
         disk.write(&file, 0, &bytes)?;
         disk.sync(&file)?;
         disk.rename(&draft, names::IDENTITY)?;
         disk.sync_names()
     }
 
-    /// Writes the identity over the one before the last.
+    /// Overwrites the older slot.
     pub fn replace<D: Disk>(&self, disk: &D) -> io::Result<()> {
         let file = disk.open(names::IDENTITY)?;
-        disk.write(&file, self.place(), &self.encode())?;
+        disk.write(&file, self.slot(), &self.encode())?;
         disk.sync(&file)
     }
 
-    fn place(&self) -> u64 {
+    fn slot(&self) -> u64 {
         self.generation % 2 * STRIDE
     }
 
@@ -94,43 +94,43 @@ impl Identity {
         out[..8].copy_from_slice(&MAGIC);
         out[8..12].copy_from_slice(&VERSION.to_le_bytes());
         out[16..32].copy_from_slice(&self.journal);
-        let Whereabouts { device, inode, machine } = &self.whereabouts;
+        let HostIdentity { device, inode, machine } = &self.host;
         let numbers = [self.generation, self.segment, self.next, *device, *inode];
         for (at, number) in (32..).step_by(8).zip(numbers) {
             out[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }
         let machine = machine.as_bytes();
         out[72..72 + machine.len()].copy_from_slice(machine);
-        let check = crc32fast::hash(&out[..CHECK]);
-        out[CHECK..].copy_from_slice(&check.to_le_bytes());
+        let check = crc32fast::hash(&out[..CHECKSUM_AT]);
+        out[CHECKSUM_AT..].copy_from_slice(&check.to_le_bytes());
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Unfit> {
-        let bytes = bytes.first_chunk::<BYTES>().ok_or(Unfit::Corrupt("the file is cut short"))?;
+    fn decode(bytes: &[u8]) -> Result<Self, FileHeaderError> {
+        let bytes = bytes.first_chunk::<BYTES>().ok_or(FileHeaderError::Corrupt("truncated file"))?;
         if bytes[..8] != MAGIC {
-            return Err(Unfit::Corrupt("the magic bytes are wrong"));
+            return Err(FileHeaderError::Corrupt("wrong magic bytes"));
         }
         let four = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside the identity"));
         let eight = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside the identity"));
         match four(8) {
             VERSION => {}
-            0 => return Err(Unfit::Corrupt("there is no format version 0")),
-            newer => return Err(Unfit::Newer(newer)),
+            0 => return Err(FileHeaderError::Corrupt("format version 0 does not exist")),
+            newer => return Err(FileHeaderError::Newer(newer)),
         }
-        if four(CHECK) != crc32fast::hash(&bytes[..CHECK]) {
-            return Err(Unfit::Corrupt("its checksum is wrong"));
+        if four(CHECKSUM_AT) != crc32fast::hash(&bytes[..CHECKSUM_AT]) {
+            return Err(FileHeaderError::Corrupt("wrong checksum"));
         }
         let machine = &bytes[72..72 + MACHINE_BYTES];
         let machine = machine.split(|byte| *byte == 0).next().unwrap_or_default();
         let machine =
-            String::from_utf8(machine.to_vec()).map_err(|_| Unfit::Corrupt("the machine's name is no text"))?;
+            String::from_utf8(machine.to_vec()).map_err(|_| FileHeaderError::Corrupt("the machine id is not text"))?;
         Ok(Self {
             journal: *bytes[16..].first_chunk().expect("inside the identity"),
             generation: eight(32),
             segment: eight(40),
             next: eight(48),
-            whereabouts: Whereabouts { device: eight(56), inode: eight(64), machine },
+            host: HostIdentity { device: eight(56), inode: eight(64), machine },
         })
     }
 }

@@ -1,4 +1,4 @@
-//! A directory of this machine: what it must be to hold a journal, its lock, and its files.
+//! A directory on this machine: checks, lock and file operations.
 
 use std::fs::File;
 use std::io;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, Access, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::disk::{Disk, MACHINE_BYTES, Whereabouts};
+use super::disk::{Disk, HostIdentity, MACHINE_BYTES};
 use super::names;
 use crate::journal::OpenError;
 
-/// Filesystems whose files are on another machine, or may be. A lock there does not fence, a sync may not sync.
+/// Network filesystems, where a lock does not fence and a sync may not be durable.
 const NETWORK: [(u64, &str); 17] = [
     (0x6969, "NFS"),
     (0x517B, "SMB"),
@@ -33,26 +33,26 @@ const NETWORK: [(u64, &str); 17] = [
     (0x786F_4256, "vboxsf"),
 ];
 
-/// Filesystems that are gone after a loss of power.
+/// Filesystems in memory, which a power loss erases.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6];
 
 const OTHERS: u32 = 0o077;
 const MACHINE_ID: &str = "/etc/machine-id";
 
-/// A locked directory of this machine.
+/// A locked directory on this machine.
 #[derive(Debug)]
 pub struct LocalDisk {
     path: PathBuf,
-    /// Carries the kernel's lock as long as it is open.
+    /// Holds the kernel's lock as long as it is open.
     directory: File,
-    whereabouts: Whereabouts,
+    host: HostIdentity,
     warnings: Vec<String>,
 }
 
 impl LocalDisk {
-    /// Creates the directory if it is not there, checks it, and locks it.
+    /// Creates the directory if it does not exist, checks it and locks it.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        // Without its last slash, a link is seen as one.
+        // Without a trailing slash, a link is detected as one.
         let path: PathBuf = path.components().collect();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = match fs::open(&path, flags, Mode::empty()) {
@@ -78,17 +78,17 @@ impl LocalDisk {
             return Err(OpenError::TooOpen { path, mode: stat.st_mode & 0o7777 });
         }
         let kind = fs::fstatfs(&directory).map_err(refused)?.f_type as u64;
-        if let Some(kind) = network(kind) {
+        if let Some(kind) = network_filesystem(kind) {
             return Err(OpenError::NetworkFilesystem { path, kind });
         }
         fs::accessat(&directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
             .map_err(|_| OpenError::NotWritable { path: path.clone() })?;
-        let whereabouts = Whereabouts { device: stat.st_dev, inode: stat.st_ino, machine: machine() };
+        let host = HostIdentity { device: stat.st_dev, inode: stat.st_ino, machine: machine_id() };
         let mut warnings = Vec::new();
         if IN_MEMORY.contains(&kind) {
-            warnings.push(format!("{}: in memory; nothing survives a loss of power", path.display()));
+            warnings.push(format!("{}: a filesystem in memory; a power loss erases it", path.display()));
         }
-        let disk = Self { path, directory, whereabouts, warnings };
+        let disk = Self { path, directory, host, warnings };
         disk.lock()?;
         Ok(disk)
     }
@@ -96,18 +96,20 @@ impl LocalDisk {
     fn lock(&self) -> Result<(), OpenError> {
         match fs::flock(&self.directory, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { path: self.path.clone(), pid: self.other() }),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(OpenError::InUse { path: self.path.clone(), pid: self.lock_holder() });
+            }
             Err(errno) => return Err(OpenError::from_io(&self.path, &errno.into())),
         }
-        // Of equal width, so that one overwrites the other. On a full disk it may not be there: it is for people only.
+        // Of fixed width, so that it overwrites an earlier one. A failure on a full disk is ignored: the file is for operators only.
         let own = format!("{:>10}\n", std::process::id());
         let file = self.open(names::PID).or_else(|_| self.create(names::PID));
         file.and_then(|file| self.write(&file, 0, own.as_bytes())).ok();
         Ok(())
     }
 
-    /// Who wrote its number down after it got the lock.
-    fn other(&self) -> Option<u32> {
+    /// The process that holds the lock, from the pid file.
+    fn lock_holder(&self) -> Option<u32> {
         let file = self.open(names::PID).ok()?;
         let mut text = [0; 16];
         let got = self.read(&file, 0, &mut text).ok()?;
@@ -118,38 +120,38 @@ impl LocalDisk {
         let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR)?);
         if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a plain file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
         }
         Ok(file)
     }
 }
 
-/// Creates a data directory that only this user can enter, durable in the one above it.
+/// Creates a data directory that only this user can access, durable in its parent.
 fn create(path: &Path) -> Result<(), OpenError> {
-    let above = match path.parent() {
-        Some(above) if above != Path::new("") => above,
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
     let refused = |errno: Errno| match errno {
         Errno::NOENT => OpenError::ParentMissing { path: path.to_owned() },
-        Errno::NOTDIR => OpenError::NotADirectory { path: above.to_owned() },
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => OpenError::NotWritable { path: above.to_owned() },
+        Errno::NOTDIR => OpenError::NotADirectory { path: parent.to_owned() },
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => OpenError::NotWritable { path: parent.to_owned() },
         _ => OpenError::from_io(path, &errno.into()),
     };
     match fs::mkdir(path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(refused(errno)),
     }
-    let above = fs::open(above, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    above.and_then(fs::fsync).map_err(refused)
+    let parent = fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    parent.and_then(fs::fsync).map_err(refused)
 }
 
-fn network(kind: u64) -> Option<&'static str> {
-    // The kernel's word is signed on some machines.
+fn network_filesystem(kind: u64) -> Option<&'static str> {
+    // The kernel's value is signed on some architectures.
     NETWORK.iter().find(|(magic, _)| *magic == kind & 0xFFFF_FFFF).map(|(_, name)| *name)
 }
 
-fn machine() -> String {
+fn machine_id() -> String {
     let mut name = std::fs::read_to_string(MACHINE_ID).unwrap_or_default().trim().to_owned();
     name.retain(|letter| letter.is_ascii_graphic());
     name.truncate(MACHINE_BYTES);
@@ -162,7 +164,7 @@ impl Disk for LocalDisk {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::Dir::read_from(&self.directory)? {
-            // What is not text is not ours.
+            // A name that is not text is not a file of the journal.
             names.extend(entry?.file_name().to_str().ok().map(str::to_owned));
         }
         Ok(names)
@@ -199,7 +201,7 @@ impl Disk for LocalDisk {
 
     fn reserve(&self, file: &File, bytes: u64) -> io::Result<()> {
         match rustix::io::retry_on_intr(|| fs::fallocate(file, FallocateFlags::empty(), 0, bytes)) {
-            // Zeros are written anyway; only the early word that the disk is full is lost.
+            // Zeros are written anyway; only the early detection of a full disk is lost.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             done => Ok(done?),
         }
@@ -226,8 +228,8 @@ impl Disk for LocalDisk {
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    fn whereabouts(&self) -> Whereabouts {
-        self.whereabouts.clone()
+    fn host_identity(&self) -> HostIdentity {
+        self.host.clone()
     }
 
     fn random(&self) -> io::Result<[u8; 16]> {
@@ -250,17 +252,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_filesystem_is_known_by_its_number_signed_or_not() {
-        assert_eq!(network(0x6969), Some("NFS"));
-        assert_eq!(network(0xFF53_4D42), Some("CIFS"));
-        assert_eq!(network(0xFF53_4D42_u32 as i32 as i64 as u64), Some("CIFS"));
-        assert_eq!(network(0x6573_5546), Some("FUSE"));
+    fn network_filesystems_are_detected_by_number_signed_or_not() {
+        assert_eq!(network_filesystem(0x6969), Some("NFS"));
+        assert_eq!(network_filesystem(0xFF53_4D42), Some("CIFS"));
+        assert_eq!(network_filesystem(0xFF53_4D42_u32 as i32 as i64 as u64), Some("CIFS"));
+        assert_eq!(network_filesystem(0x6573_5546), Some("FUSE"));
     }
 
     #[test]
-    fn disks_of_this_machine_are_not_network_filesystems() {
+    fn local_filesystems_are_not_network_filesystems() {
         for local in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x794C_7630, 0x2FC1_2FC1, 0xF2F5_2010] {
-            assert_eq!(network(local), None, "{local:#x}");
+            assert_eq!(network_filesystem(local), None, "{local:#x}");
         }
     }
 }

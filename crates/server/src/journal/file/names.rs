@@ -1,91 +1,91 @@
-//! What the files of a journal are called.
+//! Names of the files in a data directory.
 
-/// Which journal this is, and who opened it last.
+/// Identity of the journal and of its last writer.
 pub const IDENTITY: &str = "journal";
-/// The process that writes; for people only, the lock is the directory's.
+/// The process that writes; for operators only, because the lock is on the directory.
 pub const PID: &str = "pid";
-/// The next segment, full of zeros.
+/// The next segment, filled with zeros.
 pub const SPARE: &str = "spare";
 
-/// A restore into this directory has begun and not ended.
+/// Exists while a restore is incomplete.
 pub const RESTORING: &str = "restoring";
 
 const SEGMENT: &str = "segment-";
 const SNAPSHOT: &str = "snapshot-";
-const TRAIL: &str = "trail-";
+const AUDIT: &str = "trail-";
 const DRAFT: &str = ".tmp";
 const DIGITS: usize = 20;
 
-/// What a name says that a file is.
+/// Kind of a file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A segment, by number.
     Segment(u64),
     /// A snapshot, by sequence.
     Snapshot(u64),
-    /// A part of the audit trail, by number.
-    Trail(u64),
+    /// A file of the audit log, by number.
+    Audit(u64),
     /// The identity.
     Identity,
     /// The next segment.
     Spare,
-    /// The mark of a restore.
+    /// The marker of an incomplete restore.
     Restoring,
-    /// Left half-written.
+    /// A file that was not completed.
     Draft,
-    /// It has the beginning of one of ours, and not its form.
+    /// It has a known prefix but an invalid number.
     Misnamed,
-    /// Not ours.
+    /// Not a file of the journal.
     Other,
 }
 
-/// A segment's name.
+/// Name of a segment.
 pub fn segment(number: u64) -> String {
     format!("{SEGMENT}{number:0DIGITS$}")
 }
 
-/// A snapshot's name.
+/// Name of a snapshot.
 pub fn snapshot(sequence: u64) -> String {
     format!("{SNAPSHOT}{sequence:0DIGITS$}")
 }
 
-/// The name of a part of the audit trail.
-pub fn trail(number: u64) -> String {
-    format!("{TRAIL}{number:0DIGITS$}")
+/// Name of a file of the audit log.
+pub fn audit(number: u64) -> String {
+    format!("{AUDIT}{number:0DIGITS$}")
 }
 
-/// The name under which a file is written before it gets its own.
+/// Name of a file until it is complete.
 pub fn draft(name: &str) -> String {
     format!("{name}{DRAFT}")
 }
 
-/// Tells a file by its name.
-pub fn kind(name: &str) -> Kind {
+/// Classifies a file by its name.
+pub fn kind(name: &str) -> FileKind {
     let number = |digits: &str| match digits.parse() {
         Ok(number) if digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit()) => Some(number),
         _ => None,
     };
-    if let Some(whole) = name.strip_suffix(DRAFT) {
-        return if matches!(kind(whole), Kind::Other | Kind::Misnamed | Kind::Draft) {
-            Kind::Other
+    if let Some(stem) = name.strip_suffix(DRAFT) {
+        return if matches!(kind(stem), FileKind::Other | FileKind::Misnamed | FileKind::Draft) {
+            FileKind::Other
         } else {
-            Kind::Draft
+            FileKind::Draft
         };
     }
     if let Some(digits) = name.strip_prefix(SEGMENT) {
-        return number(digits).map_or(Kind::Misnamed, Kind::Segment);
+        return number(digits).map_or(FileKind::Misnamed, FileKind::Segment);
     }
     if let Some(digits) = name.strip_prefix(SNAPSHOT) {
-        return number(digits).map_or(Kind::Misnamed, Kind::Snapshot);
+        return number(digits).map_or(FileKind::Misnamed, FileKind::Snapshot);
     }
-    if let Some(digits) = name.strip_prefix(TRAIL) {
-        // Nothing is recovered from it, so that one with a strange name harms nobody.
-        return number(digits).map_or(Kind::Other, Kind::Trail);
+    if let Some(digits) = name.strip_prefix(AUDIT) {
+        // Nothing is recovered from these files, so an invalid number is harmless.
+        return number(digits).map_or(FileKind::Other, FileKind::Audit);
     }
     match name {
-        IDENTITY => Kind::Identity,
-        SPARE => Kind::Spare,
-        RESTORING => Kind::Restoring,
-        _ => Kind::Other,
+        IDENTITY => FileKind::Identity,
+        SPARE => FileKind::Spare,
+        RESTORING => FileKind::Restoring,
+        _ => FileKind::Other,
     }
 }

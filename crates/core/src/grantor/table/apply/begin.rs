@@ -1,18 +1,18 @@
-//! What begins: tenures, sessions, leases, waits.
+//! Application of records that begin something: tenures, sessions, leases, waits.
 
-use super::super::Table;
-use super::super::lease::{Lease, NONE, Progress};
-use super::super::party::{Ask, Session, Waiter};
-use super::super::term::Term;
-use super::Misfit;
+use super::super::GrantorTable;
+use super::super::actors::{ResourceRequest, SessionEntry, Waiter};
+use super::super::deadline::RenewableDeadline;
+use super::super::lease::{NONE, Progress, StoredLease};
+use super::ApplyError;
 use crate::ids::{LeaseId, SessionId};
 use crate::mutants::{self, Mutant};
-use crate::record::{Granted, Waiting};
-use crate::store::slots::REUSE_MAX;
+use crate::record::{GrantRecord, WaitRecord};
+use crate::store::slab::REUSE_MAX;
 
-impl Table {
-    /// A tenure begins: what was alive in the one before gets a full ttl from here (L2), everything else keeps its deadline (L9).
-    pub(super) fn open(&mut self, generation: u64, counter: u64) -> Result<(), Misfit> {
+impl GrantorTable {
+    /// Begins a tenure: entries alive in the previous tenure get a full ttl (L2), all others keep their deadline (L9).
+    pub(super) fn open(&mut self, generation: u64, counter: u64) -> Result<(), ApplyError> {
         if self.identity.is_none() {
             return Err("opened before it was created");
         }
@@ -23,16 +23,16 @@ impl Table {
         let leases: Vec<u32> = self.leases.iter_live().map(|(slot, _, _)| slot).collect();
         for slot in leases {
             if !mutants::on(Mutant::ExtensionNotRecorded) {
-                self.leases.at_mut(slot).expect("live").term.carried_over(&before, self.time);
+                self.leases.at_mut(slot).expect("live").renewal.carry_over(&before, self.time);
             }
             if let Some(progress) = self.extras.get_mut(&slot).and_then(|extra| extra.progress.as_mut()) {
-                progress.term.carried_over(&before, self.time);
+                progress.renewal.carry_over(&before, self.time);
             }
             self.arm_lease(slot);
         }
         let sessions: Vec<u32> = self.sessions.iter_live().map(|(slot, _, _)| slot).collect();
         for slot in sessions {
-            self.sessions.at_mut(slot).expect("live").term.carried_over(&before, self.time);
+            self.sessions.at_mut(slot).expect("live").renewal.carry_over(&before, self.time);
             self.arm_session(slot);
         }
         Ok(())
@@ -45,19 +45,19 @@ impl Table {
         ttl: u32,
         secret: [u8; 32],
         waits_only: bool,
-    ) -> Result<(), Misfit> {
-        let (slot, next) = self.sessions.next_place();
+    ) -> Result<(), ApplyError> {
+        let (slot, next) = self.sessions.next_slot();
         if id.slot != slot || !(next..=REUSE_MAX).contains(&id.reuse) {
-            return Err("a session in another place than the next");
+            return Err("a session in another slot than the next");
         }
-        let holder = self.parties.enter_holder(holder, &mut self.resources.names);
-        self.parties.holder_mut(holder).sessions += 1;
-        let session = Session {
+        let holder = self.actors.intern_holder(holder, &mut self.resources.names);
+        self.actors.holder_mut(holder).sessions += 1;
+        let session = SessionEntry {
             holder,
-            term: Term::begun(ttl, self.time, self.clock.epoch),
+            renewal: RenewableDeadline::started(ttl, self.time, self.clock.epoch),
             secret,
             waits_only,
-            parties: Vec::new(),
+            actors: Vec::new(),
             leases: 0,
             waits: 0,
             digest: 0,
@@ -69,45 +69,46 @@ impl Table {
         Ok(())
     }
 
-    pub(super) fn grant(&mut self, granted: &Granted<'_>) -> Result<(), Misfit> {
+    pub(super) fn grant(&mut self, granted: &GrantRecord<'_>) -> Result<(), ApplyError> {
         self.raise(granted.number)?;
         let LeaseId { slot, reuse } = granted.lease;
-        if self.leases.next_place() != (slot, reuse) {
-            return Err("a lease in another place than the next");
+        if self.leases.next_slot() != (slot, reuse) {
+            return Err("a lease in another slot than the next");
         }
         let session = match granted.session {
             Some(session) if self.sessions.is_live(session) => session,
-            Some(_) => return Err("a grant to a session that is over"),
-            None if granted.ttl == 0 => return Err("a lease that neither has a ttl nor a session"),
+            Some(_) => return Err("a grant to a session that ended"),
+            None if granted.ttl == 0 => return Err("a lease with neither a ttl nor a session"),
             None => NONE,
         };
         if let Some(predecessor) = granted.overlaps {
-            self.stand_apart(predecessor, granted.resource)?;
+            self.mark_predecessor(predecessor, granted.resource)?;
         }
         let resource = self.resources.enter(granted.resource);
         let capacity = self.capacity(resource);
-        let fits = match self.resources.crowd(resource) {
-            Some(crowd) => crowd.fits(granted.access, capacity),
+        let fits = match self.resources.state(resource) {
+            Some(state) => state.fits(granted.access, capacity),
             None => self.resources.sole(resource) == NONE,
         };
         if !fits {
-            return Err("more units held than there are");
+            return Err("more units granted than the capacity");
         }
-        let party = self.enter_party(session, granted.holder);
-        let term = Term::begun(granted.ttl, self.time, self.clock.epoch);
-        let lease = Lease::new(granted.number, self.time, granted.access, granted.slot, granted.priority, term);
+        let actor = self.enter_actor(session, granted.holder);
+        let renewal = RenewableDeadline::started(granted.ttl, self.time, self.clock.epoch);
+        let lease =
+            StoredLease::new(granted.number, self.time, granted.access, granted.slot, granted.priority, renewal);
         self.leases.occupy(lease);
-        self.link_lease(slot, resource, party);
-        let asks_more = granted.max_hold.is_some()
+        self.link_lease(slot, resource, actor);
+        let has_extra = granted.max_hold.is_some()
             || granted.progress.is_some()
             || granted.overlaps.is_some()
             || !granted.metadata.is_empty();
-        if asks_more {
+        if has_extra {
             let (now, epoch) = (self.time, self.clock.epoch);
             self.change_extra(slot, |extra| {
                 extra.max_hold = granted.max_hold;
                 extra.progress = granted.progress.map(|window| Progress {
-                    term: Term::begun(window as u32, now, epoch),
+                    renewal: RenewableDeadline::started(window as u32, now, epoch),
                     at: 0,
                     seen: 0,
                 });
@@ -119,29 +120,29 @@ impl Table {
             self.change_extra(predecessor, |extra| extra.successor = Some(slot));
         }
         self.arm_lease(slot);
-        // Last: a waiter that leaves takes a resource with it that nothing else stands at.
-        granted.waiter.map_or(Ok(()), |waiter| self.answer_waiter(waiter, granted.lease))
+        // Last, because removing a waiter can make its resource vacant.
+        granted.waiter.map_or(Ok(()), |waiter| self.complete_wait(waiter, granted.lease))
     }
 
-    /// An overlap handoff: the predecessor drains and is counted apart from now on (L1, H2).
-    pub(super) fn stand_apart(&mut self, predecessor: u32, resource: &str) -> Result<(), Misfit> {
+    /// Marks the predecessor of an overlap handoff, which no longer counts against the capacity (L1, H2).
+    pub(super) fn mark_predecessor(&mut self, predecessor: u32, resource: &str) -> Result<(), ApplyError> {
         let lease = *self.known(predecessor)?;
-        if self.resources.name(lease.resource) != resource || lease.is_apart() {
+        if self.resources.name(lease.resource) != resource || lease.is_predecessor() {
             return Err("an overlap with a lease of another resource");
         }
-        let crowd = self.resources.gather(lease.resource);
-        crowd.give_back(lease.access(), lease.slot());
-        self.leases.at_mut(predecessor).expect("known").set_apart();
+        let state = self.resources.ensure_state(lease.resource);
+        state.release_access(lease.access(), lease.slot());
+        self.leases.at_mut(predecessor).expect("known").set_predecessor();
         Ok(())
     }
 
-    /// A wait is over because all it asked for was granted.
-    pub(super) fn answer_waiter(&mut self, waiter: u32, lease: LeaseId) -> Result<(), Misfit> {
+    /// Adds a granted lease to a wait, and ends the wait when all its resources are granted.
+    pub(super) fn complete_wait(&mut self, waiter: u32, lease: LeaseId) -> Result<(), ApplyError> {
         let wait = self.waiters.at_mut(waiter).ok_or("no such waiter")?;
         wait.got += 1;
-        let (done, sequence, party) = (wait.got as usize == wait.asks.len(), wait.sequence, wait.party);
+        let (done, sequence, actor) = (wait.got as usize == wait.resources.len(), wait.sequence, wait.actor);
         if let Some(sequence) = sequence {
-            let session = self.parties[party].session;
+            let session = self.actors[actor].session;
             self.sessions.at_mut(session).expect("a waiter's session").granted(sequence, lease);
         }
         if done {
@@ -152,34 +153,36 @@ impl Table {
 
     pub(super) fn alive(&mut self, slot: u32, ttl: Option<u32>) {
         let (now, epoch) = (self.time, self.clock.epoch);
-        let term = &mut self.leases.at_mut(slot).expect("known").term;
-        term.ttl = ttl.unwrap_or(term.ttl);
-        term.renew(now);
-        term.alive = epoch;
+        let renewal = &mut self.leases.at_mut(slot).expect("known").renewal;
+        renewal.ttl = ttl.unwrap_or(renewal.ttl);
+        renewal.renew(now);
+        renewal.alive = epoch;
         self.arm_lease(slot);
     }
 
-    pub(super) fn wait(&mut self, waiting: &Waiting<'_>) -> Result<(), Misfit> {
-        let (slot, _) = self.waiters.next_place();
+    pub(super) fn wait(&mut self, waiting: &WaitRecord<'_>) -> Result<(), ApplyError> {
+        let (slot, _) = self.waiters.next_slot();
         if slot != waiting.waiter {
-            return Err("a waiter in another place than the next");
+            return Err("a waiter in another slot than the next");
         }
         if !self.sessions.is_live(waiting.session) {
-            return Err("a wait of a session that is over");
+            return Err("a wait of a session that ended");
         }
-        let names: std::collections::BTreeSet<&str> = waiting.asks.iter().map(|(name, _)| *name).collect();
-        if names.len() != waiting.asks.len() {
+        let names: std::collections::BTreeSet<&str> = waiting.resources.iter().map(|(name, _)| *name).collect();
+        if names.len() != waiting.resources.len() {
             return Err("a wait for the same resource twice");
         }
-        let party = self.enter_party(waiting.session, waiting.holder);
-        let asks =
-            waiting.asks.iter().map(|(name, access)| Ask { resource: self.resources.enter(name), access: *access });
-        let asks: Vec<Ask> = asks.collect();
+        let actor = self.enter_actor(waiting.session, waiting.holder);
+        let resources = waiting
+            .resources
+            .iter()
+            .map(|(name, access)| ResourceRequest { resource: self.resources.enter(name), access: *access });
+        let resources: Vec<ResourceRequest> = resources.collect();
         self.next_order += 1;
         self.waiters.occupy(Waiter {
-            party,
-            asks,
-            several: waiting.several,
+            actor,
+            resources,
+            atomic: waiting.atomic,
             ttl: waiting.ttl,
             priority: waiting.priority,
             effective: waiting.priority,

@@ -1,53 +1,53 @@
-//! What ends: everything of a backup, a session with all it holds, a hold that became a commitment.
+//! Application of records that end something: restores, sessions, leases, and reservations.
 
-use super::super::Table;
-use super::Misfit;
+use super::super::GrantorTable;
+use super::ApplyError;
 use crate::ids::SessionId;
-use crate::lease::{Access, Reason};
+use crate::lease::{Access, EndReason};
 use crate::mutants::{self, Mutant};
 use crate::token::Number;
 
-impl Table {
-    /// Nothing in a backup is renewable (T5).
+impl GrantorTable {
+    /// Ends everything of a backup after a restore (T5).
     pub(super) fn restore(&mut self) {
         if mutants::on(Mutant::BackupRenewable) {
             return;
         }
         let sessions: Vec<(u32, u32)> = self.sessions.iter_live().map(|(slot, reuse, _)| (slot, reuse)).collect();
         for (slot, reuse) in sessions {
-            self.end_session_as(SessionId { slot, reuse }, Reason::Restored).expect("live");
+            self.end_session_as(SessionId { slot, reuse }, EndReason::Restored).expect("live");
         }
         let leases: Vec<u32> = self.leases.iter_live().map(|(slot, _, _)| slot).collect();
         for slot in leases {
-            self.unlink_lease(slot, Reason::Restored, false);
+            self.unlink_lease(slot, EndReason::Restored, false);
         }
         self.queues.restored(self.time);
         self.cache.restored(self.time);
     }
 
-    /// Many ends at once, each as if it were alone.
-    pub(super) fn expire(&mut self, ends: &[(u32, Number)]) -> Result<(), Misfit> {
+    /// Ends many expired leases, each as if alone.
+    pub(super) fn expire(&mut self, ends: &[(u32, Number)]) -> Result<(), ApplyError> {
         for (lease, number) in ends {
             self.guard_end(*lease, *number)?;
-            self.unlink_lease(*lease, Reason::Ttl, false);
+            self.unlink_lease(*lease, EndReason::Ttl, false);
         }
         Ok(())
     }
 
-    /// L7: an end is guarded by the lease's token.
-    pub(super) fn guard_end(&self, lease: u32, number: Number) -> Result<(), Misfit> {
+    /// Checks that an end carries the lease's token (L7).
+    pub(super) fn guard_end(&self, lease: u32, number: Number) -> Result<(), ApplyError> {
         if self.known(lease)?.number() != number && !mutants::on(Mutant::EndNotGuarded) {
-            return Err("an end is guarded by the lease's token");
+            return Err("an end with another token than the lease's");
         }
         Ok(())
     }
 
-    /// S1: a session's end ends all that it holds and waits for, in one step.
-    pub(super) fn end_session(&mut self, id: SessionId) -> Result<(), Misfit> {
-        self.end_session_as(id, Reason::Session)
+    /// Ends a session with all its leases and waits in one step (S1).
+    pub(super) fn end_session(&mut self, id: SessionId) -> Result<(), ApplyError> {
+        self.end_session_as(id, EndReason::Session)
     }
 
-    pub(super) fn end_session_as(&mut self, id: SessionId, reason: Reason) -> Result<(), Misfit> {
+    pub(super) fn end_session_as(&mut self, id: SessionId, reason: EndReason) -> Result<(), ApplyError> {
         self.sessions.live(id.slot, id.reuse).ok_or("no such session")?;
         for slot in self.session_waits(id.slot) {
             self.dequeue(slot);
@@ -62,44 +62,44 @@ impl Table {
         self.due.sessions.disarm(id.slot);
         let session = self.sessions.vacate(id.slot);
         session.requests = std::collections::VecDeque::new();
-        session.parties = Vec::new();
+        session.actors = Vec::new();
         let holder = session.holder;
-        self.parties.holder_mut(holder).sessions -= 1;
-        self.parties.leave_holder_if_empty(holder, &mut self.resources.names);
+        self.actors.holder_mut(holder).sessions -= 1;
+        self.actors.remove_holder_if_unused(holder, &mut self.resources.names);
         Ok(())
     }
 
-    /// The units stay taken; the lease is over.
-    pub(super) fn confirm_hold(&mut self, slot: u32, number: Number) -> Result<(), Misfit> {
+    /// Turns a reservation into a commitment: its units stay occupied, and the lease ends.
+    pub(super) fn confirm_hold(&mut self, slot: u32, number: Number) -> Result<(), ApplyError> {
         let lease = *self.known(slot)?;
         let Access::Units(units) = lease.access() else {
-            return Err("only a hold is confirmed");
+            return Err("a confirmation of a lease that is not a reservation");
         };
         if lease.number() != number {
-            return Err("an end is guarded by the lease's token");
+            return Err("an end with another token than the lease's");
         }
         if !mutants::on(Mutant::ConfirmForgetsUnits) {
-            self.resources.gather(lease.resource).confirmed += u64::from(units);
+            self.resources.ensure_state(lease.resource).confirmed += u64::from(units);
         }
-        self.unlink_lease(slot, Reason::Released, false);
+        self.unlink_lease(slot, EndReason::Released, false);
         Ok(())
     }
 
-    pub(super) fn resize_hold(&mut self, slot: u32, units: u32) -> Result<(), Misfit> {
+    pub(super) fn resize_hold(&mut self, slot: u32, units: u32) -> Result<(), ApplyError> {
         let lease = *self.known(slot)?;
         let Access::Units(before) = lease.access() else {
-            return Err("only a hold is resized");
+            return Err("a resize of a lease that is not a reservation");
         };
         let capacity = self.capacity(lease.resource);
-        let crowd = self.resources.gather(lease.resource);
-        let used = u64::from(crowd.used - before) + u64::from(units);
-        let oversold = units > before && used + crowd.confirmed > u64::from(capacity);
+        let state = self.resources.ensure_state(lease.resource);
+        let used = u64::from(state.used - before) + u64::from(units);
+        let oversold = units > before && used + state.confirmed > u64::from(capacity);
         if units == 0 || (oversold && !mutants::on(Mutant::ResizeOversells)) {
-            return Err("more units held than there are");
+            return Err("more units granted than the capacity");
         }
-        crowd.used = used as u32;
+        state.used = used as u32;
         self.leases.at_mut(slot).expect("known").units = units;
-        self.offer_later(lease.resource);
+        self.schedule_offer(lease.resource);
         Ok(())
     }
 }

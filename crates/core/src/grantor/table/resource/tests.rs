@@ -1,4 +1,4 @@
-//! Names come, go and come back; none is lost, none is found after it went, and room is bounded by what was there at once.
+//! Names are added, become vacant and are used again; none is lost or found after removal, and memory stays bounded.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn name(n: u32) -> String {
 }
 
 #[test]
-fn names_that_come_and_go_are_found_while_something_stands_behind_them() {
+fn a_name_is_found_exactly_while_it_is_in_use() {
     let mut resources = resources();
     let mut model: BTreeMap<u32, u32> = BTreeMap::new();
     let mut random = 88_172_645_463_325_252_u64;
@@ -22,45 +22,45 @@ fn names_that_come_and_go_are_found_while_something_stands_behind_them() {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        // Waves: many come, many go, so that husks pile up and are swept while names come back.
+        // Waves of many new and many vacant names, so that sweeps run while names are used again.
         let coming = (round / 20_000) % 2 == 0;
         let n = (random % 20_000) as u32;
         match model.get(&n).copied() {
-            Some(place) if !coming => {
-                resources.set_sole(place, NONE);
-                resources.leave_if_empty(place);
+            Some(slot) if !coming => {
+                resources.set_sole(slot, NONE);
+                resources.vacate_if_empty(slot);
                 model.remove(&n);
             }
             None if coming => {
-                let place = resources.enter(&name(n));
-                assert!(model.values().all(|other| *other != place) || model.len() > 2_000);
-                resources.set_sole(place, n);
-                model.insert(n, place);
+                let slot = resources.enter(&name(n));
+                assert!(model.values().all(|other| *other != slot) || model.len() > 2_000);
+                resources.set_sole(slot, n);
+                model.insert(n, slot);
             }
             known => {
                 assert_eq!(resources.find(&name(n)), known);
-                assert_eq!(known.map(|place| resources.name(place).to_owned()), known.map(|_| name(n)));
+                assert_eq!(known.map(|slot| resources.name(slot).to_owned()), known.map(|_| name(n)));
             }
         }
-        swept |= resources.husks.is_sweeping();
+        swept |= resources.vacant_names.is_sweeping();
         assert_eq!(resources.len(), model.len());
     }
     assert!(swept, "a sweep was under way");
     for n in 0..20_000 {
         assert_eq!(resources.find(&name(n)), model.get(&n).copied());
-        assert!(model.get(&n).is_none_or(|place| resources.sole(*place) == n));
+        assert!(model.get(&n).is_none_or(|slot| resources.sole(*slot) == n));
     }
-    assert!(resources.places() < 2 * 20_000, "{} places", resources.places());
+    assert!(resources.slot_count() < 2 * 20_000, "{} places", resources.slot_count());
 }
 
 #[test]
-fn a_name_that_comes_back_finds_its_place() {
+fn a_name_that_is_used_again_finds_its_slot() {
     let mut resources = resources();
-    let place = resources.enter("jobs/settle");
-    resources.set_sole(place, 1);
-    resources.set_sole(place, NONE);
-    resources.leave_if_empty(place);
+    let slot = resources.enter("jobs/settle");
+    resources.set_sole(slot, 1);
+    resources.set_sole(slot, NONE);
+    resources.vacate_if_empty(slot);
     assert_eq!((resources.find("jobs/settle"), resources.len()), (None, 0));
-    assert_eq!(resources.enter("jobs/settle"), place);
-    assert_eq!((resources.find("jobs/settle"), resources.len()), (Some(place), 1));
+    assert_eq!(resources.enter("jobs/settle"), slot);
+    assert_eq!((resources.find("jobs/settle"), resources.len()), (Some(slot), 1));
 }

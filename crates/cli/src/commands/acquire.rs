@@ -1,0 +1,86 @@
+//! `leasehold acquire`: acquires a lease, immediately or after a wait.
+
+use leasehold::duration::HumanDuration;
+use leasehold::json::GrantBody;
+use leasehold_core::command::{Acquire, AcquireOptions};
+use leasehold_core::lease::Access;
+
+use crate::global_args::GlobalArgs;
+use crate::output::{CommandOutput, CommandResult};
+use crate::table::{format_duration, key_values, or_dash};
+
+/// Acquire a lease and print its token
+///
+/// The token proves the grant to fences. Renew the lease with `leasehold renew` before its ttl ends, and return it with
+/// `leasehold release`. This command does not retry: after exit code 5 (outcome unknown), run `leasehold show RESOURCE`
+/// first.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  leasehold acquire jobs/settle --holder worker-1 --ttl 30s --wait 5s\n  \
+                        TOKEN=$(leasehold acquire jobs/settle --holder worker-1 --ttl 30s --quiet)")]
+pub struct Args {
+    /// Resource to acquire
+    resource: String,
+    /// Name shown to others as the holder
+    #[arg(long, value_name = "NAME")]
+    holder: String,
+    /// Time until the lease expires unless renewed, for example 30s
+    #[arg(long, value_name = "DURATION")]
+    ttl: HumanDuration,
+    /// Wait this long if the lease is held; fail immediately if omitted
+    #[arg(long, value_name = "DURATION")]
+    wait: Option<HumanDuration>,
+    /// Acquire a shared (read) lease
+    #[arg(long, group = "access")]
+    shared: bool,
+    /// Acquire one of N numbered slots
+    #[arg(long, group = "access", value_name = "N")]
+    slots: Option<u32>,
+    /// Reserve N units of the resource's capacity
+    #[arg(long, group = "access", value_name = "N")]
+    units: Option<u32>,
+    /// Waiters with a higher priority are served first
+    #[arg(long, value_name = "0-255", default_value_t = AcquireOptions::DEFAULT_PRIORITY)]
+    priority: u8,
+    /// Print only the token
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+}
+
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
+    let access = match (args.shared, args.slots, args.units) {
+        (true, ..) => Access::Shared,
+        (_, Some(_), _) => Access::Slot,
+        (_, _, Some(units)) => Access::Units(units),
+        _ => Access::Exclusive,
+    };
+    let wait_ms = args.wait.map_or(0, HumanDuration::millis);
+    let acquire = Acquire {
+        access,
+        slots: args.slots,
+        options: AcquireOptions { wait_ms, priority: args.priority, ..AcquireOptions::DEFAULT },
+        ..Acquire::exclusive(&args.resource, &args.holder, args.ttl.millis())
+    };
+    let grant = global.call(async |client| client.acquire(&acquire).await)?.body();
+    if args.quiet {
+        return Ok(CommandOutput::from(grant.token));
+    }
+    Ok(global.output(&grant, || grant_text(&grant)))
+}
+
+fn grant_text(grant: &GrantBody) -> String {
+    let mut lines = vec![
+        ("resource", grant.resource.clone()),
+        ("holder", grant.holder.clone()),
+        ("lease", grant.lease.clone()),
+        ("token", grant.token.clone()),
+        ("number", grant.token_number.clone()),
+        ("slot", or_dash(grant.slot)),
+        ("ttl", format_duration(grant.ttl_ms)),
+        ("remaining", format_duration(grant.remaining_ms)),
+        ("validity", grant.validity.clone()),
+    ];
+    if let Some(ms) = grant.overlaps_ms {
+        lines.push(("overlap", format!("the predecessor drains for {}", format_duration(ms))));
+    }
+    key_values(&lines)
+}

@@ -1,0 +1,38 @@
+//! `leasehold config check`: validates a configuration file of `leasehold serve`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::global_args::GlobalArgs;
+use crate::output::CommandResult;
+use crate::serve::settings::{ServeSettings, SettingsArgs};
+use crate::table::key_values;
+
+/// Check a configuration file
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  leasehold config check /etc/leasehold.toml")]
+pub struct Args {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Validate a configuration file and print the resulting settings
+    ///
+    /// Works without a server. It does not open the journal and does not check that named files exist.
+    #[command(after_help = "Example:\n  leasehold config check /etc/leasehold.toml")]
+    Check {
+        /// Configuration file of `leasehold serve`, in TOML
+        file: PathBuf,
+    },
+}
+
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
+    let ConfigCommand::Check { file } = &args.command;
+    let settings = ServeSettings::resolve(&SettingsArgs::default(), Some(file))?.entries();
+    let body: serde_json::Map<_, _> =
+        settings.iter().map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect();
+    Ok(global.output(&body, || key_values(&settings)))
+}

@@ -1,0 +1,21 @@
+//! `leasehold free`: frees a resource that a revocation left to an operator.
+
+use super::comment::parse_comment;
+use crate::global_args::GlobalArgs;
+use crate::output::CommandResult;
+
+/// Free a resource that a revocation left to an operator
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  leasehold free jobs/settle --comment \"books were compared by hand\"")]
+pub struct Args {
+    /// Resource to free
+    resource: String,
+    /// Comment for the audit log
+    #[arg(long, value_name = "TEXT", value_parser = parse_comment)]
+    comment: String,
+}
+
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
+    global.call(async |client| client.free(&args.resource, &args.comment).await)?;
+    Ok(global.done(format!("freed {}", args.resource)))
+}

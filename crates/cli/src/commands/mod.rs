@@ -1,0 +1,33 @@
+//! The commands that call a server once, or work on files alone: one file per command.
+//!
+//! Larger commands have a folder of their own in `src`: `serve`, `run`, `fence`, `coverage`, `bench`, `demo`.
+
+pub mod acquire;
+pub mod audit;
+pub mod backup;
+pub mod charter;
+pub mod check;
+pub mod cluster;
+pub mod comment;
+pub mod completions;
+pub mod config;
+pub mod deadlocks;
+pub mod free;
+pub mod handoff;
+pub mod held_by;
+pub mod history;
+mod lease_text;
+pub mod ls;
+pub mod quarantine;
+pub mod release;
+pub mod renew;
+pub mod restore;
+pub mod revoke;
+pub mod show;
+pub mod status;
+pub mod step_down;
+pub mod token;
+mod token_arg;
+pub mod usage;
+pub mod waiters;
+pub mod watch;

@@ -1,0 +1,54 @@
+//! `leasehold fence rearm`: set the marks of a target that was restored or failed over.
+
+use leasehold::{Code, Error};
+use leasehold_core::token::Number;
+
+use super::selection::{FenceSelection, cluster_and_counter, describe};
+use crate::global_args::GlobalArgs;
+use crate::output::CommandResult;
+
+/// Re-arm fences after their target was restored or failed over
+///
+/// Sets the mark to a number that is not below the token of any earlier holder: the highest number that the server has issued,
+/// or --floor. The current holder must acquire again before it can write. A floor below a number that the fence has seen is
+/// rejected.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  leasehold fence rearm postgres://app@db/ledger --resource jobs/settle")]
+pub struct Args {
+    #[command(flatten)]
+    selection: FenceSelection,
+    /// New mark [default: the highest number that the server has issued]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_number)]
+    floor: Option<Number>,
+}
+
+/// Parses a token number.
+pub fn parse_number(text: &str) -> Result<Number, String> {
+    let number = text.parse().ok().and_then(Number::new);
+    number.ok_or_else(|| "expected a token number from 1 to 9223372036854775807".to_owned())
+}
+
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
+    let (fences, floor) = global.with_client(async |client| {
+        let fences = args.selection.resolve().await?;
+        let floor = match args.floor {
+            Some(floor) => floor,
+            None => {
+                let (cluster, counter) = cluster_and_counter(&client).await?;
+                if let Some(other) = fences.iter().find(|fence| fence.cluster != cluster) {
+                    let (resource, expected) = (&other.resource, other.cluster);
+                    let message =
+                        format!("the fence of {resource} belongs to cluster {expected}, the server to {cluster}");
+                    let error = Error::new(Code::WrongCluster, message);
+                    return Err(error.with_next_step("Pass --addr of a server of that cluster.").into());
+                }
+                counter
+            }
+        };
+        for fence in &fences {
+            args.selection.target.rearm(fence, floor).await?;
+        }
+        Ok((fences, floor))
+    })?;
+    Ok(global.done(describe(&fences, &format!("re-armed at {floor}"))))
+}

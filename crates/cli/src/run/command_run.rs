@@ -1,0 +1,287 @@
+//! One run of the command under one lease: renewals extend its deadlines, and the loss of the lease terminates it.
+
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use leasehold::{Guard, GuardState, LeaseStatus, Loss};
+use rustix::process::Signal;
+
+use super::TOKEN;
+use super::ipc::{CommandExit, LeaseDeadlines, StartError, SupervisorCommand, SupervisorReport};
+use super::kill_schedule::{KillAction, KillSchedule};
+use super::notify_socket::NotifySocket;
+use super::options::{CommandTimes, MARGIN, OnLost};
+use super::signals::{ForwardedSignals, ReceivedSignal};
+use super::stderr_writer::StderrWriter;
+use super::supervisor::{POLL_INTERVAL, now};
+use super::supervisor_handle::SupervisorHandle;
+
+/// How a run ended.
+#[derive(Debug)]
+pub enum RunEnd {
+    /// The command exited, or was killed by someone else.
+    Exited(CommandExit),
+    /// The lease was lost. The reason is present if the grantor reported it, and absent if the local deadline passed.
+    Lost(Option<Loss>),
+    /// A signal requested this holder to resign.
+    Resigned(ReceivedSignal),
+    /// The command could not be started.
+    NotStarted(StartError),
+    /// The supervisor died; all processes of the command are dead.
+    Failed(String),
+}
+
+/// A finished run. Its lease has not been released yet.
+pub struct FinishedRun {
+    pub end: RunEnd,
+    /// Live processes of the command that this user may not kill.
+    pub unkillable: Vec<i32>,
+}
+
+/// Inputs of one run.
+pub struct CommandRun<'a> {
+    pub guard: &'a Guard,
+    pub signals: &'a mut ForwardedSignals,
+    pub notify: &'a NotifySocket,
+    pub stderr: &'a StderrWriter,
+    pub times: CommandTimes,
+    /// Whether SIGINT and SIGTERM end the run (`elect`), or are only forwarded (`run`).
+    pub resigns: bool,
+}
+
+impl CommandRun<'_> {
+    /// Runs the command until all its processes are dead, except those that this user may not kill.
+    pub async fn run(self, supervisor: &mut SupervisorHandle) -> FinishedRun {
+        let env = [
+            (TOKEN, self.guard.token().to_string()),
+            ("LEASEHOLD_TOKEN_NUMBER", self.guard.token_number().get().to_string()),
+            ("LEASEHOLD_LEASE", self.guard.lease_id().to_string()),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let deadline = self.guard.deadline();
+        let deadlines = self.times.deadlines(now(), deadline);
+        let mut state = RunState::new(deadlines.map(|deadlines| deadlines.wrapper_deadline(deadline)));
+        supervisor.send(&SupervisorCommand::Start { env, deadlines });
+        let mut changes = self.guard.updates();
+        let report = loop {
+            tokio::select! {
+                // An available report comes first: it shows that the supervisor was in time.
+                biased;
+                report = supervisor.report() => break report,
+                signal = self.signals.next() => self.forward_signal(supervisor, signal, &mut state),
+                status = changes.next(), if !state.lost => {
+                    if let Some(status) = status {
+                        self.apply_status(supervisor, &status, &mut state);
+                    }
+                }
+                progress = self.notify.progress() => match progress {
+                    Ok(progress) => self.guard.progress(progress),
+                    Err(error) => self.stderr.print(format!("leasehold: invalid notification: {error}")),
+                },
+                () = tokio::time::sleep(state.pause()) => {}
+            }
+            if state.schedule.poll(now()) == KillAction::Kill {
+                // If this process wakes late, a supervisor that was in time has already reported: poll its socket first.
+                tokio::task::yield_now().await;
+                if let Some(report) = supervisor.report().now_or_never() {
+                    break report;
+                }
+                state.overdue = true;
+                break None;
+            }
+        };
+        let left = if report.is_none() { supervisor.kill_all() } else { Vec::new() };
+        self.finish(report, left, &state)
+    }
+
+    /// Applies a renewal or a change of the lease to the command.
+    fn apply_status(&self, supervisor: &mut SupervisorHandle, status: &LeaseStatus, state: &mut RunState) {
+        let resource = self.guard.resource();
+        match status.state {
+            GuardState::Held => {
+                if let Some(deadlines) = self.times.deadlines(now(), status.deadline) {
+                    state.schedule.renew(deadlines.wrapper_deadline(status.deadline));
+                    supervisor.send(&SupervisorCommand::SetDeadlines(deadlines));
+                }
+                state.suspended = false;
+            }
+            GuardState::Suspended if self.times.on_lost == OnLost::Warn && !state.suspended => {
+                state.suspended = true;
+                self.stderr.print(format!(
+                    "leasehold: {resource}: not renewed in time; from now on only fences reject the command's writes"
+                ));
+            }
+            // The supervisor acts on its own clock.
+            GuardState::Suspended => {}
+            GuardState::Lost(loss) => {
+                state.lost = true;
+                if self.times.on_lost == OnLost::Warn {
+                    let message = "from now on only fences reject the command's writes";
+                    self.stderr.print(format!("leasehold: {resource}: {loss}; {message}"));
+                }
+            }
+        }
+        // A draining holder must finish before its deadline; a holder that lost its lease must stop now.
+        if (status.draining.is_some() || state.lost) && !state.stopped {
+            state.stopped = true;
+            if let Some(within) = self.times.kill_delay(state.lost) {
+                self.stop(supervisor, within, state);
+            }
+        }
+    }
+
+    fn forward_signal(&self, supervisor: &mut SupervisorHandle, signal: ReceivedSignal, state: &mut RunState) {
+        if self.resigns && signal.resigns() {
+            state.resigned.get_or_insert(signal);
+            self.stop(supervisor, self.times.grace, state);
+        } else if !signal.is_from_terminal() {
+            supervisor.send(&SupervisorCommand::Signal(signal.number()));
+        }
+    }
+
+    fn stop(&self, supervisor: &mut SupervisorHandle, within: u64, state: &mut RunState) {
+        state.schedule.stop(now(), within.saturating_add(self.times.ttl / MARGIN / 2));
+        supervisor.send(&SupervisorCommand::Stop { within });
+    }
+
+    fn finish(&self, report: Option<SupervisorReport>, left: Vec<i32>, state: &RunState) -> FinishedRun {
+        let killed = CommandExit::Signal(Signal::KILL.as_raw());
+        let (unkillable, end) = match report {
+            Some(SupervisorReport::Exited { status, stopped, unkillable }) => {
+                (unkillable, self.run_end(status, stopped, state))
+            }
+            Some(SupervisorReport::NotStarted(error)) => (left, RunEnd::NotStarted(error)),
+            None if state.overdue => {
+                let message = "the supervisor does not respond; the wrapper killed the command";
+                self.stderr.print(format!("leasehold: {}: {message}", self.guard.resource()));
+                (left, self.run_end(killed, true, state))
+            }
+            None => (left, RunEnd::Failed("the supervisor was killed; the command was killed".to_owned())),
+        };
+        FinishedRun { end, unkillable }
+    }
+
+    fn run_end(&self, status: CommandExit, stopped: bool, state: &RunState) -> RunEnd {
+        match (self.guard.state(), state.resigned) {
+            (GuardState::Lost(loss), _) => RunEnd::Lost(Some(loss)),
+            (_, Some(signal)) => RunEnd::Resigned(signal),
+            _ if stopped => RunEnd::Lost(None),
+            _ => RunEnd::Exited(status),
+        }
+    }
+}
+
+/// Progress of a run.
+struct RunState {
+    lost: bool,
+    stopped: bool,
+    /// The warning about the suspended lease has been printed.
+    suspended: bool,
+    resigned: Option<ReceivedSignal>,
+    /// The supervisor missed its deadline.
+    overdue: bool,
+    /// When the wrapper stops waiting for the supervisor and kills the command itself.
+    schedule: KillSchedule,
+}
+
+impl RunState {
+    const fn new(deadlines: Option<LeaseDeadlines>) -> Self {
+        let schedule = KillSchedule::new(deadlines);
+        Self { lost: false, stopped: false, suspended: false, resigned: None, overdue: false, schedule }
+    }
+
+    fn pause(&self) -> Duration {
+        let left =
+            self.schedule.next_deadline().map_or(POLL_INTERVAL, |at| Duration::from_nanos(at.saturating_sub(now())));
+        left.min(POLL_INTERVAL)
+    }
+}
+
+impl LeaseDeadlines {
+    /// When the wrapper kills a command that its supervisor should have killed: halfway between `kill_at` and the lease's end.
+    const fn wrapper_deadline(self, deadline: leasehold::Deadline) -> Self {
+        let late = deadline.earliest.0.saturating_sub(self.kill_at) / 2;
+        Self { terminate_at: None, kill_at: self.kill_at.saturating_add(late) }
+    }
+}
+
+impl CommandTimes {
+    /// Deadlines of the command for a lease deadline; `None` if the command may outlive its lease.
+    fn deadlines(&self, now: u64, deadline: leasehold::Deadline) -> Option<LeaseDeadlines> {
+        let (end, left) = (deadline.earliest.0, deadline.earliest.0.saturating_sub(now));
+        let kill_at = end.saturating_sub(left.min(self.ttl) / MARGIN);
+        // A charter's drain period can make a renewal shorter than the ttl. The lease is then renewed after a third of that
+        // time, and the command receives SIGTERM after two thirds.
+        let max_grace = if left < self.ttl / 10 * 9 { left / 3 } else { left / 2 };
+        match self.on_lost {
+            OnLost::Warn => None,
+            OnLost::Kill => Some(LeaseDeadlines { terminate_at: None, kill_at }),
+            OnLost::Term => {
+                Some(LeaseDeadlines { terminate_at: Some(kill_at.saturating_sub(self.grace.min(max_grace))), kill_at })
+            }
+        }
+    }
+
+    /// Delay until a command that must stop now is killed; `None` if it need not stop, or stops at its deadline.
+    const fn kill_delay(&self, lost: bool) -> Option<u64> {
+        match (self.on_lost, lost) {
+            (OnLost::Warn, _) | (OnLost::Kill, false) => None,
+            (OnLost::Kill, true) => Some(0),
+            (OnLost::Term, true) => Some(self.grace),
+            // While the lease drains, its deadline decides.
+            (OnLost::Term, false) => Some(u64::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Deadline;
+    use leasehold_core::time::Instant;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn deadlines_of(on_lost: OnLost, left: u64) -> Option<LeaseDeadlines> {
+        let times = CommandTimes { on_lost, ttl: 10 * SECOND, grace: 5 * SECOND };
+        let end = Instant((100 + left) * SECOND);
+        times.deadlines(100 * SECOND, Deadline { earliest: end, latest: end })
+    }
+
+    #[test]
+    fn sigterm_is_due_a_grace_period_before_sigkill_which_is_due_before_the_lease_deadline() {
+        let deadlines = deadlines_of(OnLost::Term, 10).expect("has deadlines");
+        assert_eq!(
+            (deadlines.terminate_at, deadlines.kill_at),
+            (Some(104 * SECOND + SECOND / 2), 109 * SECOND + SECOND / 2)
+        );
+        assert_eq!(
+            deadlines_of(OnLost::Kill, 10).map(|deadlines| (deadlines.terminate_at, deadlines.kill_at)),
+            Some((None, deadlines.kill_at))
+        );
+        assert_eq!(deadlines_of(OnLost::Warn, 10), None);
+    }
+
+    #[test]
+    fn the_wrapper_waits_for_its_supervisor_for_half_of_the_kill_margin() {
+        let end = Instant(110 * SECOND);
+        let last = deadlines_of(OnLost::Term, 10)
+            .expect("has deadlines")
+            .wrapper_deadline(Deadline { earliest: end, latest: end });
+        assert_eq!((last.terminate_at, last.kill_at), (None, 109 * SECOND + 3 * SECOND / 4));
+    }
+
+    #[test]
+    fn a_renewal_shorter_than_the_ttl_leaves_two_thirds_of_it_before_sigterm() {
+        let deadlines = deadlines_of(OnLost::Term, 6).expect("has deadlines");
+        assert_eq!(
+            (deadlines.terminate_at, deadlines.kill_at),
+            (Some(103 * SECOND + 7 * SECOND / 10), 105 * SECOND + 7 * SECOND / 10)
+        );
+        assert_eq!(
+            deadlines_of(OnLost::Term, 0),
+            Some(LeaseDeadlines { terminate_at: Some(100 * SECOND), kill_at: 100 * SECOND })
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! Closes the session of a wrapper that died, so that its wait is not granted to a dead process.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold::session_stream::SessionResume;
+use leasehold::{Client, Endpoints, Error};
+use serde::{Deserialize, Serialize};
+
+/// A session and its secret. It is sent over a socket that only this user can open.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCleanup {
+    session: String,
+    secret: Vec<u8>,
+}
+
+impl SessionCleanup {
+    pub fn new(resume: &SessionResume) -> Self {
+        Self { session: resume.session.to_string(), secret: resume.secret.to_vec() }
+    }
+
+    /// Closes the session, and with it all its waits and leases. If this fails, the session ends with its ttl.
+    pub async fn run(&self, endpoints: Endpoints, timeout: Duration) {
+        let _ = tokio::time::timeout(timeout, self.close(endpoints)).await;
+    }
+
+    async fn close(&self, endpoints: Endpoints) -> Result<(), Error> {
+        let (Ok(session), Ok(secret)) = (self.session.parse(), <[u8; 32]>::try_from(&self.secret[..])) else {
+            return Ok(());
+        };
+        let client = Client::from(endpoints);
+        // The secret proves that this is the same session, and not one with the same number on a later server.
+        let _stream = client.stream("supervisor", 0, Some(&SessionResume { session, secret })).await?;
+        client.close_session(session).await
+    }
+}
+
+/// Omits the secret.
+impl fmt::Debug for SessionCleanup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SessionCleanup").field(&self.session).finish()
+    }
+}

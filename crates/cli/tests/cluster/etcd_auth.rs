@@ -1,0 +1,172 @@
+//! etcd with TLS, client certificates and users: a server with all credentials serves; without one of them it exits.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::harness::{TEST_TIMEOUT, wait_for_leadership};
+use crate::support::{CommandRun, Server, leasehold, spawn_piped, wait_for_output};
+
+/// An etcd with TLS, and the certificates for it.
+struct AuthEtcd {
+    port: u16,
+    etcd: Child,
+    dir: TempDir,
+}
+
+impl Drop for AuthEtcd {
+    fn drop(&mut self) {
+        // Fails if the process has already ended.
+        let _ = self.etcd.kill();
+        let _ = self.etcd.wait();
+    }
+}
+
+fn run_ok(command: &mut Command) {
+    let output = command.stdin(Stdio::null()).output().expect("the program is installed");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Creates a key and a certificate, signed by the CA `by` or by itself.
+fn certify(dir: &Path, name: &str, by: Option<&str>) {
+    let file = |ending: &str| dir.join(format!("{name}.{ending}"));
+    let mut command = Command::new("openssl");
+    command.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "30",
+    ]);
+    command.args(["-subj", &format!("/CN={name}")]).arg("-keyout").arg(file("key")).arg("-out").arg(file("pem"));
+    if let Some(by) = by {
+        command.arg("-CA").arg(dir.join(format!("{by}.pem"))).arg("-CAkey").arg(dir.join(format!("{by}.key")));
+        command.args(["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]);
+    }
+    run_ok(&mut command);
+}
+
+impl AuthEtcd {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        certify(dir.path(), "ca", None);
+        certify(dir.path(), "other", None);
+        for name in ["etcd", "leasehold"] {
+            certify(dir.path(), name, Some("ca"));
+        }
+        let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
+        let ports: Vec<_> =
+            listeners.iter().map(|listener| listener.local_addr().expect("an address").port()).collect();
+        let [port, peer, metrics] = ports[..] else { unreachable!("three ports") };
+        drop(listeners);
+        let mut etcd = Self { port, etcd: Self::spawn(dir.path(), port, peer, metrics), dir };
+        // Another process may have taken a port meanwhile: then retry with others.
+        if etcd.is_up(metrics) { etcd } else { Self::start() }
+    }
+
+    fn spawn(dir: &Path, port: u16, peer: u16, metrics: u16) -> Child {
+        let file = |name: &str| dir.join(name);
+        let (client, peer) = (format!("https://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "etcd", "--name", "m", "--data-dir"]).arg(file("etcd"));
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &format!("m={peer}")]);
+        command.args(["--listen-metrics-urls", &format!("http://127.0.0.1:{metrics}"), "--client-cert-auth"]);
+        command.arg("--cert-file").arg(file("etcd.pem")).arg("--key-file").arg(file("etcd.key"));
+        command.arg("--trusted-ca-file").arg(file("ca.pem")).env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        quiet.spawn().expect("etcd is installed")
+    }
+
+    /// Waits until etcd is healthy. False if it ended.
+    fn is_up(&mut self, metrics: u16) -> bool {
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        while self.etcd.try_wait().expect("a child").is_none() {
+            if crate::etcd_support::healthy(metrics) {
+                return true;
+            }
+            assert!(Instant::now() < deadline, "etcd has no leader");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        false
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().expect("a UTF-8 path").to_owned()
+    }
+
+    fn ctl_ok(&self, args: &[&str]) {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &format!("https://127.0.0.1:{}", self.port)]);
+        command.args(["--cacert", &self.path("ca.pem"), "--cert", &self.path("leasehold.pem")]);
+        run_ok(command.args(["--key", &self.path("leasehold.key")]).args(args));
+    }
+
+    fn flags(&self, data: &str, more: &[(&str, &str)]) -> Vec<String> {
+        let journal = format!("etcd://127.0.0.1:{}/kept", self.port);
+        let own = ["--journal", &journal, "--listen", "127.0.0.1:0", "--data", &self.path(data)].map(str::to_owned);
+        let more = more.iter().flat_map(|(flag, name)| [(*flag).to_owned(), self.path(name)]);
+        own.into_iter().chain(more).collect()
+    }
+
+    /// Runs a server that fails to start.
+    fn failed_start(&self, more: &[(&str, &str)]) -> CommandRun {
+        let mut command = leasehold(&["serve"]);
+        let mut child = spawn_piped(command.args(self.flags("refused", more)));
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        while child.try_wait().expect("a child").is_none() {
+            if Instant::now() > deadline {
+                child.kill().expect("the process runs");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let reply = wait_for_output(child);
+        assert_eq!(reply.err.lines().count(), 1, "one line: {reply:?}");
+        reply
+    }
+}
+
+#[test]
+fn a_server_authenticates_to_etcd_with_certificate_and_password() {
+    let etcd = AuthEtcd::start();
+    let own = [("--etcd-ca", "ca.pem"), ("--etcd-cert", "leasehold.pem"), ("--etcd-key", "leasehold.key")];
+    // Without TLS, with another CA, and without a client certificate.
+    for wrong in [&[][..], &[("--etcd-ca", "other.pem"), own[1], own[2]], &own[..1]] {
+        let reply = etcd.failed_start(wrong);
+        assert_eq!(reply.exit, 5, "{wrong:?}: {reply:?}");
+        assert!(reply.err.contains("UNAVAILABLE"), "{wrong:?}: {reply:?}");
+    }
+    let reply = etcd.failed_start(&[("--etcd-ca", "etcd.key"), own[1], own[2]]);
+    assert_ne!(reply.exit, 0, "{reply:?}");
+    let flags = etcd.flags("first", &own);
+    let first = Server::with_flags(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+    wait_for_leadership(&first);
+    let grant = first.json(&["acquire", "a", "--holder", "h", "--ttl", "60s"]);
+    assert_eq!(grant["validity"], "quorum");
+    drop(first);
+    std::fs::write(etcd.dir.path().join("password"), "secret\n").expect("the file is writable");
+    for args in [
+        &["user", "add", "root:secret"][..],
+        &["user", "grant-role", "root", "root"],
+        &["role", "add", "writer"],
+        &["role", "grant-permission", "writer", "readwrite", "--prefix=true", "/kept/"],
+        &["user", "add", "writer:secret"],
+        &["user", "grant-role", "writer", "writer"],
+        &["auth", "enable"],
+    ] {
+        etcd.ctl_ok(args);
+    }
+    let flags = etcd.flags("second", &[&own[..], &[("--etcd-password-file", "password")]].concat());
+    let flags: Vec<_> = flags.iter().map(String::as_str).chain(["--etcd-user", "writer"]).collect();
+    let second = Server::with_flags(&flags);
+    wait_for_leadership(&second);
+    assert_eq!(second.json(&["show", "a"])["held"], 1, "the same journal");
+}

@@ -1,0 +1,67 @@
+//! Runs the blocks marked `sh postgres` of the documentation against a real database.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::server::Server as Database;
+use crate::support::{Server, run};
+
+/// The pages with such blocks, and how many of their commands must fail: each such command has a comment `# ERROR`.
+const PAGES: [&str; 2] = ["docs/tutorials/fence-a-postgres-table.md", "docs/how-to/fence/postgres.md"];
+
+/// The blocks of a page as one script. A line that the page marks with `# ERROR: CODE` must fail and name the code.
+fn script(page: &str) -> String {
+    let blocks = page.split("```sh postgres\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let mut script = String::new();
+    for line in blocks.flat_map(str::lines) {
+        match line.split_once("# ERROR: ") {
+            Some((command, note)) => {
+                let code = note.split_whitespace().next().expect("the note names a code");
+                let quoted = command.trim().replace("psql -c", "psql -v VERBOSITY=verbose -v ON_ERROR_STOP=1 -c");
+                script += &format!(
+                    "if out=$({quoted} 2>&1); then echo 'not refused'; exit 1; fi; case $out in *{code}*) ;; *) echo \"$out\"; exit 1;; esac\n"
+                );
+            }
+            None => script += &(line.replace("psql -c", "psql -v ON_ERROR_STOP=1 -c") + "\n"),
+        }
+    }
+    script
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_on_the_pages_about_postgres_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let binary = Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().expect("the binary is in a folder");
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
+    let database = tokio::task::spawn_blocking(Database::shared).await.expect("the database starts");
+    let host = database.socket().to_str().expect("the socket's path is UTF-8").to_owned();
+    let db = database.connect("leasehold", "postgres").await.expect("the database answers");
+    for (number, name) in PAGES.iter().enumerate() {
+        let page = fs::read_to_string(root.join(name)).expect("the page exists");
+        let base = format!("page_{number}");
+        db.batch_execute(&format!("CREATE DATABASE {base}")).await.expect("the database is created");
+        if db
+            .query_one("SELECT count(*) FROM pg_roles WHERE rolname = 'app'", &[])
+            .await
+            .expect("roles are listed")
+            .get::<_, i64>(0)
+            == 0
+        {
+            db.batch_execute("CREATE ROLE app").await.expect("the role is created");
+        }
+        let own = database.connect("leasehold", &base).await.expect("the database answers");
+        if name.contains("how-to") {
+            own.batch_execute("CREATE TABLE paid (id int, cents int)").await.expect("the table is created");
+        }
+        let server = Server::start();
+        let address = format!("postgres://leasehold@{}/{base}", host.replace('/', "%2F"));
+        let script = script(&page).replace("postgres://postgres@localhost/shop", &address);
+        assert!(script.lines().count() >= 3, "{name} has commands: {script}");
+        let mut shell = Command::new("sh");
+        shell.args(["-euc", &script]).current_dir(&root).env("PATH", &path).env("LEASEHOLD_ADDR", &server.address);
+        shell.env("PGHOST", &host).env("PGUSER", "leasehold").env("PGDATABASE", &base);
+        let result = run(&mut shell);
+        assert_eq!(result.exit, 0, "{name}: {script}\n{result:?}");
+    }
+}

@@ -1,0 +1,247 @@
+//! Harness: starts wrappers whose commands print events line by line, and checks what remains of them.
+
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use tempfile::TempDir;
+
+use crate::support::{Server, TEST_TIMEOUT};
+
+/// A server, and the temporary directory of its wrappers.
+pub struct Fixture {
+    pub server: Server,
+    pub tmp_dir: TempDir,
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        Self { server: Server::start(), tmp_dir: tempfile::tempdir().expect("a directory") }
+    }
+
+    /// Starts `leasehold ARGS -- sh -c SCRIPT`.
+    pub fn start(&self, args: &[&str], script: &str) -> WrapperProcess {
+        let mut command = self.command(args);
+        command.args(["--", "sh", "-c", script]);
+        WrapperProcess::start(&mut command)
+    }
+
+    /// A command with default signal handling, whatever signals the test runner ignores.
+    pub fn command(&self, args: &[&str]) -> Command {
+        self.started_by(&["env", "--default-signal"], args)
+    }
+
+    /// A command that a launcher program executes.
+    pub fn started_by(&self, launcher: &[&str], args: &[&str]) -> Command {
+        let inner = self.server.command(args);
+        let mut outer = Command::new(launcher[0]);
+        outer.args(&launcher[1..]).arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => outer.env(name, value),
+                None => outer.env_remove(name),
+            };
+        }
+        outer.env("TMPDIR", self.tmp_dir.path()).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
+        outer
+    }
+
+    /// The ended leases of a resource, latest first.
+    pub fn history(&self, name: &str) -> Vec<String> {
+        let output = self.server.run(&["history", name]).ok().out;
+        output.lines().map(str::to_owned).collect()
+    }
+
+    /// Asserts that no directory and no process of any wrapper is left.
+    pub fn assert_clean(&self) {
+        wait_until("no directory is left", || entries(self.tmp_dir.path()) == 0);
+        wait_until("no process is left", || !is_used(self.tmp_dir.path()));
+    }
+}
+
+fn entries(directory: &Path) -> usize {
+    std::fs::read_dir(directory).expect("a directory").count()
+}
+
+/// Whether any process of this user has this TMPDIR: wrappers, supervisors and their descendants.
+fn is_used(tmp_dir: &Path) -> bool {
+    let variable = format!("TMPDIR={}", tmp_dir.display());
+    let own = std::fs::metadata("/proc/self").expect("procfs").uid();
+    std::fs::read_dir("/proc").expect("procfs").flatten().any(|entry| {
+        entry.metadata().is_ok_and(|metadata| metadata.uid() == own)
+            && std::fs::read(entry.path().join("environ"))
+                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes()))
+    })
+}
+
+/// A running wrapper. It is killed on drop.
+pub struct WrapperProcess {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
+    read_errors: RefCell<Vec<String>>,
+}
+
+/// Exit of a wrapper, with the output that was not read before.
+#[derive(Debug)]
+pub struct WrapperExit {
+    pub exit: i32,
+    pub lines: Vec<String>,
+    pub errors: String,
+}
+
+impl WrapperProcess {
+    /// Starts the wrapper in its own process group: in an orphaned group with a stopped process, the exit of a command sends
+    /// SIGHUP to all members, including the tests.
+    pub fn start(command: &mut Command) -> Self {
+        let piped = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("the binary was built for this test");
+        let lines = lines_of(child.stdout.take().expect("piped"));
+        let errors = lines_of(child.stderr.take().expect("piped"));
+        Self { input: child.stdin.take(), child, lines, errors, read_errors: RefCell::default() }
+    }
+
+    /// Starts a wrapper whose standard error is not read.
+    pub fn with_blocked_stderr(command: &mut Command) -> Self {
+        let piped = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("the binary was built for this test");
+        let lines = lines_of(child.stdout.take().expect("piped"));
+        let (_, errors) = channel();
+        Self { input: child.stdin.take(), child, lines, errors, read_errors: RefCell::default() }
+    }
+
+    /// Waits for a line with this prefix. Returns the rest of the line.
+    #[track_caller]
+    pub fn wait_line(&self, prefix: &str) -> String {
+        loop {
+            let line =
+                self.lines.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("no line starts with {prefix:?}"));
+            if let Some(rest) = line.strip_prefix(prefix) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// Waits for a line that contains this text.
+    #[track_caller]
+    pub fn wait_text(&self, text: &str) {
+        while !self.lines.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("no line has {text:?}")).contains(text) {
+        }
+    }
+
+    /// Waits for a line with this prefix and a process id.
+    #[track_caller]
+    pub fn wait_pid(&self, prefix: &str) -> Pid {
+        let rest = self.wait_line(prefix);
+        rest.parse().ok().and_then(Pid::from_raw).unwrap_or_else(|| panic!("not a process id: {rest:?}"))
+    }
+
+    /// Waits for a line on standard error that contains this text.
+    #[track_caller]
+    pub fn wait_stderr(&self, text: &str) {
+        loop {
+            let line =
+                self.errors.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("no line on stderr has {text:?}"));
+            self.read_errors.borrow_mut().push(line);
+            if self.read_errors.borrow().last().is_some_and(|line| line.contains(text)) {
+                return;
+            }
+        }
+    }
+
+    /// Whether no unread line is available.
+    pub fn has_no_output(&self) -> bool {
+        self.lines.try_recv().is_err()
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("the wrapper runs");
+        if signal == Signal::STOP {
+            waitid(WaitId::Pid(self.pid()), WaitIdOptions::STOPPED).expect("a child of this process");
+        }
+    }
+
+    pub fn write_stdin(&mut self, text: &str) {
+        self.input.as_mut().expect("stdin is open").write_all(text.as_bytes()).expect("the command reads");
+    }
+
+    /// Closes standard input and waits for the exit.
+    #[track_caller]
+    pub fn wait_exit(mut self) -> WrapperExit {
+        self.input = None;
+        wait_until("the wrapper exits", || self.child.try_wait().expect("a child").is_some());
+        let status = self.child.wait().expect("it exited");
+        // Both pipes close with the last process that can write.
+        let errors = [self.read_errors.take(), rest(&self.errors)].concat().join("\n");
+        WrapperExit { exit: status.code().unwrap_or(-1), lines: rest(&self.lines), errors }
+    }
+}
+
+impl Drop for WrapperProcess {
+    fn drop(&mut self) {
+        // It may have exited already. The supervisor kills its descendants.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The remaining lines until the pipe closes.
+#[track_caller]
+fn rest(lines: &Receiver<String>) -> Vec<String> {
+    let mut rest = Vec::new();
+    loop {
+        match lines.recv_timeout(TEST_TIMEOUT) {
+            Ok(line) => rest.push(line),
+            Err(RecvTimeoutError::Disconnected) => return rest,
+            Err(RecvTimeoutError::Timeout) => panic!("a process outlives the wrapper, after {rest:?}"),
+        }
+    }
+}
+
+/// Reads a pipe line by line.
+fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        BufReader::new(pipe).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
+    });
+    lines
+}
+
+/// Polls a condition until it is true, with a generous timeout.
+#[track_caller]
+pub fn wait_until(expected: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "not in time: {expected}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a process is alive. A process that was not reaped yet is dead.
+pub fn is_alive(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, fields)| !fields.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Whether a process is stopped by a signal.
+pub fn is_stopped(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('T'))
+}
+
+/// A script that first prints which of these processes are alive.
+pub fn report_alive(pids: &[Pid]) -> String {
+    let pids = pids.iter().map(|pid| pid.as_raw_pid().to_string()).collect::<Vec<_>>().join(" ");
+    format!("for p in {pids}; do if kill -0 $p 2>/dev/null; then echo alive $p; fi; done; echo began")
+}

@@ -1,0 +1,39 @@
+//! Ownership of a granted lease: dropping the owner releases the lease.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::WorkerHandle;
+use super::shared::LeaseShared;
+
+/// The one owner of a granted lease. A guard contains it; before that, the reply to an acquire request does.
+pub(crate) struct LeaseOwner {
+    pub(crate) lease: Arc<LeaseShared>,
+    pub(crate) worker: Arc<WorkerHandle>,
+    release_on_drop: bool,
+}
+
+impl LeaseOwner {
+    pub(super) const fn new(lease: Arc<LeaseShared>, worker: Arc<WorkerHandle>) -> Self {
+        Self { lease, worker, release_on_drop: true }
+    }
+
+    /// The lease is released in another way; dropping this does nothing.
+    pub(crate) fn disarm(&mut self) {
+        self.release_on_drop = false;
+    }
+}
+
+impl Drop for LeaseOwner {
+    fn drop(&mut self) {
+        if self.release_on_drop {
+            self.worker.release_detached(self.lease.clone());
+        }
+    }
+}
+
+impl fmt::Debug for LeaseOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LeaseOwner").field(&self.lease).finish()
+    }
+}

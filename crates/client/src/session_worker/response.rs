@@ -1,0 +1,26 @@
+//! The result of a job that a task waits for.
+
+use leasehold_core::command::Answer;
+
+use super::lease_owner::LeaseOwner;
+use super::reply::ReplySender;
+use super::session_reply::SessionReply;
+use crate::Error;
+
+/// Result of a job of the session worker.
+#[derive(Debug)]
+pub(crate) enum Response {
+    /// Granted leases, in the order of the request.
+    Leases(Vec<LeaseOwner>),
+    /// Reply to a session call.
+    Session(Box<SessionReply>),
+    /// Any other reply.
+    Answer(Answer),
+}
+
+/// Sends an answer if a caller waits for it.
+pub(super) fn send_answer(reply: Option<ReplySender<Response>>, answer: Result<Answer, Error>) {
+    if let Some(reply) = reply {
+        reply.send(answer.map(Response::Answer));
+    }
+}

@@ -1,0 +1,21 @@
+//! The session as the worker knows it.
+
+use std::sync::Arc;
+
+use leasehold_core::holder::Renewal;
+use leasehold_core::ids::SessionId;
+use leasehold_core::time::Instant;
+use leasehold_wire::TokenIssuer;
+
+use super::shared::SessionDeadline;
+
+/// The open session. It is renewed by the same rules as a lease, under a token number without meaning.
+pub(super) struct ClientSession {
+    pub id: SessionId,
+    pub secret: [u8; 32],
+    pub issuer: TokenIssuer,
+    pub deadline: Arc<SessionDeadline>,
+    pub renewal: Renewal,
+    /// When it is polled next.
+    pub due: Instant,
+}

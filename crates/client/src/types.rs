@@ -1,0 +1,25 @@
+//! Types of the lease protocol that appear in the API of the client.
+
+/// How long work may continue, why a lease ended, and in which order a successor starts.
+pub use leasehold_core::holder::{Claim, ClockDrift, Deadline, Loss, MayWrite, MustRead, NextStep, TimingError};
+
+/// Ids of leases and sessions.
+pub use leasehold_core::ids::{LeaseId, ParseIdError, SessionId};
+
+/// State and access mode of a lease.
+pub use leasehold_core::lease::{Access, EndReason, LeaseState, Validity};
+
+/// Names of resources and holders.
+pub use leasehold_core::name::{HolderName, Name, NameError, Prefix};
+
+/// Time of the holder's clock.
+pub use leasehold_core::time::Instant;
+
+/// Tokens and their parts.
+pub use leasehold_core::token::{Cluster, Incarnation, Number, ParseHexError, Token, TokenError, TokenScope};
+
+/// Requests and replies of unary calls and of the session stream.
+pub use leasehold_core::command::{
+    Acquire, AcquireAll, AcquireOptions, Answer, Command, CurrentLease, Grant, Handoff, HandoffMode, HeldDigest,
+    LeaseRef, LeaseSelector, SessionEvent, SessionGrant,
+};

@@ -1,0 +1,287 @@
+//! Leases without a session, as unary calls: acquire, renew, check, release, hand off.
+//!
+//! Nothing renews these leases by itself; [`Client::lock`](crate::Client::lock) does.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::command::{Acquire, AcquireAll, CurrentLease, Grant, Handoff, LeaseSelector};
+#[cfg(any(test, feature = "testing"))]
+use leasehold_core::command::{Command, LeaseRef, Renew};
+use leasehold_core::name::resource_hash;
+use leasehold_core::token::Token;
+use leasehold_wire::json::{CurrentLeaseBody, GrantBody};
+use leasehold_wire::{decode_current, decode_grant, lease_bits, v1};
+
+use crate::routing::{GrpcClient, RetrySafety};
+use crate::{Client, Error};
+
+/// A lease and the token that proves it, as arguments of a call.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct HeldLease<'a> {
+    /// The lease, by id or by resource.
+    pub lease: LeaseSelector<'a>,
+    /// Token of the lease.
+    pub token: Token,
+    /// Holder name, if the grantor is to compare it.
+    pub holder: Option<&'a str>,
+}
+
+impl<'a> HeldLease<'a> {
+    /// The lease on a resource.
+    pub const fn new(resource: &'a str, token: Token) -> Self {
+        Self::select(LeaseSelector::Resource(resource), token)
+    }
+
+    /// A lease by id or by resource.
+    pub const fn select(lease: LeaseSelector<'a>, token: Token) -> Self {
+        Self { lease, token, holder: None }
+    }
+
+    /// Lets the grantor compare the holder name.
+    #[must_use]
+    pub const fn holder(mut self, holder: &'a str) -> Self {
+        self.holder = Some(holder);
+        self
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    const fn lease_ref(&self) -> LeaseRef<'a> {
+        let (lease, number, holder) = (self.lease, self.token.number, self.holder);
+        LeaseRef { selector: lease, number, session: None, holder }
+    }
+
+    fn message(&self) -> v1::LeaseRef {
+        let selector = match self.lease {
+            LeaseSelector::Id(id) => v1::lease_ref::Selector::Lease(lease_bits(id)),
+            LeaseSelector::Resource(name) => v1::lease_ref::Selector::Resource(name.into()),
+        };
+        let (token, holder) = (self.token.to_string(), self.holder.map(Into::into));
+        v1::LeaseRef { selector: Some(selector), token_number: 0, token, holder }
+    }
+}
+
+/// A granted lease.
+#[derive(Clone, PartialEq)]
+pub struct GrantedLease {
+    grant: Grant,
+    token: Token,
+    message: v1::Grant,
+}
+
+impl GrantedLease {
+    fn decode(mut message: v1::Grant, resource: &str, holder: &str) -> Result<Self, Error> {
+        let grant = decode_grant(&message).map_err(Error::invalid_reply)?;
+        let token = Token::parse(&message.token).map_err(Error::invalid_reply)?;
+        if token.number != grant.number || token.scope != grant.scope || token.resource != resource_hash(resource) {
+            return Err(Error::invalid_reply("the token does not belong to the grant"));
+        }
+        message.resource = resource.into();
+        message.holder = holder.into();
+        Ok(Self { grant, token, message })
+    }
+
+    /// The token; its `Display` is the text that fences accept.
+    pub const fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The grant.
+    pub const fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Name of the resource.
+    pub fn resource(&self) -> &str {
+        &self.message.resource
+    }
+
+    /// The grant as JSON, with the field names of the HTTP API.
+    pub fn body(&self) -> GrantBody {
+        self.message.clone().into()
+    }
+}
+
+/// Omits the token's text, which must not reach a log.
+impl fmt::Debug for GrantedLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrantedLease").field("resource", &self.message.resource).field("grant", &self.grant).finish()
+    }
+}
+
+/// A lease that was renewed, or confirmed as current.
+#[derive(Clone, PartialEq)]
+pub struct RenewedLease {
+    current: CurrentLease,
+    token: Token,
+    message: v1::CurrentLease,
+}
+
+impl RenewedLease {
+    fn decode(message: v1::CurrentLease, presented: Token) -> Result<Self, Error> {
+        let current = decode_current(&message).map_err(Error::invalid_reply)?;
+        let token = match message.token.as_str() {
+            "" => Token { number: current.number, ..presented },
+            raised => Token::parse(raised).map_err(Error::invalid_reply)?,
+        };
+        if token.number != current.number {
+            return Err(Error::invalid_reply("the token does not belong to the lease"));
+        }
+        Ok(Self { current, token, message })
+    }
+
+    /// Token of the lease: the presented one, unless it was raised.
+    pub const fn token(&self) -> Token {
+        self.token
+    }
+
+    /// State of the lease.
+    pub const fn current(&self) -> &CurrentLease {
+        &self.current
+    }
+
+    /// The lease as JSON, with the field names of the HTTP API.
+    pub fn body(&self, resource: &str) -> CurrentLeaseBody {
+        CurrentLeaseBody::new(resource, self.message.clone())
+    }
+}
+
+/// Omits the token's text, which must not reach a log.
+impl fmt::Debug for RenewedLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RenewedLease").field("current", &self.current).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Acquires a lease, now or after waiting.
+    pub async fn acquire(&self, acquire: &Acquire<'_>) -> Result<GrantedLease, Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(answer) = self.memory_call(Command::Acquire(*acquire), acquire.resource) {
+            return match answer? {
+                v1::response::Answer::Granted(grant) => self.granted(grant, acquire.resource, acquire.holder),
+                _ => Err(Error::invalid_reply("an answer other than a grant")),
+            };
+        }
+        let wait = Duration::from_millis(acquire.options.wait_ms);
+        let send = |mut client: GrpcClient, request| async move { client.acquire(request).await };
+        let grant = self.call(RetrySafety::NotIdempotent, wait, v1::Acquire::from(acquire), send).await?;
+        self.granted(grant, acquire.resource, acquire.holder)
+    }
+
+    /// Acquires several leases: all or none.
+    pub async fn acquire_all(&self, acquire: &AcquireAll<'_>) -> Result<Vec<GrantedLease>, Error> {
+        let wait = Duration::from_millis(acquire.options.wait_ms);
+        let send = |mut client: GrpcClient, request| async move { client.acquire_all(request).await };
+        let reply = self.call(RetrySafety::NotIdempotent, wait, v1::AcquireAll::from(acquire), send).await?;
+        if reply.grants.len() != acquire.resources.len() {
+            return Err(Error::invalid_reply("another number of grants than requested"));
+        }
+        let each = reply.grants.into_iter().zip(acquire.resources);
+        each.map(|(grant, (resource, _))| self.granted(grant, resource, acquire.holder)).collect()
+    }
+
+    fn granted(&self, message: v1::Grant, resource: &str, holder: &str) -> Result<GrantedLease, Error> {
+        let lease = GrantedLease::decode(message, resource, holder)?;
+        self.observe_token(lease.token);
+        Ok(lease)
+    }
+
+    /// Renews a lease, optionally with another ttl or with progress.
+    pub async fn renew(
+        &self,
+        held: &HeldLease<'_>,
+        ttl_ms: Option<u64>,
+        progress: Option<u64>,
+    ) -> Result<RenewedLease, Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(answer) = self.memory_call(Command::Renew(Renew { lease: held.lease_ref(), ttl_ms, progress }), "")
+        {
+            return decode_current_answer(answer?, held.token);
+        }
+        let request = v1::Renew { lease: Some(held.message()), ttl_ms, progress };
+        let send = |mut client: GrpcClient, request| async move { client.renew(request).await };
+        let reply = self.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
+        let renewed = RenewedLease::decode(reply, held.token)?;
+        self.observe_token(renewed.token);
+        Ok(renewed)
+    }
+
+    /// Checks whether a lease is current at a moment during this call.
+    pub async fn check(&self, held: &HeldLease<'_>) -> Result<RenewedLease, Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(answer) = self.memory_call(Command::Confirm(held.lease_ref()), "") {
+            return decode_current_answer(answer?, held.token);
+        }
+        let send = |mut client: GrpcClient, request| async move { client.check(request).await };
+        let reply = self.call(RetrySafety::ReadOnly, Duration::ZERO, held.message(), send).await?;
+        RenewedLease::decode(reply, held.token)
+    }
+
+    /// Releases a lease.
+    pub async fn release(&self, held: &HeldLease<'_>) -> Result<(), Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(answer) = self.memory_call(Command::Release(held.lease_ref()), "") {
+            return answer.map(drop);
+        }
+        let send = |mut client: GrpcClient, request| async move { client.release(request).await };
+        self.call(RetrySafety::NotIdempotent, Duration::ZERO, held.message(), send).await.map(drop)
+    }
+
+    /// Confirms a reservation: its units stay in use permanently.
+    pub async fn confirm_reservation(&self, held: &HeldLease<'_>) -> Result<(), Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(answer) = self.memory_call(Command::ConfirmHold(held.lease_ref()), "") {
+            return answer.map(drop);
+        }
+        let send = |mut client: GrpcClient, request| async move { client.confirm_hold(request).await };
+        self.call(RetrySafety::NotIdempotent, Duration::ZERO, held.message(), send).await.map(drop)
+    }
+
+    /// Changes the units of a reservation.
+    pub async fn resize_reservation(&self, held: &HeldLease<'_>, units: u32) -> Result<RenewedLease, Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(answer) = self.memory_call(Command::ResizeHold { lease: held.lease_ref(), units }, "") {
+            return decode_current_answer(answer?, held.token);
+        }
+        let request = v1::ResizeHold { lease: Some(held.message()), units };
+        let send = |mut client: GrpcClient, request| async move { client.resize_hold(request).await };
+        let reply = self.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
+        RenewedLease::decode(reply, held.token)
+    }
+
+    /// Vetoes the expiry of a reservation while an obligation is in flight, as far as its charter allows.
+    pub async fn veto(&self, held: &HeldLease<'_>, for_ms: u64) -> Result<RenewedLease, Error> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(answer) = self.memory_call(Command::Veto { lease: held.lease_ref(), for_ms }, "") {
+            return decode_current_answer(answer?, held.token);
+        }
+        let request = v1::Veto { lease: Some(held.message()), duration_ms: for_ms };
+        let send = |mut client: GrpcClient, request| async move { client.veto(request).await };
+        let reply = self.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
+        RenewedLease::decode(reply, held.token)
+    }
+
+    /// Starts a planned handoff. The holder presents its token; an operator has none.
+    pub async fn handoff(&self, handoff: &Handoff<'_>, token: Option<Token>) -> Result<(), Error> {
+        let token = token.map(|token| token.to_string()).unwrap_or_default();
+        let request = v1::Handoff { token, ..handoff.into() };
+        let send = |mut client: GrpcClient, request| async move { client.handoff(request).await };
+        self.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
+    }
+
+    /// Reports that the predecessor of a handoff has drained.
+    pub async fn finish_drain(&self, held: &HeldLease<'_>) -> Result<(), Error> {
+        let send = |mut client: GrpcClient, request| async move { client.finish_drain(request).await };
+        self.call(RetrySafety::NotIdempotent, Duration::ZERO, held.message(), send).await.map(drop)
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+fn decode_current_answer(answer: v1::response::Answer, presented: Token) -> Result<RenewedLease, Error> {
+    match answer {
+        v1::response::Answer::Current(message) => RenewedLease::decode(message, presented),
+        _ => Err(Error::invalid_reply("an answer other than a current lease")),
+    }
+}

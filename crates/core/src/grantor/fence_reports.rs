@@ -1,0 +1,159 @@
+//! Fence reports: which targets check tokens, and which zombies they refused (F6).
+
+use std::collections::BTreeSet;
+
+use super::Grantor;
+use super::table::lease::NONE;
+use crate::command::{Answer, SessionEvent};
+use crate::coverage::{
+    CheckCounts, CoverageRecord, CoverageTable, FenceReport, TargetView, Zombie, check_target, target_views,
+};
+use crate::limits;
+use crate::mutants::{self, Mutant};
+use crate::name::{HolderName, Name};
+use crate::record::Record;
+use crate::refusal::{Limit, Refusal, RefusalSubject};
+use crate::time::WallClock;
+use crate::token::{Cluster, Number, Token, TokenError, TokenScope};
+
+impl Grantor {
+    /// Accepts a batch of reports completely or not at all. Records only news: a target, its mode, a zombie.
+    pub(super) fn report(&mut self, cluster: Cluster, reports: &[FenceReport<'_>]) -> Result<Answer, Refusal> {
+        // Numbers of another cluster's fences mean nothing here (T6).
+        if self.table.identity.is_none_or(|identity| identity.cluster != cluster) {
+            return Err(Refusal::Token(TokenError::WrongCluster));
+        }
+        let (max, got) = (limits::REPORTS as u64, reports.len() as u64);
+        if got > max {
+            return Err(Refusal::Exhausted { limit: Limit::Reports, max, got });
+        }
+        reports.iter().try_for_each(check)?;
+        let target_slot =
+            |report: &FenceReport<'_>| (report.resource.to_owned(), report.target.to_owned(), report.slot);
+        let is_new =
+            |report: &&FenceReport<'_>| self.table.coverage.get(report.resource, report.target, report.slot).is_none();
+        let new: BTreeSet<_> = reports.iter().filter(is_new).map(target_slot).collect();
+        self.table.coverage.has_room(new.len())?;
+        let highest = reports.iter().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);
+        if let Some(highest) = highest.flatten().max() {
+            self.observe_token(&self.as_token(highest))?;
+        }
+        for report in reports {
+            self.apply_report(report);
+        }
+        Ok(Answer::Done)
+    }
+
+    fn apply_report(&mut self, report: &FenceReport<'_>) {
+        let FenceReport { resource, slot, target, mode, .. } = *report;
+        if self.table.coverage.get(resource, target, slot).is_none_or(|status| status.mode != mode) {
+            let record = CoverageRecord::Reported { resource: resource.into(), slot, target: target.into(), mode };
+            self.record(&Record::Coverage(record));
+        }
+        let at = WallClock(self.table.wall.0.saturating_sub(report.checked_ago_ms));
+        let slots = self.check_counts.entry(resource.into()).or_default();
+        let none = CheckCounts { checks: 0, refusals: 0, last: WallClock(0) };
+        let counted = slots.entry((target.into(), slot)).or_insert(none);
+        counted.checks = counted.checks.saturating_add(report.checks);
+        counted.refusals = counted.refusals.saturating_add(report.refusals);
+        counted.last = counted.last.max(at);
+        if let Some(refused) = report.zombie
+            && !mutants::on(Mutant::ZombieNotReported)
+        {
+            let known = self.holder_of(resource, refused.presented);
+            let holder = known.unwrap_or_else(|| refused.holder.to_owned());
+            let (presented, mark, times) = (refused.presented, refused.mark, refused.times);
+            self.record(&Record::Coverage(CoverageRecord::Zombie {
+                resource: resource.into(),
+                slot,
+                target: target.into(),
+                presented,
+                mark,
+                times,
+                holder: holder.as_str().into(),
+            }));
+            let (resource, target) = (resource.to_owned(), target.to_owned());
+            let zombie = Zombie { resource, slot, target, holder, presented, mark, times };
+            self.notify(None, SessionEvent::Zombie(Box::new(zombie)));
+        }
+    }
+
+    /// The holder that was granted this number on a resource, while it is known.
+    fn holder_of(&self, resource: &str, number: Number) -> Option<String> {
+        if let Some(end) = self.table.ended_leases.by_number(number.get()) {
+            return (end.resource == resource).then_some(end.holder);
+        }
+        let target_slot = self.table.resources.find(resource)?;
+        let sole = self.table.resources.sole(target_slot);
+        let state = self.table.resources.state(target_slot).map_or(&[][..], |state| &state.leases);
+        let mut live = state.iter().copied().take(limits::HOLDER_SEARCH).chain((sole != NONE).then_some(sole));
+        let slot = live.find(|slot| self.table.lease(*slot).number() == number)?;
+        Some(self.table.holder_name(self.table.lease(slot).actor).to_owned())
+    }
+
+    /// A number stored by a fence as a token of this cluster. Whichever incarnation issued it, later grants must be above it.
+    fn as_token(&self, number: Number) -> Token {
+        let identity = self.table.identity.expect("a serving grantor has an identity");
+        let (cluster, incarnation) = (identity.cluster, identity.incarnation);
+        Token { cluster, incarnation, resource: [0; 8], scope: TokenScope::Slot(0), number }
+    }
+
+    /// Removes a target that no longer exists; otherwise it would stay listed as a hole.
+    pub(super) fn forget_target(&mut self, resource: &str, target: &str, comment: &str) -> Result<Answer, Refusal> {
+        Name::parse(resource)?;
+        check_target(target)?;
+        if comment.len() > limits::COMMENT_BYTES {
+            return Err(Refusal::Invalid { field: "comment", reason: "at most 512 bytes" });
+        }
+        if !self.table.coverage.targets_of(resource).any(|(name, _, _)| name == target) {
+            return Err(Refusal::NotFound(RefusalSubject::Target));
+        }
+        let record =
+            CoverageRecord::Forgotten { resource: resource.into(), target: target.into(), comment: comment.into() };
+        self.record(&Record::Coverage(record));
+        if let Some(slots) = self.check_counts.get_mut(resource) {
+            slots.retain(|(name, _), _| **name != *target);
+            if slots.is_empty() {
+                self.check_counts.remove(resource);
+            }
+        }
+        Ok(Answer::Done)
+    }
+
+    /// The targets of a resource, as declared and as reported, with their holes.
+    pub fn targets(&self, resource: &str) -> Vec<TargetView> {
+        let charter = self.table.charter(resource);
+        target_views(resource, charter, &self.table.coverage, self.check_counts.get(resource))
+    }
+
+    /// The table of reported targets.
+    pub fn coverage(&self) -> &CoverageTable {
+        &self.table.coverage
+    }
+
+    /// Number of tokens that fences checked, according to their reports in this tenure.
+    pub fn checks(&self) -> u64 {
+        self.check_counts.values().flat_map(|slots| slots.values()).map(|counted| counted.checks).sum()
+    }
+}
+
+fn check(report: &FenceReport<'_>) -> Result<(), Refusal> {
+    Name::parse(report.resource)?;
+    check_target(report.target)?;
+    if report.refusals > report.checks {
+        return Err(Refusal::Invalid { field: "refusals", reason: "at most as many as checks" });
+    }
+    let Some(zombie) = &report.zombie else {
+        return Ok(());
+    };
+    if zombie.presented >= zombie.mark {
+        return Err(Refusal::Invalid { field: "presented", reason: "must be below the mark" });
+    }
+    if zombie.times == 0 {
+        return Err(Refusal::Invalid { field: "times", reason: "at least 1" });
+    }
+    if !zombie.holder.is_empty() {
+        HolderName::parse(zombie.holder)?;
+    }
+    Ok(())
+}

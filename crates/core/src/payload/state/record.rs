@@ -1,0 +1,167 @@
+//! Journal records of the stored state, their application, and the snapshot section.
+
+use std::sync::Arc;
+
+use super::{ResourceValues, StateTable, StateValue, cost};
+use crate::codec::{DecodeError, Reader, Write};
+use crate::limits::{NAME_BYTES, STATE_BYTES, STATE_KEY_BYTES, STATE_KEYS};
+use crate::mutants::{self, Mutant};
+use crate::payload::text;
+use crate::refusal::number;
+use crate::time::GrantorTime;
+use crate::token::Number;
+
+/// One change of the state of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateRecord {
+    /// A value was written.
+    Put {
+        /// The resource.
+        resource: Box<str>,
+        /// The token of the lease under which it was written.
+        token: Number,
+        /// The key.
+        key: Box<str>,
+        /// The value.
+        bytes: Arc<[u8]>,
+    },
+    /// A key was removed.
+    Deleted {
+        /// The resource.
+        resource: Box<str>,
+        /// The token of the lease under which it was removed.
+        token: Number,
+        /// The key.
+        key: Box<str>,
+    },
+}
+
+impl StateRecord {
+    /// The highest token number that this record assigns: none, because it only carries the token of a lease.
+    pub const fn numbers(&self) -> Option<Number> {
+        None
+    }
+
+    /// Appends the encoded record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Put { resource, token, key, bytes } => {
+                out.u8(1);
+                out.text(resource);
+                out.num(token.get());
+                out.text(key);
+                out.bytes(bytes);
+            }
+            Self::Deleted { resource, token, key } => {
+                out.u8(2);
+                out.text(resource);
+                out.num(token.get());
+                out.text(key);
+            }
+        }
+    }
+
+    /// Decodes a record from the front of the input.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let code = from.u8()?;
+        if !(1..=2).contains(&code) {
+            return Err(from.wrong("unknown record of stored state"));
+        }
+        let resource = text(from, NAME_BYTES)?.into();
+        let token = number(from)?;
+        let key = text(from, STATE_KEY_BYTES)?.into();
+        Ok(match code {
+            1 => Self::Put { resource, token, key, bytes: value(from)? },
+            _ => Self::Deleted { resource, token, key },
+        })
+    }
+}
+
+fn value(from: &mut Reader<'_>) -> Result<Arc<[u8]>, DecodeError> {
+    let bytes = from.bytes()?;
+    if bytes.len() > STATE_BYTES { Err(from.wrong("value too long")) } else { Ok(bytes.into()) }
+}
+
+impl StateTable {
+    /// Applies a record. After an error the table is inconsistent and must be discarded.
+    pub fn apply(&mut self, record: &StateRecord, _at: GrantorTime) -> Result<(), &'static str> {
+        match record {
+            StateRecord::Put { resource, token, key, bytes } => {
+                if !self.resources.contains_key(resource) {
+                    self.bytes += cost(resource, 0);
+                    let values = ResourceValues { mark: *token, revision: 0, keys: Default::default() };
+                    self.resources.insert(resource.clone(), values);
+                }
+                let values = self.changed(resource, *token)?;
+                let stored = StateValue { token: *token, revision: values.revision, bytes: bytes.clone() };
+                let before = values.keys.insert(key.clone(), stored);
+                self.bytes += cost(key, bytes.len());
+                self.bytes -= before.map_or(0, |s| cost(key, s.bytes.len()));
+                Ok(())
+            }
+            StateRecord::Deleted { resource, token, key } => {
+                let before = self.changed(resource, *token)?.keys.remove(key).ok_or("a key that does not exist")?;
+                self.bytes -= cost(key, before.bytes.len());
+                Ok(())
+            }
+        }
+    }
+
+    fn changed(&mut self, resource: &str, token: Number) -> Result<&mut ResourceValues, &'static str> {
+        let values = self.resources.get_mut(resource).ok_or("a resource without state")?;
+        if token < values.mark && !mutants::on(Mutant::LowerCheckpointAccepted) {
+            return Err("a token below the mark");
+        }
+        values.mark = token;
+        values.revision = values.revision.checked_add(1).ok_or("revisions beyond counting")?;
+        Ok(values)
+    }
+
+    /// Appends the encoded section.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.num(self.resources.len() as u64);
+        for (resource, values) in &self.resources {
+            out.text(resource);
+            out.num(values.mark.get());
+            out.num(values.revision);
+            out.num(values.keys.len() as u64);
+            for (key, stored) in &values.keys {
+                out.text(key);
+                out.num(stored.token.get());
+                out.num(stored.revision);
+                out.bytes(&stored.bytes);
+            }
+        }
+    }
+
+    /// Decodes the section from the front of the input.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut table = Self::default();
+        for _ in 0..from.num()? {
+            let resource = text(from, NAME_BYTES)?;
+            if table.resources.last_key_value().is_some_and(|(before, _)| **before >= *resource) {
+                return Err(from.wrong("resources out of order"));
+            }
+            table.bytes += cost(resource, 0);
+            let mut values = ResourceValues { mark: number(from)?, revision: from.num()?, keys: Default::default() };
+            let keys = from.num()?;
+            if keys > STATE_KEYS as u64 || values.revision >= 1 << 63 {
+                return Err(from.wrong("too many keys or revisions"));
+            }
+            for _ in 0..keys {
+                let key = text(from, STATE_KEY_BYTES)?;
+                if values.keys.last_key_value().is_some_and(|(before, _)| **before >= *key) {
+                    return Err(from.wrong("keys out of order"));
+                }
+                let stored = StateValue { token: number(from)?, revision: from.num()?, bytes: value(from)? };
+                if stored.token > values.mark || stored.revision == 0 || stored.revision > values.revision {
+                    return Err(from.wrong("a value newer than its resource"));
+                }
+                table.bytes += cost(key, stored.bytes.len());
+                values.keys.insert(key.into(), stored);
+            }
+            table.resources.insert(resource.into(), values);
+        }
+        Ok(table)
+    }
+}

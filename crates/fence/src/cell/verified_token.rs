@@ -1,0 +1,62 @@
+//! A token that was verified once, so that the hot path compares numbers and does not parse text.
+
+use leasehold_core::token::{FenceKey, Number, TokenError};
+
+use crate::fence_site::PresentedToken;
+use crate::{Error, FenceRefusal};
+
+/// A plausible token for one cluster, resource and slot. Every write still checks whether it is stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifiedToken {
+    pub(super) key: FenceKey,
+    pub(super) presented: PresentedToken,
+}
+
+impl VerifiedToken {
+    /// The number of the token.
+    pub const fn number(&self) -> Number {
+        self.presented.number
+    }
+
+    /// The token, if it was verified for this fence. Another fence rejects it as it would reject its text (T6, F4).
+    pub(super) fn for_key(&self, key: &FenceKey) -> Result<PresentedToken, Error> {
+        if self.key == *key {
+            return Ok(self.presented);
+        }
+        let error = if self.key.cluster != key.cluster {
+            TokenError::WrongCluster
+        } else if self.key.resource != key.resource {
+            TokenError::Resource
+        } else {
+            TokenError::Slot
+        };
+        Err(FenceRefusal::Token(error).into())
+    }
+}
+
+/// A token as an argument: its text, or a token verified before.
+#[derive(Clone, Copy, Debug)]
+pub enum TokenInput<'t> {
+    /// Parsed and verified at each call.
+    Text(&'t str),
+    /// Verified before.
+    Verified(&'t VerifiedToken),
+}
+
+impl<'t> From<&'t str> for TokenInput<'t> {
+    fn from(text: &'t str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'t> From<&'t String> for TokenInput<'t> {
+    fn from(text: &'t String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'t> From<&'t VerifiedToken> for TokenInput<'t> {
+    fn from(token: &'t VerifiedToken) -> Self {
+        Self::Verified(token)
+    }
+}

@@ -1,0 +1,269 @@
+//! Atomic replacement of a file together with its mark, under a lock.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, XattrFlags, fgetxattr, flock, fsetxattr};
+use rustix::io::Errno;
+
+use super::CLAIM_TIMEOUT;
+use super::log_file::{LOCK_POLL_INTERVAL, ensure_local_filesystem, parent_dir, rand_u64};
+use crate::fence_site::FenceSite;
+use crate::mark_state::MarkState;
+use crate::{Error, FenceRefusal, MarkInfo, MarkLoss, lock_holders, mark_text};
+
+/// The extended attribute that stores the mark. It moves with the file; a copy without attributes has no mark.
+const ATTRIBUTE: &str = "user.leasehold.mark";
+/// Larger than any mark.
+const ATTRIBUTE_BYTES: usize = 4096;
+/// Part of the name of a temporary file.
+const TEMP_SUFFIX: &str = ".leasehold-draft";
+
+/// The path of a fenced file.
+#[derive(Debug)]
+pub(super) struct AtomicFile {
+    pub(super) path: PathBuf,
+    pub(super) claim_timeout: Duration,
+}
+
+/// The file at a path at the time it was opened. It may have been replaced since.
+#[derive(Debug)]
+pub(super) struct OpenedFile {
+    file: File,
+    path: PathBuf,
+}
+
+/// The current file at a path, locked until this is dropped. A replacement requires this lock.
+#[derive(Debug)]
+pub(super) struct LockedFile(OpenedFile);
+
+impl std::ops::Deref for LockedFile {
+    type Target = OpenedFile;
+
+    fn deref(&self) -> &OpenedFile {
+        &self.0
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Unlock explicitly: a child process that is being spawned may share the descriptor.
+        flock(&self.0.file, FlockOperation::Unlock).ok();
+    }
+}
+
+/// Opens the current file.
+pub(super) fn open(path: &Path) -> Result<OpenedFile, Error> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()),
+        opened => {
+            let file = opened?;
+            ensure_local_filesystem(&file)?;
+            Ok(OpenedFile { file, path: path.to_owned() })
+        }
+    }
+}
+
+/// Creates the file with its mark, atomically.
+pub(super) fn create(path: &Path, site: &FenceSite, content: &[u8]) -> Result<(), Error> {
+    let temp = TempFile::new(path)?;
+    temp.write(site, &MarkState::FRESH, content)?;
+    match fs::hard_link(&temp.path, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(Error::Conflict("the file exists already; arm it, or choose another name"));
+        }
+        linked => linked?,
+    }
+    drop(temp);
+    Ok(File::open(parent_dir(path))?.sync_all()?)
+}
+
+/// Whether this is a temporary file, left by a writer that died.
+pub(super) fn is_temp_file(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().contains(TEMP_SUFFIX))
+}
+
+impl OpenedFile {
+    /// The text of the mark, if the file has one.
+    fn mark_text(&self) -> Result<Option<String>, Error> {
+        let mut bytes = [0; ATTRIBUTE_BYTES];
+        match fgetxattr(&self.file, ATTRIBUTE, &mut bytes) {
+            Ok(length) => {
+                let unreadable = |_| Error::from(FenceRefusal::MarkLost(MarkLoss::Unreadable));
+                String::from_utf8(bytes[..length].to_vec()).map(Some).map_err(unreadable)
+            }
+            Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
+            Err(Errno::RANGE) => Err(FenceRefusal::MarkLost(MarkLoss::Unreadable).into()),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+
+    pub(super) fn is_marked(&self) -> Result<bool, Error> {
+        Ok(self.mark_text()?.is_some())
+    }
+
+    /// The stored state, even if the file was copied.
+    pub(super) fn stored_state(&self, site: &FenceSite) -> Result<MarkState, Error> {
+        let text = self.mark_text()?.ok_or(FenceRefusal::MarkLost(MarkLoss::Missing))?;
+        mark_text::parse(&text)?.state_for(site)
+    }
+
+    /// The effective state: if this is not the file that was armed, its mark is lost.
+    pub(super) fn state(&self, site: &FenceSite) -> Result<MarkState, Error> {
+        let text = self.mark_text()?.ok_or(FenceRefusal::MarkLost(MarkLoss::Missing))?;
+        let parsed = mark_text::parse(&text)?;
+        parsed.state_for(site)?;
+        self.effective_state(&parsed)
+    }
+
+    fn effective_state(&self, parsed: &mark_text::ParsedMark<'_>) -> Result<MarkState, Error> {
+        let own = parsed.value("inode") == Some(self.file.metadata()?.ino().to_string().as_str());
+        let lost = if own { parsed.state.loss } else { Some(MarkLoss::Moved) };
+        Ok(MarkState { loss: lost, ..parsed.state })
+    }
+
+    /// The mark, if the file has one.
+    pub(super) fn mark_info(&self) -> Result<Option<MarkInfo>, Error> {
+        let Some(text) = self.mark_text()? else { return Ok(None) };
+        let parsed = mark_text::parse(&text)?;
+        Ok(Some(parsed.info(&self.effective_state(&parsed)?)))
+    }
+
+    pub(super) fn content(&self) -> Result<Vec<u8>, Error> {
+        let mut content = Vec::new();
+        (&self.file).read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    /// Makes the file durable, in case its writer died before its sync.
+    pub(super) fn sync(&self, target: &AtomicFile) -> Result<(), Error> {
+        self.file.sync_all()?;
+        Ok(File::open(parent_dir(&target.path))?.sync_all()?)
+    }
+
+    /// Whether the path still refers to this file.
+    fn is_current(&self) -> Result<bool, Error> {
+        let own = self.file.metadata()?;
+        match fs::metadata(&self.path) {
+            Ok(current) => Ok((current.dev(), current.ino()) == (own.dev(), own.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(FenceRefusal::MarkLost(MarkLoss::Missing).into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AtomicFile {
+    /// Resolves the path: a link is followed, so that its target is replaced and not the link.
+    pub(super) fn resolve(path: &Path) -> Result<Self, Error> {
+        match fs::canonicalize(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(FenceRefusal::MarkLost(MarkLoss::Missing).into())
+            }
+            path => Ok(Self { path: path?, claim_timeout: CLAIM_TIMEOUT }),
+        }
+    }
+
+    /// Locks the current file. If another writer replaced it while this one waited, locks the new file instead.
+    pub(super) fn lock(&self) -> Result<LockedFile, Error> {
+        let began = Instant::now();
+        loop {
+            let opened_file = open(&self.path)?;
+            match flock(&opened_file.file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {
+                    let locked = LockedFile(opened_file);
+                    if locked.is_current()? {
+                        return Ok(locked);
+                    }
+                }
+                Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_POLL_INTERVAL),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+            if began.elapsed() >= self.claim_timeout {
+                return Err(Error::Blocked { waited: began.elapsed(), blockers: lock_holders::pids(&[&self.path]) });
+            }
+        }
+    }
+
+    /// Replaces the file with this content and mark, durably.
+    pub(super) fn replace(
+        &self,
+        locked: LockedFile,
+        site: &FenceSite,
+        state: &MarkState,
+        content: &[u8],
+    ) -> Result<(), Error> {
+        let temp = TempFile::new(&self.path)?;
+        temp.file.set_permissions(locked.file.metadata()?.permissions())?;
+        temp.write(site, state, content)?;
+        fs::rename(&temp.path, &self.path)?;
+        // Up to the rename the lock of the old file excluded other writers; from now on the new mark rejects lower tokens.
+        let synced = File::open(parent_dir(&self.path))?.sync_all();
+        drop(locked);
+        Ok(synced?)
+    }
+
+    /// Removes temporary files of writers that died. Requires the lock, so no writer uses one of them.
+    pub(super) fn remove_temp_files(&self) -> Result<(), Error> {
+        let own = temp_prefix(&self.path);
+        for entry in fs::read_dir(parent_dir(&self.path))? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(&*own.to_string_lossy()) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A temporary file, removed on drop unless it was renamed.
+#[derive(Debug)]
+struct TempFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl TempFile {
+    fn new(path: &Path) -> Result<Self, Error> {
+        let mut name = temp_prefix(path);
+        name.push(format!("-{}-{:016x}", std::process::id(), rand_u64()?));
+        let path = parent_dir(path).join(name);
+        let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        Ok(Self { path, file })
+    }
+
+    fn write(&self, site: &FenceSite, state: &MarkState, content: &[u8]) -> Result<(), Error> {
+        ensure_local_filesystem(&self.file)?;
+        (&self.file).write_all(content)?;
+        let mark = mark_text::encode(site, state, &[("inode", self.file.metadata()?.ino().to_string())]);
+        fsetxattr(&self.file, ATTRIBUTE, mark.as_bytes(), XattrFlags::empty()).map_err(|errno| match errno {
+            Errno::NOTSUP => Error::NotDurable {
+                setting: "the filesystem",
+                actual: "one without extended attributes".to_owned(),
+                required: "one with extended attributes (ext4, xfs, btrfs)",
+            },
+            other => io::Error::from(other).into(),
+        })?;
+        Ok(self.file.sync_all()?)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        // It does not exist if it was renamed.
+        fs::remove_file(&self.path).ok();
+    }
+}
+
+fn temp_prefix(path: &Path) -> OsString {
+    let mut name = path.file_name().unwrap_or(OsStr::new("")).to_owned();
+    name.push(TEMP_SUFFIX);
+    name
+}

@@ -1,0 +1,98 @@
+//! Conversion of server errors into fence errors: the SQLSTATE selects the error, the detail holds its values.
+
+use std::time::Duration;
+
+use leasehold_core::token::{Number, Token, TokenError};
+use tokio_postgres::error::DbError;
+
+use super::VERSION;
+use crate::fence_site::Admission;
+use crate::{Error, FenceRefusal, MarkLoss};
+
+/// Admission of a token that the server has admitted.
+pub(super) fn admission(token: &str, previous_incarnation: Option<&str>) -> Result<Admission, Error> {
+    let number = Token::parse(token).map_err(FenceRefusal::Token)?.number;
+    Ok(Admission { number, previous_incarnation: previous_incarnation.and_then(|text| text.parse().ok()) })
+}
+
+/// Converts an error of the server. `waited` is reported if the operation was blocked.
+pub(super) fn decode(error: tokio_postgres::Error, waited: Duration) -> Error {
+    match error.as_db_error().and_then(|error| decode_db_error(error, waited)) {
+        Some(decoded) => decoded,
+        None => Error::Storage(Box::new(error)),
+    }
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Self {
+        decode(error, Duration::ZERO)
+    }
+}
+
+fn decode_db_error(error: &DbError, waited: Duration) -> Option<Error> {
+    let detail = error.detail().unwrap_or_default();
+    let pairs = detail.split_whitespace().filter_map(|pair| pair.split_once('='));
+    let text = |name: &str| pairs.clone().find(|(key, _)| *key == name).map(|(_, value)| value);
+    let number = |name: &str| text(name).and_then(|value| value.parse().ok()).and_then(Number::new);
+    let version = || text("have").and_then(|have| have.parse().ok()).unwrap_or(0);
+    Some(match error.code().code() {
+        "LH001" => FenceRefusal::Stale { presented: number("presented")?, mark: number("mark")? }.into(),
+        "LH002" => FenceRefusal::Token(token_error(text("reason")?)?).into(),
+        "LH003" => FenceRefusal::Implausible { presented: number("presented")? }.into(),
+        "LH004" if text("reason") == Some("foreign") => FenceRefusal::ForeignMark.into(),
+        "LH004" => FenceRefusal::Token(TokenError::WrongCluster).into(),
+        "LH005" => FenceRefusal::MarkLost(mark_loss(text("reason")?)).into(),
+        "LH006" => {
+            let by = text("blocking_pids").unwrap_or_default().split(',').filter_map(|pid| pid.parse().ok()).collect();
+            Error::Blocked { waited, blockers: by }
+        }
+        "LH007" => {
+            Error::NotDurable { setting: "fsync", actual: text("have").unwrap_or_default().to_owned(), required: "on" }
+        }
+        "LH008" if text("reason") == Some("version") => {
+            FenceRefusal::Token(TokenError::Version { have: version() }).into()
+        }
+        "LH008" => Error::Version { found: version(), supported: VERSION },
+        "LH009" => Error::Conflict(
+            "the change would lower, move or delete a mark, or remove a guard trigger; see the server log for details",
+        ),
+        "LH010" => FenceRefusal::NotAdopted {
+            presented: number("presented")?,
+            incarnation: text("incarnation").and_then(|text| text.parse().ok())?,
+        }
+        .into(),
+        // The snapshot is older than a claim, or the caller's own lock timeout expired. Nothing was changed.
+        "40001" | "40P01" | "55P03" => Error::Blocked { waited, blockers: Vec::new() },
+        "2D000" => {
+            Error::InvalidArgument("a transaction is open on this connection; call this outside of a transaction")
+        }
+        // The schema or its functions do not exist.
+        "3F000" | "42883" | "42P01" if error.message().contains("leasehold") => {
+            FenceRefusal::MarkLost(MarkLoss::Missing).into()
+        }
+        _ => return None,
+    })
+}
+
+fn token_error(reason: &str) -> Option<TokenError> {
+    Some(match reason {
+        "absent" => TokenError::Absent,
+        "shape" => TokenError::Shape,
+        "checksum" => TokenError::Checksum,
+        "zero" => TokenError::Zero,
+        "too_large" => TokenError::TooLarge,
+        "resource" => TokenError::Resource,
+        "shared" => TokenError::Shared,
+        "slot" => TokenError::Slot,
+        _ => return None,
+    })
+}
+
+fn mark_loss(reason: &str) -> MarkLoss {
+    match reason {
+        "missing" => MarkLoss::Missing,
+        "moved" => MarkLoss::Moved,
+        "lost" => MarkLoss::Declared,
+        _ => MarkLoss::Unreadable,
+    }
+}

@@ -1,0 +1,93 @@
+//! An HTTP proxy that can hold or lose single requests and responses.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// What the proxy does with one request.
+pub enum ProxyAction {
+    Forward,
+    /// Call this, then lose the request.
+    LoseRequest(Box<dyn FnOnce() + Send>),
+    /// Call this, then forward the request.
+    ForwardAfter(Box<dyn FnOnce() + Send>),
+    /// Forward the request, call this after its response, and lose the response.
+    LoseResponse(Box<dyn FnOnce() + Send>),
+}
+
+pub struct FaultyProxy {
+    pub address: SocketAddr,
+}
+
+impl FaultyProxy {
+    /// Starts a proxy to `server`. It calls `decide` with the head of each request, in the order of arrival.
+    pub fn start(server: SocketAddr, decide: impl FnMut(&str) -> ProxyAction + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let decide = Arc::new(Mutex::new(decide));
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let decide = decide.clone();
+                thread::spawn(move || handle(client, server, &decide));
+            }
+        });
+        Self { address }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+/// Handles one request and its response. The server closes the connection afterwards, so that each request has its own.
+fn handle(mut client: TcpStream, server: SocketAddr, decide: &Mutex<impl FnMut(&str) -> ProxyAction>) {
+    let Some((head, request)) = read_request(&mut client) else { return };
+    let action = (decide.lock().expect("not poisoned"))(&head);
+    let (after, keep) = match action {
+        ProxyAction::Forward => (None, true),
+        ProxyAction::LoseRequest(first) => return first(),
+        ProxyAction::ForwardAfter(first) => {
+            first();
+            (None, true)
+        }
+        ProxyAction::LoseResponse(then) => (Some(then), false),
+    };
+    let mut upstream = TcpStream::connect(server).expect("the server listens");
+    let line = request.windows(2).position(|two| two == b"\r\n").expect("a head has a first line");
+    upstream.write_all(&request[..line]).expect("sent");
+    upstream.write_all(b"\r\nConnection: close").expect("sent");
+    upstream.write_all(&request[line..]).expect("sent");
+    let mut response = Vec::new();
+    upstream.read_to_end(&mut response).expect("a response");
+    if let Some(then) = after {
+        then();
+    }
+    if keep {
+        // The client may have disconnected.
+        client.write_all(&response).ok();
+    }
+    client.shutdown(Shutdown::Both).ok();
+}
+
+/// Reads a request; returns its head and all its bytes.
+fn read_request(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 16384];
+    loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+            });
+            if bytes.len() >= end + 4 + length.unwrap_or(0) {
+                return Some((head, bytes));
+            }
+        }
+        match client.read(&mut buffer) {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The tests.
+
+use std::future::Future;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use leasehold_fence::conformance::{self, Subject, check, race, token};
+use leasehold_fence::objects;
+use tokio::runtime::Runtime;
+
+use crate::subject::CloudSubject;
+use crate::target::{KINDS, Target};
+use crate::{delayed_writes, kill};
+
+pub const ALL: [(&str, fn()); 9] = [
+    ("s3_and_dynamodb_pass_the_conformance_suite", conforms),
+    ("concurrent_holders_never_write_below_the_mark", concurrent_holders),
+    ("without_the_fence_the_race_breaks_the_order", without_fence),
+    ("a_writer_killed_between_any_two_requests_leaves_mark_and_effect_together", kill::between_requests),
+    ("a_write_in_flight_of_a_stopped_holder_is_rejected", delayed_writes::in_flight),
+    ("a_write_with_a_lost_response_is_applied_once_and_succeeds", delayed_writes::lost_responses),
+    ("a_lost_request_is_retried", delayed_writes::lost_requests),
+    ("an_applied_write_succeeds_even_if_a_successor_claims_before_its_response", delayed_writes::overtaken),
+    ("a_restored_table_or_prefix_rejects_tokens_until_re_armed", restored),
+];
+
+/// Number of operations of the race, by the depth of the test run. The server is slow.
+fn operations(kind: &str) -> u64 {
+    match std::env::var("LEASEHOLD_DEPTH").as_deref() {
+        Ok("quick") => 400,
+        Ok("deep") => 10_000,
+        _ if kind == "s3" => 4_000,
+        _ => 1_000,
+    }
+}
+
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| Runtime::new().expect("a runtime")).block_on(future)
+}
+
+fn conforms() {
+    for kind in KINDS {
+        let obligations = block_on(check(&CloudSubject::new(kind))).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        for obligation in [
+            conformance::RISING,
+            conformance::STALE,
+            conformance::STALE_DETAIL,
+            conformance::INVALID_TOKENS,
+            conformance::UNARMED,
+            conformance::LOST_MARK,
+            conformance::LIST_MARKS,
+            conformance::STRICT,
+            conformance::SEQUENCES,
+            conformance::RACE,
+        ] {
+            assert!(obligations.contains(&obligation), "{kind}: {obligation}");
+        }
+    }
+}
+
+fn concurrent_holders() {
+    for kind in KINDS {
+        let began = Instant::now();
+        let report = block_on(race(&CloudSubject::new(kind), 6, operations(kind), 4))
+            .unwrap_or_else(|error| panic!("{kind}: {error}"));
+        println!("{kind}: {report:?} in {:?}", began.elapsed());
+        assert!(report.refused > 0, "{kind}: no token was stale");
+    }
+}
+
+fn without_fence() {
+    for kind in KINDS {
+        let error = block_on(race(&CloudSubject::unfenced(kind), 6, 300, 4)).expect_err("there is no fence");
+        assert_eq!(error.obligation, conformance::RACE, "{kind}: {error}");
+    }
+}
+
+fn restored() {
+    let subject = CloudSubject::new("s3");
+    block_on(subject.fresh());
+    let Target::Objects(fence) = block_on(subject.open()) else { unreachable!("the subject is S3") };
+    block_on(fence.write(&token(33), &[objects::ObjectChange::Put("kept", b"1")])).expect("written");
+    let store = std::sync::Arc::new(subject.address().store());
+    block_on(copy_all(&store, "guarded", "elsewhere"));
+    let copy = objects::Fence::new(store, "elsewhere", conformance::CLUSTER, conformance::name(), 0).expect("a prefix");
+    assert_eq!(block_on(copy.claim(&token(34))).expect_err("a copy").refusal().expect("refused").reason(), "moved");
+    assert_eq!(block_on(copy.rearm(conformance::number(32))).expect_err("below").code(), "CONFLICT");
+    block_on(copy.rearm(conformance::number(40))).expect("armed");
+    assert_eq!(block_on(copy.claim(&token(39))).expect_err("an earlier holder").code(), "STALE_TOKEN");
+    block_on(copy.claim(&token(41))).expect("a later holder");
+    assert_eq!(block_on(copy.get("kept")).expect("it can be read").as_deref(), Some(&b"1"[..]));
+
+    let subject = CloudSubject::new("dynamodb");
+    block_on(subject.fresh());
+    block_on(async {
+        subject.open().await.claim(&token(33)).await.expect("claimed");
+        let (client, table) = (subject.address().client(), subject.address().name);
+        let item = client.scan().table_name(&table).send().await.expect("scanned").items.expect("one").remove(0);
+        client.delete_table().table_name(&table).send().await.expect("deleted");
+        leasehold_fence::dynamodb::install(&client, &table).await.expect("created again");
+        client.put_item().table_name(&table).set_item(Some(item)).send().await.expect("restored");
+        let Target::Dynamo(copy, _) = subject.open().await else { unreachable!("the subject is DynamoDB") };
+        assert_eq!(copy.claim(&token(34)).await.expect_err("a copy").refusal().expect("refused").reason(), "moved");
+        copy.rearm(conformance::number(40)).await.expect("armed");
+        assert_eq!(copy.claim(&token(39)).await.expect_err("an earlier holder").code(), "STALE_TOKEN");
+        copy.claim(&token(41)).await.expect("a later holder");
+    });
+}
+
+async fn copy_all(store: &object_store::aws::AmazonS3, from: &str, to: &str) {
+    use futures::TryStreamExt;
+    use object_store::{ObjectStore, ObjectStoreExt, path::Path};
+    let all: Vec<_> = store.list(Some(&Path::from(from))).try_collect().await.expect("listed");
+    for object in all {
+        let target = object.location.as_ref().replacen(from, to, 1);
+        store.copy(&object.location, &Path::from(target)).await.expect("copied");
+    }
+}

@@ -1,0 +1,146 @@
+//! Claims that are blocked by an open transaction end within a bound (F8).
+
+use std::time::Duration;
+
+use leasehold_fence::Error;
+use tokio_postgres::Client;
+
+use crate::database::{Database, LONG, backend, fence, put};
+use crate::support::token;
+
+/// Waits until `count` sessions wait for the fence's lock.
+async fn wait_for_waiters(db: &Client, count: i64) {
+    let sql =
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted AND database =
+               (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while db.query_one(sql, &[]).await.expect("readable").get::<_, i64>(0) < count {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_server_ends_an_idle_transaction_when_its_lease_ends() {
+    let base = Database::new().await;
+    let (mut old, new) = (base.connect().await, base.connect().await);
+    base.fence.claim(&old, &token(33)).await.expect("claimed");
+    let tx = old.transaction().await.expect("begun");
+    put(&tx, 33).await.expect("written");
+    base.fence.admit(&tx, &token(33), Duration::from_millis(300)).await.expect("admitted");
+    // From here on the holder is paused: it neither commits nor rolls back.
+    let patient = base.fence.clone().claim_timeout(Duration::from_secs(300));
+    patient.claim(&new, &token(34)).await.expect("the server ended the transaction");
+    tx.commit().await.expect_err("the late commit fails");
+    assert_eq!(base.written().await, [0_u64; 0]);
+}
+
+#[tokio::test]
+async fn the_server_ends_a_statement_that_outlasts_the_lease() {
+    let mut base = Database::new().await;
+    base.fence.claim(&base.db, &token(33)).await.expect("claimed");
+    let tx = base.db.transaction().await.expect("begun");
+    put(&tx, 33).await.expect("written");
+    base.fence.admit(&tx, &token(33), Duration::from_millis(300)).await.expect("admitted");
+    let ended = tx.batch_execute("SELECT pg_sleep(3600)").await.expect_err("longer than the lease");
+    // On a busy machine the lease may end before the statement starts; then the connection is closed.
+    assert!(ended.is_closed() || ["57014", "25P03"].contains(&ended.code().expect("a code").code()), "{ended}");
+    drop(tx);
+    assert_eq!(base.written().await, [0_u64; 0]);
+}
+
+#[tokio::test]
+async fn shorter_timeouts_of_the_caller_stay_and_all_timeouts_are_restored_after_the_transaction() {
+    let mut base = Database::new().await;
+    base.db.batch_execute("SET statement_timeout = '7s'").await.expect("set");
+    base.fence.claim(&base.db, &token(33)).await.expect("claimed");
+    let settings =
+        "SELECT current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')";
+    let tx = base.db.transaction().await.expect("begun");
+    base.fence.admit(&tx, &token(33), Duration::from_secs(60)).await.expect("admitted");
+    let row = tx.query_one(settings, &[]).await.expect("read");
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, &str>(1)), ("7s", "1min"));
+    tx.commit().await.expect("committed");
+    let row = base.db.query_one(settings, &[]).await.expect("read");
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, &str>(1)), ("7s", "0"));
+}
+
+#[tokio::test]
+async fn a_claim_terminates_blockers_if_allowed() {
+    let base = Database::new().await;
+    let (mut old, new) = (base.connect().await, base.connect().await);
+    base.fence.claim(&old, &token(33)).await.expect("claimed");
+    let tx = old.transaction().await.expect("begun");
+    base.fence.admit(&tx, &token(33), LONG).await.expect("admitted");
+    put(&tx, 33).await.expect("written");
+    let bystander = backend(&base.db).await;
+    // The timeout also limits how long it waits for the terminated backend.
+    let terminating = base.fence.clone().claim_timeout(Duration::from_secs(2)).terminate_blockers();
+    terminating.claim(&new, &token(34)).await.expect("claimed");
+    tx.commit().await.expect_err("the late commit fails");
+    assert_eq!(base.written().await, [0_u64; 0]);
+    assert_eq!(backend(&base.db).await, bystander, "no other backend was terminated");
+}
+
+#[tokio::test]
+async fn new_writes_queue_behind_a_waiting_claim() {
+    let base = Database::new().await;
+    let (mut old, new) = (base.connect().await, base.connect().await);
+    base.fence.claim(&old, &token(33)).await.expect("claimed");
+    let tx = old.transaction().await.expect("begun");
+    base.fence.admit(&tx, &token(33), LONG).await.expect("admitted");
+    put(&tx, 33).await.expect("written");
+
+    let claim = tokio::spawn(async move { fence().claim_timeout(LONG).claim(&new, &token(34)).await });
+    wait_for_waiters(&base.db, 1).await;
+    let mut next = base.connect().await;
+    let queued = tokio::spawn(async move {
+        let tx = next.transaction().await?;
+        fence().admit(&tx, &token(33), LONG).await?;
+        put(&tx, 33).await?;
+        Ok::<_, Error>(tx.commit().await?)
+    });
+    wait_for_waiters(&base.db, 2).await;
+    tx.commit().await.expect("the admitted write commits");
+    claim.await.expect("no panic").expect("claimed");
+    let late = queued.await.expect("no panic").expect_err("a new write of the predecessor");
+    assert_eq!(late.code(), "STALE_TOKEN", "{late}");
+    assert_eq!((base.mark().await, base.written().await), (Some(34), vec![33]));
+}
+
+#[tokio::test]
+async fn a_claim_that_times_out_or_whose_caller_disconnects_blocks_no_writer() {
+    let base = Database::new().await;
+    let (mut old, new, mut next) = (base.connect().await, base.connect().await, base.connect().await);
+    base.fence.claim(&old, &token(33)).await.expect("claimed");
+    let tx = old.transaction().await.expect("begun");
+    base.fence.admit(&tx, &token(33), LONG).await.expect("admitted");
+
+    let impatient = base.fence.clone().claim_timeout(Duration::ZERO);
+    assert!(matches!(impatient.claim(&new, &token(34)).await, Err(Error::Blocked { .. })));
+    base.write(&mut next, 33).await.expect("the claim timed out");
+
+    let caller = backend(&new).await;
+    let claim = tokio::spawn(async move { fence().claim_timeout(LONG).claim(&new, &token(34)).await });
+    wait_for_waiters(&base.db, 1).await;
+    base.db.batch_execute(&format!("SELECT pg_terminate_backend({caller}, 60000)")).await.expect("ended");
+    claim.await.expect("no panic").expect_err("its connection was terminated");
+    base.write(&mut next, 33).await.expect("not blocked");
+    tx.commit().await.expect("committed");
+    assert_eq!(base.mark().await, Some(33));
+}
+
+#[tokio::test]
+async fn a_canceled_claim_blocks_no_writer() {
+    let base = Database::new().await;
+    let (mut old, new, mut next) = (base.connect().await, base.connect().await, base.connect().await);
+    base.fence.claim(&old, &token(33)).await.expect("claimed");
+    let tx = old.transaction().await.expect("begun");
+    base.fence.admit(&tx, &token(33), LONG).await.expect("admitted");
+    new.batch_execute("SET statement_timeout = '300ms'").await.expect("a timeout of the caller");
+    let patient = base.fence.clone().claim_timeout(LONG);
+    let canceled = patient.claim(&new, &token(34)).await.expect_err("canceled");
+    assert_eq!(canceled.code(), "STORAGE_FAILED", "{canceled}");
+    base.write(&mut next, 33).await.expect("not blocked");
+    tx.commit().await.expect("committed");
+    new.batch_execute("SET statement_timeout = 0").await.expect("set");
+    base.fence.claim(&new, &token(34)).await.expect("the connection is usable");
+}

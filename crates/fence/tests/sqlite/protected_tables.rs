@@ -1,0 +1,179 @@
+//! Protected tables: the database refuses writes without a current token, also from the `sqlite3` shell (F3).
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::fixture::{Database, put, put_raw};
+use crate::support::{CLUSTER, name, token};
+use leasehold_fence::sqlite::{Fence, SQL, install, protection_sql};
+
+fn protected() -> Database {
+    let base = Database::new();
+    let mut db = base.open();
+    base.fence.claim(&mut db, token(20)).expect("claimed");
+    base.fence.protect(&mut db, "written").expect("protected");
+    base.fence.write(&mut db, token(20), |tx| put(tx, 20)).expect("written with a token");
+    base
+}
+
+/// Runs a script in the `sqlite3` shell; returns its error output, empty on success.
+fn shell(base: &Database, script: &str) -> String {
+    let mut sqlite = Command::new("sqlite3")
+        .arg("-bail")
+        .arg(base.file())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sqlite3 can be started; ./test installs it");
+    sqlite.stdin.take().expect("piped").write_all(script.as_bytes()).expect("written");
+    String::from_utf8(sqlite.wait_with_output().expect("ended").stderr).expect("text")
+}
+
+fn script(number: u64, write: &str) -> String {
+    format!(
+        "PRAGMA foreign_keys = ON; BEGIN IMMEDIATE; INSERT INTO leasehold_admit VALUES ('jobs/settle', '{}');
+         {write}; DELETE FROM leasehold_admission; COMMIT;",
+        token(number)
+    )
+}
+
+const WRITES: [&str; 7] = [
+    "INSERT INTO written (number) VALUES (99)",
+    "REPLACE INTO written (place, number) VALUES (1, 99)",
+    "INSERT INTO written (place, number) VALUES (1, 99) ON CONFLICT (place) DO UPDATE SET number = 99",
+    "UPDATE written SET number = 99",
+    "UPDATE OR REPLACE written SET number = 99",
+    "DELETE FROM written",
+    "DELETE FROM written WHERE number = 20",
+];
+
+#[test]
+fn every_kind_of_write_is_refused_without_a_token_and_with_a_stale_one() {
+    let base = protected();
+    for write in WRITES {
+        let without_token = shell(&base, &format!("{write};"));
+        assert!(without_token.contains("TOKEN_INVALID: absent"), "{write}: {without_token}");
+        let stale = shell(&base, &script(19, write));
+        assert!(stale.contains("STALE_TOKEN"), "{write}: {stale}");
+        let in_process = base.open().execute_batch(write).expect_err(write);
+        assert!(in_process.to_string().contains("TOKEN_INVALID: absent"), "{write}: {in_process}");
+    }
+    assert_eq!(base.written(), [20]);
+    for write in WRITES {
+        let admitted = script(20, write).replace("COMMIT", "ROLLBACK");
+        assert_eq!(shell(&base, &admitted), "", "allowed with a token: {write}");
+    }
+    assert_eq!(shell(&base, &script(20, "INSERT INTO written (number) VALUES (20)")), "");
+    assert_eq!(base.written(), [20, 20]);
+}
+
+#[test]
+fn an_admission_cannot_outlive_its_transaction() {
+    let base = protected();
+    let not_ended =
+        script(20, "INSERT INTO written (number) VALUES (20)").replace("DELETE FROM leasehold_admission;", "");
+    assert!(shell(&base, &not_ended).contains("FOREIGN KEY"), "the commit fails");
+    let no_foreign_keys = script(20, "SELECT 1").replace("foreign_keys = ON", "foreign_keys = OFF");
+    assert!(shell(&base, &no_foreign_keys).contains("CONFIG"), "without foreign keys no transaction is admitted");
+    let forged = "PRAGMA foreign_keys = ON; BEGIN; INSERT INTO leasehold_admission (resource, slot, number)
+                  SELECT resource, slot, 19 FROM leasehold_fence; INSERT INTO written (number) VALUES (19);";
+    assert!(shell(&base, forged).contains("STALE_TOKEN"), "a number that is not current is refused");
+    assert_eq!(base.written(), [20]);
+
+    let mut db = base.open();
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).expect("begun");
+    base.fence.admit(&tx, token(20)).expect("admitted");
+    put(&tx, 20).expect("written");
+    assert!(tx.commit().expect_err("the admission was not ended").to_string().contains("FOREIGN KEY"));
+    // Nothing of it was committed.
+    drop(db);
+    let mut db = base.open();
+    put_raw(&db, 99).expect_err("not admitted");
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).expect("begun");
+    base.fence.admit(&tx, token(20)).expect("admitted");
+    base.fence.admit(&tx, token(20)).expect("admit is idempotent");
+    put(&tx, 20).expect("written");
+    base.fence.end_admission(&tx).expect("ended");
+    put(&tx, 99).expect_err("no write after the admission has ended");
+    tx.commit().expect("committed");
+    assert_eq!(base.written(), [20, 20]);
+
+    db.pragma_update(None, "foreign_keys", "OFF").expect("off");
+    let off = base.fence.write(&mut db, token(20), |tx| put(tx, 20)).expect_err("foreign keys are off");
+    assert_eq!(off.code(), "INVALID_ARGUMENT", "{off}");
+}
+
+#[test]
+fn a_claim_of_another_process_refuses_the_predecessor() {
+    let base = protected();
+    let claim = format!("INSERT INTO leasehold_claim VALUES ('jobs/settle', '{}');", token(21));
+    assert_eq!(shell(&base, &claim), "");
+    let mut db = base.open();
+    let stale = base.fence.write(&mut db, token(20), |tx| put(tx, 20)).expect_err("stale");
+    assert_eq!(stale.code(), "STALE_TOKEN");
+    assert!(shell(&base, &script(20, WRITES[0])).contains("STALE_TOKEN"));
+    assert_eq!(shell(&base, &script(21, "INSERT INTO written (number) VALUES (21)")), "");
+    assert_eq!((base.written(), base.mark()), (vec![20, 21], Some(21)));
+}
+
+#[test]
+fn sequenced_writes_and_strict_fences_work_from_the_shell() {
+    let base = protected();
+    let sequenced = |sequence: i64| {
+        format!(
+            "PRAGMA foreign_keys = ON; BEGIN IMMEDIATE;
+             INSERT INTO leasehold_admit_once VALUES ('jobs/settle', '{}', {sequence});
+             INSERT INTO written (number) VALUES (20); DELETE FROM leasehold_admission; COMMIT;",
+            token(20)
+        )
+    };
+    assert_eq!(shell(&base, &sequenced(1)), "");
+    assert!(shell(&base, &sequenced(1)).contains("ALREADY_APPLIED"));
+    assert_eq!(shell(&base, &sequenced(2)), "");
+    assert!(shell(&base, &sequenced(-1)).contains("INVALID_ARGUMENT"));
+    assert_eq!(base.written(), [20, 20, 20]);
+
+    let mut db = base.open();
+    base.fence.strict(&mut db, true).expect("strict");
+    let restored = leasehold_core::token::Token {
+        incarnation: leasehold_core::token::Incarnation(8),
+        ..crate::support::parts(30)
+    };
+    let claim = format!("INSERT INTO leasehold_claim VALUES ('jobs/settle', '{restored}');");
+    assert!(shell(&base, &claim).contains("NOT_ADOPTED"));
+    base.fence.adopt(&mut db, restored.incarnation).expect("adopted");
+    assert_eq!(shell(&base, &claim), "");
+    assert_eq!(base.mark(), Some(30));
+}
+
+#[test]
+fn the_shell_can_install_and_protect_without_rust() {
+    let manual = Database { dir: crate::fixture::directory(), ..Database::new() };
+    let setup = format!("CREATE TABLE \"it's \"\"odd\"\"\" (a);\n{SQL}\n{}", protection_sql("it's \"odd\"", name(), 0));
+    assert_eq!(shell(&manual, &setup), "");
+    assert!(shell(&manual, "INSERT INTO \"it's \"\"odd\"\"\" VALUES (1);").contains("TOKEN_INVALID: absent"));
+    let mut db = Connection::open(manual.file()).expect("opens");
+    install(&mut db).expect("already installed");
+    let fence = Fence::new(CLUSTER, name(), 0);
+    fence.arm(&mut db).expect("armed");
+    fence.protect(&mut db, "it's \"odd\"").expect("already protected");
+    fence.unprotect(&mut db, "it's \"odd\"").expect("unprotected");
+    assert_eq!(shell(&manual, "INSERT INTO \"it's \"\"odd\"\"\" VALUES (1);"), "");
+}
+
+#[test]
+fn only_tables_of_this_database_can_be_protected_and_only_by_one_fence() {
+    let base = protected();
+    let mut db = base.open();
+    db.execute_batch("CREATE VIEW seen AS SELECT * FROM written").expect("a view");
+    for table in ["seen", "nowhere", "leasehold_fence", "sqlite_schema", ""] {
+        assert_eq!(base.fence.protect(&mut db, table).expect_err(table).code(), "CONFLICT");
+    }
+    let other = Fence::new(CLUSTER, leasehold_core::name::Name::parse("jobs/other").expect("a name"), 0);
+    assert_eq!(other.protect(&mut db, "written").expect_err("not armed").code(), "STORAGE_FAILED");
+    other.arm(&mut db).expect("armed");
+    assert_eq!(other.protect(&mut db, "written").expect_err("protected by another fence").code(), "CONFLICT");
+}

@@ -1,0 +1,316 @@
+//! The session stream: batches in both directions, one stream for each process that holds leases.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::Stream;
+use leasehold_core::command::{Answer, Request, RequestId};
+use leasehold_core::ids::{LeaseId, SessionId};
+use leasehold_core::refusal::Refusal;
+use leasehold_core::token::Token;
+use leasehold_wire::{
+    Caller, Code, decode_hello, decode_highest_token, encode_event, problem, problem_to_status, v1, welcome,
+};
+use prost::Message;
+use tonic::{Status, Streaming};
+
+use super::Api;
+use super::problems::{no_reply, not_submitted};
+use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
+use crate::request_queue::SubmitError;
+use crate::transport::{ConnectionRate, problem_of_status, rate_limit};
+use crate::{clock, random};
+
+/// The messages that the server sends on a stream.
+pub type ServerBatchStream = Pin<Box<dyn Stream<Item = Result<v1::ServerBatch, Status>> + Send>>;
+
+/// Opens or resumes a session with the first message, then serves it until the connection ends. The session outlives the
+/// connection: a client that reconnects with the secret resumes it.
+pub async fn serve(
+    api: Api,
+    mut from: Streaming<v1::ClientBatch>,
+    hello_timeout: Duration,
+    rate: Option<Arc<ConnectionRate>>,
+) -> Result<ServerBatchStream, Status> {
+    let first =
+        tokio::time::timeout(hello_timeout, from.message()).await.map_err(|_| problem_to_status(hello_timed_out()))?;
+    let Some(mut first) = first? else {
+        return Err(Status::cancelled("the stream ended before hello"));
+    };
+    let guard = OutboxGuard(Arc::new(Outbox::default()));
+    let outbox = &guard.0;
+    let hello = first.hello.take().ok_or_else(hello_missing)?;
+    let (welcome, session) = establish(&api, &hello, outbox).await.map_err(problem_to_status)?;
+    let caller = Caller { session: Some(session), issuer: api.issuer };
+    let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate };
+    match reader.submit_batch(first).await {
+        Ok(()) | Err(StreamEnd::Stopping) => {}
+        Err(StreamEnd::Invalid(problem)) => return Err(problem_to_status(*problem)),
+    }
+    tokio::spawn(reader.run(from));
+    Ok(Box::pin(outgoing(api, guard, welcome)))
+}
+
+/// The sending half's outbox; closed when the sending half is dropped.
+struct OutboxGuard(Arc<Outbox>);
+
+impl Drop for OutboxGuard {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+async fn establish(
+    api: &Api,
+    hello: &v1::Hello,
+    outbox: &Arc<Outbox>,
+) -> Result<(v1::Welcome, SessionId), v1::Problem> {
+    use v1::hello::Session;
+    let secret = random::bytes();
+    let arrival = decode_hello(hello, secret, &api.issuer)?;
+    let request = Request { tag: 0, id: None, observed: arrival.seen };
+    let (body, new_secret) = match hello.session.clone() {
+        Some(Session::Open(open)) => (RequestPayload::Open(open, secret), Some(secret)),
+        Some(Session::Resume(resume)) => (RequestPayload::Resume(resume), None),
+        None => return Err(problem(&Refusal::Invalid { field: "session", reason: "open or resume" })),
+    };
+    if let Some(wall_ms) = arrival.wall_ms {
+        api.metrics.clocks().holder(wall_ms, clock::now().wall.0);
+    }
+    let queued = QueuedRequest::new(request, body, api.caller(), ReplyTo::Stream(outbox.clone(), 0));
+    api.queue.submit(queued).map_err(not_submitted)?;
+    // Both in the same turn, so that a slow journal is waited for only once.
+    let (batch, status) = tokio::join!(outbox.recv(), api.query(|grantor| grantor.status()));
+    match batch.ok_or_else(no_reply)?.items.into_iter().next() {
+        Some(Outgoing::Answer(_, DurableReply { answer: Answer::Session(grant), .. })) => {
+            Ok((welcome(&grant, new_secret, &status?), grant.session))
+        }
+        Some(Outgoing::Answer(_, DurableReply { answer: Answer::Refused(refusal), .. })) => Err(problem(&refusal)),
+        Some(Outgoing::Close(reason)) => Err(*reason),
+        _ => Err(no_reply()),
+    }
+}
+
+fn hello_timed_out() -> v1::Problem {
+    let problem = v1::Problem::of(Code::Timeout, "hello: did not arrive in time; send it first and at once");
+    v1::Problem { field: "hello".into(), ..problem }
+}
+
+fn hello_missing() -> Status {
+    let refusal = Refusal::Invalid { field: "hello", reason: "required in the first message" };
+    problem_to_status(problem(&refusal))
+}
+
+/// The reason why no further message is read.
+enum StreamEnd {
+    /// A message is invalid.
+    Invalid(Box<v1::Problem>),
+    /// The server shuts down. Earlier requests still get their replies.
+    Stopping,
+}
+
+impl From<Refusal> for StreamEnd {
+    fn from(refusal: Refusal) -> Self {
+        Self::Invalid(problem(&refusal).into())
+    }
+}
+
+impl From<SubmitError> for StreamEnd {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::Stopping => Self::Stopping,
+            SubmitError::Full => Self::Invalid(not_submitted(error).into()),
+        }
+    }
+}
+
+/// The receiving half of a stream.
+struct StreamReader {
+    api: Api,
+    caller: Caller,
+    outbox: Arc<Outbox>,
+    /// Rate limit of its connection.
+    rate: Option<Arc<ConnectionRate>>,
+}
+
+impl StreamReader {
+    async fn run(self, mut from: Streaming<v1::ClientBatch>) {
+        // A connection that ends or sends an invalid message is closed; the session lives on until its deadline.
+        let problem = loop {
+            let message = tokio::select! {
+                message = from.message() => message,
+                () = self.outbox.closed() => return,
+            };
+            match message {
+                Ok(Some(batch)) => match self.submit_batch(batch).await {
+                    Ok(()) => {}
+                    Err(StreamEnd::Invalid(problem)) => break problem,
+                    // The driver sends the reason.
+                    Err(StreamEnd::Stopping) => return self.outbox.closed().await,
+                },
+                Ok(None) => return self.outbox.close(),
+                Err(status) => match problem_of_status(&status) {
+                    Some(problem) => break Box::new(problem),
+                    None => return self.outbox.close(),
+                },
+            }
+        };
+        self.outbox.send(Outgoing::Close(problem));
+    }
+
+    /// Submits everything in a batch.
+    async fn submit_batch(&self, batch: v1::ClientBatch) -> Result<(), StreamEnd> {
+        if batch.hello.is_some() {
+            return Err(Refusal::Invalid { field: "hello", reason: "only in the first message" }.into());
+        }
+        let token_seen = decode_highest_token(&batch.highest_token, &self.api.issuer)?;
+        for renewals in batch.renewals {
+            self.submit_renewals(renewals).await?;
+        }
+        if batch.requests.is_empty() {
+            return Ok(());
+        }
+        let mut queued = Vec::with_capacity(batch.requests.len());
+        for request in batch.requests {
+            match self.check(request.operation) {
+                Ok(operation) => {
+                    queued.push(self.request(request.sequence, operation, batch.lowest_pending, token_seen))
+                }
+                Err(problem) => self.outbox.send(Outgoing::Refused(request.sequence, problem)),
+            }
+        }
+        Ok(self.api.queue.submit_all(queued).await?)
+    }
+
+    /// Fails if a request has no known operation, or if it exceeds the rate limit.
+    fn check(&self, operation: Option<v1::request::Operation>) -> Result<v1::request::Operation, Box<v1::Problem>> {
+        let Some(operation) = operation else {
+            let reason = "missing, or unknown to this version";
+            return Err(problem(&Refusal::Invalid { field: "operation", reason }).into());
+        };
+        if let Some(rate) = &self.rate
+            && !rate_limit::is_exempt(&operation)
+        {
+            rate.check()?;
+        }
+        Ok(operation)
+    }
+
+    fn request(
+        &self,
+        sequence: u64,
+        operation: v1::request::Operation,
+        lowest: u64,
+        token_seen: Option<Token>,
+    ) -> QueuedRequest {
+        let session = self.caller.session.expect("a stream has a session");
+        let id = RequestId { session, sequence, lowest: lowest.max(1), digest: 0 };
+        let request = leasehold_wire::core_request(0, &operation, Some(id), token_seen, &self.api.issuer);
+        let to = ReplyTo::Stream(self.outbox.clone(), sequence);
+        QueuedRequest::new(request, RequestPayload::Operation(Box::new(operation)), self.caller, to)
+    }
+
+    async fn submit_renewals(&self, batch: v1::RenewBatch) -> Result<(), StreamEnd> {
+        if batch.leases.len() != batch.token_numbers.len() || batch.leases.len() > leasehold_wire::MAX_RENEWALS {
+            let reason = "one token number for each lease, at most 8192 leases";
+            return Err(Refusal::Invalid { field: "renewals", reason }.into());
+        }
+        let leases: Vec<(LeaseId, u64)> =
+            batch.leases.iter().map(|bits| leasehold_wire::lease_id(*bits)).zip(batch.token_numbers).collect();
+        if !leases.is_empty() {
+            let session = self.caller.session.expect("a stream has a session");
+            let to = self.outbox.clone();
+            self.api.queue.renew(RenewalBatch { to, session, number: batch.sequence, leases }).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The sending half: the welcome, then the messages of the outbox.
+fn outgoing(
+    api: Api,
+    guard: OutboxGuard,
+    welcome: v1::Welcome,
+) -> impl Stream<Item = Result<v1::ServerBatch, Status>> + Send {
+    let first = v1::ServerBatch { welcome: Some(welcome), ..Default::default() };
+    let none = (Vec::new().into_iter(), 0);
+    let rest = futures::stream::unfold((api, guard, none), |(api, guard, (mut items, mut position))| async move {
+        if items.len() == 0 {
+            let batch = guard.0.recv().await?;
+            (items, position) = (batch.items.into_iter(), batch.position);
+        }
+        let batch = encode_batch(&mut items, position, &api);
+        if batch.close.is_some() {
+            guard.0.close();
+        }
+        Some((Ok(batch), (api, guard, (items, position))))
+    });
+    futures::StreamExt::chain(futures::stream::iter([Ok(first)]), rest)
+}
+
+/// Encodes as many items as one message takes, within what clients accept.
+fn encode_batch(items: &mut std::vec::IntoIter<Outgoing>, position: u64, api: &Api) -> v1::ServerBatch {
+    let mut batch = v1::ServerBatch { position, ..Default::default() };
+    let mut bytes_left = BATCH_BYTES;
+    for item in items.by_ref().take(BATCH_ITEMS) {
+        match item {
+            Outgoing::Answer(sequence, reply) => {
+                let answer = encode_answer(&reply, api);
+                match &answer {
+                    v1::response::Answer::Delivery(delivery) => {
+                        bytes_left = bytes_left.saturating_sub(delivery.encoded_len());
+                    }
+                    v1::response::Answer::Refused(problem) => api.metrics.rejections().problem(problem),
+                    _ => {}
+                }
+                batch.responses.push(v1::Response { sequence, answer: Some(answer) });
+            }
+            Outgoing::Refused(sequence, problem) => {
+                api.metrics.rejections().problem(&problem);
+                let answer = Some(v1::response::Answer::Refused(problem));
+                batch.responses.push(v1::Response { sequence, answer });
+            }
+            Outgoing::Close(problem) => {
+                api.metrics.rejections().problem(&problem);
+                batch.close = Some(*problem);
+            }
+            Outgoing::Renewed(result) => {
+                let bytes = 8 * result.remaining_ms.len() + 128 * result.details.len();
+                bytes_left = bytes_left.saturating_sub(bytes);
+                batch.renewals.push(result);
+            }
+            Outgoing::Event(session_event, position) => {
+                batch.events.push(encode_event(&session_event, position, "", ""))
+            }
+        }
+        if bytes_left == 0 {
+            break;
+        }
+    }
+    batch
+}
+
+/// Replies and events of one message.
+const BATCH_ITEMS: usize = 1 << 9;
+/// Approximate bytes of large replies in one message.
+const BATCH_BYTES: usize = 1 << 20;
+
+const _: () = {
+    use leasehold_core::limits::{ITEM_BYTES, RECEIVE_BYTES};
+    assert!(BATCH_ITEMS < leasehold_wire::MAX_RESPONSE_FIELDS, "clients accept a full message");
+    assert!(BATCH_BYTES + RECEIVE_BYTES + ITEM_BYTES + BATCH_ITEMS * 384 <= leasehold_wire::MAX_RESPONSE_BYTES);
+};
+
+/// Encodes an answer with the tokens of its grants.
+pub fn encode_answer(reply: &DurableReply, api: &Api) -> v1::response::Answer {
+    let order: Vec<LeaseId> = match &reply.answer {
+        Answer::GrantedAll(all) => all.iter().map(|grant| grant.lease).collect(),
+        _ => Vec::new(),
+    };
+    let resource = |lease: LeaseId| {
+        let index = order.iter().position(|other| *other == lease).unwrap_or(0);
+        reply.body.resource(index)
+    };
+    leasehold_wire::encode_answer(&reply.answer, &api.issuer, resource)
+}

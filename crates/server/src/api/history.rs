@@ -1,0 +1,162 @@
+//! The audit log and backups, shared by gRPC and HTTP.
+
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use leasehold_core::name::Name;
+use leasehold_wire::{Code, v1};
+use tokio::sync::mpsc;
+
+use super::Api;
+use super::problems::shutting_down;
+use super::queries::invalid_name;
+use crate::audit::{self, AuditExport, AuditHead, AuditProof, AuditQuery, Hash, VerifyError, verify};
+use crate::backup::{BackupChunks, BackupHeader};
+use crate::clock;
+use crate::journal::AuditFiles;
+use crate::snapshotter::SnapshotError;
+
+impl Api {
+    /// A backup of the state as of now: its header and its bytes in chunks.
+    pub async fn backup(&self) -> Result<(BackupHeader, impl Stream<Item = Chunk> + Send + use<>), v1::Problem> {
+        let permit = self.snapshots.try_transfer().ok_or_else(busy)?;
+        // Confirms authority, so that the backup contains everything that was replied before the request (E1).
+        self.query(|_| ()).await?;
+        let (snapshot, permit) = self.snapshots.snapshot(permit).await.map_err(|error| snapshot_problem(&error))?;
+        let chunks = BackupChunks::of(snapshot, clock::now().wall);
+        Ok((*chunks.header(), with_read_timeout(chunks.stream(permit).map(Ok).boxed())))
+    }
+}
+
+/// Most entries of one page.
+const MAX_PAGE: usize = 1_000;
+
+/// Bytes of an export that are sent at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+impl Api {
+    /// Entries of the audit log as texts with their hashes, and the end of the log.
+    pub async fn audit(&self, mut query: AuditQuery) -> Result<(Vec<(String, Hash)>, AuditHead), v1::Problem> {
+        if let Some(resource) = &query.resource {
+            Name::parse(resource).map_err(invalid_name)?;
+        }
+        query.limit = if query.limit == 0 { MAX_PAGE } else { query.limit.min(MAX_PAGE) };
+        let head = self.audit_head().await?;
+        let read = move |files: &dyn AuditFiles| audit::query(files, head, &query).map_err(SnapshotError::from);
+        Ok((self.read_audit(read).await?, head))
+    }
+
+    /// Verifies the whole audit log.
+    pub async fn verify_audit(&self) -> Result<Result<AuditProof, VerifyError>, v1::Problem> {
+        let head = self.audit_head().await?;
+        self.read_audit(move |files| match verify(files, head) {
+            Err(VerifyError::Read(error)) => Err(error.into()),
+            verified => Ok(verified),
+        })
+        .await
+    }
+
+    /// The audit log as lines of JSON, in chunks.
+    pub async fn export_audit(&self) -> Result<impl Stream<Item = Chunk> + Send + use<>, v1::Problem> {
+        let permit = self.snapshots.try_transfer().ok_or_else(busy)?;
+        let export = AuditExport::new(self.audit_head().await?);
+        let state = Some((self.clone(), export, permit));
+        let chunks = futures::stream::unfold(state, |state| async move {
+            let (api, mut export, permit) = state?;
+            let read = api.read_audit(move |files| {
+                let lines = export.lines(files)?;
+                Ok((lines, export))
+            });
+            match read.await {
+                Ok((Some(lines), export)) => {
+                    let chunks: Vec<_> = lines.chunks(CHUNK_BYTES).map(|chunk| Ok(chunk.to_vec())).collect();
+                    Some((futures::stream::iter(chunks), Some((api, export, permit))))
+                }
+                Ok((None, _)) => None,
+                Err(problem) => Some((futures::stream::iter(vec![Err(Box::new(problem))]), None)),
+            }
+        });
+        Ok(with_read_timeout(chunks.flatten().boxed()))
+    }
+
+    /// Writes the audit log up to everything that was replied before the request (E1).
+    async fn audit_head(&self) -> Result<AuditHead, v1::Problem> {
+        self.query(|_| ()).await?;
+        self.snapshots.write_audit().await.map_err(|error| snapshot_problem(&error))
+    }
+
+    /// Reads files of the audit log on a thread that may block.
+    async fn read_audit<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn AuditFiles) -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T, v1::Problem> {
+        let permit = self.snapshots.audit_reader().await.map_err(|error| snapshot_problem(&error))?;
+        let snapshots = self.snapshots.clone();
+        let read = move || {
+            // Held until the read is done, even if the caller has disconnected.
+            let _permit = permit;
+            read(&*snapshots.audit_files()?)
+        };
+        let done = tokio::task::spawn_blocking(read).await;
+        done.unwrap_or(Err(SnapshotError::Stopping)).map_err(|error| snapshot_problem(&error))
+    }
+}
+
+/// A chunk of a large response.
+type Chunk = Result<Vec<u8>, Box<v1::Problem>>;
+
+/// Ends a stream whose reader does not read a chunk in time, so that the data behind it is freed.
+fn with_read_timeout(mut chunks: BoxStream<'static, Chunk>) -> impl Stream<Item = Chunk> + Send + use<> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            let chunk = chunks.next().await;
+            let last = !matches!(chunk, Some(Ok(_)));
+            let sent = sender.send_timeout(chunk, READ_TIMEOUT).await;
+            if last || sent.is_err() {
+                return;
+            }
+        }
+    });
+    // The end is sent explicitly, so that a truncated stream is not mistaken for a complete one.
+    futures::stream::unfold(Some(receiver), |receiver| async move {
+        let mut receiver = receiver?;
+        match receiver.recv().await {
+            Some(Some(Ok(chunk))) => Some((Ok(chunk), Some(receiver))),
+            Some(Some(Err(problem))) => Some((Err(problem), None)),
+            Some(None) => None,
+            None => Some((Err(Box::new(read_timed_out())), None)),
+        }
+    })
+}
+
+/// Time for the reader to read one chunk.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+fn read_timed_out() -> v1::Problem {
+    let message = format!("a chunk was not read within {} seconds; retry and read faster", READ_TIMEOUT.as_secs());
+    v1::Problem::of(Code::Unavailable, message)
+}
+
+fn busy() -> v1::Problem {
+    let problem = v1::Problem::of(Code::Unavailable, "too many backups or exports are in progress; retry later");
+    v1::Problem { retry_after_ms: Some(5_000), ..problem }
+}
+
+/// The problem of a failed snapshot or audit log.
+fn snapshot_problem(error: &SnapshotError) -> v1::Problem {
+    match error {
+        SnapshotError::Stopping => shutting_down(),
+        SnapshotError::Fenced => {
+            v1::Problem::of(Code::Unavailable, "another server has taken over the journal; connect to that server")
+        }
+        SnapshotError::Journal(error) => {
+            let code = Code::from_word(error.code()).unwrap_or(Code::StorageFailed);
+            v1::Problem { reason: error.to_string(), ..v1::Problem::of(code, error.to_string()) }
+        }
+        SnapshotError::Read(_) | SnapshotError::Corrupt { .. } => {
+            v1::Problem { reason: error.to_string(), ..v1::Problem::of(Code::StorageFailed, error.to_string()) }
+        }
+    }
+}

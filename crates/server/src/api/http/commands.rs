@@ -1,0 +1,238 @@
+//! HTTP endpoints of commands. Each request becomes the operation that a session stream would carry.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use leasehold_core::command::{Answer as Decided, Request};
+use leasehold_core::ids::SessionId;
+use leasehold_core::refusal::Refusal;
+use leasehold_wire::json::{
+    AcquireBody, CapacityBody, CheckBody, CurrentLeaseBody, DoneBody, FenceReportsBody, FreeBody, GrantBody,
+    HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody, SessionBody, SessionStateBody, SetCharterBody,
+    StepDownBody, WaiveBody,
+};
+use leasehold_wire::v1::request::Operation;
+use leasehold_wire::v1::response::Answer;
+use leasehold_wire::{Code, problem, session_bits, v1, welcome};
+
+use super::extract::{JsonBody, NoQuery, PathName, StrictQuery, metadata, token};
+use super::respond::{HttpResult, WithPosition};
+use super::verbs::{LeaseVerb, SessionVerb};
+use crate::api::Api;
+use crate::api::problems::no_reply;
+use crate::random;
+use crate::request::RequestPayload;
+use crate::transport::HttpProblem;
+
+/// `POST /v1/leases/{name}:verb`.
+pub async fn lease(
+    State(api): State<Api>,
+    PathName(path): PathName,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, HttpProblem> {
+    let (name, word) = path.rsplit_once(':').unwrap_or((&path, ""));
+    let verb = LeaseVerb::from_word(word).ok_or_else(|| unknown_verb("/v1/leases/NAME", word, &LeaseVerb::WORDS))?;
+    let operation = match verb {
+        LeaseVerb::Acquire => body.parse::<AcquireBody>()?.into_operation(name)?,
+        LeaseVerb::Renew => {
+            let mut body = body.parse::<RenewBody>()?;
+            token(&headers, &mut body.token)?;
+            body.into_operation(name)?
+        }
+        LeaseVerb::Release => {
+            let mut body = body.parse::<ReleaseBody>()?;
+            token(&headers, &mut body.token)?;
+            body.into_operation(name)
+        }
+        LeaseVerb::Check => {
+            let mut body = body.parse::<CheckBody>()?;
+            token(&headers, &mut body.token)?;
+            body.into_operation(name)
+        }
+        LeaseVerb::Handoff => {
+            let mut body = body.parse::<HandoffBody>()?;
+            token(&headers, &mut body.token)?;
+            body.into_operation(name)?
+        }
+        LeaseVerb::Revoke => body.parse::<RevokeBody>()?.into_operation(name)?,
+        LeaseVerb::Free => body.parse::<FreeBody>()?.into_operation(name),
+        LeaseVerb::Capacity => body.parse::<CapacityBody>()?.into_operation(name),
+    };
+    let metadata = metadata(&headers, &api.issuer)?;
+    let holder = holder_of(&operation);
+    match api.call(metadata, operation).await? {
+        (Answer::Granted(grant), position) => {
+            Ok(WithPosition::new(GrantBody { holder, ..GrantBody::from(grant) }, position).into_response())
+        }
+        (Answer::Current(current), position) => {
+            Ok(WithPosition::new(CurrentLeaseBody::new(name, current), position).into_response())
+        }
+        (Answer::Refused(problem), position) => Ok(HttpProblem(problem).with_position(position)),
+        (_, position) => Ok(done(position)),
+    }
+}
+
+fn holder_of(operation: &Operation) -> String {
+    match operation {
+        Operation::Acquire(acquire) => acquire.holder.clone(),
+        _ => String::new(),
+    }
+}
+
+fn unknown_verb(path: &str, word: &str, verbs: &[&str]) -> HttpProblem {
+    let shown: String = word.chars().filter(|c| !c.is_control()).take(32).collect();
+    let verbs = verbs.join(", ");
+    let problem =
+        v1::Problem::of(Code::NotFound, format!("unknown verb {shown:?}; POST to {path}:VERB with one of {verbs}"));
+    v1::Problem { subject: "verb".into(), ..problem }.into()
+}
+
+fn done(position: u64) -> Response {
+    WithPosition::new(DoneBody { done: true }, position).into_response()
+}
+
+/// `POST /v1/sessions`.
+pub async fn open_session(
+    State(api): State<Api>,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> HttpResult<SessionBody> {
+    let open = body.parse::<OpenSessionBody>()?.into_request();
+    let secret = random::bytes();
+    let request = Request { tag: 0, id: None, observed: metadata(&headers, &api.issuer)?.token_seen };
+    match api.submit(request, RequestPayload::Open(open, secret), api.caller()).await?.answer {
+        Decided::Session(grant) => {
+            let query = api.query_at(0, move |grantor| welcome(&grant, Some(secret), &grantor.status()));
+            WithPosition::from_query(query.await?)
+        }
+        Decided::Refused(refusal) => Err(problem(&refusal).into()),
+        _ => Err(no_reply().into()),
+    }
+}
+
+/// `POST /v1/sessions/{id}:renew` and `:close`.
+pub async fn session(
+    State(api): State<Api>,
+    PathName(path): PathName,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    _: JsonBody,
+) -> Result<Response, HttpProblem> {
+    let (id, word) = path.rsplit_once(':').unwrap_or((&path, ""));
+    let verb =
+        SessionVerb::from_word(word).ok_or_else(|| unknown_verb("/v1/sessions/ID", word, &SessionVerb::WORDS))?;
+    let id: SessionId =
+        id.parse().map_err(|_| Refusal::Invalid { field: "session", reason: "a session id, for example 17.0" })?;
+    let session = Some(session_bits(id));
+    let operation = match verb {
+        SessionVerb::Renew => Operation::RenewSession(v1::RenewSession { session, held: None }),
+        SessionVerb::Close => Operation::CloseSession(v1::CloseSession { session }),
+    };
+    match api.call(metadata(&headers, &api.issuer)?, operation).await? {
+        (Answer::Session(state), position) => {
+            let (ttl_ms, remaining_ms) = (state.ttl_ms, state.remaining_ms);
+            let body = SessionStateBody { session: id.to_string(), ttl_ms, remaining_ms };
+            Ok(WithPosition::new(body, position).into_response())
+        }
+        (Answer::Refused(problem), position) => Ok(HttpProblem(problem).with_position(position)),
+        (_, position) => Ok(done(position)),
+    }
+}
+
+/// `PUT /v1/charters/{prefix}`.
+pub async fn set_charter(
+    State(api): State<Api>,
+    PathName(prefix): PathName,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, HttpProblem> {
+    let body = body.parse::<SetCharterBody>()?;
+    let charter = Some(leasehold_wire::encode_charter(&body.charter.to_charter()?));
+    let prefix = if prefix == "*" { String::new() } else { prefix };
+    let operation = Operation::SetCharter(Box::new(v1::SetCharter { prefix, charter, comment: body.comment }));
+    execute(&api, &headers, operation).await
+}
+
+/// Parameters of the removal of a charter.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveCharterQuery {
+    #[serde(default)]
+    comment: String,
+}
+
+/// `DELETE /v1/charters/{prefix}?comment=…`.
+pub async fn remove_charter(
+    State(api): State<Api>,
+    PathName(prefix): PathName,
+    StrictQuery(query): StrictQuery<RemoveCharterQuery>,
+    headers: HeaderMap,
+) -> Result<Response, HttpProblem> {
+    let prefix = if prefix == "*" { String::new() } else { prefix };
+    execute(&api, &headers, Operation::RemoveCharter(v1::RemoveCharter { prefix, comment: query.comment })).await
+}
+
+/// `POST /v1/coverage`.
+pub async fn report_fences(
+    State(api): State<Api>,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, HttpProblem> {
+    let operation = body.parse::<FenceReportsBody>()?.into_operation()?;
+    execute(&api, &headers, operation).await
+}
+
+/// Parameters of the removal of a target.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetTargetQuery {
+    target: String,
+    #[serde(default)]
+    comment: String,
+}
+
+/// `DELETE /v1/coverage/{name}?target=…&comment=…`.
+pub async fn forget_target(
+    State(api): State<Api>,
+    PathName(resource): PathName,
+    StrictQuery(query): StrictQuery<ForgetTargetQuery>,
+    headers: HeaderMap,
+) -> Result<Response, HttpProblem> {
+    let ForgetTargetQuery { target, comment } = query;
+    execute(&api, &headers, Operation::ForgetTarget(v1::ForgetTarget { resource, target, comment })).await
+}
+
+/// `POST /v1/quarantine:waive`.
+pub async fn waive(
+    State(api): State<Api>,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, HttpProblem> {
+    let operation = body.parse::<WaiveBody>()?.into_operation();
+    execute(&api, &headers, operation).await
+}
+
+/// `POST /v1/cluster:step_down`.
+pub async fn step_down(
+    State(api): State<Api>,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, HttpProblem> {
+    body.parse::<StepDownBody>()?;
+    execute(&api, &headers, Operation::StepDown(v1::StepDown {})).await
+}
+
+/// Executes an operation whose answer has no content.
+async fn execute(api: &Api, headers: &HeaderMap, operation: Operation) -> Result<Response, HttpProblem> {
+    match api.call(metadata(headers, &api.issuer)?, operation).await? {
+        (Answer::Refused(problem), position) => Ok(HttpProblem(problem).with_position(position)),
+        (_, position) => Ok(done(position)),
+    }
+}

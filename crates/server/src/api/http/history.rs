@@ -1,0 +1,84 @@
+//! HTTP endpoints of the audit log and of backups.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use leasehold_wire::json::{AuditEntryBody, AuditPageBody, AuditVerificationBody};
+use serde::Deserialize;
+
+use super::extract::{NoQuery, PathName, StrictQuery};
+use super::respond::{HttpResult, WithPosition};
+use crate::api::Api;
+use crate::audit::{AuditQuery, VerifyError, hex};
+use crate::transport::HttpProblem;
+
+/// `GET /v1/backup`: one file, streamed.
+pub async fn backup(State(api): State<Api>, _: StrictQuery<NoQuery>) -> Result<Response, HttpProblem> {
+    let (header, chunks) = api.backup().await?;
+    let disposition = format!("attachment; filename=\"leasehold-{}-{}.backup\"", header.cluster, header.position);
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, header.total().to_string()),
+        (header::CONTENT_DISPOSITION, disposition),
+    ];
+    let body = Body::from_stream(chunks.map(|chunk| chunk.map_err(|problem| std::io::Error::other(problem.message))));
+    Ok((headers, body).into_response())
+}
+
+/// Parameters of a query of the audit log.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HistoryQuery {
+    after: u64,
+    before: u64,
+    oldest_first: bool,
+    limit: usize,
+}
+
+/// `GET /v1/history/{name}?after=&before=&oldest_first=&limit=`: audit entries of a resource, newest first.
+pub async fn resource_history(
+    State(api): State<Api>,
+    PathName(name): PathName,
+    StrictQuery(query): StrictQuery<HistoryQuery>,
+) -> HttpResult<AuditPageBody> {
+    audit_page(&api, Some(name), query).await
+}
+
+/// `GET /v1/history`: audit entries of all resources.
+pub async fn history(
+    State(api): State<Api>,
+    StrictQuery(query): StrictQuery<HistoryQuery>,
+) -> HttpResult<AuditPageBody> {
+    audit_page(&api, None, query).await
+}
+
+async fn audit_page(api: &Api, resource: Option<String>, query: HistoryQuery) -> HttpResult<AuditPageBody> {
+    let HistoryQuery { after, before, oldest_first, limit } = query;
+    let (entries, head) = api.audit(AuditQuery { resource, after, before, oldest_first, limit }).await?;
+    // A damaged text is returned as it is.
+    let entries = entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect();
+    let body = AuditPageBody { entries, last: head.entries, hash: hex(&head.hash), position: head.position };
+    Ok(WithPosition::new(body, head.position))
+}
+
+/// `GET /v1/audit`: the whole audit log, one entry per line.
+pub async fn export(State(api): State<Api>, _: StrictQuery<NoQuery>) -> Result<Response, HttpProblem> {
+    let chunks = api.export_audit().await?;
+    let body = Body::from_stream(chunks.map(|chunk| chunk.map_err(|problem| std::io::Error::other(problem.message))));
+    Ok(([(header::CONTENT_TYPE, "application/jsonl")], body).into_response())
+}
+
+/// `GET /v1/audit:verify`.
+pub async fn verify(
+    State(api): State<Api>,
+    _: StrictQuery<NoQuery>,
+) -> Result<Json<AuditVerificationBody>, HttpProblem> {
+    Ok(Json(match api.verify_audit().await? {
+        Ok(proof) => AuditVerificationBody::whole(proof.first, proof.last, &proof.hash),
+        Err(VerifyError::Damaged { file, offset, reason }) => AuditVerificationBody::broken(file, offset, reason),
+        Err(VerifyError::Read(error)) => AuditVerificationBody::broken(String::new(), 0, error.to_string()),
+    }))
+}

@@ -1,0 +1,209 @@
+//! HTTP endpoints of queries.
+
+use std::convert::Infallible;
+
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures::{Stream, StreamExt};
+use leasehold_core::refusal::Refusal;
+use leasehold_wire::json::{
+    CharterEntryBody, ClusterBody, CoverageBody, DeadlockBody, EndedLeaseBody, EventBody, LeaseBody, ProblemBody,
+    ResourceBody, ResourcesBody, StatusBody, UsageBody, WaiterBody,
+};
+use leasehold_wire::{decode_charter, encode_event, v1};
+use serde::Deserialize;
+
+use super::extract::{NoQuery, PathName, StrictQuery};
+use super::respond::{HttpResult, WithPosition};
+use crate::api::Api;
+use crate::api::queries::invalid_name;
+use crate::transport::HttpProblem;
+
+/// Parameters of a list of resources.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListQuery {
+    prefix: String,
+    cursor: u32,
+    limit: u32,
+    min_position: u64,
+}
+
+/// `GET /v1/leases?prefix=&cursor=&limit=&min_position=`.
+pub async fn list(State(api): State<Api>, StrictQuery(query): StrictQuery<ListQuery>) -> HttpResult<ResourcesBody> {
+    let ListQuery { prefix, cursor, limit, min_position } = query;
+    WithPosition::from_query(api.list(v1::ListRequest { prefix, cursor, limit, min_position }).await?)
+}
+
+/// The lowest journal position that the answer may depend on.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MinPositionQuery {
+    min_position: u64,
+}
+
+/// `GET /v1/leases/{name}?min_position=`.
+pub async fn show(
+    State(api): State<Api>,
+    PathName(resource): PathName,
+    StrictQuery(MinPositionQuery { min_position }): StrictQuery<MinPositionQuery>,
+) -> HttpResult<ResourceBody> {
+    WithPosition::from_query(api.show(v1::ShowRequest { resource, min_position }).await?)
+}
+
+/// `GET /v1/coverage/{name}?min_position=`.
+pub async fn coverage(
+    State(api): State<Api>,
+    PathName(resource): PathName,
+    StrictQuery(MinPositionQuery { min_position }): StrictQuery<MinPositionQuery>,
+) -> HttpResult<CoverageBody> {
+    WithPosition::from_query(api.coverage(v1::CoverageRequest { resource, min_position }).await?)
+}
+
+/// Parameters of a list of leases of a holder.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HeldByQuery {
+    after: String,
+    limit: u32,
+}
+
+/// `GET /v1/holders/{holder}?after=TOKEN_NUMBER&limit=`.
+pub async fn held_by(
+    State(api): State<Api>,
+    PathName(holder): PathName,
+    StrictQuery(HeldByQuery { after, limit }): StrictQuery<HeldByQuery>,
+) -> HttpResult<Vec<LeaseBody>> {
+    let after = match after.as_str() {
+        "" => 0,
+        text => text.parse().map_err(|_| Refusal::Invalid {
+            field: "after",
+            reason: "a token number, the last one of the previous page",
+        })?,
+    };
+    let (list, position) = api.held_by(v1::HeldByRequest { holder, after, limit }).await?;
+    Ok(WithPosition::list(list.leases, position))
+}
+
+/// Parameters of a list of waiters.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WaitersQuery {
+    offset: u32,
+    limit: u32,
+}
+
+/// `GET /v1/waiters/{name}?offset=&limit=`.
+pub async fn waiters(
+    State(api): State<Api>,
+    PathName(resource): PathName,
+    StrictQuery(WaitersQuery { offset, limit }): StrictQuery<WaitersQuery>,
+) -> HttpResult<Vec<WaiterBody>> {
+    let (list, position) = api.waiters(v1::WaitersRequest { resource, offset, limit }).await?;
+    Ok(WithPosition::list(list.waiters, position))
+}
+
+/// The limit of a list.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitQuery {
+    limit: u32,
+}
+
+/// `GET /v1/ended-leases/{name}?limit=`: ended leases that are still in memory.
+pub async fn ended_leases(
+    State(api): State<Api>,
+    PathName(resource): PathName,
+    StrictQuery(LimitQuery { limit }): StrictQuery<LimitQuery>,
+) -> HttpResult<Vec<EndedLeaseBody>> {
+    let (list, position) = api.ended_leases(v1::HistoryRequest { resource, limit }).await?;
+    Ok(WithPosition::list(list.leases, position))
+}
+
+/// `GET /v1/deadlocks?limit=`.
+pub async fn deadlocks(
+    State(api): State<Api>,
+    StrictQuery(LimitQuery { limit }): StrictQuery<LimitQuery>,
+) -> HttpResult<Vec<DeadlockBody>> {
+    let (list, position) = api.deadlocks(v1::DeadlocksRequest { limit }).await?;
+    Ok(WithPosition::list(list.deadlocks, position))
+}
+
+/// Parameters of a list of usage.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UsageQuery {
+    holder: String,
+    after: String,
+    limit: u32,
+}
+
+/// `GET /v1/usage?holder=&after=&limit=`.
+pub async fn usage(State(api): State<Api>, StrictQuery(query): StrictQuery<UsageQuery>) -> HttpResult<Vec<UsageBody>> {
+    let UsageQuery { holder, after, limit } = query;
+    let (list, position) = api.usage(v1::UsageRequest { holder, after, limit }).await?;
+    Ok(WithPosition::list(list.holders, position))
+}
+
+/// `GET /v1/status?min_position=`.
+pub async fn status(
+    State(api): State<Api>,
+    StrictQuery(MinPositionQuery { min_position }): StrictQuery<MinPositionQuery>,
+) -> HttpResult<StatusBody> {
+    WithPosition::from_query(api.status(min_position).await?)
+}
+
+/// `GET /v1/cluster`: every server answers this.
+pub async fn cluster(State(api): State<Api>, _: StrictQuery<NoQuery>) -> HttpResult<ClusterBody> {
+    WithPosition::from_query(api.cluster().await)
+}
+
+/// Parameters of a list of charters.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChartersQuery {
+    resource: String,
+    after: Option<String>,
+    limit: u32,
+}
+
+/// `GET /v1/charters?resource=&after=&limit=`.
+pub async fn charters(
+    State(api): State<Api>,
+    StrictQuery(query): StrictQuery<ChartersQuery>,
+) -> HttpResult<Vec<CharterEntryBody>> {
+    let ChartersQuery { resource, after, limit } = query;
+    let (list, position) = api.charters(v1::ChartersRequest { resource, after, limit }).await?;
+    let entry = |entry: v1::CharterEntry| -> Result<CharterEntryBody, Refusal> {
+        let charter = decode_charter(&entry.charter.unwrap_or_default())?;
+        Ok(CharterEntryBody { prefix: entry.prefix, charter: (&charter).into() })
+    };
+    let charters = list.charters.into_iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+    Ok(WithPosition::new(charters, position))
+}
+
+/// Parameters of a watch.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WatchQuery {
+    prefix: String,
+}
+
+/// `GET /v1/events?prefix=`: server-sent events, each with the journal position it depends on as its id.
+pub async fn events(
+    State(api): State<Api>,
+    StrictQuery(query): StrictQuery<WatchQuery>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, HttpProblem> {
+    let events = api.watch(query.prefix).map_err(invalid_name)?.map(|watched| {
+        let watched = match watched {
+            Ok(watched) => watched,
+            Err(problem) => {
+                return Ok(Event::default().event("problem").json_data(ProblemBody::from(problem)).unwrap_or_default());
+            }
+        };
+        let body = EventBody::from(encode_event(&watched.event, watched.position, &watched.resource, &watched.holder));
+        let name = body.event.clone();
+        Ok(Event::default().id(watched.position.to_string()).event(name).json_data(body).unwrap_or_default())
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}

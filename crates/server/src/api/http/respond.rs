@@ -1,0 +1,45 @@
+//! JSON responses with the journal position they depend on (E1).
+
+use axum::Json;
+use axum::http::HeaderName;
+use axum::response::{IntoResponse, Response};
+use leasehold_wire::headers::POSITION;
+use serde::Serialize;
+
+use crate::transport::HttpProblem;
+
+/// A JSON body and the journal position that it depends on.
+pub struct WithPosition<T> {
+    body: T,
+    position: u64,
+}
+
+impl<T> WithPosition<T> {
+    /// A body at a position.
+    pub fn new(body: T, position: u64) -> Self {
+        Self { body, position }
+    }
+
+    /// The result of a query, converted to its JSON body.
+    pub fn from_query<M: Into<T>>((result, position): (M, u64)) -> HttpResult<T> {
+        Ok(Self { body: result.into(), position })
+    }
+}
+
+impl<T> WithPosition<Vec<T>> {
+    /// A list, with each item converted to its JSON body.
+    pub fn list<M: Into<T>>(items: Vec<M>, position: u64) -> Self {
+        Self { body: items.into_iter().map(Into::into).collect(), position }
+    }
+}
+
+impl<T: Serialize> IntoResponse for WithPosition<T> {
+    fn into_response(self) -> Response {
+        let mut response = Json(self.body).into_response();
+        response.headers_mut().insert(HeaderName::from_static(POSITION), self.position.into());
+        response
+    }
+}
+
+/// The result of a handler.
+pub type HttpResult<T> = Result<WithPosition<T>, HttpProblem>;

@@ -1,0 +1,260 @@
+//! Specification of one operation: parameters, body, response and problems.
+
+use std::collections::BTreeMap;
+
+use leasehold_wire::headers::{IDEMPOTENCY_KEY, LEASE_TOKEN, POSITION, STANDBY, TOKEN_SEEN};
+use leasehold_wire::json::{PROBLEM_TYPE, ProblemBody};
+use leasehold_wire::{Code, v1};
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa::openapi::example::{Example, ExampleBuilder};
+use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
+use utoipa::openapi::tag::{Tag, TagBuilder};
+use utoipa::openapi::{Components, ContentBuilder, HeaderBuilder, Ref, RefOr, Required, ResponseBuilder};
+
+use super::TOKEN;
+
+/// Groups of operations.
+pub const TAGS: [(&str, &str); 7] = [
+    ("leases", "Acquire, renew, release and revoke leases."),
+    ("sessions", "Sessions own many leases and make retries safe."),
+    ("queries", "Read the current state. Only token numbers are shown; the token itself belongs to its holder."),
+    ("history", "The audit log and backups."),
+    ("charters", "Rules for the resources under a prefix."),
+    ("coverage", "Reports of fences, and the targets that a lease covers."),
+    ("server", "Health, metrics and cluster status."),
+];
+
+pub fn tags() -> Vec<Tag> {
+    TAGS.map(|(name, about)| TagBuilder::new().name(name).description(Some(about)).build()).to_vec()
+}
+
+/// Specification of an operation.
+pub struct OperationSpec {
+    operation: OperationBuilder,
+    schemas: Vec<(String, RefOr<Schema>)>,
+    problems: Option<Vec<Code>>,
+}
+
+/// Problems of every operation.
+const COMMON_PROBLEMS: [Code; 4] =
+    [Code::InvalidArgument, Code::ResourceExhausted, Code::Unavailable, Code::Indeterminate];
+
+impl OperationSpec {
+    /// An operation with its id for code generators and its summary.
+    pub fn new(tag: &str, id: &str, summary: &str) -> Self {
+        let operation = OperationBuilder::new().tag(tag).operation_id(Some(id)).summary(Some(summary));
+        Self { operation, schemas: Vec::new(), problems: None }
+    }
+
+    /// A longer description.
+    pub fn description(self, text: &str) -> Self {
+        Self { operation: self.operation.description(Some(text)), ..self }
+    }
+
+    /// A parameter in the path.
+    pub fn path(self, name: &str, about: &str, example: &str) -> Self {
+        self.parameter(ParameterIn::Path, name, about, text(), example.into())
+    }
+
+    /// A query parameter of type string.
+    pub fn text_parameter(self, name: &str, about: &str, example: &str) -> Self {
+        self.parameter(ParameterIn::Query, name, about, text(), example.into())
+    }
+
+    /// A query parameter of type integer.
+    pub fn number_parameter(self, name: &str, about: &str, example: u64) -> Self {
+        self.parameter(ParameterIn::Query, name, about, number(), example.into())
+    }
+
+    /// A query parameter of type boolean.
+    pub fn flag_parameter(self, name: &str, about: &str) -> Self {
+        self.parameter(ParameterIn::Query, name, about, one(Type::Boolean), false.into())
+    }
+
+    /// The headers of every command.
+    pub fn command_headers(self) -> Self {
+        self.header(IDEMPOTENCY_KEY).header(TOKEN_SEEN)
+    }
+
+    /// The header with which a standby answers it too.
+    pub fn served_by_standby(self) -> Self {
+        self.header(STANDBY)
+    }
+
+    /// The header with the token of the lease.
+    pub fn token_header(self) -> Self {
+        self.header(LEASE_TOKEN)
+    }
+
+    fn header(self, name: &str) -> Self {
+        let shared = Ref::new(format!("#/components/parameters/{name}"));
+        Self { operation: self.operation.parameter_ref(shared), ..self }
+    }
+
+    fn parameter(self, place: ParameterIn, name: &str, about: &str, schema: Schema, example: Value) -> Self {
+        Self { operation: self.operation.parameter(parameter(place, name, about, schema, example)), ..self }
+    }
+
+    /// The request body.
+    pub fn body<T: ToSchema>(mut self, required: bool, example: Value) -> Self {
+        let content = ContentBuilder::new().schema(Some(self.refer::<T>())).example(Some(example)).build();
+        let required = if required { Required::True } else { Required::False };
+        let body = RequestBodyBuilder::new().content("application/json", content).required(Some(required)).build();
+        Self { operation: self.operation.request_body(Some(body)), ..self }
+    }
+
+    /// A JSON response with a journal position.
+    pub fn responds<T: ToSchema>(mut self, about: &str, example: Value) -> Self {
+        let schema = self.refer::<T>();
+        self.respond(about, schema.into(), example, true)
+    }
+
+    /// A JSON list with a journal position.
+    pub fn responds_list<T: ToSchema>(mut self, about: &str, example: Value) -> Self {
+        let schema = ArrayBuilder::new().items(self.refer::<T>()).build();
+        self.respond(about, Schema::Array(schema).into(), example, true)
+    }
+
+    /// A JSON response without a journal position.
+    pub fn responds_unpositioned<T: ToSchema>(mut self, about: &str, example: Value) -> Self {
+        let schema = self.refer::<T>();
+        self.respond(about, schema.into(), example, false)
+    }
+
+    fn respond(self, about: &str, schema: RefOr<Schema>, example: Value, positioned: bool) -> Self {
+        let content = ContentBuilder::new().schema(Some(schema)).example(Some(example)).build();
+        let mut response = ResponseBuilder::new().description(about).content("application/json", content);
+        if positioned {
+            response = response.header_ref(POSITION, Ref::new(format!("#/components/headers/{POSITION}")));
+        }
+        Self { operation: self.operation.response("200", response), ..self }
+    }
+
+    /// A response of another content type.
+    pub fn responds_raw(self, status: &str, kind: &str, about: &str, example: Option<&str>) -> Self {
+        let schema = match kind {
+            "application/octet-stream" => binary(),
+            "application/json" => one(Type::Object),
+            _ => text(),
+        };
+        let content = ContentBuilder::new().schema(Some(schema)).example(example.map(Into::into)).build();
+        let response = ResponseBuilder::new().description(about).content(kind, content);
+        Self { operation: self.operation.response(status, response), ..self }
+    }
+
+    /// Problems of this operation, in addition to those of every operation.
+    pub fn problems(mut self, codes: &[Code]) -> Self {
+        self.problems.get_or_insert_default().extend_from_slice(codes);
+        self
+    }
+
+    fn refer<T: ToSchema>(&mut self) -> Ref {
+        let name = T::name().into_owned();
+        T::schemas(&mut self.schemas);
+        self.schemas.push((name.clone(), T::schema()));
+        Ref::from_schema_name(name)
+    }
+
+    pub fn finish(self) -> (Operation, Vec<(String, RefOr<Schema>)>) {
+        let mut statuses: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
+        for code in self.problems.iter().flat_map(|codes| codes.iter().chain(&COMMON_PROBLEMS)) {
+            let known = statuses.entry(code.http()).or_default();
+            if !known.contains(code) {
+                known.push(*code);
+            }
+        }
+        let mut operation = self.operation;
+        for (status, codes) in statuses {
+            operation = operation.response(status.to_string(), problem(&codes));
+        }
+        (operation.build(), self.schemas)
+    }
+}
+
+fn parameter(place: ParameterIn, name: &str, about: &str, schema: Schema, example: Value) -> Parameter {
+    let required = if matches!(place, ParameterIn::Path) { Required::True } else { Required::False };
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(place)
+        .required(required)
+        .description(Some(about))
+        .schema(Some(schema))
+        .example(Some(example))
+        .build()
+}
+
+/// A response with one of these codes.
+fn problem(codes: &[Code]) -> ResponseBuilder {
+    let means: Vec<_> = codes.iter().map(|code| format!("`{}`: {}", code.word(), code.meaning())).collect();
+    let examples = codes.iter().map(|code| {
+        let shared = Ref::new(format!("#/components/examples/{}", code.word()));
+        (code.word(), RefOr::<Example>::Ref(shared))
+    });
+    let schema = Ref::from_schema_name(ProblemBody::name());
+    let content = ContentBuilder::new().schema(Some(schema)).examples_from_iter(examples).build();
+    let response = ResponseBuilder::new().description(means.join(" ")).content(PROBLEM_TYPE, content);
+    match codes.iter().any(|code| code.carries().any(|field| field == "retry_after_ms")) {
+        true => response.header_ref("retry-after", Ref::new("#/components/headers/retry-after")),
+        false => response,
+    }
+}
+
+/// Adds the shared components: headers, and an example of each problem.
+pub fn share(components: &mut Components) {
+    let key = "`<session>:<sequence>`, where the session counts its requests from 1. A retry with the same key gets the same \
+               response. Without a session there is no key, and a retry is not detected";
+    let seen = "The highest token that the caller has received; it detects a cluster that was rolled back";
+    let token = "The token of the lease. It may be in the body instead; two different tokens are refused";
+    let standby = "The lowest journal position that a standby may answer from, 0 for any. The response is valid as of the \
+                   position it names and does not contain renewals that were not recorded. Without this header only the \
+                   leader answers";
+    for (name, about, example) in [
+        (IDEMPOTENCY_KEY, key, "17.0:42"),
+        (TOKEN_SEEN, seen, TOKEN),
+        (LEASE_TOKEN, token, TOKEN),
+        (STANDBY, standby, "0"),
+    ] {
+        let shared = parameter(ParameterIn::Header, name, about, text(), example.into());
+        components.parameters.insert(name.into(), shared.into());
+    }
+    let position = "The durable journal position that the response depends on";
+    for (name, about) in [(POSITION, position), ("retry-after", "Seconds after which to retry, if known")] {
+        let header = HeaderBuilder::new().schema(Some(number())).description(Some(about)).build();
+        components.headers.insert(name.into(), header.into());
+    }
+    for code in Code::ALL {
+        let body = ProblemBody::from(v1::Problem::of(*code, code.meaning()));
+        let value = serde_json::to_value(body).expect("all keys are strings");
+        let example = ExampleBuilder::new().summary(code.meaning()).value(Some(value)).build();
+        components.examples.insert(code.word().into(), example.into());
+    }
+}
+
+fn one(kind: Type) -> Schema {
+    Schema::Object(ObjectBuilder::new().schema_type(kind).build())
+}
+
+fn text() -> Schema {
+    one(Type::String)
+}
+
+fn number() -> Schema {
+    let format = SchemaFormat::KnownFormat(KnownFormat::Int64);
+    Schema::Object(ObjectBuilder::new().schema_type(Type::Integer).format(Some(format)).minimum(Some(0.0)).build())
+}
+
+fn binary() -> Schema {
+    let format = SchemaFormat::KnownFormat(KnownFormat::Binary);
+    Schema::Object(ObjectBuilder::new().schema_type(Type::String).format(Some(format)).build())
+}
+
+/// Description of the parameter `limit`.
+pub const LIMIT: &str = "Maximum number of entries; 0 for the maximum of 1000";
+/// Description of the parameter `min_position`.
+pub const MIN_POSITION: &str =
+    "Lowest journal position that the response may depend on; refused if the server has not reached it";
+/// Description of a resource in a path.
+pub const NAME: &str = "Name of the resource";

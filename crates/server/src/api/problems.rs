@@ -1,0 +1,43 @@
+//! Problems that gRPC and HTTP share.
+
+use leasehold_wire::{Code, v1};
+
+use crate::request_queue::SubmitError;
+
+/// The request was not queued, so nothing happened.
+pub fn not_submitted(error: SubmitError) -> v1::Problem {
+    match error {
+        SubmitError::Full => {
+            let message = "the request queue is full; retry the same request after a moment";
+            v1::Problem { retry_after_ms: Some(100), ..v1::Problem::of(Code::Unavailable, message) }
+        }
+        SubmitError::Stopping => shutting_down(),
+    }
+}
+
+/// The server accepts no more requests.
+pub fn shutting_down() -> v1::Problem {
+    v1::Problem::of(Code::Unavailable, "the server is shutting down; retry when it is available again")
+}
+
+/// A standby has no state yet.
+pub fn standby_not_ready() -> v1::Problem {
+    let message = "the standby has not loaded the state yet; retry after a moment or query the leader";
+    v1::Problem { retry_after_ms: Some(200), ..v1::Problem::of(Code::Unavailable, message) }
+}
+
+/// The caller requires a later journal position than this server has.
+pub fn position_not_reached(min: u64, position: u64) -> v1::Problem {
+    let message = format!(
+        "min_position: the journal is at {position}, below the requested {min}; query the server that reported it, or retry later"
+    );
+    let problem = v1::Problem::of(Code::Unavailable, message);
+    v1::Problem { field: "min_position".into(), max: Some(position), got: Some(min), ..problem }
+}
+
+/// There will be no reply, so the outcome is unknown (X3).
+pub fn no_reply() -> v1::Problem {
+    let message =
+        "the server stopped, or the same request was sent on another connection; retry with the same request id";
+    v1::Problem::of(Code::Indeterminate, message)
+}

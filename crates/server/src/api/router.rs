@@ -1,0 +1,31 @@
+//! The router of a server: gRPC, HTTP, health and metrics behind the middlewares of the transport.
+
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use leasehold_wire::v1::leasehold_server::LeaseholdServer;
+use tokio::sync::watch;
+
+use super::grpc::GrpcService;
+use super::{Api, http, standby};
+use crate::transport::{TransportLimits, body_limit, error_layer, rate_limit};
+
+/// Serves all endpoints.
+pub fn router(api: Api, limits: TransportLimits) -> Router {
+    let service = GrpcService { api: api.clone(), hello_timeout: limits.body_timeout };
+    let service = LeaseholdServer::new(service)
+        .max_decoding_message_size(leasehold_wire::MAX_TRANSPORT_BYTES)
+        .max_encoding_message_size(4 * leasehold_wire::MAX_TRANSPORT_BYTES);
+    let grpc = tonic::service::Routes::new(service).into_axum_router();
+    http::routes()
+        .with_state(api.clone())
+        .merge(grpc)
+        .fallback(error_layer::not_found)
+        .layer(from_fn_with_state(limits.body_timeout, body_limit::read_body))
+        .layer(from_fn(rate_limit::limit_rate))
+        .layer(from_fn_with_state(api.metrics, error_layer::problems))
+}
+
+/// Serves the endpoints of a standby: queries for callers that accept them, and the address of the leader for all others.
+pub fn standby_router(api: Api, limits: TransportLimits, leader: watch::Receiver<Option<String>>) -> Router {
+    standby::routes(api.clone(), router(api, limits), leader)
+}

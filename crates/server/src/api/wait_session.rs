@@ -1,0 +1,75 @@
+//! A session for the wait of one unary call that has no session.
+//!
+//! It is renewed while the call lasts. When the call ends or its caller disconnects, the session is closed and the wait ends with it.
+//! A granted lease does not belong to the session: it has its own ttl and token.
+
+use std::time::{Duration, Instant};
+
+use leasehold_core::command::{Answer, Request};
+use leasehold_core::ids::SessionId;
+use leasehold_wire::{problem, session_bits, v1};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::Api;
+use super::problems::no_reply;
+use crate::random;
+use crate::request::{QueuedRequest, ReplyTo, RequestPayload};
+
+/// Longest time that a wait outlives its caller, in milliseconds.
+const TTL_MS: u64 = 10_000;
+
+/// An open session; closed when it is dropped.
+pub struct WaitSession {
+    /// Its id.
+    pub id: SessionId,
+    api: Api,
+    renewal: JoinHandle<()>,
+}
+
+impl WaitSession {
+    /// Opens a session and renews it in the background.
+    pub async fn open(api: &Api) -> Result<Self, v1::Problem> {
+        let (started, interval) = (Instant::now(), Duration::from_millis(TTL_MS / 3));
+        let open = v1::OpenSession { holder: "unary wait".into(), ttl_ms: TTL_MS, waits_only: true };
+        let reply = api.submit(Request::tagged(0), RequestPayload::Open(open, random::bytes()), api.caller()).await?;
+        let id = match reply.answer {
+            Answer::Session(grant) => grant.session,
+            Answer::Refused(refusal) => return Err(problem(&refusal)),
+            _ => return Err(no_reply()),
+        };
+        // A slow journal may have used up the first interval.
+        if started.elapsed() > interval {
+            renew(api, id).await;
+        }
+        let renewal = tokio::spawn({
+            let api = api.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(interval).await;
+                    renew(&api, id).await;
+                }
+            }
+        });
+        Ok(Self { id, api: api.clone(), renewal })
+    }
+}
+
+async fn renew(api: &Api, id: SessionId) {
+    let renew = v1::RenewSession { session: Some(session_bits(id)), ..Default::default() };
+    let body = RequestPayload::Operation(Box::new(v1::request::Operation::RenewSession(renew)));
+    // If the queue is full now, the next renewal may succeed.
+    let _ = api.submit(Request::tagged(0), body, api.caller()).await;
+}
+
+impl Drop for WaitSession {
+    fn drop(&mut self) {
+        self.renewal.abort();
+        let close = v1::CloseSession { session: Some(session_bits(self.id)) };
+        let body = RequestPayload::Operation(Box::new(v1::request::Operation::CloseSession(close)));
+        let (to, _) = oneshot::channel();
+        let request = QueuedRequest::new(Request::tagged(0), body, self.api.caller(), ReplyTo::Caller(to));
+        // If the queue is full, the session ends by its ttl.
+        let _ = self.api.queue.submit(request);
+    }
+}

@@ -1,0 +1,269 @@
+//! A standby: it follows the log and waits until there is no leader or until the leader key is transferred to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::batch_value::{self, BatchValue};
+use super::error::EtcdError;
+use super::leadership::{EtcdLeadership, Generation, address};
+use super::local::HighWater;
+use super::open::{CheckedEtcd, corrupt};
+use super::pb::{Event, KeyValue, WatchCreateRequest, WatchRequest, WatchResponse, event::EventType, watch_request};
+use super::{EtcdJournal, EtcdLocation, EtcdOpenError};
+use crate::journal::{OpenError, OpenedJournal, Replay};
+
+/// Interval at which the standby checks its own lease.
+const LEASE_CHECK: Duration = Duration::from_secs(1);
+/// Pause after a failed call.
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
+
+/// A server that stands by.
+pub struct Standby {
+    location: EtcdLocation,
+    etcd: CheckedEtcd,
+    leadership: EtcdLeadership,
+    /// The last batch that was replayed.
+    position: u64,
+    journal: Option<String>,
+    /// etcd was restored, this was accepted, and no batch was appended since.
+    restored: bool,
+}
+
+/// The leader's access to the leader key.
+pub struct LeaderHandle {
+    leadership: Arc<EtcdLeadership>,
+    generation: Generation,
+}
+
+/// Receives the progress of a standby.
+pub trait StandbyObserver: Send {
+    /// The address of the leader; `None` if there is no leader.
+    fn leader(&mut self, address: Option<&str>);
+
+    /// All batches up to this sequence were replayed.
+    fn reached(&mut self, sequence: u64);
+}
+
+/// The end of a round of watching.
+enum RoundEnd {
+    /// This server leads.
+    Elected(Generation),
+    /// Read the state of etcd again.
+    Restart,
+}
+
+impl EtcdLocation {
+    /// Checks etcd and stands by.
+    pub async fn stand_by(&self) -> Result<Standby, OpenError> {
+        let etcd = CheckedEtcd::check(self).await?;
+        let leadership = etcd.register(self).await?;
+        Ok(Standby { location: self.clone(), etcd, leadership, position: 0, journal: None, restored: false })
+    }
+}
+
+impl Standby {
+    /// Replays what the leader appends until this server leads. Retries while etcd does not respond.
+    pub async fn follow(
+        &mut self,
+        replay: &mut (dyn Replay + Send),
+        observer: &mut dyn StandbyObserver,
+    ) -> Result<Generation, OpenError> {
+        loop {
+            match self.round(replay, observer).await {
+                Ok(RoundEnd::Elected(generation)) => return Ok(generation),
+                Ok(RoundEnd::Restart) => {}
+                // This may be temporary, and no other server could lead meanwhile either.
+                Err(OpenError::Etcd(
+                    error @ (EtcdOpenError::Unreachable { .. } | EtcdOpenError::Taken | EtcdOpenError::Full { .. }),
+                )) => {
+                    tracing::warn!(%error, "standby cannot use etcd");
+                    observer.leader(None);
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn round(
+        &mut self,
+        replay: &mut (dyn Replay + Send),
+        observer: &mut dyn StandbyObserver,
+    ) -> Result<RoundEnd, OpenError> {
+        if self.leadership.is_expired() {
+            self.leadership = self.etcd.register(&self.location).await?;
+        }
+        let reached = self.catch_up(replay, observer).await?;
+        let leader = self.leadership.leader().await.map_err(|error| self.etcd.open_error(error))?;
+        let Some(leader) = leader else { return self.claim().await };
+        if let Some(generation) = self.leadership.generation_of(&leader) {
+            return Ok(RoundEnd::Elected(generation));
+        }
+        observer.leader(Some(&address(&leader.value)));
+        self.watch(leader, reached, replay, observer).await
+    }
+
+    async fn claim(&mut self) -> Result<RoundEnd, OpenError> {
+        match self.leadership.claim().await {
+            Ok(Some(generation)) => Ok(RoundEnd::Elected(generation)),
+            Ok(None) => Ok(RoundEnd::Restart),
+            Err(EtcdError::LeaseGone) => {
+                self.leadership = self.etcd.register(&self.location).await?;
+                Ok(RoundEnd::Restart)
+            }
+            Err(error) => Err(self.etcd.open_error(error)),
+        }
+    }
+
+    /// Replays what is durable now. Returns the revision it was read at.
+    async fn catch_up(
+        &mut self,
+        replay: &mut (dyn Replay + Send),
+        observer: &mut dyn StandbyObserver,
+    ) -> Result<i64, OpenError> {
+        let (meta, at) = self.etcd.reader(0).meta().await.map_err(|error| self.etcd.read_error(error))?;
+        let newest = meta.as_ref().and_then(|meta| meta.snapshot);
+        let reader = self.etcd.reader(at);
+        let (next, revision) = self.etcd.replay(&reader, newest, self.position, replay).await?;
+        // Before the high-water mark is overwritten, which is all that a restarted server knows.
+        if let Some(meta) = meta.as_ref().filter(|_| self.position == 0) {
+            self.restored |= self.etcd.check_high_water(meta, at, Some(next - 1))?;
+        }
+        self.journal = meta.map(|meta| meta.id);
+        self.reached(next - 1, observer);
+        Ok(revision)
+    }
+
+    fn reached(&mut self, sequence: u64, observer: &mut dyn StandbyObserver) {
+        // The leader that appended has begun the new incarnation already.
+        self.restored &= self.position == 0 || sequence == self.position;
+        self.position = sequence;
+        // Before the observer, so that a reported position is always covered by the high-water mark.
+        self.save_high_water();
+        observer.reached(sequence);
+    }
+
+    /// Records how far this standby has read, so that it detects an etcd that was restored.
+    fn save_high_water(&self) {
+        if let Some(journal) = self.journal.clone() {
+            let high_water = HighWater { journal, revision: self.etcd.client.revision(), sequence: self.position };
+            self.etcd.local.save_high_water(&high_water);
+        }
+    }
+
+    /// Follows changes after a revision until the state of etcd must be read again.
+    async fn watch(
+        &mut self,
+        leader: KeyValue,
+        reached: i64,
+        replay: &mut (dyn Replay + Send),
+        observer: &mut dyn StandbyObserver,
+    ) -> Result<RoundEnd, OpenError> {
+        let client = self.etcd.client.clone();
+        let open_error = |error| self.etcd.open_error(error);
+        let keys = &self.etcd.keys;
+        let leaders = watch_request(keys.leader(), Vec::new(), leader.mod_revision + 1);
+        let batches = watch_request(keys.log(self.position + 1), keys.log_end(), reached + 1);
+        let mut leaders = client.watch(leaders).await.map_err(open_error)?;
+        let mut batches = client.watch(batches).await.map_err(open_error)?;
+        let mut lease_check = tokio::time::interval(LEASE_CHECK);
+        loop {
+            tokio::select! {
+                message = leaders.message() => match events_of(message) {
+                    None => return Ok(RoundEnd::Restart),
+                    Some(events) => {
+                        for event in events {
+                            let Some(leader) = event.kv.as_ref().filter(|_| event.r#type() == EventType::Put) else {
+                                observer.leader(None);
+                                return Ok(RoundEnd::Restart);
+                            };
+                            if let Some(generation) = self.leadership.generation_of(leader) {
+                                return Ok(RoundEnd::Elected(generation));
+                            }
+                            observer.leader(Some(&address(&leader.value)));
+                        }
+                    }
+                },
+                message = batches.message() => match events_of(message) {
+                    None => return Ok(RoundEnd::Restart),
+                    Some(events) => {
+                        if !self.replay_events(events, replay, observer)? {
+                            return Ok(RoundEnd::Restart);
+                        }
+                    }
+                },
+                _ = lease_check.tick() => {
+                    if self.leadership.is_expired() {
+                        return Ok(RoundEnd::Restart);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Replays the batches in watch events. False if one of them must be read from etcd.
+    fn replay_events(
+        &mut self,
+        events: Vec<Event>,
+        replay: &mut (dyn Replay + Send),
+        observer: &mut dyn StandbyObserver,
+    ) -> Result<bool, OpenError> {
+        // The journal was created after this standby read etcd; its id must be known for the high-water mark.
+        if self.journal.is_none() && !events.is_empty() {
+            return Ok(false);
+        }
+        for event in events {
+            let Some(batch) = event.kv.as_ref().filter(|_| event.r#type() == EventType::Put) else { continue };
+            self.etcd.client.observe_revision(batch.mod_revision);
+            match (self.etcd.keys.sequence(&batch.key), batch_value::decode(&batch.value)) {
+                (Some(sequence), _) if sequence <= self.position => {}
+                (Some(sequence), Ok(BatchValue::Whole(bytes))) if sequence == self.position + 1 => {
+                    replay.batch(sequence, bytes).map_err(|error| corrupt(&batch.key, error))?;
+                    self.reached(sequence, observer);
+                }
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Opens the journal that this server leads now and replays the rest of it.
+    pub async fn open(
+        self,
+        generation: Generation,
+        replay: &mut (dyn Replay + Send),
+    ) -> Result<(OpenedJournal<EtcdJournal>, LeaderHandle), OpenError> {
+        let leadership = Arc::new(self.leadership);
+        let leader = LeaderHandle { leadership: leadership.clone(), generation: generation.clone() };
+        let mut opened = self.etcd.open(leadership, generation, self.position, replay).await?;
+        opened.journal.restored |= self.restored;
+        Ok((opened, leader))
+    }
+
+    /// Stops standing by.
+    pub async fn end(self) {
+        self.leadership.end().await;
+    }
+}
+
+impl LeaderHandle {
+    /// Transfers the leader key to another server, or deletes it. Returns the address of the new leader.
+    pub async fn resign(self) -> Option<String> {
+        let successor = self.leadership.transfer(&self.generation).await;
+        self.leadership.end().await;
+        successor
+    }
+}
+
+fn watch_request(key: Vec<u8>, range_end: Vec<u8>, start_revision: i64) -> WatchRequest {
+    let create = WatchCreateRequest { key, range_end, start_revision, progress_notify: false };
+    WatchRequest { request_union: Some(watch_request::RequestUnion::CreateRequest(create)) }
+}
+
+/// The events of a response; `None` if the watch has ended.
+fn events_of(message: Result<Option<WatchResponse>, tonic::Status>) -> Option<Vec<Event>> {
+    match message {
+        Ok(Some(response)) if !response.canceled => Some(response.events),
+        _ => None,
+    }
+}

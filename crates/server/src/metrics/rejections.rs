@@ -1,0 +1,153 @@
+//! Metrics of refused requests: by code, by field, by limit, and renewals by reason.
+
+use leasehold_core::command::{Answer, Reply};
+use leasehold_core::lease::EndReason;
+use leasehold_core::refusal::{Limit, NotCurrent, Refusal};
+use leasehold_wire::{Code, v1};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+/// Metrics of refused requests. Labels are bounded: names invented by callers share one label.
+pub struct RejectionMetrics {
+    codes: Family<CodeLabel, Counter>,
+    invalid: Family<FieldLabel, Counter>,
+    limits: Family<LimitLabel, Counter>,
+    renewals: Family<ReasonLabel, Counter>,
+    stale_tokens: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FieldLabel {
+    code: &'static str,
+    field: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabel {
+    limit: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// Fields that have a label of their own; all others share `other`.
+const FIELDS: &str = "\
+    access actor after answer at_expiry before body cache capacity charter client clock_drift_ppm cluster comment \
+    content-type cursor delay delivery drain drain_ms event grace grpc-timeout handoff head held hello highest \
+    highest_token holder idempotency-key interval_ms key lease lease-token lease-token-seen leases limit \
+    lowest_pending mark max_attempts max_hold method min_position mode number offset oldest_first operation path \
+    payload preemption prefix presented priority progress query reason receipt refusals renewal renewals reports \
+    request required_features resource resources secret sequence session shared slot slots starts_from target \
+    targets times token token_number token_numbers ttl ttl_ms uncommitted units unread validity veto visibility \
+    wait";
+
+/// Name of the limit on requests per second of a connection.
+pub const REQUEST_RATE: &str = "request_rate";
+/// Limits of the transport; the core names its own.
+const TRANSPORT_LIMITS: [&str; 4] = ["connections", "message_bytes", REQUEST_RATE, "unread"];
+/// Reasons to refuse a renewal although the lease has not ended.
+const NOT_CURRENT: [&str; 3] = ["unknown", "not_holder", "superseded"];
+
+impl RejectionMetrics {
+    /// Registers the metrics. Every known label starts at zero.
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            codes: Family::default(),
+            invalid: Family::default(),
+            limits: Family::default(),
+            renewals: Family::default(),
+            stale_tokens: Counter::default(),
+        };
+        for code in Code::ALL {
+            metrics.codes.get_or_create(&CodeLabel { code: code.word() }).inc_by(0);
+        }
+        metrics.invalid.get_or_create(&FieldLabel { code: Code::InvalidArgument.word(), field: "" }).inc_by(0);
+        for limit in limits() {
+            metrics.limits.get_or_create(&LimitLabel { limit }).inc_by(0);
+        }
+        for reason in EndReason::ALL.into_iter().map(EndReason::word).chain(NOT_CURRENT) {
+            metrics.renewals.get_or_create(&ReasonLabel { reason }).inc_by(0);
+        }
+        registry.register("requests_refused", "Requests that the grantor refused, by code", metrics.codes.clone());
+        registry.register("invalid_requests", "Invalid requests, by code and field", metrics.invalid.clone());
+        registry.register(
+            "limits_reached",
+            "Requests refused because a limit is reached, by limit",
+            metrics.limits.clone(),
+        );
+        registry.register("renewals_refused", "Renewals refused, by reason", metrics.renewals.clone());
+        registry.register("stale_tokens", "Stale tokens presented to the grantor", metrics.stale_tokens.clone());
+        metrics
+    }
+
+    /// Counts the refusals among the replies of a turn; `is_renewal` reports whether a reply answers a renewal.
+    pub fn replies(&self, replies: &[Reply], is_renewal: impl Fn(u64) -> bool) {
+        for reply in replies {
+            let Answer::Refused(refusal) = &reply.answer else { continue };
+            self.codes.get_or_create(&CodeLabel { code: refusal.code() }).inc();
+            if matches!(refusal, Refusal::Stale { .. } | Refusal::NotCurrent(NotCurrent::Superseded)) {
+                self.stale_tokens.inc();
+            }
+            let reason = match refusal {
+                Refusal::Lost(end) => end.word(),
+                Refusal::NotCurrent(NotCurrent::Unknown) => "unknown",
+                Refusal::NotCurrent(NotCurrent::NotHolder) => "not_holder",
+                Refusal::NotCurrent(NotCurrent::Superseded) => "superseded",
+                _ => continue,
+            };
+            if is_renewal(reply.tag) {
+                self.renewals.get_or_create(&ReasonLabel { reason }).inc();
+            }
+        }
+    }
+
+    /// Counts a problem that is the caller's mistake. A problem that only reports the state of the server is not counted; a timeout
+    /// is counted if it names a field.
+    pub fn problem(&self, problem: &v1::Problem) {
+        use Code::{
+            Busy, Cancelled, Config, Corrupt, HeldForOperator, Indeterminate, NotLeader, Quarantined, RolledBack,
+            StorageFailed, StorageFull, Timeout, TokenExhausted, Unavailable,
+        };
+        let field = problem.field.split(['.', '[']).next().unwrap_or_default();
+        let field = match FIELDS.split_ascii_whitespace().find(|known| *known == field) {
+            Some(known) => known,
+            None if field.is_empty() => "",
+            None => "other",
+        };
+        if problem.known_code() == Some(Code::ResourceExhausted) {
+            self.limit(&problem.limit);
+        }
+        match problem.known_code() {
+            Some(code @ Timeout) if !field.is_empty() => {
+                self.invalid.get_or_create(&FieldLabel { code: code.word(), field }).inc();
+            }
+            None
+            | Some(
+                Busy | Cancelled | Config | Corrupt | HeldForOperator | Indeterminate | NotLeader | Quarantined
+                | RolledBack | StorageFailed | StorageFull | Timeout | TokenExhausted | Unavailable,
+            ) => {}
+            Some(code) => {
+                self.invalid.get_or_create(&FieldLabel { code: code.word(), field }).inc();
+            }
+        }
+    }
+
+    /// Counts a limit that is reached.
+    pub fn limit(&self, name: &str) {
+        let limit = limits().find(|known| *known == name).unwrap_or("other");
+        self.limits.get_or_create(&LimitLabel { limit }).inc();
+    }
+}
+
+fn limits() -> impl Iterator<Item = &'static str> {
+    Limit::ALL.iter().map(|limit| limit.word()).chain(TRANSPORT_LIMITS)
+}

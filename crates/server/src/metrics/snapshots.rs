@@ -1,0 +1,75 @@
+//! Metrics of the snapshotter: snapshots, the journal after the newest one, and the audit log.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// Metrics of the snapshotter. Clones share their values.
+#[derive(Clone)]
+pub struct SnapshotMetrics {
+    snapshots: Counter,
+    seconds: Histogram,
+    bytes: Gauge<u64, AtomicU64>,
+    backlog: Gauge<u64, AtomicU64>,
+    failures: Counter,
+    audit_entries: Gauge<u64, AtomicU64>,
+}
+
+impl SnapshotMetrics {
+    /// Registers the metrics.
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            snapshots: Counter::default(),
+            seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 12)),
+            bytes: Gauge::default(),
+            backlog: Gauge::default(),
+            failures: Counter::default(),
+            audit_entries: Gauge::default(),
+        };
+        registry.register("snapshots", "Snapshots saved", metrics.snapshots.clone());
+        registry.register("snapshot_seconds", "Time to take a snapshot, in the background", metrics.seconds.clone());
+        registry.register("snapshot_bytes", "Size of the newest snapshot", metrics.bytes.clone());
+        registry.register(
+            "journal_backlog_bytes",
+            "Size of the journal after the newest snapshot",
+            metrics.backlog.clone(),
+        );
+        registry.register(
+            "snapshotter_failures",
+            "Failures to take a snapshot or to write the audit log",
+            metrics.failures.clone(),
+        );
+        registry.register(
+            "audit_entries",
+            "Entries written to the audit log, over all time",
+            metrics.audit_entries.clone(),
+        );
+        metrics
+    }
+
+    /// A snapshot was saved.
+    pub fn saved(&self, bytes: u64, took: Duration) {
+        self.snapshots.inc();
+        self.bytes.set(bytes);
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// Sets the size of the journal after the newest snapshot.
+    pub fn set_backlog(&self, bytes: u64) {
+        self.backlog.set(bytes);
+    }
+
+    /// Sets the number of audit entries.
+    pub fn set_audit_entries(&self, entries: u64) {
+        self.audit_entries.set(entries);
+    }
+
+    /// A snapshot or the audit log failed.
+    pub fn failed(&self) {
+        self.failures.inc();
+    }
+}

@@ -1,0 +1,73 @@
+//! The payload of a request, as it was decoded from the wire.
+
+use std::fmt;
+
+use leasehold_wire::v1;
+
+/// Payload of a request.
+#[derive(Clone, PartialEq)]
+pub enum RequestPayload {
+    /// Any operation, inside of a session or without one.
+    Operation(Box<v1::request::Operation>),
+    /// A new session, with the secret generated for it.
+    Open(v1::OpenSession, [u8; 32]),
+    /// A session to resume.
+    Resume(v1::ResumeSession),
+}
+
+/// Omits the secret.
+impl fmt::Debug for RequestPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operation(operation) => f.debug_tuple("Operation").field(operation).finish(),
+            Self::Open(open, _) => f.debug_tuple("Open").field(open).finish_non_exhaustive(),
+            Self::Resume(resume) => f.debug_tuple("Resume").field(resume).finish(),
+        }
+    }
+}
+
+impl RequestPayload {
+    /// The resource of the grant at `index`, in the order of the request; empty if the request acquires nothing.
+    pub fn resource(&self, index: usize) -> &str {
+        match self {
+            Self::Operation(operation) => match &**operation {
+                v1::request::Operation::Acquire(acquire) => &acquire.resource,
+                v1::request::Operation::AcquireAll(all) => {
+                    all.resources.get(index).map_or("", |wanted| &wanted.resource)
+                }
+                _ => "",
+            },
+            Self::Open(..) | Self::Resume(_) => "",
+        }
+    }
+
+    /// Whether the request extends a lease or a session.
+    pub fn is_renewal(&self) -> bool {
+        use v1::request::Operation::{Renew, RenewSession};
+        matches!(self, Self::Operation(operation) if matches!(**operation, Renew(_) | RenewSession(_)))
+    }
+
+    /// Approximate size in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Operation(operation) => operation.encoded_len(),
+            Self::Open(open, _) => open.holder.len(),
+            Self::Resume(_) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_output_contains_no_secret() {
+        let open = RequestPayload::Open(v1::OpenSession { holder: "w".into(), ..Default::default() }, [0xab; 32]);
+        let resume = RequestPayload::Resume(v1::ResumeSession { session: 1, secret: vec![0xab; 32] });
+        for body in [open, resume] {
+            let text = format!("{body:?}");
+            assert!(!text.contains("171") && !text.contains("ab"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Requests on their way to a turn and replies on their way back.
+//!
+//! A [`QueuedRequest`] carries its [`RequestPayload`] and its [`ReplyTo`]. The reply arrives as a [`DurableReply`], through a oneshot
+//! channel for a unary caller or through the [`Outbox`] of a session stream.
+
+mod body;
+mod outbox;
+mod queued_request;
+mod reply;
+
+pub use body::RequestPayload;
+pub use outbox::{MAX_UNREAD, Outbox, OutboxBatch, Outgoing};
+pub use queued_request::{QueuedRequest, RenewalBatch, ReplyTo};
+pub use reply::DurableReply;

@@ -1,0 +1,77 @@
+//! A request in the queue, with its caller and the destination of its reply.
+
+use std::sync::Arc;
+
+use leasehold_core::command::Request;
+use leasehold_core::ids::{LeaseId, SessionId};
+use leasehold_wire::Caller;
+use tokio::sync::oneshot;
+
+use super::{DurableReply, Outbox, RequestPayload};
+use crate::cancellation::CallerState;
+
+/// A request up to this many bytes has weight one; a larger one weighs more.
+const WEIGHT_BYTES: usize = 512;
+
+/// Destination of a reply.
+pub enum ReplyTo {
+    /// A unary caller, which receives only the final reply.
+    Caller(oneshot::Sender<DurableReply>),
+    /// A session stream, which receives every reply under the request's number.
+    Stream(Arc<Outbox>, u64),
+}
+
+/// A request on its way to a turn. It owns what its command borrows.
+pub struct QueuedRequest {
+    /// Its id and the highest token that the caller has seen. The driver sets the tag.
+    pub request: Request,
+    /// The payload.
+    pub body: RequestPayload,
+    /// Session and issuer of the caller.
+    pub caller: Caller,
+    /// Destination of the reply.
+    pub to: ReplyTo,
+    /// Shared with the caller if a disconnect must cancel the request.
+    pub caller_state: Option<Arc<CallerState>>,
+    weight: u32,
+}
+
+impl QueuedRequest {
+    /// A request that a disconnect of its caller does not cancel.
+    pub fn new(request: Request, body: RequestPayload, caller: Caller, to: ReplyTo) -> Self {
+        let weight = 1 + u32::try_from(body.bytes() / WEIGHT_BYTES).unwrap_or(u32::MAX);
+        Self { request, body, caller, to, caller_state: None, weight }
+    }
+
+    /// Makes the request cancellable by its caller's disconnect.
+    pub fn with_caller_state(self, state: Arc<CallerState>) -> Self {
+        Self { caller_state: Some(state), ..self }
+    }
+
+    /// Whether it extends a lease or a session and therefore bypasses other requests.
+    pub fn is_renewal(&self) -> bool {
+        self.body.is_renewal()
+    }
+
+    /// Its share of the queue's capacity for requests.
+    pub fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    /// Its share of the capacity for renewals, where one unary request takes as much as many renewals of a batch.
+    pub fn renewal_weight(&self) -> u32 {
+        self.weight.saturating_mul((WEIGHT_BYTES / size_of::<(LeaseId, u64)>()) as u32)
+    }
+}
+
+/// Many renewals of one connection, which get one reply.
+pub struct RenewalBatch {
+    /// The connection.
+    pub to: Arc<Outbox>,
+    /// Its session, which must hold the leases it renews (L5).
+    pub session: SessionId,
+    /// The request's number on the connection.
+    pub number: u64,
+    /// The leases with their token numbers.
+    pub leases: Vec<(LeaseId, u64)>,
+}

@@ -1,0 +1,128 @@
+//! Limits of the lanes: unary callers are rejected, streams wait, and no permit is lost.
+
+use std::sync::Arc;
+
+use leasehold_core::command::Request;
+use leasehold_core::ids::LeaseId;
+use leasehold_core::token::{Cluster, Incarnation};
+use leasehold_wire::{Caller, TokenIssuer, v1};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::request::{ReplyTo, RequestPayload};
+
+fn request(bytes: usize) -> QueuedRequest {
+    let issuer = TokenIssuer { cluster: Cluster([1; 8]), incarnation: Incarnation(1) };
+    let body = v1::delivery_command::Command::Enqueue(v1::Enqueue { body: vec![0; bytes], ..Default::default() });
+    let operation = v1::request::Operation::Delivery(v1::DeliveryCommand { queue: "q".into(), command: Some(body) });
+    let (to, _) = oneshot::channel();
+    QueuedRequest::new(
+        Request::tagged(0),
+        RequestPayload::Operation(Box::new(operation)),
+        Caller { session: None, issuer },
+        ReplyTo::Caller(to),
+    )
+}
+
+fn renewals(count: usize) -> RenewalBatch {
+    let lease = LeaseId { slot: 1, reuse: 0 };
+    let session = SessionId { slot: 1, reuse: 0 };
+    RenewalBatch { to: Arc::default(), session, number: 1, leases: vec![(lease, 1); count] }
+}
+
+#[test]
+fn large_requests_weigh_more() {
+    for (bytes, max) in [(0, MAX_REQUESTS), (64 << 10, 64 << 20 >> 16)] {
+        let queue = RequestQueue::default();
+        let taken = (0..=MAX_REQUESTS).take_while(|_| queue.submit(request(bytes)).is_ok()).count();
+        assert!(taken <= max && taken * 10 > max * 9, "{taken} of {bytes} bytes");
+        assert_eq!(queue.submit(request(bytes)), Err(SubmitError::Full));
+        let mut inputs = TurnInputs::default();
+        queue.drain(&mut inputs);
+        assert_eq!(queue.submit(request(bytes)), Ok(()), "capacity was returned");
+    }
+}
+
+fn renewal() -> QueuedRequest {
+    let issuer = TokenIssuer { cluster: Cluster([1; 8]), incarnation: Incarnation(1) };
+    let body = RequestPayload::Operation(Box::new(v1::request::Operation::Renew(v1::Renew::default())));
+    let (to, _) = oneshot::channel();
+    QueuedRequest::new(Request::tagged(0), body, Caller { session: None, issuer }, ReplyTo::Caller(to))
+}
+
+#[tokio::test]
+async fn unary_renewals_bypass_a_flood_of_requests() {
+    let queue = RequestQueue::default();
+    while queue.submit(request(0)).is_ok() {}
+    assert_eq!(queue.submit(renewal()), Ok(()), "renewals have their own capacity");
+    assert_eq!(queue.submit_all(vec![renewal(), renewal()]).await, Ok(()));
+    let mut inputs = TurnInputs::default();
+    queue.drain(&mut inputs);
+    assert_eq!((inputs.priority.len(), inputs.requests.len()), (3, TURN_REQUESTS), "the first turn takes all renewals");
+    assert_eq!(queue.renewal_permits.available_permits(), MAX_RENEWALS);
+}
+
+#[test]
+fn drained_requests_return_all_permits() {
+    let queue = RequestQueue::default();
+    for round in 0..3 {
+        let mut inputs = TurnInputs::default();
+        for i in 0..10_000 {
+            queue.submit(request(i * 7 % 3_000)).expect("capacity");
+        }
+        while {
+            queue.drain(&mut inputs);
+            !inputs.requests.is_empty()
+        } {
+            // Requests left over from a turn were counted once.
+            let left = inputs.requests.len() / 2;
+            inputs.requests.truncate(left);
+        }
+        assert_eq!(queue.request_permits.available_permits(), MAX_REQUESTS, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_waits_for_capacity_and_is_never_rejected() {
+    let queue = Arc::new(RequestQueue::default());
+    for _ in 0..MAX_RENEWALS / 8_192 {
+        queue.renew(renewals(8_192)).await.expect("capacity");
+    }
+    while queue.submit(request(60_000)).is_ok() {}
+    let waits = [
+        tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.renew(renewals(8_192)).await }
+        }),
+        tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.submit_all((0..4).map(|_| request(60_000)).collect()).await }
+        }),
+    ];
+    tokio::task::yield_now().await;
+    assert!(waits.iter().all(|wait| !wait.is_finished()));
+    let mut inputs = TurnInputs::default();
+    queue.drain(&mut inputs);
+    assert_eq!(inputs.renewals.len(), MAX_RENEWALS / 8_192);
+    for wait in waits {
+        assert_eq!(wait.await.expect("no panic"), Ok(()));
+    }
+    assert!(!queue.lanes().renewals.is_empty() && queue.lanes().requests.len() == 4);
+}
+
+#[tokio::test]
+async fn a_closed_queue_rejects_requests_and_wakes_waiting_streams() {
+    let queue = Arc::new(RequestQueue::default());
+    while queue.submit(request(60_000)).is_ok() {}
+    let wait = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.submit_all(vec![request(60_000)]).await }
+    });
+    tokio::task::yield_now().await;
+    let left = queue.close();
+    assert!(!left.requests.is_empty());
+    assert_eq!(wait.await.expect("no panic"), Err(SubmitError::Stopping));
+    assert_eq!(queue.submit(request(0)), Err(SubmitError::Stopping));
+    assert_eq!(queue.renew(renewals(1)).await, Err(SubmitError::Stopping));
+    assert!(queue.close().is_empty());
+}

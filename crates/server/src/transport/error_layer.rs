@@ -1,0 +1,130 @@
+//! Middleware that turns every rejection into a problem and counts it, including those that the HTTP and gRPC libraries make.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use leasehold_wire::{Code, METADATA_CODE, problem_from_status, v1};
+use tonic::Status;
+
+use super::connection_limit::ConnectionLimit;
+use super::grpc::{is_grpc, problem_of_status, problem_response, unknown_method};
+use super::http_problem::{HttpProblem, ProblemExt};
+use super::limits::MAX_HEAD_BYTES;
+use crate::metrics::Metrics;
+
+/// Counts problems, and gives rejections of the libraries the form of a problem.
+pub async fn problems(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
+    let grpc = is_grpc(request.headers());
+    if grpc && is_deadline_exceeded(request.headers()) {
+        let message = "grpc-timeout: the deadline passed before the request arrived; nothing happened, allow more time";
+        let problem = v1::Problem { field: "grpc-timeout".into(), ..v1::Problem::of(Code::Timeout, message) };
+        metrics.rejections().problem(&problem);
+        return problem_response(problem, grpc);
+    }
+    let response = next.run(request).await;
+    if let Some(ProblemExt(problem)) = response.extensions().get() {
+        metrics.rejections().problem(problem);
+        return response;
+    }
+    if grpc {
+        return grpc_problem(&metrics, response);
+    }
+    if !response.status().is_client_error() {
+        return response;
+    }
+    let status = response.status();
+    let text = to_bytes(response.into_body(), MAX_HEAD_BYTES).await.unwrap_or_default();
+    let problem = HttpProblem::from(library_problem(status, &text));
+    metrics.rejections().problem(&problem.0);
+    problem.into_response()
+}
+
+/// The problem of a rejection that the HTTP library made, with its plain text as the reason.
+fn library_problem(status: StatusCode, text: &Bytes) -> v1::Problem {
+    match status {
+        StatusCode::NOT_FOUND => unknown_path(),
+        StatusCode::METHOD_NOT_ALLOWED => invalid("method", "queries are GET, commands are POST"),
+        StatusCode::PAYLOAD_TOO_LARGE => body_too_large(),
+        _ => {
+            let text: String = String::from_utf8_lossy(text).chars().filter(|c| !c.is_control()).take(200).collect();
+            invalid("request", &text)
+        }
+    }
+}
+
+/// An invalid field of a request.
+pub fn invalid(field: &str, reason: &str) -> v1::Problem {
+    let problem = v1::Problem::of(Code::InvalidArgument, format!("{field}: {reason}"));
+    v1::Problem { field: field.into(), reason: reason.into(), ..problem }
+}
+
+/// A body exceeds the size limit.
+pub fn body_too_large() -> v1::Problem {
+    let max = leasehold_wire::MAX_TRANSPORT_BYTES as u64;
+    let problem = v1::Problem::of(Code::ResourceExhausted, format!("the body is larger than {max} bytes; send less"));
+    v1::Problem { field: "body".into(), limit: "message_bytes".into(), max: Some(max), ..problem }
+}
+
+fn unknown_path() -> v1::Problem {
+    let problem = v1::Problem::of(Code::NotFound, "unknown path; the paths are listed in /v1/openapi.json");
+    v1::Problem { subject: "path".into(), ..problem }
+}
+
+fn grpc_problem(metrics: &Metrics, response: Response) -> Response {
+    let Some(status) = Status::from_header_map(response.headers()) else {
+        return response;
+    };
+    if status.code() == tonic::Code::Ok {
+        return response;
+    }
+    if response.headers().contains_key(METADATA_CODE) {
+        metrics.rejections().problem(&problem_from_status(&status));
+        return response;
+    }
+    let Some(problem) = problem_of_status(&status) else {
+        return response;
+    };
+    metrics.rejections().problem(&problem);
+    problem_response(problem, true)
+}
+
+/// Whether the caller's deadline is zero: digits and a unit.
+fn is_deadline_exceeded(headers: &HeaderMap) -> bool {
+    let left = headers.get("grpc-timeout").map(HeaderValue::as_bytes).and_then(<[u8]>::split_last);
+    left.is_some_and(|(_, digits)| !digits.is_empty() && digits.iter().all(|digit| *digit == b'0'))
+}
+
+/// Rejects a request for an unknown path.
+pub async fn not_found(request: Request) -> Response {
+    let grpc = is_grpc(request.headers());
+    problem_response(if grpc { unknown_method() } else { unknown_path() }, grpc)
+}
+
+/// Rejects every request of a connection beyond the limit.
+pub(super) fn connection_limit_router(limit: Arc<ConnectionLimit>, metrics: Arc<Metrics>) -> Router {
+    let reject = move |request: Request<Body>| {
+        let (metrics, max) = (metrics.clone(), limit.limit() as u64);
+        async move {
+            let message = format!("more than {max} connections; close one, or send more requests on one");
+            let problem = v1::Problem {
+                limit: "connections".into(),
+                max: Some(max),
+                got: Some(max + 1),
+                ..v1::Problem::of(Code::ResourceExhausted, message)
+            };
+            metrics.rejections().problem(&problem);
+            let grpc = is_grpc(request.headers());
+            let mut response = problem_response(problem, grpc);
+            if !grpc {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        }
+    };
+    Router::new().fallback(reject)
+}

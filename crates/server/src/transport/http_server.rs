@@ -1,0 +1,125 @@
+//! The accept loop and the HTTP/1 and HTTP/2 setup of connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+use super::connection::Connection;
+use super::connection_limit::ConnectionLimit;
+use super::error_layer;
+use super::limits::{MAX_HEAD_BYTES, MAX_STREAMS, TransportLimits};
+use super::rate_limit::{ConnectionRate, RateLimit};
+use crate::metrics::Metrics;
+
+/// Idle time of an HTTP/2 peer before it is pinged, and time for it to reply.
+const PING: Duration = Duration::from_secs(20);
+/// Connections beyond the limit that receive a rejection at the same time; further ones are closed at once.
+const MAX_REJECTIONS: usize = 64;
+/// Time for such a connection to send a request and to read the rejection.
+const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after a failed accept, for example without file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Phase of the shutdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ShutdownPhase {
+    /// Connections are accepted.
+    Running,
+    /// No connection is accepted; open ones receive their outstanding replies.
+    Draining,
+    /// Open connections are closed.
+    Abort,
+}
+
+/// What the accept loop needs.
+pub(super) struct HttpServer {
+    pub socket: Arc<TcpListener>,
+    pub router: Router,
+    pub metrics: Arc<Metrics>,
+    pub limits: TransportLimits,
+    pub connection_limit: Arc<ConnectionLimit>,
+    pub rate_limit: Arc<RateLimit>,
+}
+
+/// Serves until the shutdown begins, and then until the last connection is closed. Later connections wait in the socket's backlog
+/// as long as the socket exists.
+pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<ShutdownPhase>) {
+    let HttpServer { socket, router, metrics, limits, connection_limit, rate_limit } = server;
+    let rejections = ConnectionLimit::new(MAX_REJECTIONS);
+    let reject = error_layer::connection_limit_router(connection_limit.clone(), metrics.clone());
+    let graceful = GracefulShutdown::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            // The sender is dropped with the server; that begins the shutdown too.
+            _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Draining) => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if let Some(permit) = connection_limit.try_acquire() {
+            let stream = Connection::new(stream, limits, metrics.clone());
+            let served = serve_connection(stream, router.clone(), limits, rate_limit.connection(), graceful.watcher());
+            let gauge = metrics.connection_opened();
+            let mut phase = phase.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = served => {}
+                    _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Abort) => {}
+                }
+                drop((permit, gauge));
+            });
+        } else if let Some(permit) = rejections.try_acquire() {
+            let stream = Connection::new(stream, limits, metrics.clone());
+            let served = serve_connection(stream, reject.clone(), limits, rate_limit.connection(), graceful.watcher());
+            tokio::spawn(async move {
+                // A peer that sends no request in time receives no rejection.
+                let _ = tokio::time::timeout(REJECT_TIMEOUT, served).await;
+                drop(permit);
+            });
+        } else {
+            metrics.rejections().limit("connections");
+        }
+    }
+    drop(socket);
+    graceful.shutdown().await;
+}
+
+/// Serves one connection until it ends.
+async fn serve_connection(
+    stream: Connection,
+    router: Router,
+    limits: TransportLimits,
+    rate: Arc<ConnectionRate>,
+    watcher: Watcher,
+) {
+    let handle = move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(rate.clone());
+        router.clone().oneshot(request.map(Body::new))
+    };
+    let mut builder = Builder::new(TokioExecutor::new());
+    let head_buffer = 4 * MAX_HEAD_BYTES;
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(head_buffer);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
+    builder.http2().max_concurrent_streams(MAX_STREAMS).max_header_list_size(MAX_HEAD_BYTES as u32);
+    let peer = stream.peer_stats();
+    let served = builder.serve_connection(TokioIo::new(stream), hyper::service::service_fn(handle));
+    if let Err(error) = watcher.watch(served).await {
+        peer.connection_failed(&*error);
+    }
+}

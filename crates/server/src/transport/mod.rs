@@ -1,0 +1,21 @@
+//! The network side of a server: listener, HTTP/1 and HTTP/2 connections, limits, and middlewares that every request passes.
+//!
+//! One port serves gRPC, HTTP, health checks and metrics. This module knows no endpoint: it serves any router.
+
+pub mod body_limit;
+mod connection;
+mod connection_limit;
+pub mod error_layer;
+mod grpc;
+mod http_problem;
+mod http_server;
+mod limits;
+mod listener;
+pub mod rate_limit;
+
+pub use connection_limit::{ConnectionLimit, ConnectionPermit};
+pub use grpc::{SERVICE_PATH, is_grpc, problem_of_status, problem_response};
+pub use http_problem::{HttpProblem, ProblemExt};
+pub use limits::{MAX_STREAMS, TransportLimits};
+pub use listener::{ListenError, Listener, ServeTask, ShutdownPhase};
+pub use rate_limit::{ConnectionRate, RateLimit};

@@ -1,0 +1,134 @@
+//! Crate dependencies: which crate of the workspace may depend on which, and what the core must be unable to reach.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Each crate and the workspace crates it depends on. No others.
+const DEPENDENCIES: [(&str, &[&str]); 10] = [
+    ("leasehold-core", &[]),
+    ("leasehold-fence", &["leasehold-core"]),
+    ("leasehold-wire", &["leasehold-core"]),
+    ("leasehold-server", &["leasehold-core", "leasehold-wire"]),
+    ("leasehold", &["leasehold-core", "leasehold-wire", "leasehold-fence"]),
+    ("leasehold-cli", &["leasehold-core", "leasehold-fence", "leasehold-server", "leasehold"]),
+    ("leasehold-sim", &["leasehold-core", "leasehold-fence"]),
+    // Real processes, judged by the simulator's checkers; it uses the server crate only to read a journal.
+    ("leasehold-chaos", &["leasehold-core", "leasehold-fence", "leasehold-server", "leasehold", "leasehold-sim"]),
+    // These checks read files and `cargo metadata`; they build nothing of the workspace.
+    ("leasehold-tidy", &[]),
+    // An example with a grantor of its own, so that it runs without a server.
+    ("leasehold-settlement", &["leasehold-core", "leasehold-fence", "leasehold-server", "leasehold"]),
+];
+
+/// All external crates the core may use: data structures, checksums and Unicode normalization.
+const CORE_MAY_USE: [&str; 5] = ["hashbrown", "foldhash", "crc32fast", "sha2", "unicode-normalization"];
+
+/// The packages that `cargo metadata` lists.
+struct Workspace(Vec<Value>);
+
+impl Workspace {
+    fn read() -> Self {
+        let cargo = std::env::var("CARGO").expect("cargo sets CARGO for the tests it runs");
+        let output = Command::new(cargo)
+            .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+        Self(metadata["packages"].as_array().expect("metadata lists packages").clone())
+    }
+
+    fn names(&self) -> BTreeSet<&str> {
+        self.0.iter().map(|package| text(&package["name"])).collect()
+    }
+
+    fn package(&self, name: &str) -> &Value {
+        self.0.iter().find(|package| package["name"] == name).expect("the workspace has this crate")
+    }
+
+    /// Dependencies of a crate by kind; `None` is the kind that users of the crate get too.
+    fn dependencies(&self, name: &str, kind: Option<&str>) -> BTreeSet<&str> {
+        let all = self.package(name)["dependencies"].as_array().expect("packages list dependencies");
+        all.iter().filter(|one| one["kind"].as_str() == kind).map(|one| text(&one["name"])).collect()
+    }
+
+    /// Direct and indirect dependencies of a crate inside the workspace.
+    fn closure(&self, name: &str) -> BTreeSet<&str> {
+        let (_, direct) = DEPENDENCIES.iter().find(|(from, _)| *from == name).expect("every crate is listed");
+        direct.iter().flat_map(|to| self.closure(to).into_iter().chain([*to])).collect()
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a JSON string")
+}
+
+#[test]
+fn crates_depend_on_each_other_as_listed() {
+    let workspace = Workspace::read();
+    let ours = workspace.names();
+    let unlisted: BTreeSet<_> = ["leasehold-testkit"].into();
+    let listed: BTreeSet<_> = DEPENDENCIES.iter().map(|(name, _)| *name).collect();
+    assert_eq!(&ours - &unlisted, listed);
+    for (name, expected) in DEPENDENCIES {
+        let found: BTreeSet<_> = workspace.dependencies(name, None).intersection(&ours).copied().collect();
+        assert_eq!(found, expected.iter().copied().collect(), "dependencies of {name}");
+    }
+}
+
+#[test]
+fn dev_and_build_dependencies_add_no_edge() {
+    let workspace = Workspace::read();
+    let ours = workspace.names();
+    for (name, _) in DEPENDENCIES {
+        for kind in ["dev", "build"] {
+            let found = workspace.dependencies(name, Some(kind));
+            // A crate whose own tests need its features names itself, and the test kit is for tests only.
+            let found: BTreeSet<_> = found.intersection(&ours).copied().collect();
+            let found = &found - &[name, "leasehold-testkit"].into();
+            assert!(found.is_subset(&workspace.closure(name)), "{kind} dependencies of {name}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn the_core_can_reach_no_io() {
+    let workspace = Workspace::read();
+    assert_eq!(workspace.dependencies("leasehold-core", None), CORE_MAY_USE.into());
+    assert_eq!(workspace.dependencies("leasehold-core", Some("build")), BTreeSet::new());
+}
+
+#[test]
+fn the_client_depends_on_fences_only_for_reports() {
+    let workspace = Workspace::read();
+    let client = workspace.package("leasehold");
+    let dependencies = client["dependencies"].as_array().expect("packages list dependencies");
+    let fence = dependencies.iter().find(|one| one["name"] == "leasehold-fence").expect("the client may report");
+    assert_eq!(fence["optional"], true);
+    assert_eq!(client["features"]["report"], serde_json::json!(["dep:leasehold-fence"]));
+    assert!(client["features"].get("default").is_none(), "reporting is opt-in");
+}
+
+#[test]
+fn no_crate_enables_the_mutants() {
+    let workspace = Workspace::read();
+    let core = &workspace.package("leasehold-core")["features"];
+    assert_eq!(core["mutants"], serde_json::json!([]));
+    assert!(core.get("default").is_none(), "the core has no default features");
+    for (name, _) in DEPENDENCIES.into_iter().filter(|(name, _)| *name != "leasehold-core") {
+        let package = workspace.package(name);
+        let enabled = package["dependencies"].as_array().expect("packages list dependencies").iter();
+        let enabled: Vec<_> = enabled.flat_map(|one| one["features"].as_array()).flatten().map(text).collect();
+        assert!(!enabled.contains(&"mutants"), "{name} enables the mutants");
+        let mut features = package["features"].as_object().expect("packages list features").clone();
+        if name == "leasehold-sim" {
+            // The simulator forwards the feature when it is requested by name, in a build of its own.
+            assert_eq!(features.remove("mutants"), Some(serde_json::json!(["leasehold-core/mutants"])));
+            assert!(features.get("default").is_none(), "{name} has no default features");
+        }
+        let features = serde_json::json!(features).to_string();
+        assert!(!features.contains("mutants"), "{name} forwards the mutants");
+    }
+}

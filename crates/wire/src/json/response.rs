@@ -1,0 +1,161 @@
+//! Response bodies for holders: grants, renewals and sessions.
+
+use leasehold_core::lease::{EndReason, LeaseState, Validity};
+use serde::{Deserialize, Serialize};
+
+use super::{ended_state, enum_word, hex, optional_enum_word};
+use crate::{lease_id, session_id, v1};
+
+/// A granted lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GrantBody {
+    /// Name of the resource.
+    pub resource: String,
+    /// Id of the lease.
+    pub lease: String,
+    /// Name of the holder.
+    pub holder: String,
+    /// Text of the fencing token. Present it to fences.
+    pub token: String,
+    /// Number of the fencing token.
+    pub token_number: String,
+    /// Slot number; null for shared leases and for unnumbered units.
+    pub slot: Option<u32>,
+    /// Lifetime after each renewal.
+    pub ttl_ms: u64,
+    /// Remaining lifetime unless renewed.
+    pub remaining_ms: u64,
+    /// What the validity of the lease rests on: `session`, `quorum` or `issuer`.
+    pub validity: String,
+    /// `held`.
+    pub state: String,
+    /// Why the lease ended, if it has.
+    pub reason: Option<String>,
+    /// The predecessor of an overlap handoff drains for at most this long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlaps_ms: Option<u64>,
+}
+
+impl From<v1::Grant> for GrantBody {
+    fn from(from: v1::Grant) -> Self {
+        Self {
+            lease: lease_id(from.lease).to_string(),
+            token_number: from.token_number.to_string(),
+            slot: (from.scope == v1::TokenScope::Slot as i32).then_some(from.slot),
+            ttl_ms: from.ttl_ms,
+            remaining_ms: from.remaining_ms,
+            validity: enum_word::<v1::Validity, _>(from.validity, Validity::word),
+            state: optional_enum_word::<v1::EndReason, _>(from.reason, ended_state)
+                .unwrap_or_else(|| enum_word::<v1::LeaseState, _>(from.state, LeaseState::word)),
+            reason: optional_enum_word::<v1::EndReason, _>(from.reason, EndReason::word),
+            overlaps_ms: from.overlaps_ms,
+            resource: from.resource,
+            holder: from.holder,
+            token: from.token,
+        }
+    }
+}
+
+/// A lease that is current.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CurrentLeaseBody {
+    /// Name of the resource.
+    pub resource: String,
+    /// Number of the fencing token.
+    pub token_number: String,
+    /// Text of the new token, if the token was raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Remaining lifetime unless renewed.
+    pub remaining_ms: u64,
+    /// The lease is being drained: stop and release it within this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_ms: Option<u64>,
+    /// The predecessor of an overlap handoff drains for at most this long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlaps_ms: Option<u64>,
+    /// `held`.
+    pub state: String,
+}
+
+impl CurrentLeaseBody {
+    /// Creates the body for this resource.
+    pub fn new(resource: &str, from: v1::CurrentLease) -> Self {
+        Self {
+            resource: resource.into(),
+            token_number: from.token_number.to_string(),
+            token: (!from.token.is_empty()).then_some(from.token),
+            remaining_ms: from.remaining_ms,
+            drain_ms: from.drain_ms,
+            overlaps_ms: from.overlaps_ms,
+            state: LeaseState::Held.word().into(),
+        }
+    }
+}
+
+/// An open session.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionBody {
+    /// Id of the session.
+    pub session: String,
+    /// Secret that proves ownership when the session is resumed, in hexadecimal; only when the session was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// The cluster, as printed in tokens.
+    pub cluster: String,
+    /// The incarnation of the cluster, as printed in tokens.
+    pub incarnation: String,
+    /// What the validity of leases rests on: `session`, `quorum` or `issuer`.
+    pub validity: String,
+    /// Maximum ttl of the cluster.
+    pub max_ttl_ms: u64,
+    /// Lifetime of the session after each renewal.
+    pub ttl_ms: u64,
+    /// Remaining lifetime of the session unless renewed.
+    pub remaining_ms: u64,
+}
+
+/// Omits the secret, which must not reach a log.
+impl std::fmt::Debug for SessionBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionBody").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl From<v1::Welcome> for SessionBody {
+    fn from(from: v1::Welcome) -> Self {
+        Self {
+            session: session_id(from.session).to_string(),
+            secret: (!from.secret.is_empty()).then(|| hex(&from.secret)),
+            validity: enum_word::<v1::Validity, _>(from.validity, Validity::word),
+            max_ttl_ms: from.max_ttl_ms,
+            ttl_ms: from.ttl_ms,
+            remaining_ms: from.remaining_ms,
+            cluster: from.cluster,
+            incarnation: from.incarnation,
+        }
+    }
+}
+
+/// A renewed session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionStateBody {
+    /// Id of the session.
+    pub session: String,
+    /// Lifetime of the session after each renewal.
+    pub ttl_ms: u64,
+    /// Remaining lifetime of the session unless renewed.
+    pub remaining_ms: u64,
+}
+
+/// Success without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DoneBody {
+    /// Always true.
+    pub done: bool,
+}
