@@ -19,12 +19,12 @@ fn a_grant_is_printed_with_its_token_as_text_and_as_json() {
         "reason",
         "remaining_ms",
         "resource",
-        "validity",
         "slot",
         "state",
         "token",
         "token_number",
         "ttl_ms",
+        "validity",
     ];
     assert_eq!(keys(&grant), fields);
     assert_eq!((&grant["resource"], &grant["holder"]), (&"jobs/other".into(), &"w1".into()));

@@ -1,7 +1,7 @@
 //! Runs the code blocks of the documentation: shell blocks against a server, charters through `charter check`, JSON through a parser.
 //!
-//! Rust blocks are not compiled yet. Blocks marked `sh postgres` run in the tests of the PostgreSQL fence. A block marked
-//! `text` is not run: it is output, or needs a second terminal.
+//! Rust blocks are copies of code in other tests, which run it: `RUN_IN` names them. Blocks marked `sh postgres` run in the tests of
+//! the PostgreSQL fence. A block marked `text` is not run: it is output, or needs a second terminal.
 
 mod support;
 
@@ -18,10 +18,13 @@ const LANGUAGES: [(&str, &str); 8] = [
     ("sh", "this file"),
     ("sh postgres", "crates/cli/tests/fences/pages.rs"),
     ("sql", "crates/fence/tests"),
-    ("rust", "not compiled yet"),
+    ("rust", "the tests in RUN_IN"),
     ("toml", "this file"),
     ("json", "this file"),
 ];
+
+/// Tests that contain the Rust blocks of the pages, each in one function.
+const RUN_IN: [&str; 2] = ["crates/cli/tests/recipes/pages.rs", "crates/cli/tests/fences/pages.rs"];
 
 /// One fenced code block.
 struct Block {
@@ -117,6 +120,45 @@ fn every_shell_block_runs() {
         ran += 1;
     }
     assert!(ran >= 10, "only {ran} pages have shell blocks");
+}
+
+/// Lines without indentation and alignment.
+fn lines(text: &str) -> impl Iterator<Item = String> {
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.lines().map(words).filter(|line| !line.is_empty())
+}
+
+/// Whether one function of `source` contains all lines of the block in their order. Between them a test may check results.
+fn is_run_by(block: &str, source: &str) -> bool {
+    source.split("\n}\n").any(|function| {
+        let mut own = lines(function);
+        lines(block).all(|line| own.any(|other| other == line))
+    })
+}
+
+#[test]
+fn every_rust_block_is_run_by_a_test() {
+    let sources = RUN_IN.map(|path| fs::read_to_string(root().join(path)).expect("the test exists"));
+    let readme = ("README.md".to_owned(), blocks(&fs::read_to_string(root().join("README.md")).expect("it exists")));
+    let (mut found, mut missing) = (0, Vec::new());
+    for (page, blocks) in pages().into_iter().chain([readme]) {
+        for block in blocks.iter().filter(|block| block.language == "rust") {
+            found += 1;
+            if !sources.iter().any(|source| is_run_by(&block.text, source)) {
+                missing.push(format!("{page}:{}", block.line));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no test in {RUN_IN:?} contains the Rust block of {}", missing.join(", "));
+    assert!(found >= 20, "only {found} Rust blocks were found");
+}
+
+#[test]
+fn a_rust_block_that_no_test_contains_is_found() {
+    let source = "fn one() {\n    let a = 1;   // first\n    assert_eq!(a, 1);\n    let b = 2;\n}\nfn two() {\n    let c = 3;\n}\n";
+    assert!(is_run_by("let a = 1; // first\nlet b = 2;\n", source));
+    assert!(!is_run_by("let b = 2;\nlet a = 1; // first\n", source), "another order");
+    assert!(!is_run_by("let b = 2;\nlet c = 3;\n", source), "two functions");
 }
 
 #[test]

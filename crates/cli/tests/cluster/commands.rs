@@ -94,7 +94,7 @@ fn step_down_fails_without_a_standby() {
     let before = server.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     server.run(&["step-down"]).fails(1, "leasehold: NOT_FOUND{standby}: no other server stands by");
     let answer = server.http("POST", "/v1/cluster:step_down", "", "{}");
-    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("\"about\":\"standby\""), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("\"subject\":\"standby\""), "{answer}");
     let after = server.json(&["acquire", "b", "--holder", "h", "--ttl", "10m"]);
     assert!(number(&after) > number(&before), "the server still leads: {after}");
     // A server with a local journal has no standby.

@@ -8,6 +8,7 @@ mod discovery;
 mod flaky_proxy;
 mod leader;
 mod lock;
+mod pages;
 mod pin;
 mod reservation;
 mod shard;

@@ -1,4 +1,4 @@
-//! A fence for objects in S3 and similar stores. A manifest lists the objects that exist, and is replaced by compare-and-cas.
+//! A fence for objects in S3 and similar stores. A manifest lists the objects that exist, and is replaced by compare-and-swap.
 //!
 //! A write stores its data under keys with its token's number, and then replaces the manifest with a conditional put. The
 //! mark, a nonce and the names of all data are in the *body* of the manifest, because metadata does not change the ETag that

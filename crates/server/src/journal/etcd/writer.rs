@@ -57,7 +57,7 @@ impl EtcdWriter {
                 Ok(response) => {
                     let revision = response.header.as_ref().map_or(0, |header| header.revision);
                     if revision < seen {
-                        return Err(self.fail(format!("etcd was restored: revision {revision} is below {seen}")));
+                        return Err(self.fail(format!("etcd was rolled back: revision {revision} is below {seen}")));
                     }
                     return Ok(response);
                 }
@@ -112,7 +112,7 @@ impl EtcdWriter {
         if !self.generation.matches(response.got(0)) {
             self.fence();
         } else if response.got(1).is_none() {
-            return Err(self.fail(format!("etcd was restored: batch {} is missing", sequence - 1)));
+            return Err(self.fail(format!("etcd was rolled back: batch {} is missing", sequence - 1)));
         }
         // An earlier attempt succeeded without a response: equal bytes are the writer's own, and durable.
         match response.got(1).is_some_and(|there| there.value == value) {
@@ -149,7 +149,7 @@ impl EtcdWriter {
             let seen = self.client.revision();
             match self.client.range(RangeRequest { key: self.keys.leader(), ..Default::default() }).await {
                 Ok(response) if response.header.as_ref().is_none_or(|header| header.revision < seen) => {
-                    return Err(self.fail(format!("etcd was restored to a revision below {seen}")));
+                    return Err(self.fail(format!("etcd was rolled back to a revision below {seen}")));
                 }
                 Ok(response) if self.generation.matches(response.kvs.first()) => return Ok(WriterStatus::Current),
                 Ok(_) => {
@@ -181,7 +181,7 @@ impl EtcdWriter {
             return Ok(WriterStatus::Current);
         }
         if self.generation.matches(response.got(0)) {
-            return Err(self.fail(format!("etcd was restored: batch {last} is missing")));
+            return Err(self.fail(format!("etcd was rolled back: batch {last} is missing")));
         }
         self.fence();
         Ok(WriterStatus::Fenced)
