@@ -1,14 +1,14 @@
 //! Backup while serving, and restore: higher tokens, nothing renewable, a quarantine, and never half of it (T5).
 
+mod http_client;
 mod journal_support;
-mod keep_support;
-mod port;
+mod snapshot_support;
 
 use std::path::{Path, PathBuf};
 
-use journal_support::power::{Power, record};
+use http_client::{field, http, on_a_free_port};
+use journal_support::simulated_disk::{Power, record};
 use journal_support::{depth, small, small_in};
-use keep_support::{Folded, WALL, World, at, keep, meter, now};
 use leasehold_core::command::{Answer, Command, LeaseRef};
 use leasehold_core::grantor::OpenTenureError;
 use leasehold_core::lease::EndReason;
@@ -24,8 +24,8 @@ use leasehold_server::journal::{Journal, JournalLocation, OpenError};
 use leasehold_server::recovery::Backlog;
 use leasehold_server::server::start;
 use leasehold_server::snapshotter::Snapshotter;
-use port::{field, http, on_a_free_port};
 use proptest::prelude::*;
+use snapshot_support::{Folded, WALL, World, at, keep, meter, now};
 
 /// A backup of a cluster in which somebody holds `kept` under this token, taken so many milliseconds after [`WALL`].
 fn backed_up(ms: u64) -> (Vec<u8>, Number) {
@@ -230,7 +230,7 @@ async fn a_backup_under_load_is_whole_and_holds_all_that_was_told_before_it() {
         // Whatever the load comes to meanwhile, there is something new.
         let new = format!("/v1/leases/new/{round}:acquire");
         assert_eq!(http(at, "POST", &new, r#"{"holder":"w3","ttl":"60s"}"#).await.0, 200);
-        let bytes = port::download(at, "/v1/backup").await;
+        let bytes = http_client::download(at, "/v1/backup").await;
         let backup = backup::decode(&bytes).expect("it is whole, whatever happens beside it");
         assert!(backup.header.position > last, "a later backup holds more");
         last = backup.header.position;

@@ -5,7 +5,7 @@ mod journal_support;
 use std::cell::Cell;
 use std::future::Future;
 
-use journal_support::{append, now, power::Power, small};
+use journal_support::{append, now, simulated_disk::Power, small};
 use leasehold_server::journal::conformance::{self, Fencing};
 use leasehold_server::journal::file::{Directory, FileJournal, FileOptions};
 use leasehold_server::journal::memory::{Memory, MemoryJournal, MemorySnapshotStore};

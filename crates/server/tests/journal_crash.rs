@@ -2,7 +2,7 @@
 
 mod journal_support;
 
-use journal_support::power::{Power, World, record};
+use journal_support::simulated_disk::{Power, World, record};
 use journal_support::{append, depth, open_on, save, small};
 use leasehold_server::journal::conformance::{RecordedReplay, batch};
 use leasehold_server::journal::file::FileJournal;

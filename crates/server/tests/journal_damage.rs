@@ -2,7 +2,7 @@
 
 mod journal_support;
 
-use journal_support::power::Power;
+use journal_support::simulated_disk::Power;
 use journal_support::{append, now, open_on, save, small};
 use leasehold_core::grantor::CorruptionError;
 use leasehold_server::journal::conformance::RecordedReplay;

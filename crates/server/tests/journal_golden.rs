@@ -5,7 +5,7 @@ mod journal_support;
 use std::fs;
 use std::path::Path;
 
-use journal_support::power::Power;
+use journal_support::simulated_disk::Power;
 use journal_support::{append, open_on, save, small};
 use leasehold_server::journal::conformance::batch;
 

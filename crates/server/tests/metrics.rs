@@ -1,13 +1,13 @@
 //! The figures of a really started server: each stands on its page, and each counts what the page says.
 
-mod keep_support;
-mod port;
+mod http_client;
+mod snapshot_support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use keep_support::{Folded, now};
+use http_client::{field, http, on_a_free_port};
 use leasehold_core::grantor::{Output, RecoveredGrantor, TenureOptions};
 use leasehold_core::lease::Validity;
 use leasehold_core::time::{Instant, Now, WallClock};
@@ -18,7 +18,7 @@ use leasehold_server::journal::{AppendOutcome, Journal, JournalLocation};
 use leasehold_server::server::start;
 use leasehold_wire::v1;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
-use port::{field, http, on_a_free_port};
+use snapshot_support::{Folded, now};
 use tonic::transport::Endpoint;
 
 async fn figures(at: SocketAddr) -> String {

@@ -1,15 +1,15 @@
 //! The description of the HTTP interface: nothing is served that it does not tell, it tells nothing that is not served,
 //! and its examples are what a really started server takes and gives.
 
-mod port;
+mod http_client;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use http_client::{http, on_a_free_port, raw};
 use leasehold_server::api::{document, served};
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::start;
-use port::{http, on_a_free_port, raw};
 use serde_json::{Map, Value};
 
 fn described() -> Value {

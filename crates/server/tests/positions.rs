@@ -1,12 +1,12 @@
 //! Every answer names the journal position it depends on, pages go on where they ended, and a check says why (E1).
 
-mod port;
+mod http_client;
 
 use std::net::SocketAddr;
 
+use http_client::{field, http, on_a_free_port, raw};
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::{ServerHandle, start};
-use port::{field, http, on_a_free_port, raw};
 use serde_json::Value;
 
 async fn server() -> ServerHandle {

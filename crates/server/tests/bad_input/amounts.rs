@@ -3,7 +3,7 @@
 use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 
-use crate::doors::{acquire, open, refused};
+use crate::transports::{acquire, open, refused};
 
 const ACQUIRE: &str = "POST /v1/leases/jobs/a:acquire";
 
@@ -36,12 +36,13 @@ async fn a_ttl_outside_its_bounds_is_refused() {
     }
     doors.http("more than can be counted", ACQUIRE, "", r#"{"holder":"w","ttl":"99999999999999d"}"#, example).await;
     let grant = doors.take("jobs/b", 60_000).await;
-    let renew = v1::Renew { lease: Some(crate::doors::held("jobs/b", &grant.token)), ttl_ms: Some(0), progress: None };
+    let renew =
+        v1::Renew { lease: Some(crate::transports::held("jobs/b", &grant.token)), ttl_ms: Some(0), progress: None };
     let body = format!(r#"{{"token":"{}","ttl":"0s"}}"#, grant.token);
     doors.http("renewed for nothing", "POST /v1/leases/jobs/b:renew", "", &body, least).await;
     let before = doors.state().await;
     let told =
-        crate::doors::call(&mut doors.calls, Operation::Renew(renew)).await.expect("a call").expect_err("no ttl");
+        crate::transports::call(&mut doors.calls, Operation::Renew(renew)).await.expect("a call").expect_err("no ttl");
     doors.check("renewed for nothing", &leasehold_wire::problem_from_status(&told), least, &before).await;
     doors.running.stop().await;
 }

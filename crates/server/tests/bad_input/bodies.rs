@@ -1,6 +1,6 @@
 //! HTTP and JSON: paths, methods, queries and bodies that are not what they should be.
 
-use crate::doors::{Refused, open, refused};
+use crate::transports::{Refused, open, refused};
 
 const ACQUIRE: &str = "POST /v1/leases/jobs/a:acquire";
 

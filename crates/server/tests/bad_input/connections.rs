@@ -7,7 +7,7 @@ use leasehold_wire::{problem_from_status, v1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::doors::{Http, acquire, connect, open, open_with, refused, within};
+use crate::transports::{Http, acquire, connect, open, open_with, refused, within};
 
 /// Soon enough for a test to wait for it, and late enough for everybody who is not meant.
 fn impatient() -> TransportLimits {

@@ -6,7 +6,7 @@ use prost::bytes::{Buf, BufMut};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Request, Status};
 
-use crate::doors::{Doors, Http, acquire, open, refused};
+use crate::transports::{Doors, Http, acquire, open, refused};
 
 /// Bytes as they are.
 #[derive(Clone, Copy, Default)]

@@ -6,10 +6,10 @@
 mod amounts;
 mod bodies;
 mod connections;
-mod doors;
 mod frames;
 mod messages;
 mod names;
 mod ownership;
 mod rates;
+mod transports;
 mod waits;

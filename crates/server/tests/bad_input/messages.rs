@@ -5,7 +5,7 @@ use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
-use crate::doors::{Doors, Refused, Stream, acquire, connect, open, refused};
+use crate::transports::{Doors, Refused, Stream, acquire, connect, open, refused};
 
 fn hello(hello: v1::Hello) -> v1::ClientBatch {
     v1::ClientBatch { hello: Some(hello), ..Default::default() }
@@ -176,7 +176,7 @@ async fn metadata_of_any_size_is_refused_by_its_bound() {
     // More than a message may have: the call is refused, and the stream ends with a word.
     let far_too_much = refused("RESOURCE_EXHAUSTED", "", "send less");
     let before = doors.state().await;
-    let status = crate::doors::call(&mut doors.calls, metadata(1 << 20)).await.expect("a single call");
+    let status = crate::transports::call(&mut doors.calls, metadata(1 << 20)).await.expect("a single call");
     let problem = problem_from_status(&status.expect_err("far too large"));
     doors.check("a call of a mebibyte", &problem, far_too_much, &before).await;
     assert_eq!(problem.limit, "message_bytes");

@@ -3,7 +3,7 @@
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::{problem_from_status, v1};
 
-use crate::doors::{Refused, acquire, open, refused};
+use crate::transports::{Refused, acquire, open, refused};
 
 /// Percent-encodes what a path may not carry.
 fn path(name: &str) -> String {

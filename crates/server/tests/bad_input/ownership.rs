@@ -8,7 +8,7 @@ use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{problem_from_status, session_id};
 use tonic::Request;
 
-use crate::doors::{Doors, Refused, acquire, held, open, refused};
+use crate::transports::{Doors, Refused, acquire, held, open, refused};
 
 fn renew(resource: &str, token: &str) -> Operation {
     Operation::Renew(v1::Renew { lease: Some(held(resource, token)), ttl_ms: None, progress: None })

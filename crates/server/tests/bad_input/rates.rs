@@ -5,7 +5,7 @@ use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
-use crate::doors::{Doors, Http, acquire, connect, held, open_with};
+use crate::transports::{Doors, Http, acquire, connect, held, open_with};
 
 /// Far more than a second's worth, in one go.
 const FLOOD: u64 = 64;

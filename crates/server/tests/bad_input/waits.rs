@@ -8,7 +8,7 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 use tonic::Request;
 
-use crate::doors::{Stream, acquire, connect, held, open, refused, within};
+use crate::transports::{Stream, acquire, connect, held, open, refused, within};
 
 fn waiting(resource: &str) -> Operation {
     let terms = Some(v1::AcquireOptions { wait_ms: 60_000, ..Default::default() });

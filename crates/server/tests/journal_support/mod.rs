@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-pub mod power;
+pub mod simulated_disk;
 
 use std::future::Future;
 use std::pin::pin;

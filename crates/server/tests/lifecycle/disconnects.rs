@@ -6,7 +6,7 @@ use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{problem_from_status, session_id, v1};
 use tonic::Request;
 
-use crate::doors::{Doors, GrpcService, Http, Stream, acquire, connect, held, open, within};
+use crate::transports::{Doors, GrpcService, Http, Stream, acquire, connect, held, open, within};
 
 fn waiting(resource: &str, holder: &str, session: Option<u64>) -> v1::Acquire {
     let terms = Some(v1::AcquireOptions { wait_ms: 600_000, ..Default::default() });

@@ -6,7 +6,7 @@ use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::{ServerConfig, start};
 use leasehold_wire::v1;
 
-use crate::doors::{acquire, connect, within};
+use crate::transports::{acquire, connect, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_counter_of_a_server_that_was_deposed_is_told_to_nobody() {

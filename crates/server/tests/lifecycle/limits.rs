@@ -14,7 +14,7 @@ use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
-use crate::doors::{Stream, acquire, connect, within};
+use crate::transports::{Stream, acquire, connect, within};
 
 /// A journal that tells how large its largest batch was, and keeps nothing while it is held up.
 struct Measured<J> {

@@ -1,16 +1,16 @@
 //! The keeper: the log stays short while appends go on, and whatever stops it loses nothing.
 
 mod journal_support;
-mod keep_support;
+mod snapshot_support;
 
-use journal_support::power::{Power, World as Disk, record};
+use journal_support::simulated_disk::{Power, World as Disk, record};
 use journal_support::{depth, small, small_in};
-use keep_support::{Folded, World, keep, meter, now};
 use leasehold_server::journal::file::{Directory, FileJournal};
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::journal::{Journal, JournalError, JournalLocation, SnapshotStore};
 use leasehold_server::recovery::Backlog;
 use leasehold_server::snapshotter::{SnapshotConfig, SnapshotError, Snapshotter, start};
+use snapshot_support::{Folded, World, keep, meter, now};
 
 fn open_in(directory: &Directory) -> (FileJournal<leasehold_server::journal::file::LocalDisk>, Folded) {
     let mut folded = Folded::default();

@@ -1,16 +1,16 @@
 //! The audit trail: one entry for each change, told once whatever crashes, and proved by anybody (A1).
 
+mod http_client;
 mod journal_support;
-mod keep_support;
-mod port;
+mod snapshot_support;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use journal_support::power::{Power, record};
+use http_client::{field, http, on_a_free_port};
+use journal_support::simulated_disk::{Power, record};
 use journal_support::{depth, small, small_in};
-use keep_support::{Folded, World, at, keep, meter, now};
 use leasehold_core::command::{Acquire, Answer, Command, LeaseSelector, Revoke};
 use leasehold_core::lease::EndReason;
 use leasehold_server::audit::{
@@ -24,9 +24,9 @@ use leasehold_server::journal::{AuditFiles, Journal, JournalLocation};
 use leasehold_server::recovery::Backlog;
 use leasehold_server::server::start;
 use leasehold_server::snapshotter::{SnapshotConfig, Snapshotter};
-use port::{field, http, on_a_free_port};
 use proptest::prelude::*;
 use serde_json::Value;
+use snapshot_support::{Folded, World, at, keep, meter, now};
 
 /// Small parts, so that there are many.
 fn small_parts() -> SnapshotConfig {

@@ -12,7 +12,7 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{problem_from_status, v1};
 
-use crate::doors::{Http, Stream, acquire, connect, held, open, within};
+use crate::transports::{Http, Stream, acquire, connect, held, open, within};
 
 fn requests(from: u64, count: u64) -> v1::ClientBatch {
     let request = |sequence| {

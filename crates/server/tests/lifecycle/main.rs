@@ -2,10 +2,10 @@
 //! deposed, bodies that never come, turns that want too much.
 
 mod deposed;
-#[path = "../bad_input/doors.rs"]
+mod disconnects;
+mod limits;
+mod shutdown;
+mod slow_clients;
+#[path = "../bad_input/transports.rs"]
 #[allow(dead_code, reason = "each suite uses its own part")]
-mod doors;
-mod gone;
-mod kept;
-mod large;
-mod stopping;
+mod transports;

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Request;
 
-use crate::doors::{Http, open_with, refused, within};
+use crate::transports::{Http, open_with, refused, within};
 
 /// Soon enough for a test to wait for it, and late enough for everybody who is not meant.
 fn impatient() -> TransportLimits {
