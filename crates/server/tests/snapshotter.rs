@@ -1,174 +1,176 @@
-//! The keeper: the log stays short while appends go on, and whatever stops it loses nothing.
+//! The snapshotter bounds the log during appends, and no crash or full disk loses state.
 
 mod journal_support;
 mod snapshot_support;
 
-use journal_support::simulated_disk::{Power, World as Disk, record};
-use journal_support::{depth, small, small_in};
+use journal_support::simulated_disk::{DiskImage, SimulatedDisk, record};
+use journal_support::{depth, small_directory, small_segments};
 use leasehold_server::journal::file::{Directory, FileJournal};
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::journal::{Journal, JournalError, JournalLocation, SnapshotStore};
 use leasehold_server::recovery::Backlog;
 use leasehold_server::snapshotter::{SnapshotConfig, SnapshotError, Snapshotter, start};
-use snapshot_support::{Folded, World, keep, meter, now};
+use snapshot_support::{GrantorHarness, ReplayedState, poll_ready, snapshot_config, snapshot_metrics};
 
-fn open_in(directory: &Directory) -> (FileJournal<leasehold_server::journal::file::LocalDisk>, Folded) {
-    let mut folded = Folded::default();
-    let opened = now(directory.open(&mut folded)).expect("the directory is well");
-    (opened.journal, folded)
+fn open_in(directory: &Directory) -> (FileJournal<leasehold_server::journal::file::LocalDisk>, ReplayedState) {
+    let mut replayed = ReplayedState::default();
+    let opened = poll_ready(directory.open(&mut replayed)).expect("the directory opens");
+    (opened.journal, replayed)
 }
 
-fn open_on(power: &Power) -> (FileJournal<Power>, Folded) {
-    let mut folded = Folded::default();
-    let opened = FileJournal::open_on(power.clone(), &small(), &mut folded);
-    (opened.unwrap_or_else(|error| panic!("{error}")).journal, folded)
+fn open_on(disk: &SimulatedDisk) -> (FileJournal<SimulatedDisk>, ReplayedState) {
+    let mut replayed = ReplayedState::default();
+    let opened = FileJournal::open_on(disk.clone(), &small_segments(), &mut replayed);
+    (opened.unwrap_or_else(|error| panic!("{error}")).journal, replayed)
 }
 
-fn keeper<J: Journal>(journal: &J) -> Snapshotter<J::Snapshots> {
-    Snapshotter::new(journal.snapshots(), keep(0), Backlog::default(), meter())
+fn new_snapshotter<J: Journal>(journal: &J) -> Snapshotter<J::Snapshots> {
+    Snapshotter::new(journal.snapshots(), snapshot_config(0), Backlog::default(), snapshot_metrics())
 }
 
 #[test]
-fn the_log_stays_short_while_appends_run_and_the_state_is_the_same_after_a_reopen() {
+fn the_log_is_trimmed_during_appends_and_a_reopen_recovers_the_same_state() {
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let directory = small_in(folder.path().join("data"));
-    let (journal, folded) = open_in(&directory);
-    let mut world = World::open(folded.recovered, journal);
-    let keeper = start(world.journal.snapshots(), keep(8 << 10), Backlog::default(), meter());
-    let keeping = keeper.handle().clone();
-    world.work(Some(&keeping), 0..300);
-    // The first snapshot comes by itself, however slow this machine is.
-    while now(world.journal.snapshots().newest()).expect("it can be read").is_none() {
+    let directory = small_directory(folder.path().join("data"));
+    let (journal, replayed) = open_in(&directory);
+    let mut harness = GrantorHarness::open(replayed.recovered, journal);
+    let snapshotter =
+        start(harness.journal.snapshots(), snapshot_config(8 << 10), Backlog::default(), snapshot_metrics());
+    let handle = snapshotter.handle().clone();
+    harness.acquire_and_release(Some(&handle), 0..300);
+    // The background thread takes the first snapshot, even on a slow machine.
+    while poll_ready(harness.journal.snapshots().newest()).expect("the snapshot is readable").is_none() {
         std::thread::yield_now();
     }
-    world.work(Some(&keeping), 300..600);
-    keeper.stop();
-    let (state, next) = (world.grantor.state_hash(), world.journal.next());
-    drop((world, keeping));
-    let (journal, folded) = open_in(&directory);
+    harness.acquire_and_release(Some(&handle), 300..600);
+    snapshotter.stop();
+    let (state, next) = (harness.grantor.state_hash(), harness.journal.next());
+    drop((harness, handle));
+    let (journal, replayed) = open_in(&directory);
     assert_eq!(journal.next(), next);
-    assert_eq!(folded.recovered.state_hash(), state, "the same records give the same state (V1)");
-    assert!(folded.snapshot.is_some_and(|sequence| sequence > 1), "an open begins at a snapshot");
+    assert_eq!(replayed.recovered.state_hash(), state, "equal records produce equal state (V1)");
+    assert!(replayed.snapshot.is_some_and(|sequence| sequence > 1), "the replay starts from a snapshot");
 }
 
 #[test]
-fn a_start_that_replayed_too_much_is_followed_by_a_snapshot_although_nothing_is_appended() {
+fn a_long_replay_at_startup_triggers_a_snapshot_without_any_append() {
     let memory = Memory::new();
-    let journal = now(memory.open(&mut Folded::default())).expect("memory is well").journal;
-    let mut world = World::open(Folded::default().recovered, journal);
-    world.work(None, 0..50);
-    drop(world);
-    let mut folded = Folded::default();
-    let journal = now(memory.open(&mut folded)).expect("memory is well").journal;
-    let behind = Backlog { snapshot: 0, bytes: folded.bytes, batches: folded.batches };
-    let few = SnapshotConfig { log_batches: 10, ..keep(u64::MAX) };
-    let keeper = start(journal.snapshots(), few, behind, meter());
-    while now(journal.snapshots().newest()).expect("it can be read").is_none() {
+    let journal = poll_ready(memory.open(&mut ReplayedState::default())).expect("the memory journal works").journal;
+    let mut harness = GrantorHarness::open(ReplayedState::default().recovered, journal);
+    harness.acquire_and_release(None, 0..50);
+    drop(harness);
+    let mut replayed = ReplayedState::default();
+    let journal = poll_ready(memory.open(&mut replayed)).expect("the memory journal works").journal;
+    let backlog = Backlog { snapshot: 0, bytes: replayed.bytes, batches: replayed.batches };
+    let ten_batches = SnapshotConfig { log_batches: 10, ..snapshot_config(u64::MAX) };
+    let snapshotter = start(journal.snapshots(), ten_batches, backlog, snapshot_metrics());
+    while poll_ready(journal.snapshots().newest()).expect("the snapshot is readable").is_none() {
         std::thread::yield_now();
     }
-    assert_eq!(keeper.handle().backlog_bytes(), 0);
-    keeper.stop();
+    assert_eq!(snapshotter.handle().backlog_bytes(), 0);
+    snapshotter.stop();
 }
 
 #[test]
-fn the_log_is_cut_only_behind_the_older_of_two_snapshots() {
-    let power = Power::new();
-    let (journal, folded) = open_on(&power);
-    let mut world = World::open(folded.recovered, journal);
-    let mut keeper = keeper(&world.journal);
+fn the_log_is_trimmed_only_up_to_the_older_of_two_snapshots() {
+    let disk = SimulatedDisk::new();
+    let (journal, replayed) = open_on(&disk);
+    let mut harness = GrantorHarness::open(replayed.recovered, journal);
+    let mut snapshotter = new_snapshotter(&harness.journal);
     let mut older = 0;
     for round in 0..6 {
-        world.work(None, round * 40..(round + 1) * 40);
-        let newest = now(keeper.snapshot()).expect("the disk is well").sequence;
-        assert_eq!(newest + 1, world.journal.next());
-        // Whatever follows the older one is still told.
-        now(world.journal.snapshots().tail(older + 1, &mut |_, _| std::ops::ControlFlow::Continue(()))).expect("kept");
+        harness.acquire_and_release(None, round * 40..(round + 1) * 40);
+        let newest = poll_ready(snapshotter.snapshot()).expect("the disk works").sequence;
+        assert_eq!(newest + 1, harness.journal.next());
+        // Every batch after the older snapshot is still readable.
+        poll_ready(harness.journal.snapshots().tail(older + 1, &mut |_, _| std::ops::ControlFlow::Continue(())))
+            .expect("the batches are stored");
         older = newest;
     }
-    let segments = power.contents().into_keys().filter(|name| name.starts_with("segment-")).collect::<Vec<_>>();
+    let segments = disk.contents().into_keys().filter(|name| name.starts_with("segment-")).collect::<Vec<_>>();
     assert!(!segments.contains(&"segment-00000000000000000001".to_owned()), "{segments:?}");
 }
 
 #[test]
-fn a_newest_snapshot_that_is_damaged_meanwhile_costs_nothing() {
-    let power = Power::new();
-    let (journal, folded) = open_on(&power);
-    let mut world = World::open(folded.recovered, journal);
-    let mut keeper = keeper(&world.journal);
-    world.work(None, 0..40);
-    now(keeper.snapshot()).expect("the disk is well");
-    world.work(None, 40..80);
-    let newest = now(keeper.snapshot()).expect("the disk is well").sequence;
-    power.tamper(&format!("snapshot-{newest:020}"), |bytes| bytes[100] ^= 1);
-    world.work(None, 80..120);
-    let again = now(keeper.snapshot()).expect("the log since the older snapshot tells the same");
-    assert_eq!(again.sequence + 1, world.journal.next());
-    let state = world.grantor.state_hash();
-    drop((world, keeper));
-    let (_, folded) = open_on(&power);
-    assert_eq!((folded.recovered.state_hash(), folded.batches), (state, 0));
+fn a_damaged_newest_snapshot_loses_nothing() {
+    let disk = SimulatedDisk::new();
+    let (journal, replayed) = open_on(&disk);
+    let mut harness = GrantorHarness::open(replayed.recovered, journal);
+    let mut snapshotter = new_snapshotter(&harness.journal);
+    harness.acquire_and_release(None, 0..40);
+    poll_ready(snapshotter.snapshot()).expect("the disk works");
+    harness.acquire_and_release(None, 40..80);
+    let newest = poll_ready(snapshotter.snapshot()).expect("the disk works").sequence;
+    disk.tamper(&format!("snapshot-{newest:020}"), |bytes| bytes[100] ^= 1);
+    harness.acquire_and_release(None, 80..120);
+    let newer = poll_ready(snapshotter.snapshot()).expect("the log after the older snapshot is complete");
+    assert_eq!(newer.sequence + 1, harness.journal.next());
+    let state = harness.grantor.state_hash();
+    drop((harness, snapshotter));
+    let (_, replayed) = open_on(&disk);
+    assert_eq!((replayed.recovered.state_hash(), replayed.batches), (state, 0));
 }
 
 #[test]
-fn a_kill_at_any_point_of_saving_and_trimming_loses_nothing() {
-    let power = Power::new();
-    let (journal, folded) = open_on(&power);
-    let mut world = World::open(folded.recovered, journal);
-    let mut keeps = keeper(&world.journal);
+fn a_crash_at_any_step_of_saving_and_trimming_loses_nothing() {
+    let disk = SimulatedDisk::new();
+    let (journal, replayed) = open_on(&disk);
+    let mut harness = GrantorHarness::open(replayed.recovered, journal);
+    let mut snapshotter = new_snapshotter(&harness.journal);
     for round in 0..2 {
-        world.work(None, round * 30..(round + 1) * 30);
-        now(keeps.snapshot()).expect("the disk is well");
+        harness.acquire_and_release(None, round * 30..(round + 1) * 30);
+        poll_ready(snapshotter.snapshot()).expect("the disk works");
     }
-    world.work(None, 60..90);
-    let (state, next) = (world.grantor.state_hash(), world.journal.next());
-    let worlds = record(&power, || drop(now(keeps.snapshot()).expect("the disk is well")));
-    drop((world, keeps));
-    assert!(worlds.len() > 5, "a snapshot is written, named, and the log is cut");
+    harness.acquire_and_release(None, 60..90);
+    let (state, next) = (harness.grantor.state_hash(), harness.journal.next());
+    let images = record(&disk, || drop(poll_ready(snapshotter.snapshot()).expect("the disk works")));
+    drop((harness, snapshotter));
+    assert!(images.len() > 5, "the snapshot is written and renamed, and the log trimmed");
     let mut states = 0;
-    let check = |power: &Power, context: &str| {
-        let (journal, folded) = open_on(power);
+    let check = |disk: &SimulatedDisk, context: &str| {
+        let (journal, replayed) = open_on(disk);
         assert_eq!(journal.next(), next, "{context}");
-        assert_eq!(folded.recovered.state_hash(), state, "{context}");
-        // And the keeper can go on from there.
-        now(keeper(&journal).snapshot()).unwrap_or_else(|reason| panic!("{context}: {reason}"));
+        assert_eq!(replayed.recovered.state_hash(), state, "{context}");
+        // The snapshotter works after the recovery too.
+        poll_ready(new_snapshotter(&journal).snapshot()).unwrap_or_else(|error| panic!("{context}: {error}"));
     };
-    for (step, world) in worlds.iter().enumerate() {
-        check(&Power::from(world.clone()), &format!("killed at step {step}"));
-        for (pick, crash) in Disk::crashes(world, depth(16, 128, 4_096)).iter().enumerate() {
-            check(crash, &format!("no power at step {step}, state {pick}"));
+    for (step, image) in images.iter().enumerate() {
+        check(&SimulatedDisk::from(image.clone()), &format!("killed at step {step}"));
+        for (pick, crash) in DiskImage::crashes(image, depth(16, 128, 4_096)).iter().enumerate() {
+            check(crash, &format!("power lost at step {step}, state {pick}"));
             states += 1;
         }
     }
-    assert!(states > worlds.len());
+    assert!(states > images.len());
 }
 
 #[test]
-fn a_failed_sync_of_the_keeper_is_final_for_the_turns_too() {
-    let power = Power::new();
-    let (journal, folded) = open_on(&power);
-    let mut world = World::open(folded.recovered, journal);
-    let mut keeper = keeper(&world.journal);
-    world.work(None, 0..10);
-    power.fail_sync(0);
-    assert!(matches!(now(keeper.snapshot()), Err(SnapshotError::Journal(JournalError::Failed { .. }))));
+fn a_failed_sync_of_the_snapshotter_fails_later_appends_too() {
+    let disk = SimulatedDisk::new();
+    let (journal, replayed) = open_on(&disk);
+    let mut harness = GrantorHarness::open(replayed.recovered, journal);
+    let mut snapshotter = new_snapshotter(&harness.journal);
+    harness.acquire_and_release(None, 0..10);
+    disk.fail_sync(0);
+    assert!(matches!(poll_ready(snapshotter.snapshot()), Err(SnapshotError::Journal(JournalError::Failed { .. }))));
     let acquire = leasehold_core::command::Acquire::exclusive("late", "w", 1_000);
-    let refused = world.turn(None, leasehold_core::command::Command::Acquire(acquire));
+    let refused = harness.turn(None, leasehold_core::command::Command::Acquire(acquire));
     assert!(matches!(refused, Err(JournalError::Failed { .. })), "{refused:?}");
 }
 
 #[test]
-fn a_full_disk_stops_the_snapshot_and_nothing_else() {
-    let power = Power::new();
-    let (journal, folded) = open_on(&power);
-    let mut world = World::open(folded.recovered, journal);
-    let mut keeper = keeper(&world.journal);
-    world.work(None, 0..10);
-    power.limit(Some(power.used()));
-    assert_eq!(now(keeper.snapshot()).unwrap_err(), SnapshotError::Journal(JournalError::Full));
-    world.work(None, 10..11);
-    power.limit(None);
-    now(keeper.snapshot()).expect("there is room again");
-    let state = world.grantor.state_hash();
-    drop((world, keeper));
-    assert_eq!(open_on(&power).1.recovered.state_hash(), state);
+fn a_full_disk_fails_the_snapshot_and_nothing_else() {
+    let disk = SimulatedDisk::new();
+    let (journal, replayed) = open_on(&disk);
+    let mut harness = GrantorHarness::open(replayed.recovered, journal);
+    let mut snapshotter = new_snapshotter(&harness.journal);
+    harness.acquire_and_release(None, 0..10);
+    disk.limit(Some(disk.used()));
+    assert_eq!(poll_ready(snapshotter.snapshot()).unwrap_err(), SnapshotError::Journal(JournalError::Full));
+    harness.acquire_and_release(None, 10..11);
+    disk.limit(None);
+    poll_ready(snapshotter.snapshot()).expect("the disk has space again");
+    let state = harness.grantor.state_hash();
+    drop((harness, snapshotter));
+    assert_eq!(open_on(&disk).1.recovered.state_hash(), state);
 }

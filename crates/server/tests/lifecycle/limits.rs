@@ -1,4 +1,4 @@
-//! What one turn puts on record has a bound, whatever is asked at once; and so has what waits for a turn.
+//! The size of one turn's batch is bounded, however many requests arrive at once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,67 +14,67 @@ use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
-use crate::transports::{Stream, acquire, connect, within};
+use crate::transports::{SessionStream, acquire, connect, with_timeout};
 
-/// A journal that tells how large its largest batch was, and keeps nothing while it is held up.
-struct Measured<J> {
+/// A journal that measures its largest batch and can be blocked.
+struct BlockableJournal<J> {
     inner: J,
-    place: Arc<Measures>,
+    control: Arc<JournalControl>,
 }
 
 #[derive(Default)]
-struct Measures {
-    largest: AtomicUsize,
-    held_up: AtomicBool,
-    /// Whether a turn stands still because of that.
-    stands: AtomicBool,
+struct JournalControl {
+    largest_batch: AtomicUsize,
+    block: AtomicBool,
+    /// Whether an append is blocked now.
+    is_blocked: AtomicBool,
 }
 
-impl Measures {
-    /// Holds up the next turn that has something to keep, and waits until one is: what is asked then gathers behind it.
-    async fn hold_up(&self, stream: &mut Stream) {
-        self.held_up.store(true, Ordering::SeqCst);
-        let ask = Some(Operation::Acquire(acquire("held/up", "")));
-        let requests = vec![v1::Request { sequence: HOLDS_UP, operation: ask }];
+impl JournalControl {
+    /// Blocks the next append and waits until a turn is blocked. Later requests gather in the queue.
+    async fn block(&self, stream: &mut SessionStream) {
+        self.block.store(true, Ordering::SeqCst);
+        let operation = Some(Operation::Acquire(acquire("blocked", "")));
+        let requests = vec![v1::Request { sequence: BLOCKING_SEQUENCE, operation }];
         stream.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
-        let standing = async {
-            while !self.stands.load(Ordering::SeqCst) {
+        let blocked = async {
+            while !self.is_blocked.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        within(standing).await;
+        with_timeout(blocked).await;
     }
 
-    fn go_on(&self) {
-        self.held_up.store(false, Ordering::SeqCst);
+    fn unblock(&self) {
+        self.block.store(false, Ordering::SeqCst);
     }
 }
 
-/// The number of the request that holds a turn up.
-const HOLDS_UP: u64 = 1 << 20;
+/// Sequence number of the request whose append is blocked.
+const BLOCKING_SEQUENCE: u64 = 1 << 20;
 
-/// Waits until so much waits for a turn.
-async fn until_gathered(running: &ServerHandle, much: usize) {
-    let gathering = async {
-        while running.api().queue.waiting() < much {
+/// Waits until the request queue has this length.
+async fn wait_for_queue(server: &ServerHandle, length: usize) {
+    let filling = async {
+        while server.api().queue.waiting() < length {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    within(gathering).await;
+    with_timeout(filling).await;
 }
 
-struct MeasuredPlace(Arc<Measures>);
+struct BlockableLocation(Arc<JournalControl>);
 
-impl JournalLocation for MeasuredPlace {
-    type Journal = Measured<<Memory as JournalLocation>::Journal>;
+impl JournalLocation for BlockableLocation {
+    type Journal = BlockableJournal<<Memory as JournalLocation>::Journal>;
 
     async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<OpenedJournal<Self::Journal>, OpenError> {
         let OpenedJournal { journal, warnings } = Memory::default().open(replay).await?;
-        Ok(OpenedJournal { journal: Measured { inner: journal, place: self.0.clone() }, warnings })
+        Ok(OpenedJournal { journal: BlockableJournal { inner: journal, control: self.0.clone() }, warnings })
     }
 }
 
-impl<J: Journal> Journal for Measured<J> {
+impl<J: Journal> Journal for BlockableJournal<J> {
     type Snapshots = J::Snapshots;
 
     fn generation(&self) -> u64 {
@@ -86,12 +86,12 @@ impl<J: Journal> Journal for Measured<J> {
     }
 
     async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<AppendOutcome, JournalError> {
-        while self.place.held_up.load(Ordering::SeqCst) {
-            self.place.stands.store(true, Ordering::SeqCst);
+        while self.control.block.load(Ordering::SeqCst) {
+            self.control.is_blocked.store(true, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.place.stands.store(false, Ordering::SeqCst);
-        self.place.largest.fetch_max(batch.len(), Ordering::Relaxed);
+        self.control.is_blocked.store(false, Ordering::SeqCst);
+        self.control.largest_batch.fetch_max(batch.len(), Ordering::Relaxed);
         self.inner.append(sequence, batch).await
     }
 
@@ -108,20 +108,20 @@ impl<J: Journal> Journal for Measured<J> {
     }
 }
 
-/// More than any turn may put on record, apart from one request of extraordinary reach.
-const MOST: usize = 6 << 20;
+/// Upper bound of a batch.
+const MAX_BATCH_BYTES: usize = 6 << 20;
 
-async fn server() -> (ServerHandle, Arc<Measures>) {
-    let measures = Arc::new(Measures::default());
-    let settings = ServerConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerConfig::default() };
-    (start(MeasuredPlace(measures.clone()), settings).await.expect("a server on a free port starts"), measures)
+async fn start_server() -> (ServerHandle, Arc<JournalControl>) {
+    let control = Arc::new(JournalControl::default());
+    let config = ServerConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerConfig::default() };
+    (start(BlockableLocation(control.clone()), config).await.expect("a server starts on a free port"), control)
 }
 
-/// Asks on one stream in messages of a few requests, and hears as many answers as there are.
-async fn ask(stream: &mut Stream, asks: Vec<Operation>, some: usize) -> Vec<Answer> {
-    let mut answers = tell(stream, asks, some);
+/// Sends requests in batches of `batch_size` and returns their first answers.
+async fn request_all(stream: &mut SessionStream, operations: Vec<Operation>, batch_size: usize) -> Vec<Answer> {
+    let mut answers = send_all(stream, operations, batch_size);
     while answers.iter().any(Option::is_none) {
-        let batch = stream.next().await.expect("the stream goes on");
+        let batch = stream.next().await.expect("the stream is open");
         assert_eq!(batch.close, None);
         for response in batch.responses {
             answers[response.sequence as usize - 1] = response.answer;
@@ -130,83 +130,85 @@ async fn ask(stream: &mut Stream, asks: Vec<Operation>, some: usize) -> Vec<Answ
     answers.into_iter().flatten().collect()
 }
 
-fn tell(stream: &Stream, asks: Vec<Operation>, some: usize) -> Vec<Option<Answer>> {
-    let answers = asks.iter().map(|_| None).collect();
+fn send_all(stream: &SessionStream, operations: Vec<Operation>, batch_size: usize) -> Vec<Option<Answer>> {
+    let answers = operations.iter().map(|_| None).collect();
+    let numbered = operations.into_iter().zip(1..);
     let requests: Vec<_> =
-        asks.into_iter().zip(1..).map(|(ask, sequence)| v1::Request { sequence, operation: Some(ask) }).collect();
-    for requests in requests.chunks(some) {
+        numbered.map(|(operation, sequence)| v1::Request { sequence, operation: Some(operation) }).collect();
+    for requests in requests.chunks(batch_size) {
         stream.send(v1::ClientBatch { requests: requests.to_vec(), lowest_pending: 1, ..Default::default() });
     }
     answers
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn much_asked_at_once_is_put_on_record_in_several_turns() {
-    let (running, measures) = server().await;
+async fn large_requests_that_arrive_at_once_are_stored_in_several_turns() {
+    let (server, control) = start_server().await;
     let mut streams = Vec::new();
     for _ in 0..6 {
-        streams.push(Stream::open(connect(running.address).await).await);
+        streams.push(SessionStream::open(connect(server.address).await).await);
     }
     let enqueue = || {
         let body = vec![7; 60_000];
-        let ask = v1::delivery_command::Command::Enqueue(v1::Enqueue { body, ..Default::default() });
-        Operation::Delivery(v1::DeliveryCommand { queue: "q".into(), command: Some(ask) })
+        let command = v1::delivery_command::Command::Enqueue(v1::Enqueue { body, ..Default::default() });
+        Operation::Delivery(v1::DeliveryCommand { queue: "q".into(), command: Some(command) })
     };
-    let mut other = Stream::open(connect(running.address).await).await;
-    measures.hold_up(&mut other).await;
-    let told = streams.iter_mut().map(|stream| ask(stream, (0..120).map(|_| enqueue()).collect(), 4));
-    let mut all = Box::pin(futures::future::join_all(told));
-    // Twice what a turn puts on record gathers, counted in portions of 512 bytes; nothing is told while nothing is kept.
+    let mut other = SessionStream::open(connect(server.address).await).await;
+    control.block(&mut other).await;
+    let requests = streams.iter_mut().map(|stream| request_all(stream, (0..120).map(|_| enqueue()).collect(), 4));
+    let mut all = Box::pin(futures::future::join_all(requests));
+    // Fill the queue with twice the size of a batch, counted in units of 512 bytes. No reply may come before the append.
     tokio::select! {
-        _ = &mut all => panic!("told before it was kept"),
-        () = until_gathered(&running, (8 << 20) / 512) => measures.go_on(),
+        _ = &mut all => panic!("a reply was sent before its batch was durable"),
+        () = wait_for_queue(&server, (8 << 20) / 512) => control.unblock(),
     }
     for answers in all.await {
         assert!(answers.iter().all(|answer| matches!(answer, Answer::Delivery(_))), "{:?}", answers[0]);
     }
-    let largest = measures.largest.load(Ordering::Relaxed);
-    assert!(largest > 1 << 20, "it gathered: {largest}");
-    assert!(largest <= MOST, "{largest}");
-    running.stop().await;
+    let largest = control.largest_batch.load(Ordering::Relaxed);
+    assert!(largest > 1 << 20, "requests gathered: {largest}");
+    assert!(largest <= MAX_BATCH_BYTES, "{largest}");
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_who_are_freed_at_once_are_granted_in_several_turns() {
-    const EACH: usize = 800;
-    let (running, measures) = server().await;
+async fn many_waiters_freed_at_once_are_granted_in_several_turns() {
+    const LEASES_PER_STREAM: usize = 800;
+    let (server, control) = start_server().await;
     let (mut holders, mut waiters) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        holders.push(Stream::open(connect(running.address).await).await);
-        waiters.push(Stream::open(connect(running.address).await).await);
+        holders.push(SessionStream::open(connect(server.address).await).await);
+        waiters.push(SessionStream::open(connect(server.address).await).await);
     }
     let name = |stream: usize, i: usize| format!("{}/{stream}/{i}", "n".repeat(200));
-    for (at, (holder, waiter)) in holders.iter_mut().zip(&mut waiters).enumerate() {
-        let asks = (0..EACH).map(|i| Operation::Acquire(acquire(&name(at, i), ""))).collect();
-        assert!(ask(holder, asks, 100).await.iter().all(|answer| matches!(answer, Answer::Granted(_))));
-        let terms = Some(v1::AcquireOptions { wait_ms: 600_000, metadata: vec![7; 4_096], ..Default::default() });
-        let wait = |i| Operation::Acquire(v1::Acquire { options: terms.clone(), ..acquire(&name(at, i), "") });
-        let asks = (0..EACH).map(wait).collect();
-        assert!(ask(waiter, asks, 25).await.iter().all(|answer| matches!(answer, Answer::Waiting(_))));
+    for (index, (holder, waiter)) in holders.iter_mut().zip(&mut waiters).enumerate() {
+        let operations = (0..LEASES_PER_STREAM).map(|i| Operation::Acquire(acquire(&name(index, i), ""))).collect();
+        assert!(request_all(holder, operations, 100).await.iter().all(|answer| matches!(answer, Answer::Granted(_))));
+        let options = Some(v1::AcquireOptions { wait_ms: 600_000, metadata: vec![7; 4_096], ..Default::default() });
+        let wait = |i| Operation::Acquire(v1::Acquire { options: options.clone(), ..acquire(&name(index, i), "") });
+        let operations = (0..LEASES_PER_STREAM).map(wait).collect();
+        assert!(request_all(waiter, operations, 25).await.iter().all(|answer| matches!(answer, Answer::Waiting(_))));
     }
-    let mut other = Stream::open(connect(running.address).await).await;
-    measures.hold_up(&mut other).await;
-    measures.largest.store(0, Ordering::Relaxed);
+    let mut other = SessionStream::open(connect(server.address).await).await;
+    control.block(&mut other).await;
+    control.largest_batch.store(0, Ordering::Relaxed);
     for holder in &holders {
         let close =
             v1::Request { sequence: 1_000, operation: Some(Operation::CloseSession(v1::CloseSession::default())) };
         holder.send(v1::ClientBatch { requests: vec![close], lowest_pending: 1, ..Default::default() });
     }
-    until_gathered(&running, holders.len()).await;
-    measures.go_on();
+    wait_for_queue(&server, holders.len()).await;
+    control.unblock();
     for waiter in &mut waiters {
         let mut granted = 0;
-        while granted < EACH {
-            let batch = waiter.next().await.expect("the stream goes on");
-            granted += batch.responses.iter().filter(|one| matches!(one.answer, Some(Answer::Granted(_)))).count();
+        while granted < LEASES_PER_STREAM {
+            let batch = waiter.next().await.expect("the stream is open");
+            granted +=
+                batch.responses.iter().filter(|response| matches!(response.answer, Some(Answer::Granted(_)))).count();
         }
     }
-    let largest = measures.largest.load(Ordering::Relaxed);
-    assert!(largest > 1 << 20, "it gathered: {largest}");
-    assert!(largest <= MOST, "{largest}");
-    running.stop().await;
+    let largest = control.largest_batch.load(Ordering::Relaxed);
+    assert!(largest > 1 << 20, "requests gathered: {largest}");
+    assert!(largest <= MAX_BATCH_BYTES, "{largest}");
+    server.stop().await;
 }
