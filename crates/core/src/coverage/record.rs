@@ -126,11 +126,11 @@ impl CoverageTable {
                 let places = self.resources.get_mut(resource).ok_or("no such target")?;
                 let before = places.len();
                 places.retain(|(name, _), _| name != target);
-                let gone = before - places.len();
-                if gone == 0 {
+                let removed = before - places.len();
+                if removed == 0 {
                     return Err("no such target");
                 }
-                self.places -= gone;
+                self.places -= removed;
                 if places.is_empty() {
                     self.resources.remove(resource);
                 }

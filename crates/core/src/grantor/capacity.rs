@@ -22,7 +22,7 @@ impl Grantor {
             return Err(Refusal::Exhausted { limit: Limit::Leases, max, got: max + 1 });
         }
         self.record(&Record::Capacity { resource: name, units, lasting: true });
-        if mutants::on(Mutant::ShrinkTakesAway) {
+        if mutants::on(Mutant::ShrinkEndsLeases) {
             let leases = self.on_resource(name);
             for slot in leases.into_iter().skip(units as usize) {
                 self.end_lease(slot, crate::lease::EndReason::Policy, "");

@@ -228,7 +228,7 @@ impl Grantor {
 
     /// Executes a command that is not a retry.
     fn perform(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
-        if self.only_endings && !command.only_ends() && !mutants::on(Mutant::FullStillGrants) {
+        if self.only_endings && !command.only_ends() && !mutants::on(Mutant::FullJournalGrants) {
             return Err(Refusal::StorageFull);
         }
         match command {

@@ -87,7 +87,7 @@ impl Grantor {
     /// Ends expired leases. An expiry is a record guarded by the token (L7), and it always comes (L9).
     fn expire_leases(&mut self, timers: &mut usize) {
         let now = self.now();
-        let early = if mutants::on(Mutant::EndsEarly) { 60 } else { 0 };
+        let early = if mutants::on(Mutant::LeaseEndsEarly) { 60 } else { 0 };
         let mut due = std::mem::take(&mut self.due);
         // In small portions, so that the turn stops at its limit and the timer wheel continues there.
         while *timers > 0 && self.has_room() {

@@ -33,7 +33,7 @@ impl Grantor {
     pub(super) fn cancel(&mut self, session: SessionId, sequence: u64) -> Result<Answer, Refusal> {
         let slot = self.live_session(session)?;
         match self.waiter_of(slot, sequence) {
-            Some(_) if mutants::on(Mutant::CancelForgotten) => Ok(Answer::Done),
+            Some(_) if mutants::on(Mutant::CancelIgnored) => Ok(Answer::Done),
             Some(waiter) => {
                 self.end_wait(waiter, Refusal::Cancelled);
                 Ok(Answer::Done)
@@ -198,7 +198,7 @@ impl Grantor {
             if (!blocked || may_pass) && self.can_be_granted_all(position.waiter) {
                 return Some(position.waiter);
             }
-            blocked = !mutants::on(Mutant::QueueJumped);
+            blocked = !mutants::on(Mutant::QueueOrderIgnored);
             if blocked && passers == 0 {
                 return None;
             }

@@ -284,8 +284,8 @@ impl RenewalModel {
 
     /// Grantor time, in whole milliseconds; it stops while the grantor is down.
     fn served(&self, real: u64) -> u64 {
-        let stood = real.saturating_sub(self.down.0).min(self.down.1);
-        self.grantor.at(real - stood).0 / 1_000_000
+        let downtime = real.saturating_sub(self.down.0).min(self.down.1);
+        self.grantor.at(real - downtime).0 / 1_000_000
     }
 
     /// The first moment at which grantor time is `then`.

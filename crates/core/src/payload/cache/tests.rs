@@ -11,7 +11,7 @@ const W: SessionId = SessionId { slot: 3, reuse: 0 };
 
 #[derive(Clone, Debug)]
 enum CacheLogEntry {
-    Fact(Vec<u8>),
+    Record(Vec<u8>),
     SessionEnded(SessionId),
 }
 
@@ -44,7 +44,7 @@ impl CacheFixture {
                 self.granted = number.get();
             }
             self.cache.apply(record, GrantorTime(self.now)).expect("a decided record applies");
-            self.log.push((CacheLogEntry::Fact(bytes), GrantorTime(self.now)));
+            self.log.push((CacheLogEntry::Record(bytes), GrantorTime(self.now)));
         }
     }
 
@@ -132,7 +132,7 @@ fn replay(log: &[(CacheLogEntry, GrantorTime)]) -> CacheTable {
     let mut cache = CacheTable::default();
     for (logged, at) in log {
         match logged {
-            CacheLogEntry::Fact(bytes) => {
+            CacheLogEntry::Record(bytes) => {
                 let record = CacheRecord::decode(&mut Reader::new(bytes)).expect("recorded");
                 cache.apply(&record, *at).expect("replay fits");
             }
@@ -387,7 +387,7 @@ fn a_ttl_outside_its_limits_is_refused() {
 
 #[derive(Clone, Debug)]
 enum CacheAction {
-    Ask { verb: u8, key: usize, session: u8, ttl_ms: u64, number: u64 },
+    Execute { verb: u8, key: usize, session: u8, ttl_ms: u64, number: u64 },
     Wait { ms: u64, tick: bool, stalled: u64 },
     EndSession { session: u8 },
     Reload,
@@ -396,7 +396,7 @@ enum CacheAction {
 fn actions() -> impl Strategy<Value = Vec<CacheAction>> {
     let action = prop_oneof![
         10 => (0..8u8, 0..4usize, 0..3u8, 100..800u64, any::<u64>())
-            .prop_map(|(verb, key, session, ttl_ms, number)| CacheAction::Ask { verb, key, session, ttl_ms, number }),
+            .prop_map(|(verb, key, session, ttl_ms, number)| CacheAction::Execute { verb, key, session, ttl_ms, number }),
         3 => (0..400u64, any::<bool>(), prop_oneof![Just(0), 0..300u64])
             .prop_map(|(ms, tick, stalled)| CacheAction::Wait { ms, tick, stalled }),
         1 => (1..3u8).prop_map(|session| CacheAction::EndSession { session }),
@@ -419,7 +419,7 @@ proptest! {
         let mut replies = [0; KEYS.len()];
         for action in actions {
             match action {
-                CacheAction::Ask { verb, key: index, session, ttl_ms, number } => {
+                CacheAction::Execute { verb, key: index, session, ttl_ms, number } => {
                     let key = KEYS[index];
                     let session = session_of(session);
                     let recent = Number::new(fixture.granted.saturating_sub(number % 8)).unwrap_or(Number::FIRST);

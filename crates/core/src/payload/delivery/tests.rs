@@ -11,7 +11,7 @@ const B: SessionId = SessionId { slot: 2, reuse: 0 };
 
 #[derive(Clone, Debug)]
 enum DeliveryLogEntry {
-    Fact(Vec<u8>),
+    Record(Vec<u8>),
     SessionEnded(SessionId),
 }
 
@@ -43,7 +43,7 @@ impl DeliveryFixture {
                 self.granted = number.get();
             }
             self.queues.apply(record, GrantorTime(self.now)).expect("a decided record applies");
-            self.log.push((DeliveryLogEntry::Fact(bytes), GrantorTime(self.now)));
+            self.log.push((DeliveryLogEntry::Record(bytes), GrantorTime(self.now)));
         }
     }
 
@@ -107,7 +107,7 @@ fn replay(log: &[(DeliveryLogEntry, GrantorTime)]) -> QueueTable {
     let mut queues = QueueTable::default();
     for (logged, at) in log {
         match logged {
-            DeliveryLogEntry::Fact(bytes) => {
+            DeliveryLogEntry::Record(bytes) => {
                 let record = DeliveryRecord::decode(&mut Reader::new(bytes)).expect("recorded");
                 queues.apply(&record, *at).expect("replay fits");
             }
@@ -166,7 +166,7 @@ fn an_expired_receipt_is_lost_even_before_the_tick_and_its_end_is_recorded() {
     let first = fixture.one();
     fixture.now += 1_000;
     assert_eq!(fixture.ack(item, first.receipt), Err(Refusal::Lost(EndReason::Ttl)));
-    let Some((DeliveryLogEntry::Fact(last), _)) = fixture.log.last() else { panic!("no record") };
+    let Some((DeliveryLogEntry::Record(last), _)) = fixture.log.last() else { panic!("no record") };
     let expired = DeliveryRecord::Expired { item, receipt: first.receipt };
     assert_eq!(DeliveryRecord::decode(&mut Reader::new(last)), Ok(expired));
     assert_eq!(fixture.ack(item, first.receipt), Err(Refusal::Lost(EndReason::Ttl)), "and stays lost");
@@ -353,7 +353,7 @@ fn one_receive_returns_a_bounded_number_of_bytes_but_at_least_one_message() {
     let long = vec![0; ITEM_BYTES];
     for _ in 0..40 {
         let put = DeliveryCommand::Enqueue { queue: "q", body: &long, delay_ms: 0, max_attempts: None };
-        fixture.execute(put).expect("room for it");
+        fixture.execute(put).expect("within the limit");
     }
     assert_eq!(fixture.receive(None, 40).len(), RECEIVE_BYTES / ITEM_BYTES);
 }
@@ -408,13 +408,13 @@ proptest! {
     fn no_message_is_lost_and_replay_gives_the_same_bytes(actions in actions()) {
         let mut fixture = DeliveryFixture::default();
         let mut dealt: Vec<(&str, DeliveredMessage)> = Vec::new();
-        let (mut enqueued, mut gone) = (0, 0);
+        let (mut enqueued, mut removed) = (0, 0);
         for action in actions {
             match action {
                 DeliveryAction::Enqueue { queue, delay_ms, max_attempts } => {
                     let queue = NAMES[usize::from(queue)];
                     let max_attempts = Some(max_attempts);
-                    fixture.execute(DeliveryCommand::Enqueue { queue, body: b"body", delay_ms, max_attempts }).expect("room");
+                    fixture.execute(DeliveryCommand::Enqueue { queue, body: b"body", delay_ms, max_attempts }).expect("within the limit");
                     enqueued += 1;
                 }
                 DeliveryAction::Receive { queue, session, visibility_ms, limit } => {
@@ -445,7 +445,7 @@ proptest! {
                         _ => DeliveryCommand::Extend { queue, item, receipt, visibility_ms: 300 },
                     });
                     match answer {
-                        Ok(DeliveryAnswer::Acked) => gone += 1,
+                        Ok(DeliveryAnswer::Acked) => removed += 1,
                         Ok(_) => prop_assert!(!older),
                         Err(Refusal::Lost(EndReason::Ttl)) => prop_assert!(fixture.log.len() <= logged + 1),
                         Err(_) => prop_assert_eq!(fixture.bytes(), before),
@@ -458,7 +458,7 @@ proptest! {
                         let command =
                             if drop { DeliveryCommand::Drop { queue, item } } else { DeliveryCommand::Redrive { queue, item } };
                         let answer = fixture.execute(command);
-                        gone += usize::from(answer == Ok(DeliveryAnswer::Dropped));
+                        removed += usize::from(answer == Ok(DeliveryAnswer::Dropped));
                     }
                 }
                 DeliveryAction::Wait { ms, tick, stalled } => {
@@ -474,7 +474,7 @@ proptest! {
                 }
             }
             // Q1: every message exists until it is acknowledged or dropped.
-            prop_assert_eq!(fixture.queues.items.len() + gone, enqueued);
+            prop_assert_eq!(fixture.queues.items.len() + removed, enqueued);
             let counts = NAMES.iter().filter_map(|q| fixture.queues.counts(q, GrantorTime(fixture.now)));
             let counts = counts.fold(QueueCounts::default(), |a, b| QueueCounts {
                 ready: a.ready + b.ready, delayed: a.delayed + b.delayed, live: a.live + b.live, dead: a.dead + b.dead,
