@@ -36,7 +36,7 @@ impl Grantor {
     /// Turns a reservation into a commitment: its units stay occupied, and the lease ends (C2, C4).
     pub(super) fn confirm_hold(&mut self, lease_ref: &LeaseRef<'_>) -> Result<Answer, Refusal> {
         let slot = if mutants::on(Mutant::ExpiredHoldConfirmed) {
-            self.hold_even_if_over(lease_ref)?
+            self.reservation_even_if_over(lease_ref)?
         } else {
             self.hold(lease_ref)?.0
         };
@@ -107,7 +107,7 @@ impl Grantor {
         }
     }
 
-    fn hold_even_if_over(&mut self, lease_ref: &LeaseRef<'_>) -> Result<u32, Refusal> {
+    fn reservation_even_if_over(&mut self, lease_ref: &LeaseRef<'_>) -> Result<u32, Refusal> {
         match lease_ref.selector {
             crate::command::LeaseSelector::Id(id) if self.table.live(id).is_some() => Ok(id.slot),
             _ => self.hold(lease_ref).map(|(slot, _)| slot),

@@ -107,7 +107,7 @@ impl Grantor {
             .filter_map(|wanted| {
                 let mut behind = self.table.resources.state(wanted.resource)?.queue.behind(mine);
                 behind
-                    .find(|position| self.session_confirmed(position.waiter))
+                    .find(|position| self.is_session_confirmed(position.waiter))
                     .map(|position| self.table.waiter(position.waiter).actor)
             })
             .collect();
@@ -124,11 +124,11 @@ impl Grantor {
             .queue
             .iter()
             .take_while(|position| *position < newcomer)
-            .any(|position| self.session_confirmed(position.waiter))
+            .any(|position| self.is_session_confirmed(position.waiter))
     }
 
     /// Whether a waiter's session was renewed in this tenure. Until then the waiter keeps its position and blocks no one.
-    fn session_confirmed(&self, waiter: u32) -> bool {
+    fn is_session_confirmed(&self, waiter: u32) -> bool {
         let session = self.table.actors[self.table.waiter(waiter).actor].session;
         self.table.session(session).renewal.alive_in_tenure(&self.table.clock)
     }
@@ -139,7 +139,7 @@ impl Grantor {
             return true;
         }
         let session = self.table.actors[self.table.waiter(waiter).actor].session;
-        self.session_confirmed(waiter) && self.table.session_deadline(session, self.now()) > self.now()
+        self.is_session_confirmed(waiter) && self.table.session_deadline(session, self.now()) > self.now()
     }
 
     /// Offers freed resources to their waiters, within the budget of one turn; the rest follows in the next turn.

@@ -145,7 +145,7 @@ impl StallClock {
         let first = self.stalls.partition_point(|stall| stall.at <= since);
         let before = match first.checked_sub(1) {
             Some(i) => self.stalls[i].total,
-            None => self.forgotten(),
+            None => self.stalled_before_first(),
         };
         self.total_stalled - before
     }
@@ -156,13 +156,13 @@ impl StallClock {
         let after = self.stalls.partition_point(|stall| stall.epoch <= epoch);
         match after.checked_sub(1) {
             Some(i) => self.stalls[i].total,
-            None if self.stalls.len() < limits::STALLS => self.forgotten(),
+            None if self.stalls.len() < limits::STALLS => self.stalled_before_first(),
             None => 0,
         }
     }
 
     /// Total stalled milliseconds before the first stored stall.
-    fn forgotten(&self) -> u64 {
+    fn stalled_before_first(&self) -> u64 {
         match (self.stalls.front(), self.stalls.len()) {
             (Some(first), len) if len >= limits::STALLS => first.total,
             _ => 0,

@@ -27,7 +27,7 @@ struct CacheFixture {
 }
 
 impl CacheFixture {
-    fn moment<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
+    fn in_turn<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
         let next = Number::new(self.granted + 1).expect("few grants");
         f(&TurnContext { now: GrantorTime(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled })
     }
@@ -49,7 +49,7 @@ impl CacheFixture {
     }
 
     fn execute(&mut self, command: CacheCommand<'_>) -> Result<CacheAnswer, Refusal> {
-        let decision = self.moment(|at| self.cache.decide(at, &command));
+        let decision = self.in_turn(|at| self.cache.decide(at, &command));
         self.record(&decision.records);
         self.notices = decision.notices;
         decision.answer
@@ -57,12 +57,12 @@ impl CacheFixture {
 
     fn tick(&mut self, ms: u64) {
         self.now += ms;
-        let due = self.moment(|at| self.cache.due(at, usize::MAX));
+        let due = self.in_turn(|at| self.cache.due(at, usize::MAX));
         self.record(&due);
     }
 
     fn end_session(&mut self, session: SessionId) {
-        self.cache.session_ended(session, GrantorTime(self.now));
+        self.cache.end_session(session, GrantorTime(self.now));
         self.log.push((CacheLogEntry::SessionEnded(session), GrantorTime(self.now)));
     }
 
@@ -136,7 +136,7 @@ fn replay(log: &[(CacheLogEntry, GrantorTime)]) -> CacheTable {
                 let record = CacheRecord::decode(&mut Reader::new(bytes)).expect("recorded");
                 cache.apply(&record, *at).expect("replay fits");
             }
-            CacheLogEntry::SessionEnded(session) => cache.session_ended(*session, *at),
+            CacheLogEntry::SessionEnded(session) => cache.end_session(*session, *at),
         }
     }
     cache
@@ -176,10 +176,10 @@ fn r1_a_writer_waits_until_a_silent_reader_expires() {
     assert_eq!(until, GrantorTime(1_400));
     assert_eq!(fixture.notices, [PayloadNotice::Invalidate { session: A, key: "k".into(), lease: second }]);
     fixture.now = 1_399;
-    assert_eq!(fixture.moment(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(1));
+    assert_eq!(fixture.in_turn(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(1));
     assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
     fixture.now = 1_400;
-    assert_eq!(fixture.moment(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(0));
+    assert_eq!(fixture.in_turn(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(0));
     assert_eq!(fixture.commit("k", intent), Ok(CacheAnswer::Committed { version: intent.get() }));
     assert_eq!(fixture.cache.live.len(), 0, "the commit record ends the readers");
     assert_eq!(fixture.renew(second), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
@@ -343,7 +343,7 @@ fn a_restore_ends_all_grants_of_the_backup() {
     let mut fixture = CacheFixture::default();
     let (_, lease) = fixture.read("l", None);
     let (intent, _) = fixture.intend("k");
-    fixture.cache.restored(GrantorTime(fixture.now));
+    fixture.cache.apply_restore(GrantorTime(fixture.now));
     assert_eq!(fixture.commit("k", intent), Err(Refusal::Lost(EndReason::Restored)));
     let renew = CacheCommand::RenewRead { key: "l", lease };
     assert_eq!(fixture.execute(renew), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
@@ -423,8 +423,8 @@ proptest! {
                     let key = KEYS[index];
                     let session = session_of(session);
                     let recent = Number::new(fixture.granted.saturating_sub(number % 8)).unwrap_or(Number::FIRST);
-                    let live = fixture.moment(|at| fixture.cache.readers(at, key).count());
-                    let intent = fixture.moment(|at| {
+                    let live = fixture.in_turn(|at| fixture.cache.readers(at, key).count());
+                    let intent = fixture.in_turn(|at| {
                         fixture.cache.current_key(at, key).owner.is_some_and(|owner| owner.kind == OwnerKind::Intent)
                     });
                     let answer = fixture.execute(match verb {
@@ -513,8 +513,8 @@ proptest! {
         let mut reader = Reader::new(&damaged);
         if let Ok(mut cache) = CacheTable::decode(&mut reader) {
             prop_assert_eq!(&bytes(&cache)[..], &damaged[..reader.position()]);
-            cache.session_ended(A, GrantorTime(0));
-            cache.restored(GrantorTime(0));
+            cache.end_session(A, GrantorTime(0));
+            cache.apply_restore(GrantorTime(0));
             prop_assert_eq!(cache.live.len(), 0);
         }
     }

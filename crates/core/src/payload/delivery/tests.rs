@@ -26,7 +26,7 @@ struct DeliveryFixture {
 }
 
 impl DeliveryFixture {
-    fn moment<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
+    fn in_turn<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
         let next = Number::new(self.granted + 1).expect("few grants");
         f(&TurnContext { now: GrantorTime(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled })
     }
@@ -48,19 +48,19 @@ impl DeliveryFixture {
     }
 
     fn execute(&mut self, command: DeliveryCommand<'_>) -> Result<DeliveryAnswer, Refusal> {
-        let decision = self.moment(|at| self.queues.decide(at, &command));
+        let decision = self.in_turn(|at| self.queues.decide(at, &command));
         self.record(&decision.records);
         decision.answer
     }
 
     fn tick(&mut self, ms: u64) {
         self.now += ms;
-        let due = self.moment(|at| self.queues.due(at, usize::MAX));
+        let due = self.in_turn(|at| self.queues.due(at, usize::MAX));
         self.record(&due);
     }
 
     fn end_session(&mut self, session: SessionId) {
-        self.queues.session_ended(session, GrantorTime(self.now));
+        self.queues.end_session(session, GrantorTime(self.now));
         self.log.push((DeliveryLogEntry::SessionEnded(session), GrantorTime(self.now)));
     }
 
@@ -111,7 +111,7 @@ fn replay(log: &[(DeliveryLogEntry, GrantorTime)]) -> QueueTable {
                 let record = DeliveryRecord::decode(&mut Reader::new(bytes)).expect("recorded");
                 queues.apply(&record, *at).expect("replay fits");
             }
-            DeliveryLogEntry::SessionEnded(session) => queues.session_ended(*session, *at),
+            DeliveryLogEntry::SessionEnded(session) => queues.end_session(*session, *at),
         }
     }
     queues
@@ -312,7 +312,7 @@ fn a_restore_invalidates_all_receipts_of_the_backup() {
     let mut fixture = DeliveryFixture::default();
     let item = fixture.enqueue("pay", 5);
     let live_message = fixture.one();
-    fixture.queues.restored(GrantorTime(fixture.now));
+    fixture.queues.apply_restore(GrantorTime(fixture.now));
     assert_eq!(fixture.ack(item, live_message.receipt), Err(Refusal::Lost(EndReason::Restored)));
     assert_eq!(fixture.one().attempt, 2);
 }
@@ -426,7 +426,7 @@ proptest! {
                         // Q4: the previous receipt is no longer live.
                         for (_, old) in dealt.iter().filter(|(_, old)| old.item == delivery.item) {
                             prop_assert!(old.receipt < delivery.receipt);
-                            let lost = fixture.moment(|at| fixture.queues.current(at, queue, old.item, old.receipt).is_err());
+                            let lost = fixture.in_turn(|at| fixture.queues.current(at, queue, old.item, old.receipt).is_err());
                             prop_assert!(lost);
                         }
                         dealt.push((queue, delivery));
@@ -502,7 +502,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_snapshot_is_refused_or_decodes_to_another_valid_one(place in any::<usize>(), bit in 0..8u8) {
+    fn a_damaged_snapshot_is_refused_or_decodes_to_another_valid_one(index in any::<usize>(), bit in 0..8u8) {
         let mut fixture = DeliveryFixture::default();
         for n in 1..5 {
             fixture.enqueue("pay", n);
@@ -511,13 +511,13 @@ proptest! {
         fixture.tick(1_000);
         fixture.receive(Some(B), 1);
         let mut damaged = fixture.bytes();
-        let place = place % damaged.len();
-        damaged[place] ^= 1 << bit;
+        let index = index % damaged.len();
+        damaged[index] ^= 1 << bit;
         let mut reader = Reader::new(&damaged);
         if let Ok(mut queues) = QueueTable::decode(&mut reader) {
             prop_assert_eq!(&bytes(&queues)[..], &damaged[..reader.position()]);
-            queues.session_ended(A, GrantorTime(0));
-            queues.restored(GrantorTime(0));
+            queues.end_session(A, GrantorTime(0));
+            queues.apply_restore(GrantorTime(0));
             prop_assert_eq!(queues.live.len(), 0);
         }
     }

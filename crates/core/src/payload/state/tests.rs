@@ -149,14 +149,14 @@ fn the_total_size_is_bounded_also_for_many_small_values() {
 }
 
 /// Verb, resource, token, key, expected revision.
-fn act() -> impl Strategy<Value = (u8, usize, u64, usize, Option<u64>)> {
+fn action() -> impl Strategy<Value = (u8, usize, u64, usize, Option<u64>)> {
     (0..3u8, 0..2usize, 1..12u64, 0..4usize, proptest::option::of(0..6u64))
 }
 
 proptest! {
     #[test]
     fn tokens_never_decrease_and_replay_gives_the_same_bytes(
-        acts in proptest::collection::vec(act(), 1..80)
+        acts in proptest::collection::vec(action(), 1..80)
     ) {
         let resources = ["shard/7", "shard/8"];
         let keys = ["a", "b", "c", "d"];
@@ -213,14 +213,14 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_snapshot_is_refused_or_decodes_to_another_valid_one(place in any::<usize>(), bit in 0..8u8) {
+    fn a_damaged_snapshot_is_refused_or_decodes_to_another_valid_one(index in any::<usize>(), bit in 0..8u8) {
         let mut fixture = StateFixture::default();
         for (token, key) in [(5, "a"), (6, "b"), (9, "c")] {
             fixture.put(token, key, "value").expect("ascending tokens");
         }
         let mut damaged = bytes(&fixture.table);
-        let place = place % damaged.len();
-        damaged[place] ^= 1 << bit;
+        let index = index % damaged.len();
+        damaged[index] ^= 1 << bit;
         let mut reader = Reader::new(&damaged);
         if let Ok(table) = StateTable::decode(&mut reader) {
             prop_assert_eq!(&bytes(&table)[..], &damaged[..reader.position()]);
