@@ -124,7 +124,7 @@ impl Charter {
             preemption: match from.u8()? {
                 0 => Preemption::Never,
                 1 => Preemption::LowerPriority { grace_ms: from.num()? },
-                _ => return Err(from.wrong("no such pre-emption")),
+                _ => return Err(from.wrong("no such preemption")),
             },
             token_on_renewal: read_choice(from, TokenOnRenewal::ALL)?,
             capacity: if from.flag()? { Some(from.num32()?) } else { None },

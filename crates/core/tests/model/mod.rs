@@ -137,7 +137,7 @@ impl Moment {
 /// A request of a turn.
 pub type TurnRequest = (Request, Command<'static>);
 
-/// A batch on its history to the journal.
+/// A batch that is not durable yet.
 #[derive(Clone, Debug)]
 pub struct Batch {
     bytes: Arc<[u8]>,

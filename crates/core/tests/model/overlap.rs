@@ -94,7 +94,7 @@ pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
     Ok(summary)
 }
 
-/// Searches a configuration with a fault, selector must be found.
+/// Searches a configuration with a fault, which must be found.
 pub fn check_fault(fault: Fault) -> Result<Summary, String> {
     let mut summary = Summary::default();
     summary.search("a fault of a holder", HandoffModel { fault: Some(fault), ..BASE })?;
@@ -218,7 +218,7 @@ pub enum Event {
     Arrive,
     /// P reports that it has drained.
     Drain,
-    /// P, selector has lost its lease, acquires again.
+    /// P, which has lost its lease, acquires again.
     AcquireAgain,
     /// S receives its grant.
     ReceiveGrant,

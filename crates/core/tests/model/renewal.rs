@@ -1,7 +1,7 @@
 //! Model of one lease and its renewals, over tenures, zombie leaders, crashes and stalls (L2, L4, L7, L9, L12).
 //!
 //! Bounds: one lease, granted in the first tenure; its holder renews at any time and never stops on its own. One
-//! leader and one deposed leader, each with one pending request and one append or confirmation in append_state. An append of
+//! leader and one deposed leader, each with one pending request and one append or confirmation in flight. An append of
 //! a crashed leader may still become durable. A tick is 100 ms, the longest normal interval between turns. [`check`]
 //! has the numbers of ticks, tenures and renewals.
 
@@ -333,7 +333,7 @@ impl RenewalModel {
         Ok(())
     }
 
-    /// Refuses the in-append_state append of a deposed leader, which then stops. Nothing else can happen to it.
+    /// Refuses the in-flight append of a deposed leader, which then stops. Nothing else can happen to it.
     fn refuse_deposed(&self, state: &mut State, i: usize) {
         let waits = state.leaders[i].as_ref().is_some_and(|leader| {
             let in_flight = matches!(
@@ -386,7 +386,7 @@ impl RenewalModel {
             None if state.ended.is_none() => {
                 state.ended = Some((append.decided, append.served));
                 if append.served < state.credited_until {
-                    state.broken = Some("L12: what was credited on record is accepted back");
+                    state.broken = Some("L12: recorded credit is revoked");
                 }
             }
             None => {}

@@ -37,7 +37,7 @@ impl Spec {
         }
     }
 
-    /// Whether a wait could be satisfied if only the stuck actors remaining their leases and queue positions.
+    /// Whether a wait could be satisfied if only the stuck actors kept their leases and queue positions.
     fn can_be_satisfied(&self, wait: &Wait, stuck: &BTreeSet<Actor>, queues: Queues) -> bool {
         wait.resources.iter().all(|(resource, access)| {
             let before = self.before(wait, resource);
