@@ -61,12 +61,12 @@ impl CacheTable {
     }
 
     /// Ends the reads, intents and fills of a session in the same step as the session (S1).
-    pub fn end_session(&mut self, session: SessionId, _at: GrantorTime) {
+    pub fn session_ended(&mut self, session: SessionId, _at: GrantorTime) {
         self.end_all(self.live.of(session), EndReason::Session);
     }
 
     /// Ends all grants of a backup after a restore (T5).
-    pub fn apply_restore(&mut self, _at: GrantorTime) {
+    pub fn restored(&mut self, _at: GrantorTime) {
         self.end_all(self.live.all(), EndReason::Restored);
     }
 

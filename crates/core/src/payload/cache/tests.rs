@@ -62,7 +62,7 @@ impl CacheFixture {
     }
 
     fn end_session(&mut self, session: SessionId) {
-        self.cache.end_session(session, GrantorTime(self.now));
+        self.cache.session_ended(session, GrantorTime(self.now));
         self.log.push((CacheLogEntry::SessionEnded(session), GrantorTime(self.now)));
     }
 
@@ -136,7 +136,7 @@ fn replay(log: &[(CacheLogEntry, GrantorTime)]) -> CacheTable {
                 let record = CacheRecord::decode(&mut Reader::new(bytes)).expect("recorded");
                 cache.apply(&record, *at).expect("replay fits");
             }
-            CacheLogEntry::SessionEnded(session) => cache.end_session(*session, *at),
+            CacheLogEntry::SessionEnded(session) => cache.session_ended(*session, *at),
         }
     }
     cache
@@ -343,7 +343,7 @@ fn a_restore_ends_all_grants_of_the_backup() {
     let mut fixture = CacheFixture::default();
     let (_, lease) = fixture.read("l", None);
     let (intent, _) = fixture.intend("k");
-    fixture.cache.apply_restore(GrantorTime(fixture.now));
+    fixture.cache.restored(GrantorTime(fixture.now));
     assert_eq!(fixture.commit("k", intent), Err(Refusal::Lost(EndReason::Restored)));
     let renew = CacheCommand::RenewRead { key: "l", lease };
     assert_eq!(fixture.execute(renew), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
@@ -513,8 +513,8 @@ proptest! {
         let mut reader = Reader::new(&damaged);
         if let Ok(mut cache) = CacheTable::decode(&mut reader) {
             prop_assert_eq!(&bytes(&cache)[..], &damaged[..reader.position()]);
-            cache.end_session(A, GrantorTime(0));
-            cache.apply_restore(GrantorTime(0));
+            cache.session_ended(A, GrantorTime(0));
+            cache.restored(GrantorTime(0));
             prop_assert_eq!(cache.live.len(), 0);
         }
     }

@@ -73,7 +73,7 @@ impl QueueTable {
     }
 
     /// Returns all messages of a session in the same step as the session ends (S1).
-    pub fn end_session(&mut self, session: SessionId, at: GrantorTime) {
+    pub fn session_ended(&mut self, session: SessionId, at: GrantorTime) {
         for item in self.live.of(session) {
             self.return_message(item, EndReason::Session, at, at)
                 .expect("the session index contains only live messages");
@@ -81,7 +81,7 @@ impl QueueTable {
     }
 
     /// Invalidates all receipts of a backup after a restore (T5).
-    pub fn apply_restore(&mut self, at: GrantorTime) {
+    pub fn restored(&mut self, at: GrantorTime) {
         for item in self.live.all() {
             self.return_message(item, EndReason::Restored, at, at)
                 .expect("the deadline index contains only live messages");

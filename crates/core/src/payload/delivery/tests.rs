@@ -60,7 +60,7 @@ impl DeliveryFixture {
     }
 
     fn end_session(&mut self, session: SessionId) {
-        self.queues.end_session(session, GrantorTime(self.now));
+        self.queues.session_ended(session, GrantorTime(self.now));
         self.log.push((DeliveryLogEntry::SessionEnded(session), GrantorTime(self.now)));
     }
 
@@ -111,7 +111,7 @@ fn replay(log: &[(DeliveryLogEntry, GrantorTime)]) -> QueueTable {
                 let record = DeliveryRecord::decode(&mut Reader::new(bytes)).expect("recorded");
                 queues.apply(&record, *at).expect("replay fits");
             }
-            DeliveryLogEntry::SessionEnded(session) => queues.end_session(*session, *at),
+            DeliveryLogEntry::SessionEnded(session) => queues.session_ended(*session, *at),
         }
     }
     queues
@@ -312,7 +312,7 @@ fn a_restore_invalidates_all_receipts_of_the_backup() {
     let mut fixture = DeliveryFixture::default();
     let item = fixture.enqueue("pay", 5);
     let live_message = fixture.one();
-    fixture.queues.apply_restore(GrantorTime(fixture.now));
+    fixture.queues.restored(GrantorTime(fixture.now));
     assert_eq!(fixture.ack(item, live_message.receipt), Err(Refusal::Lost(EndReason::Restored)));
     assert_eq!(fixture.one().attempt, 2);
 }
@@ -516,8 +516,8 @@ proptest! {
         let mut reader = Reader::new(&damaged);
         if let Ok(mut queues) = QueueTable::decode(&mut reader) {
             prop_assert_eq!(&bytes(&queues)[..], &damaged[..reader.position()]);
-            queues.end_session(A, GrantorTime(0));
-            queues.apply_restore(GrantorTime(0));
+            queues.session_ended(A, GrantorTime(0));
+            queues.restored(GrantorTime(0));
             prop_assert_eq!(queues.live.len(), 0);
         }
     }

@@ -21,8 +21,8 @@ impl GrantorTable {
         for slot in leases {
             self.unlink_lease(slot, EndReason::Restored, false);
         }
-        self.queues.apply_restore(self.time);
-        self.cache.apply_restore(self.time);
+        self.queues.restored(self.time);
+        self.cache.restored(self.time);
     }
 
     /// Ends many expired leases, each as if alone.
@@ -57,8 +57,8 @@ impl GrantorTable {
                 self.unlink_lease(slot, reason, false);
             }
         }
-        self.queues.end_session(id, self.time);
-        self.cache.end_session(id, self.time);
+        self.queues.session_ended(id, self.time);
+        self.cache.session_ended(id, self.time);
         self.due.sessions.disarm(id.slot);
         let session = self.sessions.vacate(id.slot);
         session.requests = std::collections::VecDeque::new();
