@@ -1,35 +1,35 @@
-//! Every step does bounded work: the longest single step of what is largest, and what a lease takes of memory.
+//! Bounds of a step: the longest single step at the largest supported sizes, and the memory per lease.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a bench reads the clock; the core does not")]
-#![allow(clippy::disallowed_macros, reason = "a bench tells what it found")]
+#![allow(clippy::disallowed_macros, reason = "a bench prints its results")]
 
-mod world;
+mod bench_grantor;
 
 use std::time::{Duration, Instant};
 
+use bench_grantor::{BenchGrantor, Lease, MILLION, TTL, TURN, granted, names};
 use leasehold_core::command::{Command, LeaseRef, OpenSession, SessionEvent};
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Access;
 use leasehold_core::limits;
-use world::{Lease, MILLION, TTL, TURN, World, granted, names};
 
 fn main() {
-    // Under `cargo test` a bench binary is only asked whether it starts.
+    // `cargo test` only checks that a bench binary starts.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
-    println!("{:<52} {:>9} {:>12} {:>12}", "", "steps", "in all", "longest");
+    println!("{:<52} {:>9} {:>12} {:>12}", "", "steps", "total", "longest");
     a_million_leases();
-    many_sessions_end();
-    readers_let_in();
-    a_cycle_closes();
+    many_leases_end_with_their_sessions();
+    many_readers_are_granted();
+    a_large_deadlock_is_found();
 }
 
-/// The steps of one case.
+/// Durations of the steps of one case.
 #[derive(Default)]
 struct Steps {
     count: u32,
-    all: Duration,
+    total: Duration,
     longest: Duration,
 }
 
@@ -39,127 +39,127 @@ impl Steps {
         let result = step();
         let took = start.elapsed();
         self.count += 1;
-        self.all += took;
+        self.total += took;
         self.longest = self.longest.max(took);
         result
     }
 
-    /// Turns until nothing is left to do.
-    fn settle(&mut self, world: &mut World) {
-        while world.has_more_to_do() {
-            self.time(|| world.tick());
-            world.take();
+    /// Runs turns until no work is left.
+    fn finish_work(&mut self, bench: &mut BenchGrantor) {
+        while bench.has_more_to_do() {
+            self.time(|| bench.tick());
+            bench.take();
         }
     }
 
-    fn tell(&self, case: &str) {
+    fn print(&self, case: &str) {
         let ms = |took: Duration| format!("{:.3} ms", took.as_secs_f64() * 1e3);
-        println!("{case:<52} {:>9} {:>12} {:>12}", self.count, ms(self.all), ms(self.longest));
+        println!("{case:<52} {:>9} {:>12} {:>12}", self.count, ms(self.total), ms(self.longest));
     }
 }
 
 fn a_million_leases() {
-    let before = resident();
-    let (mut world, _) = World::holding(MILLION);
-    println!("{:<52} {:>9.1} bytes", "resident memory of one lease among a million", (resident() - before) / 1e6);
-    world.pass_until_end(TTL);
+    let before = resident_bytes();
+    let (mut bench, _) = BenchGrantor::holding(MILLION);
+    println!("{:<52} {:>9.1} bytes", "resident memory of one lease among a million", (resident_bytes() - before) / 1e6);
+    bench.advance_to_deadline(TTL);
     let mut steps = Steps::default();
-    while world.grantor.active_count() > 0 {
-        steps.time(|| world.tick());
-        world.take();
+    while bench.grantor.active_count() > 0 {
+        steps.time(|| bench.tick());
+        bench.take();
     }
-    steps.tell("a million leases end at once");
+    steps.print("a million leases expire at once");
 }
 
-/// One session that carries as many leases as it may, and one whose end comes by its ttl among others.
-fn many_sessions_end() {
-    let mut world = World::new();
-    let session = world.open_session("one");
-    carry(&mut world, session, 0..limits::LEASES_PER_SESSION);
+/// A session with the maximum number of leases is closed; ten sessions expire at once.
+fn many_leases_end_with_their_sessions() {
+    let mut bench = BenchGrantor::new();
+    let session = bench.open_session("one");
+    acquire_in_session(&mut bench, session, 0..limits::LEASES_PER_SESSION);
     let mut steps = Steps::default();
-    steps.time(|| world.ask(0, Command::CloseSession { session }));
-    steps.settle(&mut world);
-    steps.tell(&format!("a session with {} leases is closed", limits::LEASES_PER_SESSION));
+    steps.time(|| bench.request(0, Command::CloseSession { session }));
+    steps.finish_work(&mut bench);
+    steps.print(&format!("a session with {} leases is closed", limits::LEASES_PER_SESSION));
 
-    let mut world = World::new();
+    let mut bench = BenchGrantor::new();
     for n in 0..10 {
         let open = OpenSession { holder: "one of ten", ttl_ms: TTL, secret: [7; 32].into(), waits_only: false };
-        let session = world.opened_session(open);
-        carry(&mut world, session, n * 100_000..(n + 1) * 100_000);
+        let session = bench.open_session_with(open);
+        acquire_in_session(&mut bench, session, n * 100_000..(n + 1) * 100_000);
     }
-    world.pass_until_end(TTL);
+    bench.advance_to_deadline(TTL);
     let mut steps = Steps::default();
-    while world.grantor.active_count() > 0 {
-        steps.time(|| world.tick());
-        world.take();
+    while bench.grantor.active_count() > 0 {
+        steps.time(|| bench.tick());
+        bench.take();
     }
-    steps.tell("ten sessions with 100,000 leases each end at once");
+    steps.print("ten sessions with 100,000 leases each expire at once");
 }
 
-fn carry(world: &mut World, session: SessionId, numbers: std::ops::Range<u32>) {
+fn acquire_in_session(bench: &mut BenchGrantor, session: SessionId, numbers: std::ops::Range<u32>) {
     for names in names(numbers).chunks(TURN) {
-        names.iter().for_each(|name| world.ask_in(0, session, "", name, Access::Exclusive));
-        world.turn();
+        names.iter().for_each(|name| bench.acquire_in(0, session, "", name, Access::Exclusive));
+        bench.turn();
     }
 }
 
-/// A million readers wait behind ten writers, which go in one turn.
-fn readers_let_in() {
-    let mut world = World::new();
-    let sessions: Vec<SessionId> = (0..1_000).map(|n| world.open_session(&format!("session-{n}"))).collect();
+/// A million readers wait behind ten writers, which release in one turn.
+fn many_readers_are_granted() {
+    let mut bench = BenchGrantor::new();
+    let sessions: Vec<SessionId> = (0..1_000).map(|n| bench.open_session(&format!("session-{n}"))).collect();
     let resources = names(0..10);
     let mut writers: Vec<Lease> = Vec::new();
     for resource in &resources {
-        world.ask_in(0, sessions[0], "writer", resource, Access::Exclusive);
-        world.turn();
-        writers.push(granted(&world.out.replies[0].answer));
+        bench.acquire_in(0, sessions[0], "writer", resource, Access::Exclusive);
+        bench.turn();
+        writers.push(granted(&bench.out.replies[0].answer));
     }
     for n in 0..100_000 {
         let (session, actor) = (sessions[n % 1_000], format!("reader-{}", n / 1_000));
         for resource in &resources {
-            world.ask_in(0, session, &actor, resource, Access::Shared);
+            bench.acquire_in(0, session, &actor, resource, Access::Shared);
         }
         if n % 32 == 0 {
-            world.turn();
+            bench.turn();
         }
     }
     let mut steps = Steps::default();
-    steps.settle(&mut world);
-    steps.tell("a million readers wait: what is left to look at");
+    steps.finish_work(&mut bench);
+    steps.print("a million readers wait: the remaining work");
     let mut steps = Steps::default();
     for writer in &writers {
-        steps.time(|| world.ask(0, Command::Release(LeaseRef::by_id(writer.id, writer.number))));
+        steps.time(|| bench.request(0, Command::Release(LeaseRef::by_id(writer.id, writer.number))));
     }
-    steps.time(|| world.tick());
-    world.take();
-    steps.settle(&mut world);
-    assert_eq!(world.grantor.active_count(), MILLION as usize);
-    steps.tell("a million readers are let in at once");
+    steps.time(|| bench.tick());
+    bench.take();
+    steps.finish_work(&mut bench);
+    assert_eq!(bench.grantor.active_count(), MILLION as usize);
+    steps.print("a million readers are granted at once");
 }
 
-/// 100,000 actors in a ring. In the second ring something else goes on, so that it is looked at twice.
-fn a_cycle_closes() {
+/// A deadlock of 100,000 actors. In the second case other requests arrive, so that the search is repeated.
+fn a_large_deadlock_is_found() {
     for busy in [false, true] {
-        let (mut world, last) = World::ring(100_000);
-        let other = world.open_session("another");
+        let (mut bench, last) = BenchGrantor::open_cycle(100_000);
+        let other = bench.open_session("another");
         let mut steps = Steps::default();
-        steps.time(|| last.ask(&mut world));
+        steps.time(|| last.start(&mut bench));
         let mut n = 0;
-        while !world.out.notices.iter().any(|notice| matches!(notice.event, SessionEvent::Deadlock(_))) {
+        while !bench.out.notices.iter().any(|notice| matches!(notice.event, SessionEvent::Deadlock(_))) {
             if busy {
-                world.ask_in(0, other, "", &format!("elsewhere/{n}"), Access::Exclusive);
+                bench.acquire_in(0, other, "", &format!("elsewhere/{n}"), Access::Exclusive);
                 n += 1;
             }
-            steps.time(|| world.tick());
-            world.take();
+            steps.time(|| bench.tick());
+            bench.take();
         }
-        steps.tell(if busy { "a ring of 100,000 closes while others come" } else { "a ring of 100,000 closes" });
+        steps.print(if busy { "a deadlock of 100,000 among other requests" } else { "a deadlock of 100,000" });
     }
 }
 
-/// Bytes of memory that this process has in use.
-fn resident() -> f64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
-    let pages: f64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("in pages");
+/// Resident memory of this process in bytes.
+fn resident_bytes() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has /proc");
+    let pages: f64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number of pages");
     pages * 4_096.0
 }

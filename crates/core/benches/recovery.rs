@@ -1,7 +1,8 @@
-//! Coming back with a million leases: from a snapshot, from records, and into the next tenure.
+//! Recovery of a million leases: from a snapshot, from records, and the opening of the next tenure.
 
-mod world;
+mod bench_grantor;
 
+use bench_grantor::{BenchGrantor, MILLION, TURN, at, names, opening};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use leasehold_core::command::{Acquire, Command};
@@ -10,7 +11,6 @@ use leasehold_core::ids::LeaseId;
 use leasehold_core::lease::Access;
 use leasehold_core::record::{GrantRecord, Record};
 use leasehold_core::token::Number;
-use world::{MILLION, TURN, World, at, names, opening};
 
 const SEED: u64 = 7;
 
@@ -20,16 +20,16 @@ fn main() {
 
 #[divan::bench(sample_count = 7, sample_size = 1)]
 fn from_a_snapshot(bencher: Bencher<'_, '_>) {
-    let snapshot = World::holding(MILLION).0.grantor.snapshot();
+    let snapshot = BenchGrantor::holding(MILLION).0.grantor.snapshot();
     bencher
         .counter(ItemsCount::new(MILLION))
         .counter(BytesCount::new(snapshot.len()))
         .bench_local(|| recover(SEED, Some(&snapshot), []).expect("its own snapshot"));
 }
 
-/// A million grants in batches of 256, the journal of a cluster that never took a snapshot.
+/// A journal without a snapshot: a million grants in batches of 256.
 fn batches() -> Vec<Vec<u8>> {
-    let mut grantor = RecoveredGrantor::empty(SEED).open(at(0), &opening(1)).expect("a fresh cluster opens");
+    let mut grantor = RecoveredGrantor::empty(SEED).open(at(0), &opening(1)).expect("a new cluster opens");
     let mut out = Default::default();
     grantor.take_output(&mut out);
     let mut batches = vec![out.batch.clone()];
@@ -37,7 +37,7 @@ fn batches() -> Vec<Vec<u8>> {
     let names = names(0..MILLION);
     for names in names.chunks(TURN) {
         for name in names {
-            let acquire = Command::Acquire(Acquire::exclusive(name, "worker-1", world::TTL));
+            let acquire = Command::Acquire(Acquire::exclusive(name, "worker-1", bench_grantor::TTL));
             grantor.step(
                 at(0),
                 &leasehold_core::command::Input::Request(leasehold_core::command::Request::tagged(0), acquire),
@@ -61,14 +61,14 @@ fn from_records(bencher: Bencher<'_, '_>) {
 
 #[divan::bench(sample_count = 7, sample_size = 1)]
 fn take_a_snapshot(bencher: Bencher<'_, '_>) {
-    let (world, _) = World::holding(MILLION);
-    bencher.counter(ItemsCount::new(MILLION)).bench_local(|| world.grantor.snapshot());
+    let (bench, _) = BenchGrantor::holding(MILLION);
+    bencher.counter(ItemsCount::new(MILLION)).bench_local(|| bench.grantor.snapshot());
 }
 
-/// A takeover: every lease alive in the tenure before gets a full ttl.
+/// Opens the next tenure: every lease that was renewed in the previous tenure gets a full ttl.
 #[divan::bench(sample_count = 7, sample_size = 1)]
 fn open_the_next_tenure(bencher: Bencher<'_, '_>) {
-    let snapshot = World::holding(MILLION).0.grantor.snapshot();
+    let snapshot = BenchGrantor::holding(MILLION).0.grantor.snapshot();
     bencher
         .counter(ItemsCount::new(MILLION))
         .with_inputs(|| recover(SEED, Some(&snapshot), []).expect("its own snapshot"))

@@ -119,7 +119,7 @@ pub enum Command<'a> {
     Progress {
         /// The lease.
         lease: LeaseRef<'a>,
-        /// The position of the work; it must rise.
+        /// The position of the work; it must increase.
         at: u64,
     },
     /// Revoke leases.

@@ -50,7 +50,7 @@ pub enum Verdict {
 /// Decides whether a write with this token may be applied. An equal number passes: it is the same lease (F1).
 pub fn admit(mark: Mark, presented: Number) -> Verdict {
     match mark {
-        Mark::Armed(mark) if presented.get() < mark.get() && !mutants::on(Mutant::LowerAdmitted) => {
+        Mark::Armed(mark) if presented.get() < mark.get() && !mutants::on(Mutant::LowerTokenAdmitted) => {
             Verdict::Stale { presented, mark }
         }
         Mark::Lost if mutants::on(Mutant::LostMarkIsFresh) => Verdict::Admitted { mark: presented },

@@ -147,7 +147,7 @@ const _: () = assert!(TTL_MIN >= 10 * RENEW_GAP_MIN, "the shortest lease leaves 
 const _: () = assert!(TTL_MAX_DEFAULT <= TTL_MAX_EVER);
 const _: () = assert!(TTL_MAX_EVER * 4 < u32::MAX as u64, "a 32-bit timestamp covers deadline, credit and drain");
 const _: () = assert!(IDLE_RECORD_EVERY >= TURN_EVERY);
-const _: () = assert!(TICK_BYTES < OFFER_BYTES && OFFER_BYTES < STEP_BYTES, "ends leave room for offers");
+const _: () = assert!(TICK_BYTES < OFFER_BYTES && OFFER_BYTES < STEP_BYTES, "ends leave space for offers");
 const _: () = assert!(CYCLE_MEMBERS >= 2);
 const _: () = assert!((WAITERS_PER_SESSION as usize) < WAITERS);
 const _: () = assert!((LEASES_PER_SESSION as usize) < LEASES);

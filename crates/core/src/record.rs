@@ -20,9 +20,9 @@ use crate::token::{Cluster, Incarnation, Number};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each variant says what happened; the fields are named by the vocabulary")]
 pub enum Record<'a> {
-    /// A cluster begins.
+    /// A cluster is created.
     Created { cluster: Cluster, incarnation: Incarnation, max_ttl: u64 },
-    /// A tenure begins; leases that were alive in the previous one get a full ttl.
+    /// A tenure starts; leases that were alive in the previous one get a full ttl.
     Opened { generation: u64, counter: u64 },
     /// Grantor time passed and nothing else happened.
     Idle,
@@ -34,7 +34,7 @@ pub enum Record<'a> {
     RolledBack { presented: Number, counter: u64, quarantine: GrantorTime },
     /// An operator ended a quarantine early.
     QuarantineWaived { comment: &'a str },
-    /// A session began.
+    /// A session was opened.
     SessionOpened { session: SessionId, holder: &'a str, ttl: u32, secret: [u8; 32], waits_only: bool },
     /// A session was renewed for the first time in this tenure.
     SessionAlive { session: u32 },
@@ -56,7 +56,7 @@ pub enum Record<'a> {
     Rotated { lease: u32, number: Number },
     /// The first progress in this tenure, or progress after the deadline of an earlier progress record.
     Progressed { lease: u32, at: u64 },
-    /// A wait began.
+    /// A wait started.
     Waiting(WaitRecord<'a>),
     /// A wait ended without a grant.
     WaitEnded { waiter: u32, refusal: Refusal },

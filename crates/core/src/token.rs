@@ -59,7 +59,7 @@ pub const fn next_number(counter: u64, wall: WallClock) -> Option<Number> {
 /// Whether `number` is plausible at a fence whose clock is `wall`: at most one day ahead (F5). An implausible number
 /// must not become the mark, or one typing error would refuse every later holder.
 pub fn plausible(number: Number, wall: WallClock) -> bool {
-    mutants::on(Mutant::AnythingPlausible) || number.get() <= plausible_max(wall)
+    mutants::on(Mutant::PlausibilityNotChecked) || number.get() <= plausible_max(wall)
 }
 
 /// The highest plausible number at wall clock `wall`.

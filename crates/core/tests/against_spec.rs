@@ -39,7 +39,7 @@ const SOMETIMES: [&str; 61] = [
     "a batch became durable and its answers were lost",
     "a batch was lost",
     "a collection",
-    "a confirmed hold",
+    "a confirmed reservation",
     "a deadlock refused",
     "a deadlock reported",
     "a deadlock revoked",
@@ -52,10 +52,10 @@ const SOMETIMES: [&str; 61] = [
     "a new ttl",
     "a drain notice",
     "a pin",
-    "a cancelled preemption",
+    "a canceled preemption",
     "a quarantine waived",
     "a retry",
-    "a resized hold",
+    "a resized reservation",
     "a restore",
     "a rollback",
     "a rotated token",
@@ -80,11 +80,11 @@ const SOMETIMES: [&str; 61] = [
     "exclusive",
     "handed_off",
     "max_hold",
-    "more units used than there are",
+    "more units used than the capacity",
     "operator",
     "policy",
     "priority",
-    "progress on record",
+    "recorded progress",
     "released",
     "restored",
     "session",
@@ -102,7 +102,7 @@ fn the_core_matches_the_spec_over_many_runs() {
     for seed in 0..by_depth(300, 3_000, 60_000) {
         match spec::coverage_of(seed) {
             Ok(met) => met.into_iter().for_each(|(what, times)| *coverage.entry(what).or_default() += times),
-            Err(why) => panic!("{why}"),
+            Err(error) => panic!("{error}"),
         }
     }
     let never: Vec<&str> = SOMETIMES.into_iter().filter(|what| !coverage.contains_key(what)).collect();
@@ -120,7 +120,7 @@ fn the_core_matches_the_spec_for_any_order_of_actions() {
         2 => Just(Action::RenewLeases),
         1 => Just(Action::Snapshot),
         2 => (any::<bool>(), any::<bool>(), 0..5_000_u64)
-            .prop_map(|(landed, unserved, outage)| Action::Crash { landed, unserved, outage }),
+            .prop_map(|(durable, unserved, outage)| Action::Crash { durable, unserved, outage }),
         1 => (0..6_u64, 1..5_000_u64).prop_map(|(batches, outage)| Action::RollBack { batches, outage }),
         1 => (0..6_u64, 1..5_000_u64, any::<bool>())
             .prop_map(|(batches, outage, floor)| Action::Restore { batches, outage, floor }),
@@ -128,15 +128,18 @@ fn the_core_matches_the_spec_for_any_order_of_actions() {
     let runs = (any::<u64>(), prop::collection::vec(action, 1..150));
     let result =
         runner().run(&runs, |(seed, actions)| spec::run(seed, &actions).map(|_| ()).map_err(TestCaseError::fail));
-    if let Err(why) = result {
-        panic!("{why}");
+    if let Err(error) = result {
+        panic!("{error}");
     }
 }
 
 /// Recovers a grantor from arbitrary bytes: returns whether they were accepted. A panic fails the test.
-fn look(bytes: &[u8], how: impl Fn(&[u8]) -> Result<RecoveredGrantor, CorruptionError>) -> Result<bool, TestCaseError> {
+fn accepts(
+    bytes: &[u8],
+    recover: impl Fn(&[u8]) -> Result<RecoveredGrantor, CorruptionError>,
+) -> Result<bool, TestCaseError> {
     let result = catch_panic(|| {
-        how(bytes).is_ok_and(|state| {
+        recover(bytes).is_ok_and(|state| {
             let snapshot = state.snapshot();
             state.state_hash() != [0; 32] && !snapshot.is_empty()
         })
@@ -161,13 +164,13 @@ fn arbitrary_bytes_are_accepted_or_refused_without_a_panic() {
             while !from.is_empty() && Record::decode(&mut from).is_ok() {}
         });
         prop_assert!(read.is_ok(), "{read:?} on {bytes:02x?}");
-        look(&bytes, |bytes| recover(1, None, [bytes]))?;
-        look(&first_batch(&bytes), |bytes| recover(1, None, [bytes]))?;
-        look(&bytes, |bytes| RecoveredGrantor::from_snapshot(bytes, 1))?;
+        accepts(&bytes, |bytes| recover(1, None, [bytes]))?;
+        accepts(&first_batch(&bytes), |bytes| recover(1, None, [bytes]))?;
+        accepts(&bytes, |bytes| RecoveredGrantor::from_snapshot(bytes, 1))?;
         Ok(())
     });
-    if let Err(why) = result {
-        panic!("{why}");
+    if let Err(error) = result {
+        panic!("{error}");
     }
 }
 
@@ -201,16 +204,16 @@ fn damaged_snapshots_and_batches_are_accepted_or_refused_without_a_panic() {
         let (batches, snapshot) = spec::journal_of(seed, 60);
         for _ in 0..200 {
             let bytes = damaged(&snapshot, &mut rng);
-            let ok =
-                look(&bytes, |bytes| RecoveredGrantor::from_snapshot(bytes, 1)).unwrap_or_else(|why| panic!("{why}"));
+            let ok = accepts(&bytes, |bytes| RecoveredGrantor::from_snapshot(bytes, 1))
+                .unwrap_or_else(|error| panic!("{error}"));
             *(if ok { &mut read } else { &mut refused }) += 1;
             let i = rng.below(batches.len() as u64) as usize;
             let bytes = damaged(&batches[i], &mut rng);
-            let ok = look(&bytes, |bytes| {
+            let ok = accepts(&bytes, |bytes| {
                 let before = batches[..i].iter().map(|batch| &batch[..]);
                 recover(1, None, before.chain([bytes]))
             });
-            *(if ok.unwrap_or_else(|why| panic!("{why}")) { &mut read } else { &mut refused }) += 1;
+            *(if ok.unwrap_or_else(|error| panic!("{error}")) { &mut read } else { &mut refused }) += 1;
         }
     }
     assert!(read > 0 && refused > 0, "{read} read, {refused} refused");
@@ -229,7 +232,7 @@ fn a_flipped_bit_in_a_batch_is_detected_by_the_next_batch_at_the_latest() {
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 let found = before.apply(&flipped).and_then(|()| before.apply(&batches[i + 1])).is_err();
                 assert!(found, "seed {seed}: bit {bit} of batch {i} was flipped and not detected");
-                before = RecoveredGrantor::from_snapshot(&start, 1).expect("the state is read again");
+                before = RecoveredGrantor::from_snapshot(&start, 1).expect("its own snapshot");
             }
         }
     }
@@ -243,28 +246,28 @@ fn a_length_field_never_causes_a_large_allocation() {
     for at in 0..snapshot.len() {
         let mut bytes = snapshot.clone();
         bytes.splice(at..=at, huge.clone());
-        look(&bytes, |bytes| RecoveredGrantor::from_snapshot(bytes, 1)).unwrap_or_else(|why| panic!("{why}"));
+        accepts(&bytes, |bytes| RecoveredGrantor::from_snapshot(bytes, 1)).unwrap_or_else(|error| panic!("{error}"));
     }
     for at in 0..batches[1].len() {
         let mut bytes = batches[1].clone();
         bytes.splice(at..=at, huge.clone());
-        let read = look(&bytes, |bytes| recover(1, None, [&batches[0][..], bytes]));
-        read.unwrap_or_else(|why| panic!("{why}"));
+        let read = accepts(&bytes, |bytes| recover(1, None, [&batches[0][..], bytes]));
+        read.unwrap_or_else(|error| panic!("{error}"));
     }
     let long = "x".repeat(70_000);
     let session = SessionId { slot: 0, reuse: 0 };
     let mut rest = Vec::new();
     Record::SessionOpened { session, holder: &long, ttl: 1_000, secret: [0; 32], waits_only: false }.encode(&mut rest);
-    let ok = look(&first_batch(&rest), |bytes| recover(1, None, [bytes])).unwrap_or_else(|why| panic!("{why}"));
-    assert!(!ok, "a holder's name of 70,000 bytes");
+    let ok = accepts(&first_batch(&rest), |bytes| recover(1, None, [bytes])).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!ok, "a holder name of 70,000 bytes was accepted");
 }
 
-/// A well-formed record that need not fit the state.
+/// A well-formed record that may not apply to the state.
 fn some_record(rng: &mut Rng) -> Record<'static> {
     let small = |rng: &mut Rng| rng.pick(&[0, 0, 1, 1, 2, 3, 4, 7, u32::MAX]);
     let large = |rng: &mut Rng| rng.pick(&[0, 1, 100, 5_000, 1 << 40, u64::MAX]);
     let name = |rng: &mut Rng| rng.pick(&["plain/a", "plain/b", "pool/x", "urgent/x", "seats/x"]);
-    let who = |rng: &mut Rng| rng.pick(&["ann", "bob", "one"]);
+    let holder = |rng: &mut Rng| rng.pick(&["ann", "bob", "one"]);
     let access = |rng: &mut Rng| {
         rng.pick(&[Access::Exclusive, Access::Shared, Access::Slot, Access::Units(1), Access::Units(u32::MAX)])
     };
@@ -284,7 +287,7 @@ fn some_record(rng: &mut Rng) -> Record<'static> {
             number,
             resource: name(rng),
             session: rng.pick(&[None, Some(0), Some(1), Some(2), Some(9)]),
-            holder: who(rng),
+            holder: holder(rng),
             access: access(rng),
             slot: small(rng),
             ttl: small(rng),
@@ -304,7 +307,7 @@ fn some_record(rng: &mut Rng) -> Record<'static> {
         16 | 17 => Record::Waiting(WaitRecord {
             waiter: rng.below(4) as u32,
             session: rng.below(4) as u32,
-            holder: who(rng),
+            holder: holder(rng),
             resources: (0..1 + rng.below(3)).map(|_| (name(rng), access(rng))).collect(),
             atomic: rng.one_in(2),
             ttl: small(rng),
@@ -327,7 +330,7 @@ fn some_record(rng: &mut Rng) -> Record<'static> {
 }
 
 #[test]
-fn records_that_do_not_fit_the_state_are_refused() {
+fn records_that_do_not_apply_to_the_state_are_refused() {
     let mut rng = Rng(23);
     let (mut fitted, mut refused) = (0, 0);
     for seed in 0..by_depth(10, 60, 600) {

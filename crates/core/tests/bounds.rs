@@ -1,4 +1,4 @@
-//! Limits of the records of one turn, and the end of waits whose caller is gone.
+//! Limits of the records of one turn, and the end of waits whose caller has disconnected.
 
 use leasehold_core::command::{
     Acquire, AcquireOptions, Answer, Command, Input, LeaseSelector, OpenSession, Request, Revoke,
@@ -44,8 +44,8 @@ fn shared<'a>(holder: &'a str) -> Command<'a> {
 }
 
 fn waits<'a>(resource: &'a str, metadata: &'a [u8]) -> Command<'a> {
-    let terms = AcquireOptions { wait_ms: 600_000, metadata, ..AcquireOptions::DEFAULT };
-    Command::Acquire(Acquire { session: Some(SESSION), options: terms, ..Acquire::exclusive(resource, "", 600_000) })
+    let options = AcquireOptions { wait_ms: 600_000, metadata, ..AcquireOptions::DEFAULT };
+    Command::Acquire(Acquire { session: Some(SESSION), options, ..Acquire::exclusive(resource, "", 600_000) })
 }
 
 #[test]
@@ -59,9 +59,9 @@ fn the_comment_of_a_revocation_is_limited_by_the_number_of_leases() {
         }
     }
     grantor.take_output(&mut Output::default());
-    let revoke = |why| {
-        let which = LeaseSelector::Resource("popular");
-        Command::Revoke(Revoke { selector: which, reason: EndReason::Operator, comment: why, grace_ms: 0 })
+    let revoke = |comment| {
+        let selector = LeaseSelector::Resource("popular");
+        Command::Revoke(Revoke { selector, reason: EndReason::Operator, comment, grace_ms: 0 })
     };
     let long = "w".repeat(limits::COMMENT_BYTES);
     let answer = step(&mut grantor, 1, revoke(&long));
@@ -84,8 +84,8 @@ fn grants_of_one_tick_stop_at_the_record_limit_and_continue_in_the_next_tick() {
         assert!(matches!(step(&mut grantor, tag, waits(name, &metadata)), Answer::Waiting { .. }));
     }
     for held in grantor.held_by("first") {
-        let which = LeaseSelector::Id(held.lease);
-        let revoke = Revoke { selector: which, reason: EndReason::Operator, comment: "all at once", grace_ms: 0 };
+        let selector = LeaseSelector::Id(held.lease);
+        let revoke = Revoke { selector, reason: EndReason::Operator, comment: "all at once", grace_ms: 0 };
         grantor.step(AT, &Input::Request(Request::tagged(0), Command::Revoke(revoke)));
     }
     let (mut out, mut granted, mut turns) = (Output::default(), 0, 0);
@@ -95,7 +95,7 @@ fn grants_of_one_tick_stop_at_the_record_limit_and_continue_in_the_next_tick() {
         assert!(out.batch.len() < limits::OFFER_BYTES + 2 * limits::METADATA_BYTES, "{}", out.batch.len());
         granted += out.replies.iter().filter(|reply| matches!(reply.answer, Answer::Granted(_))).count();
         turns += 1;
-        assert!(granted == WAITERS || grantor.next_deadline() <= Some(AT.instant), "the rest follows at once");
+        assert!(granted == WAITERS || grantor.next_deadline() <= Some(AT.instant), "the rest follows immediately");
     }
     assert!(turns > 1);
 }

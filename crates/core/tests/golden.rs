@@ -161,14 +161,14 @@ fn records() -> Vec<Record<'static>> {
         digest: 0x0123_4567_89ab_cdef,
         outcome,
     }));
-    all.extend(delivery_facts(session).into_iter().map(Record::Delivery));
-    all.extend(cache_facts(session).into_iter().map(Record::Cache));
+    all.extend(delivery_records(session).into_iter().map(Record::Delivery));
+    all.extend(cache_records(session).into_iter().map(Record::Cache));
     all.push(Record::Expired(ExpiredBatch(vec![(7, number(1 << 60)), (8, number((1 << 60) + 1)), (2, number(12))])));
-    all.extend(coverage_facts().into_iter().map(Record::Coverage));
+    all.extend(coverage_records().into_iter().map(Record::Coverage));
     all
 }
 
-fn delivery_facts(session: SessionId) -> Vec<delivery::DeliveryRecord> {
+fn delivery_records(session: SessionId) -> Vec<delivery::DeliveryRecord> {
     use delivery::DeliveryRecord;
     vec![
         DeliveryRecord::Enqueued {
@@ -194,7 +194,7 @@ fn delivery_facts(session: SessionId) -> Vec<delivery::DeliveryRecord> {
     ]
 }
 
-fn coverage_facts() -> Vec<coverage::CoverageRecord> {
+fn coverage_records() -> Vec<coverage::CoverageRecord> {
     use coverage::{CoverageRecord, FenceMode};
     let (resource, target) = ("jobs/settle", "ledger");
     vec![
@@ -217,7 +217,7 @@ fn coverage_facts() -> Vec<coverage::CoverageRecord> {
     ]
 }
 
-fn cache_facts(session: SessionId) -> Vec<cache::CacheRecord> {
+fn cache_records(session: SessionId) -> Vec<cache::CacheRecord> {
     use cache::{CacheRecord, OwnerKind};
     let began = |kind| CacheRecord::Began {
         key: "user/1".into(),
@@ -258,7 +258,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 /// The committed text, rewritten first if `LEASEHOLD_BLESS` is set.
-#[allow(clippy::disallowed_methods, reason = "a test keeps its files; the core does not")]
+#[allow(clippy::disallowed_methods, reason = "the test writes its files; the core writes none")]
 fn golden(name: &str, now: &str) -> String {
     if std::env::var_os("LEASEHOLD_BLESS").is_some() {
         std::fs::write(path(name), now).unwrap();
@@ -275,14 +275,14 @@ fn the_encoding_of_every_record_is_unchanged_and_decodes() {
         now.push_str(&format!("{} {record:?}\n", hex(&bytes)));
     }
     let known = golden("records.txt", &now);
-    // The text after the bytes is for people; it names fields as they were called when the file was written.
+    // The text after the bytes is for people; it shows the field names from the time when the file was written.
     let bytes = |text: &str| text.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
-    assert_eq!(bytes(&now), bytes(&known), "the bytes of a record changed: journals that exist could not be read");
+    assert_eq!(bytes(&now), bytes(&known), "the encoding of a record changed: existing journals could not be read");
     for (line, record) in known.lines().filter(|line| !line.starts_with('#')).zip(records()) {
         let bytes = unhex(line.split(' ').next().unwrap());
         let mut from = Reader::new(&bytes);
         assert_eq!(Record::decode(&mut from).unwrap(), record);
-        assert!(from.is_empty(), "bytes are left of {record:?}");
+        assert!(from.is_empty(), "trailing bytes after {record:?}");
     }
 }
 
@@ -303,7 +303,7 @@ fn every_record_tag_is_in_the_golden_file() {
     assert_eq!(tags, known.collect());
 }
 
-/// A small cluster with some of everything, and its batches.
+/// The batches and the snapshot of a small cluster that uses most features.
 fn cluster() -> (Vec<Vec<u8>>, Vec<u8>) {
     let now = |ms: u64| Now { instant: Instant::from_millis(ms), wall: WallClock::after_era(61_000_000_000 + ms) };
     let opening = TenureOptions {
@@ -319,10 +319,10 @@ fn cluster() -> (Vec<Vec<u8>>, Vec<u8>) {
     grantor.take_output(&mut out);
     batches.push(out.batch.clone());
     grantor.serve(now(0));
-    // As the clock makes it.
+    // The reuse count follows from the clock.
     let session = SessionId { slot: 0, reuse: (61_000_000_020_u64 >> 10) as u32 };
     let id = |sequence| RequestId { session, sequence, lowest: 1, digest: sequence };
-    let in_session = |resource, access, terms| {
+    let in_session = |resource, access, options| {
         Command::Acquire(Acquire {
             resource,
             holder: "",
@@ -330,7 +330,7 @@ fn cluster() -> (Vec<Vec<u8>>, Vec<u8>) {
             access,
             slots: None,
             ttl_ms: None,
-            options: terms,
+            options,
         })
     };
     let waits = AcquireOptions { wait_ms: 60_000, ..AcquireOptions::DEFAULT };
@@ -410,24 +410,24 @@ fn the_encoding_of_a_snapshot_is_unchanged_and_decodes() {
     let wrapped: Vec<String> =
         hex(&snapshot).as_bytes().chunks(120).map(|l| String::from_utf8_lossy(l).into()).collect();
     let known = golden("snapshot.hex", &(wrapped.join("\n") + "\n"));
-    assert!(snapshot == unhex(&known), "the bytes of a snapshot changed: those that exist could not be read");
+    assert!(snapshot == unhex(&known), "the encoding of a snapshot changed: existing snapshots could not be read");
     let recovered = recover(5, Some(&unhex(&known)), []).unwrap();
-    assert!(recovered.snapshot() == snapshot, "what is read is not what was written");
+    assert!(recovered.snapshot() == snapshot, "the decoded snapshot differs from the written one");
     let replayed = recover(6, None, batches.iter().map(Vec::as_slice)).unwrap();
-    assert!(replayed.snapshot() == snapshot, "replayed records and the snapshot tell the same state");
+    assert!(replayed.snapshot() == snapshot, "replayed records and the snapshot give the same state");
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "a test keeps its files; the core does not")]
-fn a_snapshot_of_the_first_format_is_read_as_if_every_charter_had_changed_just_then() {
+#[allow(clippy::disallowed_methods, reason = "the test writes its files; the core writes none")]
+fn a_snapshot_of_format_1_is_read_as_if_every_charter_had_changed_at_that_time() {
     let (_, snapshot) = cluster();
     let first = unhex(&std::fs::read_to_string(path("snapshot-1.hex")).unwrap());
     assert_eq!((first[0], snapshot[0]), (1, 2));
-    let told = recover(8, Some(&first), []).unwrap().snapshot();
-    assert!(told[0] == 2 && told != snapshot, "what it did not tell is not guessed");
+    let rewritten = recover(8, Some(&first), []).unwrap().snapshot();
+    assert!(rewritten[0] == 2 && rewritten != snapshot, "missing fields are not guessed");
     assert!(
-        recover(9, Some(&told), []).unwrap().snapshot() == told,
-        "it is written in the newest format and read again"
+        recover(9, Some(&rewritten), []).unwrap().snapshot() == rewritten,
+        "the snapshot is written in the newest format and read again"
     );
 }
 
@@ -442,12 +442,15 @@ fn an_old_journal_is_still_replayed() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "a test keeps its files; the core does not")]
-fn what_was_written_before_the_clock_lifted_the_ids_of_sessions_is_read_for_ever() {
+#[allow(clippy::disallowed_methods, reason = "the test writes its files; the core writes none")]
+fn journals_from_before_session_ids_were_lifted_to_the_clock_are_still_read() {
     let read = |name| std::fs::read_to_string(path(name)).unwrap();
     let snapshot = unhex(&read("snapshot-unlifted.hex"));
     let journal: Vec<Vec<u8>> = read("journal-unlifted.hex").lines().map(unhex).collect();
     let replayed = recover(10, None, journal.iter().map(Vec::as_slice)).unwrap();
     assert!(replayed.snapshot() == snapshot, "an old journal leads to another state");
-    assert!(recover(11, Some(&snapshot), []).unwrap().snapshot() == snapshot, "what is read is not what was written");
+    assert!(
+        recover(11, Some(&snapshot), []).unwrap().snapshot() == snapshot,
+        "the decoded snapshot differs from the written one"
+    );
 }

@@ -4,7 +4,7 @@
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test reads its depth and says how far it went"
+    reason = "a test reads its depth and prints its coverage"
 )]
 
 mod model;
@@ -19,9 +19,9 @@ fn search_depth() -> SearchDepth {
     }
 }
 
-fn assert_model_holds(which: ModelKind) {
-    match check(which, search_depth()) {
-        Ok(summary) => println!("{which:?}\n{summary}"),
+fn assert_model_holds(kind: ModelKind) {
+    match check(kind, search_depth()) {
+        Ok(summary) => println!("{kind:?}\n{summary}"),
         Err(broken) => panic!("{broken}"),
     }
 }
@@ -40,7 +40,7 @@ fn every_driver_fault_breaks_the_renewal_model() {
 }
 
 #[test]
-fn token_numbers_rise_across_rollbacks_and_restores() {
+fn token_numbers_increase_across_rollbacks_and_restores() {
     assert_model_holds(ModelKind::Tokens);
 }
 

@@ -4,7 +4,7 @@
 //! A mutant is selected for the whole process, so this program runs them one after the other and reports like the test
 //! harness. `LEASEHOLD_BLESS=1` rewrites `docs/internals/mutants.md`.
 
-#![allow(clippy::disallowed_macros, reason = "this program reports by itself; the core prints nothing")]
+#![allow(clippy::disallowed_macros, reason = "this program prints its own report; the core prints nothing")]
 
 mod model;
 mod spec;
@@ -43,22 +43,22 @@ fn main() -> ExitCode {
     choose(None);
     let checks = checks();
     for (name, check) in &checks {
-        if let Err(why) = passes(check) {
-            report.add(&format!("without a mutant, {name}"), Err(why));
+        if let Err(error) = passes(check) {
+            report.add(&format!("without a mutant, {name}"), Err(error));
         }
     }
     report.add("without a mutant every check passes", Ok(()).and(report.clean()));
     let mut rows = Vec::new();
     for mutant in Mutant::ALL {
         choose(Some(*mutant));
-        let killer = checks.iter().find(|(_, check)| passes(check).is_err()).map(|(name, _)| name.clone());
+        let detector = checks.iter().find(|(_, check)| passes(check).is_err()).map(|(name, _)| name.clone());
         choose(None);
-        let result = killer.as_ref().map(|_| ()).ok_or("no check detects it".to_owned());
-        report.add(&format!("{mutant:?} breaks {} and is caught", mutant.promise()), result);
-        rows.push((mutant.promise(), format!("{mutant:?}"), killer.unwrap_or_default()));
+        let result = detector.as_ref().map(|_| ()).ok_or("no check detects it".to_owned());
+        report.add(&format!("{mutant:?} breaks {} and is detected", mutant.promise()), result);
+        rows.push((mutant.promise(), format!("{mutant:?}"), detector.unwrap_or_default()));
     }
     report.add("every promise of the core has a mutant", promises_are_covered());
-    report.add("docs/internals/mutants.md lists these mutants and the checks that catch them", check_table(&rows));
+    report.add("docs/internals/mutants.md lists these mutants and the checks that detect them", check_table(&rows));
     report.finish()
 }
 
@@ -68,8 +68,8 @@ fn checks() -> Vec<Check> {
     for (title, text) in support::all() {
         checks.push((format!("story: {title}"), Box::new(move || support::run(&text))));
     }
-    checks.push(("rule: fences".into(), Box::new(fences_hold)));
-    checks.push(("rule: a full journal".into(), Box::new(a_full_journal_begins_nothing)));
+    checks.push(("rule: fence".into(), Box::new(the_fence_rule_is_kept)));
+    checks.push(("rule: a full journal".into(), Box::new(a_full_journal_grants_nothing)));
     checks.push(("rule: ends are guarded".into(), Box::new(ends_are_guarded)));
     checks.push(("rule: batches are chained".into(), Box::new(batches_are_chained)));
     checks.push(("rule: requests are bounded".into(), Box::new(requests_are_bounded)));
@@ -96,14 +96,14 @@ fn passes(check: &dyn Fn() -> Result<(), String>) -> Result<(), String> {
 }
 
 /// The common rules of all fences, as a truth table.
-fn fences_hold() -> Result<(), String> {
+fn the_fence_rule_is_kept() -> Result<(), String> {
     let number = |n| Number::new(n).expect("a number");
     let name = Name::parse("ledger").map_err(|e| e.to_string())?;
-    let guarded = FenceKey::new(Cluster(*b"cluster1"), name, 0);
+    let key = FenceKey::new(Cluster(*b"cluster1"), name, 0);
     let token = Token {
-        cluster: guarded.cluster,
+        cluster: key.cluster,
         incarnation: Incarnation(1),
-        resource: guarded.resource,
+        resource: key.resource,
         scope: TokenScope::Slot(0),
         number: number(7),
     };
@@ -111,12 +111,12 @@ fn fences_hold() -> Result<(), String> {
     let other = Token { resource: [9; 8], ..token };
     let rules = [
         ("F1 lower is stale", matches!(admit(Mark::Armed(number(8)), number(7)), Verdict::Stale { .. })),
-        ("F1 equal passes", matches!(admit(Mark::Armed(number(7)), number(7)), Verdict::Admitted { .. })),
+        ("F1 equal is admitted", matches!(admit(Mark::Armed(number(7)), number(7)), Verdict::Admitted { .. })),
         ("F7 a lost mark refuses", admit(Mark::Lost, number(7)) == Verdict::Lost),
-        ("T6 another cluster is refused", foreign.for_target(&guarded) == Err(TokenError::WrongCluster)),
-        ("F4 another resource is refused", other.for_target(&guarded) == Err(TokenError::Resource)),
+        ("T6 another cluster is refused", foreign.for_target(&key) == Err(TokenError::WrongCluster)),
+        ("F4 another resource is refused", other.for_target(&key) == Err(TokenError::Resource)),
         ("F5 the far future is implausible", !plausible(Number::MAX, WallClock::after_era(1_000))),
-        ("the right token passes", token.for_target(&guarded) == Ok(number(7))),
+        ("the right token is admitted", token.for_target(&key) == Ok(number(7))),
     ];
     match rules.iter().find(|(_, holds)| !holds) {
         Some((rule, _)) => Err((*rule).to_owned()),
@@ -143,14 +143,14 @@ fn one_grant() -> (Grantor, Vec<Vec<u8>>, LeaseId) {
     grantor.step(AT, &Input::Request(Request::tagged(1), acquire));
     grantor.take_output(&mut out);
     batches.push(out.batch.clone());
-    let lease = grantor.held_by("worker").first().map(|held| held.lease).expect("it was granted");
+    let lease = grantor.held_by("worker").first().map(|held| held.lease).expect("the lease was granted");
     (grantor, batches, lease)
 }
 
 const AT: Now = Now { instant: Instant(0), wall: WallClock::after_era(1_000) };
 
 /// V4: with a full journal nothing is granted, but held leases can be renewed and end.
-fn a_full_journal_begins_nothing() -> Result<(), String> {
+fn a_full_journal_grants_nothing() -> Result<(), String> {
     let (mut grantor, _, _) = one_grant();
     grantor.set_endings_only(true);
     let acquire = Command::Acquire(Acquire::exclusive("other", "worker", 10_000));
@@ -206,14 +206,14 @@ fn requests_are_bounded() -> Result<(), String> {
     grantor.take_output(&mut out);
     match out.replies.last().map(|reply| &reply.answer) {
         Some(Answer::Refused(Refusal::Exhausted { .. })) => Ok(()),
-        other => Err(format!("one request too many was answered {other:?}")),
+        other => Err(format!("a request above the limit was answered {other:?}")),
     }
 }
 
 /// Reads the table of guarantees: every promise of the core has a mutant here. The other promises are checked by the
 /// simulator, or name their owner.
 fn promises_are_covered() -> Result<(), String> {
-    let text = std::fs::read_to_string(docs("guarantees.md")).map_err(|e| e.to_string())?;
+    let text = std::fs::read_to_string(docs("explanation/guarantees.md")).map_err(|e| e.to_string())?;
     let mut known = 0;
     for line in text.lines() {
         let Some(rest) = line.strip_prefix("| **") else {
@@ -223,41 +223,43 @@ fn promises_are_covered() -> Result<(), String> {
         let kept_by = rest.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default().trim();
         known += 1;
         let core = kept_by.split(';').any(|part| part.trim_start().starts_with("core"));
-        let has_fault = Mutant::ALL.iter().any(|mutant| mutant.promise() == id);
-        if core && !has_fault {
-            return Err(format!("{id} is a promise of the core, and no mutant breaks it"));
+        let has_mutant = Mutant::ALL.iter().any(|mutant| mutant.promise() == id);
+        if core && !has_mutant {
+            return Err(format!("{id} is a promise of the core, but no mutant breaks it"));
         }
-        if has_fault && !core {
+        if has_mutant && !core {
             return Err(format!(
-                "{id} has a fault in the core, and docs/explanation/guarantees.md does not say that the core keeps it"
+                "{id} has a mutant in the core, but docs/explanation/guarantees.md does not list the core as its keeper"
             ));
         }
     }
-    if known < 60 { Err(format!("only {known} promises were found in docs/explanation/guarantees.md")) } else { Ok(()) }
+    if known < 60 { Err(format!("only {known} promises found in docs/explanation/guarantees.md")) } else { Ok(()) }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a test keeps its page; the core does not")]
+#[allow(clippy::disallowed_methods, reason = "the test writes its page; the core writes no file")]
 fn check_table(rows: &[(&str, String, String)]) -> Result<(), String> {
     let mut by_promise: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (promise, mutant, killer) in rows {
-        by_promise.entry(promise).or_default().push(format!("| {promise} | `{mutant}` | {killer} |\n"));
+    for (promise, mutant, check) in rows {
+        by_promise.entry(promise).or_default().push(format!("| {promise} | `{mutant}` | {check} |\n"));
     }
     let mut text = String::from(
-        "# The faults, and who catches them\n\n\
-         Each promise that the core keeps has at least one fault that breaks it. `./test` switches on one after the other \
-         and fails\nif nothing notices. The last column is the first check that does. Generated; `CONTRIBUTING.md` says \
-         how.\n\n| promise | fault | first caught by |\n|---|---|---|\n",
+        "# Mutants of the core\n\n\
+         Every promise that the core keeps has at least one mutant: a fault that breaks it. `./test` activates them one by \
+         one and fails\nif no check detects a mutant. The last column is the first check that does. This page is \
+         generated; see\n`CONTRIBUTING.md`, \"Add a mutant\".\n\n\
+         | promise | mutant | first detected by |\n|---|---|---|\n",
     );
     by_promise.values().flatten().for_each(|row| text.push_str(row));
     if std::env::var_os("LEASEHOLD_BLESS").is_some() {
-        std::fs::write(docs("mutants.md"), &text).map_err(|e| e.to_string())?;
+        std::fs::write(docs("internals/mutants.md"), &text).map_err(|e| e.to_string())?;
     }
-    let current = std::fs::read_to_string(docs("mutants.md")).map_err(|e| e.to_string())?;
+    let current = std::fs::read_to_string(docs("internals/mutants.md")).map_err(|e| e.to_string())?;
     if current == text { Ok(()) } else { Err("the page differs; rewrite it with LEASEHOLD_BLESS=1".to_owned()) }
 }
 
-fn docs(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
+/// A page of the documentation, by its path below `docs`.
+fn docs(page: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page)
 }
 
 /// Reports like the test harness, so that these checks are counted as tests.
@@ -275,20 +277,20 @@ impl Report {
                 self.passed += 1;
                 println!("test {name} ... ok");
             }
-            Err(why) => {
+            Err(error) => {
                 println!("test {name} ... FAILED");
-                self.failed.push((name, why));
+                self.failed.push((name, error));
             }
         }
     }
 
     fn clean(&self) -> Result<(), String> {
-        if self.failed.is_empty() { Ok(()) } else { Err("some do not".to_owned()) }
+        if self.failed.is_empty() { Ok(()) } else { Err("some checks fail".to_owned()) }
     }
 
     fn finish(self) -> ExitCode {
-        for (name, why) in &self.failed {
-            println!("\n---- {name} ----\n{why}");
+        for (name, error) in &self.failed {
+            println!("\n---- {name} ----\n{error}");
         }
         let (word, failed) = if self.failed.is_empty() { ("ok", 0) } else { ("FAILED", self.failed.len()) };
         println!(

@@ -58,7 +58,7 @@ const ANSWERS: &[&str] = &[
 fn every_story_passes() {
     let failure = |story: &Story| {
         let result = catch_unwind(|| run(story.text)).unwrap_or_else(|_| Err("the core panicked".to_owned()));
-        result.err().map(|why| format!("{}, {}\n    {why}", story.file, story.title))
+        result.err().map(|error| format!("{}, {}\n    {error}", story.file, story.title))
     };
     let wrong: Vec<String> = stories().iter().filter_map(failure).collect();
     assert!(wrong.is_empty(), "{} stories failed:\n{}", wrong.len(), wrong.join("\n"));
@@ -76,22 +76,22 @@ fn a_wrong_story_fails_with_the_line() {
         ("renew W1 -> current W1", "line 1", "nothing is called W1"),
         ("dance -> done", "line 1", "unknown"),
     ];
-    for (text, line, why) in table {
+    for (text, line, message) in table {
         let error = run(text).expect_err(text);
-        assert!(error.contains(line) && error.contains(why), "{text}: {error}");
+        assert!(error.contains(line) && error.contains(message), "{text}: {error}");
     }
 }
 
 #[test]
 fn every_story_file_is_run() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata");
-    let there: BTreeSet<String> = std::fs::read_dir(folder)
+    let files: BTreeSet<String> = std::fs::read_dir(folder)
         .expect("the folder of stories exists")
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("plain names"))
         .filter(|name| name.ends_with(".txt"))
         .collect();
     let played: BTreeSet<String> = stories().iter().map(|story| story.file.to_owned()).collect();
-    assert_eq!(there, played);
+    assert_eq!(files, played);
 }
 
 #[test]
@@ -160,8 +160,8 @@ fn every_row_of_the_index_names_an_existing_story_or_an_owner() {
         for title in row.stories {
             match title.strip_prefix("client: ") {
                 Some(test) => {
-                    let head = spelled(test);
-                    assert!(CLIENT.iter().any(|tests| tests.contains(&head)), "the client has no such test: {test}");
+                    let header = test_header(test);
+                    assert!(CLIENT.iter().any(|tests| tests.contains(&header)), "the client has no such test: {test}");
                 }
                 None => assert!(titles.contains(title), "no such story: {title}"),
             }
@@ -173,7 +173,7 @@ fn every_row_of_the_index_names_an_existing_story_or_an_owner() {
 }
 
 /// The function header of a test that is named after a sentence.
-fn spelled(sentence: &str) -> String {
+fn test_header(sentence: &str) -> String {
     let words = sentence.trim_end_matches('.').to_lowercase().replace([',', '\''], "").replace(' ', "_");
     format!("#[test]\nfn {words}() {{")
 }

@@ -72,10 +72,10 @@ fn golden_tokens_print_and_parse_byte_for_byte() {
 fn golden_invalid_texts_are_refused_with_their_reason() {
     let mut reasons = BTreeSet::new();
     for line in GOLDEN.lines().filter_map(|line| line.strip_prefix("refused ")) {
-        let (why, text) = line.split_once('|').expect("a bar before the text");
+        let (reason, text) = line.split_once('|').expect("a bar before the text");
         let text = text.strip_suffix('|').expect("a bar after the text");
         let refused = Token::parse(text).expect_err(text);
-        assert_eq!(refused.reason(), why.trim(), "{text}");
+        assert_eq!(refused.reason(), reason.trim(), "{text}");
         reasons.insert(refused.reason());
     }
     assert_eq!(reasons, BTreeSet::from(["absent", "checksum", "shape", "too_large", "version", "zero"]));
@@ -119,8 +119,8 @@ fn every_refusal_has_its_stable_code_and_names_the_next_step() {
         (TokenError::Shared, "TOKEN_INVALID", "shared"),
         (TokenError::Slot, "TOKEN_INVALID", "slot"),
     ];
-    for (refused, code, why) in table {
-        assert_eq!((refused.code(), refused.reason()), (code, why));
+    for (refused, code, reason) in table {
+        assert_eq!((refused.code(), refused.reason()), (code, reason));
         let text = refused.to_string();
         let (problem, next) = text.split_once("; ").expect("a problem; a next step");
         assert!(!problem.is_empty() && !next.is_empty(), "{text}");
@@ -174,8 +174,8 @@ fn a_token_is_only_valid_for_its_own_fence_key() {
         (with(TokenScope::Shared), elsewhere.for_reads(), Err(TokenError::WrongCluster)),
         (with(TokenScope::Shared), sibling.for_reads(), Err(TokenError::Resource)),
     ];
-    for (token, guarded, expected) in table {
-        assert_eq!(token.for_target(&guarded), expected, "{token} at {guarded:?}");
+    for (token, key, expected) in table {
+        assert_eq!(token.for_target(&key), expected, "{token} at {key:?}");
     }
 }
 
@@ -187,7 +187,7 @@ fn a_number_more_than_a_day_ahead_of_the_clock_is_implausible() {
     assert!(plausible(n(bound), wall));
     assert!(!plausible(n(bound + 1), wall));
     assert!(!plausible(Number::MAX, wall));
-    assert!(plausible(n(DAY << 22), WallClock(0)), "a clock before the era counts as its beginning");
+    assert!(plausible(n(DAY << 22), WallClock(0)), "a clock before the era counts as the start of the era");
     assert!(!plausible(n((DAY << 22) + 1), WallClock(0)));
     assert!(plausible(Number::MAX, WallClock(u64::MAX)), "the bound stops at the end, it does not wrap");
 }

@@ -2,7 +2,7 @@
 
 use super::warnings::warnings;
 use super::{
-    Charter, HandoffMode, Payload, Question, RenewalProof, StartsFrom, Target, TargetMode, Uncommitted, has_words,
+    Charter, HandoffMode, Payload, Question, RenewalProof, StartsFrom, TargetMode, Uncommitted, has_words, quoted_names,
 };
 use crate::lease::Validity;
 
@@ -121,7 +121,7 @@ fn answer(charter: &Charter, question: Question) -> Result<String, String> {
             .into()),
         Question::Targets => {
             any_target(charter)?;
-            Ok(quoted(charter.targets.iter()))
+            Ok(quoted_names(charter.targets.iter()))
         }
         Question::Checks => checks(charter),
         Question::Holes => holes(charter),
@@ -217,16 +217,12 @@ fn all_modes(charter: &Charter) -> Result<(), String> {
     }
     Err(format!(
         "set `mode` of {} to forced, cooperative, grantor, bounded_pause or none",
-        quoted(undeclared.into_iter())
+        quoted_names(undeclared.into_iter())
     ))
 }
 
 fn words(text: Option<&str>, next_step: &str) -> Result<String, String> {
     text.filter(|text| has_words(text)).map(str::to_owned).ok_or_else(|| next_step.to_owned())
-}
-
-pub(super) fn quoted<'a>(targets: impl Iterator<Item = &'a Target>) -> String {
-    targets.map(|target| format!("`{}`", target.name)).collect::<Vec<_>>().join(", ")
 }
 
 fn choices(words: impl Iterator<Item = &'static str>) -> String {

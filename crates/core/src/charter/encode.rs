@@ -46,14 +46,14 @@ impl Charter {
         match self.renewal {
             None => out.u8(UNANSWERED),
             Some(RenewalProof::Pulse) => out.u8(1),
-            Some(RenewalProof::Progress { window_ms }) => coded(out, 2, window_ms),
+            Some(RenewalProof::Progress { window_ms }) => write_coded(out, 2, window_ms),
         }
         out.maybe(self.ttl_min_ms);
         out.maybe(self.ttl_max_ms);
         out.maybe(self.max_hold_ms);
         match self.handoff {
             None => out.u8(UNANSWERED),
-            Some(HandoffTerms { mode, drain_ms }) => coded(out, mode.code() + 1, drain_ms),
+            Some(HandoffTerms { mode, drain_ms }) => write_coded(out, mode.code() + 1, drain_ms),
         }
         maybe_choice(out, self.uncommitted.map(Uncommitted::code));
         match &self.starts_from {
@@ -67,13 +67,13 @@ impl Charter {
         }
         match self.at_expiry {
             AtExpiry::Free => out.u8(0),
-            AtExpiry::Veto { max_ms } => coded(out, 1, max_ms),
+            AtExpiry::Veto { max_ms } => write_coded(out, 1, max_ms),
         }
         out.u8(self.after_revocation.code());
         out.u8(self.deadlock.code());
         match self.preemption {
             Preemption::Never => out.u8(0),
-            Preemption::LowerPriority { grace_ms } => coded(out, 1, grace_ms),
+            Preemption::LowerPriority { grace_ms } => write_coded(out, 1, grace_ms),
         }
         out.u8(self.token_on_renewal.code());
         out.maybe(self.capacity.map(u64::from));
@@ -124,7 +124,7 @@ impl Charter {
             preemption: match from.u8()? {
                 0 => Preemption::Never,
                 1 => Preemption::LowerPriority { grace_ms: from.num()? },
-                _ => return Err(from.wrong("no such pre-emption")),
+                _ => return Err(from.wrong("no such preemption")),
             },
             token_on_renewal: read_choice(from, TokenOnRenewal::ALL)?,
             capacity: if from.flag()? { Some(from.num32()?) } else { None },
@@ -155,7 +155,7 @@ fn write_target(target: &Target, out: &mut impl Write) {
         Some(TargetMode::Cooperative) => out.u8(2),
         Some(TargetMode::Grantor) => out.u8(3),
         Some(TargetMode::BoundedPause { assumed_ms, blast_radius }) => {
-            coded(out, 4, *assumed_ms);
+            write_coded(out, 4, *assumed_ms);
             maybe_text(out, blast_radius.as_deref());
         }
         Some(TargetMode::None { comment }) => {
@@ -181,7 +181,7 @@ fn read_target(from: &mut Reader<'_>) -> Result<Target, DecodeError> {
     })
 }
 
-fn coded(out: &mut impl Write, code: u8, number: u64) {
+fn write_coded(out: &mut impl Write, code: u8, number: u64) {
     out.u8(code);
     out.num(number);
 }
@@ -340,9 +340,9 @@ mod tests {
             flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {
             let mut bytes = golden();
-            for (place, value) in flips {
-                let place = place.index(bytes.len());
-                bytes[place] = value;
+            for (index, value) in flips {
+                let index = index.index(bytes.len());
+                bytes[index] = value;
             }
             if let Ok(charter) = Charter::decode(&bytes) {
                 prop_assert_eq!(charter.encode(), bytes);

@@ -89,6 +89,11 @@ fn has_words(text: &str) -> bool {
     text.chars().any(char::is_alphanumeric)
 }
 
+/// The names of targets in backticks, for messages.
+fn quoted_names<'a>(targets: impl Iterator<Item = &'a Target>) -> String {
+    targets.map(|target| format!("`{}`", target.name)).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

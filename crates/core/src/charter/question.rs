@@ -39,7 +39,7 @@ pub enum Question {
     Observer,
     /// What a failure costs.
     Price,
-    /// What the holder may touch.
+    /// What the holder may change.
     Authority,
     /// What the lease is for.
     Payload,

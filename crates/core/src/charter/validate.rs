@@ -38,7 +38,7 @@ const _: () = assert!(limits::CHARTER_TARGETS == 64 && limits::CHARTER_AUTHORITY
 const _: () = assert!(limits::CHARTER_TEXT_BYTES == 1_024 && limits::TARGET_NAME_BYTES == 128);
 const _: () = assert!(limits::STATE_KEY_BYTES == 128 && limits::CHARTER_BYTES == 16 * 1_024);
 
-const BRIEF: &str = "from 1 ms to 10 minutes";
+const PERIOD_RANGE: &str = "from 1 ms to 10 minutes";
 const TEXT_LONG: &str = "at most 1024 bytes";
 const KEY_LONG: &str = "at most 128 bytes";
 
@@ -75,13 +75,13 @@ impl Charter {
             )?;
         }
         if let Some(handoff) = self.handoff {
-            brief(handoff.drain_ms, "handoff.drain_ms")?;
+            check_period(handoff.drain_ms, "handoff.drain_ms")?;
         }
         if let Preemption::LowerPriority { grace_ms } = self.preemption {
-            brief(grace_ms, "preemption.grace_ms")?;
+            check_period(grace_ms, "preemption.grace_ms")?;
         }
         if let AtExpiry::Veto { max_ms } = self.at_expiry {
-            brief(max_ms, "at_expiry.max_ms")?;
+            check_period(max_ms, "at_expiry.max_ms")?;
         }
         Ok(())
     }
@@ -175,8 +175,8 @@ fn ensure(holds: bool, field: &'static str, reason: &'static str) -> Result<(), 
     if holds { Ok(()) } else { Err(CharterError { field, entry: None, reason }) }
 }
 
-fn brief(ms: u64, field: &'static str) -> Result<(), CharterError> {
-    ensure((1..=limits::GRACE_MAX).contains(&ms), field, BRIEF)
+fn check_period(ms: u64, field: &'static str) -> Result<(), CharterError> {
+    ensure((1..=limits::GRACE_MAX).contains(&ms), field, PERIOD_RANGE)
 }
 
 fn text(text: &str, limit: usize, field: &'static str, too_long: &'static str) -> Result<(), CharterError> {

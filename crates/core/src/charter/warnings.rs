@@ -1,7 +1,8 @@
 //! Warnings about weak answers in a charter: holes, long ttls, renewals that prove too little.
 
-use super::check::quoted;
-use super::{Charter, HandoffMode, Payload, Question, RenewalProof, StartsFrom, Target, TargetMode, TokenOnRenewal};
+use super::{
+    Charter, HandoffMode, Payload, Question, RenewalProof, StartsFrom, Target, TargetMode, TokenOnRenewal, quoted_names,
+};
 
 /// A longer ttl causes a warning, because a vanished holder blocks its successor that long.
 const LONG_TTL: u64 = 60_000;
@@ -28,7 +29,7 @@ pub(super) fn warnings(charter: &Charter, question: Question) -> Vec<String> {
             } else {
                 vec![format!(
                     "overlap depends on fences, but {} does not check tokens; choose gap or fence it",
-                    quoted(open.into_iter())
+                    quoted_names(open.into_iter())
                 )]
             }
         }

@@ -31,7 +31,7 @@ pub enum Answer {
     GrantedAll(Box<[Grant]>),
     /// The lease was renewed, or is current.
     Current(CurrentLease),
-    /// The wait has begun. The final answer follows under the same tag.
+    /// The wait has started. The final answer follows under the same tag.
     Waiting {
         /// The position in the queue, from 1.
         position: u32,
@@ -138,7 +138,7 @@ pub enum SessionEvent {
         /// The end, in grantor time.
         until: GrantorTime,
     },
-    /// The predecessor of an overlap handoff is gone; the successor may claim.
+    /// The predecessor of an overlap handoff has ended; the successor may claim.
     Drained {
         /// The successor's lease.
         lease: LeaseId,

@@ -30,8 +30,8 @@ mod tests {
         let open = OpenSession { holder: "w", ttl_ms: 1_000, secret, waits_only: false };
         let session = SessionId { slot: 1, reuse: 0 };
         for command in [Command::OpenSession(open), Command::ResumeSession { session, secret }] {
-            let words = format!("{command:?}");
-            assert!(words.contains("Secret(..)") && !words.contains("171"), "{words}");
+            let text = format!("{command:?}");
+            assert!(text.contains("Secret(..)") && !text.contains("171"), "{text}");
         }
     }
 }

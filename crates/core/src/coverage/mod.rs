@@ -164,12 +164,12 @@ impl CoverageTable {
 
     /// All target slots of a resource, by target and slot.
     pub fn targets_of(&self, resource: &str) -> impl Iterator<Item = (&str, u32, &TargetStatus)> {
-        let places = self.resources.get(resource).into_iter().flatten();
-        places.map(|((target, slot), seen)| (&**target, *slot, seen))
+        let slots = self.resources.get(resource).into_iter().flatten();
+        slots.map(|((target, slot), seen)| (&**target, *slot, seen))
     }
 
     /// Checks that this many new target slots are within the limit.
-    pub(crate) fn has_room(&self, more: usize) -> Result<(), Refusal> {
+    pub(crate) fn check_capacity(&self, more: usize) -> Result<(), Refusal> {
         let got = self.places + more;
         if got <= TARGETS {
             return Ok(());

@@ -33,11 +33,11 @@ impl CoverageRecord {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Reported { resource, slot, target, mode } => {
-                place(out, 1, resource, *slot, target);
+                write_slot(out, 1, resource, *slot, target);
                 out.u8(*mode as u8);
             }
             Self::Zombie { resource, slot, target, presented, mark, times, holder } => {
-                place(out, 2, resource, *slot, target);
+                write_slot(out, 2, resource, *slot, target);
                 out.num(presented.get());
                 out.num(mark.get());
                 out.num(*times);
@@ -80,7 +80,7 @@ impl CoverageRecord {
     }
 }
 
-fn place(out: &mut Vec<u8>, code: u8, resource: &str, slot: u32, target: &str) {
+fn write_slot(out: &mut Vec<u8>, code: u8, resource: &str, slot: u32, target: &str) {
     out.u8(code);
     out.text(resource);
     out.num(u64::from(slot));
@@ -103,35 +103,34 @@ impl CoverageTable {
     pub fn apply(&mut self, fact: &CoverageRecord, at: WallClock) -> Result<(), &'static str> {
         match fact {
             CoverageRecord::Reported { resource, slot, target, mode } => {
-                let places = self.resources.entry(resource.clone()).or_default();
-                match places.get_mut(&(target.clone(), *slot)) {
+                let slots = self.resources.entry(resource.clone()).or_default();
+                match slots.get_mut(&(target.clone(), *slot)) {
                     Some(seen) => (seen.mode, seen.since) = (*mode, at),
                     None if self.places >= TARGETS => return Err("too many targets"),
                     None => {
                         let seen = TargetStatus { mode: *mode, since: at, zombies: 0, last: None };
-                        places.insert((target.clone(), *slot), seen);
+                        slots.insert((target.clone(), *slot), seen);
                         self.places += 1;
                     }
                 }
             }
             CoverageRecord::Zombie { resource, slot, target, presented, mark, times, holder } => {
-                let places = self.resources.get_mut(resource).ok_or("a zombie at a target that never reported")?;
-                let seen =
-                    places.get_mut(&(target.clone(), *slot)).ok_or("a zombie at a target that never reported")?;
+                let slots = self.resources.get_mut(resource).ok_or("a zombie at a target that never reported")?;
+                let seen = slots.get_mut(&(target.clone(), *slot)).ok_or("a zombie at a target that never reported")?;
                 seen.zombies = seen.zombies.saturating_add(*times);
                 self.zombies = self.zombies.saturating_add(*times);
                 seen.last = Some(LastZombie { at, presented: *presented, mark: *mark, holder: holder.clone() });
             }
             CoverageRecord::Forgotten { resource, target, .. } => {
-                let places = self.resources.get_mut(resource).ok_or("no such target")?;
-                let before = places.len();
-                places.retain(|(name, _), _| name != target);
-                let gone = before - places.len();
-                if gone == 0 {
+                let slots = self.resources.get_mut(resource).ok_or("no such target")?;
+                let before = slots.len();
+                slots.retain(|(name, _), _| name != target);
+                let removed = before - slots.len();
+                if removed == 0 {
                     return Err("no such target");
                 }
-                self.places -= gone;
-                if places.is_empty() {
+                self.places -= removed;
+                if slots.is_empty() {
                     self.resources.remove(resource);
                 }
             }
@@ -143,10 +142,10 @@ impl CoverageTable {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.num(self.zombies);
         out.num(self.resources.len() as u64);
-        for (resource, places) in &self.resources {
+        for (resource, slots) in &self.resources {
             out.text(resource);
-            out.num(places.len() as u64);
-            for ((target, slot), seen) in places {
+            out.num(slots.len() as u64);
+            for ((target, slot), seen) in slots {
                 out.text(target);
                 out.num(u64::from(*slot));
                 out.u8(seen.mode as u8);
@@ -171,14 +170,14 @@ impl CoverageTable {
             if coverage.resources.last_key_value().is_some_and(|(before, _)| **before >= *resource) {
                 return Err(from.wrong("resources out of order"));
             }
-            let mut places = std::collections::BTreeMap::new();
+            let mut slots = std::collections::BTreeMap::new();
             let count = from.num()?;
             if count == 0 || count > (TARGETS - coverage.places) as u64 {
                 return Err(from.wrong("too many targets, or none"));
             }
             for _ in 0..count {
-                let place = (Box::<str>::from(text(from, TARGET_NAME_BYTES)?), from.num32()?);
-                if places.last_key_value().is_some_and(|(before, _)| *before >= place) {
+                let key = (Box::<str>::from(text(from, TARGET_NAME_BYTES)?), from.num32()?);
+                if slots.last_key_value().is_some_and(|(before, _)| *before >= key) {
                     return Err(from.wrong("targets out of order"));
                 }
                 let (mode, since, zombies) = (mode(from)?, WallClock(from.num()?), from.num()?);
@@ -188,10 +187,10 @@ impl CoverageTable {
                 } else {
                     None
                 };
-                places.insert(place, TargetStatus { mode, since, zombies, last });
+                slots.insert(key, TargetStatus { mode, since, zombies, last });
             }
-            coverage.places += places.len();
-            coverage.resources.insert(resource.into(), places);
+            coverage.places += slots.len();
+            coverage.resources.insert(resource.into(), slots);
         }
         Ok(coverage)
     }

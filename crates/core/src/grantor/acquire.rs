@@ -120,7 +120,7 @@ impl Grantor {
 
     /// Checks the ttl of a lease; zero means as long as its session.
     fn check_lease_ttl(&self, name: &str, ttl: Option<u64>, session: Option<SessionId>) -> Result<u32, Refusal> {
-        let carries = session.is_some_and(|id| self.session_carries(id));
+        let carries = session.is_some_and(|id| self.session_holds_leases(id));
         match ttl {
             Some(ttl) => self.check_ttl(name, ttl),
             None if carries => Ok(0),
@@ -128,7 +128,7 @@ impl Grantor {
         }
     }
 
-    fn session_carries(&self, id: SessionId) -> bool {
+    fn session_holds_leases(&self, id: SessionId) -> bool {
         self.table.sessions.live(id.slot, id.reuse).is_none_or(|session| !session.waits_only)
     }
 
@@ -227,7 +227,7 @@ impl Grantor {
         access: Access,
         options: &AcquireOptions<'_>,
     ) -> Result<Option<Answer>, Refusal> {
-        let Some(own) = self.own_exclusive(requester, name) else {
+        let Some(own) = self.own_exclusive_lease(requester, name) else {
             self.check_not_self_blocked(requester, name, access)?;
             return Ok(None);
         };
@@ -247,7 +247,7 @@ impl Grantor {
         Ok(Some(Answer::Granted(self.grant_answer(own))))
     }
 
-    fn own_exclusive(&self, requester: &Requester<'_>, name: &str) -> Option<u32> {
+    fn own_exclusive_lease(&self, requester: &Requester<'_>, name: &str) -> Option<u32> {
         let actor = requester.actor?;
         let resource = self.table.resources.find(name)?;
         let sole = self.table.resources.sole(resource);

@@ -22,7 +22,7 @@ impl Grantor {
             return Err(Refusal::Exhausted { limit: Limit::Leases, max, got: max + 1 });
         }
         self.record(&Record::Capacity { resource: name, units, lasting: true });
-        if mutants::on(Mutant::ShrinkTakesAway) {
+        if mutants::on(Mutant::ShrinkEndsLeases) {
             let leases = self.on_resource(name);
             for slot in leases.into_iter().skip(units as usize) {
                 self.end_lease(slot, crate::lease::EndReason::Policy, "");
@@ -36,7 +36,7 @@ impl Grantor {
     /// Turns a reservation into a commitment: its units stay occupied, and the lease ends (C2, C4).
     pub(super) fn confirm_hold(&mut self, lease_ref: &LeaseRef<'_>) -> Result<Answer, Refusal> {
         let slot = if mutants::on(Mutant::ExpiredHoldConfirmed) {
-            self.hold_even_if_over(lease_ref)?
+            self.reservation_even_if_over(lease_ref)?
         } else {
             self.hold(lease_ref)?.0
         };
@@ -107,7 +107,7 @@ impl Grantor {
         }
     }
 
-    fn hold_even_if_over(&mut self, lease_ref: &LeaseRef<'_>) -> Result<u32, Refusal> {
+    fn reservation_even_if_over(&mut self, lease_ref: &LeaseRef<'_>) -> Result<u32, Refusal> {
         match lease_ref.selector {
             crate::command::LeaseSelector::Id(id) if self.table.live(id).is_some() => Ok(id.slot),
             _ => self.hold(lease_ref).map(|(slot, _)| slot),

@@ -33,7 +33,7 @@ impl Grantor {
         let is_new =
             |report: &&FenceReport<'_>| self.table.coverage.get(report.resource, report.target, report.slot).is_none();
         let new: BTreeSet<_> = reports.iter().filter(is_new).map(target_slot).collect();
-        self.table.coverage.has_room(new.len())?;
+        self.table.coverage.check_capacity(new.len())?;
         let highest = reports.iter().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);
         if let Some(highest) = highest.flatten().max() {
             self.observe_token(&self.as_token(highest))?;

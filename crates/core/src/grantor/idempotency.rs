@@ -141,7 +141,7 @@ impl Grantor {
             Err(_) => return,
         };
         // The request may have ended its own session.
-        if self.table.sessions.live(id.session.slot, id.session.reuse).is_none() || mutants::on(Mutant::AnswerForgotten)
+        if self.table.sessions.live(id.session.slot, id.session.reuse).is_none() || mutants::on(Mutant::AnswerNotStored)
         {
             return;
         }

@@ -119,7 +119,7 @@ impl Grantor {
         assert!(self.serving.is_some(), "a grantor serves only after its opening is durable");
         self.begin_turn(now);
         match input {
-            Input::Request(request, command) => self.wanted(request, command),
+            Input::Request(request, command) => self.handle_request(request, command),
             Input::Tick => self.tick(),
         }
     }
@@ -186,7 +186,7 @@ impl Grantor {
         }
     }
 
-    fn wanted(&mut self, request: &Request, command: &Command<'_>) {
+    fn handle_request(&mut self, request: &Request, command: &Command<'_>) {
         self.settle_priorities(limits::EDGES_PER_STEP);
         let answer = self.decide(request, command).unwrap_or_else(Answer::Refused);
         self.reply(request.tag, answer);
@@ -228,7 +228,7 @@ impl Grantor {
 
     /// Executes a command that is not a retry.
     fn perform(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
-        if self.only_endings && !command.only_ends() && !mutants::on(Mutant::FullStillGrants) {
+        if self.only_endings && !command.only_ends() && !mutants::on(Mutant::FullJournalGrants) {
             return Err(Refusal::StorageFull);
         }
         match command {

@@ -84,11 +84,11 @@ impl Grantor {
 
     pub(super) fn cache_command(&mut self, command: &cache::CacheCommand<'_>) -> Result<Answer, Refusal> {
         Name::parse(key_of(command))?;
-        if let cache::CacheCommand::Read { session, reader: who, .. }
-        | cache::CacheCommand::Intend { session, writer: who, .. }
-        | cache::CacheCommand::GetOrFill { session, reader: who, .. } = command
+        if let cache::CacheCommand::Read { session, reader: holder, .. }
+        | cache::CacheCommand::Intend { session, writer: holder, .. }
+        | cache::CacheCommand::GetOrFill { session, reader: holder, .. } = command
         {
-            HolderName::parse(who)?;
+            HolderName::parse(holder)?;
             self.check_quarantine()?;
             if let Some(session) = session {
                 self.live_session(*session)?;
@@ -130,7 +130,7 @@ impl Grantor {
         self.notify_idle_consumers();
     }
 
-    /// Notifies the writers of these keys whose last reader has gone.
+    /// Notifies the writers of these keys whose last read lease has ended.
     pub(super) fn notify_cleared(&mut self, mut keys: Vec<Arc<str>>) {
         keys.sort_unstable();
         keys.dedup();

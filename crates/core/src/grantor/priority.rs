@@ -103,7 +103,7 @@ impl Grantor {
                 return;
             };
             budget -= 1;
-            if self.table.actors[actor].waits.is_empty() || mutants::on(Mutant::NothingInherited) {
+            if self.table.actors[actor].waits.is_empty() || mutants::on(Mutant::PriorityNotInherited) {
                 continue;
             }
             let inherited = self.table.inherited(actor);
@@ -158,7 +158,7 @@ impl Grantor {
                 continue;
             };
             for slot in self.victims(wanted.resource, wanted.access, priority) {
-                let grace = if mutants::on(Mutant::NoGrace) { 0 } else { grace_ms };
+                let grace = if mutants::on(Mutant::GraceIgnored) { 0 } else { grace_ms };
                 self.announce(slot, DrainCause::Priority, grace);
             }
         }

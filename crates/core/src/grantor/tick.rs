@@ -32,7 +32,7 @@ impl Grantor {
         }
     }
 
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         self.out.batch.len() < limits::TICK_BYTES
     }
 
@@ -59,7 +59,7 @@ impl Grantor {
     fn expire_sessions(&mut self, timers: &mut usize) {
         let now = self.now();
         let mut due = std::mem::take(&mut self.due);
-        while *timers > 0 && self.has_room() {
+        while *timers > 0 && self.has_space() {
             due.clear();
             let (wheel, sessions, clock) = (&mut self.table.due.sessions, &self.table.sessions, &self.table.clock);
             let deadline =
@@ -87,10 +87,10 @@ impl Grantor {
     /// Ends expired leases. An expiry is a record guarded by the token (L7), and it always comes (L9).
     fn expire_leases(&mut self, timers: &mut usize) {
         let now = self.now();
-        let early = if mutants::on(Mutant::EndsEarly) { 60 } else { 0 };
+        let early = if mutants::on(Mutant::LeaseEndsEarly) { 60 } else { 0 };
         let mut due = std::mem::take(&mut self.due);
         // In small portions, so that the turn stops at its limit and the timer wheel continues there.
-        while *timers > 0 && self.has_room() {
+        while *timers > 0 && self.has_space() {
             due.clear();
             let (wheel, leases) = (&mut self.table.due.leases, &self.table.leases);
             let (clock, extras) = (&self.table.clock, &self.table.extras);

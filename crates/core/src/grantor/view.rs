@@ -397,7 +397,7 @@ impl Grantor {
     fn waiter_view(&self, resource: u32, waiter: &Waiter) -> WaiterView {
         let session = self.table.actors[waiter.actor].session;
         let wanted =
-            waiter.resources.iter().find(|wanted| wanted.resource == resource).expect("it stands in this queue");
+            waiter.resources.iter().find(|wanted| wanted.resource == resource).expect("the waiter is in this queue");
         WaiterView {
             holder: self.table.holder_name(waiter.actor).to_owned(),
             session: self.session_id(session),

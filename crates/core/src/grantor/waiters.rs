@@ -33,7 +33,7 @@ impl Grantor {
     pub(super) fn cancel(&mut self, session: SessionId, sequence: u64) -> Result<Answer, Refusal> {
         let slot = self.live_session(session)?;
         match self.waiter_of(slot, sequence) {
-            Some(_) if mutants::on(Mutant::CancelForgotten) => Ok(Answer::Done),
+            Some(_) if mutants::on(Mutant::CancelIgnored) => Ok(Answer::Done),
             Some(waiter) => {
                 self.end_wait(waiter, Refusal::Cancelled);
                 Ok(Answer::Done)
@@ -107,7 +107,7 @@ impl Grantor {
             .filter_map(|wanted| {
                 let mut behind = self.table.resources.state(wanted.resource)?.queue.behind(mine);
                 behind
-                    .find(|position| self.session_confirmed(position.waiter))
+                    .find(|position| self.is_session_confirmed(position.waiter))
                     .map(|position| self.table.waiter(position.waiter).actor)
             })
             .collect();
@@ -124,11 +124,11 @@ impl Grantor {
             .queue
             .iter()
             .take_while(|position| *position < newcomer)
-            .any(|position| self.session_confirmed(position.waiter))
+            .any(|position| self.is_session_confirmed(position.waiter))
     }
 
     /// Whether a waiter's session was renewed in this tenure. Until then the waiter keeps its position and blocks no one.
-    fn session_confirmed(&self, waiter: u32) -> bool {
+    fn is_session_confirmed(&self, waiter: u32) -> bool {
         let session = self.table.actors[self.table.waiter(waiter).actor].session;
         self.table.session(session).renewal.alive_in_tenure(&self.table.clock)
     }
@@ -139,7 +139,7 @@ impl Grantor {
             return true;
         }
         let session = self.table.actors[self.table.waiter(waiter).actor].session;
-        self.session_confirmed(waiter) && self.table.session_deadline(session, self.now()) > self.now()
+        self.is_session_confirmed(waiter) && self.table.session_deadline(session, self.now()) > self.now()
     }
 
     /// Offers freed resources to their waiters, within the budget of one turn; the rest follows in the next turn.
@@ -198,7 +198,7 @@ impl Grantor {
             if (!blocked || may_pass) && self.can_be_granted_all(position.waiter) {
                 return Some(position.waiter);
             }
-            blocked = !mutants::on(Mutant::QueueJumped);
+            blocked = !mutants::on(Mutant::QueueOrderIgnored);
             if blocked && passers == 0 {
                 return None;
             }

@@ -84,7 +84,7 @@ impl Belief {
 
     /// The state at this moment.
     pub fn state(&self, now: Instant) -> BeliefState {
-        let until = self.until();
+        let until = self.local_deadline();
         match self.loss {
             Some(loss) => BeliefState::Lost(loss),
             None if self.expired_locally || self.drained || now >= until => BeliefState::Suspended,
@@ -99,7 +99,7 @@ impl Belief {
 
     /// The earliest and latest deadline.
     pub fn deadline(&self) -> Deadline {
-        Deadline { earliest: self.until(), latest: self.latest }
+        Deadline { earliest: self.local_deadline(), latest: self.latest }
     }
 
     /// When a draining holder stops; `None` if it is not draining.
@@ -109,7 +109,7 @@ impl Belief {
 
     /// The state at this moment. A deadline observed as passed stays passed until the next renewal.
     pub fn observe(&mut self, now: Instant) -> BeliefState {
-        self.expired_locally |= now >= self.until();
+        self.expired_locally |= now >= self.local_deadline();
         self.state(now)
     }
 
@@ -123,7 +123,7 @@ impl Belief {
             return false;
         }
         match reply.draining_ms {
-            Some(left) => self.drain_by(sent.plus_millis(self.drift.shrink(left))),
+            Some(left) => self.set_drain_deadline(sent.plus_millis(self.drift.shrink(left))),
             // Once draining under a token, never current again under it.
             None if self.drain_until.is_none() => self.last_not_draining = self.last_not_draining.max(sent),
             None => {}
@@ -136,7 +136,7 @@ impl Belief {
         self.sent = sent;
         // More than the requested ttl is a fault of the grantor, and must not become an unbounded lease (L10).
         self.remaining_ms = reply.remaining_ms.min(self.ttl_ms);
-        self.expired_locally = received >= self.until();
+        self.expired_locally = received >= self.local_deadline();
         true
     }
 
@@ -160,19 +160,19 @@ impl Belief {
         self.drain_ms.map_or(self.remaining_ms, |drain| drain.min(self.remaining_ms))
     }
 
-    fn until(&self) -> Instant {
+    fn local_deadline(&self) -> Instant {
         let lease = self.sent.plus_millis(self.drift.shrink(self.remaining_ms));
-        [self.silent_until(), self.drain_until].into_iter().flatten().fold(lease, Instant::min)
+        [self.silence_deadline(), self.drain_until].into_iter().flatten().fold(lease, Instant::min)
     }
 
     /// Until here no unknown successor can have waited for its whole drain period.
-    fn silent_until(&self) -> Option<Instant> {
+    fn silence_deadline(&self) -> Option<Instant> {
         self.drain_ms.map(|drain| self.last_not_draining.plus_millis(self.drift.shrink(drain)))
     }
 
     /// Sets the drain deadline to the earliest one known. Grantor time stops in an outage, so a later reply can report more.
-    fn drain_by(&mut self, until: Instant) {
-        self.drain_until = [self.drain_until, self.silent_until(), Some(until)].into_iter().flatten().min();
+    fn set_drain_deadline(&mut self, until: Instant) {
+        self.drain_until = [self.drain_until, self.silence_deadline(), Some(until)].into_iter().flatten().min();
     }
 }
 

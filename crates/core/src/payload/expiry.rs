@@ -16,7 +16,7 @@ pub(super) struct ExpiryIndex {
 }
 
 impl ExpiryIndex {
-    pub(super) fn begin(&mut self, entry: u64, span: Span, session: Option<SessionId>) {
+    pub(super) fn insert(&mut self, entry: u64, span: Span, session: Option<SessionId>) {
         self.by_deadline.insert((span.deadline(), entry));
         if let Some(session) = session {
             self.by_session.entry(session).or_default().insert(entry);

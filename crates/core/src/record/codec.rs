@@ -227,9 +227,9 @@ fn holder<'a>(from: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
     short(from, limits::HOLDER_BYTES, "a holder name of a wrong length")
 }
 
-fn short<'a>(from: &mut Reader<'a>, most: usize, wrong: &'static str) -> Result<&'a str, DecodeError> {
+fn short<'a>(from: &mut Reader<'a>, limit: usize, wrong: &'static str) -> Result<&'a str, DecodeError> {
     let text = from.text()?;
-    if text.is_empty() || text.len() > most { Err(from.wrong(wrong)) } else { Ok(text) }
+    if text.is_empty() || text.len() > limit { Err(from.wrong(wrong)) } else { Ok(text) }
 }
 
 impl<'a> GrantRecord<'a> {

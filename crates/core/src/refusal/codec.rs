@@ -90,12 +90,12 @@ impl Cycle {
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let length = from.num()?;
-        let told = from.num()?;
-        if told > crate::limits::CYCLE_MEMBERS as u64 {
+        let listed = from.num()?;
+        if listed > crate::limits::CYCLE_MEMBERS as u64 {
             return Err(from.wrong("cycle too long"));
         }
         let mut members = Vec::new();
-        for _ in 0..told {
+        for _ in 0..listed {
             members.push(CycleMember { holder: from.text()?.to_owned(), waits_for: from.text()?.to_owned() });
         }
         Ok(Self { members, length })

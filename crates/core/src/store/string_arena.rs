@@ -32,7 +32,7 @@ pub struct StringArena {
 /// granule. One bit per granule marks where free blocks begin and another where they end, so merging needs no search.
 struct ArenaChunk {
     bytes: Box<[u8]>,
-    begins: Box<[u64]>,
+    starts: Box<[u64]>,
     ends: Box<[u64]>,
 }
 
@@ -77,17 +77,17 @@ impl StringArena {
     pub fn free(&mut self, at: StringRef) {
         let mut size = block_size(self.bytes(at).len());
         let mut at = at.0.get();
-        assert!(!self.begins_free(at), "a text is freed once");
+        assert!(!self.starts_free_block(at), "a text is freed once");
         // After the last granule of the last chunk it wraps to zero, which is a chunk start.
         let after = at.wrapping_add(size);
-        if !after.is_multiple_of(CHUNK) && self.begins_free(after) {
+        if !after.is_multiple_of(CHUNK) && self.starts_free_block(after) {
             let free = self.free_size(after);
             self.unlink(after, free);
             self.mark(after, free, false);
             size += free;
         }
-        if !at.is_multiple_of(CHUNK) && self.ends_free(at - 1) {
-            let free = if self.begins_free(at - 1) { 1 } else { self.word(at - 1, 0) };
+        if !at.is_multiple_of(CHUNK) && self.ends_free_block(at - 1) {
+            let free = if self.starts_free_block(at - 1) { 1 } else { self.word(at - 1, 0) };
             at -= free;
             // Names added together are often freed together, so usually the previous block just grows.
             if class(free) == class(free + size) {
@@ -119,7 +119,7 @@ impl StringArena {
         let start = start.expect("all texts fit in 32 GiB");
         self.chunks.push(ArenaChunk {
             bytes: vec![0; CHUNK as usize * GRANULE].into(),
-            begins: vec![0; CHUNK as usize / 64].into(),
+            starts: vec![0; CHUNK as usize / 64].into(),
             ends: vec![0; CHUNK as usize / 64].into(),
         });
         let at = start.max(NONE + 1);
@@ -175,21 +175,21 @@ impl StringArena {
     }
 
     fn free_size(&self, at: u32) -> u32 {
-        if self.ends_free(at) { 1 } else { self.word(at + 1, 0) }
+        if self.ends_free_block(at) { 1 } else { self.word(at + 1, 0) }
     }
 
-    fn begins_free(&self, at: u32) -> bool {
-        bit(&self.chunks[locate(at).0].begins, at)
+    fn starts_free_block(&self, at: u32) -> bool {
+        bit(&self.chunks[locate(at).0].starts, at)
     }
 
-    fn ends_free(&self, at: u32) -> bool {
+    fn ends_free_block(&self, at: u32) -> bool {
         bit(&self.chunks[locate(at).0].ends, at)
     }
 
     /// Sets or clears the bits of a free block.
     fn mark(&mut self, at: u32, size: u32, free: bool) {
         let chunk = &mut self.chunks[locate(at).0];
-        set_bit(&mut chunk.begins, at, free);
+        set_bit(&mut chunk.starts, at, free);
         set_bit(&mut chunk.ends, at + (size - 1), free);
     }
 

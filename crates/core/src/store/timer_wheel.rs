@@ -110,7 +110,7 @@ impl TimerWheel {
         while let Some(&Reverse((at, id))) = self.late.peek()
             && at <= now.0
         {
-            if !spend(budget) {
+            if !take_from_budget(budget) {
                 return;
             }
             self.late.pop();
@@ -124,7 +124,7 @@ impl TimerWheel {
             self.cursor = next_slot.start;
             let list = next_slot.level * SLOTS + next_slot.slot;
             while next_slot.filled(&self.filled) {
-                if !spend(budget) {
+                if !take_from_budget(budget) {
                     return;
                 }
                 let id = self.pop(list);
@@ -247,7 +247,7 @@ impl NextSlot {
 }
 
 /// Takes one visit from the budget, if any is left.
-fn spend(budget: &mut usize) -> bool {
+fn take_from_budget(budget: &mut usize) -> bool {
     let rest = budget.checked_sub(1);
     *budget = rest.unwrap_or(0);
     rest.is_some()

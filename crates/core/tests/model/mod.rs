@@ -64,7 +64,7 @@ impl fmt::Display for Summary {
             writeln!(f, "{states:>9} states  {name}")?;
         }
         let states: usize = self.configurations.iter().map(|(_, states)| states).sum();
-        write!(f, "{states:>9} states in all")
+        write!(f, "{states:>9} states in total")
     }
 }
 
@@ -86,7 +86,7 @@ impl Summary {
         M::State: Hash + fmt::Debug + Send + Sync + Clone + PartialEq + 'static,
         M::Action: fmt::Debug + Send + Sync + Clone + PartialEq + 'static,
     {
-        KNOWN.with_borrow_mut(BTreeMap::clear);
+        CACHE.with_borrow_mut(BTreeMap::clear);
         let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
         let mut found = checker.discoveries();
         for property in checker.model().properties() {
@@ -137,7 +137,7 @@ impl Moment {
 /// A request of a turn.
 pub type TurnRequest = (Request, Command<'static>);
 
-/// A batch on its way to the journal.
+/// A batch that is not durable yet.
 #[derive(Clone, Debug)]
 pub struct Batch {
     bytes: Arc<[u8]>,
@@ -162,8 +162,8 @@ pub struct Journal {
     batches: Vec<Arc<[u8]>>,
     snapshot: Arc<[u8]>,
     digest: u64,
-    /// Hash of the history.
-    way: u64,
+    /// Hash of everything that led to this state.
+    history: u64,
 }
 
 impl Hash for Journal {
@@ -179,33 +179,33 @@ impl PartialEq for Journal {
 }
 
 impl Journal {
-    /// Whether the journal is empty.
+    /// An empty journal.
     pub fn empty() -> Self {
-        Self { batches: Vec::new(), snapshot: RecoveredGrantor::empty(SEED).snapshot().into(), digest: 0, way: 0 }
+        Self { batches: Vec::new(), snapshot: RecoveredGrantor::empty(SEED).snapshot().into(), digest: 0, history: 0 }
     }
 
     /// The highest recorded token number.
     pub fn counter(&self) -> u64 {
-        self.recover(true).expect("it was folded before").counter()
+        self.recover(true).expect("it was recovered before").counter()
     }
 
     /// Makes a batch durable. Applying it must give the state that its grantor had (V1).
-    pub fn land(&self, batch: &Batch) -> Result<Self, String> {
-        let way = hashed(&(self.way, &batch.bytes));
-        let folded = known(way, || {
-            let mut folded = self.recover(true)?;
-            folded.apply(&batch.bytes).map_err(|wrong| wrong.to_string())?;
-            let snapshot = folded.snapshot();
-            let digest = digest(&snapshot, &folded.chain());
+    pub fn append(&self, batch: &Batch) -> Result<Self, String> {
+        let history = hash_of(&(self.history, &batch.bytes));
+        let recovered = cached(history, || {
+            let mut recovered = self.recover(true)?;
+            recovered.apply(&batch.bytes).map_err(|wrong| wrong.to_string())?;
+            let snapshot = recovered.snapshot();
+            let digest = digest(&snapshot, &recovered.chain());
             if digest != batch.after {
                 return Err("V1: a replayed batch leads to another state".to_owned());
             }
             let batches = self.batches.iter().chain([&batch.bytes]).cloned().collect();
-            Ok(Known::Landed(Self { batches, snapshot: snapshot.into(), digest, way }))
+            Ok(CachedWork::Appended(Self { batches, snapshot: snapshot.into(), digest, history }))
         });
-        match &*folded? {
-            Known::Landed(journal) => Ok(journal.clone()),
-            Known::TurnResult(_) => unreachable!("a way leads to one thing"),
+        match &*recovered? {
+            CachedWork::Appended(journal) => Ok(journal.clone()),
+            CachedWork::TurnResult(_) => unreachable!("a history has one kind of result"),
         }
     }
 
@@ -222,7 +222,7 @@ impl Journal {
 
 /// A grantor in memory.
 #[derive(Clone, Debug)]
-pub struct Live {
+pub struct LiveGrantor {
     base: Journal,
     opening: TenureOptions,
     opened: Moment,
@@ -230,21 +230,21 @@ pub struct Live {
     turns: Vec<Arc<(Moment, Vec<TurnRequest>)>>,
     chain: [u8; 32],
     /// Renewals that are only in memory.
-    renewed: Vec<(Renewed, u32)>,
+    renewed: Vec<(RenewedItem, u32)>,
     last_batch: u32,
     view: GrantorView,
     digest: u64,
-    /// Hash of the history.
-    way: u64,
+    /// Hash of everything that led to this state.
+    history: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Renewed {
+enum RenewedItem {
     Lease(LeaseId),
     Session(SessionId),
 }
 
-impl Hash for Live {
+impl Hash for LiveGrantor {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.digest.hash(state);
         self.view.time.hash(state);
@@ -261,9 +261,9 @@ impl Hash for Live {
     }
 }
 
-impl PartialEq for Live {
+impl PartialEq for LiveGrantor {
     fn eq(&self, other: &Self) -> bool {
-        hashed(self) == hashed(other)
+        hash_of(self) == hash_of(other)
     }
 }
 
@@ -271,7 +271,7 @@ impl PartialEq for Live {
 #[derive(Clone, Debug)]
 pub struct TurnResult {
     /// The grantor after the turn.
-    pub live: Live,
+    pub live: LiveGrantor,
     /// The batch to append, if any.
     pub batch: Option<Batch>,
     /// The replies that depend on it.
@@ -317,7 +317,7 @@ impl GrantorView {
     }
 }
 
-impl Live {
+impl LiveGrantor {
     /// Opens a tenure from the journal. Its opening batch must become durable.
     pub fn open(
         base: &Journal,
@@ -333,7 +333,7 @@ impl Live {
             max_ttl: MAX_TTL,
             restore,
         };
-        let way = hashed(&(base.way, opened, format!("{opening:?}")));
+        let history = hash_of(&(base.history, opened, format!("{opening:?}")));
         let live = Self {
             base: base.clone(),
             opening,
@@ -345,20 +345,20 @@ impl Live {
             last_batch: opened.at,
             view: GrantorView::default(),
             digest: 0,
-            way,
+            history,
         };
-        turned(way, || {
-            let (grantor, out) = live.again()?;
-            Ok(live.clone().after(&grantor, out, opened))
+        cached_turn(history, || {
+            let (grantor, out) = live.rebuild()?;
+            Ok(live.clone().finish_turn(&grantor, out, opened))
         })
     }
 
     /// The opening batch is durable.
     pub fn serve(&self, at: Moment) -> Self {
-        Self { served: Some(at), way: hashed(&(self.way, at)), ..self.clone() }
+        Self { served: Some(at), history: hash_of(&(self.history, at)), ..self.clone() }
     }
 
-    /// Returns its view.
+    /// Its state after the last turn.
     pub fn view(&self) -> &GrantorView {
         &self.view
     }
@@ -371,20 +371,20 @@ impl Live {
 
     /// Runs one turn.
     pub fn turn(&self, at: Moment, requests: Vec<TurnRequest>) -> Result<TurnResult, String> {
-        let way = hashed(&(self.way, at, format!("{requests:?}")));
-        turned(way, || {
-            let (mut grantor, mut out) = self.again()?;
-            let mut live = Self { way, ..self.clone() };
+        let history = hash_of(&(self.history, at, format!("{requests:?}")));
+        cached_turn(history, || {
+            let (mut grantor, mut out) = self.rebuild()?;
+            let mut live = Self { history, ..self.clone() };
             let turn = (at, requests);
-            taken(&mut grantor, &turn, &mut out);
-            live.remember(&grantor, &turn, &out);
+            run_turn(&mut grantor, &turn, &mut out);
+            live.track_renewals(&grantor, &turn, &out);
             live.turns.push(Arc::new(turn));
-            Ok(live.after(&grantor, out, at))
+            Ok(live.finish_turn(&grantor, out, at))
         })
     }
 
     /// Rebuilds the grantor.
-    fn again(&self) -> Result<(Grantor, Output), String> {
+    fn rebuild(&self) -> Result<(Grantor, Output), String> {
         let recovered = self.base.recover(self.opening.generation % 2 == 1)?;
         let mut grantor = recovered.open(self.opened.now(), &self.opening).map_err(|wrong| wrong.to_string())?;
         let mut out = Output::default();
@@ -393,12 +393,12 @@ impl Live {
             grantor.serve(at.now());
         }
         for turn in &self.turns {
-            taken(&mut grantor, turn, &mut out);
+            run_turn(&mut grantor, turn, &mut out);
         }
         Ok((grantor, out))
     }
 
-    fn after(mut self, grantor: &Grantor, out: Output, at: Moment) -> TurnResult {
+    fn finish_turn(mut self, grantor: &Grantor, out: Output, at: Moment) -> TurnResult {
         if !out.batch.is_empty() {
             self.chain = Sha256::digest(&out.batch).into();
             self.last_batch = at.at;
@@ -409,29 +409,29 @@ impl Live {
         TurnResult { live: self, batch, replies: out.replies }
     }
 
-    fn remember(&mut self, grantor: &Grantor, (at, requests): &(Moment, Vec<TurnRequest>), out: &Output) {
+    fn track_renewals(&mut self, grantor: &Grantor, (at, requests): &(Moment, Vec<TurnRequest>), out: &Output) {
         for (request, command) in requests {
             let answer = out.replies.iter().find(|reply| reply.tag == request.tag).map(|reply| &reply.answer);
             let renewed = match (command, answer) {
                 (Command::Renew(renew), Some(Answer::Current(_))) => match renew.lease.selector {
-                    Lease::Id(id) => Renewed::Lease(id),
+                    Lease::Id(id) => RenewedItem::Lease(id),
                     Lease::Resource(_) => panic!("models renew by id"),
                 },
-                (Command::RenewSession { session, .. }, Some(Answer::Session(_))) => Renewed::Session(*session),
+                (Command::RenewSession { session, .. }, Some(Answer::Session(_))) => RenewedItem::Session(*session),
                 _ => continue,
             };
             self.renewed.retain(|(what, _)| *what != renewed);
             self.renewed.push((renewed, at.at));
         }
         self.renewed.retain(|(what, _)| match what {
-            Renewed::Lease(id) => grantor.lease(*id).is_some(),
-            Renewed::Session(id) => grantor.session(*id).is_some(),
+            RenewedItem::Lease(id) => grantor.lease(*id).is_some(),
+            RenewedItem::Session(id) => grantor.session(*id).is_some(),
         });
         self.renewed.sort_unstable();
     }
 }
 
-fn taken(grantor: &mut Grantor, (at, requests): &(Moment, Vec<TurnRequest>), out: &mut Output) {
+fn run_turn(grantor: &mut Grantor, (at, requests): &(Moment, Vec<TurnRequest>), out: &mut Output) {
     let now = at.now();
     for (request, command) in requests {
         grantor.step(now, &Input::Request(*request, command.clone()));
@@ -442,51 +442,51 @@ fn taken(grantor: &mut Grantor, (at, requests): &(Moment, Vec<TurnRequest>), out
 
 /// Digest of a state without its history: the hash chain of the journal is left out.
 fn digest(snapshot: &[u8], chain: &[u8; 32]) -> u64 {
-    let at = snapshot.windows(32).position(|bytes| bytes == chain).expect("a snapshot tells the head of the chain");
-    hashed(&(&snapshot[..at], &snapshot[at + 32..]))
+    let at = snapshot.windows(32).position(|bytes| bytes == chain).expect("a snapshot contains the head of the chain");
+    hash_of(&(&snapshot[..at], &snapshot[at + 32..]))
 }
 
-fn hashed(value: &impl Hash) -> u64 {
+fn hash_of(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
 }
 
 /// Cache of grantors by history, because many events of a model do not affect the grantor.
-#[allow(clippy::large_enum_variant, reason = "a cache of many turns and few landings; a box would cost each of them")]
-enum Known {
+#[allow(clippy::large_enum_variant, reason = "most entries are turns, so a box would cost more")]
+enum CachedWork {
     TurnResult(TurnResult),
-    Landed(Journal),
+    Appended(Journal),
 }
 
-const KNOWN_MOST: usize = 50_000;
+const MAX_CACHED: usize = 50_000;
 
 thread_local! {
-    static KNOWN: RefCell<BTreeMap<u64, Arc<Known>>> = const { RefCell::new(BTreeMap::new()) };
+    static CACHE: RefCell<BTreeMap<u64, Arc<CachedWork>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-fn turned(way: u64, work: impl FnOnce() -> Result<TurnResult, String>) -> Result<TurnResult, String> {
-    match &*known(way, || work().map(Known::TurnResult))? {
-        Known::TurnResult(turned) => Ok(turned.clone()),
-        Known::Landed(_) => unreachable!("a way leads to one thing"),
+fn cached_turn(history: u64, work: impl FnOnce() -> Result<TurnResult, String>) -> Result<TurnResult, String> {
+    match &*cached(history, || work().map(CachedWork::TurnResult))? {
+        CachedWork::TurnResult(turn) => Ok(turn.clone()),
+        CachedWork::Appended(_) => unreachable!("a history has one kind of result"),
     }
 }
 
 /// Turns a panic of the grantor into an error, so that the search can report the events that led to it.
-fn known(way: u64, work: impl FnOnce() -> Result<Known, String>) -> Result<Arc<Known>, String> {
-    if let Some(known) = KNOWN.with_borrow(|known| known.get(&way).cloned()) {
-        return Ok(known);
+fn cached(history: u64, work: impl FnOnce() -> Result<CachedWork, String>) -> Result<Arc<CachedWork>, String> {
+    if let Some(found) = CACHE.with_borrow(|cache| cache.get(&history).cloned()) {
+        return Ok(found);
     }
     let fresh = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("the core panicked").to_owned())
     })?;
     let fresh = Arc::new(fresh);
-    KNOWN.with_borrow_mut(|known| {
-        if known.len() >= KNOWN_MOST {
-            known.clear();
+    CACHE.with_borrow_mut(|cache| {
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
-        known.insert(way, fresh.clone());
+        cache.insert(history, fresh.clone());
     });
     Ok(fresh)
 }

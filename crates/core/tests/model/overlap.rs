@@ -24,7 +24,7 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::token::Number;
 use stateright::{Model, Property};
 
-use super::{Journal, Live, MAX_TTL, Moment, SearchDepth, Summary, TurnRequest};
+use super::{Journal, LiveGrantor, MAX_TTL, Moment, SearchDepth, Summary, TurnRequest};
 
 const TICK: u32 = 100;
 const DRAIN: u64 = 200;
@@ -33,7 +33,7 @@ const P: LeaseId = LeaseId { slot: 0, reuse: 0 };
 const S: SessionId = SessionId { slot: 0, reuse: 0 };
 const EXACT: ClockDrift = match ClockDrift::from_ppm(0) {
     Ok(rate) => rate,
-    Err(_) => panic!("a clock can be right"),
+    Err(_) => panic!("no drift is a valid drift"),
 };
 
 /// A model with one handoff.
@@ -41,7 +41,7 @@ const EXACT: ClockDrift = match ClockDrift::from_ppm(0) {
 pub struct HandoffModel {
     mode: HandoffMode,
     /// The operator requests a shorter drain period than the holder knows.
-    hurried: bool,
+    short_drain: bool,
     ticks: u32,
     renewals: u8,
     writes: u8,
@@ -53,23 +53,24 @@ pub struct HandoffModel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// S claims when it is granted.
-    ClaimAtOnce,
+    ClaimNotDelayed,
     /// S writes based on what it read before its claim.
     ReadBeforeClaim,
     /// P reports that it has drained while a write is in flight.
     DrainedTooEarly,
     /// P ignores the drain period while it receives nothing.
-    SilentGoesOn,
+    DrainIgnored,
 }
 
 impl Fault {
     /// Every fault.
-    pub const ALL: [Self; 4] = [Self::ClaimAtOnce, Self::ReadBeforeClaim, Self::DrainedTooEarly, Self::SilentGoesOn];
+    pub const ALL: [Self; 4] =
+        [Self::ClaimNotDelayed, Self::ReadBeforeClaim, Self::DrainedTooEarly, Self::DrainIgnored];
 }
 
 const BASE: HandoffModel = HandoffModel {
     mode: HandoffMode::Overlap,
-    hurried: false,
+    short_drain: false,
     ticks: 5,
     renewals: 1,
     writes: 1,
@@ -88,7 +89,8 @@ pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
     let mut summary = Summary::default();
     summary.search("overlap", model)?;
     summary.search("gap", HandoffModel { mode: HandoffMode::Gap, ..model })?;
-    summary.search("a hurried overlap", HandoffModel { hurried: true, renewals: 1, writes: 1, ..model })?;
+    summary
+        .search("overlap with a short drain", HandoffModel { short_drain: true, renewals: 1, writes: 1, ..model })?;
     Ok(summary)
 }
 
@@ -132,12 +134,12 @@ impl<T> PartialEq for Comparable<T> {
     }
 }
 
-/// P's request on its way to the grantor, or the answer on its way back.
+/// P's request or its answer, in flight.
 #[derive(Clone, Debug, PartialEq, Hash)]
-enum Talk {
-    Nothing,
-    TurnRequest(Comparable<RenewalAttempt>),
-    Answered(Comparable<RenewalAttempt>, Comparable<RenewalAnswer>),
+enum Exchange {
+    Idle,
+    Request(Comparable<RenewalAttempt>),
+    Answer(Comparable<RenewalAttempt>, Comparable<RenewalAnswer>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,7 +148,7 @@ enum Successor {
     /// The grant has not reached it yet.
     Granted,
     /// It may claim one drain period after this time, or when it is notified.
-    Knows {
+    Informed {
         got: u32,
         over: bool,
     },
@@ -164,9 +166,9 @@ pub struct State {
     writes: u8,
     crashes: u8,
     journal: Journal,
-    live: Option<Live>,
+    live: Option<LiveGrantor>,
     renewal: Comparable<Renewal>,
-    talk: Talk,
+    exchange: Exchange,
     /// P's writes in flight.
     open: u8,
     /// P knows that it must drain, and has reported that it did.
@@ -209,7 +211,7 @@ pub enum Event {
     /// The grantor processes it.
     Decide,
     /// The answer arrives.
-    Hear,
+    ReceiveAnswer,
     /// P sends a write.
     Send,
     /// The write arrives.
@@ -217,11 +219,11 @@ pub enum Event {
     /// P reports that it has drained.
     Drain,
     /// P, which has lost its lease, acquires again.
-    Again,
+    AcquireAgain,
     /// S receives its grant.
-    Learn,
+    ReceiveGrant,
     /// S checks whether P has ended.
-    Inquire,
+    CheckPredecessor,
     /// S claims.
     Claim,
     /// S reads.
@@ -239,10 +241,10 @@ pub enum Event {
 impl HandoffModel {
     /// Runs a turn that is durable at once, and checks the invariants.
     fn turn(&self, state: &mut State, requests: Vec<TurnRequest>) -> Result<Vec<(u64, Answer)>, String> {
-        let live = state.live.as_ref().expect("a grantor that lives");
+        let live = state.live.as_ref().expect("a live grantor");
         let turned = live.turn(Moment::new(state.at), requests)?;
         if let Some(batch) = &turned.batch {
-            state.journal = state.journal.land(batch)?;
+            state.journal = state.journal.append(batch)?;
         }
         for reply in &turned.replies {
             if let (2, Answer::Granted(grant)) = (reply.tag, &reply.answer) {
@@ -258,7 +260,7 @@ impl HandoffModel {
         match (self.mode, state.handed) {
             (HandoffMode::Gap, _) if holders > 1 => state.broken = Some("H2: two holders in a gap"),
             (_, Some(handed)) if p_holds && time >= handed + DRAIN => {
-                state.broken = Some("H3: the predecessor is still there after its drain period");
+                state.broken = Some("H3: the predecessor holds its lease after its drain period");
             }
             (HandoffMode::Overlap, Some(handed)) if holders == 0 && time < handed + MAX_TTL => {
                 state.broken = Some("H2: there is no holder during an overlap");
@@ -272,22 +274,22 @@ impl HandoffModel {
     fn open(&self, state: &mut State) -> Result<(), String> {
         state.generation += 1;
         let at = Moment::new(state.at);
-        let opened = Live::open(&state.journal, at, u64::from(state.generation), None)?;
-        state.journal = state.journal.land(&opened.batch.expect("an opening is put on record"))?;
+        let opened = LiveGrantor::open(&state.journal, at, u64::from(state.generation), None)?;
+        state.journal = state.journal.append(&opened.batch.expect("an opening is recorded"))?;
         state.live = Some(opened.live.serve(at));
         Ok(())
     }
 
     /// Initial state: P holds and S waits.
-    fn begin(&self) -> Result<State, String> {
+    fn initial_state(&self) -> Result<State, String> {
         let at = Moment::new(0);
-        let opened = Live::open(&Journal::empty(), at, 1, None)?;
-        let journal = Journal::empty().land(&opened.batch.expect("an opening"))?;
+        let opened = LiveGrantor::open(&Journal::empty(), at, 1, None)?;
+        let journal = Journal::empty().append(&opened.batch.expect("an opening"))?;
         let handoff = Some(HandoffTerms { mode: self.mode, drain_ms: DRAIN });
         let charter = Box::new(Charter { handoff, ..Charter::default() });
         let open = OpenSession { holder: "second", ttl_ms: MAX_TTL, secret: [7; 32].into(), waits_only: true };
-        let terms = AcquireOptions { wait_ms: 60_000, ..AcquireOptions::DEFAULT };
-        let wait = Acquire { session: Some(S), options: terms, ..Acquire::exclusive(RESOURCE, "", MAX_TTL) };
+        let options = AcquireOptions { wait_ms: 60_000, ..AcquireOptions::DEFAULT };
+        let wait = Acquire { session: Some(S), options, ..Acquire::exclusive(RESOURCE, "", MAX_TTL) };
         let requests = vec![
             (Request::tagged(8), Command::SetCharter { prefix: "ledger", charter, comment: "" }),
             (Request::tagged(1), Command::Acquire(Acquire::exclusive(RESOURCE, "first", MAX_TTL))),
@@ -295,23 +297,23 @@ impl HandoffModel {
             (Request::tagged(2), Command::Acquire(wait)),
         ];
         let turned = opened.live.serve(at).turn(at, requests)?;
-        let journal = journal.land(&turned.batch.expect("a grant"))?;
+        let journal = journal.append(&turned.batch.expect("a grant"))?;
         let grant = turned.replies.iter().find_map(|reply| match &reply.answer {
             Answer::Granted(grant) => Some(*grant),
             _ => None,
         });
         let grant = grant.ok_or("P is not granted")?;
-        let counts = self.mode == HandoffMode::Overlap && self.fault != Some(Fault::SilentGoesOn);
+        let honors_drain = self.mode == HandoffMode::Overlap && self.fault != Some(Fault::DrainIgnored);
         let now = at.now().instant;
         let granted = ReceivedGrant {
             token: grant.number,
             sent: now,
             received: now,
             ttl_ms: grant.ttl_ms,
-            drain_ms: counts.then_some(grant.drain_ms),
+            drain_ms: honors_drain.then_some(grant.drain_ms),
             rotates: false,
         };
-        let timing = Timing::new(MAX_TTL, EXACT).map_err(|wrong| wrong.to_string())?;
+        let timing = Timing::new(MAX_TTL, EXACT).map_err(|error| error.to_string())?;
         Ok(State {
             at: 0,
             generation: 1,
@@ -320,8 +322,8 @@ impl HandoffModel {
             crashes: 0,
             journal,
             live: Some(turned.live),
-            renewal: Comparable::new(Renewal::new(timing, granted).map_err(|wrong| wrong.to_string())?),
-            talk: Talk::Nothing,
+            renewal: Comparable::new(Renewal::new(timing, granted).map_err(|error| error.to_string())?),
+            exchange: Exchange::Idle,
             open: 0,
             knows_drain: false,
             drained: false,
@@ -340,27 +342,22 @@ impl HandoffModel {
     }
 
     fn hand_off(&self, state: &mut State) -> Result<Option<()>, String> {
-        let which = LeaseSelector::Resource(RESOURCE);
-        let handoff = Handoff {
-            selector: which,
-            number: None,
-            to: None,
-            mode: None,
-            drain_ms: self.hurried.then_some(DRAIN / 2),
-        };
+        let selector = LeaseSelector::Resource(RESOURCE);
+        let handoff =
+            Handoff { selector, number: None, to: None, mode: None, drain_ms: self.short_drain.then_some(DRAIN / 2) };
         let answers = self.turn(state, vec![(Request::tagged(3), Command::Handoff(handoff))])?;
         if !answers.iter().any(|(to, answer)| *to == 3 && matches!(answer, Answer::Current(_))) {
             return Ok(None);
         }
-        let live = state.live.as_ref().expect("it has just decided");
+        let live = state.live.as_ref().expect("it has just run a turn");
         state.handed = Some(live.view().time);
         Ok(Some(()))
     }
 
     /// The grantor answers P. A draining P never becomes current again under its token.
     fn decide(&self, state: &mut State) -> Result<(), String> {
-        let Talk::TurnRequest(attempt) = std::mem::replace(&mut state.talk, Talk::Nothing) else {
-            unreachable!("P has requests")
+        let Exchange::Request(attempt) = std::mem::replace(&mut state.exchange, Exchange::Idle) else {
+            unreachable!("P has sent a request")
         };
         let held = LeaseRef::by_id(P, attempt.value.token());
         let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
@@ -376,9 +373,9 @@ impl HandoffModel {
             }
             Some(Answer::Refused(Refusal::Lost(reason))) => RenewalAnswer::Ended(reason),
             Some(Answer::Refused(Refusal::NotCurrent(_))) => RenewalAnswer::NotCurrent,
-            other => return Err(format!("P is answered {other:?}")),
+            other => return Err(format!("P receives {other:?}")),
         };
-        state.talk = Talk::Answered(attempt, Comparable::new(answer));
+        state.exchange = Exchange::Answer(attempt, Comparable::new(answer));
         Ok(())
     }
 
@@ -397,8 +394,8 @@ impl HandoffModel {
             }
             _ => {
                 state.observed = Some(Observation::Refused);
-                let sure = self.mode == HandoffMode::Overlap || state.knows_drain;
-                if sure && state.renewal.value.may_act(Moment::new(state.at).now().instant) {
+                let must_be_admitted = self.mode == HandoffMode::Overlap || state.knows_drain;
+                if must_be_admitted && state.renewal.value.may_act(Moment::new(state.at).now().instant) {
                     state.broken = Some("H2: a predecessor is refused while it may still act");
                 }
             }
@@ -406,19 +403,19 @@ impl HandoffModel {
     }
 
     fn may_claim(&self, state: &State) -> bool {
-        let Successor::Knows { got, over } = state.successor else { return false };
+        let Successor::Informed { got, over } = state.successor else { return false };
         let Some((_, _, Some(overlaps))) = state.granted else { return true };
         let now = Moment::new(state.at).now().instant;
         let mut succession = Succession::new(Moment::new(got).now().instant, overlaps, EXACT);
         if over {
             succession.predecessor_ended();
         }
-        succession.claim(now).is_ok() || self.fault == Some(Fault::ClaimAtOnce)
+        succession.claim(now).is_ok() || self.fault == Some(Fault::ClaimNotDelayed)
     }
 
     fn claim(&self, state: &mut State) {
         let (_, number, _) = state.granted.expect("S was granted");
-        let Successor::Knows { over, .. } = state.successor else { unreachable!("S knows of its grant") };
+        let Successor::Informed { over, .. } = state.successor else { unreachable!("S knows of its grant") };
         if over {
             state.observed = Some(Observation::ClaimedEarly);
         } else if state.live.is_none() {
@@ -434,7 +431,7 @@ impl HandoffModel {
         };
     }
 
-    fn happen(&self, state: &mut State, event: Event) -> Result<Option<()>, String> {
+    fn apply_event(&self, state: &mut State, event: Event) -> Result<Option<()>, String> {
         let now = |state: &State| Moment::new(state.at).now().instant;
         match event {
             Event::Tick => {
@@ -444,7 +441,7 @@ impl HandoffModel {
                     self.turn(state, if state.vanished { Vec::new() } else { vec![renewal] })?;
                 }
                 let mut renewal = state.renewal.value.clone();
-                settle(&mut renewal, Moment::new(state.at));
+                run_holder(&mut renewal, Moment::new(state.at));
                 state.renewal = Comparable::new(renewal);
             }
             Event::HandOff => return self.hand_off(state),
@@ -452,20 +449,20 @@ impl HandoffModel {
                 state.renewals += 1;
                 let mut renewal = state.renewal.value.clone();
                 renewal.renew_now(now(state));
-                let Some(attempt) = settle(&mut renewal, Moment::new(state.at)) else { return Ok(None) };
+                let Some(attempt) = run_holder(&mut renewal, Moment::new(state.at)) else { return Ok(None) };
                 state.renewal = Comparable::new(renewal);
-                state.talk = Talk::TurnRequest(Comparable::new(attempt));
+                state.exchange = Exchange::Request(Comparable::new(attempt));
             }
             Event::Decide => self.decide(state)?,
-            Event::Hear => {
-                let Talk::Answered(attempt, answer) = std::mem::replace(&mut state.talk, Talk::Nothing) else {
+            Event::ReceiveAnswer => {
+                let Exchange::Answer(attempt, answer) = std::mem::replace(&mut state.exchange, Exchange::Idle) else {
                     unreachable!("P was answered")
                 };
                 state.knows_drain |=
                     matches!(answer.value, RenewalAnswer::Renewed(ReceivedRenewal { draining_ms: Some(_), .. }));
                 let mut renewal = state.renewal.value.clone();
                 renewal.handle_answer(attempt.value, now(state), answer.value);
-                settle(&mut renewal, Moment::new(state.at));
+                run_holder(&mut renewal, Moment::new(state.at));
                 state.renewal = Comparable::new(renewal);
             }
             Event::Send => {
@@ -482,7 +479,7 @@ impl HandoffModel {
                 let held = LeaseRef::by_id(P, drained.token());
                 self.turn(state, vec![(Request::tagged(5), Command::Drained(held))])?;
             }
-            Event::Again => {
+            Event::AcquireAgain => {
                 let acquire = Acquire::exclusive(RESOURCE, "first", MAX_TTL);
                 let answers = self.turn(state, vec![(Request::tagged(6), Command::Acquire(acquire))])?;
                 let granted = answers.iter().find_map(|(to, answer)| match answer {
@@ -491,12 +488,12 @@ impl HandoffModel {
                 });
                 let Some(number) = granted else { return Ok(None) };
                 if state.granted.is_some_and(|(_, other, _)| number <= other) || number <= state.renewal.value.token() {
-                    state.broken = Some("H2: requests anew, and not given a higher token");
+                    state.broken = Some("H2: a new acquire does not get a higher token");
                 }
                 state.again = Some(number);
             }
-            Event::Learn => state.successor = Successor::Knows { got: state.at, over: false },
-            Event::Inquire => {
+            Event::ReceiveGrant => state.successor = Successor::Informed { got: state.at, over: false },
+            Event::CheckPredecessor => {
                 let (lease, number, _) = state.granted.expect("S was granted");
                 let confirm = Command::Confirm(LeaseRef::by_id(lease, number));
                 let answers = self.turn(state, vec![(Request::tagged(7), confirm)])?;
@@ -504,7 +501,7 @@ impl HandoffModel {
                     matches!(answer, Answer::Current(current) if *to == 7 && current.overlaps_ms.is_none())
                 });
                 match &mut state.successor {
-                    Successor::Knows { over: known, .. } if over => *known = true,
+                    Successor::Informed { over: known, .. } if over => *known = true,
                     _ => return Ok(None),
                 }
             }
@@ -516,7 +513,7 @@ impl HandoffModel {
             Event::Write => {
                 let Successor::Read(base) = state.successor else { unreachable!("S has read") };
                 if base != state.version {
-                    state.broken = Some("H2: the successor builds on what it did not see");
+                    state.broken = Some("H2: the successor writes without the latest version");
                 }
                 state.version += 1;
                 state.successor = Successor::Wrote;
@@ -533,10 +530,10 @@ impl HandoffModel {
 
     fn events_of_p(&self, state: &State, events: &mut Vec<Event>) {
         let now = Moment::new(state.at).now().instant;
-        match &state.talk {
-            Talk::Nothing if state.renewals < self.renewals => events.push(Event::SendRenewal),
-            Talk::TurnRequest(_) if state.live.is_some() => events.push(Event::Decide),
-            Talk::Answered(..) => events.push(Event::Hear),
+        match &state.exchange {
+            Exchange::Idle if state.renewals < self.renewals => events.push(Event::SendRenewal),
+            Exchange::Request(_) if state.live.is_some() => events.push(Event::Decide),
+            Exchange::Answer(..) => events.push(Event::ReceiveAnswer),
             _ => {}
         }
         if state.renewal.value.may_act(now) && state.writes < self.writes {
@@ -549,7 +546,7 @@ impl HandoffModel {
             events.push(Event::Drain);
         }
         if state.knows_drain && state.vanished && state.again.is_none() && state.live.is_some() {
-            events.push(Event::Again);
+            events.push(Event::AcquireAgain);
         }
     }
 
@@ -559,13 +556,13 @@ impl HandoffModel {
         }
         match state.successor {
             Successor::Waiting => {}
-            Successor::Granted => events.push(Event::Learn),
-            Successor::Knows { over, .. } => {
+            Successor::Granted => events.push(Event::ReceiveGrant),
+            Successor::Informed { over, .. } => {
                 if self.may_claim(state) {
                     events.push(Event::Claim);
                 }
                 if !over && state.live.is_some() {
-                    events.push(Event::Inquire);
+                    events.push(Event::CheckPredecessor);
                 }
                 if self.fault == Some(Fault::ReadBeforeClaim) && state.early.is_none() {
                     events.push(Event::Read);
@@ -580,7 +577,7 @@ impl HandoffModel {
 }
 
 /// Runs the holder logic until it waits, and returns what it wants to send.
-fn settle(renewal: &mut Renewal, at: Moment) -> Option<RenewalAttempt> {
+fn run_holder(renewal: &mut Renewal, at: Moment) -> Option<RenewalAttempt> {
     loop {
         match renewal.poll(at.now().instant, 0) {
             RenewalAction::Send(attempt) => return Some(attempt),
@@ -598,7 +595,7 @@ impl Model for HandoffModel {
     type Action = Event;
 
     fn init_states(&self) -> Vec<State> {
-        vec![self.begin().expect("P is granted and S waits")]
+        vec![self.initial_state().expect("P is granted and S waits")]
     }
 
     fn actions(&self, state: &State, events: &mut Vec<Event>) {
@@ -625,7 +622,7 @@ impl Model for HandoffModel {
 
     fn next_state(&self, state: &State, event: Event) -> Option<State> {
         let mut next = State { observed: None, ..state.clone() };
-        match self.happen(&mut next, event) {
+        match self.apply_event(&mut next, event) {
             Ok(changed) => changed?,
             Err(fault) => next.fault = Some(fault),
         }
@@ -636,13 +633,13 @@ impl Model for HandoffModel {
         let mut properties = vec![
             Property::always("H2, H3", |_, state: &State| state.broken.is_none()),
             Property::always("V1 and the core's own checks", |_, state: &State| state.fault.is_none()),
-            Property::sometimes("a late write of P's is refused", |_, state: &State| {
+            Property::sometimes("a late write of P is refused", |_, state: &State| {
                 state.observed == Some(Observation::Refused)
             }),
-            Property::sometimes("S writes on top of P", |_, state: &State| {
+            Property::sometimes("S writes after P", |_, state: &State| {
                 state.successor == Successor::Wrote && state.version > 1
             }),
-            Property::sometimes("S vanishes, and P renewals anew", |_, state: &State| state.again.is_some()),
+            Property::sometimes("S disappears, and P acquires again", |_, state: &State| state.again.is_some()),
         ];
         if self.mode == HandoffMode::Overlap {
             properties.push(Property::sometimes("P writes although S is granted", |_, state: &State| {

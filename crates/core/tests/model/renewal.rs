@@ -10,7 +10,7 @@ use leasehold_core::ids::LeaseId;
 use leasehold_core::token::Number;
 use stateright::{Model, Property};
 
-use super::{Batch, Journal, Live, Moment, SearchDepth, Summary};
+use super::{Batch, Journal, LiveGrantor, Moment, SearchDepth, Summary};
 
 const TICK: u32 = 100;
 
@@ -36,9 +36,9 @@ pub enum Fault {
     /// A confirmation from before the request is accepted.
     ConfirmedBefore,
     /// The clock is read after the confirmation.
-    DecidedAfter,
+    ClockReadAfter,
     /// An answer is sent before its record is durable.
-    ToldBeforeDurable,
+    RepliedBeforeDurable,
     /// The journal accepts a batch of a deposed writer.
     NotFenced,
     /// Grantor time starts when the opening batch is sent.
@@ -50,8 +50,8 @@ impl Fault {
     pub const ALL: [Self; 6] = [
         Self::NotConfirmed,
         Self::ConfirmedBefore,
-        Self::DecidedAfter,
-        Self::ToldBeforeDurable,
+        Self::ClockReadAfter,
+        Self::RepliedBeforeDurable,
         Self::NotFenced,
         Self::ServedFromOpening,
     ];
@@ -72,13 +72,13 @@ pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
     };
     let mut summary = Summary::default();
     for size in zombies {
-        summary.search(&format!("zombies and stalls {size:?}"), RenewalModel { zombie: true, ..sized(*size) })?;
+        summary.search(&format!("zombies and stalls {size:?}"), RenewalModel { zombie: true, ..model_of(*size) })?;
     }
     for size in on_time {
-        summary.search(&format!("failovers on time {size:?}"), RenewalModel { on_time: true, ..sized(*size) })?;
+        summary.search(&format!("failovers on time {size:?}"), RenewalModel { on_time: true, ..model_of(*size) })?;
     }
     for size in stalls {
-        summary.search(&format!("stalls and failovers {size:?}"), sized(*size))?;
+        summary.search(&format!("stalls and failovers {size:?}"), model_of(*size))?;
     }
     Ok(summary)
 }
@@ -86,13 +86,13 @@ pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
 /// The ttl, and the numbers of ticks, tenures and renewals.
 type Size = (u32, u32, u8, u8);
 
-fn sized((ttl, ticks, tenures, renewals): Size) -> RenewalModel {
+fn model_of((ttl, ticks, tenures, renewals): Size) -> RenewalModel {
     RenewalModel { ttl, ticks, tenures, renewals, zombie: false, on_time: false, fault: None }
 }
 
 /// Searches a configuration with a fault, which must be found.
 pub fn check_fault(fault: Fault) -> Result<Summary, String> {
-    let model = RenewalModel { zombie: true, fault: Some(fault), ..sized((200, 6, 3, 2)) };
+    let model = RenewalModel { zombie: true, fault: Some(fault), ..model_of((200, 6, 3, 2)) };
     let mut summary = Summary::default();
     summary.search("a fault in the driver", model)?;
     Ok(summary)
@@ -111,23 +111,23 @@ struct Append {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Flight {
-    Flying,
-    Landed,
+enum AppendState {
+    InFlight,
+    Durable,
     Refused,
 }
 
 #[derive(Clone, Debug, PartialEq, Hash)]
 enum Phase {
-    Opening(Flight, Append),
+    Opening(AppendState, Append),
     Idle,
-    Appending(Flight, Append),
+    Appending(AppendState, Append),
     Confirming(Option<bool>),
 }
 
 /// A renewal that a leader has received, with the facts at its arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Arrived {
+struct ArrivedRenewal {
     deposed: bool,
     ended: bool,
     end_known: bool,
@@ -139,14 +139,14 @@ struct Reply {
     renewed: bool,
     decided: u32,
     served: u32,
-    arrived: Arrived,
+    arrived: ArrivedRenewal,
 }
 
 #[derive(Clone, Debug, PartialEq, Hash)]
 struct Leader {
     generation: u8,
-    live: Live,
-    inbox: Option<Arrived>,
+    live: LiveGrantor,
+    inbox: Option<ArrivedRenewal>,
     phase: Phase,
     reply: Option<Reply>,
     /// Deadline of the lease in this leader's view.
@@ -177,11 +177,11 @@ pub struct State {
     silent: u32,
     last_renewal: u32,
     /// Recorded remaining lifetime, in served time.
-    promised: u32,
+    credited_until: u32,
     failed_over: bool,
     stalled: bool,
     /// The last event, for the reachability properties.
-    orphan_landed: bool,
+    orphan_is_durable: bool,
     refused: bool,
     broken: Option<&'static str>,
     fault: Option<String>,
@@ -197,7 +197,7 @@ pub enum Event {
     /// A leader runs a turn.
     Turn(usize),
     /// An append reaches the journal.
-    Land(usize),
+    BecomeDurable(usize),
     /// The journal's answer reaches the leader.
     Answer(usize),
     /// A leader requests a confirmation from the journal.
@@ -209,12 +209,12 @@ pub enum Event {
     /// Another leader takes over the journal.
     TakeOver,
     /// The append of a crashed leader reaches the journal.
-    LandOrphan,
+    OrphanBecomesDurable,
 }
 
 const LEASE: LeaseId = LeaseId { slot: 0, reuse: 0 };
 
-/// Token numbers do not matter here, so the wall clock stands still.
+/// Token numbers do not matter here, so the wall clock does not advance.
 fn at(now: u32) -> Moment {
     Moment { at: now, wall: 1_000 }
 }
@@ -225,15 +225,15 @@ fn renewal(number: Number) -> Command<'static> {
 
 impl RenewalModel {
     /// Initial state: a grant of the first tenure is durable and delivered.
-    fn begin(&self) -> Result<State, String> {
+    fn initial_state(&self) -> Result<State, String> {
         let start = at(0);
-        let opened = Live::open(&Journal::empty(), start, 1, None)?;
-        let journal = Journal::empty().land(&opened.batch.expect("an opening"))?;
+        let opened = LiveGrantor::open(&Journal::empty(), start, 1, None)?;
+        let journal = Journal::empty().append(&opened.batch.expect("an opening"))?;
         let acquire = Command::Acquire(Acquire::exclusive("jobs/settle", "worker", u64::from(self.ttl)));
         let granted = opened.live.serve(start).turn(start, vec![(Request::tagged(1), acquire)])?;
         let until = granted.live.view().remaining(LEASE);
         let Some(&Answer::Granted(grant)) = granted.answer(1) else { return Err("not granted".to_owned()) };
-        let journal = journal.land(&granted.batch.expect("a grant"))?;
+        let journal = journal.append(&granted.batch.expect("a grant"))?;
         let leader = Leader {
             generation: 1,
             live: granted.live,
@@ -258,10 +258,10 @@ impl RenewalModel {
             served: 0,
             silent: 0,
             last_renewal: 0,
-            promised: self.ttl,
+            credited_until: self.ttl,
             failed_over: false,
             stalled: false,
-            orphan_landed: false,
+            orphan_is_durable: false,
             refused: false,
             broken: None,
             fault: None,
@@ -270,7 +270,7 @@ impl RenewalModel {
 
     fn turn(&self, state: &mut State, i: usize) -> Result<(), String> {
         let now = state.now;
-        let mut leader = state.leaders[i].take().expect("a leader takes a turn");
+        let mut leader = state.leaders[i].take().expect("a leader runs a turn");
         let legitimate = leader.generation == state.generation;
         let late = now - leader.live.last_turn() > TICK;
         let early = leader.confirmed.take();
@@ -289,7 +289,7 @@ impl RenewalModel {
                 && arrived.in_time
                 && leader.until.is_some()
             {
-                state.broken = Some("L12: a renewal that waited at a stalled grantor is refused");
+                state.broken = Some("L12: a renewal that was queued while the grantor stalled is refused");
             }
             if renewed {
                 (state.silent, state.last_renewal, state.failed_over, state.stalled) = (0, now, false, false);
@@ -304,17 +304,17 @@ impl RenewalModel {
         leader.reply = arrived.map(|arrived| Reply { renewed, decided: now, served: state.served, arrived });
         leader.until = remaining.map(|remaining| now + remaining);
         leader.live = turned.live;
-        let at_once = match turned.batch {
+        let immediately = match turned.batch {
             Some(batch) => {
                 let (served, since) = (state.served, leader.since);
                 let append = Append { batch, decided: now, served, since, remaining };
-                leader.phase = Phase::Appending(Flight::Flying, append);
-                self.fault == Some(Fault::ToldBeforeDurable) && legitimate
+                leader.phase = Phase::Appending(AppendState::InFlight, append);
+                self.fault == Some(Fault::RepliedBeforeDurable) && legitimate
             }
             None if leader.reply.is_none() => false,
             None => match (self.fault, early) {
                 (Some(Fault::NotConfirmed), _) => true,
-                (Some(Fault::ConfirmedBefore | Fault::DecidedAfter), Some(confirmed)) => {
+                (Some(Fault::ConfirmedBefore | Fault::ClockReadAfter), Some(confirmed)) => {
                     leader.reply = leader.reply.take().filter(|_| confirmed);
                     true
                 }
@@ -324,10 +324,10 @@ impl RenewalModel {
                 }
             },
         };
-        let reply = if at_once { leader.reply.take() } else { None };
+        let reply = if immediately { leader.reply.take() } else { None };
         state.leaders[i] = Some(leader);
         if let Some(reply) = reply {
-            self.tell(state, reply);
+            self.deliver(state, reply);
         }
         self.refuse_deposed(state, i);
         Ok(())
@@ -336,11 +336,13 @@ impl RenewalModel {
     /// Refuses the in-flight append of a deposed leader, which then stops. Nothing else can happen to it.
     fn refuse_deposed(&self, state: &mut State, i: usize) {
         let waits = state.leaders[i].as_ref().is_some_and(|leader| {
-            let flying = matches!(
+            let in_flight = matches!(
                 leader.phase,
-                Phase::Opening(Flight::Flying, _) | Phase::Appending(Flight::Flying, _) | Phase::Confirming(None)
+                Phase::Opening(AppendState::InFlight, _)
+                    | Phase::Appending(AppendState::InFlight, _)
+                    | Phase::Confirming(None)
             );
-            flying && leader.generation != state.generation
+            in_flight && leader.generation != state.generation
         });
         if waits && self.fault != Some(Fault::NotFenced) {
             state.refused = true;
@@ -348,69 +350,69 @@ impl RenewalModel {
         }
     }
 
-    fn tell(&self, state: &mut State, reply: Reply) {
+    fn deliver(&self, state: &mut State, reply: Reply) {
         if reply.arrived.deposed {
             state.broken = Some("L7: a deposed grantor answers");
         }
         if !reply.renewed {
             state.end_known = true;
         } else if reply.arrived.ended {
-            state.broken = Some("L4: renewed after the end was on record");
+            state.broken = Some("L4: renewed after the end was recorded");
         } else if reply.arrived.end_known {
             state.broken = Some("L4: renewed after the end was reported");
         } else if reply.decided >= state.acked.0 {
             state.acked = (reply.decided, reply.served);
         }
-        self.watch_end(state);
+        self.check_end(state);
     }
 
-    fn watch_end(&self, state: &mut State) {
+    fn check_end(&self, state: &mut State) {
         if let Some((real, served)) = state.ended {
             if real < state.acked.0 + self.ttl {
-                state.broken = Some("L2: ended before the last acked renewal and its ttl, in real time");
+                state.broken = Some("L2: ended before the last acked renewal plus its ttl, in real time");
             }
             if served < state.acked.1 + self.ttl {
-                state.broken = Some("L2: ended before the last acked renewal and its ttl, in served time");
+                state.broken = Some("L2: ended before the last acked renewal plus its ttl, in served time");
             }
         }
     }
 
     /// A batch is durable.
-    fn land(&self, state: &mut State, append: &Append) -> Result<(), String> {
-        state.journal = state.journal.land(&append.batch)?;
+    fn make_durable(&self, state: &mut State, append: &Append) -> Result<(), String> {
+        state.journal = state.journal.append(&append.batch)?;
         state.silent += append.decided.saturating_sub(append.since.max(state.last_renewal));
         match append.remaining {
-            Some(remaining) => state.promised = state.promised.max(append.served + remaining),
+            Some(remaining) => state.credited_until = state.credited_until.max(append.served + remaining),
             None if state.ended.is_none() => {
                 state.ended = Some((append.decided, append.served));
-                if append.served < state.promised {
-                    state.broken = Some("L12: what was credited on record is taken back");
+                if append.served < state.credited_until {
+                    state.broken = Some("L12: recorded credit is revoked");
                 }
             }
             None => {}
         }
-        self.watch_end(state);
+        self.check_end(state);
         Ok(())
     }
 
     /// Whether the journal accepts a batch of this writer.
-    fn takes(&self, writer: u8, generation: u8) -> bool {
+    fn accepts(&self, writer: u8, generation: u8) -> bool {
         writer == generation || self.fault == Some(Fault::NotFenced)
     }
 
     fn answer(&self, state: &mut State, i: usize) -> Result<(), String> {
-        let mut leader = state.leaders[i].take().expect("a leader is answered");
+        let mut leader = state.leaders[i].take().expect("a leader receives the answer");
         let phase = std::mem::replace(&mut leader.phase, Phase::Idle);
         match phase {
-            Phase::Opening(Flight::Landed, append) => {
+            Phase::Opening(AppendState::Durable, append) => {
                 let from = if self.fault == Some(Fault::ServedFromOpening) { append.decided } else { state.now };
                 leader.live = leader.live.serve(at(from));
                 leader.until = append.remaining.map(|remaining| state.now + remaining);
                 leader.since = state.now;
             }
-            Phase::Appending(Flight::Landed, _) | Phase::Confirming(Some(true)) => {
+            Phase::Appending(AppendState::Durable, _) | Phase::Confirming(Some(true)) => {
                 if let Some(reply) = leader.reply.take() {
-                    self.tell(state, reply);
+                    self.deliver(state, reply);
                 }
             }
             // Deposed: it stops without replying.
@@ -431,15 +433,15 @@ impl RenewalModel {
             state.orphan = None;
         }
         let now = state.now;
-        let opened = Live::open(&state.journal, at(now), u64::from(state.generation), None)?;
-        let batch = opened.batch.expect("an opening is put on record");
+        let opened = LiveGrantor::open(&state.journal, at(now), u64::from(state.generation), None)?;
+        let batch = opened.batch.expect("an opening is recorded");
         let remaining = opened.live.view().remaining(LEASE);
         let append = Append { batch, decided: now, served: state.served, since: now, remaining };
         state.leaders[0] = Some(Leader {
             generation: state.generation,
             live: opened.live,
             inbox: None,
-            phase: Phase::Opening(Flight::Flying, append),
+            phase: Phase::Opening(AppendState::InFlight, append),
             reply: None,
             until: None,
             since: now,
@@ -448,7 +450,7 @@ impl RenewalModel {
         Ok(())
     }
 
-    fn happen(&self, state: &mut State, event: Event) -> Result<(), String> {
+    fn apply_event(&self, state: &mut State, event: Event) -> Result<(), String> {
         match event {
             Event::Tick => {
                 state.now += TICK;
@@ -461,21 +463,22 @@ impl RenewalModel {
                 let (deposed, ended, end_known) = (state.generation, state.ended.is_some(), state.end_known);
                 let leader = state.leaders[i].as_mut().expect("a leader exists");
                 let in_time = leader.until.is_some_and(|until| state.now < until);
-                leader.inbox = Some(Arrived { deposed: deposed > leader.generation, ended, end_known, in_time });
+                leader.inbox = Some(ArrivedRenewal { deposed: deposed > leader.generation, ended, end_known, in_time });
             }
             Event::Turn(i) => self.turn(state, i)?,
-            Event::Land(i) => {
+            Event::BecomeDurable(i) => {
                 let leader = state.leaders[i].as_mut().expect("a leader appends");
-                let (Phase::Opening(flight, append) | Phase::Appending(flight, append)) = &mut leader.phase else {
-                    unreachable!("only an append lands")
+                let (Phase::Opening(append_state, append) | Phase::Appending(append_state, append)) = &mut leader.phase
+                else {
+                    unreachable!("only an append becomes durable")
                 };
                 let append = append.clone();
-                let taken = self.takes(leader.generation, state.generation);
-                *flight = if taken { Flight::Landed } else { Flight::Refused };
-                state.refused |= !taken;
-                if taken {
+                let accepted = self.accepts(leader.generation, state.generation);
+                *append_state = if accepted { AppendState::Durable } else { AppendState::Refused };
+                state.refused |= !accepted;
+                if accepted {
                     leader.since = append.decided;
-                    self.land(state, &append)?;
+                    self.make_durable(state, &append)?;
                 }
             }
             Event::Answer(i) => self.answer(state, i)?,
@@ -491,18 +494,18 @@ impl RenewalModel {
                 let leader = state.leaders[0].take().expect("a leader crashes");
                 state.failed_over = true;
                 state.orphan = match leader.phase {
-                    Phase::Opening(Flight::Flying, append) | Phase::Appending(Flight::Flying, append) => {
+                    Phase::Opening(AppendState::InFlight, append) | Phase::Appending(AppendState::InFlight, append) => {
                         Some((leader.generation, append))
                     }
                     _ => None,
                 };
             }
             Event::TakeOver => self.take_over(state)?,
-            Event::LandOrphan => {
-                let (generation, append) = state.orphan.take().expect("an orphan lands");
-                if self.takes(generation, state.generation) {
-                    state.orphan_landed = true;
-                    self.land(state, &append)?;
+            Event::OrphanBecomesDurable => {
+                let (generation, append) = state.orphan.take().expect("an orphaned append");
+                if self.accepts(generation, state.generation) {
+                    state.orphan_is_durable = true;
+                    self.make_durable(state, &append)?;
                 }
             }
         }
@@ -527,14 +530,16 @@ impl Leader {
                 }
                 let early = match model.fault {
                     Some(Fault::ConfirmedBefore) => self.inbox.is_none(),
-                    Some(Fault::DecidedAfter) => self.inbox.is_some(),
+                    Some(Fault::ClockReadAfter) => self.inbox.is_some(),
                     _ => false,
                 };
                 if early && self.confirmed.is_none() {
                     events.push(Event::ConfirmEarly(i));
                 }
             }
-            Phase::Opening(Flight::Flying, _) | Phase::Appending(Flight::Flying, _) => events.push(Event::Land(i)),
+            Phase::Opening(AppendState::InFlight, _) | Phase::Appending(AppendState::InFlight, _) => {
+                events.push(Event::BecomeDurable(i))
+            }
             Phase::Opening(..) | Phase::Appending(..) | Phase::Confirming(Some(_)) => events.push(Event::Answer(i)),
             Phase::Confirming(None) => events.push(Event::Confirm(i)),
         }
@@ -551,7 +556,7 @@ impl Model for RenewalModel {
     type Action = Event;
 
     fn init_states(&self) -> Vec<State> {
-        vec![self.begin().expect("the first tenure opens and grants")]
+        vec![self.initial_state().expect("the first tenure opens and grants")]
     }
 
     fn actions(&self, state: &State, events: &mut Vec<Event>) {
@@ -575,14 +580,14 @@ impl Model for RenewalModel {
             events.push(Event::TakeOver);
         }
         if state.orphan.is_some() {
-            events.push(Event::LandOrphan);
+            events.push(Event::OrphanBecomesDurable);
         }
     }
 
     fn next_state(&self, state: &State, event: Event) -> Option<State> {
-        let mut next = State { orphan_landed: false, refused: false, ..state.clone() };
-        match self.happen(&mut next, event) {
-            Ok(()) => next.forget(),
+        let mut next = State { orphan_is_durable: false, refused: false, ..state.clone() };
+        match self.apply_event(&mut next, event) {
+            Ok(()) => next.normalize(),
             Err(fault) => next.fault = Some(fault),
         }
         Some(next)
@@ -594,16 +599,18 @@ impl Model for RenewalModel {
             Property::always("V1 and the core's own checks", |_, state: &State| state.fault.is_none()),
             Property::sometimes("the lease has ended", |_, state: &State| state.ended.is_some()),
             Property::sometimes("the end was reported", |_, state: &State| state.end_known),
-            Property::sometimes("renewed in a later tenure", |_, state: &State| state.is_telling_in(2)),
-            Property::sometimes("what a crash left behind has landed", |_, state: &State| state.orphan_landed),
+            Property::sometimes("renewed in a later tenure", |_, state: &State| state.has_reply_pending_since(2)),
+            Property::sometimes("an append of a crashed leader becomes durable", |_, state: &State| {
+                state.orphan_is_durable
+            }),
         ];
         if self.zombie {
             let refused = |_: &Self, state: &State| state.refused;
             properties.push(Property::sometimes("a deposed leader is refused", refused));
         }
         if !self.on_time {
-            properties.push(Property::sometimes("a stall is credited on record", |model: &Self, state: &State| {
-                state.stalled && state.promised > state.acked.1 + model.ttl
+            properties.push(Property::sometimes("credit for a stall is recorded", |model: &Self, state: &State| {
+                state.stalled && state.credited_until > state.acked.1 + model.ttl
             }));
         }
         properties
@@ -612,33 +619,34 @@ impl Model for RenewalModel {
 
 impl State {
     /// Normalizes fields that no longer matter, so that more states are equal.
-    fn forget(&mut self) {
+    fn normalize(&mut self) {
         if self.ended.is_some() {
-            (self.acked, self.silent, self.last_renewal, self.promised) = ((0, 0), 0, 0, 0);
+            (self.acked, self.silent, self.last_renewal, self.credited_until) = ((0, 0), 0, 0, 0);
             (self.failed_over, self.stalled) = (false, false);
             return;
         }
-        let flying = self.leaders.iter().flatten().filter_map(|leader| match &leader.phase {
+        let in_flight = self.leaders.iter().flatten().filter_map(|leader| match &leader.phase {
             Phase::Opening(_, append) | Phase::Appending(_, append) => Some(append),
             _ => None,
         });
-        let flying: Vec<&Append> = flying.chain(self.orphan.iter().map(|(_, append)| append)).collect();
+        let in_flight: Vec<&Append> = in_flight.chain(self.orphan.iter().map(|(_, append)| append)).collect();
         let since =
-            flying.iter().map(|append| append.since).chain(self.leaders.iter().flatten().map(|l| l.since)).min();
-        let served = flying.iter().map(|append| append.served).fold(self.served, u32::min);
+            in_flight.iter().map(|append| append.since).chain(self.leaders.iter().flatten().map(|l| l.since)).min();
+        let served = in_flight.iter().map(|append| append.served).fold(self.served, u32::min);
         if since.unwrap_or(self.now) >= self.last_renewal {
             self.last_renewal = 0;
         }
-        if self.promised <= served {
-            self.promised = 0;
+        if self.credited_until <= served {
+            self.credited_until = 0;
         }
     }
 
     /// Whether the answer to a renewal of this or a later tenure is pending.
-    fn is_telling_in(&self, generation: u8) -> bool {
+    fn has_reply_pending_since(&self, generation: u8) -> bool {
         self.leaders.iter().flatten().any(|leader| {
-            let sure = matches!(leader.phase, Phase::Appending(Flight::Landed, _) | Phase::Confirming(Some(true)));
-            sure && leader.reply.is_some_and(|reply| reply.renewed) && leader.generation >= generation
+            let is_final =
+                matches!(leader.phase, Phase::Appending(AppendState::Durable, _) | Phase::Confirming(Some(true)));
+            is_final && leader.reply.is_some_and(|reply| reply.renewed) && leader.generation >= generation
         })
     }
 }

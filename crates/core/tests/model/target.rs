@@ -13,7 +13,7 @@ use leasehold_core::name::{Name, resource_hash};
 use leasehold_core::token::{FenceKey, Incarnation, Number, Token, TokenScope};
 use stateright::{Model, Property};
 
-use super::{CLUSTER, Journal, Live, Moment, SearchDepth, Summary};
+use super::{CLUSTER, Journal, LiveGrantor, Moment, SearchDepth, Summary};
 
 const TICK: u32 = 100;
 const RESOURCE: &str = "ledger/accounts";
@@ -29,7 +29,7 @@ pub struct TargetModel {
     crashes: u8,
     restores: u8,
     /// Number of crashes of the object.
-    cuts: u8,
+    target_crashes: u8,
     /// Number of times that the object loses its mark.
     losses: u8,
     fault: Option<Fault>,
@@ -65,7 +65,7 @@ impl Fault {
 }
 
 const BASE: TargetModel =
-    TargetModel { ticks: 2, grants: 2, writes: 2, crashes: 0, restores: 0, cuts: 0, losses: 0, fault: None };
+    TargetModel { ticks: 2, grants: 2, writes: 2, crashes: 0, restores: 0, target_crashes: 0, losses: 0, fault: None };
 
 /// Searches all configurations of one object.
 pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
@@ -78,7 +78,7 @@ pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
     let model = TargetModel { ticks, grants, writes, ..BASE };
     summary.search("zombies", model)?;
     summary.search("zombies, and a grantor that crashes", TargetModel { crashes: 1, ..model })?;
-    summary.search("zombies, and a target cut short", TargetModel { cuts: 1, ..model })?;
+    summary.search("zombies, and a target that crashes", TargetModel { target_crashes: 1, ..model })?;
     summary
         .search("zombies, and a lost mark", TargetModel { losses: 1, crashes: 1, grants: grants.max(3), ..model })?;
     summary
@@ -88,7 +88,7 @@ pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
 
 /// Searches a configuration with a fault, which must be found.
 pub fn check_fault(fault: Fault) -> Result<Summary, String> {
-    let model = TargetModel { ticks: 3, cuts: 1, losses: 1, fault: Some(fault), ..BASE };
+    let model = TargetModel { ticks: 3, target_crashes: 1, losses: 1, fault: Some(fault), ..BASE };
     let mut summary = Summary::default();
     summary.search("a fault at the target", model)?;
     Ok(summary)
@@ -156,10 +156,10 @@ pub struct State {
     writes: u8,
     crashes: u8,
     restores: u8,
-    cuts: u8,
+    target_crashes: u8,
     losses: u8,
     journal: Journal,
-    live: Option<Live>,
+    live: Option<LiveGrantor>,
     copy: Option<Journal>,
     holders: [Option<Holder>; 2],
     flight: Vec<Write>,
@@ -198,11 +198,11 @@ pub enum Event {
     /// An admitted write takes effect.
     Apply(usize),
     /// A write arrives, and the target crashes between its mark and its effect.
-    CutShort(usize),
+    CrashTarget(usize),
     /// The holder of the other resource writes here.
     Misdirect,
     /// The target fails over without its mark.
-    Lose,
+    LoseMark,
     /// The mark is re-armed from the grantor's floor.
     Arm,
     /// The grantor crashes.
@@ -210,7 +210,7 @@ pub enum Event {
     /// The grantor recovers.
     Open,
     /// The journal is copied.
-    Keep,
+    Copy,
     /// A new incarnation starts from the copy.
     Restore,
 }
@@ -219,20 +219,20 @@ impl TargetModel {
     fn open(&self, state: &mut State, restore: Option<RestoreSpec>) -> Result<(), String> {
         state.generation += 1;
         let at = Moment::new(state.at);
-        let opened = Live::open(&state.journal, at, u64::from(state.generation), restore)?;
-        state.journal = state.journal.land(&opened.batch.expect("an opening is put on record"))?;
+        let opened = LiveGrantor::open(&state.journal, at, u64::from(state.generation), restore)?;
+        state.journal = state.journal.append(&opened.batch.expect("an opening is recorded"))?;
         state.live = Some(opened.live.serve(at));
         Ok(())
     }
 
     /// Runs a turn that is durable at once.
     fn turn(&self, state: &mut State, requests: Option<Command<'static>>) -> Result<Option<Answer>, String> {
-        let live = state.live.as_ref().expect("a grantor that lives");
+        let live = state.live.as_ref().expect("a live grantor");
         let requests = requests.into_iter().map(|command| (Request::tagged(1), command)).collect();
         let turned = live.turn(Moment::new(state.at), requests)?;
         let answer = turned.answer(1).cloned();
         if let Some(batch) = &turned.batch {
-            state.journal = state.journal.land(batch)?;
+            state.journal = state.journal.append(batch)?;
         }
         state.live = Some(turned.live);
         Ok(answer)
@@ -314,11 +314,11 @@ impl TargetModel {
     fn apply(&self, state: &mut State, write: Write) {
         let number = write.number;
         if state.written.is_some_and(|written| number < written) {
-            state.broken = Some("F1: the tokens of applied writes fall");
+            state.broken = Some("F1: the tokens of applied writes decrease");
         } else if state.claimed.is_some_and(|claimed| number < claimed) {
             state.broken = Some("F1: a zombie writes after its successor's claim");
         } else if write.base != state.object.version {
-            state.broken = Some("F1: a write is built on what it did not see");
+            state.broken = Some("F1: a write is based on an old version");
         }
         state.last_event = Some(LastEvent::Applied {
             again: state.written.is_some_and(|written| written < number),
@@ -332,15 +332,15 @@ impl TargetModel {
 
     fn answer(&self, state: &mut State, write: Write, applied: bool) {
         let version = state.object.version;
-        let asker = state.holders.iter_mut().flatten().find(|held| {
+        let sender = state.holders.iter_mut().flatten().find(|held| {
             held.token.number == write.number && held.stage == Stage::Writing && held.sequence == write.sequence
         });
-        if let Some(held) = asker {
+        if let Some(held) = sender {
             held.stage = if applied { Stage::Read(version) } else { Stage::Stale };
         }
     }
 
-    fn happen(&self, state: &mut State, event: Event) -> Result<Option<()>, String> {
+    fn apply_event(&self, state: &mut State, event: Event) -> Result<Option<()>, String> {
         match event {
             Event::Tick => {
                 state.at += TICK;
@@ -374,8 +374,8 @@ impl TargetModel {
                 state.flight[i].admitted = false;
                 self.apply(state, write);
             }
-            Event::CutShort(i) => {
-                state.cuts += 1;
+            Event::CrashTarget(i) => {
+                state.target_crashes += 1;
                 let number = state.flight[i].number;
                 if let Verdict::Admitted { mark } = self.admits(state.object.mark, number) {
                     state.object.raise(mark, self.fault);
@@ -386,12 +386,12 @@ impl TargetModel {
                 let (scope, resource) = (TokenScope::Slot(0), resource_hash(OTHER));
                 let (incarnation, number) = (Incarnation(state.incarnation), Number::MAX);
                 let foreign = Token { cluster: CLUSTER, incarnation, resource, scope, number };
-                if foreign.for_target(&guarded()).is_err() {
+                if foreign.for_target(&fence_key()).is_err() {
                     return Ok(None);
                 }
-                state.broken = Some("F4: a token for another resource passes");
+                state.broken = Some("F4: a token of another resource is admitted");
             }
-            Event::Lose => {
+            Event::LoseMark => {
                 state.losses += 1;
                 (state.object.mark, state.object.durable, state.object.last) = (Mark::Lost, Mark::Lost, None);
             }
@@ -406,7 +406,7 @@ impl TargetModel {
                 state.live = None;
             }
             Event::Open => self.open(state, None)?,
-            Event::Keep => state.copy = Some(state.journal.clone()),
+            Event::Copy => state.copy = Some(state.journal.clone()),
             Event::Restore => {
                 state.restores += 1;
                 state.at += TICK;
@@ -420,8 +420,8 @@ impl TargetModel {
     }
 }
 
-fn guarded() -> FenceKey {
-    FenceKey::new(CLUSTER, Name::parse(RESOURCE).expect("an allowed name"), 0)
+fn fence_key() -> FenceKey {
+    FenceKey::new(CLUSTER, Name::parse(RESOURCE).expect("a valid name"), 0)
 }
 
 impl Object {
@@ -451,7 +451,7 @@ impl Model for TargetModel {
             writes: 0,
             crashes: 0,
             restores: 0,
-            cuts: 0,
+            target_crashes: 0,
             losses: 0,
             journal: Journal::empty(),
             live: None,
@@ -478,8 +478,8 @@ impl Model for TargetModel {
         }
         for (i, holder) in state.holders.iter().enumerate() {
             // The holders are symmetric, so the first one starts.
-            let may_begin = i == 0 || state.holders[0].is_some();
-            if state.live.is_some() && state.grants < self.grants && may_begin {
+            let may_start = i == 0 || state.holders[0].is_some();
+            if state.live.is_some() && state.grants < self.grants && may_start {
                 events.push(Event::Acquire(i));
             }
             let Some(held) = holder else { continue };
@@ -488,8 +488,8 @@ impl Model for TargetModel {
                 (Stage::Granted, _) => events.push(Event::Claim(i)),
                 (Stage::Claimed, _) => events.push(Event::Read(i)),
                 (Stage::Read(_), fault) => {
-                    let mine = state.claimed >= Some(held.token.number);
-                    if fault == Some(Fault::ReadBeforeClaim) && !mine {
+                    let claimed = state.claimed >= Some(held.token.number);
+                    if fault == Some(Fault::ReadBeforeClaim) && !claimed {
                         events.push(Event::Claim(i));
                     } else if state.writes < self.writes {
                         events.push(Event::Send(i));
@@ -500,13 +500,13 @@ impl Model for TargetModel {
         }
         for (i, write) in state.flight.iter().enumerate() {
             events.push(if write.admitted { Event::Apply(i) } else { Event::Arrive(i) });
-            if state.cuts < self.cuts {
-                events.push(Event::CutShort(i));
+            if state.target_crashes < self.target_crashes {
+                events.push(Event::CrashTarget(i));
             }
         }
         events.push(Event::Misdirect);
         if state.losses < self.losses && state.object.mark != Mark::Fresh {
-            events.push(Event::Lose);
+            events.push(Event::LoseMark);
         }
         if state.object.mark == Mark::Lost && state.live.is_some() {
             events.push(Event::Arm);
@@ -517,13 +517,13 @@ impl Model for TargetModel {
             Some(_) => {}
         }
         if state.restores < self.restores {
-            events.push(if state.copy.is_none() { Event::Keep } else { Event::Restore });
+            events.push(if state.copy.is_none() { Event::Copy } else { Event::Restore });
         }
     }
 
     fn next_state(&self, state: &State, event: Event) -> Option<State> {
         let mut next = State { last_event: None, ..state.clone() };
-        match self.happen(&mut next, event) {
+        match self.apply_event(&mut next, event) {
             Ok(changed) => changed?,
             Err(fault) => next.fault = Some(fault),
         }
@@ -540,7 +540,7 @@ impl Model for TargetModel {
             Property::sometimes("a write arrives twice and is applied once", |_, state: &State| {
                 state.last_event == Some(LastEvent::Duplicate)
             }),
-            Property::sometimes("a successor builds on what its predecessor wrote", |_, state: &State| {
+            Property::sometimes("a successor continues from its predecessor's write", |_, state: &State| {
                 matches!(state.last_event, Some(LastEvent::Applied { again: true, .. }))
             }),
         ];

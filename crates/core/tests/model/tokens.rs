@@ -12,7 +12,7 @@ use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Incarnation, Number, Token};
 use stateright::{Model, Property};
 
-use super::{Batch, CLUSTER, Journal, Live, MAX_TTL, Moment, SearchDepth, Summary};
+use super::{Batch, CLUSTER, Journal, LiveGrantor, MAX_TTL, Moment, SearchDepth, Summary};
 
 const TICK: u32 = MAX_TTL as u32;
 const POOL: &str = "jobs/pool";
@@ -33,7 +33,7 @@ pub struct TokenModel {
     /// Number of times that the wall clock is set back.
     set_back: u8,
     /// Number of times that a client presents its token.
-    shows: u8,
+    presentations: u8,
     fault: Option<Fault>,
 }
 
@@ -41,16 +41,16 @@ pub struct TokenModel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A grant is delivered before it is durable.
-    ToldBeforeDurable,
+    RepliedBeforeDurable,
     /// A rollback takes no time.
-    RolledBackAtOnce,
+    RollbackWithoutDelay,
     /// The clock is behind after a rollback, and no client presents a token.
     ClockBehind,
 }
 
 impl Fault {
     /// Every fault.
-    pub const ALL: [Self; 3] = [Self::ToldBeforeDurable, Self::RolledBackAtOnce, Self::ClockBehind];
+    pub const ALL: [Self; 3] = [Self::RepliedBeforeDurable, Self::RollbackWithoutDelay, Self::ClockBehind];
 }
 
 const BASE: TokenModel = TokenModel {
@@ -62,28 +62,32 @@ const BASE: TokenModel = TokenModel {
     restores: 0,
     memory: false,
     set_back: 0,
-    shows: 0,
+    presentations: 0,
     fault: None,
 };
 
 /// Searches all configurations of grants.
 pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
     let mut summary = Summary::default();
-    let (ticks, grants, crashes, twice) = match bounds {
+    let (ticks, grants, crashes, repeats) = match bounds {
         SearchDepth::Quick => (2, 2, 1, 1),
         SearchDepth::Full => (3, 3, 1, 2),
         SearchDepth::Deep => (4, 3, 2, 2),
     };
-    let model = TokenModel { ticks, grants, crashes, copies: twice, ..BASE };
-    summary.search("a disk rolled back", TokenModel { rollbacks: twice, ..model })?;
-    summary.search("a machine rolled back", TokenModel { rollbacks: twice, memory: true, ..model })?;
-    summary
-        .search("restored again", TokenModel { ticks: ticks + 1, grants: 2, copies: 1, restores: twice, ..model })?;
+    let model = TokenModel { ticks, grants, crashes, copies: repeats, ..BASE };
+    summary.search("a rollback of the disk", TokenModel { rollbacks: repeats, ..model })?;
+    summary.search("a rollback of the machine", TokenModel { rollbacks: repeats, memory: true, ..model })?;
+    summary.search(
+        "repeated restores",
+        TokenModel { ticks: ticks + 1, grants: 2, copies: 1, restores: repeats, ..model },
+    )?;
     summary.search("a clock set back", TokenModel { copies: 0, crashes: crashes + 1, set_back: 2, ..model })?;
-    let shown = TokenModel { grants: 2, rollbacks: 1, set_back: 1, shows: twice, copies: 1, ..model };
-    summary.search("a clock set back, a disk rolled back, and a token shown", shown)?;
-    summary
-        .search("a clock set back, a machine rolled back, and a token shown", TokenModel { memory: true, ..shown })?;
+    let presented = TokenModel { grants: 2, rollbacks: 1, set_back: 1, presentations: repeats, copies: 1, ..model };
+    summary.search("a clock set back, a disk rolled back, and a presented token", presented)?;
+    summary.search(
+        "a clock set back, a machine rolled back, and a presented token",
+        TokenModel { memory: true, ..presented },
+    )?;
     summary.search(
         "a clock set back, and restored with a floor",
         TokenModel { copies: 1, restores: 1, set_back: 2, ..model },
@@ -96,7 +100,7 @@ pub fn check_fault(fault: Fault) -> Result<Summary, String> {
     let model = TokenModel { copies: 1, rollbacks: 1, fault: Some(fault), ..BASE };
     let mut summary = Summary::default();
     let set_back = u8::from(fault == Fault::ClockBehind) * 3;
-    summary.search("a model in which numbers come again", TokenModel { set_back, ..model })?;
+    summary.search("a model in which numbers repeat", TokenModel { set_back, ..model })?;
     Ok(summary)
 }
 
@@ -116,7 +120,7 @@ enum Reply {
     Granted(usize, Grant),
     Renewed(usize),
     /// A token was presented; the time if it revealed a rollback.
-    Shown {
+    Presented {
         number: u64,
         ahead: Option<u32>,
     },
@@ -143,19 +147,19 @@ pub struct State {
     rollbacks: u8,
     restores: u8,
     set_back: u8,
-    shows: u8,
+    presentations: u8,
     /// Whether a lease of an earlier incarnation was used since the last restore.
     renewed: bool,
     journal: Journal,
-    live: Option<Live>,
+    live: Option<LiveGrantor>,
     turn: Option<Turn>,
-    copy: Option<(Journal, Option<Live>, u32)>,
+    copy: Option<(Journal, Option<LiveGrantor>, u32)>,
     /// The disk is a copy: it can only be opened as a restore.
     backup: bool,
     clients: [Option<Grant>; 2],
     highest: u64,
     /// The highest token presented since the last rollback.
-    shown: u64,
+    presented: u64,
     /// Time at which the last restore, or the detection of a rollback, was recorded.
     quarantined: Option<u32>,
     granted: bool,
@@ -175,17 +179,17 @@ pub enum Event {
     /// A tenure is opened from the disk.
     Open,
     /// The batch in flight becomes durable.
-    Land,
+    BecomeDurable,
     /// Its reply is delivered.
-    Tell,
+    Deliver,
     /// A client acquires a lease.
     Acquire(usize),
     /// A client renews its last lease.
     Renew(usize),
     /// A client presents its last token.
-    Show(usize),
+    Present(usize),
     /// A copy is made.
-    Keep,
+    Copy,
     /// The disk, or the disk and the memory, are rolled back to the copy.
     RollBack,
     /// A new incarnation starts from the copy.
@@ -197,8 +201,8 @@ impl TokenModel {
         Moment { at: state.at, wall: 1_000 + state.at - state.behind }
     }
 
-    /// Whether numbers must rise: the clock is right, or nothing was rolled back.
-    fn must_rise(&self) -> bool {
+    /// Whether numbers must increase: the clock is right, or nothing was rolled back.
+    fn must_increase(&self) -> bool {
         self.set_back == 0 || self.rollbacks == 0 || self.fault == Some(Fault::ClockBehind)
     }
 
@@ -208,7 +212,7 @@ impl TokenModel {
         let floor = if self.set_back > 0 { Number::new(floor) } else { None };
         let incarnation = Incarnation(1 + u32::from(state.restores));
         let restore = state.backup.then_some(RestoreSpec { incarnation, floor });
-        let opened = Live::open(&state.journal, Self::moment(state), u64::from(state.generation), restore)?;
+        let opened = LiveGrantor::open(&state.journal, Self::moment(state), u64::from(state.generation), restore)?;
         state.turn = Some(Turn { batch: opened.batch, reply: Reply::Serving });
         state.live = Some(opened.live);
         Ok(())
@@ -219,15 +223,16 @@ impl TokenModel {
         &self,
         state: &mut State,
         client: usize,
-        shown: Option<Token>,
+        presented: Option<Token>,
         command: Command<'static>,
     ) -> Result<(), String> {
-        let live = state.live.as_ref().expect("somebody to ask");
+        let live = state.live.as_ref().expect("a live grantor");
         let before = live.view().counter;
-        let request = Request { observed: shown, ..Request::tagged(1) };
+        let request = Request { observed: presented, ..Request::tagged(1) };
         let turned = live.turn(Self::moment(state), vec![(request, command)])?;
         let incarnation = Incarnation(turned.live.view().incarnation);
-        let ours = shown.filter(|shown| shown.incarnation == incarnation).map(|shown| shown.number.get());
+        let ours =
+            presented.filter(|presented| presented.incarnation == incarnation).map(|presented| presented.number.get());
         let reply = match turned.answer(1) {
             Some(Answer::Granted(grant)) => {
                 let resource = resource_hash(POOL);
@@ -237,13 +242,13 @@ impl TokenModel {
             }
             Some(Answer::Current(_)) => Reply::Renewed(client),
             Some(Answer::Done) if let Some(number) = ours => {
-                Reply::Shown { number, ahead: (number > before).then_some(state.at) }
+                Reply::Presented { number, ahead: (number > before).then_some(state.at) }
             }
             _ => Reply::Nothing,
         };
         state.turn = Some(Turn { batch: turned.batch, reply });
         state.live = Some(turned.live);
-        if self.fault == Some(Fault::ToldBeforeDurable) {
+        if self.fault == Some(Fault::RepliedBeforeDurable) {
             self.deliver(state, reply);
         }
         Ok(())
@@ -254,39 +259,39 @@ impl TokenModel {
             Reply::Serving => state.live = state.live.take().map(|live| live.serve(Self::moment(state))),
             Reply::Granted(client, grant) => {
                 let number = grant.token.number.get();
-                if number <= state.highest && self.must_rise() {
+                if number <= state.highest && self.must_increase() {
                     state.broken = Some("T1 to T5: a number is not above every earlier one");
                 }
-                if number <= state.shown {
-                    state.broken = Some("T9: a number is not above one that was shown");
+                if number <= state.presented {
+                    state.broken = Some("T9: a number is not above a presented one");
                 }
-                let lives = |known: &Grant| known.until > state.at && known.token.number >= grant.token.number;
-                if state.quarantined.is_some() && state.clients.iter().flatten().any(lives) {
+                let is_live = |known: &Grant| known.until > state.at && known.token.number >= grant.token.number;
+                if state.quarantined.is_some() && state.clients.iter().flatten().any(is_live) {
                     state.broken = Some("T9: a number is not above one that a client still holds");
                 }
                 if state.quarantined.is_some_and(|since| state.at < since + MAX_TTL as u32) {
-                    state.broken = Some("T5, T9: granted in a quarantine");
+                    state.broken = Some("T5, T9: granted during a quarantine");
                 }
                 state.highest = state.highest.max(number);
                 state.clients[client] = Some(grant);
                 state.granted = true;
             }
             Reply::Renewed(client) => {
-                let grant = state.clients[client].as_mut().expect("it renews what it was granted");
+                let grant = state.clients[client].as_mut().expect("it renews its own lease");
                 grant.until = state.at + MAX_TTL as u32;
                 if grant.token.incarnation.0 != state.incarnation {
                     state.broken = Some("T5: a lease of a backup was renewed");
                 }
             }
-            Reply::Shown { number, ahead } => {
-                state.shown = state.shown.max(number);
+            Reply::Presented { number, ahead } => {
+                state.presented = state.presented.max(number);
                 state.quarantined = state.quarantined.max(ahead);
             }
             Reply::Nothing => {}
         }
     }
 
-    fn happen(&self, state: &mut State, event: Event) -> Result<(), String> {
+    fn apply_event(&self, state: &mut State, event: Event) -> Result<(), String> {
         match event {
             Event::Tick => state.at += TICK,
             Event::SetBack => {
@@ -298,18 +303,18 @@ impl TokenModel {
                 (state.live, state.turn) = (None, None);
             }
             Event::Open => self.open(state)?,
-            Event::Land => {
+            Event::BecomeDurable => {
                 let turn = state.turn.as_mut().expect("a turn is in flight");
-                let batch = turn.batch.take().expect("it has something to land");
-                state.journal = state.journal.land(&batch)?;
+                let batch = turn.batch.take().expect("the turn has a batch");
+                state.journal = state.journal.append(&batch)?;
                 if std::mem::take(&mut state.backup) {
                     state.incarnation = 1 + u32::from(state.restores);
                     state.quarantined = Some(state.at);
                 }
             }
-            Event::Tell => {
+            Event::Deliver => {
                 let reply = state.turn.take().expect("a turn is in flight").reply;
-                if reply == Reply::Serving || self.fault != Some(Fault::ToldBeforeDurable) {
+                if reply == Reply::Serving || self.fault != Some(Fault::RepliedBeforeDurable) {
                     self.deliver(state, reply);
                 }
             }
@@ -320,27 +325,27 @@ impl TokenModel {
             }
             Event::Renew(client) => {
                 state.renewed = true;
-                let grant = state.clients[client].expect("it renews what it was granted");
+                let grant = state.clients[client].expect("it renews its own lease");
                 let held = LeaseRef::by_id(grant.lease, grant.token.number);
                 let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
                 self.request(state, client, None, renew)?;
             }
-            Event::Show(client) => {
-                state.shows += 1;
+            Event::Present(client) => {
+                state.presentations += 1;
                 let token = state.clients[client].map(|grant| grant.token);
                 self.request(state, client, token, Command::ObserveToken)?;
             }
-            Event::Keep => {
+            Event::Copy => {
                 state.copies += 1;
                 let live = if self.memory { state.live.clone() } else { None };
                 state.copy = Some((state.journal.clone(), live, state.incarnation));
             }
             Event::RollBack => {
                 state.rollbacks += 1;
-                state.at += if self.fault == Some(Fault::RolledBackAtOnce) { 0 } else { TICK };
+                state.at += if self.fault == Some(Fault::RollbackWithoutDelay) { 0 } else { TICK };
                 let (journal, live, incarnation) = state.copy.clone().expect("a copy exists");
                 (state.journal, state.live, state.incarnation) = (journal, live, incarnation);
-                (state.turn, state.shown, state.quarantined, state.backup) = (None, 0, None, false);
+                (state.turn, state.presented, state.quarantined, state.backup) = (None, 0, None, false);
             }
             Event::Restore => {
                 state.restores += 1;
@@ -348,7 +353,7 @@ impl TokenModel {
                 let (journal, _, incarnation) = state.copy.clone().expect("a copy exists");
                 (state.journal, state.incarnation, state.backup) = (journal, incarnation, true);
                 state.renewed = false;
-                (state.live, state.turn, state.shown, state.quarantined) = (None, None, 0, None);
+                (state.live, state.turn, state.presented, state.quarantined) = (None, None, 0, None);
             }
         }
         Ok(())
@@ -371,7 +376,7 @@ impl Model for TokenModel {
             rollbacks: 0,
             restores: 0,
             set_back: 0,
-            shows: 0,
+            presentations: 0,
             renewed: false,
             journal: Journal::empty(),
             live: None,
@@ -380,14 +385,14 @@ impl Model for TokenModel {
             backup: false,
             clients: [None; 2],
             highest: 0,
-            shown: 0,
+            presented: 0,
             quarantined: None,
             granted: false,
             broken: None,
             fault: None,
         };
-        for event in [Event::Open, Event::Land, Event::Tell] {
-            self.happen(&mut state, event).expect("the first tenure opens");
+        for event in [Event::Open, Event::BecomeDurable, Event::Deliver] {
+            self.apply_event(&mut state, event).expect("the first tenure opens");
         }
         vec![state]
     }
@@ -397,7 +402,7 @@ impl Model for TokenModel {
             return;
         }
         match &state.turn {
-            Some(turn) => events.push(if turn.batch.is_some() { Event::Land } else { Event::Tell }),
+            Some(turn) => events.push(if turn.batch.is_some() { Event::BecomeDurable } else { Event::Deliver }),
             None if state.live.is_none() => events.push(Event::Open),
             None => {
                 for client in 0..CLIENTS.len() {
@@ -406,8 +411,8 @@ impl Model for TokenModel {
                         events.push(Event::Acquire(client));
                     }
                     let Some(grant) = state.clients[client] else { continue };
-                    if state.shows < self.shows {
-                        events.push(Event::Show(client));
+                    if state.presentations < self.presentations {
+                        events.push(Event::Present(client));
                     }
                     if grant.token.incarnation.0 != state.incarnation && !state.renewed {
                         events.push(Event::Renew(client));
@@ -433,13 +438,13 @@ impl Model for TokenModel {
             events.push(Event::Crash);
         }
         if state.copies < self.copies && state.turn.is_none() && !state.backup {
-            events.push(Event::Keep);
+            events.push(Event::Copy);
         }
     }
 
     fn next_state(&self, state: &State, event: Event) -> Option<State> {
         let mut next = State { granted: false, ..state.clone() };
-        if let Err(fault) = self.happen(&mut next, event) {
+        if let Err(fault) = self.apply_event(&mut next, event) {
             next.fault = Some(fault);
         }
         Some(next)
@@ -461,8 +466,8 @@ impl Model for TokenModel {
                 state.granted && state.restores == model.restores
             }));
         }
-        if self.shows > 0 {
-            properties.push(Property::sometimes("granted after a token showed a rollback", |_, state: &State| {
+        if self.presentations > 0 {
+            properties.push(Property::sometimes("granted after a token revealed a rollback", |_, state: &State| {
                 state.granted && state.quarantined.is_some()
             }));
         }

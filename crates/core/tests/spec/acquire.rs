@@ -14,32 +14,35 @@ use super::queue::NewLease;
 pub struct AcquirePlan<'a> {
     pub resources: &'a [(Name, Access)],
     pub slots: Option<u32>,
-    pub several: bool,
+    pub atomic: bool,
     pub ttl: u64,
 }
 
 impl Spec {
     pub fn acquire(&mut self, request: &Request, acquire: &Acquire<'static>) -> SpecResult {
         let (resource, access) = (acquire.resource, acquire.access);
-        self.check_terms(&acquire.options)?;
+        self.check_options(&acquire.options)?;
         let ttl = self.check_ttl(acquire.ttl_ms, acquire.session)?;
         self.check_access(resource, access, acquire.slots)?;
         let actor = self.requester(acquire.session, acquire.holder)?;
         let own = self.live_on(resource).into_iter().find(|i| {
             let lease = &self.leases[*i];
-            actor.session.is_some() && lease.actor == actor && lease.access == Access::Exclusive && !lease.apart
+            actor.session.is_some()
+                && lease.actor == actor
+                && lease.access == Access::Exclusive
+                && !lease.is_predecessor
         });
         if let Some(own) = own.filter(|_| acquire.options.reentrant && access == Access::Exclusive) {
             self.leases[own].depth += 1;
-            return Ok(Answer::Granted(self.grant_now(own)));
+            return Ok(Answer::Granted(self.grant_of(own)));
         }
         self.check_no_self_deadlock(actor, resource, access)?;
-        let plan = AcquirePlan { resources: &[(resource, access)], slots: acquire.slots, several: false, ttl };
+        let plan = AcquirePlan { resources: &[(resource, access)], slots: acquire.slots, atomic: false, ttl };
         self.grant_or_wait(request, actor, &plan, &acquire.options)
     }
 
     pub fn acquire_all(&mut self, request: &Request, acquire: &AcquireAll<'static>) -> SpecResult {
-        self.check_terms(&acquire.options)?;
+        self.check_options(&acquire.options)?;
         let mut ttl = 0;
         for (i, (resource, access)) in acquire.resources.iter().enumerate() {
             if acquire.resources[..i].iter().any(|(other, _)| other == resource) {
@@ -52,18 +55,18 @@ impl Spec {
         for (resource, access) in acquire.resources {
             self.check_no_self_deadlock(actor, resource, *access)?;
         }
-        let plan = AcquirePlan { resources: acquire.resources, slots: None, several: true, ttl };
+        let plan = AcquirePlan { resources: acquire.resources, slots: None, atomic: true, ttl };
         self.grant_or_wait(request, actor, &plan, &acquire.options)
     }
 
-    pub fn check_terms(&self, terms: &AcquireOptions<'static>) -> Result<(), Refusal> {
-        if terms.wait_ms > limits::WAIT_MAX {
+    pub fn check_options(&self, options: &AcquireOptions<'static>) -> Result<(), Refusal> {
+        if options.wait_ms > limits::WAIT_MAX {
             return Err(invalid("wait"));
         }
-        if terms.max_hold_ms.is_some_and(|ms| !(limits::TTL_MIN..=limits::HOLD_MAX).contains(&ms)) {
+        if options.max_hold_ms.is_some_and(|ms| !(limits::TTL_MIN..=limits::HOLD_MAX).contains(&ms)) {
             return Err(invalid("max_hold"));
         }
-        if terms.progress_ms.is_some_and(|ms| !(limits::TTL_MIN..=limits::TTL_MAX_EVER).contains(&ms)) {
+        if options.progress_ms.is_some_and(|ms| !(limits::TTL_MIN..=limits::TTL_MAX_EVER).contains(&ms)) {
             return Err(invalid("progress"));
         }
         Ok(())
@@ -72,7 +75,8 @@ impl Spec {
     /// Validates a ttl. Zero stands for the lifetime of the session; no value means "forever" (L10).
     pub fn check_ttl(&self, ttl: Option<u64>, session: Option<SessionId>) -> Result<u64, Refusal> {
         let carries = |id: SessionId| {
-            let live = self.sessions.get(id.slot as usize).filter(|session| id.reuse == session.reuse && !session.over);
+            let live =
+                self.sessions.get(id.slot as usize).filter(|session| id.reuse == session.reuse && !session.ended);
             live.is_none_or(|session| !session.waits_only)
         };
         match ttl {
@@ -95,7 +99,7 @@ impl Spec {
             if units == 0 {
                 return Err(invalid("units"));
             }
-            let max = u64::from(known.unwrap_or(1)).saturating_sub(self.place(resource).confirmed);
+            let max = u64::from(known.unwrap_or(1)).saturating_sub(self.settings_of(resource).confirmed);
             if u64::from(units) > max {
                 return Err(Refusal::Exhausted { limit: Limit::Units, max, got: u64::from(units) });
             }
@@ -140,11 +144,12 @@ impl Spec {
         request: &Request,
         actor: Actor,
         plan: &AcquirePlan<'_>,
-        terms: &AcquireOptions<'static>,
+        options: &AcquireOptions<'static>,
     ) -> SpecResult {
-        let AcquirePlan { resources, slots, several, ttl } = *plan;
-        let free = resources.iter().try_for_each(|(resource, access)| self.is_free(resource, *access, terms.priority));
-        let Err(why) = free.and_then(|()| self.quarantined()) else {
+        let AcquirePlan { resources, slots, atomic, ttl } = *plan;
+        let free =
+            resources.iter().try_for_each(|(resource, access)| self.is_free(resource, *access, options.priority));
+        let Err(refusal) = free.and_then(|()| self.check_quarantine()) else {
             self.set_first_capacity(resources[0].0, slots);
             let holder = self.holder_of(actor);
             let mut leases = Vec::new();
@@ -154,41 +159,41 @@ impl Spec {
                     actor: holder,
                     access: *access,
                     ttl,
-                    priority: terms.priority,
-                    max_hold: terms.max_hold_ms,
-                    progress: terms.progress_ms,
+                    priority: options.priority,
+                    max_hold: options.max_hold_ms,
+                    progress: options.progress_ms,
                 };
                 leases.push(self.grant(&wanted, None));
             }
-            return Ok(self.granted_answer(&leases, several));
+            return Ok(self.granted_answer(&leases, atomic));
         };
-        if terms.wait_ms == 0 {
-            return Err(why);
+        if options.wait_ms == 0 {
+            return Err(refusal);
         }
         if actor.session.is_none() {
             return Err(invalid("wait"));
         }
         self.set_first_capacity(resources[0].0, slots);
         let position =
-            resources.iter().map(|(resource, _)| self.position(resource, terms.priority)).max().expect("some");
-        self.waits_ever += 1;
-        let order = self.waits_ever;
+            resources.iter().map(|(resource, _)| self.position(resource, options.priority)).max().expect("some");
+        self.wait_count += 1;
+        let order = self.wait_count;
         self.waits.push(Wait {
             order,
-            place: None,
+            slot: None,
             actor,
             resources: resources.to_vec(),
-            several,
+            atomic,
             ttl,
-            priority: terms.priority,
-            until: self.now + terms.wait_ms,
+            priority: options.priority,
+            until: self.now + options.wait_ms,
             sequence: request.id.map(|id| id.sequence),
-            max_hold: terms.max_hold_ms,
-            progress: terms.progress_ms,
+            max_hold: options.max_hold_ms,
+            progress: options.progress_ms,
             tag: Some(request.tag),
-            passes: false,
+            may_pass: false,
         });
-        self.turn.began.push(order);
+        self.turn.new_waits.push(order);
         self.preempt_for(order);
         Ok(Answer::Waiting { position })
     }
@@ -196,7 +201,7 @@ impl Spec {
     /// The first granted or waiting slot request sets the capacity of a resource that has none.
     pub fn set_first_capacity(&mut self, resource: Name, slots: Option<u32>) {
         if slots.is_some() && self.capacity_known(resource).is_none() {
-            self.places.entry(resource).or_default().capacity = slots;
+            self.settings.entry(resource).or_default().capacity = slots;
         }
     }
 }

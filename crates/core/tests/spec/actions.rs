@@ -21,7 +21,7 @@ pub enum Action {
     Serve(u64),
     /// The grantor dies during its turn. Its batch is durable or not; its answers are lost. Another grantor opens,
     /// possibly after one that opened and died before it served.
-    Crash { landed: bool, unserved: bool, outage: u64 },
+    Crash { durable: bool, unserved: bool, outage: u64 },
     /// Takes a snapshot. Later recoveries may start from it.
     Snapshot,
     /// The journal silently loses its last batches and is opened again.
@@ -42,18 +42,18 @@ pub struct RunProfile {
 /// The kind of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestKind {
-    Open,
+    OpenSession,
     Session,
     Acquire,
     AcquireAll,
-    Held,
+    OwnLease,
     Cancel,
     Revoke,
     HandOff,
     Units,
     Pins,
     Operator,
-    Show,
+    ObserveToken,
     Report,
     Retry,
 }
@@ -61,7 +61,7 @@ pub enum RequestKind {
 impl RunProfile {
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng(seed ^ 0x00f1_a700);
-        let style = rng.below(6);
+        let variant = rng.below(6);
         let few = |rng: &mut Rng, from: &[Name], n: usize| {
             let mut some: Vec<Name> = (0..n).map(|_| rng.pick(from)).collect();
             some.sort_unstable();
@@ -72,24 +72,24 @@ impl RunProfile {
         let counted = vec![Access::Slot, Access::Slot, Access::Units(1), Access::Units(2), Access::Units(3)];
         let mixed =
             vec![Access::Exclusive, Access::Exclusive, Access::Shared, Access::Shared, Access::Slot, Access::Units(1)];
-        let most = [
-            (3, RequestKind::Open),
+        let all_kinds = [
+            (3, RequestKind::OpenSession),
             (4, RequestKind::Session),
             (24, RequestKind::Acquire),
             (3, RequestKind::AcquireAll),
-            (16, RequestKind::Held),
+            (16, RequestKind::OwnLease),
             (2, RequestKind::Cancel),
             (2, RequestKind::Revoke),
             (3, RequestKind::HandOff),
             (3, RequestKind::Units),
             (1, RequestKind::Pins),
             (1, RequestKind::Operator),
-            (2, RequestKind::Show),
+            (2, RequestKind::ObserveToken),
             (4, RequestKind::Retry),
             (3, RequestKind::Report),
         ];
         let long = vec![0, 300, 2_000, 20_000, 20_000];
-        match style {
+        match variant {
             // Deadlocks: few names, long waits.
             0 | 1 => Self {
                 resources: few(
@@ -97,17 +97,17 @@ impl RunProfile {
                     &["plain/a", "plain/b", "plain/c", "revoke/x", "report/x", "urgent/x", "pool/x"],
                     3,
                 ),
-                accesses: if style == 0 { exclusive } else { mixed },
+                accesses: if variant == 0 { exclusive } else { mixed },
                 kinds: vec![
-                    (2, RequestKind::Open),
+                    (2, RequestKind::OpenSession),
                     (1, RequestKind::Session),
                     (30, RequestKind::Acquire),
                     (6, RequestKind::AcquireAll),
-                    (10, RequestKind::Held),
+                    (10, RequestKind::OwnLease),
                     (2, RequestKind::Cancel),
                     (1, RequestKind::HandOff),
                     (1, RequestKind::Units),
-                    (style, RequestKind::Pins),
+                    (variant, RequestKind::Pins),
                     (2, RequestKind::Retry),
                 ],
                 waits: vec![20_000],
@@ -117,11 +117,11 @@ impl RunProfile {
                 resources: few(&mut rng, &["pool/x", "seats/x", "urgent/x", "plain/a"], 2),
                 accesses: counted,
                 kinds: vec![
-                    (3, RequestKind::Open),
+                    (3, RequestKind::OpenSession),
                     (2, RequestKind::Session),
                     (24, RequestKind::Acquire),
                     (2, RequestKind::AcquireAll),
-                    (10, RequestKind::Held),
+                    (10, RequestKind::OwnLease),
                     (1, RequestKind::Cancel),
                     (1, RequestKind::Revoke),
                     (3, RequestKind::HandOff),
@@ -135,10 +135,10 @@ impl RunProfile {
                 resources: few(&mut rng, &["overlap/x", "held/x", "urgent/x", "plain/a", "work/x"], 2),
                 accesses: vec![Access::Exclusive, Access::Exclusive, Access::Slot],
                 kinds: vec![
-                    (3, RequestKind::Open),
+                    (3, RequestKind::OpenSession),
                     (2, RequestKind::Session),
                     (24, RequestKind::Acquire),
-                    (14, RequestKind::Held),
+                    (14, RequestKind::OwnLease),
                     (1, RequestKind::Cancel),
                     (5, RequestKind::Revoke),
                     (12, RequestKind::HandOff),
@@ -149,7 +149,12 @@ impl RunProfile {
                 ],
                 waits: long,
             },
-            _ => Self { resources: few(&mut rng, &RESOURCES, 4), accesses: mixed, kinds: most.to_vec(), waits: long },
+            _ => Self {
+                resources: few(&mut rng, &RESOURCES, 4),
+                accesses: mixed,
+                kinds: all_kinds.to_vec(),
+                waits: long,
+            },
         }
     }
 }
@@ -170,7 +175,7 @@ pub fn generate(seed: u64, length: usize) -> Vec<Action> {
             83..86 => Action::Serve(rng.below(1_200)),
             86..93 => Action::RenewSessions,
             93..96 => Action::RenewLeases,
-            96..98 => Action::Crash { landed: rng.one_in(2), unserved: rng.one_in(5), outage: rng.below(3_000) },
+            96..98 => Action::Crash { durable: rng.one_in(2), unserved: rng.one_in(5), outage: rng.below(3_000) },
             98 => Action::Snapshot,
             _ if rng.one_in(2) => Action::RenewSessions,
             _ if rng.one_in(2) => Action::RollBack { batches: rng.below(5), outage: 1 + rng.below(3_000) },

@@ -10,8 +10,8 @@ use super::model::{Cause, Spec};
 
 impl Spec {
     /// The leases that a selector matches.
-    pub fn leases_of(&self, which: &LeaseSelector<'static>) -> Result<Vec<usize>, Refusal> {
-        match *which {
+    pub fn leases_of(&self, selector: &LeaseSelector<'static>) -> Result<Vec<usize>, Refusal> {
+        match *selector {
             LeaseSelector::Id(id) => match self.leases.get(id.slot as usize).filter(|_| id.reuse == 0) {
                 None => Err(Refusal::NotCurrent(NotCurrent::Unknown)),
                 Some(lease) => lease.end.map_or(Ok(vec![id.slot as usize]), |reason| Err(Refusal::Lost(reason))),
@@ -55,34 +55,34 @@ impl Spec {
             return Err(Refusal::Conflict(RefusalSubject::Handoff));
         }
         let rule = self.charter(resource).handoff.unwrap_or_default();
-        let style = handoff.mode.unwrap_or(rule.mode);
+        let mode = handoff.mode.unwrap_or(rule.mode);
         let drain = handoff.drain_ms.unwrap_or(rule.drain_ms);
         if !(limits::TTL_MIN..=limits::GRACE_MAX).contains(&drain) {
             return Err(invalid("drain"));
         }
         // A holder that receives no message continues until the deadline of its grant (L2).
-        let drain = drain.max(rule.drain_ms.min(self.current_now(i).remaining_ms));
+        let drain = drain.max(rule.drain_ms.min(self.current_lease(i).remaining_ms));
         let to = handoff.to.unwrap_or_default();
-        if style == HandoffMode::Overlap {
-            self.quarantined()?;
+        if mode == HandoffMode::Overlap {
+            self.check_quarantine()?;
             let successor = self.successor(resource, to, access).ok_or(Refusal::NotFound(RefusalSubject::Wait))?;
             self.fits_as_successor(i)?;
-            self.announce(i, Cause::HandOff(style, to), drain);
+            self.announce(i, Cause::HandOff(mode, to), drain);
             self.grant_wait(successor, Some(i));
         } else {
-            self.announce(i, Cause::HandOff(style, to), drain);
+            self.announce(i, Cause::HandOff(mode, to), drain);
         }
-        Ok(Answer::Current(self.current_now(i)))
+        Ok(Answer::Current(self.current_lease(i)))
     }
 
     /// Whether a successor fits next to its draining predecessor.
     pub fn fits_as_successor(&self, i: usize) -> Result<(), Refusal> {
         let lease = &self.leases[i];
-        let place = self.place(lease.resource);
-        if place.for_operator {
+        let settings = self.settings_of(lease.resource);
+        if settings.for_operator {
             return Err(Refusal::HeldForOperator);
         }
-        let (max, got) = (u64::from(self.capacity(lease.resource)), self.used(lease.resource) + place.confirmed);
+        let (max, got) = (u64::from(self.capacity(lease.resource)), self.used(lease.resource) + settings.confirmed);
         if lease.access == Access::Slot && (got > max || u64::from(lease.slot) >= max) {
             return Err(Refusal::Exhausted { limit: Limit::Units, max, got });
         }
@@ -91,9 +91,9 @@ impl Spec {
 
     /// Refuses waits that can no longer be satisfied.
     pub fn refuse_impossible_waits(&mut self, resource: &str) {
-        let left = u64::from(self.capacity(resource)).saturating_sub(self.place(resource).confirmed);
+        let left = u64::from(self.capacity(resource)).saturating_sub(self.settings_of(resource).confirmed);
         let hopeless = self.queue(resource).into_iter().filter_map(|wait| {
-            let got = match wait.asks_for(resource)? {
+            let got = match wait.access_to(resource)? {
                 Access::Units(units) => u64::from(units),
                 Access::Slot => 1,
                 Access::Exclusive | Access::Shared => 0,

@@ -21,8 +21,8 @@ impl Spec {
             leases: Vec::new(),
             sessions: Vec::new(),
             waits: Vec::new(),
-            waits_ever: 0,
-            places: BTreeMap::new(),
+            wait_count: 0,
+            settings: BTreeMap::new(),
             deadlocks: 0,
             targets: BTreeMap::new(),
             units: Units::default(),
@@ -43,36 +43,36 @@ impl Spec {
             self.counter = self.next_number() - 1;
             self.waits.clear();
             for session in &mut self.sessions {
-                session.over = true;
+                session.ended = true;
             }
             for i in self.live() {
                 self.end_lease(i, EndReason::Restored);
             }
-            self.places.retain(|_, place| place.has_settings());
+            self.settings.retain(|_, settings| settings.has_settings());
             self.quarantine = Some((self.now + self.max_ttl, false));
         }
         self.counter = self.next_number() - 1;
         let (now, tenure, stalls) = (self.now, self.tenure, self.stalls.clone());
-        let carry = |term: &mut Lifetime| {
-            if term.tenure == tenure {
-                let since: u64 = stalls[term.stalls..].iter().map(|(_, ms)| ms).sum();
-                term.used = since.min(term.ttl);
-                term.renewed = now;
+        let carry = |lifetime: &mut Lifetime| {
+            if lifetime.tenure == tenure {
+                let since: u64 = stalls[lifetime.stalls..].iter().map(|(_, ms)| ms).sum();
+                lifetime.used = since.min(lifetime.ttl);
+                lifetime.renewed = now;
             }
         };
         for lease in &mut self.leases {
-            carry(&mut lease.term);
+            carry(&mut lease.lifetime);
             if let Some(progress) = &mut lease.progress {
-                carry(&mut progress.term);
-                progress.seen = progress.on_record;
+                carry(&mut progress.lifetime);
+                progress.seen = progress.recorded;
             }
         }
         for session in &mut self.sessions {
-            carry(&mut session.term);
+            carry(&mut session.lifetime);
         }
         for wait in &mut self.waits {
             wait.tag = None;
-            wait.passes = false;
+            wait.may_pass = false;
         }
         self.tenure += 1;
         self.turn = Turn::default();
@@ -91,7 +91,7 @@ impl Spec {
         self.last_turn = instant;
         self.now = self.anchor.1 + (instant - self.anchor.0);
         self.wall = wall;
-        let quiet = self.live().is_empty() && self.sessions.iter().all(|session| session.over);
+        let quiet = self.live().is_empty() && self.sessions.iter().all(|session| session.ended);
         if self.late && !quiet {
             self.stalls.push((self.now, stall));
         }
@@ -101,28 +101,29 @@ impl Spec {
         (self.counter + 1).max(self.wall << 22)
     }
 
-    pub fn term(&self, ttl: u64) -> Lifetime {
+    pub fn lifetime(&self, ttl: u64) -> Lifetime {
         Lifetime { ttl, renewed: self.now, tenure: self.tenure, stalls: self.stalls.len(), used: 0 }
     }
 
     /// A renewal. The first one of a tenure is recorded.
-    pub fn renewed(&self, term: Lifetime) -> Lifetime {
-        let on_record = if term.tenure == self.tenure { term.stalls } else { self.stalls.len() };
-        Lifetime { renewed: self.now, tenure: self.tenure, stalls: on_record, used: 0, ..term }
+    pub fn renewed(&self, lifetime: Lifetime) -> Lifetime {
+        let recorded = if lifetime.tenure == self.tenure { lifetime.stalls } else { self.stalls.len() };
+        Lifetime { renewed: self.now, tenure: self.tenure, stalls: recorded, used: 0, ..lifetime }
     }
 
     /// A full ttl from the last renewal, plus the stalls since then, limited to one ttl.
-    pub fn deadline(&self, term: &Lifetime) -> u64 {
-        let stalled: u64 = self.stalls.iter().filter(|(at, _)| *at > term.renewed).map(|(_, ms)| ms).sum();
-        term.renewed + term.ttl + stalled.min(term.ttl - term.used)
+    pub fn deadline(&self, lifetime: &Lifetime) -> u64 {
+        let stalled: u64 = self.stalls.iter().filter(|(at, _)| *at > lifetime.renewed).map(|(_, ms)| ms).sum();
+        lifetime.renewed + lifetime.ttl + stalled.min(lifetime.ttl - lifetime.used)
     }
 
     /// Deadline of a lease and the reason of that end. A lease of a session ends with the session.
     pub fn lease_deadline(&self, lease: &Lease) -> (u64, EndReason) {
-        let own = if lease.rides { u64::MAX } else { self.deadline(&lease.term).max(lease.veto.unwrap_or(0)) };
+        let own =
+            if lease.follows_session { u64::MAX } else { self.deadline(&lease.lifetime).max(lease.veto.unwrap_or(0)) };
         let mut ends = vec![(own, EndReason::Ttl)];
-        ends.extend(lease.progress.map(|progress| (self.deadline(&progress.term), EndReason::Stalled)));
-        ends.extend(lease.max_hold.map(|most| (lease.granted + most, EndReason::MaxHold)));
+        ends.extend(lease.progress.map(|progress| (self.deadline(&progress.lifetime), EndReason::Stalled)));
+        ends.extend(lease.max_hold.map(|limit| (lease.granted + limit, EndReason::MaxHold)));
         ends.extend(lease.drain.map(|drain| (drain.until, drain.cause.reason())));
         // Of two simultaneous ends, the first in this list is reported.
         *ends.iter().min_by_key(|(at, _)| at).expect("there is one")
@@ -132,7 +133,7 @@ impl Spec {
     pub fn remaining(&self, lease: &Lease) -> u64 {
         let own = self.lease_deadline(lease).0;
         let end = match lease.actor.session {
-            Some(session) if lease.rides => own.min(self.deadline(&self.sessions[session as usize].term)),
+            Some(session) if lease.follows_session => own.min(self.deadline(&self.sessions[session as usize].lifetime)),
             _ => own,
         };
         end.saturating_sub(self.now)

@@ -33,7 +33,7 @@ impl Spec {
             (Command::RenewSession { session, held: known }, _) => self.renew_session(*session, *known),
             (Command::Confirm(held), _) => {
                 let i = self.current(held)?;
-                Ok(Answer::Current(self.current_now(i)))
+                Ok(Answer::Current(self.current_lease(i)))
             }
             (Command::ObserveToken, _) => Ok(Answer::Done),
             (_, None) => self.perform(request, command),
@@ -41,7 +41,7 @@ impl Spec {
                 Some(result) => result,
                 None => {
                     let result = self.perform(request, command);
-                    self.remember(id, &result);
+                    self.store_reply(id, &result);
                     result
                 }
             },
@@ -78,26 +78,26 @@ impl Spec {
             Command::Rotate(held) => {
                 let i = self.current(held)?;
                 // A new token of a draining predecessor would be higher than its successor's (H2).
-                if self.leases[i].apart {
+                if self.leases[i].is_predecessor {
                     return Err(Refusal::Conflict(RefusalSubject::Handoff));
                 }
-                self.quarantined()?;
+                self.check_quarantine()?;
                 self.rotate(i);
-                Ok(Answer::Current(self.current_now(i)))
+                Ok(Answer::Current(self.current_lease(i)))
             }
             Command::Progress { lease: held, at } => {
                 let i = self.find_held(held)?;
                 self.end_if_over(i, true)?;
                 self.progress(i, *at);
                 self.end_if_over(i, false)?;
-                Ok(Answer::Current(self.current_now(i)))
+                Ok(Answer::Current(self.current_lease(i)))
             }
             Command::Revoke(revoke) => self.revoke(revoke),
             Command::Free { resource, .. } => {
-                if !self.place(resource).for_operator {
+                if !self.settings_of(resource).for_operator {
                     return Err(Refusal::NotFound(RefusalSubject::Hold));
                 }
-                self.places.get_mut(resource).expect("it is held for an operator").for_operator = false;
+                self.settings.get_mut(resource).expect("it is held for an operator").for_operator = false;
                 self.forget_unused();
                 Ok(Answer::Done)
             }
@@ -114,16 +114,16 @@ impl Spec {
                 if !(1..=limits::CAPACITY).contains(units) {
                     return Err(invalid("capacity"));
                 }
-                let place = self.places.entry(resource).or_default();
-                (place.capacity, place.lasting) = (Some(*units), true);
+                let settings = self.settings.entry(resource).or_default();
+                (settings.capacity, settings.lasting) = (Some(*units), true);
                 self.refuse_impossible_waits(resource);
                 Ok(Answer::Done)
             }
             Command::ConfirmHold(held) => {
-                let (i, units) = self.hold(held)?;
-                self.places.entry(self.leases[i].resource).or_default().confirmed += u64::from(units);
+                let (i, units) = self.reservation(held)?;
+                self.settings.entry(self.leases[i].resource).or_default().confirmed += u64::from(units);
                 self.end_without_hold(i, EndReason::Released);
-                self.units.given_back -= u64::from(units);
+                self.units.released -= u64::from(units);
                 self.units.confirmed += u64::from(units);
                 self.refuse_impossible_waits(self.leases[i].resource);
                 Ok(Answer::Done)
@@ -135,24 +135,24 @@ impl Spec {
                 if self.leases[i].access != Access::Shared {
                     return Err(invalid("access"));
                 }
-                if *at < self.place(self.leases[i].resource).floor {
+                if *at < self.settings_of(self.leases[i].resource).floor {
                     return Err(Refusal::Conflict(RefusalSubject::Floor));
                 }
                 self.leases[i].pinned = Some(*at);
-                Ok(Answer::Current(self.current_now(i)))
+                Ok(Answer::Current(self.current_lease(i)))
             }
             Command::Collect { resource, below } => {
                 let pins = self.live_on(resource).into_iter().filter_map(|i| self.leases[i].pinned);
-                let floor = (*below).min(pins.min().unwrap_or(u64::MAX)).max(self.place(resource).floor);
+                let floor = (*below).min(pins.min().unwrap_or(u64::MAX)).max(self.settings_of(resource).floor);
                 if floor > 0 {
-                    self.places.entry(resource).or_default().floor = floor;
+                    self.settings.entry(resource).or_default().floor = floor;
                 }
                 Ok(Answer::CollectBelow(floor))
             }
             Command::Report { cluster, reports } => self.report(*cluster, reports),
             Command::ForgetTarget { resource, target, .. } => self.forget(resource, target),
             Command::WaiveQuarantine { .. } => {
-                if self.quarantined().is_ok() {
+                if self.check_quarantine().is_ok() {
                     return Err(Refusal::NotFound(RefusalSubject::Quarantine));
                 }
                 self.quarantine = None;
@@ -197,23 +197,23 @@ impl Spec {
         if id.sequence < session.lowest {
             return Err(Refusal::TooOld { lowest: session.lowest });
         }
-        let Some((digest, memory)) = session.memory.get(&id.sequence).cloned() else {
+        let Some((digest, stored)) = session.stored.get(&id.sequence).cloned() else {
             return Ok(None);
         };
         if digest != id.digest {
             return Err(Refusal::Conflict(RefusalSubject::Request));
         }
-        let several = matches!(command, Command::AcquireAll(_));
-        Ok(Some(match memory {
+        let atomic = matches!(command, Command::AcquireAll(_));
+        Ok(Some(match stored {
             StoredReply::Answer(result, then) => aged(result, self.now - then),
             StoredReply::Granted(leases) => match leases.iter().find_map(|i| self.leases[*i].end) {
                 Some(reason) => Err(Refusal::Lost(reason)),
-                None => Ok(self.granted_answer(&leases, several)),
+                None => Ok(self.granted_answer(&leases, atomic)),
             },
             StoredReply::Waiting => {
                 let mut waits = self.waits.iter_mut();
                 let mine = |wait: &&mut Wait| wait.actor.session == Some(slot) && wait.sequence == Some(id.sequence);
-                let wait = waits.find(mine).expect("a wait that is remembered as waiting");
+                let wait = waits.find(mine).expect("a stored wait still waits");
                 wait.tag = Some(request.tag);
                 let wait = wait.clone();
                 Ok(Answer::Waiting { position: self.position_of(&wait) })
@@ -231,8 +231,8 @@ impl Spec {
             | Command::ResizeHold { lease: held, .. }
             | Command::Veto { lease: held, .. }
             | Command::Pin { lease: held, .. } => *held,
-            Command::Handoff(Handoff { selector: which, number: Some(number), .. }) => {
-                LeaseRef { selector: *which, number: *number, session: None, holder: None }
+            Command::Handoff(Handoff { selector, number: Some(number), .. }) => {
+                LeaseRef { selector: *selector, number: *number, session: None, holder: None }
             }
             _ => return false,
         };
@@ -244,13 +244,13 @@ impl Spec {
         let at = |resource: &str| self.queue(resource).iter().position(|other| other.order == wait.order);
         wait.resources
             .iter()
-            .map(|(resource, _)| 1 + at(resource).expect("it stands there") as u32)
+            .map(|(resource, _)| 1 + at(resource).expect("the wait is in the queue") as u32)
             .max()
             .expect("some")
     }
 
-    fn remember(&mut self, id: &RequestId, result: &SpecResult) {
-        let memory = match result {
+    fn store_reply(&mut self, id: &RequestId, result: &SpecResult) {
+        let stored = match result {
             Ok(Answer::Granted(grant)) => StoredReply::Granted(vec![grant.lease.slot as usize]),
             Ok(Answer::GrantedAll(all)) => {
                 StoredReply::Granted(all.iter().map(|grant| grant.lease.slot as usize).collect())
@@ -267,10 +267,10 @@ impl Spec {
             result => StoredReply::Answer(result.clone(), self.now),
         };
         let session = &mut self.sessions[id.session.slot as usize];
-        if !session.over {
+        if !session.ended {
             session.lowest = session.lowest.max(id.lowest);
-            session.memory.insert(id.sequence, (id.digest, memory));
-            session.memory.retain(|sequence, _| *sequence >= session.lowest);
+            session.stored.insert(id.sequence, (id.digest, stored));
+            session.stored.retain(|sequence, _| *sequence >= session.lowest);
         }
     }
 }
@@ -294,7 +294,7 @@ fn aged(result: SpecResult, by: u64) -> SpecResult {
 /// A token for a run, of this cluster or of another one.
 pub fn token(raw: u64, incarnation: u32, ours: bool) -> Token {
     Token {
-        cluster: if ours { identity::CLUSTER } else { identity::STRANGER },
+        cluster: if ours { identity::CLUSTER } else { identity::OTHER_CLUSTER },
         incarnation: identity::incarnation(incarnation),
         resource: [0; 8],
         scope: TokenScope::Slot(0),

@@ -69,24 +69,24 @@ pub fn notices(out: &Output, spec: &Spec) -> Result<(), String> {
 /// The views have the same holders, waiters and counters.
 pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
     let status = core.status();
-    let figures = (status.time.0, status.counter, status.held, status.waiters, status.deadlocks, status.quarantine);
-    let quarantine = match spec.quarantined() {
+    let values = (status.time.0, status.counter, status.held, status.waiters, status.deadlocks, status.quarantine);
+    let quarantine = match spec.check_quarantine() {
         Err(Refusal::Quarantined { remaining, rolled_back }) => Some((remaining, rolled_back)),
         _ => None,
     };
     let ours = (spec.now, spec.counter, spec.live().len(), spec.waits.len(), spec.deadlocks, quarantine);
-    same("time, counter, held, waiting, deadlocks, quarantine", &figures, &ours)?;
-    let sessions = spec.sessions.iter().filter(|session| !session.over).count();
+    same("time, counter, held, waiting, deadlocks, quarantine", &values, &ours)?;
+    let sessions = spec.sessions.iter().filter(|session| !session.ended).count();
     same("sessions", &status.sessions, &sessions)?;
-    let kept: BTreeMap<_, _> = RESOURCES.iter().flat_map(|resource| rows(core, resource)).collect();
-    same("targets", &kept, &spec.targets)?;
+    let rows_of_core: BTreeMap<_, _> = RESOURCES.iter().flat_map(|resource| rows(core, resource)).collect();
+    same("targets", &rows_of_core, &spec.targets)?;
     same("stalled", &status.stalled_ms, &spec.stalls.iter().map(|(_, ms)| ms).sum())?;
-    for (slot, session) in spec.sessions.iter().enumerate().filter(|(_, session)| !session.over) {
-        let view = core.session(spec.session_id(slot as u32)).ok_or("a session is gone")?;
-        let remaining = spec.deadline(&session.term).saturating_sub(spec.now);
-        let carried = spec.carried_by(slot as u32).len() as u32;
+    for (slot, session) in spec.sessions.iter().enumerate().filter(|(_, session)| !session.ended) {
+        let view = core.session(spec.session_id(slot as u32)).ok_or("a session is missing")?;
+        let remaining = spec.deadline(&session.lifetime).saturating_sub(spec.now);
+        let own_leases = spec.leases_in(slot as u32).len() as u32;
         let waits = spec.waits.iter().filter(|wait| wait.actor.session == Some(slot as u32)).count() as u32;
-        same("session", &(view.remaining_ms, view.leases, view.waits), &(remaining, carried, waits))?;
+        same("session", &(view.remaining_ms, view.leases, view.waits), &(remaining, own_leases, waits))?;
     }
     RESOURCES
         .iter()
@@ -109,12 +109,12 @@ fn resource_view(core: &Grantor, spec: &Spec, resource: &str) -> Result<(), Stri
     let Some(view) = view else {
         return Ok(());
     };
-    let place = spec.place(resource);
-    let (figures, ours) = (
+    let settings = spec.settings_of(resource);
+    let (values, ours) = (
         (view.capacity, u64::from(view.used), view.confirmed, view.held_for_operator, view.floor),
-        (spec.capacity(resource), spec.used(resource), place.confirmed, place.for_operator, place.floor),
+        (spec.capacity(resource), spec.used(resource), settings.confirmed, settings.for_operator, settings.floor),
     );
-    same("capacity, used, confirmed, for an operator, floor", &figures, &ours)?;
+    same("capacity, used, confirmed, for an operator, floor", &values, &ours)?;
     let mut leases: Vec<LeaseView> = spec.live_on(resource).iter().map(|i| lease_view(spec, *i)).collect();
     leases.sort_by_key(|lease| lease.number);
     let metadata_aside: Vec<LeaseView> =
@@ -132,7 +132,7 @@ fn check_exclusion(leases: &[LeaseView]) -> Result<(), String> {
     let slots: Vec<_> = counted.iter().filter(|lease| lease.access == Access::Slot).map(|lease| lease.scope).collect();
     let twice = slots.iter().enumerate().any(|(i, slot)| slots[..i].contains(slot));
     if alone && counted.len() > 1 || readers > 0 && readers < counted.len() || twice {
-        return Err(format!("held by more than may hold it (L1): {counted:?}"));
+        return Err(format!("more leases than allowed (L1): {counted:?}"));
     }
     Ok(())
 }
@@ -140,7 +140,7 @@ fn check_exclusion(leases: &[LeaseView]) -> Result<(), String> {
 fn lease_view(spec: &Spec, i: usize) -> LeaseView {
     let lease = &spec.leases[i];
     let effective = spec.effective();
-    let inherited = spec.wanted_at(lease.resource, &effective).max(spec.inherited(lease.actor, &effective));
+    let inherited = spec.priority_at(lease.resource, &effective).max(spec.inherited(lease.actor, &effective));
     LeaseView {
         lease: lease_id(i),
         resource: lease.resource.to_owned(),
@@ -149,14 +149,14 @@ fn lease_view(spec: &Spec, i: usize) -> LeaseView {
         number: number(lease.number),
         access: lease.access,
         scope: scope(lease),
-        ttl_ms: (!lease.rides).then_some(lease.term.ttl),
+        ttl_ms: (!lease.follows_session).then_some(lease.lifetime.ttl),
         remaining_ms: spec.remaining(lease),
         granted: leasehold_core::time::GrantorTime(lease.granted),
         validity: leasehold_core::lease::Validity::Session,
         state: leasehold_core::lease::LeaseState::Held,
         priority: lease.priority.max(inherited),
         draining: lease.drain.map(|drain| (drain.cause.reason(), drain.until.saturating_sub(spec.now))),
-        predecessor: lease.apart,
+        predecessor: lease.is_predecessor,
         progress: lease.progress.map(|progress| progress.seen),
         metadata: Vec::new(),
     }
@@ -167,14 +167,14 @@ fn waiter_view(spec: &Spec, wait: &Wait, resource: &str) -> WaiterView {
     WaiterView {
         holder: wait.actor.holder.to_owned(),
         session: spec.session_id(session),
-        access: wait.asks_for(resource).expect("it stands in this queue"),
+        access: wait.access_to(resource).expect("the wait is in this queue"),
         priority: wait.priority,
         effective_priority: spec.effective()[&wait.order],
         remaining_ms: wait.until.saturating_sub(spec.now),
-        alive: spec.sessions[session as usize].term.tenure == spec.tenure,
+        alive: spec.sessions[session as usize].lifetime.tenure == spec.tenure,
     }
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, core: &T, ours: &T) -> Result<(), String> {
-    if core == ours { Ok(()) } else { Err(format!("{what}: the core shows {core:?}, the spec {ours:?}")) }
+    if core == ours { Ok(()) } else { Err(format!("{what}: the core has {core:?}, the spec has {ours:?}")) }
 }

@@ -25,12 +25,12 @@ impl Runner {
                 Record::Ended { hold: true, .. } => "a resource reserved for an operator",
                 Record::Ended { reason, .. } => reason.word(),
                 Record::Rotated { .. } => "a rotated token",
-                Record::Progressed { .. } => "progress on record",
-                Record::WaitEnded { refusal: why, .. } => why.code(),
+                Record::Progressed { .. } => "recorded progress",
+                Record::WaitEnded { refusal, .. } => refusal.code(),
                 Record::Draining { .. } => "a drain notice",
-                Record::DrainDropped { .. } => "a cancelled preemption",
-                Record::HoldConfirmed { .. } => "a confirmed hold",
-                Record::HoldResized { .. } => "a resized hold",
+                Record::DrainDropped { .. } => "a canceled preemption",
+                Record::HoldConfirmed { .. } => "a confirmed reservation",
+                Record::HoldResized { .. } => "a resized reservation",
                 Record::Vetoed { .. } => "a veto",
                 Record::Pinned { .. } => "a pin",
                 Record::Floor { .. } => "a collection",
@@ -46,10 +46,10 @@ impl Runner {
             };
             self.count(what);
         }
-        if self.spec.waits.iter().any(|wait| wait.passes) {
+        if self.spec.waits.iter().any(|wait| wait.may_pass) {
             self.count("a wait may overtake");
         }
-        if self.spec.waits.iter().any(|wait| wait.several) {
+        if self.spec.waits.iter().any(|wait| wait.atomic) {
             self.count("a wait for several resources");
         }
         if self.spec.waits.iter().any(|wait| !self.spec.is_confirmed(wait)) {
@@ -73,7 +73,7 @@ impl Runner {
             let over = self.spec.used(lease.resource) > u64::from(self.spec.capacity(lease.resource));
             self.count(what);
             if over && what != "exclusive" && what != "shared" {
-                self.count("more units used than there are");
+                self.count("more units used than the capacity");
             }
         }
         let effective = self.spec.effective();

@@ -42,9 +42,9 @@ impl Spec {
         wait.resources.iter().all(|(resource, access)| {
             let before = self.before(wait, resource);
             let nearest = before.iter().rev().find(|other| other.actor != wait.actor);
-            let held_up = nearest.is_some_and(|other| stuck.contains(&other.actor));
-            let passes = wait.passes && queues == Queues::Count;
-            let in_order = queues == Queues::Ignored || passes || !held_up;
+            let is_blocked = nearest.is_some_and(|other| stuck.contains(&other.actor));
+            let may_pass = wait.may_pass && queues == Queues::Count;
+            let in_order = queues == Queues::Ignored || may_pass || !is_blocked;
             in_order && self.is_available(resource, *access, stuck)
         })
     }
@@ -52,22 +52,22 @@ impl Spec {
     /// The stuck actors whose leases block other stuck actors.
     pub fn blockers_among(&self, stuck: &BTreeSet<Actor>) -> BTreeSet<Actor> {
         let resources = self.waits.iter().filter(|wait| stuck.contains(&wait.actor)).flat_map(|wait| &wait.resources);
-        let kept = resources.filter(|(resource, access)| !self.is_available(resource, *access, stuck));
-        kept.flat_map(|(resource, _)| self.counted_on(resource)).map(|lease| lease.actor).collect()
+        let remaining = resources.filter(|(resource, access)| !self.is_available(resource, *access, stuck));
+        remaining.flat_map(|(resource, _)| self.counted_on(resource)).map(|lease| lease.actor).collect()
     }
 
     fn is_available(&self, resource: &str, access: Access, stuck: &BTreeSet<Actor>) -> bool {
-        let kept: Vec<&Lease> =
+        let remaining: Vec<&Lease> =
             self.counted_on(resource).into_iter().filter(|lease| stuck.contains(&lease.actor)).collect();
-        let used: u64 = kept.iter().map(|lease| units(lease.access)).sum();
+        let used: u64 = remaining.iter().map(|lease| units(lease.access)).sum();
         match access {
-            Access::Exclusive => kept.is_empty(),
-            Access::Shared => kept.iter().all(|lease| lease.access == Access::Shared),
+            Access::Exclusive => remaining.is_empty(),
+            Access::Shared => remaining.iter().all(|lease| lease.access == Access::Shared),
             // No actor can release committed units; only an operator can. So they are no deadlock.
             Access::Slot | Access::Units(_) => {
                 let enough =
-                    used + self.place(resource).confirmed + units(access) <= u64::from(self.capacity(resource));
-                kept.iter().all(|lease| units(lease.access) > 0) && (used == 0 || enough)
+                    used + self.settings_of(resource).confirmed + units(access) <= u64::from(self.capacity(resource));
+                remaining.iter().all(|lease| units(lease.access) > 0) && (used == 0 || enough)
             }
         }
     }
@@ -82,7 +82,7 @@ impl Spec {
             .map(|member| {
                 let waits = self.waits.iter().filter(|wait| stuck.contains(&wait.actor));
                 let named = waits.filter(|wait| wait.actor.holder == member.holder);
-                named.filter(|wait| wait.asks_for(&member.waits_for).is_some()).collect()
+                named.filter(|wait| wait.access_to(&member.waits_for).is_some()).collect()
             })
             .collect();
         let rank = |wait: &Wait| (wait.priority, std::cmp::Reverse(wait.order));
@@ -104,9 +104,10 @@ impl Spec {
         if real.is_empty() || cycle.length != cycle.members.len() as u64 {
             return Err(format!("the reported cycle does not exist: {cycle:?}; stuck: {stuck:?}"));
         }
-        let pays = |chain: &&&Vec<&Wait>| chain.iter().min_by_key(|wait| rank(wait)).map(|wait| wait.order) == victim;
-        if victim.is_some() && !real.iter().any(|chain| pays(&chain)) {
-            return Err(format!("by the rule another member of {cycle:?} pays than wait {victim:?}"));
+        let has_victim =
+            |chain: &&&Vec<&Wait>| chain.iter().min_by_key(|wait| rank(wait)).map(|wait| wait.order) == victim;
+        if victim.is_some() && !real.iter().any(|chain| has_victim(&chain)) {
+            return Err(format!("by the rule another member of {cycle:?} is the victim, not wait {victim:?}"));
         }
         Ok(())
     }

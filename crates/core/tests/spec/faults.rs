@@ -10,18 +10,18 @@ use super::model::number;
 use super::runner::{Runner, at, opening, read};
 
 impl Runner {
-    pub fn crash(&mut self, landed: bool, unserved: bool, outage: u64) -> Result<(), String> {
+    pub fn crash(&mut self, durable: bool, unserved: bool, outage: u64) -> Result<(), String> {
         let batch = self.turn(false)?;
-        self.note(|| format!("crash; the batch {}; out for {outage}", if landed { "landed" } else { "is lost" }));
-        if landed && !batch.is_empty() {
+        self.log(|| format!("crash; the batch {}; out for {outage}", if durable { "is durable" } else { "is lost" }));
+        if durable && !batch.is_empty() {
             self.count("a batch became durable and its answers were lost");
             let records = read(&batch)?;
-            self.numbers_rise(&records, true)?;
+            self.check_numbers(&records, true)?;
             self.append(batch)?;
         } else if !batch.is_empty() {
             self.count("a batch was lost");
         }
-        self.pass(outage);
+        self.advance(outage);
         self.reopen(unserved, None)
     }
 
@@ -45,7 +45,7 @@ impl Runner {
         let mut core = from.open(now, &opening(self.generation, restore)).map_err(|e| e.to_string())?;
         let mut out = Output::default();
         core.take_output(&mut out);
-        let mut spec = self.journal.last().expect("a journal begins with its creation").1.clone();
+        let mut spec = self.journal.last().expect("a journal starts with its creation").1.clone();
         let how = restore.map(|restore| (restore.incarnation.0, restore.floor.map(Number::get)));
         spec.open(self.wall, how);
         self.spec = spec;
@@ -54,14 +54,14 @@ impl Runner {
         self.append(out.batch)?;
         if unserved {
             self.count("a recovery that never served");
-            self.pass(7);
+            self.advance(7);
             return self.reopen(false, None);
         }
-        self.pass(3);
+        self.advance(3);
         self.core.serve(at(self.clock, self.wall));
         self.spec.serve(self.clock);
         let tenure = self.spec.tenure;
-        self.note(|| format!("tenure {tenure} serves"));
+        self.log(|| format!("tenure {tenure} serves"));
         self.pending.clear();
         super::compare::views(&self.core, &self.spec)
     }
@@ -75,7 +75,7 @@ impl Runner {
         let again =
             RecoveredGrantor::from_snapshot(&bytes, 1).map_err(|e| format!("a snapshot cannot be read: {e}"))?;
         if again.state_hash() != self.core.state_hash() || again.snapshot() != bytes {
-            return Err("a snapshot gives another state than it was taken of".to_owned());
+            return Err("a snapshot differs from the state that it was taken from".to_owned());
         }
         self.count("a snapshot");
         self.snapshot = Some((self.journal.len(), bytes));
@@ -88,13 +88,13 @@ impl Runner {
         drop(batch);
         let keep = self.journal.len().saturating_sub(batches as usize).max(2);
         let lost = self.journal.len() - keep;
-        self.note(|| format!("crash; {lost} durable batches are rolled back; out for {outage}"));
+        self.log(|| format!("crash; {lost} durable batches are rolled back; out for {outage}"));
         self.journal.truncate(keep);
         self.snapshot = None;
         if lost > 0 {
             self.count("a rollback");
         }
-        self.pass(outage);
+        self.advance(outage);
         self.forget_reusable_ids();
         self.reopen(false, None)
     }
@@ -103,17 +103,17 @@ impl Runner {
         let batch = self.turn(false)?;
         drop(batch);
         let keep = self.journal.len().saturating_sub(batches as usize).max(2);
-        self.note(|| format!("crash; a backup of {batches} batches ago is restored; out for {outage}"));
+        self.log(|| format!("crash; a backup of {batches} batches ago is restored; out for {outage}"));
         self.journal.truncate(keep);
         self.snapshot = None;
-        self.pass(outage);
+        self.advance(outage);
         let ahead = self.ahead_of_the_clock();
         // An operator's floor may be above the number that the clock gives.
         let above = self.highest.max(self.counter()).max((self.wall + 60_000) << 22);
         let floor = (floor || ahead).then(|| number(above + 5));
         let incarnation = identity::incarnation(self.spec.incarnation + 1);
         self.count("a restore");
-        let last = &self.journal.last().expect("the first batch is there").1;
+        let last = &self.journal.last().expect("the first batch is never removed").1;
         if !last.live().is_empty() {
             self.count(EndReason::Restored.word());
         }
@@ -132,7 +132,7 @@ impl Runner {
 
     /// Forgets ids that may be reused after a rollback: with an old id, a client would refer to another lease.
     fn forget_reusable_ids(&mut self) {
-        let spec = &self.journal.last().expect("the first batch is there").1;
+        let spec = &self.journal.last().expect("the first batch is never removed").1;
         let known = |id: &SessionId| spec.sessions.len() > id.slot as usize;
         self.sessions.retain(|(id, _)| known(id));
         self.sent.retain(|(id, _)| known(&id.session));

@@ -59,8 +59,8 @@ impl Spec {
             self.end_lease(i, reason);
             return Err(Refusal::Lost(reason));
         }
-        if let Some(slot) = self.leases[i].actor.session.filter(|_| self.leases[i].rides)
-            && self.deadline(&self.sessions[slot as usize].term) <= self.now
+        if let Some(slot) = self.leases[i].actor.session.filter(|_| self.leases[i].follows_session)
+            && self.deadline(&self.sessions[slot as usize].lifetime) <= self.now
             && !self.late
         {
             self.end_session(slot);
@@ -77,21 +77,21 @@ impl Spec {
             self.end_if_over(i, false)?;
         }
         if let Some(ttl) = renew.ttl_ms {
-            if self.leases[i].rides || !(limits::TTL_MIN..=self.max_ttl).contains(&ttl) {
+            if self.leases[i].follows_session || !(limits::TTL_MIN..=self.max_ttl).contains(&ttl) {
                 return Err(invalid("ttl"));
             }
-            let term = &mut self.leases[i].term;
-            if term.ttl != ttl {
+            let lifetime = &mut self.leases[i].lifetime;
+            if lifetime.ttl != ttl {
                 // A changed ttl is recorded, and with it the renewal.
-                (term.ttl, term.stalls) = (ttl, self.stalls.len());
+                (lifetime.ttl, lifetime.stalls) = (ttl, self.stalls.len());
             }
         }
-        self.leases[i].term = self.renewed(self.leases[i].term);
+        self.leases[i].lifetime = self.renewed(self.leases[i].lifetime);
         let rotates = self.charter(self.leases[i].resource).token_on_renewal == TokenOnRenewal::Rotate;
-        if rotates && !self.leases[i].apart && self.quarantined().is_ok() {
+        if rotates && !self.leases[i].is_predecessor && self.check_quarantine().is_ok() {
             self.rotate(i);
         }
-        Ok(Answer::Current(self.current_now(i)))
+        Ok(Answer::Current(self.current_lease(i)))
     }
 
     pub fn rotate(&mut self, i: usize) {
@@ -106,10 +106,10 @@ impl Spec {
             return;
         };
         progress.seen = at;
-        if progress.term.tenure != self.tenure {
-            progress.on_record = at;
+        if progress.lifetime.tenure != self.tenure {
+            progress.recorded = at;
         }
-        progress.term = self.renewed(progress.term);
+        progress.lifetime = self.renewed(progress.lifetime);
         self.leases[i].progress = Some(progress);
     }
 
@@ -130,7 +130,7 @@ impl Spec {
         self.leases[i].drain.is_some_and(|drain| drain.cause.reason() == EndReason::HandedOff)
     }
 
-    pub fn hold(&mut self, held: &LeaseRef<'static>) -> Result<(usize, u32), Refusal> {
+    pub fn reservation(&mut self, held: &LeaseRef<'static>) -> Result<(usize, u32), Refusal> {
         let i = self.current(held)?;
         match self.leases[i].access {
             Access::Units(units) => Ok((i, units)),
@@ -139,35 +139,35 @@ impl Spec {
     }
 
     pub fn resize(&mut self, held: &LeaseRef<'static>, units: u32) -> SpecResult {
-        let (i, before) = self.hold(held)?;
+        let (i, before) = self.reservation(held)?;
         if units == 0 {
             return Err(invalid("units"));
         }
         let resource = self.leases[i].resource;
         let max = u64::from(self.capacity(resource));
-        let got = self.used(resource) - u64::from(before) + u64::from(units) + self.place(resource).confirmed;
+        let got = self.used(resource) - u64::from(before) + u64::from(units) + self.settings_of(resource).confirmed;
         if units > before && got > max {
             return Err(Refusal::Exhausted { limit: Limit::Units, max, got });
         }
         self.leases[i].access = Access::Units(units);
         self.units.reserved = self.units.reserved - u64::from(before) + u64::from(units);
-        Ok(Answer::Current(self.current_now(i)))
+        Ok(Answer::Current(self.current_lease(i)))
     }
 
     /// Defers the expiry while an obligation is in flight, for a bounded time.
     pub fn veto(&mut self, held: &LeaseRef<'static>, for_ms: u64) -> SpecResult {
-        let (i, _) = self.hold(held)?;
+        let (i, _) = self.reservation(held)?;
         let lease = &self.leases[i];
-        let most = match charters::of(lease.resource).map(|charter| charter.at_expiry) {
-            None => lease.term.ttl,
+        let limit = match charters::of(lease.resource).map(|charter| charter.at_expiry) {
+            None => lease.lifetime.ttl,
             Some(AtExpiry::Veto { max_ms }) => max_ms,
             Some(AtExpiry::Free) => return Err(invalid("veto")),
         };
-        if for_ms == 0 || lease.rides {
+        if for_ms == 0 || lease.follows_session {
             return Err(invalid("veto"));
         }
-        let until = (self.now + for_ms).min(self.deadline(&lease.term) + most);
+        let until = (self.now + for_ms).min(self.deadline(&lease.lifetime) + limit);
         self.leases[i].veto = Some(until);
-        Ok(Answer::Current(self.current_now(i)))
+        Ok(Answer::Current(self.current_lease(i)))
     }
 }

@@ -45,7 +45,7 @@ mod identity {
     use leasehold_core::token::{Cluster, Incarnation};
 
     pub const CLUSTER: Cluster = Cluster(*b"spectest");
-    pub const STRANGER: Cluster = Cluster(*b"stranger");
+    pub const OTHER_CLUSTER: Cluster = Cluster(*b"stranger");
 
     pub const fn incarnation(n: u32) -> Incarnation {
         Incarnation(n)
@@ -63,17 +63,17 @@ pub fn run_seed(seed: u64) -> Result<(), String> {
 /// Runs these actions. The error describes the shortest failing run that was found.
 pub fn run(seed: u64, actions: &[Action]) -> Result<RunCoverage, String> {
     match attempt(seed, actions, false) {
-        Ok(runner) => Ok(runner.seen),
+        Ok(runner) => Ok(runner.coverage),
         Err(_) => {
             let actions = shrink(seed, actions.to_vec());
-            let Err((why, trace)) = attempt(seed, &actions, true) else {
-                return Err(format!("seed {seed}: a run failed once and not again: the core is not deterministic"));
+            let Err((error, trace)) = attempt(seed, &actions, true) else {
+                return Err(format!("seed {seed}: a run failed once and then passed: the core is not deterministic"));
             };
-            let mut words = format!("seed {seed}: {why}\n{} actions are enough:\n", actions.len());
+            let mut text = format!("seed {seed}: {error}\n{} actions are enough:\n", actions.len());
             for line in trace {
-                let _ = writeln!(words, "  {line}");
+                let _ = writeln!(text, "  {line}");
             }
-            Err(words)
+            Err(text)
         }
     }
 }
@@ -87,17 +87,17 @@ pub fn coverage_of(seed: u64) -> Result<RunCoverage, String> {
 pub fn journal_of(seed: u64, length: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
     match attempt(seed, &actions::generate(seed, length), false) {
         Ok(runner) => runner.journal(),
-        Err((why, _)) => panic!("seed {seed}: {why}"),
+        Err((error, _)) => panic!("seed {seed}: {error}"),
     }
 }
 
 fn attempt(seed: u64, actions: &[Action], trace: bool) -> Result<Runner, (String, Vec<String>)> {
-    let mut runner = Runner::new(RunProfile::new(seed), trace).map_err(|why| (why, Vec::new()))?;
+    let mut runner = Runner::new(RunProfile::new(seed), trace).map_err(|error| (error, Vec::new()))?;
     for action in actions {
         let done =
             catch_panic(|| runner.action(*action)).unwrap_or_else(|panic| Err(format!("the core panicked: {panic}")));
-        if let Err(why) = done {
-            return Err((why, runner.trace.take().unwrap_or_default()));
+        if let Err(error) = done {
+            return Err((error, runner.trace.take().unwrap_or_default()));
         }
     }
     Ok(runner)
@@ -141,8 +141,8 @@ pub fn catch_panic<T>(what: impl FnOnce() -> T) -> Result<T, String> {
     let done = catch_unwind(AssertUnwindSafe(what));
     QUIET.set(was);
     done.map_err(|panic| match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
-        (Some(words), _) => words.clone(),
-        (None, Some(words)) => (*words).to_owned(),
-        (None, None) => "without words".to_owned(),
+        (Some(text), _) => text.clone(),
+        (None, Some(text)) => (*text).to_owned(),
+        (None, None) => "a panic without a message".to_owned(),
     })
 }

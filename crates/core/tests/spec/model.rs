@@ -34,11 +34,11 @@ pub struct Lifetime {
 pub struct Session {
     pub reuse: u32,
     pub holder: Name,
-    pub term: Lifetime,
+    pub lifetime: Lifetime,
     pub secret: [u8; 32],
     pub waits_only: bool,
-    pub over: bool,
-    pub memory: BTreeMap<u64, (u64, StoredReply)>,
+    pub ended: bool,
+    pub stored: BTreeMap<u64, (u64, StoredReply)>,
     pub lowest: u64,
 }
 
@@ -58,8 +58,8 @@ pub struct Lease {
     pub number: u64,
     pub access: Access,
     pub slot: u32,
-    pub rides: bool,
-    pub term: Lifetime,
+    pub follows_session: bool,
+    pub lifetime: Lifetime,
     pub granted: u64,
     pub priority: u8,
     pub depth: u32,
@@ -71,15 +71,15 @@ pub struct Lease {
     /// The draining predecessor in an overlap handoff.
     pub predecessor: Option<usize>,
     /// The lease is a draining predecessor, which does not count against the capacity.
-    pub apart: bool,
+    pub is_predecessor: bool,
     pub end: Option<EndReason>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    pub term: Lifetime,
+    pub lifetime: Lifetime,
     /// Recorded progress, and progress in memory.
-    pub on_record: u64,
+    pub recorded: u64,
     pub seen: u64,
 }
 
@@ -111,10 +111,10 @@ pub struct Wait {
     /// Position in the order of all waits.
     pub order: u64,
     /// Number of the wait in the journal.
-    pub place: Option<u32>,
+    pub slot: Option<u32>,
     pub actor: Actor,
     pub resources: Vec<(Name, Access)>,
-    pub several: bool,
+    pub atomic: bool,
     pub ttl: u64,
     pub priority: u8,
     pub until: u64,
@@ -123,7 +123,7 @@ pub struct Wait {
     pub progress: Option<u64>,
     pub tag: Option<u64>,
     /// Only queue order blocks it: it may overtake.
-    pub passes: bool,
+    pub may_pass: bool,
 }
 
 /// Settings of a resource.
@@ -142,7 +142,7 @@ pub struct Turn {
     pub answers: BTreeMap<u64, Vec<Answer>>,
     pub ended: BTreeSet<(u32, u64, u8)>,
     pub draining: BTreeSet<(u32, u64)>,
-    pub began: Vec<u64>,
+    pub new_waits: Vec<u64>,
     pub granted: Vec<u64>,
     pub zombies: Vec<(Name, u64)>,
 }
@@ -152,7 +152,7 @@ pub struct Turn {
 pub struct Units {
     pub reserved: u64,
     pub confirmed: u64,
-    pub given_back: u64,
+    pub released: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -168,8 +168,8 @@ pub struct Spec {
     pub leases: Vec<Lease>,
     pub sessions: Vec<Session>,
     pub waits: Vec<Wait>,
-    pub waits_ever: u64,
-    pub places: BTreeMap<Name, ResourceSettings>,
+    pub wait_count: u64,
+    pub settings: BTreeMap<Name, ResourceSettings>,
     pub deadlocks: u64,
     /// Fence reports.
     pub targets: BTreeMap<super::reports::FenceSlot, super::reports::FenceRow>,

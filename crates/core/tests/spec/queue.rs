@@ -34,7 +34,7 @@ impl Spec {
             let before = all.clone();
             for wait in &self.waits {
                 let inherited = self.inherited(wait.actor, &before);
-                let level = all.get_mut(&wait.order).expect("put above");
+                let level = all.get_mut(&wait.order).expect("every wait has a level");
                 *level = (*level).max(inherited);
             }
             if all == before {
@@ -46,19 +46,19 @@ impl Spec {
     /// The highest priority among the waits for something that an actor holds.
     pub fn inherited(&self, actor: Actor, effective: &BTreeMap<u64, u8>) -> u8 {
         let held = self.live().into_iter().filter(|i| self.leases[*i].actor == actor);
-        held.map(|i| self.wanted_at(self.leases[i].resource, effective)).max().unwrap_or(0)
+        held.map(|i| self.priority_at(self.leases[i].resource, effective)).max().unwrap_or(0)
     }
 
     /// The highest priority among the waits for a resource.
-    pub fn wanted_at(&self, resource: &str, effective: &BTreeMap<u64, u8>) -> u8 {
-        let waits = self.waits.iter().filter(|wait| wait.asks_for(resource).is_some());
+    pub fn priority_at(&self, resource: &str, effective: &BTreeMap<u64, u8>) -> u8 {
+        let waits = self.waits.iter().filter(|wait| wait.access_to(resource).is_some());
         waits.map(|wait| effective[&wait.order]).max().unwrap_or(0)
     }
 
     /// The waits for a resource, in the order of service (W1).
     pub fn queue(&self, resource: &str) -> Vec<&Wait> {
         let effective = self.effective();
-        let mut queue: Vec<&Wait> = self.waits.iter().filter(|wait| wait.asks_for(resource).is_some()).collect();
+        let mut queue: Vec<&Wait> = self.waits.iter().filter(|wait| wait.access_to(resource).is_some()).collect();
         queue.sort_by_key(|wait| (std::cmp::Reverse(effective[&wait.order]), wait.order));
         queue
     }
@@ -81,12 +81,12 @@ impl Spec {
 
     /// Whether its session was renewed in this tenure. Until then the wait keeps its position and blocks no other.
     pub fn is_confirmed(&self, wait: &Wait) -> bool {
-        self.session_of(wait).term.tenure == self.tenure
+        self.session_of(wait).lifetime.tenure == self.tenure
     }
 
     /// L8: its session was renewed in this tenure and is alive at this step.
     pub fn may_be_granted(&self, wait: &Wait) -> bool {
-        self.is_confirmed(wait) && self.deadline(&self.session_of(wait).term) > self.now
+        self.is_confirmed(wait) && self.deadline(&self.session_of(wait).lifetime) > self.now
     }
 
     fn session_of(&self, wait: &Wait) -> &Session {
@@ -101,12 +101,15 @@ impl Spec {
     /// Whether a wait may be granted now: it fits, and it is first or may overtake.
     pub fn is_next(&self, wait: &Wait) -> bool {
         let first = || wait.resources.iter().all(|(resource, _)| self.before(wait, resource).is_empty());
-        self.quarantined().is_ok() && self.may_be_granted(wait) && self.fits_now(wait) && (wait.passes || first())
+        self.check_quarantine().is_ok()
+            && self.may_be_granted(wait)
+            && self.fits_now(wait)
+            && (wait.may_pass || first())
     }
 
     /// Whether an access can be granted at once without overtaking a waiter.
     pub fn is_free(&self, resource: Name, access: Access, priority: u8) -> Result<(), Refusal> {
-        if self.place(resource).for_operator {
+        if self.settings_of(resource).for_operator {
             return Err(Refusal::HeldForOperator);
         }
         let effective = self.effective();
@@ -127,7 +130,7 @@ impl Spec {
             _ => 0,
         };
         if let Some(before) = overlaps {
-            self.leases[before].apart = true;
+            self.leases[before].is_predecessor = true;
         }
         let charter = self.charter(wanted.resource);
         let tighter = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
@@ -141,18 +144,18 @@ impl Spec {
             number: self.counter,
             access: wanted.access,
             slot,
-            rides: wanted.ttl == 0,
-            term: self.term(wanted.ttl),
+            follows_session: wanted.ttl == 0,
+            lifetime: self.lifetime(wanted.ttl),
             granted: self.now,
             priority: wanted.priority,
             depth: 0,
             max_hold: tighter(wanted.max_hold, charter.max_hold_ms),
-            progress: progress.map(|window| Progress { term: self.term(window), on_record: 0, seen: 0 }),
+            progress: progress.map(|window| Progress { lifetime: self.lifetime(window), recorded: 0, seen: 0 }),
             veto: None,
             pinned: None,
             drain: None,
             predecessor: overlaps,
-            apart: false,
+            is_predecessor: false,
             end: None,
         });
         self.leases.len() - 1
@@ -178,30 +181,30 @@ impl Spec {
             };
             leases.push(self.grant(&wanted, overlaps));
         }
-        if let Some((_, memory)) = wait.sequence.and_then(|sequence| self.sessions[session].memory.get_mut(&sequence)) {
-            *memory = StoredReply::Granted(leases.clone());
+        if let Some((_, stored)) = wait.sequence.and_then(|sequence| self.sessions[session].stored.get_mut(&sequence)) {
+            *stored = StoredReply::Granted(leases.clone());
         }
         if let Some(tag) = wait.tag {
-            self.reply(tag, self.granted_answer(&leases, wait.several));
+            self.reply(tag, self.granted_answer(&leases, wait.atomic));
         }
         self.revoke_needless_preemptions(&wait);
     }
 
-    pub fn granted_answer(&self, leases: &[usize], several: bool) -> Answer {
-        let grants: Vec<_> = leases.iter().map(|i| self.grant_now(*i)).collect();
-        if several { Answer::GrantedAll(grants.into()) } else { Answer::Granted(grants[0]) }
+    pub fn granted_answer(&self, leases: &[usize], atomic: bool) -> Answer {
+        let grants: Vec<_> = leases.iter().map(|i| self.grant_of(*i)).collect();
+        if atomic { Answer::GrantedAll(grants.into()) } else { Answer::Granted(grants[0]) }
     }
 
     /// Ends a wait without a grant.
-    pub fn end_wait(&mut self, order: u64, why: &Refusal) {
+    pub fn end_wait(&mut self, order: u64, refusal: &Refusal) {
         let wait = self.wait(order).clone();
         self.waits.retain(|other| other.order != order);
         let session = &mut self.sessions[wait.actor.session.expect("a wait belongs to a session") as usize];
-        if let Some((_, memory)) = wait.sequence.and_then(|sequence| session.memory.get_mut(&sequence)) {
-            *memory = StoredReply::Answer(Err(why.clone()), self.now);
+        if let Some((_, stored)) = wait.sequence.and_then(|sequence| session.stored.get_mut(&sequence)) {
+            *stored = StoredReply::Answer(Err(refusal.clone()), self.now);
         }
         if let Some(tag) = wait.tag {
-            self.reply(tag, Answer::Refused(why.clone()));
+            self.reply(tag, Answer::Refused(refusal.clone()));
         }
         self.revoke_needless_preemptions(&wait);
     }
@@ -210,7 +213,7 @@ impl Spec {
     pub fn revoke_needless_preemptions(&mut self, wait: &Wait) {
         let effective = self.effective();
         for (resource, _) in &wait.resources {
-            let wanted = self.wanted_at(resource, &effective);
+            let wanted = self.priority_at(resource, &effective);
             for i in self.live_on(resource) {
                 let lease = &mut self.leases[i];
                 let pending = lease.drain.is_some_and(|drain| drain.cause == Cause::Priority);
@@ -237,7 +240,7 @@ impl Spec {
 
     fn blockers(&self, resource: Name, access: Access, level: u8) -> Vec<usize> {
         let effective = self.effective();
-        let counted = self.live_on(resource).into_iter().filter(|i| !self.leases[*i].apart);
+        let counted = self.live_on(resource).into_iter().filter(|i| !self.leases[*i].is_predecessor);
         // Readers do not block readers, and units do not block units as long as enough are free.
         let (mut whole, mut some): (Vec<usize>, Vec<usize>) = counted
             .filter(|i| !(access == Access::Shared && self.leases[*i].access == Access::Shared))
@@ -249,7 +252,7 @@ impl Spec {
         if !whole.iter().all(lower) {
             return Vec::new();
         }
-        let taken = self.used(resource) + self.place(resource).confirmed + units(access);
+        let taken = self.used(resource) + self.settings_of(resource).confirmed + units(access);
         let mut missing = taken.saturating_sub(u64::from(self.capacity(resource)));
         some.retain(lower);
         some.sort_by_key(|i| (self.leases[*i].priority, std::cmp::Reverse(self.leases[*i].number)));
@@ -263,7 +266,7 @@ impl Spec {
         if units(access) > 0 && missing > 0 { Vec::new() } else { whole }
     }
 
-    /// Announces the end of a lease to its holder. An earlier announced end stays. A preemption may be cancelled, so
+    /// Announces the end of a lease to its holder. An earlier announced end stays. A preemption may be canceled, so
     /// it replaces no other cause and any other cause replaces it.
     pub fn announce(&mut self, i: usize, cause: Cause, grace: u64) {
         let until = self.now + grace;
@@ -289,11 +292,11 @@ impl Spec {
     /// Ends a draining lease. The named successor of a gap handoff is granted first.
     pub fn end_drained(&mut self, i: usize) {
         let (resource, access) = (self.leases[i].resource, self.leases[i].access);
-        let cause = self.leases[i].drain.expect("it drains").cause;
+        let cause = self.leases[i].drain.expect("the lease drains").cause;
         self.end_lease(i, cause.reason());
         if let Cause::HandOff(HandoffMode::Gap, to) = cause
             && !to.is_empty()
-            && self.quarantined().is_ok()
+            && self.check_quarantine().is_ok()
             && let Some(order) = self.successor(resource, to, access)
             && self.fits(resource, access)
         {
@@ -303,26 +306,26 @@ impl Spec {
 
     /// Ends a session with all its leases and waits (S1).
     pub fn end_session(&mut self, slot: u32) {
-        let (gone, rest): (Vec<Wait>, Vec<Wait>) =
+        let (ended_waits, rest): (Vec<Wait>, Vec<Wait>) =
             std::mem::take(&mut self.waits).into_iter().partition(|wait| wait.actor.session == Some(slot));
         self.waits = rest;
-        self.sessions[slot as usize].over = true;
-        for wait in &gone {
+        self.sessions[slot as usize].ended = true;
+        for wait in &ended_waits {
             if let Some(tag) = wait.tag {
                 self.reply(tag, Answer::Refused(Refusal::Lost(EndReason::Session)));
             }
         }
-        for i in self.carried_by(slot) {
+        for i in self.leases_in(slot) {
             self.end_without_hold(i, EndReason::Session);
         }
-        for wait in &gone {
+        for wait in &ended_waits {
             self.revoke_needless_preemptions(wait);
         }
     }
 }
 
 impl Wait {
-    pub fn asks_for(&self, resource: &str) -> Option<Access> {
+    pub fn access_to(&self, resource: &str) -> Option<Access> {
         self.resources.iter().find(|(name, _)| *name == resource).map(|(_, access)| *access)
     }
 }

@@ -33,14 +33,14 @@ impl Spec {
             self.observe_token(&token(highest.get(), self.incarnation, true))?;
         }
         for report in reports {
-            let place = (report.resource, report.target, report.slot);
+            let key = (report.resource, report.target, report.slot);
             let holder = report.zombie.map(|zombie| {
                 let of = |lease: &&super::model::Lease| {
                     lease.number == zombie.presented.get() && lease.resource == report.resource
                 };
                 self.leases.iter().find(of).map_or(zombie.holder, |lease| lease.actor.holder).to_owned()
             });
-            let row = self.targets.entry(place).or_insert((report.mode, 0, None));
+            let row = self.targets.entry(key).or_insert((report.mode, 0, None));
             row.0 = report.mode;
             if let Some((zombie, holder)) = report.zombie.zip(holder) {
                 row.1 += zombie.times;

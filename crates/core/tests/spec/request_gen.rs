@@ -19,7 +19,7 @@ const TTLS: [u64; 6] = [100, 300, 500, 1_000, 2_000, 3_000];
 const PRIORITIES: [u8; 6] = [100, 100, 100, 50, 150, 200];
 
 /// Resource sets for acquires of several leases.
-const SEVERAL: [&[(Name, Access)]; 8] = [
+const RESOURCE_SETS: [&[(Name, Access)]; 8] = [
     &[("plain/a", Access::Exclusive), ("plain/b", Access::Exclusive)],
     &[("plain/b", Access::Exclusive), ("plain/c", Access::Exclusive)],
     &[("plain/c", Access::Shared), ("plain/a", Access::Exclusive)],
@@ -34,17 +34,20 @@ const SEVERAL: [&[(Name, Access)]; 8] = [
 pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>)> {
     let mut rng = Rng(seed);
     let first = seed & 0xf == 1;
-    let kind =
-        if first || runner.sessions.is_empty() { RequestKind::Open } else { rng.weighted(&runner.flavour.kinds) };
-    let shown = match rng.below(12) {
+    let kind = if first || runner.sessions.is_empty() {
+        RequestKind::OpenSession
+    } else {
+        rng.weighted(&runner.profile.kinds)
+    };
+    let presented = match rng.below(12) {
         0 | 1 => {
             runner.grants.last().map(|grant| super::commands::token(grant.number.get(), runner.spec.incarnation, true))
         }
         _ => None,
     };
-    let mut request = Request { tag: 0, id: None, observed: shown };
+    let mut request = Request { tag: 0, id: None, observed: presented };
     let command = match kind {
-        RequestKind::Open => Command::OpenSession(OpenSession {
+        RequestKind::OpenSession => Command::OpenSession(OpenSession {
             holder: rng.pick(&HOLDERS),
             ttl_ms: match (first, rng.one_in(12)) {
                 (true, _) => 3_000,
@@ -74,13 +77,13 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>
         }
         RequestKind::Acquire => Command::Acquire(acquire(runner, &mut rng)),
         RequestKind::AcquireAll => Command::AcquireAll(AcquireAll {
-            resources: rng.pick(&SEVERAL),
+            resources: rng.pick(&RESOURCE_SETS),
             holder: rng.pick(&["", "", "one"]),
             session: session(runner, &mut rng),
             ttl_ms: rng.pick(&[None, None, Some(1_000)]),
-            options: terms(runner, &mut rng),
+            options: options(runner, &mut rng),
         }),
-        RequestKind::Held => {
+        RequestKind::OwnLease => {
             let held = lease_ref(runner, &mut rng)?;
             match rng.below(16) {
                 0..5 => Command::Release(held),
@@ -122,9 +125,9 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>
         },
         RequestKind::Units => match rng.below(5) {
             0 => Command::SetCapacity { resource: resource(runner, &mut rng), units: rng.below(5) as u32 },
-            1 => Command::ConfirmHold(hold(runner, &mut rng)?),
-            2 | 3 => Command::ResizeHold { lease: hold(runner, &mut rng)?, units: rng.below(5) as u32 },
-            _ => Command::Veto { lease: hold(runner, &mut rng)?, for_ms: rng.pick(&[0, 200, 200, 900]) },
+            1 => Command::ConfirmHold(reservation(runner, &mut rng)?),
+            2 | 3 => Command::ResizeHold { lease: reservation(runner, &mut rng)?, units: rng.below(5) as u32 },
+            _ => Command::Veto { lease: reservation(runner, &mut rng)?, for_ms: rng.pick(&[0, 200, 200, 900]) },
         },
         RequestKind::Pins => match rng.below(2) {
             0 => Command::Pin { lease: reader(runner, &mut rng)?, at: rng.below(20) },
@@ -132,9 +135,9 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>
         },
         RequestKind::Operator => match rng.below(2) {
             0 => Command::WaiveQuarantine { comment: "checked" },
-            _ => Command::Free { resource: resource(runner, &mut rng), comment: "looked at" },
+            _ => Command::Free { resource: resource(runner, &mut rng), comment: "inspected" },
         },
-        RequestKind::Show => {
+        RequestKind::ObserveToken => {
             let counter = runner.spec.counter;
             let raw = match rng.below(8) {
                 0 => counter + 1 + rng.below(1 << 20),
@@ -193,7 +196,7 @@ fn fence_report(runner: &Runner, rng: &mut Rng) -> Option<Command<'static>> {
     }
     // Commands of a run borrow for `'static`; a few bytes leak.
     let reports: &'static [FenceReport<'static>] = Vec::leak((0..entries).map(|_| one()).collect());
-    let cluster = if rng.one_in(9) { identity::STRANGER } else { identity::CLUSTER };
+    let cluster = if rng.one_in(9) { identity::OTHER_CLUSTER } else { identity::CLUSTER };
     Some(Command::Report { cluster, reports })
 }
 
@@ -225,7 +228,7 @@ fn new_id(runner: &Runner, command: &Command<'static>, rng: &mut Rng) -> Option<
 }
 
 fn resource(runner: &Runner, rng: &mut Rng) -> Name {
-    rng.pick(&runner.flavour.resources)
+    rng.pick(&runner.profile.resources)
 }
 
 /// Usually a recently opened session.
@@ -237,7 +240,7 @@ fn session(runner: &Runner, rng: &mut Rng) -> Option<SessionId> {
 }
 
 fn acquire(runner: &Runner, rng: &mut Rng) -> Acquire<'static> {
-    let access = rng.pick(&runner.flavour.accesses);
+    let access = rng.pick(&runner.profile.accesses);
     let alone = rng.one_in(7);
     let session = if alone { None } else { session(runner, rng) };
     Acquire {
@@ -247,7 +250,7 @@ fn acquire(runner: &Runner, rng: &mut Rng) -> Acquire<'static> {
         access,
         slots: if access == Access::Slot { rng.pick(&[None, Some(2), Some(2), Some(3)]) } else { None },
         ttl_ms: if alone || rng.one_in(3) { Some(or_invalid(rng, &TTLS)) } else { None },
-        options: terms(runner, rng),
+        options: options(runner, rng),
     }
 }
 
@@ -256,9 +259,9 @@ fn or_invalid(rng: &mut Rng, usual: &[u64]) -> u64 {
     if rng.one_in(15) { rng.pick(&[0, 1, 99, u64::MAX]) } else { rng.pick(usual) }
 }
 
-fn terms(runner: &Runner, rng: &mut Rng) -> AcquireOptions<'static> {
+fn options(runner: &Runner, rng: &mut Rng) -> AcquireOptions<'static> {
     AcquireOptions {
-        wait_ms: rng.pick(&runner.flavour.waits),
+        wait_ms: rng.pick(&runner.profile.waits),
         priority: rng.pick(&PRIORITIES),
         reentrant: rng.one_in(6),
         max_hold_ms: if rng.one_in(8) { Some(or_invalid(rng, &[800, 1_500])) } else { None },
@@ -283,7 +286,7 @@ fn lease_ref(runner: &Runner, rng: &mut Rng) -> Option<LeaseRef<'static>> {
 }
 
 /// Usually a lease with units.
-fn hold(runner: &Runner, rng: &mut Rng) -> Option<LeaseRef<'static>> {
+fn reservation(runner: &Runner, rng: &mut Rng) -> Option<LeaseRef<'static>> {
     with_access(runner, rng, |access| matches!(access, Access::Units(_)))
 }
 

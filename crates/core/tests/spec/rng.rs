@@ -36,6 +36,6 @@ impl Rng {
                 None => return *one,
             }
         }
-        unreachable!("the weights were counted")
+        unreachable!("a number below the sum of all weights")
     }
 }

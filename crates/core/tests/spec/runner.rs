@@ -26,7 +26,7 @@ pub struct Runner {
     pub core: Grantor,
     pub standby: RecoveredGrantor,
     pub spec: Spec,
-    pub flavour: RunProfile,
+    pub profile: RunProfile,
     /// Durable batches, each with the spec after it.
     pub journal: Vec<(Vec<u8>, Spec)>,
     pub snapshot: Option<(usize, Vec<u8>)>,
@@ -40,10 +40,10 @@ pub struct Runner {
     pub sessions: Vec<(SessionId, [u8; 32])>,
     pub sent: Vec<(RequestId, Command<'static>)>,
     opening: BTreeMap<u64, [u8; 32]>,
-    taking: BTreeMap<u64, Vec<Name>>,
+    acquiring: BTreeMap<u64, Vec<Name>>,
     /// The highest durable token number, and the lower bound of every later one.
     pub highest: u64,
-    pub seen: BTreeMap<&'static str, u64>,
+    pub coverage: BTreeMap<&'static str, u64>,
     /// Trace for people; `None` if it is not needed.
     pub trace: Option<Vec<String>>,
 }
@@ -57,7 +57,7 @@ pub struct KnownGrant {
 }
 
 impl Runner {
-    pub fn new(flavour: RunProfile, trace: bool) -> Result<Self, String> {
+    pub fn new(profile: RunProfile, trace: bool) -> Result<Self, String> {
         let (clock, wall) = (1_000, 50_000_000);
         let now = at(clock, wall);
         let mut core = RecoveredGrantor::empty(7).open(now, &opening(1, None)).map_err(|e| e.to_string())?;
@@ -74,7 +74,7 @@ impl Runner {
             standby,
             journal: vec![(out.batch, spec.clone())],
             spec,
-            flavour,
+            profile,
             snapshot: None,
             generation: 1,
             clock,
@@ -85,9 +85,9 @@ impl Runner {
             sessions: Vec::new(),
             sent: Vec::new(),
             opening: BTreeMap::new(),
-            taking: BTreeMap::new(),
+            acquiring: BTreeMap::new(),
             highest: 0,
-            seen: BTreeMap::new(),
+            coverage: BTreeMap::new(),
             trace: trace.then(Vec::new),
         };
         runner.set_charters()?;
@@ -115,14 +115,14 @@ impl Runner {
         match action {
             Action::Request(seed) => {
                 if let Some((request, command)) = request_gen::generate(self, seed) {
-                    self.ask(request, command);
+                    self.send(request, command);
                 }
                 Ok(())
             }
             Action::RenewSessions => {
                 for (session, _) in self.sessions.clone() {
-                    if !self.spec.sessions.get(session.slot as usize).is_none_or(|session| session.over) {
-                        self.ask(Request::default(), Command::RenewSession { session, held: None });
+                    if !self.spec.sessions.get(session.slot as usize).is_none_or(|session| session.ended) {
+                        self.send(Request::default(), Command::RenewSession { session, held: None });
                     }
                 }
                 Ok(())
@@ -132,48 +132,48 @@ impl Runner {
                     let held = leasehold_core::command::LeaseRef::by_id(grant.lease, grant.number);
                     if self.spec.leases.get(grant.lease.slot as usize).is_some_and(|lease| lease.end.is_none()) {
                         let renew = leasehold_core::command::Renew { lease: held, ttl_ms: None, progress: None };
-                        self.ask(Request::default(), Command::Renew(renew));
+                        self.send(Request::default(), Command::Renew(renew));
                     }
                 }
                 Ok(())
             }
             Action::Turn(ms) => {
-                self.pass(ms);
+                self.advance(ms);
                 self.turn(true)?;
                 self.settle()
             }
             Action::Serve(ms) => {
                 let end = self.clock + ms;
                 while self.clock < end {
-                    self.pass(90.min(end - self.clock));
+                    self.advance(90.min(end - self.clock));
                     self.turn(true)?;
                     self.settle()?;
                 }
                 Ok(())
             }
-            Action::Crash { landed, unserved, outage } => self.crash(landed, unserved, outage),
+            Action::Crash { durable, unserved, outage } => self.crash(durable, unserved, outage),
             Action::Snapshot => self.take_snapshot(),
             Action::RollBack { batches, outage } => self.roll_back(batches, outage),
             Action::Restore { batches, outage, floor } => self.restore(batches, outage, floor),
         }
     }
 
-    pub fn pass(&mut self, ms: u64) {
+    pub fn advance(&mut self, ms: u64) {
         self.clock += ms;
         self.wall += ms;
     }
 
     pub fn count(&mut self, what: &'static str) {
-        *self.seen.entry(what).or_default() += 1;
+        *self.coverage.entry(what).or_default() += 1;
     }
 
-    pub fn note(&mut self, words: impl FnOnce() -> String) {
+    pub fn log(&mut self, text: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
-            trace.push(words());
+            trace.push(text());
         }
     }
 
-    fn ask(&mut self, mut request: Request, command: Command<'static>) {
+    fn send(&mut self, mut request: Request, command: Command<'static>) {
         self.tags += 1;
         request.tag = self.tags;
         if let Some(id) = request.id {
@@ -188,23 +188,23 @@ impl Runner {
                 self.opening.insert(request.tag, open.secret.0);
             }
             Command::Acquire(acquire) => {
-                self.taking.insert(request.tag, vec![acquire.resource]);
+                self.acquiring.insert(request.tag, vec![acquire.resource]);
             }
             Command::AcquireAll(all) => {
-                self.taking.insert(request.tag, all.resources.iter().map(|(name, _)| *name).collect());
+                self.acquiring.insert(request.tag, all.resources.iter().map(|(name, _)| *name).collect());
             }
             _ => {}
         }
-        self.note(|| format!("    #{} {}{}", request.tag, brief(&command), with_id(&request)));
+        self.log(|| format!("    #{} {}{}", request.tag, brief(&command), with_id(&request)));
         self.pending.push((request, command));
     }
 
-    /// Runs one turn of both. `told`: whether the batch becomes durable and the clients receive the answers.
+    /// Runs one turn of both. If `durable`, the batch becomes durable and the clients receive the answers.
     pub fn turn(&mut self, durable: bool) -> Result<Vec<u8>, String> {
         let now = at(self.clock, self.wall);
         self.spec.begin_turn(self.clock, self.wall);
         let (time, late) = (self.spec.now, self.spec.late);
-        self.note(|| format!("turn at {time}{}", if late { ", late" } else { "" }));
+        self.log(|| format!("turn at {time}{}", if late { ", late" } else { "" }));
         for (request, command) in std::mem::take(&mut self.pending) {
             self.core.step(now, &Input::Request(request, command.clone()));
             let over: Vec<usize> = self.spec.live().into_iter().filter(|i| self.is_past(*i)).collect();
@@ -221,22 +221,22 @@ impl Runner {
         self.core.take_output(&mut out);
         if self.trace.is_some() {
             for reply in &out.replies {
-                self.note(|| format!("    -> #{} {}", reply.tag, brief(&reply.answer)));
+                self.log(|| format!("    -> #{} {}", reply.tag, brief(&reply.answer)));
             }
         }
         let records = read(&out.batch)?;
         self.count_turn(&records);
-        self.spec.name_waits(&records)?;
+        self.spec.assign_wait_slots(&records)?;
         self.spec.tick(&records)?;
         super::compare::replies(&out, &self.spec)?;
         super::compare::notices(&out, &self.spec)?;
-        if self.is_at_rest()? {
+        if self.is_idle()? {
             super::compare::views(&self.core, &self.spec)?;
         }
-        self.numbers_rise(&records, durable)?;
+        self.check_numbers(&records, durable)?;
         if durable {
             for reply in &out.replies {
-                self.learn_answer(reply.tag, &reply.answer);
+                self.receive_answer(reply.tag, &reply.answer);
             }
             self.append(out.batch)?;
             return Ok(Vec::new());
@@ -246,7 +246,7 @@ impl Runner {
 
     fn is_past(&self, i: usize) -> bool {
         let lease = &self.spec.leases[i];
-        !lease.rides && self.spec.lease_deadline(lease).0 <= self.spec.now
+        !lease.follows_session && self.spec.lease_deadline(lease).0 <= self.spec.now
     }
 
     /// Makes a batch durable. A standby that applies it has the same state (V1).
@@ -256,7 +256,7 @@ impl Runner {
         }
         self.standby.apply(&batch).map_err(|e| format!("a batch does not replay: {e}"))?;
         if self.standby.state_hash() != self.core.state_hash() {
-            return Err("what is replayed is not what is served (V1)".to_owned());
+            return Err("the replayed state differs from the served state (V1)".to_owned());
         }
         self.journal.push((batch, self.spec.clone()));
         Ok(())
@@ -265,22 +265,22 @@ impl Runner {
     /// Runs turns until the left-over work is done, within the limit, and checks that nothing remains.
     fn settle(&mut self) -> Result<(), String> {
         for _ in 0..MAX_SETTLE_TURNS {
-            if self.is_at_rest()? {
+            if self.is_idle()? {
                 return self.spec.check_settled();
             }
             self.turn(true)?;
         }
-        Err("the grantor does not come to rest".to_owned())
+        Err("the grantor does not finish its work".to_owned())
     }
 
     /// Whether the last turn left no work over.
-    fn is_at_rest(&self) -> Result<bool, String> {
+    fn is_idle(&self) -> Result<bool, String> {
         let next = self.core.next_deadline().ok_or("a serving grantor has a next deadline")?;
         Ok(next > self.core.last_turn())
     }
 
     /// T1 to T3: every token number is issued once and is above all earlier ones.
-    pub fn numbers_rise(&mut self, records: &[Record<'_>], durable: bool) -> Result<(), String> {
+    pub fn check_numbers(&mut self, records: &[Record<'_>], durable: bool) -> Result<(), String> {
         let mut highest = self.highest;
         for record in records {
             let new = match record {
@@ -300,15 +300,15 @@ impl Runner {
     }
 
     /// A client receives an answer.
-    fn learn_answer(&mut self, tag: u64, answer: &Answer) {
+    fn receive_answer(&mut self, tag: u64, answer: &Answer) {
         match answer {
             Answer::Session(grant) => {
                 if let Some(secret) = self.opening.remove(&tag) {
                     self.sessions.push((grant.session, secret));
                 }
             }
-            Answer::Granted(grant) => self.learn_grants(tag, &[*grant]),
-            Answer::GrantedAll(grants) => self.learn_grants(tag, grants),
+            Answer::Granted(grant) => self.receive_grants(tag, &[*grant]),
+            Answer::GrantedAll(grants) => self.receive_grants(tag, grants),
             Answer::Current(current) => {
                 // A rotated token replaces the old one.
                 let found = self.spec.leases.iter().position(|lease| lease.number == current.number.get());
@@ -322,8 +322,8 @@ impl Runner {
         }
     }
 
-    fn learn_grants(&mut self, tag: u64, grants: &[leasehold_core::command::Grant]) {
-        let resources = self.taking.get(&tag).cloned().unwrap_or_default();
+    fn receive_grants(&mut self, tag: u64, grants: &[leasehold_core::command::Grant]) {
+        let resources = self.acquiring.get(&tag).cloned().unwrap_or_default();
         for (grant, resource) in grants.iter().zip(resources) {
             let session = self.spec.leases[grant.lease.slot as usize].actor.session;
             let session = session.map(|slot| self.spec.session_id(slot));
@@ -343,9 +343,9 @@ impl Runner {
 
     /// The leases of a session as known to a client that received every answer.
     pub fn known_by(&self, session: SessionId) -> HeldDigest {
-        let carried = self.spec.carried_by(session.slot);
-        let digest = carried.iter().fold(0, |digest, i| digest ^ self.spec.leases[*i].number);
-        HeldDigest { count: carried.len() as u32, digest }
+        let own_leases = self.spec.leases_in(session.slot);
+        let digest = own_leases.iter().fold(0, |digest, i| digest ^ self.spec.leases[*i].number);
+        HeldDigest { count: own_leases.len() as u32, digest }
     }
 
     pub fn next_sequence(&self, session: SessionId) -> u64 {
@@ -385,13 +385,13 @@ pub fn read(batch: &[u8]) -> Result<Vec<Record<'_>>, String> {
 
 fn with_id(request: &Request) -> String {
     let id = request.id.map(|id| format!(" as request {} of {}", id.sequence, id.session));
-    let shown = request.observed.map(|token| format!(" showing {}", token.number));
-    id.unwrap_or_default() + &shown.unwrap_or_default()
+    let presented = request.observed.map(|token| format!(" presenting {}", token.number));
+    id.unwrap_or_default() + &presented.unwrap_or_default()
 }
 
 /// Debug output without default values.
 fn brief(value: &impl std::fmt::Debug) -> String {
-    let words = format!("{value:?}");
+    let text = format!("{value:?}");
     let plain = [
         "secret: Secret(..), ",
         "SessionId ",
@@ -408,5 +408,5 @@ fn brief(value: &impl std::fmt::Debug) -> String {
         "depth: 1 ",
         "Some",
     ];
-    plain.iter().fold(words, |words, part| words.replace(part, ""))
+    plain.iter().fold(text, |text, part| text.replace(part, ""))
 }

@@ -15,24 +15,24 @@ impl Spec {
             return Err(invalid("ttl"));
         }
         // A lost number was plausible, so it is at most one day ahead.
-        let lost = if self.quarantined().is_err() { ((self.wall + 86_400_000) << 22) + (1 << 32) } else { 0 };
+        let lost = if self.check_quarantine().is_err() { ((self.wall + 86_400_000) << 22) + (1 << 32) } else { 0 };
         self.sessions.push(Session {
             reuse: (self.next_number().max(lost) >> 32).min((1 << 30) - 1) as u32,
             holder: open.holder,
-            term: self.term(open.ttl_ms),
+            lifetime: self.lifetime(open.ttl_ms),
             secret: open.secret.0,
             waits_only: open.waits_only,
-            over: false,
-            memory: std::collections::BTreeMap::new(),
+            ended: false,
+            stored: std::collections::BTreeMap::new(),
             lowest: 1,
         });
         Ok(self.session_answer(self.sessions.len() as u32 - 1, false))
     }
 
     pub fn session_answer(&self, slot: u32, mismatch: bool) -> Answer {
-        let term = &self.sessions[slot as usize].term;
-        let remaining_ms = self.deadline(term).saturating_sub(self.now);
-        Answer::Session(SessionGrant { session: self.session_id(slot), ttl_ms: term.ttl, remaining_ms, mismatch })
+        let lifetime = &self.sessions[slot as usize].lifetime;
+        let remaining_ms = self.deadline(lifetime).saturating_sub(self.now);
+        Answer::Session(SessionGrant { session: self.session_id(slot), ttl_ms: lifetime.ttl, remaining_ms, mismatch })
     }
 
     /// A live session. One past its deadline ends here, unless the grantor itself was late.
@@ -40,9 +40,9 @@ impl Spec {
         let Some(session) = self.sessions.get(id.slot as usize).filter(|session| id.reuse == session.reuse) else {
             return Err(Refusal::NotFound(RefusalSubject::Session));
         };
-        let past = self.deadline(&session.term) <= self.now && !self.late;
-        if session.over || past {
-            if !session.over {
+        let past = self.deadline(&session.lifetime) <= self.now && !self.late;
+        if session.ended || past {
+            if !session.ended {
                 self.end_session(id.slot);
             }
             return Err(Refusal::Lost(EndReason::Session));
@@ -51,24 +51,24 @@ impl Spec {
     }
 
     pub fn confirm_session(&mut self, slot: u32) {
-        self.sessions[slot as usize].term = self.renewed(self.sessions[slot as usize].term);
+        self.sessions[slot as usize].lifetime = self.renewed(self.sessions[slot as usize].lifetime);
     }
 
     pub fn renew_session(&mut self, id: SessionId, known: Option<HeldDigest>) -> SpecResult {
         let slot = self.live_session(id)?;
         self.confirm_session(slot);
-        let carried = self.carried_by(slot);
-        let digest = carried.iter().fold(0, |digest, i| digest ^ self.leases[*i].number);
-        let actual = HeldDigest { count: carried.len() as u32, digest };
+        let own_leases = self.leases_in(slot);
+        let digest = own_leases.iter().fold(0, |digest, i| digest ^ self.leases[*i].number);
+        let actual = HeldDigest { count: own_leases.len() as u32, digest };
         Ok(self.session_answer(slot, known.is_some_and(|known| known != actual)))
     }
 
     /// A lease that the client does not know, although its grant was acknowledged, is an orphan and ends.
     pub fn reconcile(&mut self, id: SessionId, known: &[LeaseId], range: IdRange) -> SpecResult {
         let slot = self.live_session(id)?;
-        for i in self.carried_by(slot) {
-            let memory = self.sessions[slot as usize].memory.values();
-            let mut unacknowledged = memory.filter_map(|(_, memory)| match memory {
+        for i in self.leases_in(slot) {
+            let stored = self.sessions[slot as usize].stored.values();
+            let mut unacknowledged = stored.filter_map(|(_, stored)| match stored {
                 StoredReply::Granted(leases) => Some(leases),
                 _ => None,
             });

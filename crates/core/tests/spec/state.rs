@@ -20,15 +20,15 @@ impl Spec {
 
     /// Leases that count against the capacity: all except draining predecessors of overlap handoffs.
     pub fn counted_on(&self, resource: &str) -> Vec<&Lease> {
-        self.live_on(resource).into_iter().map(|i| &self.leases[i]).filter(|lease| !lease.apart).collect()
+        self.live_on(resource).into_iter().map(|i| &self.leases[i]).filter(|lease| !lease.is_predecessor).collect()
     }
 
-    pub fn carried_by(&self, session: u32) -> Vec<usize> {
+    pub fn leases_in(&self, session: u32) -> Vec<usize> {
         self.live().into_iter().filter(|i| self.leases[*i].actor.session == Some(session)).collect()
     }
 
-    pub fn place(&self, resource: &str) -> ResourceSettings {
-        self.places.get(resource).cloned().unwrap_or_default()
+    pub fn settings_of(&self, resource: &str) -> ResourceSettings {
+        self.settings.get(resource).cloned().unwrap_or_default()
     }
 
     pub fn charter(&self, resource: &str) -> Charter {
@@ -36,7 +36,7 @@ impl Spec {
     }
 
     pub fn capacity_known(&self, resource: &str) -> Option<u32> {
-        self.place(resource).capacity.or(self.charter(resource).capacity)
+        self.settings_of(resource).capacity.or(self.charter(resource).capacity)
     }
 
     pub fn capacity(&self, resource: &str) -> u32 {
@@ -52,8 +52,8 @@ impl Spec {
     pub fn fits(&self, resource: &str, access: Access) -> bool {
         let leases = self.counted_on(resource);
         let all = |kinds: &[Access]| leases.iter().all(|lease| kinds.contains(&lease.access));
-        let place = self.place(resource);
-        if place.for_operator {
+        let settings = self.settings_of(resource);
+        if settings.for_operator {
             return false;
         }
         let capacity = u64::from(self.capacity(resource));
@@ -63,7 +63,7 @@ impl Spec {
             Access::Slot | Access::Units(_) => {
                 let whole = leases.iter().any(|lease| units(lease.access) == 0);
                 let slot_left = access != Access::Slot || u64::from(self.free_slot(resource)) < capacity;
-                !whole && slot_left && self.used(resource) + place.confirmed + units(access) <= capacity
+                !whole && slot_left && self.used(resource) + settings.confirmed + units(access) <= capacity
             }
         }
     }
@@ -76,7 +76,7 @@ impl Spec {
 
     /// Whether the resource has leases, waits or settings.
     pub fn is_known(&self, resource: &str) -> bool {
-        !self.live_on(resource).is_empty() || self.is_waited_for(resource) || self.places.contains_key(resource)
+        !self.live_on(resource).is_empty() || self.is_waited_for(resource) || self.settings.contains_key(resource)
     }
 
     pub fn is_waited_for(&self, resource: &str) -> bool {
@@ -85,18 +85,20 @@ impl Spec {
 
     /// Forgets implicit settings of resources that have no leases and waits.
     pub fn forget_unused(&mut self) {
-        let gone: Vec<Name> = self
-            .places
+        let unused: Vec<Name> = self
+            .settings
             .iter()
-            .filter(|(name, place)| !place.has_settings() && self.live_on(name).is_empty() && !self.is_waited_for(name))
+            .filter(|(name, settings)| {
+                !settings.has_settings() && self.live_on(name).is_empty() && !self.is_waited_for(name)
+            })
             .map(|(name, _)| *name)
             .collect();
-        for name in gone {
-            self.places.remove(name);
+        for name in unused {
+            self.settings.remove(name);
         }
     }
 
-    pub fn quarantined(&self) -> Result<(), Refusal> {
+    pub fn check_quarantine(&self) -> Result<(), Refusal> {
         match self.quarantine {
             Some((until, rolled_back)) if until > self.now => {
                 Err(Refusal::Quarantined { remaining: until - self.now, rolled_back })
@@ -114,7 +116,7 @@ impl Spec {
         let resource = self.leases[i].resource;
         let authority = matches!(reason, EndReason::Operator | EndReason::Policy);
         if authority && self.charter(resource).after_revocation == AfterRevocation::HoldForOperator {
-            self.places.entry(resource).or_default().for_operator = true;
+            self.settings.entry(resource).or_default().for_operator = true;
         }
         self.end_without_hold(i, reason);
     }
@@ -124,11 +126,11 @@ impl Spec {
         let lease = &mut self.leases[i];
         // Whether a wait must overtake is decided again.
         let waits = self.waits.iter_mut().filter(|wait| wait.actor == lease.actor);
-        waits.for_each(|wait| wait.passes = false);
+        waits.for_each(|wait| wait.may_pass = false);
         lease.end = Some(reason);
         self.turn.ended.insert((i as u32, lease.number, reason.code()));
         if let Access::Units(units) = lease.access {
-            self.units.given_back += u64::from(units);
+            self.units.released += u64::from(units);
         }
         for other in &mut self.leases {
             if other.predecessor == Some(i) {
@@ -139,7 +141,7 @@ impl Spec {
     }
 
     /// The current lease as reported to its holder.
-    pub fn current_now(&self, i: usize) -> CurrentLease {
+    pub fn current_lease(&self, i: usize) -> CurrentLease {
         let lease = &self.leases[i];
         let left = |drain: Option<Drain>| drain.map(|drain| drain.until.saturating_sub(self.now));
         CurrentLease {
@@ -150,12 +152,12 @@ impl Spec {
         }
     }
 
-    pub fn grant_now(&self, i: usize) -> Grant {
+    pub fn grant_of(&self, i: usize) -> Grant {
         let lease = &self.leases[i];
-        let current = self.current_now(i);
+        let current = self.current_lease(i);
         let ttl_ms = match lease.actor.session {
-            Some(session) if lease.rides => self.sessions[session as usize].term.ttl,
-            _ => lease.term.ttl,
+            Some(session) if lease.follows_session => self.sessions[session as usize].lifetime.ttl,
+            _ => lease.lifetime.ttl,
         };
         Grant {
             lease: lease_id(i),

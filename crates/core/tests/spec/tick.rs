@@ -11,21 +11,21 @@ use super::deadlock_oracle::Queues;
 use super::model::{Actor, Cause, Spec, Wait};
 
 impl Spec {
-    /// Assigns the journal's numbers to the waits that began in this turn.
-    pub fn name_waits(&mut self, records: &[Record<'_>]) -> Result<(), String> {
-        let places: Vec<u32> = records
+    /// Assigns the journal's numbers to the waits that started in this turn.
+    pub fn assign_wait_slots(&mut self, records: &[Record<'_>]) -> Result<(), String> {
+        let slots: Vec<u32> = records
             .iter()
             .filter_map(|record| match record {
                 Record::Waiting(waiting) => Some(waiting.waiter),
                 _ => None,
             })
             .collect();
-        if places.len() != self.turn.began.len() {
-            return Err(format!("{} waits began, {} are on record", self.turn.began.len(), places.len()));
+        if slots.len() != self.turn.new_waits.len() {
+            return Err(format!("{} waits started, {} are recorded", self.turn.new_waits.len(), slots.len()));
         }
-        for (order, place) in self.turn.began.clone().into_iter().zip(places) {
+        for (order, slot) in self.turn.new_waits.clone().into_iter().zip(slots) {
             if let Some(wait) = self.waits.iter_mut().find(|wait| wait.order == order) {
-                wait.place = Some(place);
+                wait.slot = Some(slot);
             }
         }
         Ok(())
@@ -46,7 +46,7 @@ impl Spec {
         }
         let over = |spec: &Self, slot: &usize| {
             let session = &spec.sessions[*slot];
-            !session.over && spec.deadline(&session.term) <= spec.now
+            !session.ended && spec.deadline(&session.lifetime) <= spec.now
         };
         while let Some(slot) = (0..self.sessions.len()).find(|slot| over(self, slot)) {
             self.end_session(slot as u32);
@@ -54,11 +54,11 @@ impl Spec {
         self.end_leases(&chosen);
         let mut granted = self.turn.granted.len() - decided;
         while granted < chosen.len() {
-            let Some(wait) = self.by_place(chosen[granted]).cloned() else {
-                return Err(format!("a wait that is over was granted (W3): place {}", chosen[granted]));
+            let Some(wait) = self.by_slot(chosen[granted]).cloned() else {
+                return Err(format!("an ended wait was granted (W3): slot {}", chosen[granted]));
             };
             if !self.is_next(&wait) {
-                return Err(format!("a wait was granted out of turn: {wait:?}"));
+                return Err(format!("a wait was granted out of order: {wait:?}"));
             }
             granted += wait.resources.len();
             self.grant_wait(wait.order, None);
@@ -70,18 +70,18 @@ impl Spec {
     }
 
     /// A wait that only queue order blocks may overtake, if others wait for what its actor holds and no other
-    /// overtaking would free it (W4). No one needs to wait behind a standing deadlock.
+    /// overtaking would free it (W4). No wait needs to stay behind an unresolved deadlock.
     fn allow_passing(&mut self) {
-        let (stuck, for_good) = (self.stuck(Queues::CountForAll), self.stuck(Queues::Ignored));
-        let in_the_way = self.blockers_among(&stuck);
-        let needed = |actor: &&Actor| !for_good.is_empty() || in_the_way.contains(actor);
-        for actor in stuck.difference(&for_good).filter(needed) {
-            self.waits.iter_mut().filter(|wait| wait.actor == *actor).for_each(|wait| wait.passes = true);
+        let (stuck, deadlocked) = (self.stuck(Queues::CountForAll), self.stuck(Queues::Ignored));
+        let blockers = self.blockers_among(&stuck);
+        let needed = |actor: &&Actor| !deadlocked.is_empty() || blockers.contains(actor);
+        for actor in stuck.difference(&deadlocked).filter(needed) {
+            self.waits.iter_mut().filter(|wait| wait.actor == *actor).for_each(|wait| wait.may_pass = true);
         }
     }
 
-    fn by_place(&self, place: u32) -> Option<&Wait> {
-        self.waits.iter().find(|wait| wait.place == Some(place))
+    fn by_slot(&self, slot: u32) -> Option<&Wait> {
+        self.waits.iter().find(|wait| wait.slot == Some(slot))
     }
 
     /// Ends leases in the order of their deadlines. Among simultaneous ones, the grantor chooses the order: those
@@ -95,8 +95,8 @@ impl Spec {
                     Some(Cause::HandOff(_, to)) => self.successor(lease.resource, to, lease.access),
                     _ => None,
                 };
-                let place = successor.and_then(|order| self.wait(order).place);
-                let granted = place.and_then(|place| chosen.iter().position(|other| *other == place));
+                let slot = successor.and_then(|order| self.wait(order).slot);
+                let granted = slot.and_then(|slot| chosen.iter().position(|other| *other == slot));
                 (self.lease_deadline(lease).0, granted.unwrap_or(usize::MAX), *i)
             });
             let Some(i) = next else {
@@ -132,16 +132,16 @@ impl Spec {
                     }
                 }
                 if holders.len() != 1 {
-                    return Err(format!("{} paid for one deadlock (D3)", holders.len()));
+                    return Err(format!("{} victims of one deadlock (D3)", holders.len()));
                 }
                 continue;
             }
             let Some(Record::WaitEnded { waiter, refusal: Refusal::Deadlock(refused) }) = rest.next() else {
                 return Err("a deadlock has no victim (D3)".to_owned());
             };
-            let order = self.by_place(*waiter).ok_or("a wait that was over paid for a deadlock")?.order;
+            let order = self.by_slot(*waiter).ok_or("an ended wait is the victim of a deadlock")?.order;
             if **refused != *cycle {
-                return Err("the victim got another cycle (D3)".to_owned());
+                return Err("the victim received another cycle (D3)".to_owned());
             }
             self.is_cycle(cycle, Some(order))?;
             self.end_wait(order, &Refusal::Deadlock(refused.clone()));
@@ -161,19 +161,19 @@ impl Spec {
     /// With no work left over, no grantable wait remains (W2), and no deadlock remains unless it is only reported
     /// (D2).
     pub fn check_settled(&self) -> Result<(), String> {
-        if let Some(wait) = self.waits.iter().find(|wait| self.is_next(&Wait { passes: false, ..(*wait).clone() })) {
+        if let Some(wait) = self.waits.iter().find(|wait| self.is_next(&Wait { may_pass: false, ..(*wait).clone() })) {
             return Err(format!("a wait that could be granted was not (W2): {wait:?}"));
         }
         let stuck = self.stuck(Queues::Ignored);
         // Behind a deadlock that is only reported, queue positions count, and a wait for several resources may have
         // another way out.
         let alone = |wait: &&Wait| self.waits.iter().filter(|other| other.actor == wait.actor).count() == 1;
-        let passing = self.waits.iter().filter(|wait| stuck.is_empty() && wait.passes && self.is_next(wait));
+        let passing = self.waits.iter().filter(|wait| stuck.is_empty() && wait.may_pass && self.is_next(wait));
         for wait in passing.filter(alone) {
             let mut without = self.clone();
-            without.waits.iter_mut().filter(|other| other.actor == wait.actor).for_each(|other| other.passes = false);
+            without.waits.iter_mut().filter(|other| other.actor == wait.actor).for_each(|other| other.may_pass = false);
             if without.stuck(Queues::Count).contains(&wait.actor) {
-                return Err(format!("only the order of queues holds a wait, and it was not let pass (W2): {wait:?}"));
+                return Err(format!("only queue order blocks a wait, and it may not overtake (W2): {wait:?}"));
             }
         }
         let reports =
@@ -192,7 +192,7 @@ impl Spec {
                 _ => 0,
             })
             .sum();
-        if self.units.reserved != self.units.confirmed + self.units.given_back + live {
+        if self.units.reserved != self.units.confirmed + self.units.released + live {
             return Err("the spec itself lost units (C2)".to_owned());
         }
         Ok(())

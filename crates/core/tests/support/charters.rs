@@ -21,17 +21,17 @@ fn term(charter: &mut Charter, words: &mut WordReader<'_>) -> Result<(), String>
     match words.word("a term")? {
         "capacity" => charter.capacity = Some(words.number("a capacity")?),
         "handoff" => {
-            let style = words.word("gap or overlap")?;
-            let style = HandoffMode::from_word(style).ok_or_else(|| format!("{style} is no way to hand off"))?;
-            charter.handoff = Some(HandoffTerms { mode: style, drain_ms: words.millis("a drain period")? });
+            let mode = words.word("gap or overlap")?;
+            let mode = HandoffMode::from_word(mode).ok_or_else(|| format!("{mode} is no handoff mode"))?;
+            charter.handoff = Some(HandoffTerms { mode, drain_ms: words.millis("a drain period")? });
         }
         "preempt" => {
             words.must("after")?;
             charter.preemption = Preemption::LowerPriority { grace_ms: words.millis("a grace")? };
         }
         "deadlock" => {
-            let word = words.word("what is done about a deadlock")?;
-            charter.deadlock = OnDeadlock::from_word(word).ok_or_else(|| format!("{word} is no way with deadlocks"))?;
+            let word = words.word("a deadlock rule")?;
+            charter.deadlock = OnDeadlock::from_word(word).ok_or_else(|| format!("{word} is no deadlock rule"))?;
         }
         "hold" => {
             words.must("for operator")?;
@@ -53,13 +53,13 @@ fn term(charter: &mut Charter, words: &mut WordReader<'_>) -> Result<(), String>
         }
         "veto" => charter.at_expiry = AtExpiry::Veto { max_ms: words.millis("the longest veto")? },
         "target" => {
-            let (name, mode) = (words.word("a target")?, words.word("how it meets a stale token")?);
+            let (name, mode) = (words.word("a target")?, words.word("a target mode")?);
             let mode = match mode {
                 "forced" => TargetMode::Forced,
                 "cooperative" => TargetMode::Cooperative,
                 "grantor" => TargetMode::Grantor,
                 "none" => TargetMode::None { comment: None },
-                other => return Err(format!("{other} is no way to meet a stale token")),
+                other => return Err(format!("{other} is no target mode")),
             };
             charter.targets.push(Target { name: name.into(), at: "somewhere".into(), mode: Some(mode) });
         }

@@ -35,19 +35,20 @@ impl Checks {
         self.used.clear();
     }
 
-    /// Checks a durable batch: the standby agrees (V1), numbers rise (T1), nothing ends early (L2), and the capacity
+    /// Checks a durable batch: the standby agrees (V1), numbers increase (T1), no lease ends early (L2), and the capacity
     /// is not exceeded (L1).
-    pub fn recorded(&mut self, batch: &[u8], grantor: &Grantor) -> Result<(), String> {
+    pub fn check_batch(&mut self, batch: &[u8], grantor: &Grantor) -> Result<(), String> {
         self.standby.apply(batch).map_err(|corrupt| format!("a standby cannot follow: {corrupt}"))?;
         if self.standby.state_hash() != grantor.state_hash() {
             return Err("V1: a standby that applied the same records has another state".to_owned());
         }
         self.records(batch)?;
         let (resources, _) = grantor.list("", 0, usize::MAX, u32::MAX);
-        let used: BTreeMap<String, u64> = resources.iter().map(|view| (view.resource.clone(), taken(view))).collect();
+        let used: BTreeMap<String, u64> =
+            resources.iter().map(|view| (view.resource.clone(), units_used(view))).collect();
         for view in &resources {
             let before = self.used.get(&view.resource).copied().unwrap_or(0);
-            fits(view, before).map_err(|why| format!("L1: {}: {why}", view.resource))?;
+            fits(view, before).map_err(|error| format!("L1: {}: {error}", view.resource))?;
         }
         self.used = used;
         Ok(())
@@ -58,15 +59,15 @@ impl Checks {
         let header = BatchHeader::decode(&mut from).map_err(|wrong| wrong.problem)?;
         while !from.is_empty() {
             match Record::decode(&mut from).map_err(|wrong| wrong.problem)? {
-                Record::Granted(granted) => self.given_out(granted.number, 1)?,
-                Record::Rotated { number, .. } => self.given_out(number, 1)?,
+                Record::Granted(granted) => self.check_number(granted.number, 1)?,
+                Record::Rotated { number, .. } => self.check_number(number, 1)?,
                 Record::Delivery(delivery::DeliveryRecord::Delivered { first, items, .. }) => {
-                    self.given_out(first, items.len() as u64)?;
+                    self.check_number(first, items.len() as u64)?;
                 }
                 Record::Cache(
                     cache::CacheRecord::Read { lease: number, .. } | cache::CacheRecord::Began { number, .. },
                 ) => {
-                    self.given_out(number, 1)?;
+                    self.check_number(number, 1)?;
                 }
                 Record::Ended { number, reason: EndReason::Ttl, .. } => {
                     let deadline = self.deadlines.remove(&number.get()).unwrap_or(0);
@@ -80,16 +81,16 @@ impl Checks {
         Ok(())
     }
 
-    fn given_out(&mut self, number: Number, count: u64) -> Result<(), String> {
+    fn check_number(&mut self, number: Number, count: u64) -> Result<(), String> {
         if number.get() <= self.highest {
-            return Err(format!("T1: {number} was given out after {}", self.highest));
+            return Err(format!("T1: {number} was issued after {}", self.highest));
         }
         self.highest = number.get() + count - 1;
         Ok(())
     }
 
     /// A holder received the remaining lifetime of its lease.
-    pub fn answered(&mut self, answer: &Answer, grantor: &Grantor) {
+    pub fn record_answer(&mut self, answer: &Answer, grantor: &Grantor) {
         let now = grantor.time().0;
         match answer {
             Answer::Granted(grant) => {
@@ -110,7 +111,7 @@ impl Checks {
     }
 }
 
-fn taken(view: &ResourceView) -> u64 {
+fn units_used(view: &ResourceView) -> u64 {
     view.leases.iter().filter(|lease| !lease.predecessor).map(|lease| units(lease.access)).sum::<u64>() + view.confirmed
 }
 
@@ -131,13 +132,13 @@ fn fits(view: &ResourceView, before: u64) -> Result<(), String> {
     if exclusive > 1 || (exclusive == 1 && shared + others > 0) || (shared > 0 && others > 0) {
         return Err(format!("{exclusive} exclusive, {shared} shared and {others} others at once"));
     }
-    let now = taken(view);
+    let now = units_used(view);
     if now > before && now > u64::from(view.capacity) {
         return Err(format!("{now} units of {}", view.capacity));
     }
-    let mut reaches: Vec<_> = counted().filter(|lease| lease.access == Access::Slot).map(|lease| lease.scope).collect();
-    reaches.sort_unstable();
-    let count = reaches.len();
-    reaches.dedup();
-    if reaches.len() < count { Err("two leases on one slot".to_owned()) } else { Ok(()) }
+    let mut scopes: Vec<_> = counted().filter(|lease| lease.access == Access::Slot).map(|lease| lease.scope).collect();
+    scopes.sort_unstable();
+    let count = scopes.len();
+    scopes.dedup();
+    if scopes.len() < count { Err("two leases on one slot".to_owned()) } else { Ok(()) }
 }

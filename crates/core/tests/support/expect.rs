@@ -15,25 +15,25 @@ use super::tokenizer::{self, span};
 #[derive(Clone, Debug)]
 pub enum ActualAnswer {
     /// The expected text must be a prefix.
-    Begins(String),
+    Prefix(String),
     /// The expected text must be equal.
-    Exactly(String),
+    Exact(String),
     /// A head word, the entities it names, and facts, of which the story may mention any.
-    Says { head: &'static str, things: Vec<Entity>, facts: Vec<String> },
+    Structured { head: &'static str, entities: Vec<Entity>, facts: Vec<String> },
 }
 
 impl ActualAnswer {
-    fn says(head: &'static str, things: Vec<Entity>, facts: Vec<String>) -> Self {
-        Self::Says { head, things, facts }
+    fn structured(head: &'static str, entities: Vec<Entity>, facts: Vec<String>) -> Self {
+        Self::Structured { head, entities, facts }
     }
 
     pub fn facts(facts: Vec<String>) -> Self {
-        Self::Says { head: "", things: Vec::new(), facts }
+        Self::Structured { head: "", entities: Vec::new(), facts }
     }
 
     pub fn list(items: impl IntoIterator<Item = String>) -> Self {
         let items: Vec<String> = items.into_iter().collect();
-        Self::Exactly(if items.is_empty() { "nothing".to_owned() } else { items.join(", ") })
+        Self::Exact(if items.is_empty() { "nothing".to_owned() } else { items.join(", ") })
     }
 
     /// Compares with the expected text, and binds new labels.
@@ -42,23 +42,23 @@ impl ActualAnswer {
             Err(format!("expected `{expected}`, got `{}` ({})", self.text(), labels.normal(expected)))
         };
         match self {
-            Self::Begins(text) => {
+            Self::Prefix(text) => {
                 let expected = labels.normal(expected);
-                let begins = text.strip_prefix(expected.as_str());
-                if begins.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ','])) {
+                let rest = text.strip_prefix(expected.as_str());
+                if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ','])) {
                     Ok(())
                 } else {
                     wrong(labels)
                 }
             }
-            Self::Exactly(text) => {
+            Self::Exact(text) => {
                 if *text == labels.normal(expected) {
                     Ok(())
                 } else {
                     wrong(labels)
                 }
             }
-            Self::Says { head, things, facts } => {
+            Self::Structured { head, entities, facts } => {
                 let mut parts = expected.split(',').map(str::trim);
                 if !head.is_empty() {
                     let first = parts.next().unwrap_or_default();
@@ -66,8 +66,8 @@ impl ActualAnswer {
                         Some(rest) if rest.is_empty() || rest.starts_with(' ') => rest,
                         _ => return wrong(labels),
                     };
-                    name(rest, things, labels)
-                        .map_err(|why| format!("expected `{expected}`, got `{}`: {why}", self.text()))?;
+                    bind_labels(rest, entities, labels)
+                        .map_err(|error| format!("expected `{expected}`, got `{}`: {error}", self.text()))?;
                 }
                 for part in parts {
                     if !facts.contains(&labels.normal(part)) {
@@ -81,10 +81,10 @@ impl ActualAnswer {
 
     fn text(&self) -> String {
         match self {
-            Self::Begins(text) | Self::Exactly(text) => text.clone(),
-            Self::Says { head, things, facts } => {
-                let things = things.iter().map(Entity::sign);
-                let first = std::iter::once((*head).to_owned()).chain(things).collect::<Vec<_>>().join(" ");
+            Self::Prefix(text) | Self::Exact(text) => text.clone(),
+            Self::Structured { head, entities, facts } => {
+                let entities = entities.iter().map(Entity::sign);
+                let first = std::iter::once((*head).to_owned()).chain(entities).collect::<Vec<_>>().join(" ");
                 std::iter::once(first).chain(facts.iter().cloned()).collect::<Vec<_>>().join(", ")
             }
         }
@@ -92,22 +92,22 @@ impl ActualAnswer {
 }
 
 /// Binds labels to the entities of an answer, in order, and compares numbers: `W2 above W1`.
-fn name(rest: &str, things: &[Entity], labels: &mut Labels) -> Result<(), String> {
+fn bind_labels(rest: &str, entities: &[Entity], labels: &mut Labels) -> Result<(), String> {
     let words = tokenizer::split(rest);
-    let mut things_left = things.iter();
+    let mut entities_left = entities.iter();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "and" | "under" => {}
             "above" | "below" => {
                 let other = labels.number(words.next().ok_or("the line ends early")?)?;
-                let numbers = things.iter().filter_map(Entity::number);
+                let numbers = entities.iter().filter_map(Entity::number);
                 if !numbers.clone().all(|number| (number > other) == (word == "above")) {
                     return Err(format!("not {word} {other}"));
                 }
             }
             label if is_label(label) => {
-                labels.bind(label, things_left.next().ok_or_else(|| format!("nothing is left for {label}"))?)?;
+                labels.bind(label, entities_left.next().ok_or_else(|| format!("nothing is left for {label}"))?)?;
             }
             other => return Err(format!("unknown word {other}")),
         }
@@ -118,28 +118,28 @@ fn name(rest: &str, things: &[Entity], labels: &mut Labels) -> Result<(), String
 /// Formats an answer.
 pub fn answer(answer: &Answer, context: &Context, incarnation: Incarnation) -> ActualAnswer {
     match answer {
-        Answer::Done => ActualAnswer::says("done", Vec::new(), Vec::new()),
+        Answer::Done => ActualAnswer::structured("done", Vec::new(), Vec::new()),
         Answer::Session(grant) => {
-            let thing = Entity::Session { id: grant.session, secret: context.secret };
+            let entity = Entity::Session { id: grant.session, secret: context.secret };
             let mut facts = vec![format!("for {}", span(grant.remaining_ms))];
             facts.push(if grant.mismatch { "mismatch" } else { "match" }.to_owned());
-            ActualAnswer::says("session", vec![thing], facts)
+            ActualAnswer::structured("session", vec![entity], facts)
         }
         Answer::Granted(grant) => granted(&[*grant], context, incarnation),
         Answer::GrantedAll(grants) => granted(grants, context, incarnation),
         Answer::Current(current) => current_lease(current, context),
-        Answer::Waiting { position } => ActualAnswer::Exactly(format!("waiting {position}")),
-        Answer::CollectBelow(below) => ActualAnswer::Exactly(format!("below {below}")),
-        Answer::Stored { revision } => ActualAnswer::Exactly(format!("stored {revision}")),
+        Answer::Waiting { position } => ActualAnswer::Exact(format!("waiting {position}")),
+        Answer::CollectBelow(below) => ActualAnswer::Exact(format!("below {below}")),
+        Answer::Stored { revision } => ActualAnswer::Exact(format!("stored {revision}")),
         Answer::Delivery(answer) => delivered(answer, context),
         Answer::Cache(answer) => reading(answer, context),
-        Answer::Refused(refusal) => ActualAnswer::Begins(refused(refusal)),
-        other => ActualAnswer::Begins(format!("{other:?}")),
+        Answer::Refused(refusal) => ActualAnswer::Prefix(refused(refusal)),
+        other => ActualAnswer::Prefix(format!("{other:?}")),
     }
 }
 
 fn granted(grants: &[Grant], context: &Context, incarnation: Incarnation) -> ActualAnswer {
-    let things = grants.iter().zip(&context.names).map(|(grant, name)| {
+    let entities = grants.iter().zip(&context.names).map(|(grant, name)| {
         Entity::Lease(Lease {
             id: grant.lease,
             number: grant.number,
@@ -161,15 +161,15 @@ fn granted(grants: &[Grant], context: &Context, incarnation: Incarnation) -> Act
             TokenScope::Units => "units".to_owned(),
         });
     }
-    ActualAnswer::says("granted", things.collect(), facts)
+    ActualAnswer::structured("granted", entities.collect(), facts)
 }
 
 fn current_lease(current: &CurrentLease, context: &Context) -> ActualAnswer {
-    let thing = context.lease.clone().map(|lease| Entity::Lease(Lease { number: current.number, ..lease }));
+    let entity = context.lease.clone().map(|lease| Entity::Lease(Lease { number: current.number, ..lease }));
     let mut facts = vec![format!("for {}", span(current.remaining_ms))];
     facts.push(current.drain_ms.map_or("not draining".to_owned(), |ms| format!("draining {}", span(ms))));
     facts.push(current.overlaps_ms.map_or("no overlap".to_owned(), |ms| format!("overlapping {}", span(ms))));
-    ActualAnswer::says("current", thing.into_iter().collect(), facts)
+    ActualAnswer::structured("current", entity.into_iter().collect(), facts)
 }
 
 fn delivered(answer: &delivery::DeliveryAnswer, context: &Context) -> ActualAnswer {
@@ -177,49 +177,51 @@ fn delivered(answer: &delivery::DeliveryAnswer, context: &Context) -> ActualAnsw
     let queue = || context.names.first().cloned().unwrap_or_default();
     match answer {
         Enqueued { item } => {
-            ActualAnswer::says("message", vec![Entity::Message { queue: queue(), item: *item }], Vec::new())
+            ActualAnswer::structured("message", vec![Entity::Message { queue: queue(), item: *item }], Vec::new())
         }
-        Received(items) if items.is_empty() => ActualAnswer::Exactly("received nothing".to_owned()),
+        Received(items) if items.is_empty() => ActualAnswer::Exact("received nothing".to_owned()),
         Received(items) => {
-            let mut things = Vec::new();
+            let mut entities = Vec::new();
             let mut facts = Vec::new();
             for one in items {
-                things.push(Entity::Message { queue: queue(), item: one.item });
-                things.push(Entity::Receipt { queue: queue(), item: one.item, receipt: one.receipt });
+                entities.push(Entity::Message { queue: queue(), item: one.item });
+                entities.push(Entity::Receipt { queue: queue(), item: one.item, receipt: one.receipt });
                 facts.push(format!("attempt {}", one.attempt));
                 facts.push(format!("saying {}", String::from_utf8_lossy(&one.body)));
                 facts.push(format!("for {}", span(one.remaining_ms)));
             }
-            ActualAnswer::says("received", things, facts)
+            ActualAnswer::structured("received", entities, facts)
         }
-        Extended { remaining_ms } => ActualAnswer::Exactly(format!("extended for {}", span(*remaining_ms))),
-        Acked => ActualAnswer::Exactly("acked".to_owned()),
-        Returned { dead } => ActualAnswer::Exactly(if *dead { "returned dead" } else { "returned" }.to_owned()),
-        Redriven => ActualAnswer::Exactly("redriven".to_owned()),
-        Dropped => ActualAnswer::Exactly("dropped".to_owned()),
+        Extended { remaining_ms } => ActualAnswer::Exact(format!("extended for {}", span(*remaining_ms))),
+        Acked => ActualAnswer::Exact("acked".to_owned()),
+        Returned { dead } => ActualAnswer::Exact(if *dead { "returned dead" } else { "returned" }.to_owned()),
+        Redriven => ActualAnswer::Exact("redriven".to_owned()),
+        Dropped => ActualAnswer::Exact("dropped".to_owned()),
     }
 }
 
 fn reading(answer: &cache::CacheAnswer, context: &Context) -> ActualAnswer {
     use cache::CacheAnswer::{Aborted, Committed, Dropped, Fill, Filled, Intended, Reading, Wait};
-    let thing =
+    let entity =
         |number: Number| vec![Entity::Cached { key: context.names.first().cloned().unwrap_or_default(), number }];
     let version = |version: u64| if version == 0 { "version none".to_owned() } else { format!("version #{version}") };
     match answer {
-        Reading { version: at, lease, remaining_ms } => {
-            ActualAnswer::says("reading", thing(*lease), vec![version(*at), format!("for {}", span(*remaining_ms))])
-        }
-        Dropped => ActualAnswer::Exactly("dropped".to_owned()),
+        Reading { version: at, lease, remaining_ms } => ActualAnswer::structured(
+            "reading",
+            entity(*lease),
+            vec![version(*at), format!("for {}", span(*remaining_ms))],
+        ),
+        Dropped => ActualAnswer::Exact("dropped".to_owned()),
         Intended { intent, waiting_for, .. } => {
-            ActualAnswer::says("intends", thing(*intent), vec![format!("waiting for {waiting_for}")])
+            ActualAnswer::structured("intends", entity(*intent), vec![format!("waiting for {waiting_for}")])
         }
-        Committed { version: at } => ActualAnswer::says("committed", Vec::new(), vec![version(*at)]),
-        Aborted => ActualAnswer::Exactly("aborted".to_owned()),
+        Committed { version: at } => ActualAnswer::structured("committed", Vec::new(), vec![version(*at)]),
+        Aborted => ActualAnswer::Exact("aborted".to_owned()),
         Fill { token, remaining_ms } => {
-            ActualAnswer::says("fill", thing(*token), vec![format!("for {}", span(*remaining_ms))])
+            ActualAnswer::structured("fill", entity(*token), vec![format!("for {}", span(*remaining_ms))])
         }
-        Wait { remaining_ms } => ActualAnswer::Exactly(format!("wait {}", span(*remaining_ms))),
-        Filled { version: at } => ActualAnswer::says("filled", Vec::new(), vec![version(*at)]),
+        Wait { remaining_ms } => ActualAnswer::Exact(format!("wait {}", span(*remaining_ms))),
+        Filled { version: at } => ActualAnswer::structured("filled", Vec::new(), vec![version(*at)]),
     }
 }
 
@@ -267,7 +269,7 @@ pub fn event(event: &SessionEvent, labels: &Labels, now: GrantorTime) -> String 
         SessionEvent::Ready { queue } => format!("ready {queue}"),
         SessionEvent::Clear { key, intent } => format!("clear {key} #{intent}"),
         SessionEvent::Deadlock(cycle) => format!("deadlock {}", cycle_text(cycle)),
-        SessionEvent::RolledBack { presented: shown } => format!("rolled back #{shown}"),
+        SessionEvent::RolledBack { presented } => format!("rolled back #{presented}"),
         SessionEvent::Zombie(zombie) => {
             let who = if zombie.holder.is_empty() { "nobody known" } else { &zombie.holder };
             let (target, presented, mark) = (&zombie.target, zombie.presented, zombie.mark);

@@ -49,23 +49,23 @@ impl Entity {
 
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
-    things: BTreeMap<String, Entity>,
+    entities: BTreeMap<String, Entity>,
 }
 
 impl Labels {
     pub fn get(&self, label: &str) -> Result<&Entity, String> {
-        self.things.get(label).ok_or_else(|| format!("nothing is called {label} yet"))
+        self.entities.get(label).ok_or_else(|| format!("nothing is called {label} yet"))
     }
 
     /// Binds a label to an entity. If the label is bound already, the entity must be the same.
-    pub fn bind(&mut self, label: &str, thing: &Entity) -> Result<(), String> {
-        match self.things.get(label) {
+    pub fn bind(&mut self, label: &str, entity: &Entity) -> Result<(), String> {
+        match self.entities.get(label) {
             None => {
-                self.things.insert(label.to_owned(), thing.clone());
+                self.entities.insert(label.to_owned(), entity.clone());
                 Ok(())
             }
-            Some(known) if known.sign() == thing.sign() => Ok(()),
-            Some(known) => Err(format!("{label} is {}, this is {}", known.sign(), thing.sign())),
+            Some(known) if known.sign() == entity.sign() => Ok(()),
+            Some(known) => Err(format!("{label} is {}, this is {}", known.sign(), entity.sign())),
         }
     }
 
@@ -110,14 +110,15 @@ impl Labels {
 
     /// Canonical text of a lease that is known by its id only.
     pub fn sign_of(&self, id: LeaseId) -> String {
-        let known = self.things.values().rev().find(|thing| matches!(thing, Entity::Lease(lease) if lease.id == id));
+        let known =
+            self.entities.values().rev().find(|entity| matches!(entity, Entity::Lease(lease) if lease.id == id));
         known.map_or_else(|| format!("lease:{id}"), Entity::sign)
     }
 
     /// Replaces labels and durations by their canonical text.
     pub fn normal(&self, text: &str) -> String {
-        let sign = |word: String| match self.things.get(&word) {
-            Some(thing) => thing.sign(),
+        let sign = |word: String| match self.entities.get(&word) {
+            Some(entity) => entity.sign(),
             None => tokenizer::millis(&word).map_or(word, tokenizer::span),
         };
         tokenizer::split(text).into_iter().map(sign).collect::<Vec<_>>().join(" ").replace(" ,", ",")

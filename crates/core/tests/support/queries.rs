@@ -15,7 +15,7 @@ pub fn query(grantor: &Grantor, labels: &Labels, words: &[String]) -> Result<Opt
         return Ok(None);
     } else if at.take("state of") {
         let id = labels.lease(at.word("a lease")?)?.id;
-        ActualAnswer::Exactly(match grantor.state_of(id) {
+        ActualAnswer::Exact(match grantor.state_of(id) {
             None => "forgotten".to_owned(),
             Some((state, None)) => state.word().to_owned(),
             Some((_, Some(reason))) => ended(reason),
@@ -26,7 +26,7 @@ pub fn query(grantor: &Grantor, labels: &Labels, words: &[String]) -> Result<Opt
     } else if at.take("targets of") {
         ActualAnswer::list(grantor.targets(at.word("a resource")?).iter().flat_map(target))
     } else if at.take("active count") {
-        ActualAnswer::Exactly(grantor.active_count().to_string())
+        ActualAnswer::Exact(grantor.active_count().to_string())
     } else if at.take("waiters of") {
         let waiters = grantor.waiters(at.word("a resource")?);
         ActualAnswer::list(waiters.into_iter().map(|waiter| match waiter.effective_priority {
@@ -38,9 +38,9 @@ pub fn query(grantor: &Grantor, labels: &Labels, words: &[String]) -> Result<Opt
         ActualAnswer::list(ends.into_iter().map(|end| format!("{} {}", end.holder, ended(end.reason))))
     } else if at.take("usage of") {
         let usage = grantor.usage(at.word("a holder")?).unwrap_or_default();
-        ActualAnswer::list(used(&usage))
+        ActualAnswer::list(ends_of(&usage))
     } else if at.take("totals") {
-        ActualAnswer::list(used(&grantor.status().totals))
+        ActualAnswer::list(ends_of(&grantor.status().totals))
     } else if at.take("deadlocks") {
         ActualAnswer::list(grantor.deadlocks().map(|found| {
             let paid =
@@ -63,13 +63,13 @@ pub fn query(grantor: &Grantor, labels: &Labels, words: &[String]) -> Result<Opt
             ],
         })
     } else if at.take("quarantine") {
-        ActualAnswer::Exactly(match grantor.status().quarantine {
+        ActualAnswer::Exact(match grantor.status().quarantine {
             None => "none".to_owned(),
             Some((ms, true)) => format!("rolled back for {}", span(ms)),
             Some((ms, false)) => format!("restored for {}", span(ms)),
         })
     } else if at.take("stalled in all") {
-        ActualAnswer::Exactly(span(grantor.status().stalled_ms))
+        ActualAnswer::Exact(span(grantor.status().stalled_ms))
     } else if at.take("get") {
         let (name, key) = (at.word("a resource")?, at.word("a key")?);
         let stored = grantor.state().get(name, key);
@@ -112,21 +112,21 @@ fn target(target: &TargetView) -> Vec<String> {
     if target.reports.is_empty() {
         return vec![format!("{name}{hole}")];
     }
-    let place = |(slot, seen, counted): &(u32, TargetStatus, Option<CheckCounts>)| {
+    let report_row = |(slot, seen, counted): &(u32, TargetStatus, Option<CheckCounts>)| {
         let slot = if *slot == 0 { String::new() } else { format!(" slot {slot}") };
         let checks = counted.map_or(0, |counted| counted.checks);
         let who = seen.last.as_ref().map_or("", |last| &last.holder);
         let zombies = if seen.zombies == 0 { String::new() } else { format!(" zombies {} last {who}", seen.zombies) };
         format!("{name}{slot} {} checks {checks}{zombies}{hole}", seen.mode.word())
     };
-    target.reports.iter().map(place).collect()
+    target.reports.iter().map(report_row).collect()
 }
 
 fn value(bytes: &[u8], number: u64) -> ActualAnswer {
-    ActualAnswer::Exactly(format!("{} under #{number}", String::from_utf8_lossy(bytes)))
+    ActualAnswer::Exact(format!("{} under #{number}", String::from_utf8_lossy(bytes)))
 }
 
-fn used(usage: &Usage) -> Vec<String> {
+fn ends_of(usage: &Usage) -> Vec<String> {
     let counted = EndReason::ALL.into_iter().filter(|reason| usage.ended[*reason as usize] > 0);
     counted
         .map(|reason| {

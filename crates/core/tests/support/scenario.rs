@@ -12,7 +12,7 @@ use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::Incarnation;
 
 use super::checks::Checks;
-use super::commands::{self, CLUSTER, Context, Room};
+use super::commands::{self, CLUSTER, CommandLists, Context};
 use super::labels::Labels;
 use super::target::Target;
 
@@ -32,14 +32,14 @@ pub struct Scenario {
     pub zombies: Vec<Driver>,
     pub checks: Checks,
     /// Answers that the story has not checked yet, by request.
-    pub mail: BTreeMap<u64, VecDeque<Answer>>,
+    pub answers: BTreeMap<u64, VecDeque<Answer>>,
     pub contexts: BTreeMap<u64, Context>,
     /// Requests with a label.
     pub called: BTreeMap<String, u64>,
     pub notices: VecDeque<Notice>,
     pub incarnation: Incarnation,
     /// Counters for new incarnations and hash seeds.
-    drawn: u32,
+    last_drawn: u32,
     tag: u64,
 }
 
@@ -92,12 +92,12 @@ impl Scenario {
             driver: None,
             zombies: Vec::new(),
             checks: Checks::new(RecoveredGrantor::empty(0)),
-            mail: BTreeMap::new(),
+            answers: BTreeMap::new(),
             contexts: BTreeMap::new(),
             called: BTreeMap::new(),
             notices: VecDeque::new(),
             incarnation: Incarnation(1),
-            drawn: 1,
+            last_drawn: 1,
             tag: 0,
         }
     }
@@ -115,7 +115,7 @@ impl Scenario {
     }
 
     /// Lets time pass, with turns of the driver.
-    pub fn pass(&mut self, ms: u64) -> Result<(), String> {
+    pub fn advance(&mut self, ms: u64) -> Result<(), String> {
         let end = self.ms + ms;
         while self.ms < end {
             let next = (self.ms + limits::TURN_EVERY).min(end);
@@ -136,10 +136,10 @@ impl Scenario {
     }
 
     /// Sends a command to the serving grantor, or to the grantor replaced last. Returns the tag of the request.
-    pub fn ask(&mut self, words: &[String], of_zombie: bool) -> Result<Option<u64>, String> {
+    pub fn send(&mut self, words: &[String], of_zombie: bool) -> Result<Option<u64>, String> {
         let tag = self.tag + 1;
-        let mut room = Room::default();
-        let Some(parsed) = commands::parse(&self.labels, words, tag, &mut room)? else {
+        let mut lists = CommandLists::default();
+        let Some(parsed) = commands::parse(&self.labels, words, tag, &mut lists)? else {
             return Ok(None);
         };
         self.tag = tag;
@@ -170,14 +170,14 @@ impl Scenario {
         }
         if !driver.out.batch.is_empty() {
             self.journal.batches.push(driver.out.batch.clone());
-            self.checks.recorded(&driver.out.batch, &driver.grantor)?;
+            self.checks.check_batch(&driver.out.batch, &driver.grantor)?;
         }
         if until == Until::Durable {
             return Ok(true);
         }
         for reply in driver.out.replies.drain(..) {
-            self.checks.answered(&reply.answer, &driver.grantor);
-            self.mail.entry(reply.tag).or_default().push_back(reply.answer);
+            self.checks.record_answer(&reply.answer, &driver.grantor);
+            self.answers.entry(reply.tag).or_default().push_back(reply.answer);
         }
         self.notices.extend(driver.out.notices.drain(..));
         self.driver = Some(driver);
@@ -196,7 +196,7 @@ impl Scenario {
 
     /// Opens a new grantor from the journal. With `served` it starts to serve.
     pub fn open(&mut self, restore: Option<RestoreSpec>, served: bool) -> Result<Result<(), OpenTenureError>, String> {
-        self.drawn += 1;
+        self.last_drawn += 1;
         let state = self.replay()?;
         let generation = self.journal.open();
         let opening = TenureOptions {
@@ -215,7 +215,7 @@ impl Scenario {
         let mut out = Output::default();
         grantor.take_output(&mut out);
         self.journal.batches.push(out.batch.clone());
-        self.checks.recorded(&out.batch, &grantor)?;
+        self.checks.check_batch(&out.batch, &grantor)?;
         self.incarnation = grantor.status().incarnation;
         if served {
             grantor.serve(now);
@@ -230,7 +230,7 @@ impl Scenario {
         let batches = || self.journal.batches.iter().map(Vec::as_slice);
         let half = self.journal.batches.len() / 2;
         let corrupt = |corrupt| format!("the journal does not replay: {corrupt}");
-        let all = recover(u64::from(self.drawn), None, batches()).map_err(corrupt)?;
+        let all = recover(u64::from(self.last_drawn), None, batches()).map_err(corrupt)?;
         let first = recover(7, None, batches().take(half)).map_err(corrupt)?.snapshot();
         let rest = recover(8, Some(&first), batches().skip(half)).map_err(corrupt)?;
         if all.state_hash() != rest.state_hash() {
@@ -243,7 +243,7 @@ impl Scenario {
     }
 
     /// Replaces the journal by a copy; later batches are lost.
-    pub fn put_back(&mut self, batches: Vec<Vec<u8>>, clock_is_behind: bool) -> Result<(), String> {
+    pub fn roll_back_to(&mut self, batches: Vec<Vec<u8>>, clock_is_behind: bool) -> Result<(), String> {
         self.driver = None;
         self.journal.batches = batches;
         let standby = recover(9, None, self.journal.batches.iter().map(Vec::as_slice));
@@ -254,15 +254,15 @@ impl Scenario {
 
     /// A new incarnation, never repeated.
     pub fn new_incarnation(&mut self) -> Incarnation {
-        self.drawn += 1;
-        Incarnation(0x1_0000 + self.drawn)
+        self.last_drawn += 1;
+        Incarnation(0x1_0000 + self.last_drawn)
     }
 }
 
 impl Scenario {
     /// Resumes a copy of a whole machine, memory and disk. Everything else has moved on.
     pub fn resume(&mut self, copy: Self) -> Result<(), String> {
-        self.put_back(copy.journal.batches, false)?;
+        self.roll_back_to(copy.journal.batches, false)?;
         self.journal.generation = copy.journal.generation;
         self.driver = copy.driver;
         Ok(())

@@ -12,12 +12,12 @@ use super::target::Target;
 use super::tokenizer::WordReader;
 
 /// Runs a line that is not a request to a grantor; `None` if it is one.
-pub fn play(scenario: &mut Scenario, words: &[String]) -> Result<Option<ActualAnswer>, String> {
+pub fn run_line(scenario: &mut Scenario, words: &[String]) -> Result<Option<ActualAnswer>, String> {
     let mut at = WordReader::new(words);
-    let done = || ActualAnswer::Exactly(String::new());
+    let done = || ActualAnswer::Exact(String::new());
     let actual = if at.take("wait") {
         let ms = at.millis("a span")?;
-        scenario.pass(ms)?;
+        scenario.advance(ms)?;
         done()
     } else if at.take("stall") {
         let ms = at.millis("a span")?;
@@ -33,7 +33,7 @@ pub fn play(scenario: &mut Scenario, words: &[String]) -> Result<Option<ActualAn
         let replaced = words[0] == "failover";
         scenario.zombies.extend(scenario.driver.take().filter(|_| replaced));
         let served = !at.take("and die unserved");
-        opened(scenario.open(None, served)?)
+        open_result(scenario.open(None, served)?)
     } else if at.take("back up as") || at.take("copy the disk as") {
         let batches = scenario.journal.batches.clone();
         scenario.copies.insert(at.word("a name")?.to_owned(), batches);
@@ -52,8 +52,8 @@ pub fn play(scenario: &mut Scenario, words: &[String]) -> Result<Option<ActualAn
         let name = at.word("a copy")?;
         at.must("back")?;
         let behind = at.take("under a clock that is behind");
-        scenario.put_back(copy(scenario, name)?, behind)?;
-        opened(scenario.open(None, true)?)
+        scenario.roll_back_to(copy(scenario, name)?, behind)?;
+        open_result(scenario.open(None, true)?)
     } else if at.take("clock set back") {
         let ms = at.millis("a span")?;
         scenario.wall_ms = scenario.wall_ms.saturating_sub(ms);
@@ -74,7 +74,7 @@ pub fn play(scenario: &mut Scenario, words: &[String]) -> Result<Option<ActualAn
         done()
     } else if let Some(actual) = at_target(scenario, &mut at)? {
         actual
-    } else if let Some(actual) = hears(scenario, words)? {
+    } else if let Some(actual) = delivery(scenario, words)? {
         return Ok(Some(actual));
     } else {
         return Ok(None);
@@ -83,8 +83,8 @@ pub fn play(scenario: &mut Scenario, words: &[String]) -> Result<Option<ActualAn
     Ok(Some(actual))
 }
 
-fn opened(result: Result<(), OpenTenureError>) -> ActualAnswer {
-    ActualAnswer::Exactly(match result {
+fn open_result(result: Result<(), OpenTenureError>) -> ActualAnswer {
+    ActualAnswer::Exact(match result {
         Ok(()) => String::new(),
         Err(OpenTenureError::ClockBehind { .. }) => "refused, the clock is behind".to_owned(),
         Err(OpenTenureError::FloorTooLow { .. }) => "refused, the floor is too low".to_owned(),
@@ -100,9 +100,9 @@ fn copy(scenario: &Scenario, name: &str) -> Result<Vec<Vec<u8>>, String> {
 
 /// Restores a backup: another journal and a new incarnation.
 fn restore(scenario: &mut Scenario, name: &str, floor: Option<Number>) -> Result<ActualAnswer, String> {
-    scenario.put_back(copy(scenario, name)?, false)?;
+    scenario.roll_back_to(copy(scenario, name)?, false)?;
     let incarnation = scenario.new_incarnation();
-    Ok(opened(scenario.open(Some(RestoreSpec { incarnation, floor }), true)?))
+    Ok(open_result(scenario.open(Some(RestoreSpec { incarnation, floor }), true)?))
 }
 
 fn at_target(scenario: &mut Scenario, at: &mut WordReader<'_>) -> Result<Option<ActualAnswer>, String> {
@@ -145,7 +145,7 @@ fn at_target(scenario: &mut Scenario, at: &mut WordReader<'_>) -> Result<Option<
         } else {
             at.must("is armed above all")?;
             let floor = scenario.grantor()?.status().counter;
-            let floor = Number::new(floor).ok_or("no number was given out")?;
+            let floor = Number::new(floor).ok_or("no number was issued")?;
             target_of(scenario, target)?.arm(floor);
             String::new()
         }
@@ -156,7 +156,7 @@ fn at_target(scenario: &mut Scenario, at: &mut WordReader<'_>) -> Result<Option<
     } else {
         return Ok(None);
     };
-    Ok(Some(ActualAnswer::Exactly(outcome)))
+    Ok(Some(ActualAnswer::Exact(outcome)))
 }
 
 fn target_of<'w>(scenario: &'w mut Scenario, name: &str) -> Result<&'w mut Target, String> {
@@ -164,14 +164,14 @@ fn target_of<'w>(scenario: &'w mut Scenario, name: &str) -> Result<&'w mut Targe
 }
 
 /// Delivery lines: `Q is told` expects a later answer; `A hears` and `watchers hear` expect a notice.
-fn hears(scenario: &mut Scenario, words: &[String]) -> Result<Option<ActualAnswer>, String> {
+fn delivery(scenario: &mut Scenario, words: &[String]) -> Result<Option<ActualAnswer>, String> {
     let (Some(first), rest) = (words.first(), words[1..].join(" ")) else {
         return Ok(None);
     };
     if rest == "is told" {
         let tag = *scenario.called.get(first).ok_or_else(|| format!("no request is called {first}"))?;
-        let Some(answer) = scenario.mail.get_mut(&tag).and_then(std::collections::VecDeque::pop_front) else {
-            return Ok(Some(ActualAnswer::Exactly("nothing".to_owned())));
+        let Some(answer) = scenario.answers.get_mut(&tag).and_then(std::collections::VecDeque::pop_front) else {
+            return Ok(Some(ActualAnswer::Exact("nothing".to_owned())));
         };
         let context = scenario.contexts.get(&tag).cloned().unwrap_or_default();
         return Ok(Some(expect::answer(&answer, &context, scenario.incarnation)));
@@ -182,15 +182,15 @@ fn hears(scenario: &mut Scenario, words: &[String]) -> Result<Option<ActualAnswe
         _ => return Ok(None),
     };
     let now = scenario.grantor()?.time();
-    let is_wanted = |notice: &Notice| notice.session == to && (to.is_some() || !is_small(&notice.event));
+    let is_wanted = |notice: &Notice| notice.session == to && (to.is_some() || !is_ignored_by_watchers(&notice.event));
     let Some(at) = scenario.notices.iter().position(is_wanted) else {
-        return Ok(Some(ActualAnswer::Exactly("nothing".to_owned())));
+        return Ok(Some(ActualAnswer::Exact("nothing".to_owned())));
     };
     let notice = scenario.notices.remove(at).expect("just found");
-    Ok(Some(ActualAnswer::Begins(expect::event(&notice.event, &scenario.labels, now))))
+    Ok(Some(ActualAnswer::Prefix(expect::event(&notice.event, &scenario.labels, now))))
 }
 
 /// Whether the watchers of a story ignore an event because it is too frequent.
-const fn is_small(event: &SessionEvent) -> bool {
+const fn is_ignored_by_watchers(event: &SessionEvent) -> bool {
     matches!(event, SessionEvent::Granted { .. } | SessionEvent::Ended { .. } | SessionEvent::Drained { .. })
 }

@@ -86,35 +86,35 @@ fn is_promise(word: &str) -> bool {
 /// Runs a story on a new cluster. The error names the line, the expected and the actual answer.
 pub fn run(text: &str) -> Result<(), String> {
     let lines: Vec<Line<'_>> = text.lines().enumerate().filter_map(Line::parse).collect();
-    play(&lines).map(drop)
+    run_lines(&lines).map(drop)
 }
 
 /// First words of lines that run before the cluster is opened.
-const BEFORE: [&str; 3] = ["longest", "back", "restore"];
+const BEFORE_OPENING: [&str; 3] = ["longest", "back", "restore"];
 
-fn play(lines: &[Line<'_>]) -> Result<Scenario, String> {
+fn run_lines(lines: &[Line<'_>]) -> Result<Scenario, String> {
     let mut scenario = Scenario::new();
     let mut at = 0;
     while let Some(line) = lines.get(at) {
         let here = &lines[at..];
-        if scenario.journal.batches.is_empty() && !BEFORE.contains(&line.words[0].as_str()) {
+        if scenario.journal.batches.is_empty() && !BEFORE_OPENING.contains(&line.words[0].as_str()) {
             scenario.open(None, true)?.map_err(|refused| refused.to_string())?;
         }
         let used = if line.words == ["in", "one", "turn"] {
             let inside = here[1..].iter().take_while(|line| line.is_inside).count();
-            together(&mut scenario, &here[1..=inside]).map(|()| inside + 1)
+            run_in_one_turn(&mut scenario, &here[1..=inside]).map(|()| inside + 1)
         } else if let ["put", "the", "machine", name, "back"] = line.plain()[..] {
             let copy = lines.iter().position(|line| line.plain() == ["copy", "the", "machine", "as", name]);
             copy.ok_or_else(|| format!("no machine is called {name}")).and_then(|copy| {
-                let before = play(&lines[..copy])?;
+                let before = run_lines(&lines[..copy])?;
                 scenario.resume(before).map(|()| 1)
             })
         } else {
-            one(&mut scenario, line).map(|()| 1)
+            run_line(&mut scenario, line).map(|()| 1)
         };
-        at += used.map_err(|why| format!("line {}, `{}`: {why}", line.number, line.text.trim()))?;
+        at += used.map_err(|error| format!("line {}, `{}`: {error}", line.number, line.text.trim()))?;
         for target in scenario.targets.values() {
-            target.check().map_err(|why| format!("line {}: {why}", line.number))?;
+            target.check().map_err(|error| format!("line {}: {error}", line.number))?;
         }
     }
     Ok(scenario)
@@ -143,14 +143,14 @@ impl<'a> Line<'a> {
     }
 }
 
-fn one(scenario: &mut Scenario, line: &Line<'_>) -> Result<(), String> {
+fn run_line(scenario: &mut Scenario, line: &Line<'_>) -> Result<(), String> {
     if line.plain().starts_with(&["copy", "the", "machine"]) {
         return Ok(());
     }
     if line.words[0] == "old:" {
-        return old(scenario, line);
+        return run_on_replaced(scenario, line);
     }
-    if let Some(actual) = super::scene_commands::play(scenario, &line.words)? {
+    if let Some(actual) = super::scene_commands::run_line(scenario, &line.words)? {
         return actual.check(line.expected, &mut scenario.labels);
     }
     if line.expected == "unavailable" {
@@ -159,7 +159,7 @@ fn one(scenario: &mut Scenario, line: &Line<'_>) -> Result<(), String> {
     if let Some(actual) = super::queries::query(scenario.grantor()?, &scenario.labels, &line.words)? {
         return actual.check(line.expected, &mut scenario.labels);
     }
-    let tag = scenario.ask(&line.words, false)?.ok_or("unknown command")?;
+    let tag = scenario.send(&line.words, false)?.ok_or("unknown command")?;
     let until = match line.expected {
         "crash before the record" => Until::Stepped,
         "crash before the answer" => Until::Durable,
@@ -169,11 +169,12 @@ fn one(scenario: &mut Scenario, line: &Line<'_>) -> Result<(), String> {
     if until != Until::Delivered {
         return Ok(());
     }
-    answered(scenario, tag, line)
+    check_answer(scenario, tag, line)
 }
 
-fn answered(scenario: &mut Scenario, tag: u64, line: &Line<'_>) -> Result<(), String> {
-    let answer = scenario.mail.get_mut(&tag).and_then(std::collections::VecDeque::pop_front).ok_or("no answer came")?;
+fn check_answer(scenario: &mut Scenario, tag: u64, line: &Line<'_>) -> Result<(), String> {
+    let answer =
+        scenario.answers.get_mut(&tag).and_then(std::collections::VecDeque::pop_front).ok_or("there is no answer")?;
     if line.expected == "lost on the way" {
         return Ok(());
     }
@@ -182,26 +183,27 @@ fn answered(scenario: &mut Scenario, tag: u64, line: &Line<'_>) -> Result<(), St
 }
 
 /// Runs several requests in one turn.
-fn together(scenario: &mut Scenario, lines: &[Line<'_>]) -> Result<(), String> {
+fn run_in_one_turn(scenario: &mut Scenario, lines: &[Line<'_>]) -> Result<(), String> {
     let mut tags = Vec::new();
     for line in lines {
-        tags.push(scenario.ask(&line.words, false)?.ok_or("only questions to the grantor stand in one turn")?);
+        tags.push(scenario.send(&line.words, false)?.ok_or("only requests to the grantor can share a turn")?);
     }
     scenario.turn(Until::Delivered)?;
     for (tag, line) in tags.into_iter().zip(lines) {
-        answered(scenario, tag, line).map_err(|why| format!("line {}, `{}`: {why}", line.number, line.text.trim()))?;
+        check_answer(scenario, tag, line)
+            .map_err(|error| format!("line {}, `{}`: {error}", line.number, line.text.trim()))?;
     }
     Ok(())
 }
 
 /// Sends a request to a replaced grantor. Its decision is never delivered.
-fn old(scenario: &mut Scenario, line: &Line<'_>) -> Result<(), String> {
+fn run_on_replaced(scenario: &mut Scenario, line: &Line<'_>) -> Result<(), String> {
     if line.expected != "fenced" {
         return Err("a replaced grantor answers nothing; write `-> fenced`".to_owned());
     }
     let zombie = scenario.zombies.last().ok_or("no grantor was replaced")?;
     if super::queries::query(&zombie.grantor, &scenario.labels, &line.words[1..])?.is_none() {
-        scenario.ask(&line.words[1..], true)?.ok_or("unknown command")?;
+        scenario.send(&line.words[1..], true)?.ok_or("unknown command")?;
     }
     scenario.zombie_turn()
 }

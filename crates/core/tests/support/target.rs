@@ -9,7 +9,7 @@ use super::commands::CLUSTER;
 
 /// A target that holders write to.
 pub struct Target {
-    guarded: FenceKey,
+    key: FenceKey,
     mark: Mark,
     last: Option<u64>,
     holds: String,
@@ -20,15 +20,15 @@ pub struct Target {
 impl Target {
     pub fn new(resource: &str, slot: u32) -> Result<Self, String> {
         let name = Name::parse(resource).map_err(|error| error.to_string())?;
-        let guarded = FenceKey::new(CLUSTER, name, slot);
+        let key = FenceKey::new(CLUSTER, name, slot);
         let (holds, unfenced_holds) = (String::new(), String::new());
-        Ok(Self { guarded, mark: Mark::Fresh, last: None, holds, unfenced_holds, applied: Vec::new() })
+        Ok(Self { key, mark: Mark::Fresh, last: None, holds, unfenced_holds, applied: Vec::new() })
     }
 
     /// A write with or without a token. The unfenced twin always applies it.
     pub fn write(&mut self, token: Option<&Token>, value: &str, sequence: Option<u64>, wall: WallClock) -> String {
         value.clone_into(&mut self.unfenced_holds);
-        let number = match self.shown(token, wall) {
+        let number = match self.check_token(token, wall) {
             Ok(number) => number,
             Err(refusal) => return refusal,
         };
@@ -54,7 +54,7 @@ impl Target {
 
     /// The first step of a new holder: claim before reading.
     pub fn claim(&mut self, token: &Token, wall: WallClock) -> String {
-        match self.shown(Some(token), wall) {
+        match self.check_token(Some(token), wall) {
             Ok(number) => self.admit(number).to_owned(),
             Err(refusal) => refusal,
         }
@@ -74,17 +74,17 @@ impl Target {
         }
     }
 
-    fn shown(&self, token: Option<&Token>, wall: WallClock) -> Result<Number, String> {
+    fn check_token(&self, token: Option<&Token>, wall: WallClock) -> Result<Number, String> {
         let refusal = |error: TokenError| format!("{} {}", error.code(), error.reason());
         let token = token.ok_or_else(|| refusal(TokenError::Absent))?;
-        let number = token.for_target(&self.guarded).map_err(refusal)?;
+        let number = token.for_target(&self.key).map_err(refusal)?;
         if plausible(number, wall) { Ok(number) } else { Err(refusal(TokenError::Implausible)) }
     }
 
     /// Restarts the target. The mark is durable, so nothing changes.
     pub fn restart(&mut self) -> Result<(), String> {
-        let kept = self.applied.last().copied();
-        match (self.mark, kept) {
+        let written = self.applied.last().copied();
+        match (self.mark, written) {
             (Mark::Armed(mark), Some(written)) if mark < written => Err("the mark was lost".to_owned()),
             _ => Ok(()),
         }
@@ -110,6 +110,10 @@ impl Target {
 
     /// F1: the token numbers of applied writes never decrease.
     pub fn check(&self) -> Result<(), String> {
-        if self.applied.is_sorted() { Ok(()) } else { Err(format!("F1: tokens fell at a target: {:?}", self.applied)) }
+        if self.applied.is_sorted() {
+            Ok(())
+        } else {
+            Err(format!("F1: tokens of applied writes decrease: {:?}", self.applied))
+        }
     }
 }

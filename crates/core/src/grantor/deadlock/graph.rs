@@ -87,7 +87,7 @@ impl ResourceCheck {
             // No actor can free committed units: that is an operator's task, and no deadlock.
             let enough = self.used == 0
                 || self.used + self.confirmed + units <= u64::from(self.capacity)
-                    && !mutants::on(Mutant::OneHolderIsAll);
+                    && !mutants::on(Mutant::OneHolderBlocksAll);
             self.exclusive == 0 && self.readers == 0 && enough
         };
         let free = match self.access {

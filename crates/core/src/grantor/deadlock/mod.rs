@@ -142,7 +142,7 @@ impl Grantor {
     /// Quick check: only an actor that waits, and that others wait for, can be part of a cycle.
     pub(super) fn may_be_stuck(&self, actor: u32) -> bool {
         let candidate = &self.table.actors[actor];
-        if candidate.waits.is_empty() || !self.has_session(actor) || mutants::on(Mutant::CyclesMissed) {
+        if candidate.waits.is_empty() || !self.has_session(actor) || mutants::on(Mutant::CyclesNotDetected) {
             return false;
         }
         let mut slot = candidate.leases;

@@ -166,11 +166,11 @@ impl GrantorTable {
             Record::CharterSet { prefix, charter, .. } => {
                 let charter = Charter::decode(charter).map_err(|_| "a charter that cannot be decoded")?;
                 self.charters.set(prefix, charter).map_err(|_| "too many charters")?;
-                self.note_charter_change();
+                self.store_charter_change();
             }
             Record::CharterRemoved { prefix, .. } => {
                 self.charters.remove(prefix).ok_or("no such charter")?;
-                self.note_charter_change();
+                self.store_charter_change();
             }
             Record::Answered { session, sequence, lowest, digest, outcome } => {
                 let session = self.sessions.at_mut(*session).ok_or("no such session")?;

@@ -72,7 +72,7 @@ impl RenewableDeadline {
         out.num(u64::from(self.ttl));
         out.num(u64::from(self.alive));
         // A renewal in this tenure moved it in memory, and the next tenure resets it, so it is not part of the state.
-        if !self.alive_in_tenure(clock) || mutants::on(Mutant::RenewalInState) {
+        if !self.alive_in_tenure(clock) || mutants::on(Mutant::RenewalChangesState) {
             out.num(self.renewed(now).0);
             out.num(u64::from(self.credit));
         }
@@ -82,7 +82,7 @@ impl RenewableDeadline {
         let ttl = from.num32()?;
         let alive = from.num32()?;
         let mut renewal = Self { ttl, renewed: now.0 as u32, alive, credit: 0 };
-        if !renewal.alive_in_tenure(clock) || mutants::on(Mutant::RenewalInState) {
+        if !renewal.alive_in_tenure(clock) || mutants::on(Mutant::RenewalChangesState) {
             let renewed = from.num()?;
             if renewed > now.0 {
                 return Err(from.wrong("renewed after its own time"));
@@ -145,7 +145,7 @@ impl StallClock {
         let first = self.stalls.partition_point(|stall| stall.at <= since);
         let before = match first.checked_sub(1) {
             Some(i) => self.stalls[i].total,
-            None => self.forgotten(),
+            None => self.stalled_before_first(),
         };
         self.total_stalled - before
     }
@@ -156,13 +156,13 @@ impl StallClock {
         let after = self.stalls.partition_point(|stall| stall.epoch <= epoch);
         match after.checked_sub(1) {
             Some(i) => self.stalls[i].total,
-            None if self.stalls.len() < limits::STALLS => self.forgotten(),
+            None if self.stalls.len() < limits::STALLS => self.stalled_before_first(),
             None => 0,
         }
     }
 
     /// Total stalled milliseconds before the first stored stall.
-    fn forgotten(&self) -> u64 {
+    fn stalled_before_first(&self) -> u64 {
         match (self.stalls.front(), self.stalls.len()) {
             (Some(first), len) if len >= limits::STALLS => first.total,
             _ => 0,

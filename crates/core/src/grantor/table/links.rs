@@ -89,10 +89,10 @@ impl GrantorTable {
 
     fn unlink_actor(&mut self, lease: &StoredLease) {
         if lease.prev != NONE {
-            self.leases.at_mut(lease.prev).expect("a neighbour").next = lease.next;
+            self.leases.at_mut(lease.prev).expect("a neighbor").next = lease.next;
         }
         if lease.next != NONE {
-            self.leases.at_mut(lease.next).expect("a neighbour").prev = lease.prev;
+            self.leases.at_mut(lease.next).expect("a neighbor").prev = lease.prev;
         }
         let actor = &mut self.actors[lease.actor];
         if lease.prev == NONE {
@@ -225,7 +225,7 @@ impl GrantorTable {
         if let Some(state) = self.resources.state_mut(resource)
             && !state.queue.is_empty()
             && !state.to_offer
-            && !mutants::on(Mutant::WakeLost)
+            && !mutants::on(Mutant::WakeupLost)
         {
             state.to_offer = true;
             self.due.offers.push_back(resource);

@@ -182,8 +182,8 @@ impl GrantorTable {
         self.identity.map_or(limits::TTL_MAX_DEFAULT, |identity| identity.max_ttl)
     }
 
-    /// Notes that a charter changed.
-    fn note_charter_change(&mut self) {
+    /// Stores when the charters changed.
+    fn store_charter_change(&mut self) {
         self.charters_changed_at = (self.time, self.counter);
         self.count_rotating();
     }

@@ -255,7 +255,7 @@ impl ResourceState {
 
     /// Whether this access can be granted now, with this capacity (L1, C1).
     pub fn fits(&self, access: Access, capacity: u32) -> bool {
-        let oversold = u64::from(mutants::on(Mutant::Oversold));
+        let oversold = u64::from(mutants::on(Mutant::CapacityOversold));
         let free = |units: u32| {
             self.exclusive == 0
                 && self.readers == 0

@@ -233,7 +233,7 @@ impl DriftingClock {
     }
 
     /// The first moment of real time at which the clock reads `then`.
-    fn when(self, then: Instant) -> u64 {
+    fn real_time_at(self, then: Instant) -> u64 {
         (u128::from(then.0.saturating_sub(self.start)) * 1_000_000).div_ceil(u128::from(self.ppm)) as u64
     }
 }
@@ -278,26 +278,26 @@ fn models() -> impl Strategy<Value = RenewalModel> {
 }
 
 impl RenewalModel {
-    fn up(&self, real: u64) -> bool {
+    fn is_up(&self, real: u64) -> bool {
         real < self.down.0 || real >= self.down.0 + self.down.1
     }
 
     /// Grantor time, in whole milliseconds; it stops while the grantor is down.
     fn served(&self, real: u64) -> u64 {
-        let stood = real.saturating_sub(self.down.0).min(self.down.1);
-        self.grantor.at(real - stood).0 / 1_000_000
+        let downtime = real.saturating_sub(self.down.0).min(self.down.1);
+        self.grantor.at(real - downtime).0 / 1_000_000
     }
 
     /// The first moment at which grantor time is `then`.
-    fn when_served(&self, then: u64) -> u64 {
-        let real = self.grantor.when(Instant::from_millis(then));
+    fn real_time_when_served(&self, then: u64) -> u64 {
+        let real = self.grantor.real_time_at(Instant::from_millis(then));
         if real < self.down.0 { real } else { real + self.down.1 }
     }
 
     fn claim(&self) -> u64 {
         let received = self.successor.at(self.handoff + self.grant_path);
-        let by_itself = self.successor.when(Succession::new(received, self.drain, self.drift).claim_from());
-        by_itself.min(self.when_served(self.served(self.handoff) + self.drain))
+        let by_itself = self.successor.real_time_at(Succession::new(received, self.drain, self.drift).claim_from());
+        by_itself.min(self.real_time_when_served(self.served(self.handoff) + self.drain))
     }
 
     /// Runs the holder beyond the last of `stops`. Calls `visit` at each stop and at every event, with the grantor's deadline
@@ -339,10 +339,10 @@ impl RenewalModel {
             }
             let wake = loop {
                 match renewal.poll(self.holder.at(now), self.random) {
-                    RenewalAction::Wait(until) => break self.holder.when(until),
+                    RenewalAction::Wait(until) => break self.holder.real_time_at(until),
                     RenewalAction::Send(attempt) => {
                         let (there, back, lost) = *paths.next().expect("a cycle has no end");
-                        if !lost && self.up(now + there) {
+                        if !lost && self.is_up(now + there) {
                             requests.push((now + there, back, attempt));
                         }
                     }
@@ -361,8 +361,8 @@ proptest! {
     fn the_local_deadline_comes_before_the_grantors(model in models()) {
         let mut early = Ok(());
         model.run(None, &[20_000_000_000], |now, renewal, deadline| {
-            let local = model.holder.when(renewal.deadline().earliest);
-            let grantors = model.when_served(deadline);
+            let local = model.holder.real_time_at(renewal.deadline().earliest);
+            let grantors = model.real_time_when_served(deadline);
             if local > grantors {
                 early = Err(TestCaseError::fail(format!("at {now}: {local} is after {grantors}")));
             }
@@ -377,8 +377,8 @@ proptest! {
         let timing = Timing::new(model.ttl, model.drift).unwrap();
         let (sent, received) = (model.holder.at(0), model.holder.at(there + back));
         let renewal = Renewal::new(timing, ReceivedGrant { sent, received, ttl_ms: model.ttl, ..grant() }).unwrap();
-        let decided = model.when_served(model.served(there) + model.ttl);
-        prop_assert!(model.holder.when(renewal.deadline().latest) >= decided);
+        let decided = model.real_time_when_served(model.served(there) + model.ttl);
+        prop_assert!(model.holder.real_time_at(renewal.deadline().latest) >= decided);
     }
 
     #[test]

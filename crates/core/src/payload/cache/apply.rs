@@ -27,12 +27,12 @@ impl CacheTable {
                 if self.entries.get(&**key).is_some_and(KeyEntry::has_intent) {
                     return Err("a read lease under an intent");
                 }
-                self.begin(key, *lease, &entry)?.readers.insert(*lease, entry);
+                self.insert_grant(key, *lease, &entry)?.readers.insert(*lease, entry);
                 Ok(())
             }
             CacheRecord::Renewed { lease } => {
                 let key = self.held.get(&lease.get()).ok_or("a number that is not live")?;
-                let entry = self.entries.get_mut(key).ok_or("a key that is not there")?;
+                let entry = self.entries.get_mut(key).ok_or("a key that does not exist")?;
                 let reader = entry.readers.get_mut(lease).ok_or("not a read lease")?;
                 let to = Span { since: at, ..reader.span };
                 let from = std::mem::replace(&mut reader.span, to);
@@ -51,11 +51,11 @@ impl CacheTable {
                 }
                 let span = Span { since: at, ttl: *ttl_ms };
                 let lease = KeyGrant { span, session: *session, holder: holder.clone() };
-                let entry = self.begin(key, *number, &lease)?;
+                let entry = self.insert_grant(key, *number, &lease)?;
                 entry.owner = Some(KeyOwner { kind: *kind, number: *number, lease });
                 Ok(())
             }
-            CacheRecord::Done { number } => self.done(*number),
+            CacheRecord::Done { number } => self.finish(*number),
             CacheRecord::Ended { number, reason } => self.end(*number, *reason),
         }
     }
@@ -77,7 +77,7 @@ impl CacheTable {
     }
 
     /// Adds a live number to the key and returns the key's entry.
-    fn begin(&mut self, key: &str, number: Number, lease: &KeyGrant) -> Result<&mut KeyEntry, &'static str> {
+    fn insert_grant(&mut self, key: &str, number: Number, lease: &KeyGrant) -> Result<&mut KeyEntry, &'static str> {
         let key = match self.entries.get_key_value(key) {
             Some((key, entry)) => {
                 if entry.version >= number.get() || entry.past.is_some_and(|past| past.number >= number) {
@@ -95,14 +95,14 @@ impl CacheTable {
         let entry =
             self.entries.entry(key.clone()).or_insert_with(|| KeyEntry { version: floor, ..KeyEntry::default() });
         self.idle.remove(&(entry.version, key.clone()));
-        self.live.begin(number.get(), lease.span, lease.session);
+        self.live.insert(number.get(), lease.span, lease.session);
         self.held.insert(number.get(), key);
         Ok(entry)
     }
 
-    fn done(&mut self, number: Number) -> Result<(), &'static str> {
+    fn finish(&mut self, number: Number) -> Result<(), &'static str> {
         let key = self.held.get(&number.get()).ok_or("a number that is not live")?.clone();
-        let entry = self.entries.get_mut(&key).ok_or("a key that is not there")?;
+        let entry = self.entries.get_mut(&key).ok_or("a key that does not exist")?;
         let owner = entry.owner.take_if(|owner| owner.number == number).ok_or("neither a writer nor a filler")?;
         self.held.remove(&number.get());
         self.live.end(number.get(), owner.lease.span, owner.lease.session);
@@ -122,7 +122,7 @@ impl CacheTable {
 
     fn end(&mut self, number: Number, reason: EndReason) -> Result<(), &'static str> {
         let key = self.held.get(&number.get()).ok_or("a number that is not live")?.clone();
-        let entry = self.entries.get_mut(&key).ok_or("a key that is not there")?;
+        let entry = self.entries.get_mut(&key).ok_or("a key that does not exist")?;
         let lease = match entry.owner.take_if(|owner| owner.number == number) {
             Some(owner) => {
                 (entry.version, entry.filled) = entry.after(&owner, reason);

@@ -45,7 +45,7 @@ pub enum CacheRecord {
         /// The read lease.
         lease: Number,
     },
-    /// A write intent or a fill began.
+    /// A write intent or a fill started.
     Began {
         /// The cached key.
         key: Box<str>,

@@ -63,7 +63,7 @@ impl CacheTable {
                 if cache.held.insert(number.get(), key.clone()).is_some() {
                     return Err(from.wrong("a number issued twice"));
                 }
-                cache.live.begin(number.get(), lease.span, lease.session);
+                cache.live.insert(number.get(), lease.span, lease.session);
             }
             cache.entries.insert(key.clone(), entry);
             cache.retire_if_idle(&key);

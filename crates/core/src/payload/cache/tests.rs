@@ -11,7 +11,7 @@ const W: SessionId = SessionId { slot: 3, reuse: 0 };
 
 #[derive(Clone, Debug)]
 enum CacheLogEntry {
-    Fact(Vec<u8>),
+    Record(Vec<u8>),
     SessionEnded(SessionId),
 }
 
@@ -27,7 +27,7 @@ struct CacheFixture {
 }
 
 impl CacheFixture {
-    fn moment<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
+    fn in_turn<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
         let next = Number::new(self.granted + 1).expect("few grants");
         f(&TurnContext { now: GrantorTime(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled })
     }
@@ -44,12 +44,12 @@ impl CacheFixture {
                 self.granted = number.get();
             }
             self.cache.apply(record, GrantorTime(self.now)).expect("a decided record applies");
-            self.log.push((CacheLogEntry::Fact(bytes), GrantorTime(self.now)));
+            self.log.push((CacheLogEntry::Record(bytes), GrantorTime(self.now)));
         }
     }
 
     fn execute(&mut self, command: CacheCommand<'_>) -> Result<CacheAnswer, Refusal> {
-        let decision = self.moment(|at| self.cache.decide(at, &command));
+        let decision = self.in_turn(|at| self.cache.decide(at, &command));
         self.record(&decision.records);
         self.notices = decision.notices;
         decision.answer
@@ -57,7 +57,7 @@ impl CacheFixture {
 
     fn tick(&mut self, ms: u64) {
         self.now += ms;
-        let due = self.moment(|at| self.cache.due(at, usize::MAX));
+        let due = self.in_turn(|at| self.cache.due(at, usize::MAX));
         self.record(&due);
     }
 
@@ -132,7 +132,7 @@ fn replay(log: &[(CacheLogEntry, GrantorTime)]) -> CacheTable {
     let mut cache = CacheTable::default();
     for (logged, at) in log {
         match logged {
-            CacheLogEntry::Fact(bytes) => {
+            CacheLogEntry::Record(bytes) => {
                 let record = CacheRecord::decode(&mut Reader::new(bytes)).expect("recorded");
                 cache.apply(&record, *at).expect("replay fits");
             }
@@ -176,10 +176,10 @@ fn r1_a_writer_waits_until_a_silent_reader_expires() {
     assert_eq!(until, GrantorTime(1_400));
     assert_eq!(fixture.notices, [PayloadNotice::Invalidate { session: A, key: "k".into(), lease: second }]);
     fixture.now = 1_399;
-    assert_eq!(fixture.moment(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(1));
+    assert_eq!(fixture.in_turn(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(1));
     assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
     fixture.now = 1_400;
-    assert_eq!(fixture.moment(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(0));
+    assert_eq!(fixture.in_turn(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(0));
     assert_eq!(fixture.commit("k", intent), Ok(CacheAnswer::Committed { version: intent.get() }));
     assert_eq!(fixture.cache.live.len(), 0, "the commit record ends the readers");
     assert_eq!(fixture.renew(second), Err(Refusal::NotCurrent(NotCurrent::Unknown)));
@@ -387,7 +387,7 @@ fn a_ttl_outside_its_limits_is_refused() {
 
 #[derive(Clone, Debug)]
 enum CacheAction {
-    Ask { verb: u8, key: usize, session: u8, ttl_ms: u64, number: u64 },
+    Execute { verb: u8, key: usize, session: u8, ttl_ms: u64, number: u64 },
     Wait { ms: u64, tick: bool, stalled: u64 },
     EndSession { session: u8 },
     Reload,
@@ -396,7 +396,7 @@ enum CacheAction {
 fn actions() -> impl Strategy<Value = Vec<CacheAction>> {
     let action = prop_oneof![
         10 => (0..8u8, 0..4usize, 0..3u8, 100..800u64, any::<u64>())
-            .prop_map(|(verb, key, session, ttl_ms, number)| CacheAction::Ask { verb, key, session, ttl_ms, number }),
+            .prop_map(|(verb, key, session, ttl_ms, number)| CacheAction::Execute { verb, key, session, ttl_ms, number }),
         3 => (0..400u64, any::<bool>(), prop_oneof![Just(0), 0..300u64])
             .prop_map(|(ms, tick, stalled)| CacheAction::Wait { ms, tick, stalled }),
         1 => (1..3u8).prop_map(|session| CacheAction::EndSession { session }),
@@ -419,12 +419,12 @@ proptest! {
         let mut replies = [0; KEYS.len()];
         for action in actions {
             match action {
-                CacheAction::Ask { verb, key: index, session, ttl_ms, number } => {
+                CacheAction::Execute { verb, key: index, session, ttl_ms, number } => {
                     let key = KEYS[index];
                     let session = session_of(session);
                     let recent = Number::new(fixture.granted.saturating_sub(number % 8)).unwrap_or(Number::FIRST);
-                    let live = fixture.moment(|at| fixture.cache.readers(at, key).count());
-                    let intent = fixture.moment(|at| {
+                    let live = fixture.in_turn(|at| fixture.cache.readers(at, key).count());
+                    let intent = fixture.in_turn(|at| {
                         fixture.cache.current_key(at, key).owner.is_some_and(|owner| owner.kind == OwnerKind::Intent)
                     });
                     let answer = fixture.execute(match verb {

@@ -50,7 +50,7 @@ impl QueueTable {
             }
             DeliveryRecord::Expired { item, receipt } => {
                 self.live_message(*item, *receipt)?;
-                if mutants::on(Mutant::ExpiryDrops) {
+                if mutants::on(Mutant::ExpiryDropsMessage) {
                     return self.remove(*item);
                 }
                 self.return_message(*item, EndReason::Ttl, at, at)
@@ -124,10 +124,10 @@ impl QueueTable {
             item.attempts = item.attempts.checked_add(1).ok_or("attempts beyond counting")?;
         }
         item.stage = MessageStage::Live { receipt, span, session, holder: holder.into() };
-        if !mutants::on(Mutant::HandedOutTwice) {
+        if !mutants::on(Mutant::MessageDeliveredTwice) {
             self.queues.get_mut(&item.queue).ok_or("no such queue")?.ready.remove(&(from, id));
         }
-        self.live.begin(id, span, session);
+        self.live.insert(id, span, session);
         Ok(())
     }
 

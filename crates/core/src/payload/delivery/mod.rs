@@ -292,7 +292,7 @@ impl QueueTable {
 
 impl QueuedMessage {
     fn is_last_attempt(&self) -> bool {
-        self.attempts >= self.max_attempts && !mutants::on(Mutant::NeverDead)
+        self.attempts >= self.max_attempts && !mutants::on(Mutant::AttemptsUnlimited)
     }
 }
 

@@ -99,7 +99,7 @@ impl QueueTable {
             MessageStage::Ready { from, .. } => {
                 queue.ready.insert((*from, id));
             }
-            MessageStage::Live { span, session, .. } => self.live.begin(id, *span, *session),
+            MessageStage::Live { span, session, .. } => self.live.insert(id, *span, *session),
             MessageStage::Dead { .. } => {
                 queue.dead.insert(id);
             }

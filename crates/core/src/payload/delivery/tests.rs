@@ -11,7 +11,7 @@ const B: SessionId = SessionId { slot: 2, reuse: 0 };
 
 #[derive(Clone, Debug)]
 enum DeliveryLogEntry {
-    Fact(Vec<u8>),
+    Record(Vec<u8>),
     SessionEnded(SessionId),
 }
 
@@ -26,7 +26,7 @@ struct DeliveryFixture {
 }
 
 impl DeliveryFixture {
-    fn moment<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
+    fn in_turn<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
         let next = Number::new(self.granted + 1).expect("few grants");
         f(&TurnContext { now: GrantorTime(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled })
     }
@@ -43,19 +43,19 @@ impl DeliveryFixture {
                 self.granted = number.get();
             }
             self.queues.apply(record, GrantorTime(self.now)).expect("a decided record applies");
-            self.log.push((DeliveryLogEntry::Fact(bytes), GrantorTime(self.now)));
+            self.log.push((DeliveryLogEntry::Record(bytes), GrantorTime(self.now)));
         }
     }
 
     fn execute(&mut self, command: DeliveryCommand<'_>) -> Result<DeliveryAnswer, Refusal> {
-        let decision = self.moment(|at| self.queues.decide(at, &command));
+        let decision = self.in_turn(|at| self.queues.decide(at, &command));
         self.record(&decision.records);
         decision.answer
     }
 
     fn tick(&mut self, ms: u64) {
         self.now += ms;
-        let due = self.moment(|at| self.queues.due(at, usize::MAX));
+        let due = self.in_turn(|at| self.queues.due(at, usize::MAX));
         self.record(&due);
     }
 
@@ -107,7 +107,7 @@ fn replay(log: &[(DeliveryLogEntry, GrantorTime)]) -> QueueTable {
     let mut queues = QueueTable::default();
     for (logged, at) in log {
         match logged {
-            DeliveryLogEntry::Fact(bytes) => {
+            DeliveryLogEntry::Record(bytes) => {
                 let record = DeliveryRecord::decode(&mut Reader::new(bytes)).expect("recorded");
                 queues.apply(&record, *at).expect("replay fits");
             }
@@ -166,7 +166,7 @@ fn an_expired_receipt_is_lost_even_before_the_tick_and_its_end_is_recorded() {
     let first = fixture.one();
     fixture.now += 1_000;
     assert_eq!(fixture.ack(item, first.receipt), Err(Refusal::Lost(EndReason::Ttl)));
-    let Some((DeliveryLogEntry::Fact(last), _)) = fixture.log.last() else { panic!("no record") };
+    let Some((DeliveryLogEntry::Record(last), _)) = fixture.log.last() else { panic!("no record") };
     let expired = DeliveryRecord::Expired { item, receipt: first.receipt };
     assert_eq!(DeliveryRecord::decode(&mut Reader::new(last)), Ok(expired));
     assert_eq!(fixture.ack(item, first.receipt), Err(Refusal::Lost(EndReason::Ttl)), "and stays lost");
@@ -353,7 +353,7 @@ fn one_receive_returns_a_bounded_number_of_bytes_but_at_least_one_message() {
     let long = vec![0; ITEM_BYTES];
     for _ in 0..40 {
         let put = DeliveryCommand::Enqueue { queue: "q", body: &long, delay_ms: 0, max_attempts: None };
-        fixture.execute(put).expect("room for it");
+        fixture.execute(put).expect("within the limit");
     }
     assert_eq!(fixture.receive(None, 40).len(), RECEIVE_BYTES / ITEM_BYTES);
 }
@@ -408,13 +408,13 @@ proptest! {
     fn no_message_is_lost_and_replay_gives_the_same_bytes(actions in actions()) {
         let mut fixture = DeliveryFixture::default();
         let mut dealt: Vec<(&str, DeliveredMessage)> = Vec::new();
-        let (mut enqueued, mut gone) = (0, 0);
+        let (mut enqueued, mut removed) = (0, 0);
         for action in actions {
             match action {
                 DeliveryAction::Enqueue { queue, delay_ms, max_attempts } => {
                     let queue = NAMES[usize::from(queue)];
                     let max_attempts = Some(max_attempts);
-                    fixture.execute(DeliveryCommand::Enqueue { queue, body: b"body", delay_ms, max_attempts }).expect("room");
+                    fixture.execute(DeliveryCommand::Enqueue { queue, body: b"body", delay_ms, max_attempts }).expect("within the limit");
                     enqueued += 1;
                 }
                 DeliveryAction::Receive { queue, session, visibility_ms, limit } => {
@@ -426,7 +426,7 @@ proptest! {
                         // Q4: the previous receipt is no longer live.
                         for (_, old) in dealt.iter().filter(|(_, old)| old.item == delivery.item) {
                             prop_assert!(old.receipt < delivery.receipt);
-                            let lost = fixture.moment(|at| fixture.queues.current(at, queue, old.item, old.receipt).is_err());
+                            let lost = fixture.in_turn(|at| fixture.queues.current(at, queue, old.item, old.receipt).is_err());
                             prop_assert!(lost);
                         }
                         dealt.push((queue, delivery));
@@ -445,7 +445,7 @@ proptest! {
                         _ => DeliveryCommand::Extend { queue, item, receipt, visibility_ms: 300 },
                     });
                     match answer {
-                        Ok(DeliveryAnswer::Acked) => gone += 1,
+                        Ok(DeliveryAnswer::Acked) => removed += 1,
                         Ok(_) => prop_assert!(!older),
                         Err(Refusal::Lost(EndReason::Ttl)) => prop_assert!(fixture.log.len() <= logged + 1),
                         Err(_) => prop_assert_eq!(fixture.bytes(), before),
@@ -458,7 +458,7 @@ proptest! {
                         let command =
                             if drop { DeliveryCommand::Drop { queue, item } } else { DeliveryCommand::Redrive { queue, item } };
                         let answer = fixture.execute(command);
-                        gone += usize::from(answer == Ok(DeliveryAnswer::Dropped));
+                        removed += usize::from(answer == Ok(DeliveryAnswer::Dropped));
                     }
                 }
                 DeliveryAction::Wait { ms, tick, stalled } => {
@@ -474,7 +474,7 @@ proptest! {
                 }
             }
             // Q1: every message exists until it is acknowledged or dropped.
-            prop_assert_eq!(fixture.queues.items.len() + gone, enqueued);
+            prop_assert_eq!(fixture.queues.items.len() + removed, enqueued);
             let counts = NAMES.iter().filter_map(|q| fixture.queues.counts(q, GrantorTime(fixture.now)));
             let counts = counts.fold(QueueCounts::default(), |a, b| QueueCounts {
                 ready: a.ready + b.ready, delayed: a.delayed + b.delayed, live: a.live + b.live, dead: a.dead + b.dead,
@@ -502,7 +502,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_snapshot_is_refused_or_decodes_to_another_valid_one(place in any::<usize>(), bit in 0..8u8) {
+    fn a_damaged_snapshot_is_refused_or_decodes_to_another_valid_one(index in any::<usize>(), bit in 0..8u8) {
         let mut fixture = DeliveryFixture::default();
         for n in 1..5 {
             fixture.enqueue("pay", n);
@@ -511,8 +511,8 @@ proptest! {
         fixture.tick(1_000);
         fixture.receive(Some(B), 1);
         let mut damaged = fixture.bytes();
-        let place = place % damaged.len();
-        damaged[place] ^= 1 << bit;
+        let index = index % damaged.len();
+        damaged[index] ^= 1 << bit;
         let mut reader = Reader::new(&damaged);
         if let Ok(mut queues) = QueueTable::decode(&mut reader) {
             prop_assert_eq!(&bytes(&queues)[..], &damaged[..reader.position()]);

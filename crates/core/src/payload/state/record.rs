@@ -92,7 +92,7 @@ impl StateTable {
                     let values = ResourceValues { mark: *token, revision: 0, keys: Default::default() };
                     self.resources.insert(resource.clone(), values);
                 }
-                let values = self.changed(resource, *token)?;
+                let values = self.values_for_write(resource, *token)?;
                 let stored = StateValue { token: *token, revision: values.revision, bytes: bytes.clone() };
                 let before = values.keys.insert(key.clone(), stored);
                 self.bytes += cost(key, bytes.len());
@@ -100,20 +100,21 @@ impl StateTable {
                 Ok(())
             }
             StateRecord::Deleted { resource, token, key } => {
-                let before = self.changed(resource, *token)?.keys.remove(key).ok_or("a key that does not exist")?;
+                let before =
+                    self.values_for_write(resource, *token)?.keys.remove(key).ok_or("a key that does not exist")?;
                 self.bytes -= cost(key, before.bytes.len());
                 Ok(())
             }
         }
     }
 
-    fn changed(&mut self, resource: &str, token: Number) -> Result<&mut ResourceValues, &'static str> {
+    fn values_for_write(&mut self, resource: &str, token: Number) -> Result<&mut ResourceValues, &'static str> {
         let values = self.resources.get_mut(resource).ok_or("a resource without state")?;
         if token < values.mark && !mutants::on(Mutant::LowerCheckpointAccepted) {
             return Err("a token below the mark");
         }
         values.mark = token;
-        values.revision = values.revision.checked_add(1).ok_or("revisions beyond counting")?;
+        values.revision = values.revision.checked_add(1).ok_or("revisions are exhausted")?;
         Ok(values)
     }
 

@@ -123,7 +123,7 @@ fn values_outside_their_limits_are_refused_with_the_field_or_limit() {
     let too_large = Refusal::Exhausted { limit: Limit::Value, max: STATE_BYTES as u64, got };
     assert_eq!(fixture.put(5, "k", &large), Err(too_large));
     for i in 0..STATE_KEYS {
-        fixture.put(5, &format!("k{i}"), "x").expect("room");
+        fixture.put(5, &format!("k{i}"), "x").expect("within the limit");
     }
     let max = STATE_KEYS as u64;
     let full = Refusal::Exhausted { limit: Limit::Keys, max, got: max + 1 };
@@ -136,27 +136,27 @@ fn values_outside_their_limits_are_refused_with_the_field_or_limit() {
 #[test]
 fn the_total_size_is_bounded_also_for_many_small_values() {
     let mut fixture = StateFixture::default();
-    fixture.put(5, "k", "12345").expect("room");
+    fixture.put(5, "k", "12345").expect("within the limit");
     assert_eq!(fixture.table.bytes, 2 * OVERHEAD + "shard/7".len() + "k".len() + 5);
-    fixture.put(5, "k", "1").expect("room");
+    fixture.put(5, "k", "1").expect("within the limit");
     assert_eq!(fixture.table.bytes, 2 * OVERHEAD + "shard/7".len() + "k".len() + 1);
     fixture.table.bytes = STATE_TOTAL;
     fixture.put(5, "k", "2").expect("the size does not grow");
     let max = STATE_TOTAL as u64;
     assert_eq!(fixture.put(5, "k", "33"), Err(Refusal::Exhausted { limit: Limit::Value, max, got: max + 1 }));
     fixture.delete(5, "k", None).expect("a delete frees space");
-    fixture.put(5, "k", "").expect("room again");
+    fixture.put(5, "k", "").expect("within the limit again");
 }
 
 /// Verb, resource, token, key, expected revision.
-fn act() -> impl Strategy<Value = (u8, usize, u64, usize, Option<u64>)> {
+fn action() -> impl Strategy<Value = (u8, usize, u64, usize, Option<u64>)> {
     (0..3u8, 0..2usize, 1..12u64, 0..4usize, proptest::option::of(0..6u64))
 }
 
 proptest! {
     #[test]
     fn tokens_never_decrease_and_replay_gives_the_same_bytes(
-        acts in proptest::collection::vec(act(), 1..80)
+        acts in proptest::collection::vec(action(), 1..80)
     ) {
         let resources = ["shard/7", "shard/8"];
         let keys = ["a", "b", "c", "d"];
@@ -176,8 +176,8 @@ proptest! {
                     prop_assert!(mark.is_none_or(|mark| mark <= token));
                     prop_assert_eq!(fixture.table.mark(resource), Some(token));
                 }
-                Err(Refusal::Stale { mark: told, .. }) => {
-                    prop_assert!(mark.is_some_and(|mark| mark > token && mark.get() == told));
+                Err(Refusal::Stale { mark: reported, .. }) => {
+                    prop_assert!(mark.is_some_and(|mark| mark > token && mark.get() == reported));
                     prop_assert_eq!(&bytes(&fixture.table), &before);
                 }
                 Err(_) => prop_assert_eq!(&bytes(&fixture.table), &before),
@@ -213,14 +213,14 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_snapshot_is_refused_or_decodes_to_another_valid_one(place in any::<usize>(), bit in 0..8u8) {
+    fn a_damaged_snapshot_is_refused_or_decodes_to_another_valid_one(index in any::<usize>(), bit in 0..8u8) {
         let mut fixture = StateFixture::default();
         for (token, key) in [(5, "a"), (6, "b"), (9, "c")] {
             fixture.put(token, key, "value").expect("ascending tokens");
         }
         let mut damaged = bytes(&fixture.table);
-        let place = place % damaged.len();
-        damaged[place] ^= 1 << bit;
+        let index = index % damaged.len();
+        damaged[index] ^= 1 << bit;
         let mut reader = Reader::new(&damaged);
         if let Ok(table) = StateTable::decode(&mut reader) {
             prop_assert_eq!(&bytes(&table)[..], &damaged[..reader.position()]);

@@ -3,18 +3,18 @@
 use leasehold_core::command::{Command, Handoff, HandoffMode, Revoke};
 use leasehold_core::lease::EndReason;
 
-use super::{About, Context, because};
+use super::{Context, LineParser, parse_comment};
 use crate::support::charters::charter;
 use crate::support::tokenizer::WordReader;
 
 pub fn parse<'a>(
-    about: &About<'a, '_>,
+    line: &LineParser<'a, '_>,
     at: &mut WordReader<'a>,
     context: &mut Context,
 ) -> Result<Option<Command<'a>>, String> {
     Ok(Some(if at.take("revoke") {
-        let (which, _) = about.which(at)?;
-        let mut revoke = Revoke { selector: which, reason: EndReason::Operator, comment: "", grace_ms: 0 };
+        let (selector, _) = line.selector(at)?;
+        let mut revoke = Revoke { selector, reason: EndReason::Operator, comment: "", grace_ms: 0 };
         loop {
             if at.take("as") {
                 let word = at.word("a reason")?;
@@ -23,19 +23,19 @@ pub fn parse<'a>(
             } else if at.take("grace") {
                 revoke.grace_ms = at.millis("a grace")?;
             } else if at.take("because") {
-                revoke.comment = at.word("why")?;
+                revoke.comment = at.word("a comment")?;
             } else {
                 break Command::Revoke(revoke);
             }
         }
     } else if at.take("free") {
         let resource = at.word("a resource")?;
-        Command::Free { resource, comment: because(at)? }
+        Command::Free { resource, comment: parse_comment(at)? }
     } else if at.take("hand off") {
-        let (which, lease) = about.which(at)?;
+        let (selector, lease) = line.selector(at)?;
         let number = lease.as_ref().map(|lease| lease.number);
         context.lease = lease;
-        let mut handoff = Handoff { selector: which, number, to: None, mode: None, drain_ms: None };
+        let mut handoff = Handoff { selector, number, to: None, mode: None, drain_ms: None };
         loop {
             if at.take("gap") {
                 handoff.mode = Some(HandoffMode::Gap);
@@ -63,7 +63,7 @@ pub fn parse<'a>(
     } else if at.take("remove charter") {
         Command::RemoveCharter { prefix: at.word("a prefix")?, comment: "as the story says" }
     } else if at.take("waive quarantine") {
-        Command::WaiveQuarantine { comment: because(at)? }
+        Command::WaiveQuarantine { comment: parse_comment(at)? }
     } else {
         return Ok(None);
     }))

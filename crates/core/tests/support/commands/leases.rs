@@ -4,50 +4,50 @@ use leasehold_core::command::{Acquire, AcquireAll, AcquireOptions, Command, Leas
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Access;
 
-use super::{About, Context};
+use super::{Context, LineParser};
 use crate::support::tokenizer::WordReader;
 
-pub fn acquired<'a>(
-    about: &mut About<'a, '_>,
+pub fn parse_acquire<'a>(
+    line: &mut LineParser<'a, '_>,
     at: &mut WordReader<'a>,
     context: &mut Context,
-    room: &'a mut Vec<(&'a str, Access)>,
+    lists: &'a mut Vec<(&'a str, Access)>,
 ) -> Result<Option<Command<'a>>, String> {
     Ok(Some(if at.take("acquire all") {
-        *room = wanted(at)?;
-        context.names = room.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let args = acquire_args(about, at)?;
+        *lists = resources(at)?;
+        context.names = lists.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let args = acquire_args(line, at)?;
         Command::AcquireAll(AcquireAll {
-            resources: room,
+            resources: lists,
             holder: args.holder,
             session: args.session,
             ttl_ms: args.ttl_ms,
-            options: args.terms,
+            options: args.options,
         })
     } else if at.take("acquire") {
         let resource = at.word("a resource")?;
         let (access, slots) = access(at)?;
         context.names = vec![resource.to_owned()];
-        let args = acquire_args(about, at)?;
-        let (holder, session, ttl_ms, terms) = (args.holder, args.session, args.ttl_ms, args.terms);
-        Command::Acquire(Acquire { resource, holder, session, access, slots, ttl_ms, options: terms })
+        let args = acquire_args(line, at)?;
+        let (holder, session, ttl_ms, options) = (args.holder, args.session, args.ttl_ms, args.options);
+        Command::Acquire(Acquire { resource, holder, session, access, slots, ttl_ms, options })
     } else if at.take("cancel request") {
         let sequence = at.number("a sequence")?;
         at.must("of")?;
-        Command::Cancel { session: about.labels.session(at.word("a session")?)?.0, sequence }
+        Command::Cancel { session: line.labels.session(at.word("a session")?)?.0, sequence }
     } else {
         return Ok(None);
     }))
 }
 
 /// Commands of a holder on its own lease.
-pub fn held<'a>(
-    about: &About<'a, '_>,
+pub fn parse_lease_command<'a>(
+    line: &LineParser<'a, '_>,
     at: &mut WordReader<'a>,
     context: &mut Context,
 ) -> Result<Option<Command<'a>>, String> {
     let mut held = |at: &mut WordReader<'a>| -> Result<LeaseRef<'a>, String> {
-        let (held, lease) = about.held(at)?;
+        let (held, lease) = line.held(at)?;
         context.lease = Some(lease);
         Ok(held)
     };
@@ -109,31 +109,31 @@ struct AcquireArgs<'a> {
     holder: &'a str,
     session: Option<SessionId>,
     ttl_ms: Option<u64>,
-    terms: AcquireOptions<'a>,
+    options: AcquireOptions<'a>,
 }
 
-fn acquire_args<'a>(about: &mut About<'a, '_>, at: &mut WordReader<'a>) -> Result<AcquireArgs<'a>, String> {
-    let mut args = AcquireArgs { holder: "", session: None, ttl_ms: None, terms: AcquireOptions::DEFAULT };
+fn acquire_args<'a>(line: &mut LineParser<'a, '_>, at: &mut WordReader<'a>) -> Result<AcquireArgs<'a>, String> {
+    let mut args = AcquireArgs { holder: "", session: None, ttl_ms: None, options: AcquireOptions::DEFAULT };
     loop {
         if at.take("by") {
             args.holder = at.word("a holder")?;
         } else if at.take("in") {
-            args.session = Some(about.session(at)?);
+            args.session = Some(line.session(at)?);
         } else if at.take("ttl") {
             args.ttl_ms = Some(at.millis("a ttl")?);
         } else if at.take("wait") {
-            args.terms.wait_ms = at.millis("a wait")?;
+            args.options.wait_ms = at.millis("a wait")?;
         } else if at.take("priority") {
-            args.terms.priority = at.number("a priority")?;
+            args.options.priority = at.number("a priority")?;
         } else if at.take("again and again") {
-            args.terms.reentrant = true;
+            args.options.reentrant = true;
         } else if at.take("max hold") {
-            args.terms.max_hold_ms = Some(at.millis("a maximum hold")?);
+            args.options.max_hold_ms = Some(at.millis("a maximum hold")?);
         } else if at.take("progress") {
-            args.terms.progress_ms = Some(at.millis("a progress window")?);
+            args.options.progress_ms = Some(at.millis("a progress window")?);
         } else if at.take("metadata") {
-            args.terms.metadata = at.word("metadata")?.as_bytes();
-        } else if !about.option(at)? {
+            args.options.metadata = at.word("metadata")?.as_bytes();
+        } else if !line.option(at)? {
             return Ok(args);
         }
     }
@@ -153,13 +153,13 @@ fn access(at: &mut WordReader<'_>) -> Result<(Access, Option<u32>), String> {
     })
 }
 
-fn wanted<'a>(at: &mut WordReader<'a>) -> Result<Vec<(&'a str, Access)>, String> {
-    let mut wanted = Vec::new();
+fn resources<'a>(at: &mut WordReader<'a>) -> Result<Vec<(&'a str, Access)>, String> {
+    let mut resources = Vec::new();
     loop {
         let resource = at.word("a resource")?;
-        wanted.push((resource, access(at)?.0));
+        resources.push((resource, access(at)?.0));
         if !at.take("and") {
-            return Ok(wanted);
+            return Ok(resources);
         }
     }
 }

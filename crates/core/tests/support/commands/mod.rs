@@ -21,8 +21,8 @@ pub const CLUSTER: Cluster = Cluster(*b"stories!");
 
 /// Owns the lists that a command borrows.
 #[derive(Default)]
-pub struct Room<'a> {
-    wanted: Vec<(&'a str, Access)>,
+pub struct CommandLists<'a> {
+    resources: Vec<(&'a str, Access)>,
     leases: Vec<LeaseId>,
     reports: Vec<FenceReport<'a>>,
 }
@@ -38,7 +38,7 @@ pub struct Context {
 }
 
 /// One command of a story.
-pub struct Asked<'a> {
+pub struct ParsedCommand<'a> {
     pub request: Request,
     pub command: Command<'a>,
     pub context: Context,
@@ -51,33 +51,33 @@ pub fn parse<'a>(
     labels: &Labels,
     words: &'a [String],
     tag: u64,
-    room: &'a mut Room<'a>,
-) -> Result<Option<Asked<'a>>, String> {
+    lists: &'a mut CommandLists<'a>,
+) -> Result<Option<ParsedCommand<'a>>, String> {
     let mut at = WordReader::new(words);
     let mut context = Context { secret: [tag as u8; 32], ..Context::default() };
-    let mut about = About { labels, request: Request::tagged(tag), called: None };
-    let Some(command) = command(&mut about, &mut at, &mut context, room)? else {
+    let mut line = LineParser { labels, request: Request::tagged(tag), called: None };
+    let Some(command) = command(&mut line, &mut at, &mut context, lists)? else {
         return Ok(None);
     };
     while !at.is_empty() {
-        if !about.option(&mut at)? {
+        if !line.option(&mut at)? {
             at.end()?;
         }
     }
-    if let Some(id) = &mut about.request.id {
+    if let Some(id) = &mut line.request.id {
         id.digest = digest(words);
     }
-    Ok(Some(Asked { request: about.request, command, context, called: about.called }))
+    Ok(Some(ParsedCommand { request: line.request, command, context, called: line.called }))
 }
 
 /// Parses the options of every command: request id, presented token and label.
-struct About<'a, 'l> {
+struct LineParser<'a, 'l> {
     labels: &'l Labels,
     request: Request,
     called: Option<&'a str>,
 }
 
-impl<'a> About<'a, '_> {
+impl<'a> LineParser<'a, '_> {
     fn option(&mut self, at: &mut WordReader<'a>) -> Result<bool, String> {
         if at.take("request") {
             let sequence = at.number("a sequence")?;
@@ -86,7 +86,7 @@ impl<'a> About<'a, '_> {
             let lowest = if at.take("lowest") { at.number("a sequence")? } else { 1 };
             self.request.id = Some(RequestId { session, sequence, lowest, digest: 0 });
         } else if at.take("showing") {
-            self.request.observed = Some(self.shown(at)?);
+            self.request.observed = Some(self.presented_token(at)?);
         } else if at.take("called") {
             self.called = Some(at.word("a label")?);
         } else {
@@ -95,7 +95,7 @@ impl<'a> About<'a, '_> {
         Ok(true)
     }
 
-    fn shown(&self, at: &mut WordReader<'a>) -> Result<Token, String> {
+    fn presented_token(&self, at: &mut WordReader<'a>) -> Result<Token, String> {
         let lease = self.labels.lease(at.word("a lease")?)?;
         let mut token = token_of(lease);
         if at.take("of another cluster") {
@@ -112,7 +112,7 @@ impl<'a> About<'a, '_> {
     /// Parses a reference to a lease: its label, optionally with its resource and holder.
     fn held(&self, at: &mut WordReader<'a>) -> Result<(LeaseRef<'a>, Lease), String> {
         let first = at.word("a lease")?;
-        let (which, label) = if is_label(first) {
+        let (selector, label) = if is_label(first) {
             (None, first)
         } else {
             at.must("with")?;
@@ -120,8 +120,8 @@ impl<'a> About<'a, '_> {
         };
         let lease = self.labels.lease(label)?.clone();
         let number = lease.number;
-        let which = which.map_or(LeaseSelector::Id(lease.id), LeaseSelector::Resource);
-        let mut held = LeaseRef { selector: which, number, session: None, holder: None };
+        let selector = selector.map_or(LeaseSelector::Id(lease.id), LeaseSelector::Resource);
+        let mut held = LeaseRef { selector, number, session: None, holder: None };
         loop {
             if at.take("by") {
                 held.holder = Some(at.word("a holder")?);
@@ -137,7 +137,7 @@ impl<'a> About<'a, '_> {
         self.labels.session(at.word("a session")?).map(|(id, _)| id)
     }
 
-    fn which(&self, at: &mut WordReader<'a>) -> Result<(LeaseSelector<'a>, Option<Lease>), String> {
+    fn selector(&self, at: &mut WordReader<'a>) -> Result<(LeaseSelector<'a>, Option<Lease>), String> {
         let word = at.word("a lease or a resource")?;
         if !is_label(word) {
             return Ok((LeaseSelector::Resource(word), None));
@@ -155,36 +155,36 @@ pub fn token_of(lease: &Lease) -> Token {
 
 /// Tries the groups of commands in order.
 fn command<'a>(
-    about: &mut About<'a, '_>,
+    line: &mut LineParser<'a, '_>,
     at: &mut WordReader<'a>,
     context: &mut Context,
-    room: &'a mut Room<'a>,
+    lists: &'a mut CommandLists<'a>,
 ) -> Result<Option<Command<'a>>, String> {
     if at.take("show token") {
-        about.request.observed = Some(about.shown(at)?);
+        line.request.observed = Some(line.presented_token(at)?);
         return Ok(Some(Command::ObserveToken));
     }
-    let Room { wanted, leases, reports } = room;
-    if let Some(command) = reports::parse(about, at, reports)? {
+    let CommandLists { resources, leases, reports } = lists;
+    if let Some(command) = reports::parse(line, at, reports)? {
         return Ok(Some(command));
     }
-    if let Some(command) = payloads::parse(about, at, context)? {
+    if let Some(command) = payloads::parse(line, at, context)? {
         return Ok(Some(command));
     }
-    if let Some(command) = sessions::parse(about, at, context, leases)? {
+    if let Some(command) = sessions::parse(line, at, context, leases)? {
         return Ok(Some(command));
     }
-    if let Some(command) = leases::acquired(about, at, context, wanted)? {
+    if let Some(command) = leases::parse_acquire(line, at, context, resources)? {
         return Ok(Some(command));
     }
-    if let Some(command) = leases::held(about, at, context)? {
+    if let Some(command) = leases::parse_lease_command(line, at, context)? {
         return Ok(Some(command));
     }
-    authority::parse(about, at, context)
+    authority::parse(line, at, context)
 }
 
-pub fn because<'a>(at: &mut WordReader<'a>) -> Result<&'a str, String> {
-    if at.take("because") { at.word("why") } else { Ok("") }
+pub fn parse_comment<'a>(at: &mut WordReader<'a>) -> Result<&'a str, String> {
+    if at.take("because") { at.word("a comment") } else { Ok("") }
 }
 
 /// Digest of a command line, without its request id and label.

@@ -5,23 +5,23 @@ use leasehold_core::ids::SessionId;
 use leasehold_core::payload::{cache, delivery};
 use leasehold_core::token::Number;
 
-use super::{About, Context};
+use super::{Context, LineParser};
 use crate::support::labels::Labels;
 use crate::support::tokenizer::WordReader;
 
 pub fn parse<'a>(
-    about: &About<'a, '_>,
+    line: &LineParser<'a, '_>,
     at: &mut WordReader<'a>,
     context: &mut Context,
 ) -> Result<Option<Command<'a>>, String> {
     if at.take("renew read") {
-        let (key, lease) = cached(about.labels, at, context)?;
+        let (key, lease) = cached(line.labels, at, context)?;
         return Ok(Some(Command::Cache(cache::CacheCommand::RenewRead { key, lease })));
     }
-    if let Some(command) = delivery(about.labels, at, context)? {
+    if let Some(command) = delivery(line.labels, at, context)? {
         return Ok(Some(Command::Delivery(command)));
     }
-    Ok(cache(about, at, context)?.map(Command::Cache))
+    Ok(cache(line, at, context)?.map(Command::Cache))
 }
 
 fn delivery<'a>(
@@ -46,7 +46,7 @@ fn delivery<'a>(
     } else if at.take("receive") {
         let queue = at.word("a queue")?;
         context.names = vec![queue.to_owned()];
-        let (mut session, mut holder, mut visibility_ms, mut most) = (None, "worker", 0, 1);
+        let (mut session, mut holder, mut visibility_ms, mut limit) = (None, "worker", 0, 1);
         loop {
             if at.take("by") {
                 holder = at.word("a holder")?;
@@ -55,9 +55,9 @@ fn delivery<'a>(
             } else if at.take("for") {
                 visibility_ms = at.millis("a visibility")?;
             } else if at.take("most") {
-                most = at.number("how many")?;
+                limit = at.number("how many")?;
             } else {
-                break Receive { queue, session, holder, visibility_ms, limit: most };
+                break Receive { queue, session, holder, visibility_ms, limit };
             }
         }
     } else if at.take("extend") {
@@ -83,12 +83,12 @@ fn delivery<'a>(
 }
 
 fn cache<'a>(
-    about: &About<'a, '_>,
+    line: &LineParser<'a, '_>,
     at: &mut WordReader<'a>,
     context: &mut Context,
 ) -> Result<Option<cache::CacheCommand<'a>>, String> {
     use cache::CacheCommand::{Abort, Commit, Filled, GetOrFill, Intend, Invalidated, Read};
-    let labels = about.labels;
+    let labels = line.labels;
     let who = |at: &mut WordReader<'a>,
                context: &mut Context|
      -> Result<(&'a str, Option<SessionId>, &'a str, u64), String> {
@@ -99,7 +99,7 @@ fn cache<'a>(
             if at.take("by") {
                 holder = at.word("a holder")?;
             } else if at.take("in") {
-                session = Some(about.session(at)?);
+                session = Some(line.session(at)?);
             } else if at.take("for") {
                 ttl_ms = at.millis("a span")?;
             } else {

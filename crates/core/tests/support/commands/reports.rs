@@ -4,18 +4,22 @@ use leasehold_core::command::Command;
 use leasehold_core::coverage::{FenceMode, FenceReport, RefusedZombie};
 use leasehold_core::token::Cluster;
 
-use super::{About, CLUSTER, because};
+use super::{CLUSTER, LineParser, parse_comment};
 use crate::support::tokenizer::WordReader;
 
 pub fn parse<'a>(
-    about: &About<'a, '_>,
+    line: &LineParser<'a, '_>,
     at: &mut WordReader<'a>,
-    room: &'a mut Vec<FenceReport<'a>>,
+    lists: &'a mut Vec<FenceReport<'a>>,
 ) -> Result<Option<Command<'a>>, String> {
     if at.take("forget target") {
         let target = at.word("a target")?;
         at.must("of")?;
-        return Ok(Some(Command::ForgetTarget { resource: at.word("a resource")?, target, comment: because(at)? }));
+        return Ok(Some(Command::ForgetTarget {
+            resource: at.word("a resource")?,
+            target,
+            comment: parse_comment(at)?,
+        }));
     }
     if !at.take("report") {
         return Ok(None);
@@ -44,11 +48,11 @@ pub fn parse<'a>(
         } else if at.take("slot") {
             report.slot = at.number("a slot")?;
         } else if at.take("highest") {
-            report.highest = Some(about.shown(at)?.number);
+            report.highest = Some(line.presented_token(at)?.number);
         } else if at.take("refusing") {
-            let presented = about.labels.number(at.word("a lease")?)?;
+            let presented = line.labels.number(at.word("a lease")?)?;
             at.must("below")?;
-            let mark = about.labels.number(at.word("a lease")?)?;
+            let mark = line.labels.number(at.word("a lease")?)?;
             let times = if at.take("times") { at.number("a count")? } else { 1 };
             let holder = if at.take("by") { at.word("a holder")? } else { "" };
             report.zombie = Some(RefusedZombie { presented, mark, times, holder });
@@ -58,6 +62,6 @@ pub fn parse<'a>(
         }
     }
     let cluster = if at.take("elsewhere") { Cluster(*b"elsewher") } else { CLUSTER };
-    room.push(report);
-    Ok(Some(Command::Report { cluster, reports: room }))
+    lists.push(report);
+    Ok(Some(Command::Report { cluster, reports: lists }))
 }

@@ -3,17 +3,17 @@
 use leasehold_core::command::{Command, HeldDigest, IdRange, OpenSession};
 use leasehold_core::ids::LeaseId;
 
-use super::{About, Context};
+use super::{Context, LineParser};
 use crate::support::labels::{Labels, Lease};
 use crate::support::tokenizer::WordReader;
 
 pub fn parse<'a>(
-    about: &About<'a, '_>,
+    line: &LineParser<'a, '_>,
     at: &mut WordReader<'a>,
     context: &mut Context,
-    room: &'a mut Vec<LeaseId>,
+    lists: &'a mut Vec<LeaseId>,
 ) -> Result<Option<Command<'a>>, String> {
-    let labels = about.labels;
+    let labels = line.labels;
     Ok(Some(if at.take("open session") {
         let holder = at.word("a holder")?;
         at.must("ttl")?;
@@ -40,10 +40,10 @@ pub fn parse<'a>(
         let (session, secret) = labels.session(at.word("a session")?)?;
         context.secret = secret;
         at.must("knowing")?;
-        *room = leases(labels, at)?.into_iter().map(|lease| lease.id).collect();
-        room.sort_unstable();
-        let part = IdRange { from: bound(labels, at, "from")?, until: bound(labels, at, "before")? };
-        Command::Reconcile { session, leases: room, range: part }
+        *lists = leases(labels, at)?.into_iter().map(|lease| lease.id).collect();
+        lists.sort_unstable();
+        let range = IdRange { from: bound(labels, at, "from")?, until: bound(labels, at, "before")? };
+        Command::Reconcile { session, leases: lists, range }
     } else if at.take("close") {
         Command::CloseSession { session: labels.session(at.word("a session")?)?.0 }
     } else {

@@ -1,6 +1,6 @@
-//! A grantor that a bench drives: turns without a journal, names of 28 bytes, a clock that the bench moves.
+//! A grantor driven by a benchmark: turns without a journal, names of 28 bytes, a manual clock.
 
-#![allow(dead_code, reason = "each bench takes what it needs")]
+#![allow(dead_code, reason = "each bench uses its own part")]
 
 use leasehold_core::command::{Acquire, AcquireOptions, Answer, Command, Input, LeaseRef, OpenSession, Renew, Request};
 use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, TenureOptions};
@@ -10,75 +10,75 @@ use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
 pub const MILLION: u32 = 1_000_000;
-/// How long leases last, unless the bench is about their end.
+/// The ttl of leases and sessions, unless a bench measures their end.
 pub const TTL: u64 = 600_000;
 /// Commands of one turn.
 pub const TURN: usize = 256;
 
 /// A grantor with its driver.
-pub struct World {
+pub struct BenchGrantor {
     pub grantor: Grantor,
     pub out: Output,
     ms: u64,
     ttl: u64,
 }
 
-/// A lease as its holder names it.
+/// A lease as its holder refers to it.
 #[derive(Clone, Copy)]
 pub struct Lease {
     pub id: LeaseId,
     pub number: Number,
 }
 
-impl World {
+impl BenchGrantor {
     pub fn new() -> Self {
         Self::opened(RecoveredGrantor::empty(7))
     }
 
     /// The next tenure of a recovered state, serving.
     pub fn opened(recovered: RecoveredGrantor) -> Self {
-        let mut grantor = recovered.open(at(0), &opening(1)).expect("a fresh cluster opens");
+        let mut grantor = recovered.open(at(0), &opening(1)).expect("a new cluster opens");
         let mut out = Output::default();
         grantor.take_output(&mut out);
         grantor.serve(at(0));
-        // Nobody watches, as in a server that nobody asked to.
+        // As in a server without watchers.
         grantor.set_watched(false);
         Self { grantor, out, ms: 0, ttl: TTL }
     }
 
-    /// A world in which so many leases are held, and those leases.
+    /// A grantor with `count` leases, and these leases.
     pub fn holding(count: u32) -> (Self, Vec<Lease>) {
         Self::holding_for(count, TTL)
     }
 
-    /// The same, for a ttl of its own.
+    /// The same with another ttl.
     pub fn holding_for(count: u32, ttl: u64) -> (Self, Vec<Lease>) {
-        let mut world = Self::new();
-        world.ttl = ttl;
+        let mut bench = Self::new();
+        bench.ttl = ttl;
         let names = names(0..count);
         let mut leases = Vec::with_capacity(names.len());
         for names in names.chunks(TURN) {
-            world.acquire_turn(names, &mut leases);
+            bench.acquire_turn(names, &mut leases);
         }
-        (world, leases)
+        (bench, leases)
     }
 
-    /// Each of so many actors holds one resource and waits for the next one's. Only the last wait is missing.
-    pub fn ring(length: u32) -> (Self, LastWait) {
-        let mut world = Self::new();
-        let last = world.chain(length, false);
-        (world, last)
+    /// Each actor holds one resource and waits for the resource of the next one. Only the wait that closes the cycle is missing.
+    pub fn open_cycle(length: u32) -> (Self, LastWait) {
+        let mut bench = Self::new();
+        let last = bench.chain(length, false);
+        (bench, last)
     }
 
-    /// The same in this world, the waits begun from the first to the last or the other way round.
+    /// The same in this grantor, with the waits started from the first to the last or backwards.
     pub fn chain(&mut self, length: u32, backwards: bool) -> LastWait {
         let sessions: Vec<SessionId> = (0..100).map(|n| self.open_session(&format!("session-{n}"))).collect();
         let actors: Vec<String> = (0..length.div_ceil(100)).map(|n| format!("actor-{n}")).collect();
         let names = names(0..length);
-        let who = |n: usize| (sessions[n % 100], actors[n / 100].as_str());
+        let actor_of = |n: usize| (sessions[n % 100], actors[n / 100].as_str());
         let length = length as usize;
         for (n, name) in names.iter().enumerate() {
-            self.ask_in(0, who(n).0, who(n).1, name, Access::Exclusive);
+            self.acquire_in(0, actor_of(n).0, actor_of(n).1, name, Access::Exclusive);
             if n % TURN == 0 {
                 self.turn();
             }
@@ -86,13 +86,13 @@ impl World {
         self.turn();
         for n in 0..length - 1 {
             let n = if backwards { length - 2 - n } else { n };
-            self.ask_in(0, who(n).0, who(n).1, &names[n + 1], Access::Exclusive);
+            self.acquire_in(0, actor_of(n).0, actor_of(n).1, &names[n + 1], Access::Exclusive);
             if n % TURN == 0 {
                 self.turn();
             }
         }
-        self.settle();
-        let (session, actor) = who(length - 1);
+        self.finish_work();
+        let (session, actor) = actor_of(length - 1);
         LastWait { session, actor: actor.to_owned(), resource: names[0].clone() }
     }
 
@@ -100,15 +100,15 @@ impl World {
         self.grantor.next_deadline() == Some(self.grantor.last_turn())
     }
 
-    /// Turns until nothing is left to do.
-    pub fn settle(&mut self) {
+    /// Runs turns until no work is left.
+    pub fn finish_work(&mut self) {
         while self.has_more_to_do() {
             self.turn();
         }
     }
 
-    /// Quiet turns up to the moment at which what began at zero ends, so that nothing is a stall.
-    pub fn pass_until_end(&mut self, ttl: u64) {
+    /// Runs idle turns up to the deadline of leases granted at zero, so that the time does not count as a stall.
+    pub fn advance_to_deadline(&mut self, ttl: u64) {
         while self.ms + 50 < ttl {
             self.ms += 50;
             self.turn();
@@ -116,11 +116,11 @@ impl World {
         self.ms = ttl;
     }
 
-    pub fn later(&mut self, ms: u64) {
+    pub fn advance(&mut self, ms: u64) {
         self.ms += ms;
     }
 
-    pub fn ask(&mut self, tag: u64, command: Command<'_>) {
+    pub fn request(&mut self, tag: u64, command: Command<'_>) {
         self.grantor.step(at(self.ms), &Input::Request(Request::tagged(tag), command));
     }
 
@@ -137,10 +137,10 @@ impl World {
         self.take();
     }
 
-    /// Acquires all of these in one turn and adds the leases.
+    /// Acquires all resources in one turn and appends the leases.
     pub fn acquire_turn(&mut self, names: &[String], leases: &mut Vec<Lease>) {
         for (i, name) in names.iter().enumerate() {
-            self.ask(i as u64, Command::Acquire(Acquire::exclusive(name, holder_of(i), self.ttl)));
+            self.request(i as u64, Command::Acquire(Acquire::exclusive(name, holder_of(i), self.ttl)));
         }
         self.turn();
         leases.extend(self.out.replies.iter().map(|reply| granted(&reply.answer)));
@@ -148,22 +148,22 @@ impl World {
 
     pub fn release_turn(&mut self, leases: &[Lease]) {
         for lease in leases {
-            self.ask(0, Command::Release(LeaseRef::by_id(lease.id, lease.number)));
+            self.request(0, Command::Release(LeaseRef::by_id(lease.id, lease.number)));
         }
         self.turn();
     }
 
     pub fn renew(&mut self, lease: &Lease) {
         let held = LeaseRef::by_id(lease.id, lease.number);
-        self.ask(0, Command::Renew(Renew { lease: held, ttl_ms: None, progress: None }));
+        self.request(0, Command::Renew(Renew { lease: held, ttl_ms: None, progress: None }));
     }
 
     pub fn open_session(&mut self, holder: &str) -> SessionId {
-        self.opened_session(OpenSession { holder, ttl_ms: TTL, secret: [7; 32].into(), waits_only: false })
+        self.open_session_with(OpenSession { holder, ttl_ms: TTL, secret: [7; 32].into(), waits_only: false })
     }
 
-    pub fn opened_session(&mut self, open: OpenSession<'_>) -> SessionId {
-        self.ask(0, Command::OpenSession(open));
+    pub fn open_session_with(&mut self, open: OpenSession<'_>) -> SessionId {
+        self.request(0, Command::OpenSession(open));
         self.turn();
         match self.out.replies[..] {
             [ref reply] => match reply.answer {
@@ -174,16 +174,16 @@ impl World {
         }
     }
 
-    /// Asks for a resource in a session, and waits for it if it must.
-    pub fn ask_in(&mut self, tag: u64, session: SessionId, holder: &str, resource: &str, access: Access) {
-        let terms = AcquireOptions { wait_ms: TTL, ..AcquireOptions::DEFAULT };
+    /// Acquires a resource in a session, and waits if it is held.
+    pub fn acquire_in(&mut self, tag: u64, session: SessionId, holder: &str, resource: &str, access: Access) {
+        let options = AcquireOptions { wait_ms: TTL, ..AcquireOptions::DEFAULT };
         let session = Some(session);
-        let acquire = Acquire { resource, holder, session, access, slots: None, ttl_ms: None, options: terms };
-        self.ask(tag, Command::Acquire(acquire));
+        let acquire = Acquire { resource, holder, session, access, slots: None, ttl_ms: None, options };
+        self.request(tag, Command::Acquire(acquire));
     }
 }
 
-/// The wait that closes a ring.
+/// The wait that closes a cycle.
 pub struct LastWait {
     session: SessionId,
     actor: String,
@@ -191,8 +191,8 @@ pub struct LastWait {
 }
 
 impl LastWait {
-    pub fn ask(&self, world: &mut World) {
-        world.ask_in(0, self.session, &self.actor, &self.resource, Access::Exclusive);
+    pub fn start(&self, bench: &mut BenchGrantor) {
+        bench.acquire_in(0, self.session, &self.actor, &self.resource, Access::Exclusive);
     }
 }
 
@@ -223,12 +223,12 @@ pub fn names(numbers: std::ops::Range<u32>) -> Vec<String> {
     numbers.map(|number| format!("orders/eu-west/shard-{number:07}")).collect()
 }
 
-/// A few holders take turns.
+/// One of four holders.
 fn holder_of(i: usize) -> &'static str {
     ["worker-1", "worker-2", "worker-3", "worker-4"][i % 4]
 }
 
-/// The same order of numbers in every run, with no order in it.
+/// A shuffle that is the same in every run.
 pub fn shuffled<T>(mut items: Vec<T>) -> Vec<T> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for i in (1..items.len()).rev() {
