@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use leasehold_wire::{decode_charter, encode_charter, v1};
 
-use crate::routing::{GrpcClient, RetrySafety};
+use crate::routing::RetrySafety;
+use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 
 /// Charters of one page.
@@ -20,34 +21,34 @@ impl Client {
     /// Revokes leases, with notice to their holders if a grace is given.
     pub async fn revoke(&self, revoke: &Revoke<'_>) -> Result<(), Error> {
         let send = |mut client: GrpcClient, request| async move { client.revoke(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, v1::Revoke::from(revoke), send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, v1::Revoke::from(revoke), send).await.map(drop)
     }
 
     /// Frees a resource that a revocation has left to an operator.
     pub async fn free(&self, resource: &str, comment: &str) -> Result<(), Error> {
         let request = v1::Free { resource: resource.into(), comment: comment.into() };
         let send = |mut client: GrpcClient, request| async move { client.free(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
     }
 
     /// Sets the capacity of a resource.
     pub async fn set_capacity(&self, resource: &str, units: u32) -> Result<(), Error> {
         let request = v1::SetCapacity { resource: resource.into(), units };
         let send = |mut client: GrpcClient, request| async move { client.set_capacity(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
     }
 
     /// Makes the leader step down, so that another server takes over. No lease ends.
     pub async fn step_down(&self) -> Result<(), Error> {
         let send = |mut client: GrpcClient, request| async move { client.step_down(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, v1::StepDown {}, send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, v1::StepDown {}, send).await.map(drop)
     }
 
     /// Ends a quarantine early. The comment is recorded.
     pub async fn waive_quarantine(&self, comment: &str) -> Result<(), Error> {
         let request = v1::WaiveQuarantine { comment: comment.into() };
         let send = |mut client: GrpcClient, request| async move { client.waive_quarantine(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
     }
 
     /// All charters by prefix, or only the one that covers `resource`.
@@ -58,7 +59,7 @@ impl Client {
             let resource_name = resource.unwrap_or_default().into();
             let request = v1::ChartersRequest { resource: resource_name, after: after.clone(), limit: PAGE };
             let send = |mut client: GrpcClient, request| async move { client.charters(request).await };
-            let page = self.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?.charters;
+            let page = self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?.charters;
             let before = all.len();
             for entry in page.into_iter().filter(|entry| after.as_ref().is_none_or(|after| entry.prefix > *after)) {
                 let terms = entry.charter.ok_or_else(|| Error::invalid_reply("an entry without its charter"))?;
@@ -75,13 +76,13 @@ impl Client {
         let request =
             v1::SetCharter { prefix: prefix.into(), charter: Some(encode_charter(terms)), comment: comment.into() };
         let send = |mut client: GrpcClient, request| async move { client.set_charter(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
     }
 
     /// Removes the charter of a prefix.
     pub async fn remove_charter(&self, prefix: &str, comment: &str) -> Result<(), Error> {
         let request = v1::RemoveCharter { prefix: prefix.into(), comment: comment.into() };
         let send = |mut client: GrpcClient, request| async move { client.remove_charter(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
     }
 }

@@ -12,8 +12,8 @@ use tonic::{Status, Streaming};
 
 use crate::backup::download_failed;
 use crate::page_fetch::PageFetch;
-use crate::queries::validated;
-use crate::routing::{GrpcClient, RetrySafety};
+use crate::routing::RetrySafety;
+use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 
 /// Largest page: entries with the longest names and texts fit one message.
@@ -125,7 +125,7 @@ impl Stream for AuditPages {
 }
 
 async fn fetch(client: Client, query: AuditFilter, limit: u32) -> Result<v1::AuditPage, Error> {
-    query.resource.as_deref().map(Name::parse).map(validated).transpose()?;
+    query.resource.as_deref().map(Name::parse).transpose()?;
     let request = v1::AuditRequest {
         resource: query.resource.unwrap_or_default(),
         after: query.after,
@@ -134,7 +134,7 @@ async fn fetch(client: Client, query: AuditFilter, limit: u32) -> Result<v1::Aud
         limit,
     };
     let send = |mut client: GrpcClient, request| async move { client.audit(request).await };
-    client.call(RetrySafety::ReadOnly, QUERY_TIME, request, send).await
+    client.servers.call(RetrySafety::ReadOnly, QUERY_TIME, request, send).await
 }
 
 /// An export of the audit log in progress: a stream of byte chunks, which concatenated are the file. Its last line proves that
@@ -164,13 +164,16 @@ impl Client {
     /// Exports the whole audit log as lines of JSON.
     pub async fn export_audit(&self) -> Result<AuditExportStream, Error> {
         let send = |mut client: GrpcClient, request| async move { client.export_audit(request).await };
-        self.call(RetrySafety::ReadOnly, QUERY_TIME, v1::ExportAuditRequest {}, send).await.map(AuditExportStream)
+        self.servers
+            .call(RetrySafety::ReadOnly, QUERY_TIME, v1::ExportAuditRequest {}, send)
+            .await
+            .map(AuditExportStream)
     }
 
     /// Lets the server verify its whole audit log. A damaged log is an error that names file and offset.
     pub async fn verify_audit(&self) -> Result<AuditVerificationBody, Error> {
         let send = |mut client: GrpcClient, request| async move { client.verify_audit(request).await };
-        let found = self.call(RetrySafety::ReadOnly, VERIFY_TIME, v1::VerifyAuditRequest {}, send).await?;
+        let found = self.servers.call(RetrySafety::ReadOnly, VERIFY_TIME, v1::VerifyAuditRequest {}, send).await?;
         if found.intact {
             return Ok(found.into());
         }

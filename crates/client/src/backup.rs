@@ -8,7 +8,8 @@ use futures::Stream;
 use leasehold_wire::{problem_from_status, v1};
 use tonic::{Status, Streaming};
 
-use crate::routing::{GrpcClient, RetrySafety};
+use crate::routing::RetrySafety;
+use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 
 /// A backup in progress: a stream of byte chunks, which concatenated are the backup file. The end of the file proves that it is
@@ -33,7 +34,7 @@ impl Client {
     /// Starts a backup of the whole state as of now.
     pub async fn backup(&self) -> Result<BackupStream, Error> {
         let send = |mut client: GrpcClient, request| async move { client.backup(request).await };
-        self.call(RetrySafety::ReadOnly, Duration::ZERO, v1::BackupRequest {}, send).await.map(BackupStream)
+        self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, v1::BackupRequest {}, send).await.map(BackupStream)
     }
 }
 

@@ -1,12 +1,15 @@
 //! The client for programs without an async runtime: every call blocks its thread. Leases are renewed on a thread of their own.
 //!
+//! [`Client`], [`ClientBuilder`], [`Lock`] and [`Guard`] mirror the async types of the same names. Queries, recipes and
+//! administration are only in the async API.
+//!
 //! ```no_run
 //! use std::time::Duration;
 //! use leasehold::blocking::Client;
 //!
 //! # fn write(_token: &str) {}
 //! # fn example() -> Result<(), leasehold::Error> {
-//! let client = Client::new("127.0.0.1:7421")?;
+//! let client = Client::builder("127.0.0.1:7421")?.holder("worker-1").build();
 //! let guard = client.lock("jobs/settle").wait(Duration::from_secs(60)).acquire()?;
 //! guard.run(|lease| write(&lease.token()));
 //! # Ok(())
@@ -22,7 +25,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use crate::{
-    AcquireError, ClientBuilder, Error, FencingToken, GuardState, HandoffOptions, LeaseHandle, Loss, RequestError,
+    AcquireError, ClockDrift, Error, FencingToken, GuardState, HandoffOptions, LeaseHandle, Loss, MetricsHook,
+    RequestError,
 };
 
 /// Blocks this thread until a future is ready.
@@ -51,6 +55,11 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 #[derive(Clone, Debug)]
 pub struct Client(crate::Client);
 
+/// Builds a [`Client`] with other settings than the defaults. See [`crate::ClientBuilder`], whose settings it mirrors.
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct ClientBuilder(crate::ClientBuilder);
+
 /// A lease to acquire. See [`crate::Lock`], whose settings it mirrors.
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until `acquire`"]
@@ -73,9 +82,9 @@ impl Client {
         crate::Client::new(endpoints).map(Self)
     }
 
-    /// A builder for a client: `Client::from(Client::builder("127.0.0.1:7421")?.holder("w1").build())`.
+    /// A builder for a client. `endpoints` is one or more `host:port`, separated by commas.
     pub fn builder(endpoints: &str) -> Result<ClientBuilder, Error> {
-        crate::Client::builder(endpoints)
+        crate::Client::builder(endpoints).map(ClientBuilder)
     }
 
     /// A lease on a resource. Defaults: exclusive, a ttl of 30 seconds, without waiting.
@@ -90,10 +99,13 @@ impl Client {
 }
 
 macro_rules! mirror {
-    ($($name:ident($($argument:ident: $kind:ty),*);)+) => {
-        impl Lock {
+    ($type:ident { $($name:ident($($argument:ident: $kind:ty),*);)+ }) => {
+        impl $type {
             $(
-                #[doc = concat!("See [`Lock::", stringify!($name), "`](crate::Lock::", stringify!($name), ").")]
+                #[doc = concat!(
+                    "See [`", stringify!($type), "::", stringify!($name),
+                    "`](crate::", stringify!($type), "::", stringify!($name), ")."
+                )]
                 pub fn $name(self, $($argument: $kind),*) -> Self {
                     Self(self.0.$name($($argument),*))
                 }
@@ -103,18 +115,38 @@ macro_rules! mirror {
 }
 
 mirror! {
-    also(resource: impl Into<String>);
-    ttl(ttl: Duration);
-    renew_every(interval: Duration);
-    wait(wait: Duration);
-    holder(name: impl Into<String>);
-    priority(priority: u8);
-    max_hold(max: Duration);
-    require_progress(every: Duration);
-    shared();
-    slots(count: u32);
-    units(units: u32);
-    metadata(bytes: impl Into<Vec<u8>>);
+    ClientBuilder {
+        connect_timeout(timeout: Duration);
+        request_timeout(timeout: Duration);
+        holder(name: impl Into<String>);
+        session_ttl(ttl: Duration);
+        clock_drift(drift: ClockDrift);
+        metrics(hook: Arc<dyn MetricsHook>);
+    }
+}
+
+impl ClientBuilder {
+    /// Makes the client. It connects with its first request.
+    pub fn build(self) -> Client {
+        Client(self.0.build())
+    }
+}
+
+mirror! {
+    Lock {
+        also(resource: impl Into<String>);
+        ttl(ttl: Duration);
+        renew_every(interval: Duration);
+        wait(wait: Duration);
+        holder(name: impl Into<String>);
+        priority(priority: u8);
+        max_hold(max: Duration);
+        require_progress(every: Duration);
+        shared();
+        slots(count: u32);
+        units(units: u32);
+        metadata(bytes: impl Into<Vec<u8>>);
+    }
 }
 
 impl Lock {

@@ -94,6 +94,22 @@ impl HolderClock {
 }
 
 /// Nanoseconds of the machine's clock.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_os = "fuchsia"))]
+fn boot_nanos() -> u64 {
+    rustix_nanos(rustix::time::ClockId::Boottime)
+}
+
+/// Nanoseconds of the machine's clock. Apple's clock follows the time service and was seen to step back by microseconds; this
+/// one stands still instead.
+#[cfg(target_vendor = "apple")]
+fn boot_nanos() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static HIGHEST: AtomicU64 = AtomicU64::new(0);
+    let now = rustix_nanos(rustix::time::ClockId::Monotonic);
+    HIGHEST.fetch_max(now, Ordering::AcqRel).max(now)
+}
+
 #[cfg(any(
     target_os = "linux",
     target_os = "android",
@@ -101,15 +117,8 @@ impl HolderClock {
     target_os = "fuchsia",
     target_vendor = "apple"
 ))]
-fn boot_nanos() -> u64 {
-    use rustix::time::{ClockId, clock_gettime};
-
-    #[cfg(target_vendor = "apple")]
-    const CLOCK: ClockId = ClockId::Monotonic;
-    #[cfg(not(target_vendor = "apple"))]
-    const CLOCK: ClockId = ClockId::Boottime;
-
-    let time = clock_gettime(CLOCK);
+fn rustix_nanos(clock: rustix::time::ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 

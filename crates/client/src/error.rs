@@ -4,6 +4,7 @@ use std::fmt;
 
 use leasehold_core::holder::Loss;
 use leasehold_core::lease::EndReason;
+use leasehold_core::name::NameError;
 use leasehold_core::refusal::{NotCurrent, Refusal, RefusalSubject};
 use leasehold_wire::json::ProblemBody;
 use leasehold_wire::{Code, problem, v1};
@@ -174,6 +175,13 @@ impl From<v1::Problem> for Error {
 impl From<&Refusal> for Error {
     fn from(refusal: &Refusal) -> Self {
         problem(refusal).into()
+    }
+}
+
+/// An invalid name is refused before a request is sent: a query would only find nothing.
+impl From<NameError> for Error {
+    fn from(error: NameError) -> Self {
+        Self::from(&Refusal::Name(error))
     }
 }
 

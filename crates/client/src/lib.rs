@@ -32,7 +32,7 @@
 //! - **Guard and handle.** A [`Guard`] owns a lease; dropping it releases the lease. A [`LeaseHandle`] can be cloned; it has the
 //!   token, the state and the deadline.
 //! - **Local deadline.** The holder stops by its own clock, before the grantor grants the lease to another holder
-//!   ([`GuardState::Suspended`]). The clock continues while the machine is suspended, where the operating system has such a clock.
+//!   ([`GuardState::Suspended`]).
 //! - **Token.** [`LeaseHandle::token`] is a [`FencingToken`]; present its text to a fence, for example one of `leasehold-fence`.
 //! - **Handoff.** [`LeaseHandle::handoff`] transfers a lease without waiting for its expiry. A successor calls
 //!   [`LeaseHandle::wait_claimable`] first, then claims, reads and writes, in this order: [`Claim`], [`MustRead`], [`MayWrite`].
@@ -52,6 +52,12 @@
 //! All futures of this crate may be dropped at any time. Dropping [`Lock::acquire`] cancels the wait, and a lease that was
 //! granted meanwhile is released. Methods named `wait_…` and all streams lose nothing when a pending `next` is dropped. A write
 //! ([`LeaseHandle::put`]) whose future is dropped may or may not be executed.
+//!
+//! # Platforms
+//!
+//! The client runs on Linux, macOS and Windows. There its clock continues while the machine is suspended, so that a lease that
+//! expired meanwhile is suspended at the first check after the wake-up. On other systems the clock may stop during a suspend: a
+//! holder may then believe for up to one ttl that it still holds its lease, and only a fence rejects its writes.
 //!
 //! # Features
 //!
@@ -79,6 +85,7 @@ mod in_memory;
 mod lease_handle;
 mod lock;
 mod metrics;
+mod opened_session;
 mod page_fetch;
 mod queries;
 pub mod recipes;
@@ -86,6 +93,7 @@ pub mod recipes;
 #[cfg_attr(docsrs, doc(cfg(feature = "report")))]
 pub mod report;
 mod routing;
+mod server_pool;
 mod session;
 pub mod session_stream;
 mod session_worker;
@@ -94,6 +102,7 @@ mod stored_value;
 #[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
 pub mod testing;
 mod token;
+mod transport;
 pub mod types;
 mod unary;
 mod watch;
@@ -107,8 +116,8 @@ pub use guard::{Guard, RunError};
 pub use lease_handle::{GuardState, HandoffOptions, LeaseHandle, LeaseStatus, LeaseUpdates};
 pub use lock::{AcquireError, Lock};
 pub use metrics::MetricsHook;
+pub use opened_session::OpenedSession;
 pub use queries::{ResourcePage, ResourcePages};
-pub use session::OpenedSession;
 pub use session_worker::{PendingOutcome, RequestError};
 pub use stored_value::StoredValue;
 pub use token::FencingToken;

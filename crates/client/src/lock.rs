@@ -9,7 +9,6 @@ use leasehold_core::lease::Access;
 use leasehold_core::limits::{HOLD_MAX, METADATA_BYTES, TTL_MAX_EVER, TTL_MIN, WAIT_MAX};
 use leasehold_core::name::{HolderName, Name};
 
-use crate::queries::validated;
 use crate::session_worker::{AcquireSpec, Job, PendingCall, Response};
 use crate::{Client, Error, Guard, LeaseHandle, RequestError};
 
@@ -188,18 +187,18 @@ impl Lock {
     /// Validates the settings before anything is sent.
     fn spec(&self) -> Result<AcquireSpec, Error> {
         for resource in &self.resources {
-            validated(Name::parse(resource))?;
+            Name::parse(resource)?;
         }
         if self.slots.is_some() && self.resources.len() > 1 {
             return Err(Error::invalid("slots", "set the capacities first; a request for several resources cannot"));
         }
         if let Some(holder) = &self.holder {
-            validated(HolderName::parse(holder))?;
+            HolderName::parse(holder)?;
         }
-        let config = &self.client.shared.config;
-        let ttl = self.ttl.unwrap_or(TTL.min(config.session_ttl));
-        if ttl > config.session_ttl {
-            let (ttl, max) = (millis(ttl), millis(config.session_ttl));
+        let config = self.client.session_config();
+        let ttl = self.ttl.unwrap_or(TTL.min(config.ttl));
+        if ttl > config.ttl {
+            let (ttl, max) = (millis(ttl), millis(config.ttl));
             let reason =
                 format_args!("{ttl} ms; a lease ends with its session, so at most {max} ms, or a longer session_ttl");
             return Err(Error::invalid("ttl", reason));

@@ -5,10 +5,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::Stream;
-use leasehold_core::name::{HolderName, Name, NameError, Prefix};
-use leasehold_core::refusal::Refusal;
+use leasehold_core::name::{HolderName, Name, Prefix};
 #[cfg(any(test, feature = "testing"))]
-use leasehold_core::refusal::RefusalSubject;
+use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_core::token::Cluster;
 use leasehold_wire::json::{
     ClusterBody, DeadlockBody, EndedLeaseBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,
@@ -17,7 +16,8 @@ use leasehold_wire::json::{
 use leasehold_wire::v1;
 
 use crate::page_fetch::PageFetch;
-use crate::routing::{GrpcClient, RetrySafety};
+use crate::routing::RetrySafety;
+use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 
 /// Largest page.
@@ -79,37 +79,34 @@ impl Stream for ResourcePages {
 }
 
 async fn fetch(client: Client, prefix: String, cursor: u32, limit: u32) -> Result<ResourcePage, Error> {
-    validated(Prefix::parse(&prefix))?;
+    Prefix::parse(&prefix)?;
     #[cfg(any(test, feature = "testing"))]
-    if let Some(found) = client.memory_query(|grantor| grantor.list(&prefix, cursor, MAX_PAGE as usize, u32::MAX)) {
+    if let Some(found) =
+        client.servers.memory_query(|grantor| grantor.list(&prefix, cursor, MAX_PAGE as usize, u32::MAX))
+    {
         let (views, next_cursor) = found?;
         let resources = views.iter().map(|view| leasehold_wire::resource_view(view).into()).collect();
         return Ok(ResourcePage { resources, next_cursor, position: 0 });
     }
     let request = v1::ListRequest { prefix, cursor, limit, min_position: 0 };
     let send = |mut client: GrpcClient, request| async move { client.list(request).await };
-    let page = client.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?;
+    let page = client.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?;
     let (next_cursor, position) = (page.next_cursor, page.position);
     Ok(ResourcePage { resources: ResourcesBody::from(page).resources, next_cursor, position })
-}
-
-/// Rejects an invalid name before a request is sent: a query would only find nothing.
-pub(crate) fn validated<T>(name: Result<T, NameError>) -> Result<T, Error> {
-    name.map_err(|error| Error::from(&Refusal::Name(error)))
 }
 
 impl Client {
     /// A resource with its leases and its state.
     pub async fn show(&self, resource: &str) -> Result<ResourceBody, Error> {
-        validated(Name::parse(resource))?;
+        Name::parse(resource)?;
         #[cfg(any(test, feature = "testing"))]
-        if let Some(view) = self.memory_query(|grantor| grantor.show(resource)) {
+        if let Some(view) = self.servers.memory_query(|grantor| grantor.show(resource)) {
             let missing = || Error::from(&Refusal::NotFound(RefusalSubject::Resource));
             return view?.map(|view| leasehold_wire::resource_view(&view).into()).ok_or_else(missing);
         }
         let request = v1::ShowRequest { resource: resource.into(), min_position: 0 };
         let send = |mut client: GrpcClient, request| async move { client.show(request).await };
-        self.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await.map(Into::into)
+        self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await.map(Into::into)
     }
 
     /// The resources under a prefix of whole segments; the empty prefix covers everything.
@@ -120,13 +117,13 @@ impl Client {
 
     /// All leases of holders with this name, in the order of their token numbers.
     pub async fn held_by(&self, holder: &str) -> Result<Vec<LeaseBody>, Error> {
-        validated(HolderName::parse(holder))?;
+        HolderName::parse(holder)?;
         let mut all: Vec<v1::LeaseView> = Vec::new();
         loop {
             let after = all.last().map_or(0, |lease| lease.token_number);
             let request = v1::HeldByRequest { holder: holder.into(), after, limit: MAX_PAGE };
             let send = |mut client: GrpcClient, request| async move { client.held_by(request).await };
-            let page = self.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?.leases;
+            let page = self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?.leases;
             let before = all.len();
             all.extend(page.into_iter().filter(|lease| lease.token_number > after));
             all.sort_by_key(|lease| lease.token_number);
@@ -138,13 +135,13 @@ impl Client {
 
     /// The waiters of a resource in the order in which they are served.
     pub async fn waiters(&self, resource: &str) -> Result<Vec<WaiterBody>, Error> {
-        validated(Name::parse(resource))?;
+        Name::parse(resource)?;
         let mut all: Vec<WaiterBody> = Vec::new();
         loop {
             let offset = all.len() as u32;
             let request = v1::WaitersRequest { resource: resource.into(), offset, limit: MAX_PAGE };
             let send = |mut client: GrpcClient, request| async move { client.waiters(request).await };
-            let page = self.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?.waiters;
+            let page = self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?.waiters;
             if page.is_empty() {
                 return Ok(all);
             }
@@ -156,22 +153,22 @@ impl Client {
     pub async fn deadlocks(&self) -> Result<Vec<DeadlockBody>, Error> {
         let request = v1::DeadlocksRequest { limit: MAX_PAGE };
         let send = |mut client: GrpcClient, request| async move { client.deadlocks(request).await };
-        let list = self.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?;
+        let list = self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?;
         Ok(list.deadlocks.into_iter().map(Into::into).collect())
     }
 
     /// The recently ended leases of a resource that the grantor has in memory, latest first. [`Client::audit`] has all of them.
     pub async fn recent_ends(&self, resource: &str, limit: u32) -> Result<Vec<EndedLeaseBody>, Error> {
-        validated(Name::parse(resource))?;
+        Name::parse(resource)?;
         let request = v1::HistoryRequest { resource: resource.into(), limit };
         let send = |mut client: GrpcClient, request| async move { client.history(request).await };
-        let list = self.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?;
+        let list = self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?;
         Ok(list.leases.into_iter().map(Into::into).collect())
     }
 
     /// Usage of one holder, or of all. Holders beyond the tracked ones come last, as one entry without a name.
     pub async fn usage(&self, holder: Option<&str>) -> Result<Vec<UsageBody>, Error> {
-        holder.map(HolderName::parse).map(validated).transpose()?;
+        holder.map(HolderName::parse).transpose()?;
         let mut all: Vec<UsageBody> = Vec::new();
         let mut rest: Option<UsageBody> = None;
         loop {
@@ -179,7 +176,7 @@ impl Client {
             let holder_name = holder.unwrap_or_default().into();
             let request = v1::UsageRequest { holder: holder_name, after: after.clone(), limit: MAX_PAGE };
             let send = |mut client: GrpcClient, request| async move { client.usage(request).await };
-            let page = self.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?.holders;
+            let page = self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?.holders;
             let before = all.len();
             for usage in page.into_iter().map(UsageBody::from) {
                 if usage.holder.is_empty() {
@@ -199,13 +196,13 @@ impl Client {
     /// The servers of the cluster, as the first server that answers sees them.
     pub async fn cluster(&self) -> Result<ClusterBody, Error> {
         let send = |mut client: GrpcClient, request| async move { client.cluster(request).await };
-        self.call(RetrySafety::ReadOnly, Duration::ZERO, v1::ClusterRequest {}, send).await.map(Into::into)
+        self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, v1::ClusterRequest {}, send).await.map(Into::into)
     }
 
     /// The cluster id, as tokens contain it. Fences need it.
     pub async fn cluster_id(&self) -> Result<Cluster, Error> {
         #[cfg(any(test, feature = "testing"))]
-        if let Some(cluster) = self.memory_query(|grantor| grantor.status().cluster) {
+        if let Some(cluster) = self.servers.memory_query(|grantor| grantor.status().cluster) {
             return cluster;
         }
         self.status().await?.cluster.parse().map_err(Error::invalid_reply)
@@ -214,6 +211,6 @@ impl Client {
     /// Status and counters of the grantor.
     pub async fn status(&self) -> Result<StatusBody, Error> {
         let send = |mut client: GrpcClient, request| async move { client.status(request).await };
-        self.call(RetrySafety::ReadOnly, Duration::ZERO, v1::StatusRequest {}, send).await.map(Into::into)
+        self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, v1::StatusRequest {}, send).await.map(Into::into)
     }
 }

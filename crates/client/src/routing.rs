@@ -6,23 +6,15 @@ use std::future::Future;
 use std::time::Duration;
 
 use leasehold_wire::headers::{IDEMPOTENCY_KEY, POSITION, STANDBY, TOKEN_SEEN};
-use leasehold_wire::v1::leasehold_client::LeaseholdClient;
-use leasehold_wire::{Code, MAX_RESPONSE_BYTES, problem_from_status};
+use leasehold_wire::{Code, problem_from_status};
 use tonic::metadata::MetadataValue;
-use tonic::transport::{Channel, Endpoint};
 use tonic::{ConnectError, Request, Response, Status};
 
-use crate::{Address, Client, Error};
-
-/// The generated gRPC client.
-pub(crate) type GrpcClient = LeaseholdClient<Channel>;
+use crate::server_pool::{GrpcClient, ServerPool};
+use crate::{Address, Error};
 
 /// How often a request follows a hint to the leader.
 const MAX_HINTS: u32 = 3;
-/// Connections to servers beyond the endpoints, known from hints.
-const HINTED_CONNECTIONS: usize = 16;
-/// Interval and timeout of HTTP/2 keepalive pings.
-const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Timeout of a request to a suspect server.
 const SUSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -60,7 +52,7 @@ enum AttemptOutcome<A> {
     NoReply(String),
 }
 
-impl Client {
+impl ServerPool {
     /// Sends a request until the leader has answered. `wait` is the wait time in the request itself.
     pub(crate) async fn call<M, A, S, W>(
         &self,
@@ -71,7 +63,7 @@ impl Client {
     ) -> Result<A, Error>
     where
         M: Clone,
-        S: Fn(LeaseholdClient<Channel>, Request<M>) -> W,
+        S: Fn(GrpcClient, Request<M>) -> W,
         W: Future<Output = Result<Response<A>, Status>>,
     {
         let safety = if self.idempotency_key.is_some() && safety == RetrySafety::NotIdempotent {
@@ -80,7 +72,7 @@ impl Client {
             safety
         };
         let timeout = |at: &Address| self.call_timeout(at, safety, wait);
-        self.try_servers(self.servers(), safety, timeout, message, send).await.map(|(_, answer)| answer)
+        self.try_servers(self.in_order(), safety, timeout, message, send).await.map(|(_, answer)| answer)
     }
 
     /// Sends a hello until a server has accepted it. Returns the server and its answer.
@@ -92,13 +84,13 @@ impl Client {
     ) -> Result<(Address, A), Error>
     where
         M: Clone,
-        S: Fn(LeaseholdClient<Channel>, Request<M>) -> W,
+        S: Fn(GrpcClient, Request<M>) -> W,
         W: Future<Output = Result<Response<A>, Status>>,
     {
         let (queue, max) = match candidates {
-            Candidates::All => (self.servers(), None),
+            Candidates::All => (self.in_order(), None),
             Candidates::Healthy(max) => {
-                (self.servers().into_iter().filter(|at| !self.is_suspect(at)).collect(), Some(max))
+                (self.in_order().into_iter().filter(|at| !self.is_suspect(at)).collect(), Some(max))
             }
             Candidates::Suspect(at, max) => ([at].into(), Some(max)),
         };
@@ -118,7 +110,7 @@ impl Client {
     ) -> Result<(Address, A), Error>
     where
         M: Clone,
-        S: Fn(LeaseholdClient<Channel>, Request<M>) -> W,
+        S: Fn(GrpcClient, Request<M>) -> W,
         W: Future<Output = Result<Response<A>, Status>>,
     {
         let mut hints = MAX_HINTS;
@@ -129,7 +121,7 @@ impl Client {
             let sent = send(self.grpc_client(&at)?, self.with_metadata(message.clone()));
             match self.attempt(&at, safety, timeout(&at), sent).await {
                 AttemptOutcome::Answered(answer) => {
-                    self.state().last_server = Some(at.clone());
+                    self.set_last_server(&at);
                     return answer.map(|answer| (at, answer));
                 }
                 AttemptOutcome::NotLeader(error) => {
@@ -164,38 +156,8 @@ impl Client {
         })
     }
 
-    /// The server that answered last, then the others, then suspect servers.
-    fn servers(&self) -> VecDeque<Address> {
-        let state = self.state();
-        let (last, suspects) = (state.last_server.as_ref(), &state.suspects);
-        let known = self.shared.endpoints.addresses().iter();
-        let others = known.filter(|address| Some(*address) != last && !suspects.contains(*address));
-        last.into_iter().chain(others).chain(suspects).cloned().collect()
-    }
-
-    /// A server did not answer in time.
-    pub(crate) fn mark_suspect(&self, silent: &Address) {
-        let mut state = self.state();
-        state.last_server.take_if(|last| last == silent);
-        state.suspects.insert(silent.clone());
-    }
-
-    fn is_suspect(&self, at: &Address) -> bool {
-        self.state().suspects.contains(at)
-    }
-
-    pub(crate) fn suspects(&self) -> Vec<Address> {
-        self.state().suspects.iter().cloned().collect()
-    }
-
-    /// Whether any server is not suspect.
-    pub(crate) fn has_healthy_server(&self) -> bool {
-        let state = self.state();
-        state.suspects.is_empty() || self.shared.endpoints.addresses().iter().any(|at| !state.suspects.contains(at))
-    }
-
     fn call_timeout(&self, at: &Address, safety: RetrySafety, wait: Duration) -> Duration {
-        let timeout = self.shared.config.connect_timeout + self.shared.config.request_timeout + wait;
+        let timeout = self.timeouts().connect + self.timeouts().request + wait;
         // Only if there is another server to try, and a retry is harmless.
         let short = safety == RetrySafety::Idempotent && wait.is_zero() && self.has_healthy_server();
         if short && self.is_suspect(at) { timeout.min(SUSPECT_TIMEOUT) } else { timeout }
@@ -212,12 +174,12 @@ impl Client {
             self.mark_suspect(at);
             return AttemptOutcome::NoReply(format!("no reply within {} ms", timeout.as_millis()));
         };
-        self.state().suspects.remove(at);
+        self.clear_suspect(at);
         let status = match answered {
             Ok(response) => {
                 let position = response.metadata().get(POSITION).and_then(|text| text.to_str().ok()?.parse().ok());
-                if position.is_some() {
-                    self.state().last_position = position;
+                if let Some(position) = position {
+                    self.set_last_position(position);
                 }
                 return AttemptOutcome::Answered(Ok(response.into_inner()));
             }
@@ -259,25 +221,6 @@ impl Client {
             insert(TOKEN_SEEN, highest.to_string());
         }
         request
-    }
-
-    /// The gRPC client of a server. It connects with its first use, and reconnects after a failure.
-    fn grpc_client(&self, at: &Address) -> Result<LeaseholdClient<Channel>, Error> {
-        let mut state = self.state();
-        if !state.channels.contains_key(at) {
-            let endpoint = Endpoint::from_shared(format!("http://{at}"))
-                .map_err(|error| Error::config("addr", format!("addr: {at}: {error}")))?
-                .connect_timeout(self.shared.config.connect_timeout)
-                .http2_keep_alive_interval(KEEPALIVE)
-                .keep_alive_timeout(KEEPALIVE);
-            let known = self.shared.endpoints.addresses();
-            if state.channels.len() >= known.len() + HINTED_CONNECTIONS {
-                state.channels.retain(|address, _| known.contains(address));
-            }
-            state.channels.insert(at.clone(), endpoint.connect_lazy());
-        }
-        let channel = state.channels.get(at).expect("just inserted").clone();
-        Ok(LeaseholdClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES))
     }
 }
 

@@ -11,21 +11,15 @@ use tokio::sync::mpsc;
 use tonic::Streaming;
 
 #[cfg(any(test, feature = "testing"))]
-use crate::in_memory::{MemoryConnection, MemoryLink};
-use crate::routing::{Candidates, GrpcClient};
-use crate::{Address, Client, Error, OpenedSession};
+use crate::in_memory::MemoryConnection;
+use crate::routing::Candidates;
+use crate::server_pool::{GrpcClient, ServerPool};
+#[cfg(any(test, feature = "testing"))]
+use crate::transport::Transport;
+use crate::{Address, Error, OpenedSession};
 
 /// Capacity of the queue between the caller and the connection, in batches.
 const SEND_QUEUE: usize = 256;
-
-/// How a client reaches its grantor.
-#[derive(Clone, Debug)]
-pub(crate) enum Transport {
-    Network,
-    /// A grantor in this process, for tests.
-    #[cfg(any(test, feature = "testing"))]
-    Memory(std::sync::Arc<MemoryLink>),
-}
 
 /// Sending half of a session stream. Dropping it ends the stream; the session lives on until its deadline.
 #[derive(Clone, Debug)]
@@ -133,18 +127,8 @@ pub struct RenewalResults {
     pub details: Vec<(usize, Result<Answer, Error>)>,
 }
 
-impl Client {
-    /// Opens a session on a stream of its own, or resumes one.
-    pub async fn stream(
-        &self,
-        holder: &str,
-        ttl_ms: u64,
-        resume: Option<&SessionResume>,
-    ) -> Result<(OpenedSession, SessionSender, SessionReceiver), Error> {
-        self.open_stream(Candidates::All, holder, ttl_ms, resume).await
-    }
-
-    /// The same at one of the candidates.
+impl ServerPool {
+    /// Opens a session on a stream to one of the candidates, or resumes it.
     pub(crate) async fn open_stream(
         &self,
         candidates: Candidates,
@@ -160,7 +144,7 @@ impl Client {
             None => v1::hello::Session::Open(v1::OpenSession { holder: holder.into(), ttl_ms, waits_only: false }),
         };
         #[cfg(any(test, feature = "testing"))]
-        if let Transport::Memory(link) = &self.shared.transport {
+        if let Transport::Memory(link) = self.transport() {
             let (welcome, connection, receiver) = link.open(session)?;
             let receiver = SessionReceiver { server: None, transport: ReceiverTransport::Memory(receiver) };
             return Ok((OpenedSession::new(welcome), SessionSender(SenderTransport::Memory(connection)), receiver));

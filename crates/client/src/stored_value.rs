@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold_core::token::Number;
 use leasehold_wire::v1;
 
-use crate::routing::{GrpcClient, RetrySafety};
+use crate::routing::RetrySafety;
+use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 
 /// Keys of one page.
@@ -47,12 +48,12 @@ impl Client {
 
     async fn state_page(&self, request: v1::StateRequest) -> Result<v1::StateList, Error> {
         #[cfg(any(test, feature = "testing"))]
-        if let Some(page) = self.memory_query(|grantor| {
+        if let Some(page) = self.servers.memory_query(|grantor| {
             leasehold_wire::state_list(grantor.state(), &request.resource, &request.after, request.limit as usize)
         }) {
             return page;
         }
         let send = |mut client: GrpcClient, request| async move { client.state(request).await };
-        self.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await
+        self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await
     }
 }

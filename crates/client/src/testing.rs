@@ -35,7 +35,7 @@ use leasehold_core::time::Instant;
 use leasehold_core::token::Cluster;
 
 use crate::in_memory::{ManualClock, MemoryLink, MemoryServer};
-use crate::session_stream::Transport;
+use crate::transport::Transport;
 use crate::{Client, ClientBuilder, Error};
 
 /// Time moves in steps of this size, so that holders and grantor act in between as they do in production.
@@ -136,7 +136,7 @@ impl TestServer {
 
     /// Number of replies to a holder that were dropped.
     pub fn dropped_replies(&self, client: &Client) -> usize {
-        match &client.shared.transport {
+        match client.servers.transport() {
             Transport::Memory(link) => link.dropped_replies(),
             Transport::Network => 0,
         }
@@ -226,7 +226,7 @@ impl Default for TestServer {
 
 /// Does nothing for a client of a real server.
 fn with_link(client: &Client, act: impl FnOnce(&MemoryLink)) {
-    if let Transport::Memory(link) = &client.shared.transport {
+    if let Transport::Memory(link) = client.servers.transport() {
         act(link);
     }
 }

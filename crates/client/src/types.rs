@@ -1,4 +1,7 @@
 //! Types of the lease protocol that appear in the API of the client.
+//!
+//! Programs need no other crate for them. Enums without `#[non_exhaustive]` are part of the protocol, and a `match` on them can be
+//! complete: a new variant comes only with a new major version.
 
 /// How long work may continue, why a lease ended, and in which order a successor starts.
 pub use leasehold_core::holder::{Claim, ClockDrift, Deadline, Loss, MayWrite, MustRead, NextStep, TimingError};

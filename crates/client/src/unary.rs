@@ -13,7 +13,8 @@ use leasehold_core::token::Token;
 use leasehold_wire::json::{CurrentLeaseBody, GrantBody};
 use leasehold_wire::{decode_current, decode_grant, lease_bits, v1};
 
-use crate::routing::{GrpcClient, RetrySafety};
+use crate::routing::RetrySafety;
+use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 
 /// A lease and the token that proves it, as arguments of a call.
@@ -158,7 +159,7 @@ impl Client {
     /// Acquires a lease, now or after waiting.
     pub async fn acquire(&self, acquire: &Acquire<'_>) -> Result<GrantedLease, Error> {
         #[cfg(any(test, feature = "testing"))]
-        if let Some(answer) = self.memory_call(Command::Acquire(*acquire), acquire.resource) {
+        if let Some(answer) = self.servers.memory_call(Command::Acquire(*acquire), acquire.resource) {
             return match answer? {
                 v1::response::Answer::Granted(grant) => self.granted(grant, acquire.resource, acquire.holder),
                 _ => Err(Error::invalid_reply("an answer other than a grant")),
@@ -166,7 +167,7 @@ impl Client {
         }
         let wait = Duration::from_millis(acquire.options.wait_ms);
         let send = |mut client: GrpcClient, request| async move { client.acquire(request).await };
-        let grant = self.call(RetrySafety::NotIdempotent, wait, v1::Acquire::from(acquire), send).await?;
+        let grant = self.servers.call(RetrySafety::NotIdempotent, wait, v1::Acquire::from(acquire), send).await?;
         self.granted(grant, acquire.resource, acquire.holder)
     }
 
@@ -174,7 +175,7 @@ impl Client {
     pub async fn acquire_all(&self, acquire: &AcquireAll<'_>) -> Result<Vec<GrantedLease>, Error> {
         let wait = Duration::from_millis(acquire.options.wait_ms);
         let send = |mut client: GrpcClient, request| async move { client.acquire_all(request).await };
-        let reply = self.call(RetrySafety::NotIdempotent, wait, v1::AcquireAll::from(acquire), send).await?;
+        let reply = self.servers.call(RetrySafety::NotIdempotent, wait, v1::AcquireAll::from(acquire), send).await?;
         if reply.grants.len() != acquire.resources.len() {
             return Err(Error::invalid_reply("another number of grants than requested"));
         }
@@ -184,7 +185,7 @@ impl Client {
 
     fn granted(&self, message: v1::Grant, resource: &str, holder: &str) -> Result<GrantedLease, Error> {
         let lease = GrantedLease::decode(message, resource, holder)?;
-        self.observe_token(lease.token);
+        self.servers.observe_token(lease.token);
         Ok(lease)
     }
 
@@ -196,70 +197,71 @@ impl Client {
         progress: Option<u64>,
     ) -> Result<RenewedLease, Error> {
         #[cfg(any(test, feature = "testing"))]
-        if let Some(answer) = self.memory_call(Command::Renew(Renew { lease: held.lease_ref(), ttl_ms, progress }), "")
+        if let Some(answer) =
+            self.servers.memory_call(Command::Renew(Renew { lease: held.lease_ref(), ttl_ms, progress }), "")
         {
             return decode_current_answer(answer?, held.token);
         }
         let request = v1::Renew { lease: Some(held.message()), ttl_ms, progress };
         let send = |mut client: GrpcClient, request| async move { client.renew(request).await };
-        let reply = self.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
+        let reply = self.servers.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
         let renewed = RenewedLease::decode(reply, held.token)?;
-        self.observe_token(renewed.token);
+        self.servers.observe_token(renewed.token);
         Ok(renewed)
     }
 
     /// Checks whether a lease is current at a moment during this call.
     pub async fn check(&self, held: &HeldLease<'_>) -> Result<RenewedLease, Error> {
         #[cfg(any(test, feature = "testing"))]
-        if let Some(answer) = self.memory_call(Command::Confirm(held.lease_ref()), "") {
+        if let Some(answer) = self.servers.memory_call(Command::Confirm(held.lease_ref()), "") {
             return decode_current_answer(answer?, held.token);
         }
         let send = |mut client: GrpcClient, request| async move { client.check(request).await };
-        let reply = self.call(RetrySafety::ReadOnly, Duration::ZERO, held.message(), send).await?;
+        let reply = self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, held.message(), send).await?;
         RenewedLease::decode(reply, held.token)
     }
 
     /// Releases a lease.
     pub async fn release(&self, held: &HeldLease<'_>) -> Result<(), Error> {
         #[cfg(any(test, feature = "testing"))]
-        if let Some(answer) = self.memory_call(Command::Release(held.lease_ref()), "") {
+        if let Some(answer) = self.servers.memory_call(Command::Release(held.lease_ref()), "") {
             return answer.map(drop);
         }
         let send = |mut client: GrpcClient, request| async move { client.release(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, held.message(), send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, held.message(), send).await.map(drop)
     }
 
     /// Confirms a reservation: its units stay in use permanently.
     pub async fn confirm_reservation(&self, held: &HeldLease<'_>) -> Result<(), Error> {
         #[cfg(any(test, feature = "testing"))]
-        if let Some(answer) = self.memory_call(Command::ConfirmHold(held.lease_ref()), "") {
+        if let Some(answer) = self.servers.memory_call(Command::ConfirmHold(held.lease_ref()), "") {
             return answer.map(drop);
         }
         let send = |mut client: GrpcClient, request| async move { client.confirm_hold(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, held.message(), send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, held.message(), send).await.map(drop)
     }
 
     /// Changes the units of a reservation.
     pub async fn resize_reservation(&self, held: &HeldLease<'_>, units: u32) -> Result<RenewedLease, Error> {
         #[cfg(any(test, feature = "testing"))]
-        if let Some(answer) = self.memory_call(Command::ResizeHold { lease: held.lease_ref(), units }, "") {
+        if let Some(answer) = self.servers.memory_call(Command::ResizeHold { lease: held.lease_ref(), units }, "") {
             return decode_current_answer(answer?, held.token);
         }
         let request = v1::ResizeHold { lease: Some(held.message()), units };
         let send = |mut client: GrpcClient, request| async move { client.resize_hold(request).await };
-        let reply = self.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
+        let reply = self.servers.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
         RenewedLease::decode(reply, held.token)
     }
 
     /// Vetoes the expiry of a reservation while an obligation is in flight, as far as its charter allows.
     pub async fn veto(&self, held: &HeldLease<'_>, for_ms: u64) -> Result<RenewedLease, Error> {
         #[cfg(any(test, feature = "testing"))]
-        if let Some(answer) = self.memory_call(Command::Veto { lease: held.lease_ref(), for_ms }, "") {
+        if let Some(answer) = self.servers.memory_call(Command::Veto { lease: held.lease_ref(), for_ms }, "") {
             return decode_current_answer(answer?, held.token);
         }
         let request = v1::Veto { lease: Some(held.message()), duration_ms: for_ms };
         let send = |mut client: GrpcClient, request| async move { client.veto(request).await };
-        let reply = self.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
+        let reply = self.servers.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
         RenewedLease::decode(reply, held.token)
     }
 
@@ -268,13 +270,13 @@ impl Client {
         let token = token.map(|token| token.to_string()).unwrap_or_default();
         let request = v1::Handoff { token, ..handoff.into() };
         let send = |mut client: GrpcClient, request| async move { client.handoff(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
     }
 
     /// Reports that the predecessor of a handoff has drained.
     pub async fn finish_drain(&self, held: &HeldLease<'_>) -> Result<(), Error> {
         let send = |mut client: GrpcClient, request| async move { client.finish_drain(request).await };
-        self.call(RetrySafety::NotIdempotent, Duration::ZERO, held.message(), send).await.map(drop)
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, held.message(), send).await.map(drop)
     }
 }
 

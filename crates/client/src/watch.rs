@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use tonic::Streaming;
 
 use crate::page_fetch::PageFetch;
-use crate::queries::validated;
-use crate::routing::{GrpcClient, RetrySafety};
+use crate::routing::RetrySafety;
+use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 
 /// First and longest pause before a broken watch reconnects.
@@ -102,7 +102,7 @@ impl Stream for Watch {
 }
 
 async fn reconnect(client: Client, prefix: String) -> Result<Streaming<v1::Event>, Error> {
-    let give_up = Instant::now() + client.shared.config.rejoin_timeout;
+    let give_up = Instant::now() + client.rejoin_timeout();
     let mut pause = RECONNECT_PAUSE.0;
     loop {
         tokio::time::sleep(pause).await;
@@ -117,7 +117,7 @@ async fn reconnect(client: Client, prefix: String) -> Result<Streaming<v1::Event
 impl Client {
     /// Watches everything under a prefix of whole segments from now on; the empty prefix covers everything.
     pub async fn watch(&self, prefix: &str) -> Result<Watch, Error> {
-        validated(Prefix::parse(prefix))?;
+        Prefix::parse(prefix)?;
         let events = Some(self.events(prefix).await?);
         Ok(Watch { client: self.clone(), prefix: prefix.into(), events, reconnect: PageFetch::new() })
     }
@@ -125,6 +125,6 @@ impl Client {
     async fn events(&self, prefix: &str) -> Result<Streaming<v1::Event>, Error> {
         let request = v1::WatchRequest { prefix: prefix.into() };
         let send = |mut client: GrpcClient, request| async move { client.watch(request).await };
-        self.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await
+        self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await
     }
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use leasehold::types::{Acquire, SessionId};
 use leasehold::{Client, Code, Error, IdempotencyKey};
-use leasehold_core::command::Acquire;
-use leasehold_core::ids::SessionId;
 use leasehold_wire::{problem_to_status, v1};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;

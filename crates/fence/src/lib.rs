@@ -23,6 +23,7 @@
 //! | `sqlite` | SQLite tables | `sqlite::Fence` |
 //! | `conformance` | your own target: a test suite for its fence | `conformance::check` |
 //!
+//! `file`, `http` and `proxy` need Linux; the others also build for macOS and Windows.
 //! [`reader_fence`] needs no feature. It protects logs that cannot reject a write, such as Kafka topics.
 //!
 //! # Concepts
@@ -95,6 +96,11 @@
     not(any(feature = "file", feature = "postgres", feature = "sqlite")),
     allow(dead_code, reason = "the code that targets share has no user without a target")
 )]
+
+#[cfg(all(feature = "file", not(target_os = "linux")))]
+compile_error!(
+    "the features `file`, `http` and `proxy` of leasehold-fence need Linux: its file locks and extended attributes"
+);
 
 #[cfg(feature = "cell")]
 pub mod cell;

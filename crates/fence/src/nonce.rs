@@ -2,13 +2,11 @@
 
 use std::io;
 
-use rustix::rand::{GetRandomFlags, getrandom};
-
 use crate::Error;
 
 /// Returns 16 random bytes as hexadecimal digits.
 pub(crate) fn nonce() -> Result<String, Error> {
     let mut bytes = [0; 16];
-    getrandom(&mut bytes, GetRandomFlags::empty()).map_err(io::Error::from)?;
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }

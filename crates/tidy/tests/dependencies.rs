@@ -18,7 +18,7 @@ const DEPENDENCIES: [(&str, &[&str]); 10] = [
     // These checks read files and `cargo metadata`; they build nothing of the workspace.
     ("leasehold-tidy", &[]),
     // An example with a grantor of its own, so that it runs without a server.
-    ("leasehold-settlement", &["leasehold-core", "leasehold-fence", "leasehold-server", "leasehold"]),
+    ("leasehold-settlement", &["leasehold-fence", "leasehold-server", "leasehold"]),
 ];
 
 /// All external crates the core may use: data structures, checksums and Unicode normalization.

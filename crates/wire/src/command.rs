@@ -5,46 +5,20 @@ use leasehold_core::coverage::FenceReport;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::Access;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::{Cluster, Incarnation, Token, TokenError};
+use leasehold_core::token::{Cluster, Token};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
+use crate::caller::{Caller, TokenIssuer};
 use crate::charter::{decode_charter, encode_charter};
 use crate::coverage::{decode_reports, encode_reports};
 use crate::enums::missing_field;
 use crate::lease::{
-    decode_acquire, decode_acquire_all, decode_handoff, decode_lease_ref, decode_renew, decode_resources,
-    decode_revoke, require_session,
+    decode_acquire, decode_acquire_all, decode_handoff, decode_lease_ref, decode_renew, decode_resources, decode_revoke,
 };
 use crate::payload::{decode_cache, decode_delivery, decode_put};
 use crate::v1::request::Operation;
 use crate::{lease_bits, lease_id, session_bits, v1};
-
-/// The sender of a request, as far as the connection knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// The session of the stream; `None` for a unary call. A lease in a request must belong to it (L5).
-    pub session: Option<SessionId>,
-    /// The cluster that answers.
-    pub issuer: TokenIssuer,
-}
-
-/// The cluster and incarnation that issue tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenIssuer {
-    /// Id of the cluster.
-    pub cluster: Cluster,
-    /// Incarnation of the cluster.
-    pub incarnation: Incarnation,
-}
-
-impl TokenIssuer {
-    /// Parses the text of a token. A token of another cluster is refused and never compared (T6).
-    pub fn parse_token(&self, text: &str) -> Result<Token, Refusal> {
-        let token = Token::parse(text)?;
-        if token.cluster == self.cluster { Ok(token) } else { Err(Refusal::Token(TokenError::WrongCluster)) }
-    }
-}
 
 /// A decoded request. It borrows names from the message and owns the lists that a [`Command`] borrows.
 #[derive(Clone, Debug)]
@@ -72,7 +46,7 @@ impl<'a> DecodedCommand<'a> {
             Operation::Renew(request) => Command::Renew(decode_renew(request, caller)?),
             Operation::Release(request) => Command::Release(decode_lease_ref(Some(request), caller)?),
             Operation::Cancel(request) => {
-                Command::Cancel { session: require_session(request.session, caller)?, sequence: request.sequence }
+                Command::Cancel { session: caller.require_session(request.session)?, sequence: request.sequence }
             }
             Operation::Progress(request) => {
                 Command::Progress { lease: decode_lease_ref(request.lease.as_ref(), caller)?, at: request.progress }
@@ -84,16 +58,16 @@ impl<'a> DecodedCommand<'a> {
             Operation::Revoke(request) => Command::Revoke(decode_revoke(request)?),
             Operation::Free(request) => Command::Free { resource: &request.resource, comment: &request.comment },
             Operation::RenewSession(request) => Command::RenewSession {
-                session: require_session(request.session, caller)?,
+                session: caller.require_session(request.session)?,
                 held: request.held.map(|known| HeldDigest { count: known.count, digest: known.digest }),
             },
             Operation::Reconcile(request) => {
                 let leases = request.leases.iter().map(|bits| lease_id(*bits)).collect();
                 let part = IdRange { from: request.from.map(lease_id), until: request.until.map(lease_id) };
-                return Ok(Self(CommandParts::Known(require_session(request.session, caller)?, leases, part)));
+                return Ok(Self(CommandParts::Known(caller.require_session(request.session)?, leases, part)));
             }
             Operation::CloseSession(request) => {
-                Command::CloseSession { session: require_session(request.session, caller)? }
+                Command::CloseSession { session: caller.require_session(request.session)? }
             }
             Operation::Put(request) => decode_put(request, caller)?,
             Operation::Delivery(request) => Command::Delivery(decode_delivery(request, caller)?),

@@ -9,18 +9,18 @@ use leasehold_core::name::resource_hash;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Number, Token, TokenError};
 
-use crate::command::{Caller, TokenIssuer};
+use crate::caller::{Caller, TokenIssuer};
 use crate::enums::{
     decode_access, decode_number, decode_scope, encode_access, encode_optional, encode_scope, missing_field,
     optional_enum, required_enum,
 };
-use crate::{MAX_RENEWALS, lease_bits, lease_id, session_bits, session_id, v1};
+use crate::{MAX_RENEWALS, lease_bits, lease_id, session_bits, v1};
 
 pub(crate) fn decode_acquire<'a>(from: &'a v1::Acquire, caller: &Caller) -> Result<Acquire<'a>, Refusal> {
     Ok(Acquire {
         resource: &from.resource,
         holder: &from.holder,
-        session: session(from.session, caller)?,
+        session: caller.session_for(from.session)?,
         access: decode_access(from.access, from.units)?,
         slots: from.slots,
         ttl_ms: from.ttl_ms,
@@ -37,7 +37,7 @@ pub(crate) fn decode_acquire_all<'a>(from: &'a v1::AcquireAll, caller: &Caller) 
     Ok(AcquireAll {
         resources: &[],
         holder: &from.holder,
-        session: session(from.session, caller)?,
+        session: caller.session_for(from.session)?,
         ttl_ms: from.ttl_ms,
         options: decode_options(from.options.as_ref())?,
     })
@@ -56,21 +56,6 @@ fn decode_options(from: Option<&v1::AcquireOptions>) -> Result<AcquireOptions<'_
         progress_ms: from.progress_ms,
         metadata: &from.metadata,
     })
-}
-
-/// The session of a request: the one it names, or the stream's own. Naming another session on a stream is refused.
-pub(crate) fn session(named: Option<u64>, caller: &Caller) -> Result<Option<SessionId>, Refusal> {
-    match (named.map(session_id), caller.session) {
-        (Some(named), Some(own)) if named != own => {
-            Err(Refusal::Invalid { field: "session", reason: "must be absent on a stream, which has its own session" })
-        }
-        (named, own) => Ok(own.or(named)),
-    }
-}
-
-/// Like [`session`], but a session is required.
-pub(crate) fn require_session(named: Option<u64>, caller: &Caller) -> Result<SessionId, Refusal> {
-    session(named, caller)?.ok_or(missing_field("session"))
 }
 
 pub(crate) fn decode_lease_ref<'a>(from: Option<&'a v1::LeaseRef>, caller: &Caller) -> Result<LeaseRef<'a>, Refusal> {

@@ -1,10 +1,15 @@
 //! Protocol Buffers and JSON messages of Leasehold, and their conversion to and from the types of the core.
 //!
-//! The messages and the gRPC service are defined in `proto/leasehold/v1`; [`v1`] is the generated code. [`json`] holds the
-//! bodies of the HTTP API. [`Code`] is the table of all error codes. Each module converts one group of messages in both
-//! directions and makes no decisions. A decoded command borrows its names from the message.
+//! # Start here
 //!
-//! This crate does not define the formats of token text, journal records and snapshots: they belong to the core.
+//! | side | reads | writes |
+//! |---|---|---|
+//! | server | [`decode_hello`], [`DecodedCommand::decode`], [`decode_renewals`] | [`welcome`], [`encode_answer`], [`encode_event`], views such as [`resource_view`] |
+//! | client | [`decode_answer`], [`decode_event`], [`problem_from_status`] | [`encode_command`] |
+//!
+//! The messages and the gRPC service are defined in `proto/leasehold/v1`; [`v1`] is the generated code. [`json`] holds the
+//! bodies of the HTTP API. Each module converts one group of messages in both directions and makes no decisions. A decoded
+//! command borrows its names from the message:
 //!
 //! ```
 //! use leasehold_wire::{Caller, DecodedCommand, TokenIssuer, v1};
@@ -17,6 +22,21 @@
 //! let decoded = DecodedCommand::decode(&operation, &caller).unwrap();
 //! assert!(matches!(decoded.command(), Command::Acquire(acquire) if acquire.resource == "jobs/settle"));
 //! ```
+//!
+//! This crate does not define the formats of token text, journal records and snapshots: they belong to the core.
+//!
+//! # Errors
+//!
+//! - A message that is well-formed but not valid is a [`Refusal`](leasehold_core::refusal::Refusal) with the name of the field.
+//! - [`v1::Problem`] is an error on the wire: a stable [`Code`], a message, the next step, and the fields of the code. [`problem`]
+//!   makes one from a refusal.
+//! - [`bounded_codec`] rejects a message that exceeds [`MAX_REQUEST_BYTES`] or [`MAX_REQUEST_FIELDS`] before it is decoded.
+//!
+//! # Features
+//!
+//! | feature | adds | default |
+//! |---|---|---|
+//! | `openapi` | schemas of the [`json`] bodies for an OpenAPI document | no |
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +48,7 @@ pub mod v1 {
 
 mod answer;
 pub mod bounded_codec;
+mod caller;
 mod charter;
 pub mod codes;
 mod command;
@@ -46,9 +67,10 @@ mod session;
 mod view;
 
 pub use answer::{RenewBatchReply, decode_answer, encode_answer};
+pub use caller::{Caller, TokenIssuer};
 pub use charter::{decode_charter, encode_charter};
 pub use codes::Code;
-pub use command::{Caller, DecodedCommand, TokenIssuer, core_request, encode_command, request_digest};
+pub use command::{DecodedCommand, core_request, encode_command, request_digest};
 pub use coverage::encode_coverage;
 pub use event::{decode_event, encode_event};
 pub use ids::{lease_bits, lease_id, session_bits, session_id};

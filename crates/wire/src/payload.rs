@@ -6,9 +6,9 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::time::GrantorTime;
 use leasehold_core::token::Number;
 
-use crate::command::Caller;
+use crate::caller::Caller;
 use crate::enums::{decode_number, missing_field};
-use crate::lease::{decode_lease_ref, session};
+use crate::lease::decode_lease_ref;
 use crate::{session_bits, v1};
 
 pub(crate) fn decode_put<'a>(from: &'a v1::Put, caller: &Caller) -> Result<Command<'a>, Refusal> {
@@ -39,7 +39,7 @@ pub(crate) fn decode_delivery<'a>(
         },
         Wire::Receive(receive) => delivery::DeliveryCommand::Receive {
             queue,
-            session: session(receive.session, caller)?,
+            session: caller.session_for(receive.session)?,
             holder: &receive.holder,
             visibility_ms: receive.visibility_ms,
             limit: receive.limit,
@@ -151,7 +151,7 @@ pub(crate) fn decode_cache<'a>(
     Ok(match from.command.as_ref().ok_or(missing_field("cache"))? {
         Wire::Read(by) => cache::CacheCommand::Read {
             key,
-            session: session(by.session, caller)?,
+            session: caller.session_for(by.session)?,
             reader: &by.holder,
             ttl_ms: by.ttl_ms,
         },
@@ -159,7 +159,7 @@ pub(crate) fn decode_cache<'a>(
         Wire::Invalidated(lease) => cache::CacheCommand::Invalidated { key, lease: decode_number(*lease)? },
         Wire::Intend(by) => cache::CacheCommand::Intend {
             key,
-            session: session(by.session, caller)?,
+            session: caller.session_for(by.session)?,
             writer: &by.holder,
             ttl_ms: by.ttl_ms,
         },
@@ -169,7 +169,7 @@ pub(crate) fn decode_cache<'a>(
             let by = fill.actor.as_ref().ok_or(missing_field("actor"))?;
             cache::CacheCommand::GetOrFill {
                 key,
-                session: session(by.session, caller)?,
+                session: caller.session_for(by.session)?,
                 reader: &by.holder,
                 ttl_ms: by.ttl_ms,
                 missing: fill.missing_version,

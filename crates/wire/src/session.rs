@@ -7,7 +7,7 @@ use leasehold_core::grantor::Status;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::Token;
 
-use crate::command::TokenIssuer;
+use crate::caller::TokenIssuer;
 use crate::enums::missing_field;
 use crate::problem::problem;
 use crate::{Code, session_bits, session_id, v1};
@@ -36,7 +36,7 @@ pub struct HelloRequest<'a> {
 /// Omits the command, which contains the secret.
 impl fmt::Debug for HelloRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arrival").field("client", &self.client).field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("HelloRequest").field("client", &self.client).field("seen", &self.seen).finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold::Client;
-use leasehold_core::token::Cluster;
+use leasehold::types::Cluster;
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::{ServerConfig, start};
 use tokio::sync::oneshot;

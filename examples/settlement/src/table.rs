@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
-use leasehold_core::token::Cluster;
+use leasehold::types::{Cluster, Name};
 use leasehold_fence::{Error, postgres, sqlite};
 use rusqlite::{Connection, Transaction, params};
 use tokio::runtime::Runtime;

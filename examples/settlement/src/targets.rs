@@ -6,8 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
-use leasehold_core::token::Cluster;
+use leasehold::types::{Cluster, Name};
 use leasehold_fence::file::{FencedLog, LogReader};
 use leasehold_fence::{Error, FenceRefusal};
 

@@ -18,7 +18,6 @@ use leasehold_core::payload::cache::{CacheAnswer, CacheCommand};
 use leasehold_core::time::Instant;
 
 use crate::lock::millis;
-use crate::queries::validated;
 use crate::session_worker::{SessionListener, SessionReply, WorkerHandle};
 use crate::{Client, Error};
 use entries::{CacheEntries, Inserted, ReadLease};
@@ -80,7 +79,7 @@ impl CacheBuilder {
 
     /// Makes the cache.
     pub fn build<V: Send + Sync + 'static>(&self) -> Result<Cache<V>, Error> {
-        let clock_drift = self.client.shared.config.clock_drift;
+        let clock_drift = self.client.session_config().clock_drift;
         let timing = Timing::new(millis(self.ttl), clock_drift).map_err(|wrong| Error::invalid("ttl", wrong))?;
         if self.capacity == 0 {
             return Err(Error::invalid("capacity", "at least 1 entry"));
@@ -190,7 +189,7 @@ impl<V: Send + Sync + 'static> CacheInner<V> {
 
     /// Calls the grantor about a key in the client's session.
     async fn call(&self, key: &str, command: CacheCommand<'_>) -> Result<(CacheAnswer, SessionReply), Error> {
-        validated(Name::parse(key))?;
+        Name::parse(key)?;
         let reply = self.worker.session_call(&Command::Cache(command)).await?;
         match &reply.answer {
             Answer::Cache(answer) => Ok((**answer, reply)),

@@ -20,8 +20,8 @@ use leasehold_wire::v1;
 use tokio::sync::Notify;
 
 use crate::lock::millis;
-use crate::queries::validated;
-use crate::routing::{GrpcClient, RetrySafety};
+use crate::routing::RetrySafety;
+use crate::server_pool::GrpcClient;
 use crate::session_worker::{Response, SessionListener};
 use crate::{Client, Error, RequestError};
 
@@ -154,7 +154,7 @@ impl MessageQueue {
             visibility_ms: millis(self.visibility),
             limit,
         };
-        validated(Name::parse(&self.name))?;
+        Name::parse(&self.name)?;
         let worker = self.client.worker()?;
         let mut reply = worker.session_call(&Command::Delivery(command)).await?;
         let (sent, issuer) = (reply.sent, reply.issuer);
@@ -166,7 +166,7 @@ impl MessageQueue {
         };
         let received = messages.into_iter().map(|message| {
             let received = ReceivedMessage::new(&worker, &self.name, issuer, (sent, &reply.session_deadline), message);
-            self.client.observe_token(received.token().parsed());
+            self.client.servers.observe_token(received.token().parsed());
             received
         });
         let received = received.collect();
@@ -235,14 +235,14 @@ impl MessageQueue {
         command: DeliveryCommand<'_>,
         decode: fn(Response) -> Result<T, Error>,
     ) -> Result<T, RequestError<T>> {
-        validated(Name::parse(&self.name))?;
+        Name::parse(&self.name).map_err(Error::from)?;
         self.client.worker()?.session_call_with(&Command::Delivery(command), decode).await
     }
 
     async fn view(&self, after: u64, limit: Option<u32>) -> Result<v1::QueueView, Error> {
-        validated(Name::parse(&self.name))?;
+        Name::parse(&self.name)?;
         #[cfg(any(test, feature = "testing"))]
-        if let Some(view) = self.client.memory_query(|grantor| {
+        if let Some(view) = self.client.servers.memory_query(|grantor| {
             let (now, limit) = (grantor.status().time, limit.unwrap_or(0) as usize);
             leasehold_wire::queue_view(grantor.queues(), now, &self.name, after, limit)
         }) {
@@ -250,7 +250,7 @@ impl MessageQueue {
         }
         let request = v1::QueueRequest { queue: (*self.name).into(), after, limit, min_position: 0 };
         let send = |mut client: GrpcClient, request| async move { client.queue(request).await };
-        self.client.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await
+        self.client.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await
     }
 }
 

@@ -15,7 +15,6 @@ use leasehold_core::command::SessionEvent;
 use leasehold_core::holder::NextStep;
 use leasehold_core::name::Prefix;
 
-use crate::queries::validated;
 use crate::{Client, Code, Error, Guard, LeaseHandle, Lock, RunError, Watch, WatchItem};
 use roster::Roster;
 pub use roster::{Instance, InstanceChange};
@@ -44,7 +43,7 @@ impl Client {
     /// The instances of a service now, and a stream of changes. The watch starts before the list is read, so that no change is
     /// missed.
     pub async fn discover(&self, service: &str) -> Result<Discovery, Error> {
-        validated(Prefix::parse(service))?;
+        Prefix::parse(service)?;
         let mut follower = RosterFollower {
             client: self.clone(),
             watch: None,

@@ -1,4 +1,4 @@
-//! Recipes: leases shaped for common tasks. `docs/recipes.md` describes what each one guarantees.
+//! Recipes: leases shaped for common tasks. The how-to pages in `docs/how-to/recipes` say what each one guarantees.
 //!
 //! | recipe | for |
 //! |---|---|

@@ -8,7 +8,6 @@ use std::time::Duration;
 use leasehold_core::command::{Answer, Command};
 use leasehold_core::name::Name;
 
-use crate::queries::validated;
 use crate::session_worker::{LeaseCall, Response};
 use crate::{Client, Error, Guard, LeaseHandle, Lock, RunError};
 
@@ -35,7 +34,7 @@ impl Client {
     /// Returns the position below which the caller may delete: `below`, unless a live pin is lower. The answer is recorded first:
     /// no one can pin below it any more, so the caller may delete at any later time, and repeat the call after a crash.
     pub async fn collect(&self, resource: &str, below: u64) -> Result<u64, Error> {
-        validated(Name::parse(resource))?;
+        Name::parse(resource)?;
         let command = Command::Collect { resource, below };
         match self.worker()?.session_call(&command).await?.answer {
             Answer::CollectBelow(below) => Ok(below),

@@ -14,7 +14,6 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Token, TokenError};
 
 use crate::lock::{millis, millis_within};
-use crate::queries::validated;
 use crate::{Client, Error, FencingToken, HeldLease};
 
 /// Default ttl.
@@ -66,7 +65,7 @@ impl Client {
     /// open.
     pub fn reservation(&self, resource: impl Into<String>, token: &str) -> Result<Reservation, Error> {
         let resource = resource.into();
-        validated(Name::parse(&resource))?;
+        Name::parse(&resource)?;
         let invalid = |error: TokenError| Error::from(&Refusal::Token(error));
         let token = Token::parse(token).map_err(invalid)?;
         if token.resource != resource_hash(&resource) {
@@ -103,7 +102,7 @@ impl ReservationBuilder {
 
     /// Reserves the units, now or after waiting. A request that can never succeed is refused immediately.
     pub async fn acquire(&self) -> Result<Reservation, Error> {
-        validated(Name::parse(&self.resource))?;
+        Name::parse(&self.resource)?;
         let wait_ms = millis_within("wait", self.wait, 0, WAIT_MAX)?;
         let acquire = Acquire {
             resource: &self.resource,

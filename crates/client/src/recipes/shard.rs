@@ -17,7 +17,6 @@ use futures::future::{Either, join, select};
 use futures::stream::FuturesUnordered;
 use leasehold_core::name::Name;
 
-use crate::queries::validated;
 use crate::{Client, Error, LeaseHandle, Lock, RequestError, StoredValue};
 
 /// Default ttl.
@@ -66,7 +65,7 @@ impl Shards {
 
     /// Registers this client as a worker. [`ShardWorker::next_assignment`] returns its shards.
     pub async fn join(&self) -> Result<ShardWorker, Error> {
-        validated(Name::parse(&self.prefix))?;
+        Name::parse(&self.prefix)?;
         if self.count == 0 || self.count > MAX_SHARDS {
             return Err(Error::invalid("count", format_args!("{}; from 1 to {MAX_SHARDS} shards", self.count)));
         }

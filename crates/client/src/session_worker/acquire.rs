@@ -174,7 +174,7 @@ impl WorkerState {
         let rotates = grant.rotates;
         self.leases
             .insert(index, LeaseEntry { actor, rotates, claim_from, pending_grant: Some(pending_grant), ..entry });
-        self.client.observe_token(token);
+        self.servers.observe_token(token);
         index
     }
 

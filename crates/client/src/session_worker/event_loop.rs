@@ -11,7 +11,7 @@ use super::state::WorkerState;
 use crate::clock::HolderClock;
 use crate::routing::Candidates;
 use crate::session_stream::{IncomingBatch, SessionReceiver, SessionSender};
-use crate::{Address, Client, Error, OpenedSession};
+use crate::{Address, Error, OpenedSession};
 
 /// How soon a full connection is tried again, in milliseconds.
 const FULL_RETRY: u64 = 5;
@@ -46,10 +46,10 @@ pub(super) async fn run(mut state: WorkerState, clock: HolderClock, jobs: Arc<Jo
         }
         if state.needs_new_stream(now) {
             if let Some(silent) = stream.as_ref().and_then(|(_, receiver)| receiver.server()) {
-                state.client.mark_suspect(silent);
+                state.servers.mark_suspect(silent);
             }
             if state.may_connect(now) {
-                if connecting.is_none() && state.client.has_healthy_server() {
+                if connecting.is_none() && state.servers.has_healthy_server() {
                     connecting = Some(connect(&state, &clock, Candidates::Healthy(state.hello_timeout())));
                 }
                 probes.start(&state, &clock);
@@ -67,7 +67,7 @@ pub(super) async fn run(mut state: WorkerState, clock: HolderClock, jobs: Arc<Jo
             full = !sender.has_capacity();
         }
         // Without a healthy server the probes are the connection attempts.
-        let in_progress = connecting.is_some() || !(probes.0.is_empty() || state.client.has_healthy_server());
+        let in_progress = connecting.is_some() || !(probes.0.is_empty() || state.servers.has_healthy_server());
         let due = state.next_due(in_progress);
         let due = if full { due.min(now.plus_millis(FULL_RETRY)) } else { due };
         let wake_reason = tokio::select! {
@@ -152,7 +152,7 @@ struct Probes(Vec<(Address, Connecting)>);
 
 impl Probes {
     fn start(&mut self, state: &WorkerState, clock: &HolderClock) {
-        for suspect in state.client.suspects() {
+        for suspect in state.servers.suspects() {
             if self.0.iter().all(|(probed, _)| *probed != suspect) {
                 let candidates = Candidates::Suspect(suspect.clone(), state.probe_timeout());
                 self.0.push((suspect, connect(state, clock, candidates)));
@@ -172,12 +172,11 @@ impl Probes {
 /// Opens a session on a new stream, or resumes the session.
 fn connect(state: &WorkerState, clock: &HolderClock, candidates: Candidates) -> Connecting {
     let clock = clock.clone();
-    let (client, holder, resume): (Client, String, _) =
-        (state.client.clone(), state.settings.holder.clone(), state.session_resume());
+    let (servers, holder, resume) = (state.servers.clone(), state.settings.holder.clone(), state.session_resume());
     let ttl_ms = state.settings.timing.ttl_ms();
     Box::pin(async move {
         let sent = clock.now();
-        (sent, client.open_stream(candidates, &holder, ttl_ms, resume.as_ref()).await)
+        (sent, servers.open_stream(candidates, &holder, ttl_ms, resume.as_ref()).await)
     })
 }
 

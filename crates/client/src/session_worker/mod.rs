@@ -3,6 +3,7 @@
 
 mod acquire;
 mod actors;
+mod config;
 mod event_loop;
 mod jitter;
 mod job_queue;
@@ -25,6 +26,7 @@ mod state;
 mod tests;
 mod timers;
 
+pub(crate) use config::SessionConfig;
 pub(crate) use job_queue::{AcquireSpec, Job, LeaseCall};
 pub(crate) use lease_owner::LeaseOwner;
 pub(crate) use outcome::PendingCall;
@@ -45,12 +47,14 @@ use leasehold_core::holder::{ClockDrift, Timing};
 use leasehold_core::name::HolderName;
 use leasehold_core::time::Instant;
 use leasehold_wire::v1::request::Operation as Message;
+use tokio::sync::watch;
 
+use crate::Error;
 use crate::clock::HolderClock;
 use crate::metrics::MetricsSink;
-use crate::queries::validated;
-use crate::session_stream::Transport;
-use crate::{Client, Error};
+use crate::server_pool::ServerPool;
+use crate::session_stream::SessionResume;
+use crate::transport::Transport;
 use jitter::Jitter;
 use job_queue::{JobQueue, ReplySlot};
 use reply::{client_closed, reply_channel};
@@ -70,23 +74,22 @@ pub(crate) struct WorkerHandle {
 
 impl WorkerHandle {
     /// Starts the thread. It connects when there is something to send.
-    pub(crate) fn start(client: &Client) -> Result<Arc<Self>, Error> {
-        let config = &client.shared.config;
-        let ttl_ms = u64::try_from(config.session_ttl.as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn start(
+        servers: &ServerPool,
+        config: &SessionConfig,
+        metrics: MetricsSink,
+        session: watch::Sender<Option<SessionResume>>,
+    ) -> Result<Arc<Self>, Error> {
+        let ttl_ms = u64::try_from(config.ttl.as_millis()).unwrap_or(u64::MAX);
         let clock_drift = config.clock_drift;
         let timing = Timing::new(ttl_ms, clock_drift).map_err(|wrong| Error::invalid("session_ttl", wrong))?;
-        let holder = client.holder_name();
-        validated(HolderName::parse(&holder))?;
-        let request_timeout_ms = u64::try_from(config.request_timeout.as_millis()).unwrap_or(u64::MAX);
-        let session = client.shared.session.clone();
+        let holder = config.holder_name();
+        HolderName::parse(&holder)?;
+        let request_timeout_ms = u64::try_from(servers.timeouts().request.as_millis()).unwrap_or(u64::MAX);
         let settings = WorkerSettings { holder: holder.clone(), timing, request_timeout_ms, clock_drift, session };
         // Own connections, so that none depends on the caller's runtime. No call outlasts the session.
-        let max = Duration::from_millis(ttl_ms / 4);
-        let own = client.with_own_connections(max);
-        if let Some(highest) = client.highest_token() {
-            own.observe_token(highest);
-        }
-        let (clock, jitter) = match &client.shared.transport {
+        let own = servers.with_own_connections(Duration::from_millis(ttl_ms / 4));
+        let (clock, jitter) = match servers.transport() {
             Transport::Network => (HolderClock::Boot, Jitter::from_os()),
             #[cfg(any(test, feature = "testing"))]
             Transport::Memory(link) => {
@@ -94,7 +97,6 @@ impl WorkerHandle {
                 (HolderClock::Manual(link.clock()), Jitter::seeded(link.seed()))
             }
         };
-        let metrics = MetricsSink(client.shared.metrics.clone());
         let state = WorkerState::new(settings, own, metrics, jitter);
         let jobs = Arc::new(JobQueue::new());
         let (queue, worker_clock) = (jobs.clone(), clock.clone());

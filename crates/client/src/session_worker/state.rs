@@ -20,9 +20,10 @@ use super::requests::{LeaseRenewal, RequestPurpose, RequestTable, UnansweredRequ
 use super::session::ClientSession;
 use super::session_reply::SessionListener;
 use super::sleepers::Sleepers;
+use crate::Error;
 use crate::metrics::MetricsSink;
+use crate::server_pool::ServerPool;
 use crate::session_stream::{IncomingBatch, OutgoingBatch, RenewalResults, SessionResume};
-use crate::{Client, Error};
 
 /// How often timed-out requests are swept, in milliseconds.
 const SWEEP_EVERY: u64 = 250;
@@ -44,7 +45,7 @@ pub(super) struct WorkerSettings {
 /// State of the worker of one client.
 pub(super) struct WorkerState {
     pub settings: WorkerSettings,
-    pub client: Client,
+    pub servers: ServerPool,
     pub metrics: MetricsSink,
     pub jitter: Jitter,
     pub session: Option<ClientSession>,
@@ -81,11 +82,11 @@ impl Drop for WorkerState {
 }
 
 impl WorkerState {
-    pub(super) fn new(settings: WorkerSettings, client: Client, metrics: MetricsSink, jitter: Jitter) -> Self {
+    pub(super) fn new(settings: WorkerSettings, servers: ServerPool, metrics: MetricsSink, jitter: Jitter) -> Self {
         let min_ttl_ms = settings.timing.ttl_ms();
         Self {
             settings,
-            client,
+            servers,
             metrics,
             jitter,
             session: None,

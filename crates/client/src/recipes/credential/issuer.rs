@@ -20,7 +20,6 @@ use super::claims::{
 use super::keys::SigningKeys;
 use super::mutants::{self, CredentialMutant};
 use super::verifier::CredentialVerifier;
-use crate::queries::validated;
 use crate::{Client, Code, Error, HeldLease, LeaseHandle};
 
 /// Default limit on the lifetime of a credential: how long a stolen one is valid at most.
@@ -127,7 +126,7 @@ impl CredentialIssuer {
     ) -> Result<String, Error> {
         let token = Token::parse(token).map_err(|wrong| Error::from(&Refusal::from(wrong)))?;
         // The clock is read before the request: the remaining time counts from then or later.
-        let (now, clock_drift) = (SystemTime::now(), client.shared.config.clock_drift);
+        let (now, clock_drift) = (SystemTime::now(), client.session_config().clock_drift);
         let lease = client.check(&HeldLease::new(resource, token)).await?;
         // A handoff can end the lease within its drain period at any time.
         let charter = client.charters(Some(resource)).await?.pop().and_then(|(_, charter)| charter.handoff);
@@ -140,7 +139,7 @@ impl CredentialIssuer {
 
     /// Signs a credential that every verifier with a clock within the skew rejects before the lease ends (K1).
     fn sign(&self, lease: &BoundLease<'_>, request: &CredentialRequest<'_>, now: SystemTime) -> Result<String, Error> {
-        validated(HolderName::parse(request.subject))?;
+        HolderName::parse(request.subject)?;
         if request.audience.is_empty() || request.audience.len() > 512 {
             return Err(Error::invalid("audience", "1 to 512 bytes"));
         }

@@ -10,7 +10,6 @@ use leasehold_core::name::Name;
 use leasehold_wire::json::LeaseBody;
 
 use super::Election;
-use crate::queries::validated;
 use crate::{Client, Code, Error, Watch};
 
 /// The current leader.
@@ -33,7 +32,7 @@ impl Election {
 
     /// Observes the leader from now on.
     pub async fn observe(&self) -> Result<LeaderUpdates, Error> {
-        validated(Name::parse(&self.resource))?;
+        Name::parse(&self.resource)?;
         let watch = self.client.watch(&self.resource).await?;
         let observer = LeaderObserver { election: self.clone(), watch, stale: true, reported: None, highest: 0 };
         let updates = futures::stream::unfold(observer, |mut observer| async move {

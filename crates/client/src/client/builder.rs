@@ -1,0 +1,131 @@
+//! The client builder.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::holder::ClockDrift;
+use tokio::sync::watch;
+
+use super::{Client, ClientShared};
+use crate::server_pool::{ServerPool, Timeouts};
+use crate::session_worker::SessionConfig;
+use crate::transport::Transport;
+use crate::{Endpoints, MetricsHook};
+
+/// Builds a [`Client`] with other settings than the defaults.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use leasehold::Client;
+///
+/// # fn example() -> Result<(), leasehold::Error> {
+/// let client = Client::builder("lease-1:7421,lease-2:7421")?
+///     .holder("settlement-7")
+///     .session_ttl(Duration::from_secs(10))
+///     .build();
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct ClientBuilder {
+    endpoints: Endpoints,
+    transport: Transport,
+    timeouts: Timeouts,
+    rejoin_timeout: Duration,
+    session: SessionConfig,
+    metrics: Option<Arc<dyn MetricsHook>>,
+}
+
+impl From<Endpoints> for ClientBuilder {
+    fn from(endpoints: Endpoints) -> Self {
+        Self::new(endpoints, Transport::Network)
+    }
+}
+
+impl ClientBuilder {
+    fn new(endpoints: Endpoints, transport: Transport) -> Self {
+        Self {
+            endpoints,
+            transport,
+            timeouts: Timeouts::default(),
+            rejoin_timeout: Duration::from_secs(30),
+            session: SessionConfig::default(),
+            metrics: None,
+        }
+    }
+
+    /// A client of a grantor in this process.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn in_memory(link: Arc<crate::in_memory::MemoryLink>) -> Self {
+        Self::new(Endpoints::none(), Transport::Memory(link))
+    }
+
+    /// Time to establish a connection. Default: 3 s.
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.connect = timeout;
+        self
+    }
+
+    /// Time to wait for a reply. The wait time of a lock is added to it. Default: 10 s.
+    pub const fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.request = timeout;
+        self
+    }
+
+    /// Time to re-establish a broken [`Watch`](crate::Watch). Default: 30 s.
+    pub const fn rejoin_timeout(mut self, timeout: Duration) -> Self {
+        self.rejoin_timeout = timeout;
+        self
+    }
+
+    /// Holder name, shown to other holders and operators. Default: `process-` and the process id.
+    pub fn holder(mut self, name: impl Into<String>) -> Self {
+        self.session.holder = Some(name.into());
+        self
+    }
+
+    /// Time until the session ends unless it is renewed. All leases of the client end with it, so no lease has a longer ttl.
+    /// Default: 30 s.
+    pub const fn session_ttl(mut self, ttl: Duration) -> Self {
+        self.session.ttl = ttl;
+        self
+    }
+
+    /// Upper bound on how much faster or slower than real time any clock runs.
+    pub const fn clock_drift(mut self, drift: ClockDrift) -> Self {
+        self.session.clock_drift = drift;
+        self
+    }
+
+    /// Callbacks for metrics.
+    pub fn metrics(mut self, hook: Arc<dyn MetricsHook>) -> Self {
+        self.metrics = Some(hook);
+        self
+    }
+
+    /// Makes the client. It connects with its first request.
+    pub fn build(self) -> Client {
+        let Self { endpoints, transport, timeouts, rejoin_timeout, session, metrics } = self;
+        let shared = ClientShared {
+            rejoin_timeout,
+            session_config: session,
+            metrics,
+            session: watch::Sender::new(None),
+            worker: Mutex::default(),
+        };
+        Client { servers: ServerPool::new(endpoints, transport, timeouts), shared: Arc::new(shared) }
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("endpoints", &self.endpoints)
+            .field("timeouts", &self.timeouts)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,206 @@
+//! Connections to the servers of one cluster, and what the client has learned from their replies.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::token::Token;
+use leasehold_wire::MAX_RESPONSE_BYTES;
+use leasehold_wire::headers::IdempotencyKey;
+use leasehold_wire::v1::leasehold_client::LeaseholdClient;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::transport::Transport;
+use crate::{Address, Endpoints, Error};
+
+/// The generated gRPC client.
+pub(crate) type GrpcClient = LeaseholdClient<Channel>;
+
+/// Connections to servers beyond the endpoints, known from hints.
+const HINTED_CONNECTIONS: usize = 16;
+/// Interval and timeout of HTTP/2 keepalive pings.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// Timeouts of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeouts {
+    pub(crate) connect: Duration,
+    /// Time to wait for a reply.
+    pub(crate) request: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(3), request: Duration::from_secs(10) }
+    }
+}
+
+/// The servers of one cluster. Clones share their connections; each clone has its own idempotency key and standby setting.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerPool {
+    shared: Arc<PoolShared>,
+    /// Key of the next change.
+    pub(crate) idempotency_key: Option<IdempotencyKey>,
+    /// Lowest journal position from which a standby may answer a query.
+    pub(crate) standby: Option<u64>,
+}
+
+struct PoolShared {
+    endpoints: Endpoints,
+    transport: Transport,
+    timeouts: Timeouts,
+    state: Mutex<PoolState>,
+}
+
+impl fmt::Debug for PoolShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { endpoints, timeouts, .. } = self;
+        f.debug_struct("PoolShared").field("endpoints", endpoints).field("timeouts", timeouts).finish_non_exhaustive()
+    }
+}
+
+/// What the client has learned from the servers.
+#[derive(Default)]
+struct PoolState {
+    channels: BTreeMap<Address, Channel>,
+    /// The server that answered last: tried first.
+    last_server: Option<Address>,
+    last_position: Option<u64>,
+    /// Servers that did not answer in time: they may be paused, or cut off. Tried last, with a short timeout.
+    suspects: BTreeSet<Address>,
+    /// The highest token of any grant: it reveals a grantor that was rolled back (T9).
+    highest_token: Option<Token>,
+}
+
+impl ServerPool {
+    pub(crate) fn new(endpoints: Endpoints, transport: Transport, timeouts: Timeouts) -> Self {
+        let shared = PoolShared { endpoints, transport, timeouts, state: Mutex::default() };
+        Self { shared: Arc::new(shared), idempotency_key: None, standby: None }
+    }
+
+    /// A pool of the same servers with connections of its own and shorter timeouts. It knows the highest token of this one.
+    pub(crate) fn with_own_connections(&self, max_timeout: Duration) -> Self {
+        let PoolShared { endpoints, transport, timeouts, .. } = &*self.shared;
+        let timeouts =
+            Timeouts { connect: timeouts.connect.min(max_timeout), request: timeouts.request.min(max_timeout) };
+        let own = Self::new(endpoints.clone(), transport.clone(), timeouts);
+        own.state().highest_token = self.highest_token();
+        own
+    }
+
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.shared.transport
+    }
+
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        self.shared.timeouts
+    }
+
+    /// The server that answered last, then the others, then suspect servers.
+    pub(crate) fn in_order(&self) -> VecDeque<Address> {
+        let state = self.state();
+        let (last, suspects) = (state.last_server.as_ref(), &state.suspects);
+        let known = self.shared.endpoints.addresses().iter();
+        let others = known.filter(|address| Some(*address) != last && !suspects.contains(*address));
+        last.into_iter().chain(others).chain(suspects).cloned().collect()
+    }
+
+    /// The gRPC client of a server. It connects with its first use, and reconnects after a failure.
+    pub(crate) fn grpc_client(&self, at: &Address) -> Result<GrpcClient, Error> {
+        let mut state = self.state();
+        if !state.channels.contains_key(at) {
+            let endpoint = Endpoint::from_shared(format!("http://{at}"))
+                .map_err(|error| Error::config("addr", format!("addr: {at}: {error}")))?
+                .connect_timeout(self.shared.timeouts.connect)
+                .http2_keep_alive_interval(KEEPALIVE)
+                .keep_alive_timeout(KEEPALIVE);
+            let known = self.shared.endpoints.addresses();
+            if state.channels.len() >= known.len() + HINTED_CONNECTIONS {
+                state.channels.retain(|address, _| known.contains(address));
+            }
+            state.channels.insert(at.clone(), endpoint.connect_lazy());
+        }
+        let channel = state.channels.get(at).expect("just inserted").clone();
+        Ok(LeaseholdClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES))
+    }
+
+    /// This server answers requests: it is tried first from now on.
+    pub(crate) fn set_last_server(&self, at: &Address) {
+        self.state().last_server = Some(at.clone());
+    }
+
+    /// A server did not answer in time.
+    pub(crate) fn mark_suspect(&self, silent: &Address) {
+        let mut state = self.state();
+        state.last_server.take_if(|last| last == silent);
+        state.suspects.insert(silent.clone());
+    }
+
+    pub(crate) fn clear_suspect(&self, at: &Address) {
+        self.state().suspects.remove(at);
+    }
+
+    pub(crate) fn is_suspect(&self, at: &Address) -> bool {
+        self.state().suspects.contains(at)
+    }
+
+    pub(crate) fn suspects(&self) -> Vec<Address> {
+        self.state().suspects.iter().cloned().collect()
+    }
+
+    /// Whether any server is not suspect.
+    pub(crate) fn has_healthy_server(&self) -> bool {
+        let state = self.state();
+        state.suspects.is_empty() || self.shared.endpoints.addresses().iter().any(|at| !state.suspects.contains(at))
+    }
+
+    pub(crate) fn set_last_position(&self, position: u64) {
+        self.state().last_position = Some(position);
+    }
+
+    /// The journal position that the last reply depends on.
+    pub(crate) fn last_position(&self) -> Option<u64> {
+        self.state().last_position
+    }
+
+    pub(crate) fn observe_token(&self, token: Token) {
+        let mut state = self.state();
+        if state.highest_token.is_none_or(|highest| highest.number < token.number) {
+            state.highest_token = Some(token);
+        }
+    }
+
+    pub(crate) fn highest_token(&self) -> Option<Token> {
+        self.state().highest_token
+    }
+
+    /// Queries the grantor of a test directly; none for real servers.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn memory_query<T>(
+        &self,
+        query: impl FnOnce(&leasehold_core::grantor::Grantor) -> T,
+    ) -> Option<Result<T, Error>> {
+        match self.transport() {
+            Transport::Network => None,
+            Transport::Memory(link) => Some(link.query(query)),
+        }
+    }
+
+    /// Executes a unary call at the grantor of a test; none for real servers.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn memory_call(
+        &self,
+        command: leasehold_core::command::Command<'_>,
+        resource: &str,
+    ) -> Option<Result<leasehold_wire::v1::response::Answer, Error>> {
+        match self.transport() {
+            Transport::Network => None,
+            Transport::Memory(link) => Some(link.call(command, resource)),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
