@@ -10,7 +10,7 @@ use crate::commands::comment::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult, json as to_json};
 use crate::table::{TextTable, format_time, or_dash};
-use crate::target::{FenceId, ProbeResult, TargetAddress};
+use crate::target::{ProbeResult, TargetAddress, fence_id};
 
 /// Show which targets of a resource check tokens, and where a zombie could write
 ///
@@ -134,7 +134,7 @@ async fn probe_targets(args: &Args, coverage: &CoverageBody, cluster: Option<Clu
 async fn probe_slots(target: &TargetAddress, cluster: Cluster, resource: &str, slots: &[u32]) -> Probe {
     let mut last = ProbeResult::Missing;
     for slot in slots {
-        let fence = FenceId::new(cluster, resource, *slot).map_err(|error| error.message().to_owned())?;
+        let fence = fence_id(cluster, resource, *slot).map_err(|error| error.message().to_owned())?;
         last = target.probe(&fence).await.map_err(|error| match error {
             CommandError::Coded(error) | CommandError::WithExitCode(error, _) => error.to_string(),
             CommandError::Other(message) => message,

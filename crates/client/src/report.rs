@@ -8,7 +8,7 @@
 //!
 //! let reporter = Reporter::new(client, client.cluster_id().await?)?;
 //! let observer = reporter.target("postgres:orders", FenceMode::Forced)?;
-//! // let fence = postgres::Fence::new(cluster, name, 0).with_observer(observer);
+//! // let fence = postgres::Fence::new(&fence_id).with_observer(observer);
 //! # drop(observer);
 //! # Ok(())
 //! # }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::Mutex;
 
-use leasehold_core::name::{Name, resource_hash};
+use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
 use leasehold_fence::cell::FencedCell;
 
@@ -17,11 +17,11 @@ fn main() {
 }
 
 fn cell() -> (FencedCell<u64>, String) {
-    let name = Name::parse("jobs/settle").expect("a name");
+    let id = FenceId::new(CLUSTER, "jobs/settle").expect("a name");
     let resource = resource_hash(name.as_str());
     let (incarnation, scope, number) = (Incarnation(1), TokenScope::Slot(0), Number::FIRST);
     let token = Token { cluster: CLUSTER, incarnation, resource, scope, number };
-    (FencedCell::new(CLUSTER, name, 0, 0), token.to_string())
+    (FencedCell::new(&id, 0), token.to_string())
 }
 
 #[divan::bench]

@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
-use leasehold_core::name::{Name, resource_hash};
+use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
-use leasehold_fence::http::{Fence, GateTimeouts, Rules, Scope};
+use leasehold_fence::http::{Fence, GateTimeouts, Rules};
 use tower::{Layer, Service, ServiceExt};
 
 /// Many short rounds, so that interrupted ones do not affect the median.
@@ -22,9 +22,9 @@ fn main() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let marks = dir.path().join("marks");
-    let rules = Rules::new(Scope::new(Name::parse(RESOURCE).expect("a name"), 0));
-    Fence::arm(&marks, CLUSTER, &rules).expect("armed");
-    let fence = Fence::open(&marks, CLUSTER, rules, GateTimeouts::default()).expect("it opens");
+    let rules = Rules::new(&FenceId::new(CLUSTER, RESOURCE).expect("a name"));
+    Fence::arm(&marks, &rules).expect("armed");
+    let fence = Fence::open(&marks, rules, GateTimeouts::default()).expect("it opens");
     let number = Number::new(7).expect("a number");
     let resource = resource_hash(RESOURCE);
     let token = Token { cluster: CLUSTER, incarnation: Incarnation(1), resource, scope: TokenScope::Slot(0), number };

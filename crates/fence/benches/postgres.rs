@@ -15,10 +15,10 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold_core::name::{Name, resource_hash};
+use leasehold_core::name::resource_hash;
 use leasehold_fence::postgres::{Fence, install};
 use server::Server;
-use support::{CLUSTER, name, parts, token};
+use support::{CLUSTER, RESOURCE, fence_id, id_of, parts, token};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 
@@ -86,7 +86,7 @@ impl Connection {
                 .expect("a statement"),
             session,
             admit: prepare("SELECT leasehold.admit($1, $2)").await,
-            fence: Fence::new(CLUSTER, name(), 0),
+            fence: Fence::new(&fence_id()),
             token: token(33),
             protected_fence: protected_fence(),
             protected_token: protected_token(),
@@ -101,10 +101,10 @@ impl Connection {
             Variant::Plain => self.db.execute(&self.plain, &[&id]).await.expect("written"),
             Variant::SessionToken => self.session.execute(&self.session_update, &[&id]).await.expect("written"),
             Variant::RowMark => self.db.execute(&self.row_mark, &[&id, &33_i64]).await.expect("written"),
-            Variant::Inline => self.fence.execute(&self.db, &self.token, &self.inline, &[&id]).await.expect("written"),
+            Variant::Inline => self.fence.write(&self.db, &self.token, &self.inline, &[&id]).await.expect("written"),
             Variant::InlineProtected => {
                 let (fence, token) = (&self.protected_fence, &self.protected_token);
-                fence.execute(&self.db, token, &self.inline_protected, &[&id]).await.expect("written")
+                fence.write(&self.db, token, &self.inline_protected, &[&id]).await.expect("written")
             }
             Variant::Pipelined => {
                 let (admit_params, params): ([&(dyn ToSql + Sync); 2], [&(dyn ToSql + Sync); 1]) =
@@ -166,7 +166,7 @@ async fn set_up(server: &Server) -> Vec<Arc<Connection>> {
         db.batch_execute(&sql).await.expect("a table");
     }
     install(&db).await.expect("installed");
-    for (fence, token) in [(Fence::new(CLUSTER, name(), 0), token(33)), (protected_fence(), protected_token())] {
+    for (fence, token) in [(Fence::new(&fence_id()), token(33)), (protected_fence(), protected_token())] {
         fence.arm(&db).await.expect("armed");
         fence.claim(&db, &token).await.expect("claimed");
     }
@@ -181,7 +181,7 @@ async fn set_up(server: &Server) -> Vec<Arc<Connection>> {
 }
 
 fn protected_fence() -> Fence {
-    Fence::new(CLUSTER, Name::parse(PROTECTED).expect("a name"), 0)
+    Fence::new(&id_of(CLUSTER, PROTECTED))
 }
 
 fn protected_token() -> String {

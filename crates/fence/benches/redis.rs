@@ -7,7 +7,7 @@ mod daemon;
 
 use std::time::{Duration, Instant};
 
-use leasehold_core::name::{Name, resource_hash};
+use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
 use leasehold_fence::redis::{Fence, install};
 use redis::AsyncConnectionConfig;
@@ -66,7 +66,7 @@ async fn compare(transport: Transport, settings: &'static [&'static str]) -> f64
         connections.push(server.answers(&connect).await);
     }
     install(&mut connections[0]).await.expect("installed");
-    let fence = Fence::new(CLUSTER, Name::parse(RESOURCE).expect("a name"), 0);
+    let fence = Fence::new(&FenceId::new(CLUSTER, RESOURCE).expect("a name"));
     fence.arm(&mut connections[0]).await.expect("armed");
     fence.claim(&mut connections[0], &token()).await.expect("claimed");
     let (mut plain, mut fenced) = (0, 0);

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use leasehold_core::name::NameError;
+
 use crate::FenceRefusal;
 
 /// Why nothing was claimed or written. Each variant has a stable code, and its text ends with the next step.
@@ -36,6 +38,8 @@ pub enum Error {
         /// The version that this crate supports.
         supported: u32,
     },
+    /// The name of a resource is invalid. The error names the field.
+    InvalidName(NameError),
     /// An argument is invalid, or the call is not allowed here.
     InvalidArgument(&'static str),
     /// The request contradicts what the target stores.
@@ -61,6 +65,7 @@ impl Error {
             Self::Blocked { .. } => "UNAVAILABLE",
             Self::NotDurable { .. } => "CONFIG",
             Self::Version { .. } => "UNSUPPORTED_VERSION",
+            Self::InvalidName(error) => error.code(),
             Self::InvalidArgument(_) => "INVALID_ARGUMENT",
             Self::Conflict(_) => "CONFLICT",
             Self::Corrupt { .. } => "CORRUPT",
@@ -98,6 +103,7 @@ impl fmt::Display for Error {
                     "the target has fence version {found}, this library supports {supported}; update the older side"
                 )
             }
+            Self::InvalidName(error) => error.fmt(f),
             Self::InvalidArgument(what) | Self::Conflict(what) => f.write_str(what),
             Self::Corrupt { file, offset, reason } => {
                 write!(
@@ -117,6 +123,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Refused(refusal) => Some(refusal),
+            Self::InvalidName(error) => Some(error),
             Self::Storage(error) => Some(&**error),
             _ => None,
         }

@@ -5,7 +5,7 @@
 //!
 //! # Where to start
 //!
-//! Choose the module of your target, create its `Fence` with the cluster id and the resource name, and arm it once.
+//! Choose the module of your target, create its `Fence` with a [`FenceId`] (cluster, resource and slot), and arm it once.
 //! Each feature enables one module:
 //!
 //! | feature | target | entry point |
@@ -47,7 +47,7 @@
 //! # #[cfg(feature = "cell")]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use leasehold_fence::cell::FencedCell;
-//! use leasehold_fence::{Cluster, Name};
+//! use leasehold_fence::{Cluster, FenceId};
 //! # use leasehold_fence::{Incarnation, Number, Token, TokenScope, resource_hash};
 //! # let resource = resource_hash("jobs/settle");
 //! # let token = |number| {
@@ -56,7 +56,7 @@
 //! # };
 //! # let (paused, successor) = (token(33), token(34)); // as printed by `leasehold acquire`
 //!
-//! let paid = FencedCell::new(Cluster(*b"examples"), Name::parse("jobs/settle")?, 0, Vec::new());
+//! let paid = FencedCell::new(&FenceId::new(Cluster(*b"examples"), "jobs/settle")?, Vec::new());
 //! paid.claim(&paused)?;
 //! paid.write(&paused, |paid| paid.push(7))?;
 //!
@@ -102,6 +102,7 @@ compile_error!(
     "the features `file`, `http` and `proxy` of leasehold-fence need Linux: its file locks and extended attributes"
 );
 
+mod admission;
 #[cfg(feature = "cell")]
 pub mod cell;
 #[cfg(feature = "conformance")]
@@ -111,7 +112,7 @@ pub mod dynamodb;
 mod error;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-mod fence_site;
+mod fence_id;
 #[cfg(feature = "file")]
 pub mod file;
 #[cfg(feature = "http")]
@@ -140,12 +141,15 @@ pub mod reader_fence;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod refusal;
+#[cfg(any(feature = "http", feature = "postgres", feature = "redis"))]
+mod refusal_text;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 pub use error::Error;
+pub use fence_id::FenceId;
 pub use leasehold_core::fence::{Mark, Verdict, admit};
-pub use leasehold_core::name::{Name, NameError, resource_hash};
+pub use leasehold_core::name::{Name, NameError, NameProblem, resource_hash};
 pub use leasehold_core::token::{Cluster, Incarnation, Number, ParseHexError, Token, TokenError, TokenScope};
 pub use mark_info::{ApplyOnce, MarkInfo};
 pub use observer::{CounterSnapshot, Counters, FenceEvent, Observer, Operation};

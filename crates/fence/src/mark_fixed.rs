@@ -13,8 +13,8 @@ use std::fmt;
 
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
-use crate::fence_site::{FenceSite, PresentedToken, StoredMark};
-use crate::{Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
+use crate::admission::{PresentedToken, StoredMark};
+use crate::{Error, FenceId, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 /// A parsed mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,28 +33,28 @@ pub(crate) struct FixedMark {
 
 #[cfg_attr(not(any(feature = "etcd", feature = "nats")), expect(dead_code, reason = "Redis changes its marks itself"))]
 impl FixedMark {
-    /// The mark of a site without any write.
-    pub(crate) fn fresh(site: &FenceSite, server_id: &str) -> Self {
+    /// The mark of a fence that admitted no token yet.
+    pub(crate) fn fresh(id: &FenceId, server_id: &str) -> Self {
         Self {
-            cluster: site.key.cluster,
+            cluster: id.cluster(),
             incarnation: None,
-            resource_hash: site.resource_hash(),
-            slot: site.key.slot,
+            resource_hash: id.resource_hash(),
+            slot: id.slot(),
             number: None,
             lost: false,
             strict: false,
             server_id: server_id.to_owned(),
             sequence: None,
-            name: site.name.clone(),
+            name: id.resource().to_owned(),
         }
     }
 
-    /// The mark as the rule needs it. It is lost if it belongs to another site or was stored by another server.
-    pub(crate) fn stored_mark(&self, site: &FenceSite, server_id: &str) -> Result<StoredMark, Error> {
-        if self.cluster != site.key.cluster {
+    /// The mark as the rule needs it. It is lost if it belongs to another fence or was stored by another server.
+    pub(crate) fn stored_mark(&self, id: &FenceId, server_id: &str) -> Result<StoredMark, Error> {
+        if self.cluster != id.cluster() {
             return Err(FenceRefusal::ForeignMark.into());
         }
-        let (mark, loss) = if self.resource_hash != site.resource_hash() || self.slot != site.key.slot {
+        let (mark, loss) = if self.resource_hash != id.resource_hash() || self.slot != id.slot() {
             (Mark::Lost, MarkLoss::Unreadable)
         } else if self.lost {
             (Mark::Lost, MarkLoss::Declared)
@@ -191,12 +191,11 @@ impl fmt::Display for FixedMark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold_core::name::Name;
 
     #[test]
     fn a_formatted_mark_parses_to_itself_and_no_other_text_parses() {
-        let site = FenceSite::new(Cluster(*b"testing!"), Name::parse("jobs/settle").expect("a name"), 3);
-        let fresh = FixedMark::fresh(&site, &"0".repeat(40));
+        let id = FenceId::new(Cluster(*b"testing!"), "jobs/settle").expect("a name").with_slot(3);
+        let fresh = FixedMark::fresh(&id, &"0".repeat(40));
         let presented = PresentedToken { number: Number::MAX, incarnation: Incarnation(7) };
         let all = [
             fresh.clone(),

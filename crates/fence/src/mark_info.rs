@@ -2,10 +2,11 @@
 
 use leasehold_core::token::{Cluster, Incarnation};
 
-use crate::Mark;
+use crate::{FenceId, Mark};
 
 /// One stored mark. `list_marks` returns it for every fence of a target, and coverage reports show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MarkInfo {
     /// The cluster whose tokens the fence admits.
     pub cluster: Cluster,
@@ -21,6 +22,21 @@ pub struct MarkInfo {
     pub incarnation: Option<Incarnation>,
     /// Whether the fence rejects other incarnations until they are adopted.
     pub strict: bool,
+}
+
+impl MarkInfo {
+    /// The mark of a fence that is not strict and follows no incarnation yet, for a target of your own.
+    pub fn new(id: &FenceId, mark: Mark) -> Self {
+        Self {
+            cluster: id.cluster(),
+            resource_hash: id.resource_hash(),
+            name: Some(id.resource().to_owned()),
+            slot: id.slot(),
+            mark,
+            incarnation: None,
+            strict: false,
+        }
+    }
 }
 
 /// The result of a write that carries a sequence. A holder numbers its writes upward, so that each is applied once.

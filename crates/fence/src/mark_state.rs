@@ -2,10 +2,10 @@
 
 use leasehold_core::token::{Incarnation, Number};
 
-use crate::fence_site::{FenceSite, PresentedToken, StoredMark};
-use crate::{Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
+use crate::admission::{PresentedToken, StoredMark};
+use crate::{Error, FenceId, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
-/// The stored state of one site.
+/// The stored state of one fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MarkState {
     /// The highest number admitted. It is kept while the mark is lost, so that no lower floor is accepted.
@@ -75,15 +75,8 @@ impl MarkState {
     }
 
     #[cfg_attr(not(feature = "cell"), allow(dead_code, reason = "other targets build it from what they store"))]
-    pub(crate) fn info(&self, site: &FenceSite) -> MarkInfo {
-        MarkInfo {
-            cluster: site.key.cluster,
-            resource_hash: site.resource_hash(),
-            name: Some(site.name.clone()),
-            slot: site.key.slot,
-            mark: self.stored_mark().mark,
-            incarnation: self.incarnation,
-            strict: self.strict,
-        }
+    pub(crate) fn info(&self, id: &FenceId) -> MarkInfo {
+        let mark = self.stored_mark().mark;
+        MarkInfo { incarnation: self.incarnation, strict: self.strict, ..MarkInfo::new(id, mark) }
     }
 }

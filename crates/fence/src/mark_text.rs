@@ -20,9 +20,8 @@ use std::fmt::Write;
 use leasehold_core::name::{Name, resource_hash};
 use leasehold_core::token::{Cluster, Number};
 
-use crate::fence_site::FenceSite;
 use crate::mark_state::MarkState;
-use crate::{Error, FenceRefusal, MarkInfo, MarkLoss};
+use crate::{Error, FenceId, FenceRefusal, MarkInfo, MarkLoss};
 
 /// Format version.
 const VERSION: u32 = 1;
@@ -40,16 +39,16 @@ pub(crate) struct ParsedMark<'a> {
 }
 
 /// Encodes a state and the values that the target adds. Keys and values must not contain a line break.
-pub(crate) fn encode(site: &FenceSite, state: &MarkState, rest: &[(&str, String)]) -> String {
+pub(crate) fn encode(id: &FenceId, state: &MarkState, rest: &[(&str, String)]) -> String {
     let MarkState { highest: seen, loss: lost, incarnation, strict, last_sequence: last } = state;
     let mut text = format!("leasehold-mark {VERSION}\n");
     let mut line = |word: &str, value: &str| {
         writeln!(text, "{word} {value}").expect("writing to a string does not fail");
     };
-    line("cluster", &site.key.cluster.to_string());
-    line("resource", &site.resource_hash());
-    line("slot", &site.key.slot.to_string());
-    line("name", &site.name);
+    line("cluster", &id.cluster().to_string());
+    line("resource", &id.resource_hash());
+    line("slot", &id.slot().to_string());
+    line("name", id.resource());
     line("seen", &or_none(seen));
     line("lost", if lost.is_some() { "declared" } else { NONE });
     line("incarnation", &or_none(incarnation));
@@ -72,10 +71,10 @@ pub(crate) fn parse(text: &str) -> Result<ParsedMark<'_>, Error> {
 }
 
 impl ParsedMark<'_> {
-    /// The state, if this is the mark of this site.
-    pub(crate) fn state_for(&self, site: &FenceSite) -> Result<MarkState, Error> {
+    /// The state, if this is the mark of this fence.
+    pub(crate) fn state_for(&self, id: &FenceId) -> Result<MarkState, Error> {
         let own = (self.cluster, self.name, self.slot);
-        if own != (site.key.cluster, site.name.as_str(), site.key.slot) {
+        if own != (id.cluster(), id.resource(), id.slot()) {
             return Err(FenceRefusal::ForeignMark.into());
         }
         Ok(self.state)
@@ -141,8 +140,8 @@ mod tests {
 
     use super::*;
 
-    fn place() -> FenceSite {
-        FenceSite::new(Cluster(*b"testing!"), Name::parse("jobs/settle").expect("a name"), 3)
+    fn fence_id() -> FenceId {
+        FenceId::new(Cluster(*b"testing!"), "jobs/settle").expect("a name").with_slot(3)
     }
 
     fn state(seen: Option<u64>, lost: Option<MarkLoss>, last: Option<u64>) -> MarkState {
@@ -165,9 +164,9 @@ mod tests {
             state(Some(34), Some(MarkLoss::Declared), Some(u64::MAX)),
             state(Some(Number::MAX.get()), None, Some(0)),
         ] {
-            let text = encode(&place(), &state, &rest);
+            let text = encode(&fence_id(), &state, &rest);
             let read = parse(&text).expect("it parses");
-            assert_eq!(read.state_for(&place()).expect("same site"), state);
+            assert_eq!(read.state_for(&fence_id()).expect("same fence"), state);
             assert_eq!(read.extra, [("nonce", "00ff"), ("entry", "a b/c"), ("entry", "")]);
             assert_eq!(read.value("nonce"), Some("00ff"));
         }
@@ -175,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_truncated_or_changed_text_never_parses() {
-        let text = encode(&place(), &state(Some(34), None, None), &[("inode", "12".to_owned())]);
+        let text = encode(&fence_id(), &state(Some(34), None, None), &[("inode", "12".to_owned())]);
         for at in 0..text.len() {
             assert!(parse(&text[..at]).is_err(), "truncated at {at}");
             let mut bytes = text.clone().into_bytes();
@@ -189,10 +188,10 @@ mod tests {
 
     #[test]
     fn a_newer_version_and_a_mark_of_another_cluster_are_errors() {
-        let text = encode(&place(), &MarkState::FRESH, &[]);
+        let text = encode(&fence_id(), &MarkState::FRESH, &[]);
         let newer = text.replacen("leasehold-mark 1", "leasehold-mark 2", 1);
         assert!(matches!(parse(&newer), Err(Error::Version { found: 2, supported: 1 })));
-        let other = FenceSite::new(Cluster(*b"another!"), Name::parse("jobs/settle").expect("a name"), 3);
+        let other = FenceId::new(Cluster(*b"another!"), "jobs/settle").expect("a name").with_slot(3);
         let error = parse(&text).expect("it parses").state_for(&other).expect_err("another cluster");
         assert_eq!(error.refusal(), Some(&FenceRefusal::ForeignMark));
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::token::{Incarnation, Number, TokenError};
 
-use crate::fence_site::Admission;
-use crate::{Error, FenceRefusal};
+use crate::admission::Admission;
+use crate::{Error, FenceId, FenceRefusal};
 
 /// What a holder requested of a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub(crate) struct EventSink {
 
 impl EventSink {
     /// Records a decision. A fault (the target failed, or is blocked) is not a decision and is ignored.
-    pub(crate) fn record(&self, resource: &str, slot: u32, operation: Operation, decision: Result<&Admission, &Error>) {
+    pub(crate) fn record(&self, id: &FenceId, operation: Operation, decision: Result<&Admission, &Error>) {
         let (number, refusal, previous_incarnation) = match decision {
             Ok(admission) => (Some(admission.number), None, admission.previous_incarnation),
             Err(Error::Refused(refusal)) => (refusal.presented(), Some(*refusal), None),
@@ -132,6 +132,7 @@ impl EventSink {
             self.counters.restored.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(observer) = &self.observer {
+            let (resource, slot) = (id.resource(), id.slot());
             observer.on_event(&FenceEvent { resource, slot, operation, number, refusal, previous_incarnation });
         }
     }

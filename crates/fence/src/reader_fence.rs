@@ -10,19 +10,21 @@
 //! ```
 //! use std::time::SystemTime;
 //! use leasehold_fence::reader_fence::{ReaderFence, RecordVerdict};
-//! # use leasehold_fence::{Cluster, Incarnation, Name, Number, Token, TokenScope, resource_hash};
+//! use leasehold_fence::FenceId;
+//! # use leasehold_fence::{Cluster, Incarnation, Number, Token, TokenScope, resource_hash};
 //!
 //! # let cluster = Cluster(*b"payments");
 //! # let token = |number| {
 //! #     let (resource, number) = (resource_hash("jobs/settle"), Number::new(number).unwrap());
 //! #     Token { cluster, incarnation: Incarnation(1), resource, scope: TokenScope::Slot(0), number }.to_string()
 //! # };
-//! let mut fence = ReaderFence::new(cluster, Name::parse("jobs/settle")?, 0);
+//! let id = FenceId::new(cluster, "jobs/settle")?;
+//! let mut fence = ReaderFence::new(&id);
 //! let mut check = |position, stamp: &str| fence.check("settled-0", position, SystemTime::now(), stamp);
 //! assert!(matches!(check(0, &format!("write {}", token(33))), RecordVerdict::Accepted { .. }));
 //! assert!(matches!(check(1, &format!("claim {}", token(34))), RecordVerdict::Claimed { .. }));
 //! assert!(matches!(check(2, &format!("write {}", token(33))), RecordVerdict::Dropped(_)), "a zombie wrote it");
-//! let resumed = ReaderFence::resume(cluster, Name::parse("jobs/settle")?, 0, &fence.checkpoint())?;
+//! let resumed = ReaderFence::resume(&id, &fence.checkpoint())?;
 //! assert_eq!(resumed.next_position("settled-0"), 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -30,12 +32,10 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use leasehold_core::name::Name;
 use leasehold_core::time::WallClock;
-use leasehold_core::token::{Cluster, Number, TokenError};
+use leasehold_core::token::{Number, TokenError};
 
-use crate::fence_site::FenceSite;
-use crate::{Error, FenceRefusal, Mark, MarkLoss};
+use crate::{Error, FenceId, FenceRefusal, Mark, MarkLoss};
 
 /// The first line of a checkpoint. The text is stored by users and must not change.
 const HEADER: &str = "leasehold-sieve 1";
@@ -71,7 +71,7 @@ struct PartitionState {
 /// The marks of one reader, one for each partition.
 #[derive(Clone, Debug)]
 pub struct ReaderFence {
-    site: FenceSite,
+    id: FenceId,
     partitions: BTreeMap<String, PartitionState>,
     dropped: u64,
 }
@@ -79,13 +79,13 @@ pub struct ReaderFence {
 impl ReaderFence {
     /// Creates a fence for a reader that starts at the beginning of every partition. A reader that starts later does not
     /// know the marks before its start, and would accept stale records.
-    pub fn new(cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        Self { site: FenceSite::new(cluster, resource, slot), partitions: BTreeMap::new(), dropped: 0 }
+    pub fn new(id: &FenceId) -> Self {
+        Self { id: id.clone(), partitions: BTreeMap::new(), dropped: 0 }
     }
 
     /// Resumes from a [`checkpoint`](Self::checkpoint). It must be of the same cluster, resource and slot.
-    pub fn resume(cluster: Cluster, resource: Name<'_>, slot: u32, checkpoint: &str) -> Result<Self, Error> {
-        let mut fence = Self::new(cluster, resource, slot);
+    pub fn resume(id: &FenceId, checkpoint: &str) -> Result<Self, Error> {
+        let mut fence = Self::new(id);
         let mut lines = checkpoint.lines();
         if lines.next() != Some(HEADER) || lines.next() != Some(fence.identity_line().as_str()) {
             return Err(Error::Conflict(
@@ -125,7 +125,7 @@ impl ReaderFence {
         }
         let since = appended.duration_since(UNIX_EPOCH).unwrap_or_default();
         let presented =
-            self.site.parse_token_at(text, WallClock(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))?;
+            self.id.parse_token_at(text, WallClock(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))?;
         let mark = Number::new(mark).map_or(Mark::Fresh, Mark::Armed);
         let number = match presented.check_mark(mark, MarkLoss::Unreadable) {
             Ok(number) => number,
@@ -164,7 +164,7 @@ impl ReaderFence {
     }
 
     fn identity_line(&self) -> String {
-        format!("{} {} {}", self.site.key.cluster, self.site.resource_hash(), self.site.key.slot)
+        format!("{} {} {}", self.id.cluster(), self.id.resource_hash(), self.id.slot())
     }
 }
 

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::types::{Cluster, Name};
-use leasehold_fence::{Error, postgres, sqlite};
+use leasehold_fence::{Error, FenceId, postgres, sqlite};
 use rusqlite::{Connection, Transaction, params};
 use tokio::runtime::Runtime;
 
@@ -30,18 +29,18 @@ pub struct PostgresTable {
 }
 
 impl SettlementTable {
-    pub fn open(dir: &Path, fenced: bool, cluster: Cluster, resource: Name<'_>) -> Result<Self, AnyError> {
+    pub fn open(dir: &Path, fenced: bool, id: &FenceId) -> Result<Self, AnyError> {
         let Ok(connection_string) = std::env::var(POSTGRES) else {
             let db = Connection::open(dir.join("table.db"))?;
             db.pragma_update(None, "journal_mode", "wal")?;
             db.busy_timeout(Duration::from_secs(10))?;
-            return Ok(Self::Sqlite { db, fence: fenced.then(|| sqlite::Fence::new(cluster, resource, 0)) });
+            return Ok(Self::Sqlite { db, fence: fenced.then(|| sqlite::Fence::new(id)) });
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (db, connection) = runtime.block_on(tokio_postgres::connect(&connection_string, tokio_postgres::NoTls))?;
         // Ends with the client, or with an error that the client's calls report.
         runtime.spawn(connection);
-        let fence = fenced.then(|| postgres::Fence::new(cluster, resource, 0));
+        let fence = fenced.then(|| postgres::Fence::new(id));
         let table = if fenced { "settled_fenced" } else { "settled_unfenced" };
         Ok(Self::Postgres(Box::new(PostgresTable { runtime, db, fence, table })))
     }

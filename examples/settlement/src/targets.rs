@@ -6,9 +6,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::types::{Cluster, Name};
 use leasehold_fence::file::{FencedLog, LogReader};
-use leasehold_fence::{Error, FenceRefusal};
+use leasehold_fence::{Cluster, Error, FenceId, FenceRefusal};
 
 use crate::AnyError;
 use crate::table::SettlementTable;
@@ -35,16 +34,17 @@ pub enum SettleOutcome {
     Refused(FenceRefusal),
 }
 
-fn name() -> Name<'static> {
-    Name::parse(RESOURCE).expect("a valid name")
+fn fence_id(cluster: Cluster) -> FenceId {
+    FenceId::new(cluster, RESOURCE).expect("a valid name")
 }
 
 impl SettlementTargets {
     pub fn create(dir: &Path, fenced: bool, cluster: Cluster) -> Result<(), AnyError> {
-        SettlementTable::open(dir, fenced, cluster, name())?.create()?;
+        let id = fence_id(cluster);
+        SettlementTable::open(dir, fenced, &id)?.create()?;
         File::create(dir.join("bank.csv"))?;
         if fenced {
-            FencedLog::create(&dir.join("events.log"), cluster, name(), 0)?;
+            FencedLog::create(&dir.join("events.log"), &id)?;
         } else {
             File::create(dir.join("events.log"))?;
         }
@@ -52,13 +52,14 @@ impl SettlementTargets {
     }
 
     pub fn open(dir: &Path, fenced: bool, cluster: Cluster) -> Result<Self, AnyError> {
+        let id = fence_id(cluster);
         let append = |file: &str| OpenOptions::new().append(true).open(dir.join(file));
         let events = if fenced {
-            EventLogTarget::Fenced(Box::new(FencedLog::open(&dir.join("events.log"), cluster, name(), 0)?))
+            EventLogTarget::Fenced(Box::new(FencedLog::open(&dir.join("events.log"), &id)?))
         } else {
             EventLogTarget::Plain(append("events.log")?)
         };
-        Ok(Self { table: SettlementTable::open(dir, fenced, cluster, name())?, events, bank: append("bank.csv")? })
+        Ok(Self { table: SettlementTable::open(dir, fenced, &id)?, events, bank: append("bank.csv")? })
     }
 
     /// Claims every target; a new holder does this first.
@@ -115,7 +116,7 @@ impl PaymentAudit {
         let table = SettlementTargets::open(dir, fenced, cluster)?.settled()?;
         let mut events = BTreeSet::new();
         if fenced {
-            let mut reader = LogReader::open(&dir.join("events.log"), cluster, name(), 0)?;
+            let mut reader = LogReader::open(&dir.join("events.log"), &fence_id(cluster))?;
             while let Some(entry) = reader.next()? {
                 events.insert(String::from_utf8(entry.bytes)?);
             }

@@ -9,7 +9,7 @@ use leasehold_fence::file::FencedLog;
 use leasehold_fence::postgres::{Fence, install};
 use tokio_postgres::Client;
 
-use crate::holder::target::{TargetKind, log, name, twin};
+use crate::holder::target::{TargetKind, fence_id, log, twin};
 
 /// A write that a target applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,9 @@ pub async fn arm(files: &Path, cluster: Cluster, db: &Client) -> io::Result<()> 
     db.batch_execute(table).await.map_err(io::Error::other)?;
     install(db).await.map_err(io_error)?;
     for resource in 0..EXCLUSIVE.len() {
-        FencedLog::create(&log(files, resource), cluster, name(resource), 0).map_err(io_error)?;
-        Fence::new(cluster, name(resource), 0).arm(db).await.map_err(io_error)?;
+        let id = fence_id(cluster, resource);
+        FencedLog::create(&log(files, resource), &id).map_err(io_error)?;
+        Fence::new(&id).arm(db).await.map_err(io_error)?;
     }
     Ok(())
 }
@@ -91,7 +92,7 @@ pub async fn table(db: &Client) -> io::Result<Vec<AppliedWrite>> {
 pub async fn marks(files: &Path, cluster: Cluster, db: &Client) -> io::Result<Vec<(u32, u64)>> {
     let mut marks = file_marks(files, cluster)?;
     for resource in 0..EXCLUSIVE.len() {
-        let mark = Fence::new(cluster, name(resource), 0).mark(db).await.map_err(io_error)?;
+        let mark = Fence::new(&fence_id(cluster, resource)).mark(db).await.map_err(io_error)?;
         marks.push((TargetKind::Postgres.target(resource), mark.map_or(0, |mark| mark.get())));
     }
     Ok(marks)
@@ -100,7 +101,7 @@ pub async fn marks(files: &Path, cluster: Cluster, db: &Client) -> io::Result<Ve
 /// Marks of the fenced logs only.
 pub fn file_marks(files: &Path, cluster: Cluster) -> io::Result<Vec<(u32, u64)>> {
     let mark = |resource| {
-        let mut log = FencedLog::open(&log(files, resource), cluster, name(resource), 0).map_err(io_error)?;
+        let mut log = FencedLog::open(&log(files, resource), &fence_id(cluster, resource)).map_err(io_error)?;
         let mark = log.mark().map_err(io_error)?;
         Ok((TargetKind::File.target(resource), mark.map_or(0, |mark| mark.get())))
     };

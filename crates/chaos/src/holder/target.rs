@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
 use leasehold_core::token::{Cluster, Number};
-use leasehold_fence::Error;
 use leasehold_fence::file::FencedLog;
 use leasehold_fence::postgres::Fence;
+use leasehold_fence::{Error, FenceId};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config, NoTls};
 
@@ -67,9 +66,9 @@ pub fn twin(files: &Path, resource: usize) -> PathBuf {
     files.join(format!("{resource}.twin"))
 }
 
-/// The resource's validated name.
-pub fn name(resource: usize) -> Name<'static> {
-    Name::parse(EXCLUSIVE[resource]).expect("a valid name")
+/// The id of the fences of a resource.
+pub fn fence_id(cluster: Cluster, resource: usize) -> FenceId {
+    FenceId::new(cluster, EXCLUSIVE[resource]).expect("a valid name")
 }
 
 /// A holder's connections to its targets.
@@ -168,7 +167,7 @@ impl Targets {
     }
 
     fn fence(&self, resource: usize) -> Fence {
-        Fence::new(self.cluster, name(resource), 0).claim_timeout(CLAIM_TIMEOUT)
+        Fence::new(&fence_id(self.cluster, resource)).with_claim_timeout(CLAIM_TIMEOUT)
     }
 
     fn log(&mut self, resource: usize) -> Result<&mut FencedLog, Error> {
@@ -176,8 +175,8 @@ impl Targets {
         match log {
             Some(log) => Ok(log),
             None => {
-                let opened = FencedLog::open(&self::log(&self.files, resource), self.cluster, name(resource), 0)?;
-                Ok(log.insert(opened.claim_timeout(CLAIM_TIMEOUT)))
+                let opened = FencedLog::open(&self::log(&self.files, resource), &fence_id(self.cluster, resource))?;
+                Ok(log.insert(opened.with_claim_timeout(CLAIM_TIMEOUT)))
             }
         }
     }
@@ -214,10 +213,10 @@ async fn insert(
     // Every second write is one statement with an inline check; the others are transactions.
     if op.is_multiple_of(2) {
         let columns = "$4::bigint, $5::bigint, $6::bigint, $7::bigint";
-        let insert =
-            format!("INSERT INTO written (resource, number, holder, op) SELECT {columns} WHERE {}", Fence::FOLDED);
-        let folded = db.prepare(&insert).await?;
-        return match fence.execute(db, token, &folded, &row).await? {
+        let check = Fence::inline_check(1);
+        let insert = format!("INSERT INTO written (resource, number, holder, op) SELECT {columns} WHERE {check}");
+        let statement = db.prepare(&insert).await?;
+        return match fence.write(db, token, &statement, &row).await? {
             1 => Ok(()),
             _ => Err(Error::InvalidArgument("an admitted statement wrote nothing")),
         };

@@ -144,7 +144,7 @@ impl DemoHolder {
     }
 
     fn fence(&self) -> Fence {
-        Fence::new(self.token.cluster, ledger::name(), 0)
+        ledger::fence(self.token.cluster)
     }
 
     fn token(&self) -> String {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
+use leasehold_fence::FenceId;
 use leasehold_fence::sqlite::{Fence, install};
 use rusqlite::Connection;
 use serde::Serialize;
@@ -25,8 +25,9 @@ pub struct AccountState {
     pub consistent: bool,
 }
 
-pub fn name() -> Name<'static> {
-    Name::parse(RESOURCE).expect("a valid name")
+/// The fence of the account.
+pub fn fence(cluster: Cluster) -> Fence {
+    Fence::new(&FenceId::new(cluster, RESOURCE).expect("a valid name"))
 }
 
 pub fn open(directory: &Path, target: DemoTarget) -> Result<Connection, CommandError> {
@@ -49,7 +50,7 @@ pub fn create(directory: &Path, target: DemoTarget, cluster: Cluster) -> Result<
     db.execute_batch(tables).map_err(failed)?;
     db.execute("INSERT INTO account VALUES (?1)", [INITIAL_BALANCE]).map_err(failed)?;
     if target == DemoTarget::Fenced {
-        install(&mut db).and_then(|()| Fence::new(cluster, name(), 0).arm(&mut db)).map_err(|e| failed(&e))?;
+        install(&mut db).and_then(|()| fence(cluster).arm(&mut db)).map_err(|e| failed(&e))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use leasehold_core::token::Cluster;
 use super::selection::cluster_and_counter;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
-use crate::target::{FenceId, TargetAddress};
+use crate::target::{TargetAddress, fence_id};
 
 /// Arm a fence for a new resource
 ///
@@ -34,7 +34,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             Some(cluster) => cluster,
             None => cluster_and_counter(&client).await?.0,
         };
-        args.target.arm(&FenceId::new(cluster, &args.resource, args.slot)?).await
+        args.target.arm(&fence_id(cluster, &args.resource, args.slot)?).await
     })?;
     Ok(global.done(format!("armed the fence of {} in {}", args.resource, args.target.redacted())))
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::duration::HumanDuration;
-use leasehold_fence::http::{Fence, GateTimeouts, Rules, Scope};
+use leasehold_fence::http::{Fence, GateTimeouts, Rules};
 use leasehold_fence::proxy::{self, ExemptRule, ProxyConfig, RouteRule, UpstreamUrl};
-use leasehold_fence::{Cluster, Name};
+use leasehold_fence::{Cluster, FenceId};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::global_args::GlobalArgs;
@@ -92,29 +92,28 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 
 /// Opens the fence with its mark files.
 fn fence(args: &Args) -> Result<Fence, CommandError> {
-    let rules = rules(args)?;
     let cluster = match args.cluster {
         Some(cluster) => cluster,
         None => Fence::cluster(&args.marks).map_err(fence_failed)?,
     };
+    let rules = rules(args, cluster)?;
     if args.arm {
-        Fence::arm(&args.marks, cluster, &rules).map_err(fence_failed)?;
+        Fence::arm(&args.marks, &rules).map_err(fence_failed)?;
     }
-    let timeouts = GateTimeouts {
-        claim_timeout: duration(args.claim_timeout),
-        max_request_time: duration(args.max_request_time),
-        settle_time: duration(args.settle_time),
-    };
-    Fence::open(&args.marks, cluster, rules, timeouts).map_err(fence_failed)
+    let timeouts = GateTimeouts::default()
+        .with_claim_timeout(duration(args.claim_timeout))
+        .with_max_request_time(duration(args.max_request_time))
+        .with_settle_time(duration(args.settle_time));
+    Fence::open(&args.marks, rules, timeouts).map_err(fence_failed)
 }
 
 fn fence_failed(error: leasehold_fence::Error) -> CommandError {
     error_with_code(error.code(), &error)
 }
 
-fn rules(args: &Args) -> Result<Rules, CommandError> {
-    let name = Name::parse(&args.resource).map_err(|error| error_with_code(error.code(), &error))?;
-    let rules = Rules::new(Scope::new(name, args.slot));
+fn rules(args: &Args, cluster: Cluster) -> Result<Rules, CommandError> {
+    let main = FenceId::new(cluster, &args.resource).map_err(fence_failed)?.with_slot(args.slot);
+    let rules = Rules::new(&main);
     let rules = args.scope.iter().try_fold(rules, |rules, rule| rule.apply(rules)).map_err(fence_failed)?;
     let rules = args.exempt.iter().try_fold(rules, |rules, rule| rule.apply(rules)).map_err(fence_failed)?;
     Ok(if args.fence_reads { rules.fence_reads() } else { rules })

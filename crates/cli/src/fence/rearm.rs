@@ -35,8 +35,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             Some(floor) => floor,
             None => {
                 let (cluster, counter) = cluster_and_counter(&client).await?;
-                if let Some(other) = fences.iter().find(|fence| fence.cluster != cluster) {
-                    let (resource, expected) = (&other.resource, other.cluster);
+                if let Some(other) = fences.iter().find(|fence| fence.cluster() != cluster) {
+                    let (resource, expected) = (other.resource(), other.cluster());
                     let message =
                         format!("the fence of {resource} belongs to cluster {expected}, the server to {cluster}");
                     let error = Error::new(Code::WrongCluster, message);

@@ -2,9 +2,10 @@
 
 use leasehold::{Client, Code, Error};
 use leasehold_core::token::{Cluster, Number};
+use leasehold_fence::FenceId;
 
 use crate::output::CommandError;
-use crate::target::{FenceId, TargetAddress};
+use crate::target::{TargetAddress, fence_id, is_mark_of};
 
 /// Fences of a target
 #[derive(clap::Args)]
@@ -27,10 +28,10 @@ impl FenceSelection {
         let mut fences = Vec::new();
         for mark in &marks {
             let fence = match &self.resource {
-                Some(resource) => FenceId::new(mark.cluster, resource, self.slot)?,
-                None => FenceId::new(mark.cluster, mark.name.as_deref().ok_or_else(no_names)?, mark.slot)?,
+                Some(resource) => fence_id(mark.cluster, resource, self.slot)?,
+                None => fence_id(mark.cluster, mark.name.as_deref().ok_or_else(no_names)?, mark.slot)?,
             };
-            if self.resource.is_none() || fence.matches(mark) {
+            if self.resource.is_none() || is_mark_of(mark, &fence) {
                 fences.push(fence);
             }
         }
@@ -58,6 +59,5 @@ pub async fn cluster_and_counter(client: &Client) -> Result<(Cluster, Number), C
 
 /// One line for each fence.
 pub fn describe(fences: &[FenceId], change: &str) -> String {
-    let line = |fence: &FenceId| format!("{} slot {} {change}", fence.resource, fence.slot);
-    fences.iter().map(line).collect::<Vec<_>>().join("\n")
+    fences.iter().map(|fence| format!("{fence} {change}")).collect::<Vec<_>>().join("\n")
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::MarkInfo;
 use leasehold_fence::etcd::{Fence, list_marks};
+use leasehold_fence::{FenceId, MarkInfo};
 use tonic::transport::{Channel, Endpoint};
 
-use super::{FenceId, ProbeResult, fence_error, probe_result};
+use super::{ProbeResult, fence_error, probe_result};
 use crate::output::{CommandError, error_with_code};
 
 /// Timeout of the connection and of each request.
@@ -46,7 +46,7 @@ fn endpoint(member: &str) -> Option<Endpoint> {
 }
 
 async fn fence(url: &str, fence_id: &FenceId) -> Result<Fence, CommandError> {
-    let fence = Fence::new(open(url).await?, fence_id.cluster, fence_id.name(), fence_id.slot);
+    let fence = Fence::new(open(url).await?, fence_id);
     Ok(match parts(url).1 {
         Some(prefix) => fence.with_prefix(prefix),
         None => fence,

@@ -1,44 +1,29 @@
-//! Identity of a fence in a target: cluster, resource name and slot.
+//! Fence ids of the command line: from arguments, of listed marks, and the tokens with which a probe presents them.
 
-use leasehold::Error;
-use leasehold_core::name::{Name, resource_hash};
+use leasehold::{Code, Error};
+use leasehold_core::name::resource_hash;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
-use leasehold_fence::MarkInfo;
+use leasehold_fence::{FenceId, MarkInfo};
 
-/// Identity of a fence, as a command line names it.
-#[derive(Clone, Debug)]
-pub struct FenceId {
-    pub cluster: Cluster,
-    pub resource: String,
-    pub slot: u32,
-}
-
-impl FenceId {
-    /// Validates the resource name.
-    pub fn new(cluster: Cluster, resource: &str, slot: u32) -> Result<Self, Error> {
-        Name::parse(resource).map_err(|error| Error::from(&Refusal::Name(error)))?;
-        Ok(Self { cluster, resource: resource.to_owned(), slot })
-    }
-
-    pub fn name(&self) -> Name<'_> {
-        Name::parse(&self.resource).expect("validated in `new`")
-    }
-
-    /// Whether a mark belongs to this fence.
-    pub fn matches(&self, info: &MarkInfo) -> bool {
-        (info.resource_hash.as_str(), info.slot) == (hash(&self.resource).as_str(), self.slot)
-    }
-
-    /// Text of a token for this fence.
-    pub fn token(&self, number: Number, incarnation: Incarnation) -> String {
-        let (cluster, resource, scope) = (self.cluster, resource_hash(&self.resource), TokenScope::Slot(self.slot));
-        Token { cluster, incarnation, resource, scope, number }.to_string()
+/// The fence id that arguments name.
+pub fn fence_id(cluster: Cluster, resource: &str, slot: u32) -> Result<FenceId, Error> {
+    match FenceId::new(cluster, resource) {
+        Ok(id) => Ok(id.with_slot(slot)),
+        Err(leasehold_fence::Error::InvalidName(error)) => Err(Error::from(&Refusal::Name(error))),
+        Err(error) => Err(Error::new(Code::InvalidArgument, error.to_string())),
     }
 }
 
-fn hash(resource: &str) -> String {
-    format!("{:016x}", u64::from_be_bytes(resource_hash(resource)))
+/// Whether a mark belongs to this fence.
+pub fn is_mark_of(info: &MarkInfo, fence_id: &FenceId) -> bool {
+    (&info.resource_hash, info.slot) == (&fence_id.resource_hash(), fence_id.slot())
+}
+
+/// Text of a token for this fence.
+pub fn token(fence_id: &FenceId, number: Number, incarnation: Incarnation) -> String {
+    let (resource, scope) = (resource_hash(fence_id.resource()), TokenScope::Slot(fence_id.slot()));
+    Token { cluster: fence_id.cluster(), incarnation, resource, scope, number }.to_string()
 }
 
 /// The resource name of a mark, or its hash if the target stores no name.

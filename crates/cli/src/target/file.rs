@@ -4,10 +4,10 @@ use std::path::Path;
 
 use leasehold::{Code, Error};
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::MarkInfo;
 use leasehold_fence::file::{FencedFile, FencedLog, list_marks};
+use leasehold_fence::{FenceId, MarkInfo};
 
-use super::{FenceId, ProbeResult, fence_error, probe_result};
+use super::{ProbeResult, fence_error, probe_result};
 use crate::output::CommandError;
 
 pub fn marks(path: &Path) -> Result<Vec<MarkInfo>, CommandError> {
@@ -24,11 +24,11 @@ fn is_log(path: &Path) -> bool {
 }
 
 fn log(path: &Path, fence_id: &FenceId) -> Result<FencedLog, leasehold_fence::Error> {
-    FencedLog::open(path, fence_id.cluster, fence_id.name(), fence_id.slot)
+    FencedLog::open(path, fence_id)
 }
 
 fn replaced(path: &Path, fence_id: &FenceId) -> Result<FencedFile, leasehold_fence::Error> {
-    FencedFile::open(path, fence_id.cluster, fence_id.name(), fence_id.slot)
+    FencedFile::open(path, fence_id)
 }
 
 /// Creates a log if the file does not exist; arms an existing file as a replaced file.
@@ -36,9 +36,9 @@ pub fn arm(path: &Path, fence_id: &FenceId) -> Result<(), CommandError> {
     let armed = if is_log(path) {
         log(path, fence_id).map(drop)
     } else if path.exists() {
-        FencedFile::arm(path, fence_id.cluster, fence_id.name(), fence_id.slot, Number::FIRST)
+        FencedFile::arm(path, fence_id, Number::FIRST)
     } else {
-        FencedLog::create(path, fence_id.cluster, fence_id.name(), fence_id.slot)
+        FencedLog::create(path, fence_id)
     };
     armed.map_err(|error| fence_error(&error))
 }

@@ -10,9 +10,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use leasehold::{Code, Error};
 use leasehold_core::token::{Incarnation, Number};
+use leasehold_fence::FenceId;
 use leasehold_fence::http::{CLAIM_PATH, LEASE_TOKEN, parse_refusal};
 
-use super::{FenceId, ProbeResult, fence_error, probe_result};
+use super::{ProbeResult, fence_error, probe_result, token};
 use crate::output::{CommandError, error_with_code};
 
 /// Timeout of the whole probe.
@@ -29,7 +30,7 @@ pub fn marks_are_in_a_file() -> CommandError {
 /// Probes with a claim of the lowest number, which is below every granted token. A fresh fence admits it, and still admits every
 /// granted token afterwards.
 pub async fn probe(url: &str, fence_id: &FenceId) -> Result<ProbeResult, CommandError> {
-    let token = fence_id.token(Number::FIRST, Incarnation(0));
+    let token = token(fence_id, Number::FIRST, Incarnation(0));
     let claim_url = format!("{}{CLAIM_PATH}", url.trim_end_matches('/'));
     let request = Request::post(claim_url).header(LEASE_TOKEN, token).body(Empty::<Bytes>::new());
     let request =

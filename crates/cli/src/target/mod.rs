@@ -13,10 +13,11 @@ use std::path::PathBuf;
 
 use leasehold::{Code, Error};
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::{FenceRefusal, MarkInfo, MarkLoss};
+use leasehold_fence::{FenceId, FenceRefusal, MarkInfo, MarkLoss};
 
 use crate::output::{CommandError, error_with_code};
-pub use fence_id::{FenceId, display_name};
+use fence_id::token;
+pub use fence_id::{display_name, fence_id, is_mark_of};
 
 /// The supported schemes, for error messages.
 pub const SCHEMES: &str = "postgres://USER@HOST/DATABASE, redis://HOST[:PORT][/DB], \
@@ -171,13 +172,14 @@ impl TargetAddress {
             Err(error) if is_missing(&error) => return Ok(ProbeResult::Missing),
             marks => marks?,
         };
-        let stale = match marks.iter().find(|info| fence_id.matches(info)).map(|info| (info.mark, info.incarnation)) {
+        let stale = match marks.iter().find(|info| is_mark_of(info, fence_id)).map(|info| (info.mark, info.incarnation))
+        {
             None => return Ok(ProbeResult::Missing),
             Some((leasehold_fence::Mark::Lost, _)) => return Ok(ProbeResult::Lost),
             Some((leasehold_fence::Mark::Fresh, _)) => return Ok(ProbeResult::Fresh),
             Some((leasehold_fence::Mark::Armed(mark), incarnation)) => {
                 let Some(below) = Number::new(mark.get() - 1) else { return Ok(ProbeResult::Fresh) };
-                fence_id.token(below, incarnation.unwrap_or(Incarnation(0)))
+                token(fence_id, below, incarnation.unwrap_or(Incarnation(0)))
             }
         };
         match self {

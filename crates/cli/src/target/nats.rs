@@ -5,10 +5,10 @@ use std::time::Duration;
 use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, Context};
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::MarkInfo;
 use leasehold_fence::nats::{Fence, list_marks, subject_mark};
+use leasehold_fence::{FenceId, MarkInfo};
 
-use super::{FenceId, ProbeResult, fence_error, probe_result};
+use super::{ProbeResult, fence_error, probe_result};
 use crate::output::{CommandError, error_with_code};
 
 /// Timeout of the connection and of each request.
@@ -44,7 +44,7 @@ async fn log(url: &str, fence_id: &FenceId) -> Result<Fence, CommandError> {
         return Err(error_with_code("INVALID_ARGUMENT", &message));
     };
     let jetstream = open(server).await?;
-    let log = Fence::open(&jetstream, stream, subject, fence_id.cluster, fence_id.name(), fence_id.slot).await;
+    let log = Fence::open(&jetstream, stream, subject, fence_id).await;
     log.map_err(|error| fence_error(&error))
 }
 

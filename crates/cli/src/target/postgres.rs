@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::postgres::{Fence, install, survey};
-use leasehold_fence::{FenceRefusal, MarkInfo, MarkLoss};
+use leasehold_fence::postgres::{Fence, install, list_marks};
+use leasehold_fence::{FenceId, FenceRefusal, MarkInfo, MarkLoss};
 use tokio_postgres::{Client, Config, NoTls};
 
-use super::{FenceId, ProbeResult, fence_error, probe_result};
+use super::{ProbeResult, fence_error, probe_result};
 use crate::output::{CommandError, error_with_code};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ fn failed(error: tokio_postgres::Error) -> CommandError {
 }
 
 fn fence(fence_id: &FenceId) -> Fence {
-    Fence::new(fence_id.cluster, fence_id.name(), fence_id.slot)
+    Fence::new(fence_id)
 }
 
 pub async fn marks(url: &str) -> Result<Vec<MarkInfo>, CommandError> {
@@ -45,7 +45,7 @@ pub async fn marks(url: &str) -> Result<Vec<MarkInfo>, CommandError> {
     if !installed.get::<_, bool>(0) {
         return Err(fence_error(&FenceRefusal::MarkLost(MarkLoss::Missing).into()));
     }
-    survey(&db).await.map_err(|error| fence_error(&error))
+    list_marks(&db).await.map_err(|error| fence_error(&error))
 }
 
 pub async fn arm(url: &str, fence_id: &FenceId) -> Result<(), CommandError> {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::MarkInfo;
-use leasehold_fence::redis::{Fence, install, survey};
+use leasehold_fence::redis::{Fence, install, list_marks};
+use leasehold_fence::{FenceId, MarkInfo};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-use super::{FenceId, ProbeResult, fence_error, probe_result};
+use super::{ProbeResult, fence_error, probe_result};
 use crate::output::{CommandError, error_with_code};
 
 /// Timeout of the connection and of each request.
@@ -37,12 +37,12 @@ async fn lacks_functions(db: &mut MultiplexedConnection) -> Result<bool, Command
 }
 
 async fn fence(db: &mut MultiplexedConnection, fence_id: &FenceId) -> Result<Fence, CommandError> {
-    let fence = Fence::new(fence_id.cluster, fence_id.name(), fence_id.slot);
-    Ok(if lacks_functions(db).await? { fence.scripted() } else { fence })
+    let fence = Fence::new(fence_id);
+    Ok(if lacks_functions(db).await? { fence.use_script() } else { fence })
 }
 
 pub async fn marks(url: &str) -> Result<Vec<MarkInfo>, CommandError> {
-    survey(&mut open(url).await?).await.map_err(|error| fence_error(&error))
+    list_marks(&mut open(url).await?).await.map_err(|error| fence_error(&error))
 }
 
 pub async fn arm(url: &str, fence_id: &FenceId) -> Result<(), CommandError> {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use leasehold::{Code, Error};
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::MarkInfo;
-use leasehold_fence::sqlite::{Fence, install, survey};
+use leasehold_fence::sqlite::{Fence, install, list_marks};
+use leasehold_fence::{FenceId, MarkInfo};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::{FenceId, ProbeResult, fence_error, probe_result};
+use super::{ProbeResult, fence_error, probe_result};
 use crate::output::{CommandError, error_with_code};
 
 /// Opens an existing database: a mistyped path must not create an empty one.
@@ -25,11 +25,11 @@ fn failed(error: rusqlite::Error) -> CommandError {
 }
 
 fn fence(fence_id: &FenceId) -> Fence {
-    Fence::new(fence_id.cluster, fence_id.name(), fence_id.slot)
+    Fence::new(fence_id)
 }
 
 pub fn marks(path: &Path) -> Result<Vec<MarkInfo>, CommandError> {
-    survey(&open(path)?).map_err(|error| fence_error(&error))
+    list_marks(&open(path)?).map_err(|error| fence_error(&error))
 }
 
 pub fn arm(path: &Path, fence_id: &FenceId) -> Result<(), CommandError> {
@@ -54,12 +54,12 @@ pub fn adopt(path: &Path, fence_id: &FenceId, incarnation: Incarnation) -> Resul
 pub fn probe(path: &Path, fence_id: &FenceId, stale: &str) -> Result<ProbeResult, CommandError> {
     let mut db = open(path)?;
     let tx = Transaction::new(&mut db, TransactionBehavior::Immediate).map_err(failed)?;
-    let inserted = tx.execute("INSERT INTO leasehold_admit VALUES (?1, ?2)", [fence_id.resource.as_str(), stale]);
+    let inserted = tx.execute("INSERT INTO leasehold_admit VALUES (?1, ?2)", [fence_id.resource(), stale]);
     drop(tx);
     match inserted {
         Ok(_) => return Ok(ProbeResult::Admitted),
         Err(error) if error.to_string().contains("no such table") => return Ok(ProbeResult::Missing),
-        Err(error) if error.to_string().contains("STALE_TOKEN") || fence_id.slot > 0 => {}
+        Err(error) if error.to_string().contains("STALE_TOKEN") || fence_id.slot() > 0 => {}
         Err(error) if error.to_string().contains("STORAGE_FAILED") => return Ok(ProbeResult::Lost),
         Err(error) => return Err(failed(error)),
     }

@@ -4,10 +4,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use leasehold_core::name::Name;
 use leasehold_core::token::Token;
 use leasehold_fence::sqlite::{Fence, install};
-use leasehold_fence::{Error, FenceRefusal};
+use leasehold_fence::{Error, FenceId, FenceRefusal};
 use leasehold_wire::v1;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -86,7 +85,7 @@ impl Writer {
     fn write(&mut self, grant: &v1::Grant) {
         let fence = self.fence.get_or_insert_with(|| {
             let token: Token = grant.token.parse().expect("a valid token");
-            let fence = Fence::new(token.cluster, Name::parse(NAME).expect("a name"), 0);
+            let fence = Fence::new(&FenceId::new(token.cluster, NAME).expect("a name"));
             fence.arm(&mut self.database).expect("the fence is not armed yet");
             fence
         });

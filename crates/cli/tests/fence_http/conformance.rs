@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use leasehold_core::token::{Incarnation, Number, Token};
-use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, Subject, name};
+use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id};
 use leasehold_fence::file::FencedLog;
 use leasehold_fence::http::parse_refusal;
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
@@ -25,7 +25,7 @@ impl ProxySubject {
 
     fn log(&self) -> Result<FencedLog, Error> {
         let path = self.now.lock().expect("whole").as_ref().expect("it is fresh").0.marks();
-        FencedLog::open(&path, CLUSTER, name(), 0)
+        FencedLog::open(&path, &fence_id())
     }
 }
 
@@ -70,8 +70,8 @@ impl Subject for ProxySubject {
         self.log()?.rearm(floor).map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        self.log()?.strict(true).map(|()| true)
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        self.log()?.strict(enabled).map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {

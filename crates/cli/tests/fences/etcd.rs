@@ -1,12 +1,11 @@
 //! The command line with an etcd target, under a key prefix.
 
-use leasehold_core::name::Name;
 use leasehold_fence::etcd::Fence;
 
 use crate::etcd_server::EtcdServer;
+use crate::fence_id;
 use crate::remote_targets::check_target;
 use crate::support::Server;
-use crate::{RESOURCE, cluster};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_target_is_armed_probed_lost_rearmed_and_listed_by_its_address() {
@@ -14,7 +13,7 @@ async fn an_etcd_target_is_armed_probed_lost_rearmed_and_listed_by_its_address()
     let at = store.at().replace("http://", "");
     // The first member is unreachable, so the next one is used.
     let url = format!("etcd://{},{at}/app/marks/", crate::daemon::address());
-    let fence = Fence::new(store.channel(), cluster(&server), Name::parse(RESOURCE).expect("a name"), 0);
+    let fence = Fence::new(store.channel(), &fence_id(&server));
     let fence = fence.with_prefix("app/marks/");
     let claim = async |token: &str| fence.claim(token).await;
     let remove = async || {

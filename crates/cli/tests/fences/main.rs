@@ -32,8 +32,8 @@ use std::path::{Path, PathBuf};
 
 use leasehold::{Client, Endpoints};
 use leasehold_core::charter::{Charter, Target, TargetMode};
-use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
+use leasehold_fence::FenceId;
 use leasehold_fence::sqlite::Fence;
 use rusqlite::Connection;
 use support::Server;
@@ -80,7 +80,11 @@ fn open(path: &Path) -> Connection {
 }
 
 fn fence(server: &Server) -> Fence {
-    Fence::new(cluster(server), Name::parse(RESOURCE).expect("a name"), 0)
+    Fence::new(&fence_id(server))
+}
+
+fn fence_id(server: &Server) -> FenceId {
+    FenceId::new(cluster(server), RESOURCE).expect("a name")
 }
 
 /// Declares a target in the charter of `jobs`.

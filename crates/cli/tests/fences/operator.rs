@@ -9,7 +9,7 @@ use leasehold_fence::{Error, FenceRefusal};
 use serde_json::json;
 
 use crate::support::{Server, run, text};
-use crate::{Ledger, RESOURCE, cluster, fence, number};
+use crate::{Ledger, RESOURCE, cluster, fence, fence_id, number};
 
 #[test]
 fn a_restored_target_is_declared_lost_and_rearmed_above_every_earlier_token() {
@@ -109,8 +109,7 @@ fn an_append_log_is_armed_probed_lost_and_rearmed_by_its_address() {
     let path = dir.path().join("events.log");
     let url = format!("file:{}", path.display());
     server.run(&["fence", "arm", &url, "--resource", RESOURCE]).ok();
-    let name = leasehold_core::name::Name::parse(RESOURCE).expect("a name");
-    let mut log = FencedLog::open(&path, cluster(&server), name, 0).expect("it was made");
+    let mut log = FencedLog::open(&path, &fence_id(&server)).expect("it was made");
     let token = server.acquire(RESOURCE, "w1");
     log.claim(&token).expect("the holder claims");
     let before = std::fs::read(&path).expect("it is there");

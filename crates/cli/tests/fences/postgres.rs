@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use leasehold::report::{FenceMode, Reporter};
 use leasehold_core::charter;
-use leasehold_core::name::Name;
 use leasehold_fence::postgres::Fence;
 use leasehold_fence::{Error, FenceRefusal};
 
 use crate::server::Server as Database;
 use crate::support::Server;
-use crate::{RESOURCE, client, cluster, declare, number, zombie_and_successor};
+use crate::{RESOURCE, client, cluster, declare, fence_id, number, zombie_and_successor};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zombie_in_postgres_is_rejected_and_reported_and_the_fence_is_probed() {
@@ -23,7 +22,7 @@ async fn a_zombie_in_postgres_is_rejected_and_reported_and_the_fence_is_probed()
     let (zombie, successor) = zombie_and_successor(&server);
     let reporter = Reporter::new(&client(&server), cluster(&server)).expect("a reporter");
     let observer = reporter.target("orders", FenceMode::Cooperative).expect("a name");
-    let fence = Fence::new(cluster(&server), Name::parse(RESOURCE).expect("a name"), 0).with_observer(observer);
+    let fence = Fence::new(&fence_id(&server)).with_observer(observer);
     let mut db = database.connect("leasehold", "postgres").await.expect("it answers");
     fence.claim(&db, &zombie).await.expect("the first holder claims");
     fence.claim(&db, &successor).await.expect("the second holder claims");

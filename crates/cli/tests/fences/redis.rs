@@ -1,13 +1,12 @@
 //! The command line with a Redis target.
 
-use leasehold_core::name::Name;
 use leasehold_fence::redis::Fence;
 
 use crate::daemon::address;
+use crate::fence_id;
 use crate::redis_server::Redis;
 use crate::remote_targets::check_target;
 use crate::support::Server;
-use crate::{RESOURCE, cluster};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_target_is_armed_probed_lost_rearmed_and_listed_by_its_address() {
@@ -22,7 +21,7 @@ async fn a_redis_target_is_armed_probed_lost_rearmed_and_listed_by_its_address()
         delete.arg("DELETE").arg("leasehold").query_async::<()>(&mut db.clone()).await.expect("it is installed");
     };
     uninstall().await;
-    let fence = Fence::new(cluster(&server), Name::parse(RESOURCE).expect("a name"), 0);
+    let fence = Fence::new(&fence_id(&server));
     let claim = async |token: &str| fence.claim(&mut db.clone(), token).await;
     check_target(&server, &format!("redis://{at}"), claim, uninstall).await;
 }

@@ -4,13 +4,13 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_fence::{Cluster, Incarnation, Name, Number, Token, TokenScope, resource_hash};
-//! # let (cluster, name) = (Cluster(*b"examples"), Name::parse("jobs/settle")?);
+//! # use leasehold_fence::{Cluster, FenceId, Incarnation, Number, Token, TokenScope, resource_hash};
+//! # let cluster = Cluster(*b"examples");
 //! # let token = Token { cluster, incarnation: Incarnation(1), resource: resource_hash("jobs/settle"),
 //! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
 //! use leasehold_fence::cell::FencedCell;
 //!
-//! let paid = FencedCell::new(cluster, name, 0, Vec::new());
+//! let paid = FencedCell::new(&FenceId::new(cluster, "jobs/settle")?, Vec::new());
 //! let token = paid.verify(&token)?; // once per lease: later calls compare only numbers
 //! paid.claim(&token)?; // before the first read
 //! paid.write(&token, |paid| paid.push(7))?;
@@ -23,19 +23,18 @@ mod verified_token;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Incarnation, Number};
+use leasehold_core::token::{Incarnation, Number};
 
-use crate::fence_site::{Admission, FenceSite, PresentedToken};
+use crate::admission::{Admission, PresentedToken};
 use crate::mark_state::MarkState;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, MarkInfo, Observer, Operation};
+use crate::{ApplyOnce, Counters, Error, FenceId, MarkInfo, Observer, Operation};
 pub use verified_token::{TokenInput, VerifiedToken};
 
 /// A value that changes only under a token at or above its mark. Share it by reference or in an `Arc`.
 #[derive(Debug)]
 pub struct FencedCell<T> {
-    site: FenceSite,
+    id: FenceId,
     state: Mutex<CellState<T>>,
     events: EventSink,
 }
@@ -49,9 +48,9 @@ struct CellState<T> {
 
 impl<T> FencedCell<T> {
     /// Creates a fenced value, armed as fresh: the value is new, so no holder has written it.
-    pub fn new(cluster: Cluster, resource: Name<'_>, slot: u32, value: T) -> Self {
+    pub fn new(id: &FenceId, value: T) -> Self {
         let state = Mutex::new(CellState { mark: MarkState::FRESH, value });
-        Self { site: FenceSite::new(cluster, resource, slot), state, events: EventSink::default() }
+        Self { id: id.clone(), state, events: EventSink::default() }
     }
 
     /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
@@ -71,12 +70,12 @@ impl<T> FencedCell<T> {
     }
 
     /// Makes all checks of a token that need no mark, once: its text, cluster, resource, slot and plausibility.
-    pub fn verify(&self, token: &str) -> Result<VerifiedToken, Error> {
-        let result = self.site.parse_token(token).map_err(Error::from);
+    pub fn verify(&self, token: impl AsRef<str>) -> Result<VerifiedToken, Error> {
+        let result = self.id.parse_token(token.as_ref()).map_err(Error::from);
         if let Err(refused) = &result {
             self.record(Operation::Write, Err(refused));
         }
-        result.map(|presented| VerifiedToken { key: self.site.key, presented })
+        result.map(|presented| VerifiedToken { key: *self.id.key(), presented })
     }
 
     /// Raises the mark. A new holder calls this before it reads.
@@ -112,7 +111,7 @@ impl<T> FencedCell<T> {
 
     /// The mark with all that is known about it.
     pub fn mark_info(&self) -> Result<MarkInfo, Error> {
-        Ok(self.lock()?.mark.info(&self.site))
+        Ok(self.lock()?.mark.info(&self.id))
     }
 
     /// Declares the mark lost: the value was reset to an earlier state. All tokens are rejected until [`FencedCell::rearm`].
@@ -157,8 +156,8 @@ impl<T> FencedCell<T> {
 
     fn presented(&self, token: TokenInput<'_>) -> Result<PresentedToken, Error> {
         match token {
-            TokenInput::Text(text) => Ok(self.site.parse_token(text)?),
-            TokenInput::Verified(token) => token.for_key(&self.site.key),
+            TokenInput::Text(text) => Ok(self.id.parse_token(text)?),
+            TokenInput::Verified(token) => token.for_key(self.id.key()),
         }
     }
 
@@ -171,6 +170,6 @@ impl<T> FencedCell<T> {
     }
 
     fn record(&self, operation: Operation, result: Result<&Admission, &Error>) {
-        self.events.record(&self.site.name, self.site.key.slot, operation, result);
+        self.events.record(&self.id, operation, result);
     }
 }

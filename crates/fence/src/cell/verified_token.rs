@@ -2,7 +2,7 @@
 
 use leasehold_core::token::{FenceKey, Number, TokenError};
 
-use crate::fence_site::PresentedToken;
+use crate::admission::PresentedToken;
 use crate::{Error, FenceRefusal};
 
 /// A plausible token for one cluster, resource and slot. Every write still checks whether it is stale.
@@ -36,6 +36,7 @@ impl VerifiedToken {
 
 /// A token as an argument: its text, or a token verified before.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum TokenInput<'t> {
     /// Parsed and verified at each call.
     Text(&'t str),
@@ -43,15 +44,9 @@ pub enum TokenInput<'t> {
     Verified(&'t VerifiedToken),
 }
 
-impl<'t> From<&'t str> for TokenInput<'t> {
-    fn from(text: &'t str) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl<'t> From<&'t String> for TokenInput<'t> {
-    fn from(text: &'t String) -> Self {
-        Self::Text(text)
+impl<'t, T: AsRef<str> + ?Sized> From<&'t T> for TokenInput<'t> {
+    fn from(text: &'t T) -> Self {
+        Self::Text(text.as_ref())
     }
 }
 

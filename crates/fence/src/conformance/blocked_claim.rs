@@ -1,27 +1,10 @@
 //! A claim while another holder is stuck in the middle of a write: it must return, and report the blocker (F8).
 
-use std::future::Future;
-use std::pin::Pin;
-use std::time::Duration;
-
 use super::order::{applied, mark};
-use super::subject::{FenceWriter, Subject};
+use super::subject::{FenceWriter, StuckHolder, Subject};
 use super::tokens::token;
 use super::violation::{ConformanceError, Obligation};
 use crate::Error;
-
-/// A holder that is stuck in the middle of a write, and a connection for its successor.
-pub struct StuckHolder<W> {
-    /// The process id that a blocked claim must report. `None` if the target cannot report it reliably.
-    pub blocker: Option<u32>,
-    /// A longer claim counts as one that never returns. Use the claim timeout of the successor plus a margin for slow
-    /// machines.
-    pub max_claim_time: Duration,
-    /// The connection of the successor. A short claim timeout makes the test fast.
-    pub successor: W,
-    /// Awaited, the stuck holder continues, and its write is applied if the fence still admits it. Dropped, it aborts the write.
-    pub resume: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>,
-}
 
 pub(super) async fn claim_is_bounded<S: Subject>(s: &S, o: Obligation) -> Result<bool, ConformanceError> {
     s.fresh().await;

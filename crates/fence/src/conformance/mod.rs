@@ -29,11 +29,10 @@ mod subject;
 mod tokens;
 mod violation;
 
-pub use blocked_claim::StuckHolder;
 pub use crash::crashes;
 pub use race::{RaceReport, race};
-pub use subject::{AppliedEntry, FenceWriter, Subject};
-pub use tokens::{CLUSTER, INCARNATION, RESOURCE, name, number, token, token_of};
+pub use subject::{AppliedEntry, FenceWriter, StuckHolder, Subject};
+pub use tokens::{CLUSTER, INCARNATION, RESOURCE, fence_id, number, token, token_of};
 pub use violation::ConformanceError;
 
 use violation::Obligation;

@@ -12,6 +12,7 @@ use crate::Error;
 
 /// The counts of a successful race.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RaceReport {
     /// Claims and writes requested.
     pub operations: u64,

@@ -19,7 +19,7 @@ pub(super) async fn one_incarnation<S: Subject>(s: &S, o: Obligation) -> Result<
     applied(s, o, &[]).await?;
 
     s.fresh().await;
-    if !o.succeeds("making the fence strict", s.make_strict().await)? {
+    if !o.succeeds("making the fence strict", s.strict(true).await)? {
         return Ok(false);
     }
     let (mut old, mut new) = (s.writer().await, s.writer().await);

@@ -1,10 +1,11 @@
 //! The traits that a target implements for the conformance suite.
 
 use std::future::{Future, ready};
+use std::pin::Pin;
+use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 
-use super::blocked_claim::StuckHolder;
 use crate::{ApplyOnce, Error, MarkInfo};
 
 /// A write that the target applied.
@@ -14,6 +15,19 @@ pub struct AppliedEntry {
     pub number: Number,
     /// The written value.
     pub value: String,
+}
+
+/// A holder that is stuck in the middle of a write, and a connection for its successor.
+pub struct StuckHolder<W> {
+    /// The process id that a blocked claim must report. `None` if the target cannot report it reliably.
+    pub blocker: Option<u32>,
+    /// A longer claim counts as one that never returns. Use the claim timeout of the successor plus a margin for slow
+    /// machines.
+    pub max_claim_time: Duration,
+    /// The connection of the successor. A short claim timeout makes the test fast.
+    pub successor: W,
+    /// Awaited, the stuck holder continues, and its write is applied if the fence still admits it. Dropped, it aborts the write.
+    pub resume: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>,
 }
 
 /// A target under test. Keep the default of a method that the target does not support; [`check`] then leaves out its
@@ -52,8 +66,9 @@ pub trait Subject: Sync {
         ready(Ok(false))
     }
 
-    /// Makes the fence strict.
-    fn make_strict(&self) -> impl Future<Output = Result<bool, Error>> + Send {
+    /// Sets whether the fence is strict.
+    fn strict(&self, enabled: bool) -> impl Future<Output = Result<bool, Error>> + Send {
+        let _ = enabled;
         ready(Ok(false))
     }
 

@@ -1,7 +1,9 @@
 //! The tokens of the suite: valid ones as a grantor prints them, and invalid ones.
 
-use leasehold_core::name::{Name, resource_hash};
+use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
+
+use crate::FenceId;
 
 /// The cluster of the tokens.
 pub const CLUSTER: Cluster = Cluster(*b"conforms");
@@ -10,9 +12,9 @@ pub const INCARNATION: Incarnation = Incarnation(7);
 /// The resource of the target under test. Its slot is 0.
 pub const RESOURCE: &str = "conformance/target";
 
-/// [`RESOURCE`] as a name.
-pub fn name() -> Name<'static> {
-    Name::parse(RESOURCE).expect("a valid name")
+/// The id of the fence under test: slot 0 of [`RESOURCE`] in [`CLUSTER`].
+pub fn fence_id() -> FenceId {
+    FenceId::new(CLUSTER, RESOURCE).expect("a valid name")
 }
 
 /// The text of the token with this number. Panics if the number is 0 or at least 2^63.

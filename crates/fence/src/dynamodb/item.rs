@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_core::token::{Cluster, Number};
 
-use crate::fence_site::FenceSite;
 use crate::mark_state::MarkState;
-use crate::{Error, FenceRefusal, MarkInfo, MarkLoss};
+use crate::{Error, FenceId, FenceRefusal, MarkInfo, MarkLoss};
 
 /// An item of a table.
 pub(super) type Item = HashMap<String, AttributeValue>;
@@ -15,19 +14,19 @@ pub(super) type Item = HashMap<String, AttributeValue>;
 /// Name of the key attribute.
 pub(super) const KEY: &str = "place";
 
-/// The key of a site: cluster, resource and slot.
-pub(super) fn key(site: &FenceSite) -> String {
-    format!("{}/{}/{}", site.key.cluster, site.resource_hash(), site.key.slot)
+/// The key of a fence: cluster, resource and slot.
+pub(super) fn key(id: &FenceId) -> String {
+    format!("{}/{}/{}", id.cluster(), id.resource_hash(), id.slot())
 }
 
 /// Encodes a mark.
-pub(super) fn encode(site: &FenceSite, table: &str, state: &MarkState, nonce: &str) -> Item {
+pub(super) fn encode(id: &FenceId, table: &str, state: &MarkState, nonce: &str) -> Item {
     let mut item = Item::from([
-        (KEY.to_owned(), text(key(site))),
-        ("cluster".to_owned(), text(site.key.cluster)),
-        ("resource".to_owned(), text(site.resource_hash())),
-        ("slot".to_owned(), number(site.key.slot)),
-        ("name".to_owned(), text(&site.name)),
+        (KEY.to_owned(), text(key(id))),
+        ("cluster".to_owned(), text(id.cluster())),
+        ("resource".to_owned(), text(id.resource_hash())),
+        ("slot".to_owned(), number(id.slot())),
+        ("name".to_owned(), text(id.resource())),
         ("table".to_owned(), text(table)),
         ("lost".to_owned(), AttributeValue::Bool(state.loss.is_some())),
         ("strict".to_owned(), AttributeValue::Bool(state.strict)),

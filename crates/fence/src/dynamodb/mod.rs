@@ -6,12 +6,13 @@
 //! ```no_run
 //! # async fn example(client: aws_sdk_dynamodb::Client, cluster: leasehold_fence::Cluster, token: &str,
 //! #     paid: aws_sdk_dynamodb::types::Put) -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_fence::Name;
 //! use aws_sdk_dynamodb::types::TransactWriteItem;
+//! use leasehold_fence::FenceId;
 //! use leasehold_fence::dynamodb::{Fence, install};
 //!
 //! install(&client, "leasehold_marks").await?; // once for the account and region
-//! let fence = Fence::open(client, "leasehold_marks", cluster, Name::parse("jobs/settle")?, 0).await?;
+//! let id = FenceId::new(cluster, "jobs/settle")?;
+//! let fence = Fence::open(client, "leasehold_marks", &id).await?;
 //! fence.arm().await?; // once for the resource
 //! fence.claim(token).await?; // before the first read (use consistent reads)
 //! fence.write(token, [TransactWriteItem::builder().put(paid).build()]).await?;
@@ -28,18 +29,17 @@ use std::time::{Duration, Instant};
 pub use aws_sdk_dynamodb;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Incarnation, Number};
+use leasehold_core::token::{Incarnation, Number};
 
-use crate::fence_site::{Admission, FenceSite, PresentedToken};
+use crate::admission::{Admission, PresentedToken};
 use crate::mark_state::MarkState;
 use crate::nonce::nonce;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceRefusal, MarkInfo, MarkLoss, Observer, Operation};
+use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkInfo, MarkLoss, Observer, Operation};
 pub use requests::install;
 use requests::{MarkTable, WriteOutcome};
 
-/// Default of [`Fence::claim_timeout`].
+/// Default of [`Fence::with_claim_timeout`].
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -47,7 +47,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// A fence whose mark is an item of a table. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    site: FenceSite,
+    id: FenceId,
     table: MarkTable,
     claim_timeout: Duration,
     events: EventSink,
@@ -55,20 +55,13 @@ pub struct Fence {
 
 impl Fence {
     /// Opens a fence whose mark is in this table. It reads the id of the table, because a restored table is another one.
-    pub async fn open(
-        client: Client,
-        table: &str,
-        cluster: Cluster,
-        resource: Name<'_>,
-        slot: u32,
-    ) -> Result<Self, Error> {
-        let site = FenceSite::new(cluster, resource, slot);
+    pub async fn open(client: Client, table: &str, id: &FenceId) -> Result<Self, Error> {
         let marks = MarkTable::open(client, table).await?;
-        Ok(Self { site, table: marks, claim_timeout: CLAIM_TIMEOUT, events: EventSink::default() })
+        Ok(Self { id: id.clone(), table: marks, claim_timeout: CLAIM_TIMEOUT, events: EventSink::default() })
     }
 
     /// How long a claim or a write retries while other transactions interfere (F8). Default: 30 s.
-    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
         self
     }
@@ -86,36 +79,36 @@ impl Fence {
 
     /// Creates the mark, armed as fresh: its first token sets it. Fails if it exists.
     pub async fn arm(&self) -> Result<(), Error> {
-        if self.table.create(&self.site, &MarkState::FRESH, &nonce()?).await? {
+        if self.table.create(&self.id, &MarkState::FRESH, &nonce()?).await? {
             return Ok(());
         }
         Err(Error::Conflict("the resource and slot have a mark already; use it, or re-arm it"))
     }
 
     /// Raises the mark. A new holder calls this before it reads.
-    pub async fn claim(&self, token: &str) -> Result<Number, Error> {
-        self.step(Operation::Claim, token, None, Vec::new()).await.map(|(admission, _)| admission.number)
+    pub async fn claim(&self, token: impl AsRef<str>) -> Result<Number, Error> {
+        self.step(Operation::Claim, token.as_ref(), None, Vec::new()).await.map(|(admission, _)| admission.number)
     }
 
     /// Applies these writes atomically: at most 99, each to another item, and none to the mark.
     pub async fn write(
         &self,
-        token: &str,
+        token: impl AsRef<str>,
         items: impl IntoIterator<Item = TransactWriteItem>,
     ) -> Result<Number, Error> {
         let items = items.into_iter().collect();
-        self.step(Operation::Write, token, None, items).await.map(|(admission, _)| admission.number)
+        self.step(Operation::Write, token.as_ref(), None, items).await.map(|(admission, _)| admission.number)
     }
 
     /// Like [`write`](Self::write), with a sequence that the holder counts upward: a duplicate changes nothing.
     pub async fn write_once(
         &self,
-        token: &str,
+        token: impl AsRef<str>,
         sequence: u64,
         items: impl IntoIterator<Item = TransactWriteItem>,
     ) -> Result<ApplyOnce, Error> {
         let items = items.into_iter().collect();
-        self.step(Operation::Write, token, Some(sequence), items).await.map(|(_, once)| once)
+        self.step(Operation::Write, token.as_ref(), Some(sequence), items).await.map(|(_, once)| once)
     }
 
     /// The mark; `None` if no token was admitted yet. A lost mark is a refusal.
@@ -146,9 +139,9 @@ impl Fence {
     }
 
     async fn state(&self) -> Result<(MarkState, String), Error> {
-        let item = self.table.read(&self.site).await?.ok_or(FenceRefusal::MarkLost(MarkLoss::Missing))?;
+        let item = self.table.read(&self.id).await?.ok_or(FenceRefusal::MarkLost(MarkLoss::Missing))?;
         let nonce = item::nonce(&item).unwrap_or_default().to_owned();
-        Ok((item::decode(&item, self.table.id())?, nonce))
+        Ok((item::decode(&item, self.table.table_id())?, nonce))
     }
 
     async fn operate(&self, change: impl Fn(&mut MarkState) -> Result<(), Error>) -> Result<(), Error> {
@@ -159,7 +152,7 @@ impl Fence {
                 return Ok(());
             }
             change(&mut state)?;
-            if self.table.replace(&self.site, &state, &before, &own).await? {
+            if self.table.replace(&self.id, &state, &before, &own).await? {
                 return Ok(());
             }
             self.wait(began).await?;
@@ -173,12 +166,12 @@ impl Fence {
         sequence: Option<u64>,
         items: Vec<TransactWriteItem>,
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let result = match self.site.parse_token(token) {
+        let result = match self.id.parse_token(token) {
             Ok(presented) => self.attempt(operation, presented, sequence, items).await,
             Err(refusal) => Err(refusal.into()),
         };
         let admission = result.as_ref().map(|(admission, _)| admission);
-        self.events.record(&self.site.name, self.site.key.slot, operation, admission);
+        self.events.record(&self.id, operation, admission);
         result
     }
 
@@ -192,8 +185,8 @@ impl Fence {
         let (own, began) = (nonce()?, Instant::now());
         loop {
             let outcome = match operation {
-                Operation::Claim => self.table.claim(&self.site, presented, &own).await?,
-                Operation::Write => self.table.write(&self.site, presented, sequence, &own, &items).await?,
+                Operation::Claim => self.table.claim(&self.id, presented, &own).await?,
+                Operation::Write => self.table.write(&self.id, presented, sequence, &own, &items).await?,
             };
             match outcome {
                 WriteOutcome::Applied { previous_incarnation: left } => {
@@ -239,5 +232,5 @@ impl Fence {
 /// Returns all marks of a table.
 pub async fn list_marks(client: Client, table: &str) -> Result<Vec<MarkInfo>, Error> {
     let table = MarkTable::open(client, table).await?;
-    table.scan().await?.iter().map(|item| item::info(item, table.id())).collect()
+    table.scan().await?.iter().map(|item| item::info(item, table.table_id())).collect()
 }

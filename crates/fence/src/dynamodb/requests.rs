@@ -13,9 +13,9 @@ use leasehold_core::token::Incarnation;
 
 use super::RETRY_INTERVAL;
 use super::item::{self, Item, KEY, number, text};
-use crate::Error;
-use crate::fence_site::{FenceSite, PresentedToken};
+use crate::admission::PresentedToken;
 use crate::mark_state::MarkState;
+use crate::{Error, FenceId};
 
 /// The rule: armed in this table, not lost, at or above the mark, and of an incarnation that the fence follows. Names that
 /// DynamoDB reserves have a `#`.
@@ -31,7 +31,7 @@ const RAISE_SEQUENCE: &str = ", #last = :last, last_of = :seen";
 pub(super) struct MarkTable {
     client: Client,
     table: String,
-    id: String,
+    table_id: String,
 }
 
 /// The result of a claim or a write.
@@ -80,16 +80,16 @@ impl MarkTable {
         let id = described.table_id().map(str::to_owned).or(created);
         let id =
             id.ok_or_else(|| Error::Storage("the server returns neither a table id nor a creation time".into()))?;
-        Ok(Self { client, table: table.to_owned(), id })
+        Ok(Self { client, table: table.to_owned(), table_id: id })
     }
 
     /// The id of the table. A table restored from a backup has another id.
-    pub(super) fn id(&self) -> &str {
-        &self.id
+    pub(super) fn table_id(&self) -> &str {
+        &self.table_id
     }
 
-    pub(super) async fn read(&self, site: &FenceSite) -> Result<Option<Item>, Error> {
-        let get = self.client.get_item().table_name(&self.table).key(KEY, text(item::key(site)));
+    pub(super) async fn read(&self, id: &FenceId) -> Result<Option<Item>, Error> {
+        let get = self.client.get_item().table_name(&self.table).key(KEY, text(item::key(id)));
         Ok(get.consistent_read(true).send().await.map_err(storage_error)?.item)
     }
 
@@ -104,9 +104,9 @@ impl MarkTable {
     }
 
     /// Creates the mark; false if it exists.
-    pub(super) async fn create(&self, site: &FenceSite, state: &MarkState, nonce: &str) -> Result<bool, Error> {
+    pub(super) async fn create(&self, id: &FenceId, state: &MarkState, nonce: &str) -> Result<bool, Error> {
         let put = self.client.put_item().table_name(&self.table);
-        let put = put.set_item(Some(item::encode(site, &self.id, state, nonce)));
+        let put = put.set_item(Some(item::encode(id, &self.table_id, state, nonce)));
         let put = put.condition_expression("attribute_not_exists(place)").send().await;
         condition_held(put.map(|_| ()), |error| error.is_conditional_check_failed_exception())
     }
@@ -114,13 +114,13 @@ impl MarkTable {
     /// Replaces the state with nonce `before`; false if the nonce is another one.
     pub(super) async fn replace(
         &self,
-        site: &FenceSite,
+        id: &FenceId,
         state: &MarkState,
         before: &str,
         nonce: &str,
     ) -> Result<bool, Error> {
         let put = self.client.put_item().table_name(&self.table);
-        let put = put.set_item(Some(item::encode(site, &self.id, state, nonce)));
+        let put = put.set_item(Some(item::encode(id, &self.table_id, state, nonce)));
         let put = put.condition_expression("nonce = :before").expression_attribute_values(":before", text(before));
         condition_held(put.send().await.map(|_| ()), |error| error.is_conditional_check_failed_exception())
     }
@@ -128,17 +128,17 @@ impl MarkTable {
     /// Raises the mark, without other writes.
     pub(super) async fn claim(
         &self,
-        site: &FenceSite,
+        id: &FenceId,
         presented: PresentedToken,
         nonce: &str,
     ) -> Result<WriteOutcome, Error> {
-        let request = self.client.update_item().table_name(&self.table).key(KEY, text(item::key(site)));
+        let request = self.client.update_item().table_name(&self.table).key(KEY, text(item::key(id)));
         let request = request.update_expression(RAISE).condition_expression(RULE).return_values(ReturnValue::AllOld);
         let request = request.set_expression_attribute_names(Some(names(None)));
         let request = request.set_expression_attribute_values(Some(self.values(presented, nonce, None)));
         match request.send().await {
             Ok(reply) => {
-                let before = reply.attributes.as_ref().and_then(|item| item::decode(item, &self.id).ok());
+                let before = reply.attributes.as_ref().and_then(|item| item::decode(item, &self.table_id).ok());
                 let before = before.and_then(|state| state.incarnation);
                 Ok(WriteOutcome::Applied {
                     previous_incarnation: before.filter(|before| *before != presented.incarnation),
@@ -156,7 +156,7 @@ impl MarkTable {
     /// Raises the mark and applies the items, in one transaction.
     pub(super) async fn write(
         &self,
-        site: &FenceSite,
+        id: &FenceId,
         presented: PresentedToken,
         sequence: Option<u64>,
         nonce: &str,
@@ -166,7 +166,7 @@ impl MarkTable {
             Some(_) => (format!("{RULE}{SEQUENCE_RULE}"), format!("{RAISE}{RAISE_SEQUENCE}")),
             None => (RULE.to_owned(), RAISE.to_owned()),
         };
-        let mark = Update::builder().table_name(&self.table).key(KEY, text(item::key(site)));
+        let mark = Update::builder().table_name(&self.table).key(KEY, text(item::key(id)));
         let mark = mark.update_expression(raise).condition_expression(rule);
         let mark = mark.set_expression_attribute_names(Some(names(sequence)));
         let mark = mark.set_expression_attribute_values(Some(self.values(presented, nonce, sequence)));
@@ -197,7 +197,7 @@ impl MarkTable {
 
     fn values(&self, presented: PresentedToken, nonce: &str, sequence: Option<u64>) -> HashMap<String, AttributeValue> {
         let mut values = HashMap::from([
-            (":table".to_owned(), text(&self.id)),
+            (":table".to_owned(), text(&self.table_id)),
             (":no".to_owned(), AttributeValue::Bool(false)),
             (":seen".to_owned(), number(presented.number)),
             (":incarnation".to_owned(), text(presented.incarnation)),

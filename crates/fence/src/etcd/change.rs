@@ -1,7 +1,7 @@
 //! Changes of a fenced transaction.
 
-use super::kv::pb::request_op::Request;
-use super::kv::pb::{DeleteRangeRequest, PutRequest, RequestOp};
+use super::pb::request_op::Request;
+use super::pb::{DeleteRangeRequest, PutRequest, RequestOp};
 
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]

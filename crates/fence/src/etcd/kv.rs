@@ -6,18 +6,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use tonic::transport::Channel;
 
 use super::KvChange;
+use super::pb::compare::{CompareResult, CompareTarget, TargetUnion};
+use super::pb::kv_client::KvClient;
+use super::pb::request_op::Request;
+use super::pb::response_op::Response;
+use super::pb::{Compare, KeyValue, PutRequest, RangeRequest, RequestOp, ResponseHeader, TxnRequest};
 use crate::{Error, FenceRefusal, MarkLoss};
-use pb::compare::{CompareResult, CompareTarget, TargetUnion};
-use pb::kv_client::KvClient;
-use pb::request_op::Request;
-use pb::response_op::Response;
-use pb::{Compare, PutRequest, RangeRequest, RequestOp, ResponseHeader, TxnRequest};
-
-/// Protocol messages of etcd.
-#[allow(clippy::all, reason = "generated code")]
-pub(super) mod pb {
-    tonic::include_proto!("etcdserverpb");
-}
 
 /// The value of a key, and the etcd cluster that returned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +127,7 @@ fn prefix_end(prefix: &str) -> Vec<u8> {
 }
 
 /// The value as text. Other bytes are not a mark.
-fn value(kv: Option<&pb::KeyValue>) -> Result<Option<String>, Error> {
+fn value(kv: Option<&KeyValue>) -> Result<Option<String>, Error> {
     let text = kv.map(|kv| String::from_utf8(kv.value.clone())).transpose();
     text.map_err(|_| Error::Refused(FenceRefusal::MarkLost(MarkLoss::Unreadable)))
 }

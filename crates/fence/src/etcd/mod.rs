@@ -2,11 +2,11 @@
 //!
 //! ```no_run
 //! # async fn example(cluster: leasehold_fence::Cluster, token: &str) -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_fence::Name;
+//! use leasehold_fence::FenceId;
 //! use leasehold_fence::etcd::{Fence, KvChange};
 //!
 //! let etcd = tonic::transport::Endpoint::from_static("http://127.0.0.1:2379").connect_lazy();
-//! let fence = Fence::new(etcd, cluster, Name::parse("jobs/settle")?, 0);
+//! let fence = Fence::new(etcd, &FenceId::new(cluster, "jobs/settle")?);
 //! fence.arm().await?; // once for the resource
 //!
 //! fence.claim(token).await?; // before the first read
@@ -18,23 +18,23 @@
 mod change;
 mod kv;
 mod operator;
+mod pb;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Number};
+use leasehold_core::token::Number;
 use tonic::transport::Channel;
 
-use crate::fence_site::{Admission, FenceSite, PresentedToken};
+use crate::admission::{Admission, PresentedToken};
 use crate::mark_fixed::FixedMark;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceRefusal, MarkLoss, Observer, Operation};
+use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkLoss, Observer, Operation};
 pub use change::KvChange;
 use kv::{KeyState, Kv};
 pub use operator::list_marks;
 
-/// Default of [`Fence::claim_timeout`].
+/// Default of [`Fence::with_claim_timeout`].
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Default prefix of the keys of marks.
@@ -43,7 +43,7 @@ const PREFIX: &str = "leasehold/";
 /// A fence for one slot of a resource, in an etcd cluster.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    site: FenceSite,
+    id: FenceId,
     kv: Kv,
     prefix: String,
     claim_timeout: Duration,
@@ -54,10 +54,16 @@ pub struct Fence {
 
 impl Fence {
     /// Creates a fence for a slot of a resource. The slot of an exclusive lease is 0.
-    pub fn new(etcd: Channel, cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        let site = FenceSite::new(cluster, resource, slot);
+    pub fn new(etcd: Channel, id: &FenceId) -> Self {
         let (kv, prefix) = (Kv::new(etcd), PREFIX.to_owned());
-        Self { site, kv, prefix, claim_timeout: CLAIM_TIMEOUT, cached: Arc::default(), events: EventSink::default() }
+        Self {
+            id: id.clone(),
+            kv,
+            prefix,
+            claim_timeout: CLAIM_TIMEOUT,
+            cached: Arc::default(),
+            events: EventSink::default(),
+        }
     }
 
     /// Sets the prefix of the mark's key. All fences of the same data must use the same prefix. Default: `leasehold/`.
@@ -67,7 +73,7 @@ impl Fence {
     }
 
     /// How long a claim or a write retries while other writers change the mark (F8). Default: 5 s.
-    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
         self
     }
@@ -85,27 +91,32 @@ impl Fence {
 
     /// The key of the mark.
     pub fn key(&self) -> String {
-        format!("{}{}/{:08x}", self.prefix, self.site.resource_hash(), self.site.key.slot)
+        format!("{}{}/{:08x}", self.prefix, self.id.resource_hash(), self.id.slot())
     }
 
     /// Raises the mark; it is durable when this returns. A new holder calls this before it reads.
-    pub async fn claim(&self, token: &str) -> Result<Number, Error> {
-        let result = self.apply(token, None, &[]).await;
+    pub async fn claim(&self, token: impl AsRef<str>) -> Result<Number, Error> {
+        let result = self.apply(token.as_ref(), None, &[]).await;
         self.record(Operation::Claim, &result);
         Ok(result?.0.number)
     }
 
     /// Applies these changes in one transaction.
-    pub async fn write(&self, token: &str, changes: &[KvChange]) -> Result<Number, Error> {
-        let result = self.apply(token, None, changes).await;
+    pub async fn write(&self, token: impl AsRef<str>, changes: &[KvChange]) -> Result<Number, Error> {
+        let result = self.apply(token.as_ref(), None, changes).await;
         self.record(Operation::Write, &result);
         Ok(result?.0.number)
     }
 
     /// Like [`write`](Self::write), with a sequence that the holder counts upward: a duplicate changes nothing. Wait for the
     /// reply to each write before the next one.
-    pub async fn write_once(&self, token: &str, sequence: u64, changes: &[KvChange]) -> Result<ApplyOnce, Error> {
-        let result = self.apply(token, Some(sequence), changes).await;
+    pub async fn write_once(
+        &self,
+        token: impl AsRef<str>,
+        sequence: u64,
+        changes: &[KvChange],
+    ) -> Result<ApplyOnce, Error> {
+        let result = self.apply(token.as_ref(), Some(sequence), changes).await;
         self.record(Operation::Write, &result);
         Ok(result?.1)
     }
@@ -116,7 +127,7 @@ impl Fence {
         sequence: Option<u64>,
         changes: &[KvChange],
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let presented = self.site.parse_token(token)?;
+        let presented = self.id.parse_token(token)?;
         if changes.iter().any(|change| change.touches(&self.key())) {
             return Err(Error::InvalidArgument("a change sets the key of the mark, which only the fence writes"));
         }
@@ -160,13 +171,13 @@ impl Fence {
         sequence: Option<u64>,
     ) -> Result<(FixedMark, Admission, ApplyOnce), Error> {
         let mark = current.mark()?;
-        let (admission, once) = presented.admit(&mark.stored_mark(&self.site, &current.home)?, sequence)?;
+        let (admission, once) = presented.admit(&mark.stored_mark(&self.id, &current.home)?, sequence)?;
         Ok((mark, admission, once))
     }
 
     fn record(&self, operation: Operation, result: &Result<(Admission, ApplyOnce), Error>) {
         let result = result.as_ref().map(|(admission, _)| admission);
-        self.events.record(&self.site.name, self.site.key.slot, operation, result);
+        self.events.record(&self.id, operation, result);
     }
 }
 

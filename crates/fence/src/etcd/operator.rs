@@ -19,7 +19,7 @@ impl Fence {
     pub async fn arm(&self) -> Result<(), Error> {
         let current = self.kv.read(&self.key()).await?;
         if current.text.is_none() {
-            let fresh = FixedMark::fresh(&self.site, &current.home).to_string();
+            let fresh = FixedMark::fresh(&self.id, &current.home).to_string();
             // If another operator was faster, the fence is armed now, too.
             let _ = self.kv.compare_and_apply(&self.key(), &current, Some(fresh), &[]).await?;
         }

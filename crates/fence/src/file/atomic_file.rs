@@ -13,9 +13,8 @@ use rustix::io::Errno;
 
 use super::CLAIM_TIMEOUT;
 use super::log_file::{LOCK_POLL_INTERVAL, ensure_local_filesystem, parent_dir, rand_u64};
-use crate::fence_site::FenceSite;
 use crate::mark_state::MarkState;
-use crate::{Error, FenceRefusal, MarkInfo, MarkLoss, lock_holders, mark_text};
+use crate::{Error, FenceId, FenceRefusal, MarkInfo, MarkLoss, lock_holders, mark_text};
 
 /// The extended attribute that stores the mark. It moves with the file; a copy without attributes has no mark.
 const ATTRIBUTE: &str = "user.leasehold.mark";
@@ -70,9 +69,9 @@ pub(super) fn open(path: &Path) -> Result<OpenedFile, Error> {
 }
 
 /// Creates the file with its mark, atomically.
-pub(super) fn create(path: &Path, site: &FenceSite, content: &[u8]) -> Result<(), Error> {
+pub(super) fn create(path: &Path, id: &FenceId, content: &[u8]) -> Result<(), Error> {
     let temp = TempFile::new(path)?;
-    temp.write(site, &MarkState::FRESH, content)?;
+    temp.write(id, &MarkState::FRESH, content)?;
     match fs::hard_link(&temp.path, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             return Err(Error::Conflict("the file exists already; arm it, or choose another name"));
@@ -108,16 +107,16 @@ impl OpenedFile {
     }
 
     /// The stored state, even if the file was copied.
-    pub(super) fn stored_state(&self, site: &FenceSite) -> Result<MarkState, Error> {
+    pub(super) fn stored_state(&self, id: &FenceId) -> Result<MarkState, Error> {
         let text = self.mark_text()?.ok_or(FenceRefusal::MarkLost(MarkLoss::Missing))?;
-        mark_text::parse(&text)?.state_for(site)
+        mark_text::parse(&text)?.state_for(id)
     }
 
     /// The effective state: if this is not the file that was armed, its mark is lost.
-    pub(super) fn state(&self, site: &FenceSite) -> Result<MarkState, Error> {
+    pub(super) fn state(&self, id: &FenceId) -> Result<MarkState, Error> {
         let text = self.mark_text()?.ok_or(FenceRefusal::MarkLost(MarkLoss::Missing))?;
         let parsed = mark_text::parse(&text)?;
-        parsed.state_for(site)?;
+        parsed.state_for(id)?;
         self.effective_state(&parsed)
     }
 
@@ -196,13 +195,13 @@ impl AtomicFile {
     pub(super) fn replace(
         &self,
         locked: LockedFile,
-        site: &FenceSite,
+        id: &FenceId,
         state: &MarkState,
         content: &[u8],
     ) -> Result<(), Error> {
         let temp = TempFile::new(&self.path)?;
         temp.file.set_permissions(locked.file.metadata()?.permissions())?;
-        temp.write(site, state, content)?;
+        temp.write(id, state, content)?;
         fs::rename(&temp.path, &self.path)?;
         // Up to the rename the lock of the old file excluded other writers; from now on the new mark rejects lower tokens.
         let synced = File::open(parent_dir(&self.path))?.sync_all();
@@ -239,10 +238,10 @@ impl TempFile {
         Ok(Self { path, file })
     }
 
-    fn write(&self, site: &FenceSite, state: &MarkState, content: &[u8]) -> Result<(), Error> {
+    fn write(&self, id: &FenceId, state: &MarkState, content: &[u8]) -> Result<(), Error> {
         ensure_local_filesystem(&self.file)?;
         (&self.file).write_all(content)?;
-        let mark = mark_text::encode(site, state, &[("inode", self.file.metadata()?.ino().to_string())]);
+        let mark = mark_text::encode(id, state, &[("inode", self.file.metadata()?.ino().to_string())]);
         fsetxattr(&self.file, ATTRIBUTE, mark.as_bytes(), XattrFlags::empty()).map_err(|errno| match errno {
             Errno::NOTSUP => Error::NotDurable {
                 setting: "the filesystem",

@@ -6,16 +6,17 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_fence::{Cluster, Incarnation, Name, Number, Token, TokenScope, resource_hash};
+//! # use leasehold_fence::{Cluster, FenceId, Incarnation, Number, Token, TokenScope, resource_hash};
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("leader.conf");
-//! # let (cluster, name) = (Cluster(*b"examples"), Name::parse("jobs/settle")?);
+//! # let cluster = Cluster(*b"examples");
 //! # let token = Token { cluster, incarnation: Incarnation(1), resource: resource_hash("jobs/settle"),
 //! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
 //! use leasehold_fence::file::FencedFile;
 //!
-//! FencedFile::create(&path, cluster, name, 0, b"")?; // once
-//! let file = FencedFile::open(&path, cluster, name, 0)?;
+//! let id = FenceId::new(cluster, "jobs/settle")?;
+//! FencedFile::create(&path, &id, b"")?; // once
+//! let file = FencedFile::open(&path, &id)?;
 //! file.claim(&token)?; // before the first read
 //! file.write(&token, b"listen 10.0.0.7\n")?;
 //! assert_eq!(std::fs::read(&path)?, b"listen 10.0.0.7\n"); // readers need no fence
@@ -27,39 +28,37 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Incarnation, Number};
+use leasehold_core::token::{Incarnation, Number};
 
 use super::atomic_file::{self, AtomicFile, LockedFile};
-use crate::fence_site::{Admission, FenceSite};
+use crate::admission::Admission;
 use crate::mark_state::MarkState;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, Observer, Operation};
+use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation};
 
 /// A fenced file. Any number of threads and processes can have it open.
 #[derive(Debug)]
 pub struct FencedFile {
-    site: FenceSite,
+    id: FenceId,
     file: AtomicFile,
     events: EventSink,
 }
 
 impl FencedFile {
     /// Creates the file, armed as fresh: its first token sets the mark. Fails if the file exists.
-    pub fn create(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32, content: &[u8]) -> Result<(), Error> {
-        atomic_file::create(path, &FenceSite::new(cluster, resource, slot), content)
+    pub fn create(path: &Path, id: &FenceId, content: impl AsRef<[u8]>) -> Result<(), Error> {
+        atomic_file::create(path, id, content.as_ref())
     }
 
     /// Opens a fenced file. A missing file, or one without a mark, is an error.
-    pub fn open(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<Self, Error> {
-        let site = FenceSite::new(cluster, resource, slot);
+    pub fn open(path: &Path, id: &FenceId) -> Result<Self, Error> {
         let file = AtomicFile::resolve(path)?;
-        atomic_file::open(&file.path)?.state(&site)?;
-        Ok(Self { site, file, events: EventSink::default() })
+        atomic_file::open(&file.path)?.state(id)?;
+        Ok(Self { id: id.clone(), file, events: EventSink::default() })
     }
 
     /// How long a claim or a write waits for other writers (F8). Default: 5 s.
-    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.file.claim_timeout = timeout;
         self
     }
@@ -77,40 +76,51 @@ impl FencedFile {
 
     /// Raises the mark; it is durable when this returns. A new holder calls this before it reads. It also
     /// removes temporary files of writers that died.
-    pub fn claim(&self, token: &str) -> Result<Number, Error> {
-        self.step(Operation::Claim, token, None, None::<fn(&[u8]) -> Vec<u8>>).map(|(admission, _)| admission.number)
+    pub fn claim(&self, token: impl AsRef<str>) -> Result<Number, Error> {
+        self.step(Operation::Claim, token.as_ref(), None, None::<fn(&[u8]) -> Vec<u8>>)
+            .map(|(admission, _)| admission.number)
     }
 
     /// Replaces the content under this token. It is durable when this returns.
-    pub fn write(&self, token: &str, content: &[u8]) -> Result<Number, Error> {
-        self.update(token, |_| content.to_vec())
+    pub fn write(&self, token: impl AsRef<str>, content: impl AsRef<[u8]>) -> Result<Number, Error> {
+        self.update(token, |_| content.as_ref().to_vec())
+    }
+
+    /// Like [`write`](Self::write), with a sequence that the holder counts upward: a duplicate changes nothing.
+    pub fn write_once(
+        &self,
+        token: impl AsRef<str>,
+        sequence: u64,
+        content: impl AsRef<[u8]>,
+    ) -> Result<ApplyOnce, Error> {
+        self.update_once(token, sequence, |_| content.as_ref().to_vec())
     }
 
     /// Computes the new content from the current one. No other write happens in between.
-    pub fn update(&self, token: &str, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Number, Error> {
-        self.step(Operation::Write, token, None, Some(change)).map(|(admission, _)| admission.number)
+    pub fn update(&self, token: impl AsRef<str>, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Number, Error> {
+        self.step(Operation::Write, token.as_ref(), None, Some(change)).map(|(admission, _)| admission.number)
     }
 
     /// Like [`update`](Self::update), with a sequence that the holder counts upward: a duplicate changes nothing.
     pub fn update_once(
         &self,
-        token: &str,
+        token: impl AsRef<str>,
         sequence: u64,
         change: impl FnOnce(&[u8]) -> Vec<u8>,
     ) -> Result<ApplyOnce, Error> {
-        self.step(Operation::Write, token, Some(sequence), Some(change)).map(|(_, once)| once)
+        self.step(Operation::Write, token.as_ref(), Some(sequence), Some(change)).map(|(_, once)| once)
     }
 
     /// The content and its mark. A plain read of the file returns the same content.
     pub fn read(&self) -> Result<(Vec<u8>, Option<Number>), Error> {
         let current = atomic_file::open(&self.file.path)?;
-        let mark = current.state(&self.site)?.mark()?;
+        let mark = current.state(&self.id)?.mark()?;
         Ok((current.content()?, mark))
     }
 
     /// The mark; `None` if no token was admitted yet. A lost mark is a refusal.
     pub fn mark(&self) -> Result<Option<Number>, Error> {
-        atomic_file::open(&self.file.path)?.state(&self.site)?.mark()
+        atomic_file::open(&self.file.path)?.state(&self.id)?.mark()
     }
 
     /// Declares the mark lost: the content was restored to an earlier state. All tokens are rejected until
@@ -137,7 +147,7 @@ impl FencedFile {
 
     /// Arms an existing file without a mark from a floor: one that was created without the fence, or copied without its
     /// attributes. Its content is unchanged.
-    pub fn arm(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32, floor: Number) -> Result<(), Error> {
+    pub fn arm(path: &Path, id: &FenceId, floor: Number) -> Result<(), Error> {
         let file = AtomicFile::resolve(path)?;
         let locked = file.lock()?;
         if locked.is_marked()? {
@@ -145,16 +155,16 @@ impl FencedFile {
         }
         let state = MarkState { highest: Some(floor), ..MarkState::FRESH };
         let content = locked.content()?;
-        file.replace(locked, &FenceSite::new(cluster, resource, slot), &state, &content)
+        file.replace(locked, id, &state, &content)
     }
 
     fn operate(&self, change: impl FnOnce(&mut MarkState) -> Result<(), Error>) -> Result<(), Error> {
         let locked = self.file.lock()?;
         // The mark of a moved file is still the lower limit of the floor.
-        let mut state = locked.stored_state(&self.site)?;
+        let mut state = locked.stored_state(&self.id)?;
         change(&mut state)?;
         let content = locked.content()?;
-        self.file.replace(locked, &self.site, &state, &content)
+        self.file.replace(locked, &self.id, &state, &content)
     }
 
     fn step(
@@ -164,9 +174,9 @@ impl FencedFile {
         sequence: Option<u64>,
         change: Option<impl FnOnce(&[u8]) -> Vec<u8>>,
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let result = self.site.parse_token(token).map_err(Error::from).and_then(|presented| {
+        let result = self.id.parse_token(token).map_err(Error::from).and_then(|presented| {
             let locked: LockedFile = self.file.lock()?;
-            let mut state = locked.state(&self.site)?;
+            let mut state = locked.state(&self.id)?;
             let (admission, once) = presented.admit(&state.stored_mark(), sequence)?;
             let before = state;
             state.raise(presented, sequence);
@@ -179,15 +189,15 @@ impl FencedFile {
             }
             let old = locked.content()?;
             match change {
-                Some(change) => self.file.replace(locked, &self.site, &state, &change(&old))?,
+                Some(change) => self.file.replace(locked, &self.id, &state, &change(&old))?,
                 // The mark is unchanged; its writer may have died before its sync.
                 None if state == before => locked.sync(&self.file)?,
-                None => self.file.replace(locked, &self.site, &state, &old)?,
+                None => self.file.replace(locked, &self.id, &state, &old)?,
             }
             Ok((admission, once))
         });
         let admission = result.as_ref().map(|(admission, _)| admission);
-        self.events.record(&self.site.name, self.site.key.slot, operation, admission);
+        self.events.record(&self.id, operation, admission);
         result
     }
 }

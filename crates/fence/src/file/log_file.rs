@@ -12,8 +12,7 @@ use rustix::fs::{FlockOperation, flock, fstatfs};
 use rustix::io::Errno;
 
 use super::format::{self, EntryHead, HEAD_LEN, HEADER_LEN, HeaderError, LogHeader};
-use crate::fence_site::FenceSite;
-use crate::{Error, FenceRefusal, MarkLoss, lock_holders};
+use crate::{Error, FenceId, FenceRefusal, MarkLoss, lock_holders};
 
 /// Filesystems whose locks or syncs are not reliable.
 const NETWORK_FILESYSTEMS: [u64; 10] = [
@@ -51,9 +50,9 @@ pub(super) enum EntryAt {
 }
 
 impl LogFile {
-    pub(super) fn open(path: &Path, site: &FenceSite) -> Result<Self, Error> {
+    pub(super) fn open(path: &Path, id: &FenceId) -> Result<Self, Error> {
         let (file, header) = Self::open_any(path)?;
-        if !header.guards(&site.key) {
+        if !header.guards(id.key()) {
             return Err(FenceRefusal::ForeignMark.into());
         }
         Ok(file)

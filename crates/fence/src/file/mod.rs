@@ -6,21 +6,21 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_fence::{Cluster, Incarnation, Name, Number, Token, TokenScope};
+//! # use leasehold_fence::{Cluster, FenceId, Incarnation, Number, Token, TokenScope};
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("events.log");
 //! # let cluster = Cluster(*b"examples");
-//! # let name = Name::parse("jobs/settle")?;
 //! # let token = Token { cluster, incarnation: Incarnation(1), resource: leasehold_fence::resource_hash("jobs/settle"),
 //! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
 //! use leasehold_fence::file::{FencedLog, LogReader};
 //!
-//! FencedLog::create(&path, cluster, name, 0)?; // once
-//! let mut log = FencedLog::open(&path, cluster, name, 0)?;
+//! let id = FenceId::new(cluster, "jobs/settle")?;
+//! FencedLog::create(&path, &id)?; // once
+//! let mut log = FencedLog::open(&path, &id)?;
 //! log.claim(&token)?; // before the first read
 //! log.append(&token, b"invoice 7 paid")?;
 //!
-//! let mut reader = LogReader::open(&path, cluster, name, 0)?;
+//! let mut reader = LogReader::open(&path, &id)?;
 //! assert_eq!(reader.next()?.unwrap().bytes, b"invoice 7 paid");
 //! # Ok(())
 //! # }
@@ -44,12 +44,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::limits::LOG_ENTRY_BYTES;
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Number};
+use leasehold_core::token::Number;
 
-use crate::fence_site::{Admission, FenceSite, PresentedToken, StoredMark};
+use crate::admission::{Admission, PresentedToken, StoredMark};
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, Mark, MarkLoss, Observer, Operation};
+use crate::{ApplyOnce, Counters, Error, FenceId, Mark, MarkLoss, Observer, Operation};
 pub use fenced_file::FencedFile;
 use format::{EntryHead, EntryKind, LogHeader};
 use log_file::{EntryAt, LockMode, LogFile};
@@ -57,13 +56,13 @@ use log_state::LogState;
 pub use marks::list_marks;
 pub use reader::{Checkpoint, LogReader, LogRecord};
 
-/// Default of [`FencedLog::claim_timeout`].
+/// Default of [`FencedLog::with_claim_timeout`].
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A fenced log, open for appending. Any number of processes can have it open.
 #[derive(Debug)]
 pub struct FencedLog {
-    site: FenceSite,
+    id: FenceId,
     file: LogFile,
     state: LogState,
     claim_timeout: Duration,
@@ -74,11 +73,10 @@ pub struct FencedLog {
 
 impl FencedLog {
     /// Creates a log, armed as fresh: its first token sets the mark. Fails if the file exists.
-    pub fn create(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<(), Error> {
-        let site = FenceSite::new(cluster, resource, slot);
+    pub fn create(path: &Path, id: &FenceId) -> Result<(), Error> {
         let salt = log_file::rand_u64()?;
         log_file::create(path, |inode| {
-            let mut bytes = LogHeader::new(&site.key, salt).encode().to_vec();
+            let mut bytes = LogHeader::new(id.key(), salt).encode().to_vec();
             let head = EntryHead { kind: EntryKind::Armed { inode }, index: 0, number: 0, incarnation: 0, flags: 0 };
             bytes.extend(format::encode(salt, head, &[]));
             bytes
@@ -86,11 +84,11 @@ impl FencedLog {
     }
 
     /// Opens a log. A missing or damaged log is an error: it is never re-created silently.
-    pub fn open(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<Self, Error> {
-        let site = FenceSite::new(cluster, resource, slot);
-        let file = LogFile::open(path, &site)?;
+    pub fn open(path: &Path, id: &FenceId) -> Result<Self, Error> {
+        let file = LogFile::open(path, id)?;
         let events = EventSink::default();
-        let mut log = Self { site, file, state: LogState::EMPTY, claim_timeout: CLAIM_TIMEOUT, events, failed: false };
+        let mut log =
+            Self { id: id.clone(), file, state: LogState::EMPTY, claim_timeout: CLAIM_TIMEOUT, events, failed: false };
         let locked = log.file.lock(LockMode::Shared, log.claim_timeout)?;
         log.state = read_to_end(&log.file, log.state)?;
         drop(locked);
@@ -98,7 +96,7 @@ impl FencedLog {
     }
 
     /// How long a claim or an append waits for other writers (F8). Default: 5 s.
-    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
         self
     }
@@ -115,22 +113,27 @@ impl FencedLog {
     }
 
     /// Raises the mark; it is durable when this returns. A new holder calls this before it reads.
-    pub fn claim(&mut self, token: &str) -> Result<Number, Error> {
-        let result = self.append_entry(token, EntryKind::Claim, None, &[]);
+    pub fn claim(&mut self, token: impl AsRef<str>) -> Result<Number, Error> {
+        let result = self.append_entry(token.as_ref(), EntryKind::Claim, None, &[]);
         self.report(Operation::Claim, result).map(|(admission, _)| admission.number)
     }
 
     /// Appends one entry under this token. It is durable when this returns.
-    pub fn append(&mut self, token: &str, bytes: &[u8]) -> Result<Number, Error> {
-        self.append_checked(token, None, bytes).map(|(admission, _)| admission.number)
+    pub fn append(&mut self, token: impl AsRef<str>, bytes: impl AsRef<[u8]>) -> Result<Number, Error> {
+        self.append_checked(token.as_ref(), None, bytes.as_ref()).map(|(admission, _)| admission.number)
     }
 
     /// Like [`append`](Self::append), with a sequence that the holder counts upward: a duplicate is not appended again.
-    pub fn append_once(&mut self, token: &str, sequence: u64, bytes: &[u8]) -> Result<ApplyOnce, Error> {
+    pub fn append_once(
+        &mut self,
+        token: impl AsRef<str>,
+        sequence: u64,
+        bytes: impl AsRef<[u8]>,
+    ) -> Result<ApplyOnce, Error> {
         if sequence == u64::MAX {
             return Err(Error::InvalidArgument("the sequence is 2^64 - 1; number the entries from 0"));
         }
-        self.append_checked(token, Some(sequence), bytes).map(|(_, once)| once)
+        self.append_checked(token.as_ref(), Some(sequence), bytes.as_ref()).map(|(_, once)| once)
     }
 
     fn append_checked(
@@ -153,7 +156,7 @@ impl FencedLog {
         result: Result<(Admission, ApplyOnce), Error>,
     ) -> Result<(Admission, ApplyOnce), Error> {
         let admission = result.as_ref().map(|(admission, _)| admission);
-        self.events.record(&self.site.name, self.site.key.slot, operation, admission);
+        self.events.record(&self.id, operation, admission);
         result
     }
 
@@ -164,7 +167,7 @@ impl FencedLog {
         sequence: Option<u64>,
         bytes: &[u8],
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let presented = self.site.parse_token(token)?;
+        let presented = self.id.parse_token(token)?;
         self.ensure_usable()?;
         let locked = self.file.lock(LockMode::Exclusive, self.claim_timeout)?;
         let appended = check(&self.file, &mut self.state, presented, sequence).and_then(|(admission, once)| {

@@ -8,7 +8,7 @@ use super::format::{EntryHead, EntryKind};
 use super::log_file::{LockMode, LogFile};
 use super::log_state::LogState;
 use super::{CLAIM_TIMEOUT, FencedLog, read_to_end, stored_mark, write_entry};
-use crate::fence_site::StoredMark;
+use crate::admission::StoredMark;
 use crate::{Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 impl FencedLog {

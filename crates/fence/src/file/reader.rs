@@ -4,13 +4,11 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Number};
+use leasehold_core::token::Number;
 
 use super::format::{EntryKind, HEADER_LEN};
 use super::log_file::{EntryAt, LockMode, LogFile};
-use crate::fence_site::FenceSite;
-use crate::{Error, Mark, Verdict, admit};
+use crate::{Error, FenceId, Mark, Verdict, admit};
 
 /// Number of bytes read under one lock.
 const BATCH: usize = 1 << 20;
@@ -18,6 +16,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogRecord {
     /// Index in the log. Claims and armings have an index too.
     pub index: u64,
@@ -57,21 +56,15 @@ pub struct LogReader {
 
 impl LogReader {
     /// Opens a reader at the beginning of the log.
-    pub fn open(path: &Path, cluster: Cluster, resource: Name<'_>, slot: u32) -> Result<Self, Error> {
-        let file = LogFile::open(path, &FenceSite::new(cluster, resource, slot))?;
+    pub fn open(path: &Path, id: &FenceId) -> Result<Self, Error> {
+        let file = LogFile::open(path, id)?;
         let position = Checkpoint { log: file.salt, offset: HEADER_LEN as u64, index: 0, mark: 0 };
         Ok(Self::at(file, position))
     }
 
     /// Opens a reader at a checkpoint of an earlier reader.
-    pub fn resume(
-        path: &Path,
-        cluster: Cluster,
-        resource: Name<'_>,
-        slot: u32,
-        from: Checkpoint,
-    ) -> Result<Self, Error> {
-        let file = LogFile::open(path, &FenceSite::new(cluster, resource, slot))?;
+    pub fn resume(path: &Path, id: &FenceId, from: Checkpoint) -> Result<Self, Error> {
+        let file = LogFile::open(path, id)?;
         if from.log != file.salt {
             return Err(Error::Conflict("the checkpoint is of another log; read this log from its beginning"));
         }
@@ -86,8 +79,8 @@ impl LogReader {
         Self { file, offset, index, buffered: VecDeque::new(), position, dropped: 0, lock_timeout: LOCK_TIMEOUT }
     }
 
-    /// How long to wait for a writer that holds the lock. Default: 5 s.
-    pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
+    /// Sets how long to wait for a writer that holds the lock. The default is 5 s.
+    pub const fn with_lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout;
         self
     }

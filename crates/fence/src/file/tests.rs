@@ -1,16 +1,17 @@
 //! Stale entries that a writer appended without the fence: only a reader can drop them.
 
+use leasehold_core::token::Cluster;
+
 use super::*;
 
-fn site() -> (Cluster, Name<'static>) {
-    (Cluster(*b"testing!"), Name::parse("jobs/settle").expect("a name"))
+fn id() -> FenceId {
+    FenceId::new(Cluster(*b"testing!"), "jobs/settle").expect("a name")
 }
 
 /// Creates a log and appends these entries without the fence.
 fn append_without_fence(path: &Path, entries: &[(EntryKind, u64)]) {
-    let (cluster, name) = site();
-    FencedLog::create(path, cluster, name, 0).expect("created");
-    let log_file = LogFile::open(path, &FenceSite::new(cluster, name, 0)).expect("opened");
+    FencedLog::create(path, &id()).expect("created");
+    let log_file = LogFile::open(path, &id()).expect("opened");
     for (index, (kind, number)) in (1..).zip(entries) {
         let head = EntryHead { kind: *kind, index, number: *number, incarnation: 1, flags: 0 };
         let end = log_file.file.metadata().expect("its length").len();
@@ -36,8 +37,7 @@ fn a_reader_drops_entries_below_its_mark() {
         (EntryKind::Entry, 7),
     ];
     append_without_fence(&path, &entries);
-    let (cluster, name) = site();
-    let mut reader = LogReader::open(&path, cluster, name, 0).expect("opened");
+    let mut reader = LogReader::open(&path, &id()).expect("opened");
     assert_eq!(read(&mut reader), [3, 7, 7]);
     assert_eq!(reader.dropped(), 2);
 }
@@ -50,16 +50,15 @@ fn a_resumed_reader_drops_the_same_entries() {
         &path,
         &[(EntryKind::Entry, 3), (EntryKind::Entry, 9), (EntryKind::Entry, 4), (EntryKind::Entry, 9)],
     );
-    let (cluster, name) = site();
-    let mut reader = LogReader::open(&path, cluster, name, 0).expect("opened");
+    let mut reader = LogReader::open(&path, &id()).expect("opened");
     for _ in 0..2 {
         reader.next().expect("readable").expect("there");
     }
     let checkpoint = reader.checkpoint();
     assert_eq!(checkpoint.mark, 9);
-    let mut resumed = LogReader::resume(&path, cluster, name, 0, checkpoint).expect("resumed");
+    let mut resumed = LogReader::resume(&path, &id(), checkpoint).expect("resumed");
     assert_eq!((read(&mut resumed), resumed.dropped()), (vec![9], 1));
-    let other = LogReader::resume(&path, cluster, name, 0, Checkpoint { log: checkpoint.log ^ 1, ..checkpoint });
+    let other = LogReader::resume(&path, &id(), Checkpoint { log: checkpoint.log ^ 1, ..checkpoint });
     assert_eq!(other.expect_err("another log").code(), "CONFLICT");
 }
 
@@ -68,7 +67,6 @@ fn a_lower_token_in_a_log_does_not_lower_its_mark() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("events.log");
     append_without_fence(&path, &[(EntryKind::Entry, 9), (EntryKind::Entry, 4)]);
-    let (cluster, name) = site();
-    let mut log = FencedLog::open(&path, cluster, name, 0).expect("opened");
+    let mut log = FencedLog::open(&path, &id()).expect("opened");
     assert_eq!(log.mark().expect("there"), Number::new(9));
 }

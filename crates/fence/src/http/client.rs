@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold_core::token::{Incarnation, Number, TokenError};
 use serde_json::Value;
 
-use crate::{Error, FenceRefusal, MarkLoss};
+use crate::refusal_text::{mark_loss, token_error};
+use crate::{Error, FenceRefusal};
 
 /// Parses the body of an error response into the error that a local fence would return. `None` if the response is not from
 /// a fence, but from the service.
@@ -19,28 +20,14 @@ pub fn parse_refusal(body: &[u8]) -> Option<Error> {
     let refusal = match text("code")? {
         "STALE_TOKEN" => FenceRefusal::Stale { presented: number("presented")?, mark: number("mark")? },
         "TOKEN_IMPLAUSIBLE" => FenceRefusal::Implausible { presented: number("presented")? },
-        "TOKEN_INVALID" => FenceRefusal::Token(match text("reason")? {
-            "absent" => TokenError::Absent,
-            "checksum" => TokenError::Checksum,
-            "zero" => TokenError::Zero,
-            "too_large" => TokenError::TooLarge,
-            "resource" => TokenError::Resource,
-            "shared" => TokenError::Shared,
-            "slot" => TokenError::Slot,
-            _ => TokenError::Shape,
-        }),
+        "TOKEN_INVALID" => FenceRefusal::Token(token_error(text("reason")?).unwrap_or(TokenError::Shape)),
         "UNSUPPORTED_VERSION" => FenceRefusal::Token(TokenError::Version { have: 0 }),
         "WRONG_CLUSTER" => FenceRefusal::Token(TokenError::WrongCluster),
         "NOT_ADOPTED" => FenceRefusal::NotAdopted {
             presented: number("presented")?,
             incarnation: text("incarnation").and_then(|text| text.parse().ok()).unwrap_or(Incarnation(0)),
         },
-        "STORAGE_FAILED" => FenceRefusal::MarkLost(match text("reason") {
-            Some("missing") => MarkLoss::Missing,
-            Some("moved") => MarkLoss::Moved,
-            Some("lost") => MarkLoss::Declared,
-            _ => MarkLoss::Unreadable,
-        }),
+        "STORAGE_FAILED" => FenceRefusal::MarkLost(mark_loss(text("reason").unwrap_or_default())),
         "UNAVAILABLE" => {
             let waited = problem.get("retry_after_ms").and_then(Value::as_u64).unwrap_or(0);
             return Some(Error::Blocked { waited: Duration::from_millis(waited), blockers: Vec::new() });

@@ -1,4 +1,4 @@
-//! The gate of one scope. A request is in flight until its outcome is known, and the mark is raised only when none is.
+//! The gate of one fence id. A request is in flight until its outcome is known, and the mark is raised only when none is.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use tokio::time::{Instant, timeout_at};
 use super::GateTimeouts;
 use super::gate_state::{GateRequest, GateState, GateStep, MarkLogOp, RequestOutcome};
 use super::mark_log::{FileStamp, MarkLog, RecoveredState};
-use crate::fence_site::{FenceSite, PresentedToken};
-use crate::{Error, FenceRefusal, Mark, MarkLoss};
+use crate::admission::PresentedToken;
+use crate::{Error, FenceId, FenceRefusal, Mark, MarkLoss};
 
-/// The gate of one scope: its durable mark, and the requests in flight.
+/// The gate of one fence id: its durable mark, and the requests in flight.
 #[derive(Debug)]
 pub(super) struct Gate {
-    pub(super) site: FenceSite,
+    pub(super) fence_id: FenceId,
     pub(super) path: PathBuf,
     mark_log: Mutex<MarkLog>,
     state: Mutex<GateState>,
@@ -57,7 +57,7 @@ impl Gate {
     /// Creates a gate over an open mark file. If an earlier process ended with requests in flight, higher tokens are blocked
     /// for the settle time.
     pub(super) fn new(
-        site: FenceSite,
+        fence_id: &FenceId,
         path: PathBuf,
         mut mark_log: MarkLog,
         recovered: RecoveredState,
@@ -79,7 +79,7 @@ impl Gate {
         }
         let (mark_log, state) = (Mutex::new(mark_log), Mutex::new(state));
         Arc::new(Self {
-            site,
+            fence_id: fence_id.clone(),
             path,
             mark_log,
             state,

@@ -11,7 +11,7 @@ use leasehold_core::token::{Incarnation, Number};
 use tokio::time::Instant;
 
 use super::mark_log::FileStamp;
-use crate::fence_site::PresentedToken;
+use crate::admission::PresentedToken;
 use crate::{FenceRefusal, Mark, MarkLoss, Verdict, admit};
 
 /// The state of one gate.

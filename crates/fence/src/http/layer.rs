@@ -21,7 +21,7 @@ use super::gate_state::RequestOutcome;
 use super::metrics::GateCounters;
 use super::problem::{FenceProblem, empty_grpc_response, is_grpc, json_response};
 use crate::Operation;
-use crate::fence_site::Admission;
+use crate::admission::Admission;
 
 /// Request header with the token.
 pub const LEASE_TOKEN: &str = "lease-token";
@@ -146,18 +146,18 @@ impl FenceShared {
         if head.method == Method::POST && (path == CLAIM_PATH || path == CLAIM_GRPC_PATH) {
             return self.claim(headers).await.map(GateDecision::Claimed);
         }
-        let scope = self.rules.scope_index(&head.method, path, headers).map_err(|_| {
+        let guarded_by = self.rules.id_index(&head.method, path, headers).map_err(|_| {
             let message = "path: it has segments `.`, `..` or empty segments; send it without them";
             self.malformed(FenceProblem::new("INVALID_ARGUMENT", message).with_field("path", "ambiguous"))
         })?;
-        let Some(scope) = scope else {
+        let Some(index) = guarded_by else {
             GateCounters::count(&self.counters.exempt);
             return Ok(GateDecision::Exempt);
         };
-        let gate = &self.gates[scope];
+        let gate = &self.gates[index];
         let token = self.token(headers)?;
         let sequence = self.sequence(headers)?;
-        let admitted = async { gate.enter(token, gate.site.parse_token(token)?, sequence).await };
+        let admitted = async { gate.enter(token, gate.fence_id.parse_token(token)?, sequence).await };
         match self.record(gate, Operation::Write, admitted.await) {
             Ok(in_flight) => Ok(GateDecision::Admitted(in_flight)),
             Err(GateRejection::AlreadyApplied { last }) => Ok(GateDecision::Duplicate(last)),
@@ -165,13 +165,13 @@ impl FenceShared {
         }
     }
 
-    /// Claims with the token. It determines the scope itself.
+    /// Claims with the token. It determines the gate itself.
     async fn claim(&self, headers: &HeaderMap) -> Result<Number, FenceProblem> {
         let token = self.token(headers)?;
-        let matches = |gate: &&Arc<Gate>| gate.site.parse_token(token).is_ok();
+        let matches = |gate: &&Arc<Gate>| gate.fence_id.parse_token(token).is_ok();
         let gate = self.gates.iter().find(matches).unwrap_or(&self.gates[0]);
         let claimed = async {
-            let presented = gate.site.parse_token(token)?;
+            let presented = gate.fence_id.parse_token(token)?;
             gate.claim(token, presented).await?;
             Ok(presented.number)
         };
@@ -185,19 +185,14 @@ impl FenceShared {
         operation: Operation,
         result: Result<T, GateRejection>,
     ) -> Result<T, GateRejection> {
-        let (name, slot) = (&gate.site.name, gate.site.key.slot);
         match result {
             Ok(admitted) => {
-                self.events.record(
-                    name,
-                    slot,
-                    operation,
-                    Ok(&Admission { number: admitted.number(), previous_incarnation: None }),
-                );
+                let admission = Admission { number: admitted.number(), previous_incarnation: None };
+                self.events.record(&gate.fence_id, operation, Ok(&admission));
                 Ok(admitted)
             }
             Err(GateRejection::Fence(error)) => {
-                self.events.record(name, slot, operation, Err(&error));
+                self.events.record(&gate.fence_id, operation, Err(&error));
                 Err(GateRejection::Fence(error))
             }
             Err(rejection) => {

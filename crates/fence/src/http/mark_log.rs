@@ -1,4 +1,4 @@
-//! The mark file of one scope: a fenced log that one process owns while it serves.
+//! The mark file of one fence id: a fenced log that one process owns while it serves.
 //!
 //! Besides the mark the log stores two facts, as entries under the current token: whether requests may be in flight (`i`, and
 //! `o` once all outcomes are known), and the last sequence that was forwarded (`s`) and applied (`d`).
@@ -9,13 +9,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Number};
+use leasehold_core::token::Number;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::file::{FencedLog, LogReader};
-use crate::{Error, Mark, lock_holders};
+use crate::{Error, FenceId, Mark, lock_holders};
 
 const IN_FLIGHT: u8 = b'i';
 const SETTLED: u8 = b'o';
@@ -73,16 +72,10 @@ impl FileStamp {
 
 impl MarkLog {
     /// Opens a mark file and locks out other processes.
-    pub(super) fn open(
-        path: &Path,
-        cluster: Cluster,
-        resource: Name<'_>,
-        slot: u32,
-        claim_timeout: Duration,
-    ) -> Result<(Self, RecoveredState), Error> {
+    pub(super) fn open(path: &Path, id: &FenceId, claim_timeout: Duration) -> Result<(Self, RecoveredState), Error> {
         let lock = lock_exclusive(path)?;
-        let log = FencedLog::open(path, cluster, resource, slot)?.claim_timeout(claim_timeout);
-        let recovered = recover(&mut LogReader::open(path, cluster, resource, slot)?.lock_timeout(claim_timeout))?;
+        let log = FencedLog::open(path, id)?.with_claim_timeout(claim_timeout);
+        let recovered = recover(&mut LogReader::open(path, id)?.with_lock_timeout(claim_timeout))?;
         let marks = Self { log, path: path.to_owned(), token: None, begun: false, _lock: lock };
         Ok((marks, recovered))
     }

@@ -5,14 +5,14 @@
 //!
 //! - A request is **in flight** until its response is complete.
 //! - The mark is raised only when no request is in flight. A higher token waits for requests with lower tokens, up to
-//!   [`GateTimeouts::claim_timeout`], and then gets `UNAVAILABLE` with nothing changed.
+//!   [`GateTimeouts::with_claim_timeout`], and then gets `UNAVAILABLE` with nothing changed.
 //! - If an outcome is unknown (the connection broke, the caller disconnected, the process died), higher tokens are blocked
 //!   for [`GateTimeouts::settle_time`].
 //! - The mark is durable in a file before any request under it is forwarded.
 //!
 //! ```
 //! # use std::convert::Infallible;
-//! # use leasehold_fence::{Cluster, Incarnation, Name, Number, Token, TokenScope};
+//! # use leasehold_fence::{Cluster, FenceId, Incarnation, Number, Token, TokenScope};
 //! # use http::{Request, Response};
 //! # use tower::{Layer, ServiceExt, service_fn};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,11 +21,11 @@
 //! # let cluster = Cluster(*b"examples");
 //! # let token = Token { cluster, incarnation: Incarnation(1), resource: leasehold_fence::resource_hash("jobs/settle"),
 //! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
-//! use leasehold_fence::http::{Fence, GateTimeouts, Rules, Scope};
+//! use leasehold_fence::http::{Fence, GateTimeouts, Rules};
 //!
-//! let rules = Rules::new(Scope::new(Name::parse("jobs/settle")?, 0)).exempt("/search", &[])?;
-//! Fence::arm(&marks, cluster, &rules)?; // once
-//! let fence = Fence::open(&marks, cluster, rules, GateTimeouts::default())?;
+//! let rules = Rules::new(&FenceId::new(cluster, "jobs/settle")?).exempt("/search", &[])?;
+//! Fence::arm(&marks, &rules)?; // once
+//! let fence = Fence::open(&marks, rules, GateTimeouts::default())?;
 //! let service = fence.layer().layer(service_fn(|_: Request<_>| async {
 //!     Ok::<_, Infallible>(Response::new(String::from("paid")))
 //! }));
@@ -54,13 +54,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
 
-use crate::fence_site::FenceSite;
 use crate::file::FencedLog;
 use crate::observer::EventSink;
-use crate::{Counters, Error, Mark, MarkInfo, Observer};
+use crate::{Counters, Error, FenceId, Mark, MarkInfo, Observer};
 pub use body::{RequestBody, ResponseBody};
 pub use client::parse_refusal;
 use gate::Gate;
@@ -71,11 +69,12 @@ use mark_log::MarkLog;
 use metrics::GateCounters;
 pub use metrics::GateMetrics;
 pub use problem::{CODES, FenceCode, FenceProblem};
-pub use rules::{Rules, Scope};
+pub use rules::Rules;
 
 /// Time limits of the gate. A claim succeeds at most `max_request_time + settle_time` after the last request with a lower
 /// token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GateTimeouts {
     /// How long a higher token waits for requests in flight, before it gets `UNAVAILABLE`. Default: 5 s.
     pub claim_timeout: Duration,
@@ -88,8 +87,31 @@ pub struct GateTimeouts {
 
 impl Default for GateTimeouts {
     fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self { claim_timeout: seconds(5), max_request_time: seconds(30), settle_time: seconds(30) }
+        Self::DEFAULT
+    }
+}
+
+impl GateTimeouts {
+    /// The default time limits.
+    pub const DEFAULT: Self = Self {
+        claim_timeout: Duration::from_secs(5),
+        max_request_time: Duration::from_secs(30),
+        settle_time: Duration::from_secs(30),
+    };
+
+    /// Sets [`claim_timeout`](Self::claim_timeout).
+    pub const fn with_claim_timeout(self, claim_timeout: Duration) -> Self {
+        Self { claim_timeout, ..self }
+    }
+
+    /// Sets [`max_request_time`](Self::max_request_time).
+    pub const fn with_max_request_time(self, max_request_time: Duration) -> Self {
+        Self { max_request_time, ..self }
+    }
+
+    /// Sets [`settle_time`](Self::settle_time).
+    pub const fn with_settle_time(self, settle_time: Duration) -> Self {
+        Self { settle_time, ..self }
     }
 }
 
@@ -100,18 +122,19 @@ pub struct Fence(Arc<FenceShared>);
 #[derive(Debug)]
 struct FenceShared {
     rules: Rules,
-    /// One for each scope of the rules, in their order.
+    /// One for each id of the rules, in their order.
     gates: Vec<Arc<Gate>>,
     events: EventSink,
     counters: GateCounters,
     timeouts: GateTimeouts,
 }
 
-/// The state of one scope.
+/// The state of the gate of one id.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GateStatus {
-    /// The scope.
-    pub scope: Scope,
+    /// What the gate guards.
+    pub id: FenceId,
     /// The mark.
     pub mark: Mark,
     /// Number of requests in flight.
@@ -121,21 +144,18 @@ pub struct GateStatus {
 }
 
 impl Fence {
-    /// Creates a mark file for each scope of the rules, armed as fresh. Fails if one exists.
-    pub fn arm(marks: &Path, cluster: Cluster, rules: &Rules) -> Result<(), Error> {
-        rules.scopes().iter().enumerate().try_for_each(|(index, scope)| {
-            let path = mark_file(marks, index, &site(cluster, scope)?);
-            FencedLog::create(&path, cluster, name(scope)?, scope.slot)
-        })
+    /// Creates a mark file for each id of the rules, armed as fresh. Fails if one exists.
+    pub fn arm(marks: &Path, rules: &Rules) -> Result<(), Error> {
+        let mut ids = rules.ids().iter().enumerate();
+        ids.try_for_each(|(index, id)| FencedLog::create(&mark_file(marks, index, id), id))
     }
 
     /// Opens the fence. A missing or damaged mark file is an error, and so is one that another process uses.
-    pub fn open(marks: &Path, cluster: Cluster, rules: Rules, timeouts: GateTimeouts) -> Result<Self, Error> {
-        let gates = rules.scopes().iter().enumerate().map(|(index, scope)| {
-            let site = site(cluster, scope)?;
-            let path = mark_file(marks, index, &site);
-            let (log, recovered) = MarkLog::open(&path, cluster, name(scope)?, scope.slot, timeouts.claim_timeout)?;
-            Ok(Gate::new(site, path, log, recovered, &timeouts))
+    pub fn open(marks: &Path, rules: Rules, timeouts: GateTimeouts) -> Result<Self, Error> {
+        let gates = rules.ids().iter().enumerate().map(|(index, id)| {
+            let path = mark_file(marks, index, id);
+            let (log, recovered) = MarkLog::open(&path, id, timeouts.claim_timeout)?;
+            Ok(Gate::new(id, path, log, recovered, &timeouts))
         });
         let gates = gates.collect::<Result<_, Error>>()?;
         let (events, counters) = (EventSink::default(), GateCounters::default());
@@ -148,11 +168,11 @@ impl Fence {
         Ok(marks.first().expect("a log has one mark").cluster)
     }
 
-    /// Returns the marks of all scopes.
+    /// Returns the marks of all ids.
     pub fn list_marks(&self) -> Result<Vec<MarkInfo>, Error> {
         let mut marks = Vec::new();
-        for (gate, scope) in self.0.gates.iter().zip(self.0.rules.scopes()) {
-            let with_name = |info| MarkInfo { name: Some(scope.resource.clone()), ..info };
+        for gate in &self.0.gates {
+            let with_name = |info| MarkInfo { name: Some(gate.fence_id.resource().to_owned()), ..info };
             marks.extend(FencedLog::list_marks(&gate.path)?.into_iter().map(with_name));
         }
         Ok(marks)
@@ -186,12 +206,11 @@ impl Fence {
         self.0.timeouts
     }
 
-    /// The state of each scope.
+    /// The state of the gate of each id.
     pub fn gate_statuses(&self) -> Vec<GateStatus> {
-        let gates = self.0.gates.iter().zip(self.0.rules.scopes());
-        let statuses = gates.map(|(gate, scope)| {
+        let statuses = self.0.gates.iter().map(|gate| {
             let (in_flight, closed_for, mark) = gate.status();
-            GateStatus { scope: scope.clone(), mark, in_flight, closed_for }
+            GateStatus { id: gate.fence_id.clone(), mark, in_flight, closed_for }
         });
         statuses.collect()
     }
@@ -203,21 +222,12 @@ impl Fence {
     }
 }
 
-/// The mark file of a scope. That of the main scope has the given name; the others are stored next to it.
-fn mark_file(marks: &Path, index: usize, site: &FenceSite) -> PathBuf {
+/// The mark file of an id. That of the main id has the given name; the others are stored next to it.
+fn mark_file(marks: &Path, index: usize, id: &FenceId) -> PathBuf {
     if index == 0 {
         return marks.to_owned();
     }
     let mut path = marks.as_os_str().to_owned();
-    path.push(format!(".{}-{}", site.resource_hash(), site.key.slot));
+    path.push(format!(".{}-{}", id.resource_hash(), id.slot()));
     path.into()
-}
-
-fn site(cluster: Cluster, scope: &Scope) -> Result<FenceSite, Error> {
-    Ok(FenceSite::new(cluster, name(scope)?, scope.slot))
-}
-
-fn name(scope: &Scope) -> Result<Name<'_>, Error> {
-    Name::parse(&scope.resource)
-        .map_err(|_| Error::InvalidArgument("a scope of the rules has an invalid resource name"))
 }

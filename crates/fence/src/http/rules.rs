@@ -1,44 +1,21 @@
-//! Rules that map requests to a resource and slot, by path and method. The most specific rule applies.
-
-use std::fmt;
+//! Rules that map requests to the fence that guards them, by path and method. The most specific rule applies.
 
 use http::{HeaderMap, Method};
-use leasehold_core::name::Name;
+use leasehold_core::token::Cluster;
 
-use crate::Error;
+use crate::{Error, FenceId};
 
 /// Headers that override the method of a request.
 const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 
-/// The resource and slot that fence a request.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Scope {
-    /// Name of the resource.
-    pub resource: String,
-    /// Slot of the resource; 0 for an exclusive lease.
-    pub slot: u32,
-}
-
-impl Scope {
-    /// Creates the scope of a slot.
-    pub fn new(resource: Name<'_>, slot: u32) -> Self {
-        Self { resource: resource.as_str().to_owned(), slot }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} slot {}", self.resource, self.slot)
-    }
-}
-
-/// Maps requests to scopes.
+/// Maps requests to the fence ids that guard them.
 ///
-/// A request that no rule matches belongs to the main scope if its method can change data, and needs no token otherwise.
+/// A request that no rule matches belongs to the main id if its method can change data, and needs no token otherwise.
 #[derive(Clone, Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
-    scopes: Vec<Scope>,
+    /// The main id first.
+    ids: Vec<FenceId>,
     fence_reads: bool,
 }
 
@@ -48,23 +25,27 @@ struct Rule {
     prefix: String,
     /// Empty: all methods that can change data.
     methods: Vec<Method>,
-    /// Index of the scope; `None` if no token is needed.
-    scope: Option<usize>,
+    /// Index of the id; `None` if no token is needed.
+    id: Option<usize>,
 }
 
 impl Rules {
-    /// Creates rules with a main scope, for all requests that can change data.
-    pub fn new(main: Scope) -> Self {
-        Self { rules: Vec::new(), scopes: vec![main], fence_reads: false }
+    /// Creates rules with a main id, for all requests that can change data.
+    pub fn new(main: &FenceId) -> Self {
+        Self { rules: Vec::new(), ids: vec![main.clone()], fence_reads: false }
     }
 
-    /// Fences requests under a path by another scope. Without `methods` the rule covers all that can change data.
-    pub fn route(self, prefix: &str, methods: &[Method], scope: Scope) -> Result<Self, Error> {
-        let existing = self.scopes.iter().position(|existing| *existing == scope);
-        let index = existing.unwrap_or(self.scopes.len());
+    /// Guards requests under a path by another id of the same cluster. Without `methods` the rule covers all that can change
+    /// data.
+    pub fn route(self, prefix: &str, methods: &[Method], id: &FenceId) -> Result<Self, Error> {
+        if id.cluster() != self.cluster() {
+            return Err(Error::InvalidArgument("a rule is of another cluster; use the cluster of the main id"));
+        }
+        let existing = self.ids.iter().position(|existing| existing == id);
+        let index = existing.unwrap_or(self.ids.len());
         let mut rules = self.add(prefix, methods, Some(index))?;
         if existing.is_none() {
-            rules.scopes.push(scope);
+            rules.ids.push(id.clone());
         }
         Ok(rules)
     }
@@ -80,23 +61,28 @@ impl Rules {
         self
     }
 
-    fn add(mut self, prefix: &str, methods: &[Method], scope: Option<usize>) -> Result<Self, Error> {
+    fn add(mut self, prefix: &str, methods: &[Method], id: Option<usize>) -> Result<Self, Error> {
         let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
         let well_formed = prefix.is_empty() || (prefix.starts_with('/') && !prefix.contains(['?', '#', '%', ' ']));
         if !well_formed || is_ambiguous(prefix) {
             return Err(Error::InvalidArgument("the path of a rule is invalid; write a plain path such as /orders"));
         }
-        self.rules.push(Rule { prefix: prefix.to_owned(), methods: methods.to_vec(), scope });
+        self.rules.push(Rule { prefix: prefix.to_owned(), methods: methods.to_vec(), id });
         Ok(self)
     }
 
-    /// All scopes, the main one first.
-    pub fn scopes(&self) -> &[Scope] {
-        &self.scopes
+    /// All ids, the main one first.
+    pub fn ids(&self) -> &[FenceId] {
+        &self.ids
     }
 
-    /// The scope of a request; `None` if it needs no token.
-    pub(super) fn scope_index(
+    /// The cluster of all ids.
+    pub fn cluster(&self) -> Cluster {
+        self.ids[0].cluster()
+    }
+
+    /// Index of the id that guards a request; `None` if it needs no token.
+    pub(super) fn id_index(
         &self,
         method: &Method,
         path: &str,
@@ -116,7 +102,7 @@ impl Rules {
         // The longest path wins, then a rule that lists methods, then the first rule.
         let best =
             self.rules.iter().rev().filter(matches).max_by_key(|rule| (rule.prefix.len(), !rule.methods.is_empty()));
-        Ok(best.map_or_else(|| (!safe).then_some(0), |rule| rule.scope))
+        Ok(best.map_or_else(|| (!safe).then_some(0), |rule| rule.id))
     }
 }
 
@@ -139,34 +125,34 @@ fn is_ambiguous(path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> Scope {
-        Scope::new(Name::parse(text).expect("a name"), 0)
+    fn id(resource: &str) -> FenceId {
+        FenceId::new(Cluster(*b"testing!"), resource).expect("a name")
     }
 
     fn rules() -> Rules {
-        Rules::new(name("shop"))
-            .route("/orders", &[], name("shop/orders"))
-            .and_then(|rules| rules.route("/orders/archive/", &[Method::GET], name("shop/archive")))
+        Rules::new(&id("shop"))
+            .route("/orders", &[], &id("shop/orders"))
+            .and_then(|rules| rules.route("/orders/archive/", &[Method::GET], &id("shop/archive")))
             .and_then(|rules| rules.exempt("/search", &[Method::POST]))
             .expect("rules")
     }
 
-    fn scope_of(method: Method, path: &str) -> Result<Option<usize>, AmbiguousPathError> {
-        rules().scope_index(&method, path, &HeaderMap::new())
+    fn index_of(method: Method, path: &str) -> Result<Option<usize>, AmbiguousPathError> {
+        rules().id_index(&method, path, &HeaderMap::new())
     }
 
     #[test]
-    fn the_longest_matching_path_wins_and_other_requests_belong_to_the_main_scope() {
-        assert_eq!(scope_of(Method::POST, "/orders"), Ok(Some(1)));
-        assert_eq!(scope_of(Method::DELETE, "/orders/7"), Ok(Some(1)));
-        assert_eq!(scope_of(Method::POST, "/ordersmith"), Ok(Some(0)), "whole segments only");
-        assert_eq!(scope_of(Method::GET, "/orders/7"), Ok(None), "reads need no token");
-        assert_eq!(scope_of(Method::GET, "/orders/archive/7"), Ok(Some(2)), "unless a rule lists the method");
-        assert_eq!(scope_of(Method::POST, "/orders/archive/7"), Ok(Some(1)));
-        assert_eq!(scope_of(Method::POST, "/search"), Ok(None));
-        assert_eq!(scope_of(Method::DELETE, "/search"), Ok(Some(0)), "only the listed methods are exempt");
-        assert_eq!(scope_of(Method::PUT, "/"), Ok(Some(0)));
-        assert_eq!(scope_of(Method::PUT, "*"), Ok(Some(0)));
+    fn the_longest_matching_path_wins_and_other_requests_belong_to_the_main_id() {
+        assert_eq!(index_of(Method::POST, "/orders"), Ok(Some(1)));
+        assert_eq!(index_of(Method::DELETE, "/orders/7"), Ok(Some(1)));
+        assert_eq!(index_of(Method::POST, "/ordersmith"), Ok(Some(0)), "whole segments only");
+        assert_eq!(index_of(Method::GET, "/orders/7"), Ok(None), "reads need no token");
+        assert_eq!(index_of(Method::GET, "/orders/archive/7"), Ok(Some(2)), "unless a rule lists the method");
+        assert_eq!(index_of(Method::POST, "/orders/archive/7"), Ok(Some(1)));
+        assert_eq!(index_of(Method::POST, "/search"), Ok(None));
+        assert_eq!(index_of(Method::DELETE, "/search"), Ok(Some(0)), "only the listed methods are exempt");
+        assert_eq!(index_of(Method::PUT, "/"), Ok(Some(0)));
+        assert_eq!(index_of(Method::PUT, "*"), Ok(Some(0)));
     }
 
     #[test]
@@ -174,7 +160,7 @@ mod tests {
         for path in
             ["/search/../orders", "/search/%2e%2E/orders", "/search/..%2forders", "/search/.%2e\\orders", "//orders"]
         {
-            assert_eq!(scope_of(Method::POST, path), Err(AmbiguousPathError), "{path}");
+            assert_eq!(index_of(Method::POST, path), Err(AmbiguousPathError), "{path}");
         }
         for prefix in ["orders", "/a/../b", "/a?b", "/%6f"] {
             assert_eq!(rules().exempt(prefix, &[]).expect_err(prefix).code(), "INVALID_ARGUMENT");
@@ -182,13 +168,19 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_of_another_cluster_is_an_error() {
+        let other = FenceId::new(Cluster(*b"another!"), "shop/orders").expect("a name");
+        assert_eq!(rules().route("/orders", &[], &other).expect_err("another cluster").code(), "INVALID_ARGUMENT");
+    }
+
+    #[test]
     fn a_method_override_header_makes_a_read_a_write() {
         let mut headers = HeaderMap::new();
         headers.insert("x-http-method-override", "DELETE".parse().expect("a value"));
-        assert_eq!(rules().scope_index(&Method::GET, "/orders/7", &headers), Ok(Some(1)));
-        let plain = Rules::new(name("shop"));
-        assert_eq!(plain.scope_index(&Method::GET, "/a/../b", &HeaderMap::new()), Ok(None));
-        assert_eq!(plain.scope_index(&Method::GET, "/a", &headers), Ok(Some(0)));
-        assert_eq!(plain.fence_reads().scope_index(&Method::GET, "/a", &HeaderMap::new()), Ok(Some(0)));
+        assert_eq!(rules().id_index(&Method::GET, "/orders/7", &headers), Ok(Some(1)));
+        let plain = Rules::new(&id("shop"));
+        assert_eq!(plain.id_index(&Method::GET, "/a/../b", &HeaderMap::new()), Ok(None));
+        assert_eq!(plain.id_index(&Method::GET, "/a", &headers), Ok(Some(0)));
+        assert_eq!(plain.fence_reads().id_index(&Method::GET, "/a", &HeaderMap::new()), Ok(Some(0)));
     }
 }

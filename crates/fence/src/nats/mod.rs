@@ -6,11 +6,12 @@
 //!
 //! ```no_run
 //! # async fn example(cluster: leasehold_fence::Cluster, token: &str) -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_fence::Name;
+//! use leasehold_fence::FenceId;
 //! use leasehold_fence::nats::Fence;
 //!
 //! let jetstream = async_nats::jetstream::new(async_nats::connect("127.0.0.1").await?);
-//! let fence = Fence::open(&jetstream, "SETTLED", "settled.eu", cluster, Name::parse("jobs/settle")?, 0).await?;
+//! let id = FenceId::new(cluster, "jobs/settle")?;
+//! let fence = Fence::open(&jetstream, "SETTLED", "settled.eu", &id).await?;
 //! fence.arm().await?; // once for the subject
 //!
 //! fence.claim(token).await?; // before the first read, for every subject that the holder writes
@@ -30,19 +31,18 @@ use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Number};
+use leasehold_core::token::Number;
 
-use crate::fence_site::{Admission, FenceSite, PresentedToken};
+use crate::admission::{Admission, PresentedToken};
 use crate::mark_fixed::FixedMark;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceRefusal, MarkLoss, Observer, Operation};
+use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkLoss, Observer, Operation};
 pub use durability::{Durability, durability};
 pub use operator::{list_marks, subject_mark};
 use record::LastRecord;
 pub use record::{MARK_HEADER, RecordKind, stamp};
 
-/// Default of [`Fence::claim_timeout`].
+/// Default of [`Fence::with_claim_timeout`].
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// JetStream has no id that distinguishes a stream from its copy on another server.
@@ -51,7 +51,7 @@ const SERVER_ID: &str = "0000000000000000000000000000000000000000";
 /// A fence for one subject of a stream. Each subject has its own mark.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    site: FenceSite,
+    id: FenceId,
     jetstream: Context,
     stream: Stream<()>,
     subject: String,
@@ -63,16 +63,9 @@ pub struct Fence {
 
 impl Fence {
     /// Opens a fence for a subject of an existing stream. The slot of an exclusive lease is 0.
-    pub async fn open(
-        jetstream: &Context,
-        stream: &str,
-        subject: &str,
-        cluster: Cluster,
-        resource: Name<'_>,
-        slot: u32,
-    ) -> Result<Self, Error> {
+    pub async fn open(jetstream: &Context, stream: &str, subject: &str, id: &FenceId) -> Result<Self, Error> {
         Ok(Self {
-            site: FenceSite::new(cluster, resource, slot),
+            id: id.clone(),
             jetstream: jetstream.clone(),
             stream: jetstream.get_stream_no_info(stream).await.map_err(storage_error)?,
             subject: subject.to_owned(),
@@ -83,7 +76,7 @@ impl Fence {
     }
 
     /// How long a claim or an append retries while other writers append (F8). Default: 5 s.
-    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
         self
     }
@@ -100,23 +93,28 @@ impl Fence {
     }
 
     /// Appends a claim, which raises the mark. A new holder calls this before it reads. See [`Durability`].
-    pub async fn claim(&self, token: &str) -> Result<Number, Error> {
-        let result = self.publish(token, None, RecordKind::Claim, &[]).await;
+    pub async fn claim(&self, token: impl AsRef<str>) -> Result<Number, Error> {
+        let result = self.publish(token.as_ref(), None, RecordKind::Claim, &[]).await;
         self.record(Operation::Claim, &result);
         Ok(result?.0.number)
     }
 
     /// Appends one record under this token.
-    pub async fn append(&self, token: &str, bytes: impl AsRef<[u8]>) -> Result<Number, Error> {
-        let result = self.publish(token, None, RecordKind::Write, bytes.as_ref()).await;
+    pub async fn append(&self, token: impl AsRef<str>, bytes: impl AsRef<[u8]>) -> Result<Number, Error> {
+        let result = self.publish(token.as_ref(), None, RecordKind::Write, bytes.as_ref()).await;
         self.record(Operation::Write, &result);
         Ok(result?.0.number)
     }
 
     /// Like [`append`](Self::append), with a sequence that the holder counts upward: a duplicate is not appended. Wait for the
     /// reply to each append before the next one.
-    pub async fn append_once(&self, token: &str, sequence: u64, bytes: impl AsRef<[u8]>) -> Result<ApplyOnce, Error> {
-        let result = self.publish(token, Some(sequence), RecordKind::Write, bytes.as_ref()).await;
+    pub async fn append_once(
+        &self,
+        token: impl AsRef<str>,
+        sequence: u64,
+        bytes: impl AsRef<[u8]>,
+    ) -> Result<ApplyOnce, Error> {
+        let result = self.publish(token.as_ref(), Some(sequence), RecordKind::Write, bytes.as_ref()).await;
         self.record(Operation::Write, &result);
         Ok(result?.1)
     }
@@ -128,7 +126,7 @@ impl Fence {
         kind: RecordKind,
         bytes: &[u8],
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let presented = self.site.parse_token(token)?;
+        let presented = self.id.parse_token(token)?;
         let began = Instant::now();
         let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // The cached record can admit a token, because the server compares its sequence. It never rejects a token or detects
@@ -164,7 +162,7 @@ impl Fence {
         sequence: Option<u64>,
     ) -> Result<(FixedMark, Admission, ApplyOnce), Error> {
         let mark = last.mark()?;
-        let (admission, once) = presented.admit(&mark.stored_mark(&self.site, SERVER_ID)?, sequence)?;
+        let (admission, once) = presented.admit(&mark.stored_mark(&self.id, SERVER_ID)?, sequence)?;
         Ok((mark, admission, once))
     }
 
@@ -198,7 +196,7 @@ impl Fence {
 
     fn record(&self, operation: Operation, result: &Result<(Admission, ApplyOnce), Error>) {
         let result = result.as_ref().map(|(admission, _)| admission);
-        self.events.record(&self.site.name, self.site.key.slot, operation, result);
+        self.events.record(&self.id, operation, result);
     }
 }
 

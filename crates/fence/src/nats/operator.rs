@@ -50,7 +50,7 @@ impl Fence {
             Some(None) => Err(Error::Conflict("the subject has records without a mark; re-arm it from a floor")),
             None => {
                 // If another operator was faster, the subject is armed now, too.
-                self.append_after(&last, RecordKind::Operator, &FixedMark::fresh(&self.site, SERVER_ID), &[]).await?;
+                self.append_after(&last, RecordKind::Operator, &FixedMark::fresh(&self.id, SERVER_ID), &[]).await?;
                 Ok(())
             }
         }

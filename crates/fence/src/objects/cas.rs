@@ -56,7 +56,7 @@ impl<'a> ManifestCas<'a> {
 
     /// Reads the current manifest.
     pub(super) async fn read(&self) -> Result<StoredManifest, Error> {
-        let Fence { store, root, site, .. } = self.fence;
+        let Fence { store, root, id, .. } = self.fence;
         let object = match store.get(&self.fence.manifest()).await {
             Err(StoreError::NotFound { .. }) => return Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()),
             object => object.map_err(storage_error)?,
@@ -65,7 +65,7 @@ impl<'a> ManifestCas<'a> {
         let body = object.bytes().await.map_err(storage_error)?;
         let body = str::from_utf8(&body).map_err(|_| FenceRefusal::MarkLost(MarkLoss::Unreadable))?;
         let parsed = mark_text::parse(body)?;
-        parsed.state_for(site)?;
+        parsed.state_for(id)?;
         Ok(StoredManifest { manifest: Manifest::decode(&parsed, root)?, version })
     }
 
@@ -91,9 +91,9 @@ impl<'a> ManifestCas<'a> {
 
     /// Replaces `stored` by the next manifest. With `None` the manifest must not exist.
     pub(super) async fn put(&mut self, stored: Option<&StoredManifest>, next: &Manifest) -> Result<CasOutcome, Error> {
-        let Fence { store, root, site, .. } = self.fence;
+        let Fence { store, root, id, .. } = self.fence;
         let mode = stored.map_or(PutMode::Create, |stored| PutMode::Update(stored.version.clone()));
-        let body = next.encode(site, root);
+        let body = next.encode(id, root);
         let options = PutOptions { mode, ..PutOptions::default() };
         self.tries += 1;
         let error = match store.put_opts(&self.fence.manifest(), body.into(), options).await {

@@ -10,16 +10,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::TryStreamExt;
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Number};
+use leasehold_core::token::Number;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 
 use super::cas::storage_error;
-use crate::fence_site::{Admission, FenceSite, PresentedToken};
+use crate::admission::{Admission, PresentedToken};
 use crate::mark_state::MarkState;
 use crate::observer::EventSink;
-use crate::{Counters, Error, FenceRefusal, Mark, MarkLoss, Observer, Operation, mark_text};
+use crate::{Counters, Error, FenceId, FenceRefusal, Mark, MarkLoss, Observer, Operation, mark_text};
 
 /// Object that announces a generation: from now on writes of its predecessors are not acknowledged.
 const CLAIM: &str = "claim";
@@ -31,7 +30,7 @@ const INHERITED: &str = "taken";
 pub struct Generations {
     store: Arc<dyn ObjectStore>,
     root: Path,
-    site: FenceSite,
+    id: FenceId,
     events: EventSink,
 }
 
@@ -46,15 +45,9 @@ pub struct ClaimedGeneration {
 
 impl Generations {
     /// Creates a fence for this prefix, without any request to the store.
-    pub fn new(
-        store: Arc<dyn ObjectStore>,
-        prefix: &str,
-        cluster: Cluster,
-        resource: Name<'_>,
-        slot: u32,
-    ) -> Result<Self, Error> {
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: &str, id: &FenceId) -> Result<Self, Error> {
         let root = Path::parse(prefix).map_err(|error| Error::Storage(error.into()))?.join("generations");
-        Ok(Self { store, root, site: FenceSite::new(cluster, resource, slot), events: EventSink::default() })
+        Ok(Self { store, root, id: id.clone(), events: EventSink::default() })
     }
 
     /// Sets the observer that receives every decision.
@@ -77,17 +70,12 @@ impl Generations {
     }
 
     /// Announces the generation of a new holder, and inherits the objects of its predecessor.
-    pub async fn claim(&self, token: &str) -> Result<ClaimedGeneration, Error> {
-        let result = self.take_over(token).await;
+    pub async fn claim(&self, token: impl AsRef<str>) -> Result<ClaimedGeneration, Error> {
+        let result = self.take_over(token.as_ref()).await;
         let admission = result
             .as_ref()
             .map(|generation| Admission { number: generation.presented.number, previous_incarnation: None });
-        self.events.record(
-            &self.site.name,
-            self.site.key.slot,
-            Operation::Claim,
-            admission.as_ref().map_err(|error| *error),
-        );
+        self.events.record(&self.id, Operation::Claim, admission.as_ref().map_err(|error| *error));
         result
     }
 
@@ -105,7 +93,7 @@ impl Generations {
     }
 
     async fn take_over(&self, token: &str) -> Result<ClaimedGeneration, Error> {
-        let presented = self.site.parse_token(token)?;
+        let presented = self.id.parse_token(token)?;
         let number = presented.number.get();
         self.check_current(presented).await?;
         let state =
@@ -159,7 +147,7 @@ impl Generations {
         Ok(numbers)
     }
 
-    /// The keys parsed in a generation, relative to the root, in the order of the writes.
+    /// The keys written in a generation, relative to the root, in the order of the writes.
     async fn written_keys(&self, number: u64) -> Result<Vec<String>, Error> {
         let data = self.generation_path(number).join("w");
         let listed = self.store.list(Some(&data)).map_ok(|object| object.location);
@@ -179,7 +167,7 @@ impl Generations {
         let body = object.bytes().await.map_err(storage_error)?;
         let body = str::from_utf8(&body).map_err(|_| FenceRefusal::MarkLost(MarkLoss::Unreadable))?;
         let parsed = mark_text::parse(body)?;
-        parsed.state_for(&self.site)?;
+        parsed.state_for(&self.id)?;
         if parsed.value("at") != Some(self.root.as_ref()) {
             return Err(FenceRefusal::MarkLost(MarkLoss::Moved).into());
         }
@@ -197,7 +185,7 @@ impl Generations {
     ) -> Result<(), Error> {
         let mut rest = vec![("at", self.root.to_string())];
         rest.extend(entries.iter().map(|(name, key)| ("entry", format!("{key} {name}"))));
-        let body = mark_text::encode(&self.site, state, &rest);
+        let body = mark_text::encode(&self.id, state, &rest);
         self.store.put(&self.generation_path(number).join(object), body.into()).await.map(|_| ()).map_err(storage_error)
     }
 
@@ -219,15 +207,15 @@ impl ClaimedGeneration {
 
     /// Sets the content of a name. It succeeds only if no higher claim exists afterwards. If it fails as stale, the bytes may
     /// still be stored, and a successor may or may not have inherited them.
-    pub async fn put(&mut self, name: &str, content: &[u8]) -> Result<Number, Error> {
-        let result = self.try_put(name, content).await;
+    pub async fn write(&mut self, name: &str, content: &[u8]) -> Result<Number, Error> {
+        let result = self.try_write(name, content).await;
         let admission = result.as_ref().map(|number| Admission { number: *number, previous_incarnation: None });
-        let Generations { site, events, .. } = &self.generations;
-        events.record(&site.name, site.key.slot, Operation::Write, admission.as_ref().map_err(|error| *error));
+        let Generations { id, events, .. } = &self.generations;
+        events.record(id, Operation::Write, admission.as_ref().map_err(|error| *error));
         result
     }
 
-    /// The content of a name, as inherited or parsed by this holder.
+    /// The content of a name, as inherited or written by this holder.
     pub async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         match self.inherited.get(name) {
             Some(key) => self.generations.content(key).await.map(Some),
@@ -235,7 +223,7 @@ impl ClaimedGeneration {
         }
     }
 
-    async fn try_put(&mut self, name: &str, content: &[u8]) -> Result<Number, Error> {
+    async fn try_write(&mut self, name: &str, content: &[u8]) -> Result<Number, Error> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > 512 || !name.chars().all(plain) || name.starts_with('.') {
             return Err(Error::InvalidArgument(

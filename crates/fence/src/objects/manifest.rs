@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use leasehold_core::token::Number;
 use object_store::path::Path;
 
-use crate::fence_site::FenceSite;
 use crate::mark_state::MarkState;
-use crate::{Error, FenceRefusal, MarkLoss, mark_text};
+use crate::{Error, FenceId, FenceRefusal, MarkLoss, mark_text};
 
 /// The last segment of a manifest's key.
 pub(super) const FILE: &str = "leasehold.manifest";
@@ -38,11 +37,11 @@ impl Manifest {
         Self { version: self.version + 1, nonces, ..self.clone() }
     }
 
-    pub(super) fn encode(&self, site: &FenceSite, root: &Path) -> String {
+    pub(super) fn encode(&self, id: &FenceId, root: &Path) -> String {
         let mut rest =
             vec![("at", root.to_string()), ("version", self.version.to_string()), ("nonces", self.nonces.join(" "))];
         rest.extend(self.entries.iter().map(|(name, key)| ("entry", format!("{key} {name}"))));
-        mark_text::encode(site, &self.state, &rest)
+        mark_text::encode(id, &self.state, &rest)
     }
 
     /// Decodes a manifest found under `root`. A manifest that was copied from elsewhere has lost its mark.
@@ -63,7 +62,7 @@ impl Manifest {
     }
 }
 
-/// The key of data parsed under this token. It begins with the number, so that keys sort by token.
+/// The key of data written under this token. It begins with the number, so that keys sort by token.
 pub(super) fn data_key(number: Number, nonce: &str, part: usize) -> String {
     format!("{:019}-{nonce}-{part}", number.get())
 }

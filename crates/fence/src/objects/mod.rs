@@ -10,14 +10,14 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_fence::{Cluster, Incarnation, Name, Number, Token, TokenScope, resource_hash};
-//! # let (cluster, name) = (Cluster(*b"examples"), Name::parse("jobs/settle")?);
+//! # use leasehold_fence::{Cluster, FenceId, Incarnation, Number, Token, TokenScope, resource_hash};
+//! # let cluster = Cluster(*b"examples");
 //! # let token = Token { cluster, incarnation: Incarnation(1), resource: resource_hash("jobs/settle"),
 //! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
 //! # let store = std::sync::Arc::new(object_store::memory::InMemory::new());
 //! use leasehold_fence::objects::{Fence, ObjectChange};
 //!
-//! let fence = Fence::new(store, "accounts/7", cluster, name, 0)?;
+//! let fence = Fence::new(store, "accounts/7", &FenceId::new(cluster, "jobs/settle")?)?;
 //! fence.arm().await?; // once
 //! fence.claim(&token).await?; // before the first read
 //! fence.write(&token, &[ObjectChange::Put("balance", b"1200")]).await?;
@@ -34,26 +34,26 @@ mod manifest;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Incarnation, Number};
+use leasehold_core::token::{Incarnation, Number};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use crate::fence_site::{Admission, FenceSite};
+use crate::admission::Admission;
 use crate::mark_state::MarkState;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, Observer, Operation};
+use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation};
 use cas::{CasOutcome, ManifestCas, StoredManifest};
 pub use gc::list_marks;
 pub use generations::{ClaimedGeneration, Generations};
 use manifest::{FILE, Manifest, data_key};
 pub use object_store;
 
-/// Default of [`Fence::claim_timeout`].
+/// Default of [`Fence::with_claim_timeout`].
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A change to the objects of a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ObjectChange<'a> {
     /// Set the content of a name.
     Put(&'a str, &'a [u8]),
@@ -66,7 +66,7 @@ pub enum ObjectChange<'a> {
 pub struct Fence {
     store: Arc<dyn ObjectStore>,
     root: Path,
-    site: FenceSite,
+    id: FenceId,
     claim_timeout: Duration,
     events: EventSink,
 }
@@ -81,20 +81,13 @@ enum WritePlan<'a> {
 
 impl Fence {
     /// Creates a fence for this prefix, without any request to the store.
-    pub fn new(
-        store: Arc<dyn ObjectStore>,
-        prefix: &str,
-        cluster: Cluster,
-        resource: Name<'_>,
-        slot: u32,
-    ) -> Result<Self, Error> {
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: &str, id: &FenceId) -> Result<Self, Error> {
         let root = Path::parse(prefix).map_err(|error| Error::Storage(error.into()))?;
-        let site = FenceSite::new(cluster, resource, slot);
-        Ok(Self { store, root, site, claim_timeout: CLAIM_TIMEOUT, events: EventSink::default() })
+        Ok(Self { store, root, id: id.clone(), claim_timeout: CLAIM_TIMEOUT, events: EventSink::default() })
     }
 
     /// How long a claim or a write retries while other writers interfere (F8). Default: 30 s.
-    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
         self
     }
@@ -121,13 +114,13 @@ impl Fence {
     }
 
     /// Raises the mark. A new holder calls this before it reads.
-    pub async fn claim(&self, token: &str) -> Result<Number, Error> {
-        self.step(Operation::Claim, token, None, WritePlan::Claim).await.map(|(admission, _)| admission.number)
+    pub async fn claim(&self, token: impl AsRef<str>) -> Result<Number, Error> {
+        self.step(Operation::Claim, token.as_ref(), None, WritePlan::Claim).await.map(|(admission, _)| admission.number)
     }
 
     /// Applies these changes atomically.
-    pub async fn write(&self, token: &str, changes: &[ObjectChange<'_>]) -> Result<Number, Error> {
-        self.step(Operation::Write, token, None, WritePlan::Changes(changes, None))
+    pub async fn write(&self, token: impl AsRef<str>, changes: &[ObjectChange<'_>]) -> Result<Number, Error> {
+        self.step(Operation::Write, token.as_ref(), None, WritePlan::Changes(changes, None))
             .await
             .map(|(admission, _)| admission.number)
     }
@@ -135,11 +128,11 @@ impl Fence {
     /// Like [`write`](Self::write), with a sequence that the holder counts upward: a duplicate changes nothing.
     pub async fn write_once(
         &self,
-        token: &str,
+        token: impl AsRef<str>,
         sequence: u64,
         changes: &[ObjectChange<'_>],
     ) -> Result<ApplyOnce, Error> {
-        self.step(Operation::Write, token, Some(sequence), WritePlan::Changes(changes, None))
+        self.step(Operation::Write, token.as_ref(), Some(sequence), WritePlan::Changes(changes, None))
             .await
             .map(|(_, once)| once)
     }
@@ -148,11 +141,11 @@ impl Fence {
     /// after each conflict with another writer.
     pub async fn update(
         &self,
-        token: &str,
+        token: impl AsRef<str>,
         name: &str,
         mut change: impl FnMut(Option<&[u8]>) -> Vec<u8> + Send,
     ) -> Result<Number, Error> {
-        self.step(Operation::Write, token, None, WritePlan::Update(name, &mut change))
+        self.step(Operation::Write, token.as_ref(), None, WritePlan::Update(name, &mut change))
             .await
             .map(|(admission, _)| admission.number)
     }
@@ -239,7 +232,7 @@ impl Fence {
     ) -> Result<(Admission, ApplyOnce), Error> {
         let result = self.attempt(token, sequence, &mut plan).await;
         let admission = result.as_ref().map(|(admission, _)| admission);
-        self.events.record(&self.site.name, self.site.key.slot, operation, admission);
+        self.events.record(&self.id, operation, admission);
         result
     }
 
@@ -249,7 +242,7 @@ impl Fence {
         sequence: Option<u64>,
         plan: &mut WritePlan<'_>,
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let presented = self.site.parse_token(token)?;
+        let presented = self.id.parse_token(token)?;
         if let WritePlan::Changes(changes, _) = plan {
             changes.iter().try_for_each(|change| validate_name(change.name()))?;
         } else if let WritePlan::Update(name, _) = plan {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_core::token::{Number, Token, TokenError};
+use leasehold_core::token::{Token, TokenError};
 use tokio_postgres::error::DbError;
 
 use super::VERSION;
-use crate::fence_site::Admission;
+use crate::admission::Admission;
+use crate::refusal_text::{ErrorDetail, mark_loss, token_error};
 use crate::{Error, FenceRefusal, MarkLoss};
 
 /// Admission of a token that the server has admitted.
@@ -30,11 +31,9 @@ impl From<tokio_postgres::Error> for Error {
 }
 
 fn decode_db_error(error: &DbError, waited: Duration) -> Option<Error> {
-    let detail = error.detail().unwrap_or_default();
-    let pairs = detail.split_whitespace().filter_map(|pair| pair.split_once('='));
-    let text = |name: &str| pairs.clone().find(|(key, _)| *key == name).map(|(_, value)| value);
-    let number = |name: &str| text(name).and_then(|value| value.parse().ok()).and_then(Number::new);
-    let version = || text("have").and_then(|have| have.parse().ok()).unwrap_or(0);
+    let detail = ErrorDetail(error.detail().unwrap_or_default());
+    let text = |key: &str| detail.text(key);
+    let number = |key: &str| detail.number(key);
     Some(match error.code().code() {
         "LH001" => FenceRefusal::Stale { presented: number("presented")?, mark: number("mark")? }.into(),
         "LH002" => FenceRefusal::Token(token_error(text("reason")?)?).into(),
@@ -50,9 +49,9 @@ fn decode_db_error(error: &DbError, waited: Duration) -> Option<Error> {
             Error::NotDurable { setting: "fsync", actual: text("have").unwrap_or_default().to_owned(), required: "on" }
         }
         "LH008" if text("reason") == Some("version") => {
-            FenceRefusal::Token(TokenError::Version { have: version() }).into()
+            FenceRefusal::Token(TokenError::Version { have: detail.version() }).into()
         }
-        "LH008" => Error::Version { found: version(), supported: VERSION },
+        "LH008" => Error::Version { found: detail.version(), supported: VERSION },
         "LH009" => Error::Conflict(
             "the change would lower, move or delete a mark, or remove a guard trigger; see the server log for details",
         ),
@@ -72,27 +71,4 @@ fn decode_db_error(error: &DbError, waited: Duration) -> Option<Error> {
         }
         _ => return None,
     })
-}
-
-fn token_error(reason: &str) -> Option<TokenError> {
-    Some(match reason {
-        "absent" => TokenError::Absent,
-        "shape" => TokenError::Shape,
-        "checksum" => TokenError::Checksum,
-        "zero" => TokenError::Zero,
-        "too_large" => TokenError::TooLarge,
-        "resource" => TokenError::Resource,
-        "shared" => TokenError::Shared,
-        "slot" => TokenError::Slot,
-        _ => return None,
-    })
-}
-
-fn mark_loss(reason: &str) -> MarkLoss {
-    match reason {
-        "missing" => MarkLoss::Missing,
-        "moved" => MarkLoss::Moved,
-        "lost" => MarkLoss::Declared,
-        _ => MarkLoss::Unreadable,
-    }
 }

@@ -4,14 +4,14 @@
 //! ones. This module installs and calls them from Rust.
 //!
 //! ```no_run
-//! # async fn example(cluster: leasehold_core::token::Cluster, token: &str, remaining: std::time::Duration)
+//! # async fn example(cluster: leasehold_fence::Cluster, token: &str, remaining: std::time::Duration)
 //! #     -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_core::name::Name;
+//! use leasehold_fence::FenceId;
 //! use leasehold_fence::postgres::{Fence, install};
 //!
 //! let (mut db, connection) = tokio_postgres::connect("host=/run/postgresql", tokio_postgres::NoTls).await?;
 //! tokio::spawn(connection);
-//! let fence = Fence::new(cluster, Name::parse("jobs/settle")?, 0);
+//! let fence = Fence::new(&FenceId::new(cluster, "jobs/settle")?);
 //! install(&db).await?; // once per database
 //! fence.arm(&db).await?; // once per resource
 //!
@@ -30,17 +30,13 @@ mod operator;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Number};
+use leasehold_core::token::Number;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Statement, Transaction};
 
-use crate::fence_site::FenceSite;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, Observer, Operation};
+use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation};
 pub use operator::list_marks;
-#[doc(hidden)]
-pub use operator::list_marks as survey;
 
 /// Version of [`SQL`].
 pub const VERSION: u32 = 2;
@@ -71,21 +67,21 @@ pub async fn install(db: &Client) -> Result<(), Error> {
 /// Fence of one resource and slot. It holds no connection and no state of the mark, so it works with any connection.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    site: FenceSite,
+    id: FenceId,
     claim_timeout: Duration,
     terminate_blockers: bool,
-    watch: EventSink,
+    events: EventSink,
 }
 
 impl Fence {
     /// Creates the fence of a resource and slot. An exclusive lease has slot 0.
-    pub fn new(cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        let site = FenceSite::new(cluster, resource, slot);
-        Self { site, claim_timeout: DEFAULT_CLAIM_TIMEOUT, terminate_blockers: false, watch: EventSink::default() }
+    pub fn new(id: &FenceId) -> Self {
+        let id = id.clone();
+        Self { id, claim_timeout: DEFAULT_CLAIM_TIMEOUT, terminate_blockers: false, events: EventSink::default() }
     }
 
     /// Sets how long a claim waits for admitted transactions (F8). The default is 5 s.
-    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
         self
     }
@@ -99,13 +95,13 @@ impl Fence {
 
     /// Sets the observer of every decision of this fence.
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch.observer = Some(observer);
+        self.events.observer = Some(observer);
         self
     }
 
     /// Counters shared by this fence and its clones.
     pub fn counters(&self) -> &Counters {
-        &self.watch.counters
+        &self.events.counters
     }
 
     /// Claims the target for a new holder, before it reads anything. Raises the mark in transactions of its own; the mark is
@@ -116,7 +112,7 @@ impl Fence {
         let timeout = millis(self.claim_timeout);
         let params: [(&(dyn ToSql + Sync), Type); 5] = [
             (&token, Type::TEXT),
-            (&self.site.name, Type::TEXT),
+            (&self.id.resource(), Type::TEXT),
             (&self.slot(), Type::INT8),
             (&timeout, Type::INT8),
             (&self.terminate_blockers, Type::BOOL),
@@ -125,7 +121,7 @@ impl Fence {
             Ok(rows) => error::admission(token, rows.first().and_then(|row| row.get(0))),
             Err(error) => Err(error::decode(error, self.claim_timeout)),
         };
-        self.watch.record(&self.site.name, self.site.key.slot, Operation::Claim, result.as_ref());
+        self.events.record(&self.id, Operation::Claim, result.as_ref());
         result.map(|admission| admission.number)
     }
 
@@ -143,13 +139,17 @@ impl Fence {
         let token = token.as_ref();
         let sql = "SELECT leasehold.admit($1, $2, $3, $4 * interval '1 ms')";
         let remaining = millis(remaining);
-        let params: [(&(dyn ToSql + Sync), Type); 4] =
-            [(&token, Type::TEXT), (&self.site.name, Type::TEXT), (&self.slot(), Type::INT8), (&remaining, Type::INT8)];
+        let params: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&token, Type::TEXT),
+            (&self.id.resource(), Type::TEXT),
+            (&self.slot(), Type::INT8),
+            (&remaining, Type::INT8),
+        ];
         let result = match tx.query_typed(sql, &params).await {
             Ok(_) => error::admission(token, None),
             Err(error) => Err(error::decode(error, Duration::ZERO)),
         };
-        self.watch.record(&self.site.name, self.site.key.slot, Operation::Write, result.as_ref());
+        self.events.record(&self.id, Operation::Write, result.as_ref());
         result.map(|admission| admission.number)
     }
 
@@ -165,13 +165,17 @@ impl Fence {
         let token = token.as_ref();
         let sql = "CALL leasehold.set_session_token($1, $2, $3, $4 * interval '1 ms', NULL)";
         let remaining = millis(remaining);
-        let params: [(&(dyn ToSql + Sync), Type); 4] =
-            [(&token, Type::TEXT), (&self.site.name, Type::TEXT), (&self.slot(), Type::INT8), (&remaining, Type::INT8)];
+        let params: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&token, Type::TEXT),
+            (&self.id.resource(), Type::TEXT),
+            (&self.slot(), Type::INT8),
+            (&remaining, Type::INT8),
+        ];
         let result = match db.query_typed(sql, &params).await {
             Ok(_) => error::admission(token, None),
             Err(error) => Err(error::decode(error, Duration::ZERO)),
         };
-        self.watch.record(&self.site.name, self.site.key.slot, Operation::Write, result.as_ref());
+        self.events.record(&self.id, Operation::Write, result.as_ref());
         result.map(|admission| admission.number)
     }
 
@@ -192,7 +196,7 @@ impl Fence {
         let params: [(&(dyn ToSql + Sync), Type); 5] = [
             (&token, Type::TEXT),
             (&sequence, Type::INT8),
-            (&self.site.name, Type::TEXT),
+            (&self.id.resource(), Type::TEXT),
             (&self.slot(), Type::INT8),
             (&remaining, Type::INT8),
         ];
@@ -203,7 +207,7 @@ impl Fence {
             Err(error) => Err(error::decode(error, Duration::ZERO)),
         };
         let admission = result.as_ref().map(|(admission, _)| admission);
-        self.watch.record(&self.site.name, self.site.key.slot, Operation::Write, admission);
+        self.events.record(&self.id, Operation::Write, admission);
         let last: Option<i64> = result?.1;
         Ok(match last.map(u64::try_from) {
             Some(Ok(last)) => ApplyOnce::AlreadyApplied { last },
@@ -219,11 +223,11 @@ impl Fence {
     /// # async fn example(db: tokio_postgres::Client, fence: Fence, token: &str) -> Result<(), Box<dyn std::error::Error>> {
     /// let sql = format!("UPDATE paid SET cents = $5 WHERE invoice = $4 AND {}", Fence::inline_check(1));
     /// let update = db.prepare(&sql).await?;
-    /// fence.execute(&db, token, &update, &[&7_i64, &1200_i64]).await?;
+    /// fence.write(&db, token, &update, &[&7_i64, &1200_i64]).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn execute(
+    pub async fn write(
         &self,
         db: &Client,
         token: impl AsRef<str>,
@@ -231,8 +235,8 @@ impl Fence {
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, Error> {
         let token = token.as_ref();
-        let slot = self.slot();
-        let mut all: Vec<&(dyn ToSql + Sync)> = vec![&token, &self.site.name, &slot];
+        let (resource, slot) = (self.id.resource(), self.slot());
+        let mut all: Vec<&(dyn ToSql + Sync)> = vec![&token, &resource, &slot];
         all.extend(params);
         let executed = db.execute(statement, &all).await.map_err(|error| error::decode(error, Duration::ZERO));
         let result = match &executed {
@@ -240,29 +244,26 @@ impl Fence {
             Err(Error::Refused(refusal)) => Err(Error::Refused(*refusal)),
             Err(_) => return executed,
         };
-        self.watch.record(&self.site.name, self.site.key.slot, Operation::Write, result.as_ref());
+        self.events.record(&self.id, Operation::Write, result.as_ref());
         executed
     }
 
     /// SQL condition that checks a token inside a statement. It uses three parameters from `$first_param`: the token, the
-    /// resource and the slot, which [`Fence::execute`] passes as `$1` to `$3`.
+    /// resource and the slot, which [`Fence::write`] passes as `$1` to `$3`.
     pub fn inline_check(first_param: usize) -> String {
         let [token, resource, slot] = [first_param, first_param + 1, first_param + 2];
         format!("(SELECT leasehold.admit_inline(${token}::text, ${resource}::text, ${slot}::bigint)) > 0")
     }
 
-    #[doc(hidden)]
-    pub const FOLDED: &'static str = "(SELECT leasehold.admit_inline($1::text, $2::text, $3::bigint)) > 0";
-
     /// Returns the number of a token of this fence, for rows that store their own mark:
     /// `UPDATE account SET cents = $1, lease = $2 WHERE id = $3 AND lease <= $2`. The update itself is the check, and a claim is
     /// the same statement without other changes.
     pub fn number(&self, token: impl AsRef<str>) -> Result<Number, Error> {
-        Ok(self.site.parse_token(token.as_ref())?.number)
+        Ok(self.id.parse_token(token.as_ref())?.number)
     }
 
     fn slot(&self) -> i64 {
-        self.site.key.slot.into()
+        self.id.slot().into()
     }
 }
 

@@ -43,14 +43,14 @@ impl Fence {
     /// Arms the fence for a resource and slot under which nothing was written yet: the first token sets the mark. An existing
     /// mark is left unchanged.
     pub async fn arm(&self, db: &Client) -> Result<(), Error> {
-        let cluster = self.site.key.cluster.to_string();
+        let cluster = self.id.cluster().to_string();
         self.call(db, "SELECT leasehold.arm($1, $3, $2)", &[(&cluster, Type::TEXT)]).await
     }
 
     /// Reads the mark; `None` if no token was admitted yet. A lost mark is an error.
     pub async fn mark(&self, db: &Client) -> Result<Option<Number>, Error> {
         let sql = "SELECT mark, lost FROM leasehold.list_marks() WHERE name = $1 AND slot = $2";
-        let found = db.query_typed(sql, &[(&self.site.name, Type::TEXT), (&self.slot(), Type::INT8)]).await?;
+        let found = db.query_typed(sql, &[(&self.id.resource(), Type::TEXT), (&self.slot(), Type::INT8)]).await?;
         let Some(row) = found.first() else { return Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()) };
         match mark(row.get(0), row.get(1)) {
             (Mark::Armed(mark), _) => Ok(Some(mark)),
@@ -95,8 +95,8 @@ impl Fence {
 
     /// Runs `sql` with the resource as `$1`, the slot as `$2` and more parameters.
     async fn call(&self, db: &Client, sql: &str, more: &[(&(dyn ToSql + Sync), Type)]) -> Result<(), Error> {
-        let slot = self.slot();
-        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&self.site.name, Type::TEXT), (&slot, Type::INT8)];
+        let (resource, slot) = (self.id.resource(), self.slot());
+        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&resource, Type::TEXT), (&slot, Type::INT8)];
         params.extend(more.iter().cloned());
         db.query_typed(sql, &params).await?;
         Ok(())

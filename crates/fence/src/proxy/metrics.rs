@@ -54,7 +54,7 @@ fn marks(fence: &Fence) -> String {
             Mark::Fresh => (None, "fresh"),
             Mark::Lost => (None, "lost"),
         };
-        json!({ "resource": gate.scope.resource, "slot": gate.scope.slot, "state": state, "mark": mark })
+        json!({ "resource": gate.id.resource(), "slot": gate.id.slot(), "state": state, "mark": mark })
     });
     json!({ "marks": marks.collect::<Vec<_>>() }).to_string()
 }
@@ -89,7 +89,7 @@ fn metrics(fence: &Fence) -> String {
         line(&mut text, &format!("# HELP leasehold_fence_{name} {help}"));
         line(&mut text, &format!("# TYPE leasehold_fence_{name} gauge"));
         for gate in &gates {
-            let labels = format!("resource=\"{}\",slot=\"{}\"", escape(&gate.scope.resource), gate.scope.slot);
+            let labels = format!("resource=\"{}\",slot=\"{}\"", escape(gate.id.resource()), gate.id.slot());
             line(&mut text, &format!("leasehold_fence_{name}{{{labels}}} {}", value(gate)));
         }
     };

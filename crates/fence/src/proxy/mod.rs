@@ -59,6 +59,7 @@ impl ProxyConfig {
 
 /// The addresses on which the proxy listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ProxyAddresses {
     /// Address for requests to the service.
     pub proxy: SocketAddr,
@@ -139,11 +140,11 @@ async fn log_start(config: &ProxyConfig, fence: &Fence, upstream: &Upstream) {
             Mark::Fresh => "fresh".to_owned(),
             Mark::Lost => "mark lost, rejecting all writes until re-armed".to_owned(),
         };
-        tracing::info!("{}: {mark}", gate.scope);
+        tracing::info!("{}: {mark}", gate.id);
         if !gate.closed_for.is_zero() {
             tracing::warn!(
                 "{}: the previous process ended with open requests; higher tokens are blocked for {settle_time:?}",
-                gate.scope
+                gate.id
             );
         }
     }

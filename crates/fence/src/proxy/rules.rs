@@ -1,12 +1,12 @@
-//! Rules of the proxy as text: optional methods, a path, and the scope that fences it.
+//! Rules of the proxy as text: optional methods, a path, and the resource and slot that guard it.
 
 use std::str::FromStr;
 
 use http::Method;
 use leasehold_core::name::Name;
 
-use crate::Error;
-use crate::http::{Rules, Scope};
+use crate::http::Rules;
+use crate::{Error, FenceId};
 
 /// A path and its methods, written as `[METHOD,METHOD... ]PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,14 +43,17 @@ impl FromStr for PathPattern {
 pub struct RouteRule {
     /// The requests.
     pub pattern: PathPattern,
-    /// The resource and slot that fence them.
-    pub scope: Scope,
+    /// Name of the resource that guards them.
+    pub resource: String,
+    /// Slot of the resource.
+    pub slot: u32,
 }
 
 impl RouteRule {
-    /// Adds this rule to `rules`.
+    /// Adds this rule to `rules`, for the cluster of their main id.
     pub fn apply(&self, rules: Rules) -> Result<Rules, Error> {
-        rules.route(&self.pattern.path, &self.pattern.methods, self.scope.clone())
+        let id = FenceId::new(rules.cluster(), &self.resource)?.with_slot(self.slot);
+        rules.route(&self.pattern.path, &self.pattern.methods, &id)
     }
 }
 
@@ -58,14 +61,14 @@ impl FromStr for RouteRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (pattern, scope) =
+        let (pattern, guard) =
             text.split_once('=').ok_or("the resource is missing; write for example '/orders=shop/orders@0'")?;
-        let (name, slot) = match scope.rsplit_once('@') {
+        let (name, slot) = match guard.rsplit_once('@') {
             Some((name, slot)) => (name, slot.parse().map_err(|_| format!("{slot:?} is not a slot; write a number"))?),
-            None => (scope, 0),
+            None => (guard, 0),
         };
         let name = Name::parse(name).map_err(|error| error.to_string())?;
-        Ok(Self { pattern: pattern.parse()?, scope: Scope::new(name, slot) })
+        Ok(Self { pattern: pattern.parse()?, resource: name.as_str().to_owned(), slot })
     }
 }
 
@@ -93,12 +96,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_has_methods_a_path_and_a_scope() {
-        let RouteRule { pattern, scope } = "POST,PUT /orders=shop/orders@3".parse().expect("a rule");
+    fn a_rule_has_methods_a_path_and_a_resource() {
+        let RouteRule { pattern, resource, slot } = "POST,PUT /orders=shop/orders@3".parse().expect("a rule");
         assert_eq!(pattern, PathPattern { path: "/orders".to_owned(), methods: vec![Method::POST, Method::PUT] });
-        assert_eq!((scope.resource.as_str(), scope.slot), ("shop/orders", 3));
-        let RouteRule { pattern, scope } = "/orders=shop".parse().expect("a rule");
-        assert_eq!((pattern.methods.len(), scope.slot), (0, 0));
+        assert_eq!((resource.as_str(), slot), ("shop/orders", 3));
+        let RouteRule { pattern, slot, .. } = "/orders=shop".parse().expect("a rule");
+        assert_eq!((pattern.methods.len(), slot), (0, 0));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Conversion of server errors into fence errors: the first word is the code, `key=value` pairs hold the values.
 
-use leasehold_core::token::{Incarnation, Number, TokenError};
+use leasehold_core::token::Incarnation;
 use redis::{RedisError, Value};
 
 use super::VERSION;
+use crate::refusal_text::{ErrorDetail, mark_loss, token_error};
 use crate::{Error, FenceRefusal, MarkLoss};
 
 impl From<RedisError> for Error {
@@ -26,13 +27,13 @@ pub(super) fn last_applied(reply: &Value) -> Option<u64> {
 
 /// Previous incarnation, if the claim changed it.
 pub(super) fn previous_incarnation(reply: &str) -> Option<Incarnation> {
-    value(reply, "previous_incarnation")?.parse().ok()
+    ErrorDetail(reply).text("previous_incarnation")?.parse().ok()
 }
 
 fn decode(error: &RedisError) -> Option<Error> {
-    let detail = error.detail().unwrap_or_default();
-    let number = |name: &str| value(detail, name).and_then(|text| text.parse().ok()).and_then(Number::new);
-    let reason = value(detail, "reason").unwrap_or_default();
+    let detail = ErrorDetail(error.detail().unwrap_or_default());
+    let number = |key: &str| detail.number(key);
+    let reason = detail.text("reason").unwrap_or_default();
     Some(match error.code()? {
         "STALE_TOKEN" => FenceRefusal::Stale { presented: number("presented")?, mark: number("mark")? }.into(),
         "TOKEN_INVALID" => FenceRefusal::Token(token_error(reason)?).into(),
@@ -41,46 +42,15 @@ fn decode(error: &RedisError) -> Option<Error> {
         "WRONG_CLUSTER" => FenceRefusal::ForeignMark.into(),
         "STORAGE_FAILED" => FenceRefusal::MarkLost(mark_loss(reason)).into(),
         "NOT_ADOPTED" => {
-            let incarnation = value(detail, "incarnation")?.parse().ok()?;
+            let incarnation = detail.text("incarnation")?.parse().ok()?;
             FenceRefusal::NotAdopted { presented: number("presented")?, incarnation }.into()
         }
         "CONFLICT" => Error::Conflict("the floor is below the mark; use a higher one"),
         "INVALID_ARGUMENT" => {
             Error::InvalidArgument("the command names the key of the mark, which only the fence may write; remove it")
         }
-        "UNSUPPORTED_VERSION" => Error::Version {
-            found: value(detail, "have").and_then(|have| have.parse().ok()).unwrap_or(0),
-            supported: VERSION,
-        },
+        "UNSUPPORTED_VERSION" => Error::Version { found: detail.version(), supported: VERSION },
         _ if is_library_missing(error) => FenceRefusal::MarkLost(MarkLoss::Missing).into(),
         _ => return None,
     })
-}
-
-fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let mut pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
-    pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
-}
-
-fn token_error(reason: &str) -> Option<TokenError> {
-    Some(match reason {
-        "absent" => TokenError::Absent,
-        "shape" => TokenError::Shape,
-        "checksum" => TokenError::Checksum,
-        "zero" => TokenError::Zero,
-        "too_large" => TokenError::TooLarge,
-        "resource" => TokenError::Resource,
-        "shared" => TokenError::Shared,
-        "slot" => TokenError::Slot,
-        _ => return None,
-    })
-}
-
-fn mark_loss(reason: &str) -> MarkLoss {
-    match reason {
-        "missing" => MarkLoss::Missing,
-        "moved" => MarkLoss::Moved,
-        "lost" => MarkLoss::Declared,
-        _ => MarkLoss::Unreadable,
-    }
 }

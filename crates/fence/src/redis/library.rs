@@ -5,11 +5,8 @@ use std::sync::LazyLock;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, FromRedisValue, Script};
 
-use super::error;
+use super::{VERSION, error};
 use crate::Error;
-
-/// Version of [`FUNCTIONS`] and [`SCRIPT`].
-pub const VERSION: u32 = 1;
 
 /// Library of functions. To install it by hand, use `redis-cli -x FUNCTION LOAD REPLACE`.
 ///

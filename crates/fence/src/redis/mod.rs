@@ -4,12 +4,12 @@
 //! before version 7, as a script.
 //!
 //! ```no_run
-//! # async fn example(cluster: leasehold_core::token::Cluster, token: &str) -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_core::name::Name;
+//! # async fn example(cluster: leasehold_fence::Cluster, token: &str) -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold_fence::FenceId;
 //! use leasehold_fence::redis::{Fence, install};
 //!
 //! let mut db = redis::Client::open("redis://127.0.0.1/")?.get_multiplexed_async_connection().await?;
-//! let fence = Fence::new(cluster, Name::parse("jobs/settle")?, 0);
+//! let fence = Fence::new(&FenceId::new(cluster, "jobs/settle")?);
 //! install(&mut db).await?; // once per server
 //! fence.arm(&mut db).await?; // once per resource
 //!
@@ -27,42 +27,41 @@ mod operator;
 
 use std::sync::Arc;
 
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Number};
+use leasehold_core::token::Number;
 use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, FromRedisValue, Value};
 
-use crate::fence_site::{Admission, FenceSite};
+use crate::admission::Admission;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, Observer, Operation};
+use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation};
 pub use durability::{RedisDurability, durability};
-pub use library::{FUNCTIONS, SCRIPT, VERSION, install};
+pub use library::{FUNCTIONS, SCRIPT, install};
 pub use operator::list_marks;
-#[doc(hidden)]
-pub use operator::list_marks as survey;
+
+/// Version of [`FUNCTIONS`] and [`SCRIPT`].
+pub const VERSION: u32 = 1;
 
 /// Fence of one resource and slot. It holds no connection and no state of the mark, so it works with any connection.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    site: FenceSite,
+    id: FenceId,
     key: String,
     use_script: bool,
     require_durable: bool,
-    watch: EventSink,
+    events: EventSink,
 }
 
 impl Fence {
     /// Creates the fence of a resource and slot. An exclusive lease has slot 0. In a Redis cluster the mark is stored with the
     /// keys whose hash tag is the resource's name.
-    pub fn new(cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        let site = FenceSite::new(cluster, resource, slot);
-        let key = key(&site, resource.as_str());
-        Self { site, key, use_script: false, require_durable: false, watch: EventSink::default() }
+    pub fn new(id: &FenceId) -> Self {
+        let key = key(id, id.resource());
+        Self { id: id.clone(), key, use_script: false, require_durable: false, events: EventSink::default() }
     }
 
     /// Stores the mark with the keys of this hash tag, for data that already has one. All holders must use the same tag.
     pub fn with_hash_tag(mut self, tag: &str) -> Self {
-        self.key = key(&self.site, tag);
+        self.key = key(&self.id, tag);
         self
     }
 
@@ -70,11 +69,6 @@ impl Fence {
     pub const fn use_script(mut self) -> Self {
         self.use_script = true;
         self
-    }
-
-    #[doc(hidden)]
-    pub const fn scripted(self) -> Self {
-        self.use_script()
     }
 
     /// Makes a claim fail if the server could lose the mark, see [`durability`].
@@ -85,13 +79,13 @@ impl Fence {
 
     /// Sets the observer of every decision of this fence.
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch.observer = Some(observer);
+        self.events.observer = Some(observer);
         self
     }
 
     /// Counters shared by this fence and its clones.
     pub fn counters(&self) -> &Counters {
-        &self.watch.counters
+        &self.events.counters
     }
 
     /// Key under which the mark is stored.
@@ -107,7 +101,7 @@ impl Fence {
     }
 
     async fn try_claim(&self, db: &mut impl ConnectionLike, token: &str) -> Result<Admission, Error> {
-        let presented = self.site.parse_token(token)?;
+        let presented = self.id.parse_token(token)?;
         if self.require_durable {
             durability(db).await?.require()?;
         }
@@ -153,7 +147,7 @@ impl Fence {
         keys: &[&str],
         command: &Cmd,
     ) -> Result<(Admission, Value), Error> {
-        let presented = self.site.parse_token(token)?;
+        let presented = self.id.parse_token(token)?;
         let mut call = self.command("write", keys);
         call.arg(token).arg(sequence.map_or_else(String::new, |sequence| format!("{sequence:020}")));
         for part in command.args_iter() {
@@ -175,10 +169,10 @@ impl Fence {
     }
 
     fn record(&self, operation: Operation, result: Result<&Admission, &Error>) {
-        self.watch.record(&self.site.name, self.site.key.slot, operation, result);
+        self.events.record(&self.id, operation, result);
     }
 }
 
-fn key(site: &FenceSite, tag: &str) -> String {
-    format!("leasehold:{{{tag}}}:{}:{:08x}", site.resource_hash(), site.key.slot)
+fn key(id: &FenceId, tag: &str) -> String {
+    format!("leasehold:{{{tag}}}:{}:{:08x}", id.resource_hash(), id.slot())
 }

@@ -40,8 +40,8 @@ impl Fence {
     /// mark is left unchanged.
     pub async fn arm(&self, db: &mut impl ConnectionLike) -> Result<(), Error> {
         let mut command = self.command("arm", &[]);
-        command.arg(self.site.key.cluster.to_string()).arg(self.site.resource_hash());
-        command.arg(format!("{:08x}", self.site.key.slot)).arg(&self.site.name).arg(0);
+        command.arg(self.id.cluster().to_string()).arg(self.id.resource_hash());
+        command.arg(format!("{:08x}", self.id.slot())).arg(self.id.resource()).arg(0);
         self.query::<Option<String>>(db, &command).await?;
         Ok(())
     }

@@ -2,11 +2,10 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use leasehold_core::{name::Name, token::{Cluster, Incarnation, Number, TokenScope, Token}};
+//! # use leasehold_fence::{Cluster, FenceId, Incarnation, Number, Token, TokenScope, resource_hash};
 //! # let dir = tempfile::tempdir()?;
 //! # let cluster = Cluster(*b"examples");
-//! # let name = Name::parse("jobs/settle")?;
-//! # let token = Token { cluster, incarnation: Incarnation(1), resource: leasehold_core::name::resource_hash("jobs/settle"),
+//! # let token = Token { cluster, incarnation: Incarnation(1), resource: resource_hash("jobs/settle"),
 //! #     scope: TokenScope::Slot(0), number: Number::FIRST }.to_string();
 //! use leasehold_fence::sqlite::{Fence, install};
 //!
@@ -14,7 +13,7 @@
 //! db.pragma_update(None, "journal_mode", "wal")?;
 //! db.execute_batch("CREATE TABLE paid (invoice INTEGER PRIMARY KEY, cents INTEGER) STRICT")?;
 //!
-//! let fence = Fence::new(cluster, name, 0);
+//! let fence = Fence::new(&FenceId::new(cluster, "jobs/settle")?);
 //! install(&mut db)?; // once per database
 //! fence.arm(&mut db)?; // once per resource
 //!
@@ -34,16 +33,13 @@ mod schema;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
-use leasehold_core::token::{Cluster, Number};
+use leasehold_core::token::Number;
 use rusqlite::{Connection, Transaction};
 
-use crate::fence_site::{Admission, FenceSite};
+use crate::admission::Admission;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, Mark, Observer, Operation};
+use crate::{ApplyOnce, Counters, Error, FenceId, Mark, Observer, Operation};
 pub use operator::list_marks;
-#[doc(hidden)]
-pub use operator::list_marks as survey;
 pub use protected::protection_sql;
 pub use schema::{SQL, UPGRADE_FROM_1, VERSION, install};
 
@@ -52,48 +48,44 @@ const DEFAULT_CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 /// Fence of one resource and slot. It holds no connection and no state of the mark, so it works with any connection.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    site: FenceSite,
+    id: FenceId,
     claim_timeout: Duration,
-    watch: EventSink,
+    events: EventSink,
 }
 
 impl Fence {
     /// Creates the fence of a resource and slot. An exclusive lease has slot 0.
-    pub fn new(cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        Self {
-            site: FenceSite::new(cluster, resource, slot),
-            claim_timeout: DEFAULT_CLAIM_TIMEOUT,
-            watch: EventSink::default(),
-        }
+    pub fn new(id: &FenceId) -> Self {
+        Self { id: id.clone(), claim_timeout: DEFAULT_CLAIM_TIMEOUT, events: EventSink::default() }
     }
 
     /// Sets how long a claim waits for other write transactions (F8). The default is 5 s.
-    pub const fn claim_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
         self
     }
 
     /// Sets the observer of every decision of this fence.
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watch.observer = Some(observer);
+        self.events.observer = Some(observer);
         self
     }
 
     /// Counters shared by this fence and its clones.
     pub fn counters(&self) -> &Counters {
-        &self.watch.counters
+        &self.events.counters
     }
 
     /// Claims the target for a new holder, before it reads anything. Raises the mark in a transaction of its own; the mark is
     /// durable when this returns. No predecessor can change what the holder reads afterwards.
     pub fn claim(&self, db: &mut Connection, token: impl AsRef<str>) -> Result<Number, Error> {
         let result = self.try_claim(db, token.as_ref());
-        self.watch.record(&self.site.name, self.site.key.slot, Operation::Claim, result.as_ref());
+        self.events.record(&self.id, Operation::Claim, result.as_ref());
         result.map(|admission| admission.number)
     }
 
     fn try_claim(&self, db: &mut Connection, token: &str) -> Result<Admission, Error> {
-        self.site.parse_token(token)?;
+        self.id.parse_token(token)?;
         durability::check(db)?;
         let tx = self.begin(db)?;
         let (admission, _) = self.raise(&tx, token, None)?;
@@ -120,12 +112,12 @@ impl Fence {
             Err(Error::InvalidArgument("admit was called outside of a transaction; begin one, admit, write, commit"))
         } else {
             durability::check(tx).and_then(|()| self.raise(tx, token, sequence)).and_then(|(admission, once)| {
-                protected::begin_admission(tx, &self.site, admission.number)?;
+                protected::begin_admission(tx, &self.id, admission.number)?;
                 Ok((admission, once))
             })
         };
         let admission = result.as_ref().map(|(admission, _)| admission);
-        self.watch.record(&self.site.name, self.site.key.slot, Operation::Write, admission);
+        self.events.record(&self.id, Operation::Write, admission);
         result
     }
 
@@ -164,16 +156,16 @@ impl Fence {
 
     /// Checks the token and raises the mark under the write lock, which is held until the transaction ends.
     fn raise(&self, tx: &Connection, token: &str, sequence: Option<u64>) -> Result<(Admission, ApplyOnce), Error> {
-        let presented = self.site.parse_token(token)?;
+        let presented = self.id.parse_token(token)?;
         let column = sequence.map(i64::try_from).transpose();
         let column = column
             .map_err(|_| Error::InvalidArgument("the sequence is 2^63 or more; number the writes of a lease from 0"))?;
         self.acquire_write_lock(tx)?;
-        let stored = row::read_mark(tx, &self.site)?;
+        let stored = row::read_mark(tx, &self.id)?;
         let (admission, once) = presented.admit(&stored, sequence)?;
         let same = (stored.mark, stored.incarnation) == (Mark::Armed(admission.number), Some(presented.incarnation));
         if once == ApplyOnce::Applied && (!same || sequence.is_some()) {
-            row::raise_mark(tx, &self.site, presented, column)?;
+            row::raise_mark(tx, &self.id, presented, column)?;
         }
         Ok((admission, once))
     }

@@ -4,7 +4,7 @@ use leasehold_core::token::{Incarnation, Number};
 use rusqlite::{Connection, params};
 
 use super::{Fence, row};
-use crate::fence_site::{FenceSite, StoredMark};
+use crate::admission::StoredMark;
 use crate::{Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 /// Lists all marks of this database.
@@ -17,11 +17,11 @@ impl Fence {
     /// mark is left unchanged.
     pub fn arm(&self, db: &mut Connection) -> Result<(), Error> {
         let tx = self.begin(db)?;
-        let StoredMark { mark, loss: lost, .. } = row::read_mark(&tx, &self.site)?;
+        let StoredMark { mark, loss: lost, .. } = row::read_mark(&tx, &self.id)?;
         if (mark, lost) == (Mark::Lost, MarkLoss::Missing) {
             let sql = "INSERT INTO main.leasehold_fence (resource, slot, name, cluster, state) VALUES (?1, ?2, ?3, ?4, 'fresh')";
-            let FenceSite { name, key: guarded } = &self.site;
-            tx.execute(sql, params![self.site.resource_hash(), guarded.slot, name, guarded.cluster.to_string()])?;
+            let (cluster, id) = (self.id.cluster().to_string(), &self.id);
+            tx.execute(sql, params![id.resource_hash(), id.slot(), id.resource(), cluster])?;
         }
         tx.commit()?;
         Ok(())
@@ -29,7 +29,7 @@ impl Fence {
 
     /// Reads the mark; `None` if no token was admitted yet. A lost mark is an error.
     pub fn mark(&self, db: &Connection) -> Result<Option<Number>, Error> {
-        let StoredMark { mark, loss: lost, .. } = row::read_mark(db, &self.site)?;
+        let StoredMark { mark, loss: lost, .. } = row::read_mark(db, &self.id)?;
         match mark {
             Mark::Armed(mark) => Ok(Some(mark)),
             Mark::Fresh => Ok(None),
@@ -49,8 +49,8 @@ impl Fence {
         let sql = "UPDATE main.leasehold_fence SET state = 'armed', mark = ?3, sequence = NULL \
                    WHERE resource = ?1 AND slot = ?2 AND coalesce(mark, 0) <= ?3";
         let number = i64::try_from(floor.get()).expect("a number is below 2^63");
-        if tx.execute(sql, params![self.site.resource_hash(), self.site.key.slot, number])? == 0 {
-            return Err(match row::read_mark(&tx, &self.site)?.loss {
+        if tx.execute(sql, params![self.id.resource_hash(), self.id.slot(), number])? == 0 {
+            return Err(match row::read_mark(&tx, &self.id)?.loss {
                 MarkLoss::Missing => FenceRefusal::MarkLost(MarkLoss::Missing).into(),
                 _ => Error::Conflict("the floor is below the mark; use a higher one"),
             });
@@ -73,7 +73,7 @@ impl Fence {
     fn update(&self, db: &mut Connection, assignment: &str, value: Option<String>) -> Result<(), Error> {
         let tx = self.begin(db)?;
         let sql = format!("UPDATE main.leasehold_fence SET {assignment} WHERE resource = ?1 AND slot = ?2");
-        let (resource, slot) = (self.site.resource_hash(), self.site.key.slot);
+        let (resource, slot) = (self.id.resource_hash(), self.id.slot());
         let changed = match value {
             Some(value) => tx.execute(&sql, params![resource, slot, value]),
             None => tx.execute(&sql, params![resource, slot]),

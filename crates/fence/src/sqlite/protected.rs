@@ -3,17 +3,15 @@
 //! SQLite has no transaction id. So an admission is a row whose deferred foreign key cannot be satisfied: it must be deleted
 //! before the commit and cannot outlive its transaction.
 
-use leasehold_core::name::{Name, resource_hash};
 use leasehold_core::token::Number;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Fence, row};
-use crate::fence_site::FenceSite;
-use crate::{Error, FenceRefusal, MarkLoss};
+use crate::{Error, FenceId, FenceRefusal, MarkLoss};
 
 /// SQL statements that protect a table, to run them by hand.
-pub fn protection_sql(table: &str, resource: Name<'_>, slot: u32) -> String {
-    let hash = format!("{:016x}", u64::from_be_bytes(resource_hash(resource.as_str())));
+pub fn protection_sql(table: &str, id: &FenceId) -> String {
+    let (hash, slot) = (id.resource_hash(), id.slot());
     let (relation, literal) = (quoted(table, '"'), quoted(table, '\''));
     let mut sql = format!("INSERT OR REPLACE INTO leasehold_protected VALUES ({literal}, '{hash}', {slot});\n");
     for (name, statement) in guard_triggers(table) {
@@ -40,10 +38,8 @@ impl Fence {
     /// Protects a table: the database refuses every insert, update and delete, from any process and language, in a transaction
     /// that did not present a current token of this fence.
     pub fn protect(&self, db: &mut Connection, table: &str) -> Result<(), Error> {
-        let name = Name::parse(&self.site.name).expect("the name was parsed when the fence was created");
-        let slot = self.site.key.slot;
         let tx = self.begin(db)?;
-        if row::read_mark(&tx, &self.site)?.loss == MarkLoss::Missing {
+        if row::read_mark(&tx, &self.id)?.loss == MarkLoss::Missing {
             return Err(FenceRefusal::MarkLost(MarkLoss::Missing).into());
         }
         let is_table = "SELECT type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' FROM main.sqlite_schema WHERE name = ?1 \
@@ -54,12 +50,13 @@ impl Fence {
             ));
         }
         let is_same = "SELECT (resource, slot) = (?2, ?3) FROM main.leasehold_protected WHERE relation = ?1";
-        let same =
-            tx.query_row(is_same, params![table, self.site.resource_hash(), slot], |row| row.get(0)).optional()?;
+        let same = tx
+            .query_row(is_same, params![table, self.id.resource_hash(), self.id.slot()], |row| row.get(0))
+            .optional()?;
         if same == Some(false) {
             return Err(Error::Conflict("the table is protected by another resource or slot; unprotect it first"));
         }
-        tx.execute_batch(&protection_sql(table, name, slot))?;
+        tx.execute_batch(&protection_sql(table, &self.id))?;
         tx.commit()?;
         Ok(())
     }
@@ -78,14 +75,14 @@ impl Fence {
     /// Ends the admission of a transaction that wrote to protected tables. Call it last; without it the commit fails.
     pub fn end_admission(&self, tx: &Connection) -> Result<(), Error> {
         let sql = "DELETE FROM main.leasehold_admission WHERE resource = ?1 AND slot = ?2";
-        tx.prepare_cached(sql)?.execute(params![self.site.resource_hash(), self.site.key.slot])?;
+        tx.prepare_cached(sql)?.execute(params![self.id.resource_hash(), self.id.slot()])?;
         Ok(())
     }
 }
 
 /// Stores the admission of a transaction for the triggers, if this fence protects tables.
-pub(super) fn begin_admission(tx: &Connection, site: &FenceSite, number: Number) -> Result<(), Error> {
-    let (resource, slot) = (site.resource_hash(), site.key.slot);
+pub(super) fn begin_admission(tx: &Connection, id: &FenceId, number: Number) -> Result<(), Error> {
+    let (resource, slot) = (id.resource_hash(), id.slot());
     let protects = "SELECT 1 FROM main.leasehold_protected WHERE resource = ?1 AND slot = ?2 LIMIT 1";
     if tx.prepare_cached(protects)?.query_row(params![resource, slot], |_| Ok(())).optional()?.is_none() {
         return Ok(());

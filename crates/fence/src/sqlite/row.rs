@@ -4,8 +4,8 @@ use leasehold_core::token::{Cluster, Incarnation, Number};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::fence_site::{FenceSite, PresentedToken, StoredMark};
-use crate::{Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
+use crate::admission::{PresentedToken, StoredMark};
+use crate::{Error, FenceId, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 const COLUMNS: &str = "cluster, state, mark, incarnation, strict, sequence";
 
@@ -13,12 +13,12 @@ const COLUMNS: &str = "cluster, state, mark, incarnation, strict, sequence";
 type RowValues = [Value; 6];
 
 /// Reads the stored mark of a fence.
-pub(super) fn read_mark(db: &Connection, site: &FenceSite) -> Result<StoredMark, Error> {
+pub(super) fn read_mark(db: &Connection, id: &FenceId) -> Result<StoredMark, Error> {
     let sql = format!("SELECT {COLUMNS} FROM main.leasehold_fence WHERE resource = ?1 AND slot = ?2");
     let row = db
         .prepare_cached(&sql)
         .and_then(|mut statement| {
-            statement.query_row(params![site.resource_hash(), site.key.slot], |row| values(row, 0)).optional()
+            statement.query_row(params![id.resource_hash(), id.slot()], |row| values(row, 0)).optional()
         })
         .or_else(|error| if is_table_missing(&error) { Ok(None) } else { Err(error) })
         .map_err(version_error)?;
@@ -26,7 +26,7 @@ pub(super) fn read_mark(db: &Connection, site: &FenceSite) -> Result<StoredMark,
         let (mark, lost) = (Mark::Lost, MarkLoss::Missing);
         return Ok(StoredMark { mark, loss: lost, incarnation: None, strict: false, last_sequence: None });
     };
-    if cluster(&row) != Some(site.key.cluster) {
+    if cluster(&row) != Some(id.cluster()) {
         return Err(FenceRefusal::ForeignMark.into());
     }
     Ok(decode(&row))
@@ -69,7 +69,7 @@ fn decode([_, state, mark, incarnation, strict, sequence]: &RowValues) -> Stored
 /// Stores the presented number as the mark, and the sequence of the write.
 pub(super) fn raise_mark(
     db: &Connection,
-    site: &FenceSite,
+    id: &FenceId,
     presented: PresentedToken,
     sequence: Option<i64>,
 ) -> Result<(), Error> {
@@ -77,7 +77,7 @@ pub(super) fn raise_mark(
                sequence = coalesce(?5, CASE mark WHEN ?3 THEN sequence END) WHERE resource = ?1 AND slot = ?2";
     let number = i64::try_from(presented.number.get()).expect("a number is below 2^63");
     let incarnation = presented.incarnation.to_string();
-    let params = params![site.resource_hash(), site.key.slot, number, incarnation, sequence];
+    let params = params![id.resource_hash(), id.slot(), number, incarnation, sequence];
     let changed = db.prepare_cached(sql)?.execute(params)?;
     if changed == 1 { Ok(()) } else { Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()) }
 }

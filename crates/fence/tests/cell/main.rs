@@ -10,15 +10,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
 use leasehold_fence::cell::FencedCell;
 use leasehold_fence::{FenceEvent, FenceRefusal, Observer, Operation};
 
-use support::{CLUSTER, name, number, token};
+use support::{CLUSTER, RESOURCE, fence_id, id_of, number, token};
 
 fn cell() -> FencedCell<Vec<u64>> {
-    FencedCell::new(CLUSTER, name(), 0, Vec::new())
+    FencedCell::new(&fence_id(), Vec::new())
 }
 
 #[test]
@@ -80,16 +79,15 @@ fn invalid_tokens_are_rejected_and_change_nothing() {
 
 #[test]
 fn a_token_verified_for_another_cell_is_rejected_like_its_text() {
-    let other = Name::parse("jobs/other").expect("a name");
-    let other_cell = FencedCell::new(CLUSTER, other, 0, ());
+    let other_cell = FencedCell::new(&id_of(CLUSTER, "jobs/other"), ());
     let token = cell().verify(&token(50)).expect("a token");
     assert_eq!(
         other_cell.claim(&token).expect_err("another resource").refusal().expect("refused").reason(),
         "resource"
     );
-    let other_cell = FencedCell::new(Cluster(*b"another!"), name(), 0, ());
+    let other_cell = FencedCell::new(&id_of(Cluster(*b"another!"), RESOURCE), ());
     assert_eq!(other_cell.claim(&token).expect_err("another cluster").code(), "WRONG_CLUSTER");
-    let other_cell = FencedCell::new(CLUSTER, name(), 1, ());
+    let other_cell = FencedCell::new(&fence_id().with_slot(1), ());
     assert_eq!(
         other_cell.write(&token, |()| ()).expect_err("another slot").refusal().expect("refused").reason(),
         "slot"

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::cell::FencedCell;
-use leasehold_fence::conformance::{self, AppliedEntry, CLUSTER, FenceWriter, Subject, check, name, number, race};
+use leasehold_fence::conformance::{self, AppliedEntry, FenceWriter, Subject, check, fence_id, number, race};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
 
 type CellLog = FencedCell<Vec<AppliedEntry>>;
@@ -26,7 +26,7 @@ impl CellSubject {
 }
 
 fn empty() -> Arc<CellLog> {
-    Arc::new(FencedCell::new(CLUSTER, name(), 0, Vec::new()))
+    Arc::new(FencedCell::new(&fence_id(), Vec::new()))
 }
 
 impl Subject for CellSubject {
@@ -56,8 +56,8 @@ impl Subject for CellSubject {
         self.log().rearm(floor).map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        self.log().strict(true).map(|()| true)
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        self.log().strict(enabled).map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {

@@ -83,7 +83,7 @@ fn restored() {
     block_on(fence.write(&token(33), &[objects::ObjectChange::Put("kept", b"1")])).expect("written");
     let store = std::sync::Arc::new(subject.address().store());
     block_on(copy_all(&store, "guarded", "elsewhere"));
-    let copy = objects::Fence::new(store, "elsewhere", conformance::CLUSTER, conformance::name(), 0).expect("a prefix");
+    let copy = objects::Fence::new(store, "elsewhere", &conformance::fence_id()).expect("a prefix");
     assert_eq!(block_on(copy.claim(&token(34))).expect_err("a copy").refusal().expect("refused").reason(), "moved");
     assert_eq!(block_on(copy.rearm(conformance::number(32))).expect_err("below").code(), "CONFLICT");
     block_on(copy.rearm(conformance::number(40))).expect("armed");

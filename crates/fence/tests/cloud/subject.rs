@@ -162,10 +162,10 @@ impl Subject for CloudSubject {
         }
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
         match self.open().await {
-            Target::Objects(fence) => fence.strict(true).await.map(|()| true),
-            Target::Dynamo(fence, _) => fence.strict(true).await.map(|()| true),
+            Target::Objects(fence) => fence.strict(enabled).await.map(|()| true),
+            Target::Dynamo(fence, _) => fence.strict(enabled).await.map(|()| true),
         }
     }
 

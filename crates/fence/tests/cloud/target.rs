@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, retry::Retr
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
 use aws_sdk_dynamodb::{Client, Config};
 use leasehold_core::token::Number;
-use leasehold_fence::conformance::{CLUSTER, name};
+use leasehold_fence::conformance::fence_id;
 use leasehold_fence::{ApplyOnce, Error, dynamodb, objects};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 
@@ -61,10 +61,10 @@ impl TargetAddress {
 
     pub async fn open(&self) -> Target {
         if self.kind == "s3" {
-            let fence = objects::Fence::new(Arc::new(self.store()), "guarded", CLUSTER, name(), 0);
+            let fence = objects::Fence::new(Arc::new(self.store()), "guarded", &fence_id());
             return Target::Objects(fence.expect("a prefix"));
         }
-        let fence = dynamodb::Fence::open(self.client(), &self.name, CLUSTER, name(), 0).await;
+        let fence = dynamodb::Fence::open(self.client(), &self.name, &fence_id()).await;
         Target::Dynamo(fence.expect("the table is there"), self.data())
     }
 }

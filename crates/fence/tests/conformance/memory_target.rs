@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use leasehold_core::fence::{Follow, Sequenced, Verdict, admit, admit_sequenced, follow};
+use leasehold_core::name::Name;
 use leasehold_core::token::{FenceKey, Incarnation, Number, Token, plausible};
-use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, RESOURCE, StuckHolder, Subject, name};
+use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, RESOURCE, StuckHolder, Subject, fence_id};
 use leasehold_fence::{ApplyOnce, Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 /// A fault of the fence.
@@ -104,7 +105,7 @@ impl MemoryTarget {
             return self.parse(&leasehold_fence::conformance::token(1_000));
         }
         let token = Token::parse(text).map_err(FenceRefusal::Token)?;
-        let mut key = FenceKey::new(CLUSTER, name(), 0);
+        let mut key = FenceKey::new(CLUSTER, Name::parse(RESOURCE).expect("a name"), 0);
         if self.fault == Fault::ResourceNotChecked {
             key.resource = token.resource;
         }
@@ -209,8 +210,8 @@ impl Subject for MemoryTarget {
         Ok(true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        self.state().strict = true;
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        self.state().strict = enabled;
         Ok(true)
     }
 
@@ -224,16 +225,9 @@ impl Subject for MemoryTarget {
             return Ok(Some(Vec::new()));
         }
         let state = self.state();
-        let key = FenceKey::new(CLUSTER, name(), 0);
-        Ok(Some(vec![MarkInfo {
-            cluster: CLUSTER,
-            resource_hash: format!("{:016x}", u64::from_be_bytes(key.resource)),
-            name: Some(RESOURCE.to_owned()),
-            slot: 0,
-            mark: state.mark,
-            incarnation: state.incarnation,
-            strict: state.strict,
-        }]))
+        let mut info = MarkInfo::new(&fence_id(), state.mark);
+        (info.incarnation, info.strict) = (state.incarnation, state.strict);
+        Ok(Some(vec![info]))
     }
 
     async fn crash(&self) -> bool {

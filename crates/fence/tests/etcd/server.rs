@@ -1,7 +1,7 @@
 //! An etcd server process for a test, and its fence.
 
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, Subject, name, number};
+use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id, number};
 use leasehold_fence::etcd::{Fence, KvChange, list_marks};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ impl EtcdServer {
     }
 
     pub fn fence(&self) -> Fence {
-        Fence::new(self.channel(), CLUSTER, name(), 0).claim_timeout(Duration::from_secs(120))
+        Fence::new(self.channel(), &fence_id()).with_claim_timeout(Duration::from_secs(120))
     }
 
     /// Runs etcdctl, which has no fence.
@@ -143,8 +143,8 @@ impl Subject for EtcdServer {
         self.fence().rearm(floor).await.map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        self.fence().strict(true).await.map(|()| true)
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        self.fence().strict(enabled).await.map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    AppliedEntry, BOUNDED_CLAIM, CLUSTER, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES,
-    STALE, STALE_DETAIL, STRICT, StuckHolder, Subject, check, name, race,
+    AppliedEntry, BOUNDED_CLAIM, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES, STALE,
+    STALE_DETAIL, STRICT, StuckHolder, Subject, check, fence_id, race,
 };
 use leasehold_fence::file::{FencedLog, LogReader};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
@@ -27,7 +27,7 @@ impl LogSubject {
     }
 
     fn open(&self) -> FencedLog {
-        FencedLog::open(&self.path(), CLUSTER, name(), 0).expect("it opens").claim_timeout(Duration::from_secs(120))
+        FencedLog::open(&self.path(), &fence_id()).expect("it opens").with_claim_timeout(Duration::from_secs(120))
     }
 }
 
@@ -38,7 +38,7 @@ impl Subject for LogSubject {
 
     async fn fresh(&self) {
         *self.0.lock().expect("not poisoned") = temp_dir();
-        FencedLog::create(&self.path(), CLUSTER, name(), 0).expect("created");
+        FencedLog::create(&self.path(), &fence_id()).expect("created");
     }
 
     async fn writer(&self) -> LogWriter {
@@ -46,7 +46,7 @@ impl Subject for LogSubject {
     }
 
     async fn applied(&self) -> Vec<AppliedEntry> {
-        let mut reader = LogReader::open(&self.path(), CLUSTER, name(), 0).expect("it can be read");
+        let mut reader = LogReader::open(&self.path(), &fence_id()).expect("it can be read");
         let all = std::iter::from_fn(|| reader.next().expect("whole"));
         let text = |bytes| String::from_utf8(bytes).expect("text");
         all.map(|entry| AppliedEntry { number: entry.number, value: text(entry.bytes) }).collect()
@@ -64,8 +64,8 @@ impl Subject for LogSubject {
         self.open().rearm(floor).map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        self.open().strict(true).map(|()| true)
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        self.open().strict(enabled).map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
@@ -77,7 +77,7 @@ impl Subject for LogSubject {
     }
 
     async fn stuck_holder(&self, token: &str, value: &str) -> Option<StuckHolder<LogWriter>> {
-        let successor = LogWriter(self.open().claim_timeout(Duration::from_millis(50)));
+        let successor = LogWriter(self.open().with_claim_timeout(Duration::from_millis(50)));
         let (mut log, lock) = (self.open(), File::open(self.path()).expect("it exists"));
         // Like an append that is stopped after it has locked the file.
         flock(&lock, FlockOperation::LockExclusive).expect("unlocked");

@@ -6,7 +6,7 @@ use leasehold_fence::Error;
 use leasehold_fence::file::{FencedLog, LogReader};
 use tempfile::TempDir;
 
-use crate::support::{CLUSTER, name};
+use crate::support::fence_id;
 
 pub struct TestLog {
     pub dir: TempDir,
@@ -16,7 +16,7 @@ impl TestLog {
     pub fn new() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory for the test");
         let fixture = Self { dir };
-        FencedLog::create(&fixture.file(), CLUSTER, name(), 0).expect("created");
+        FencedLog::create(&fixture.file(), &fence_id()).expect("created");
         fixture
     }
 
@@ -25,7 +25,7 @@ impl TestLog {
     }
 
     pub fn try_open(&self) -> Result<FencedLog, Error> {
-        FencedLog::open(&self.file(), CLUSTER, name(), 0)
+        FencedLog::open(&self.file(), &fence_id())
     }
 
     /// Opens another handle, as another process would.
@@ -35,7 +35,7 @@ impl TestLog {
 
     /// Token numbers and payloads of all entries.
     pub fn read(&self) -> Vec<(u64, Vec<u8>)> {
-        let mut reader = LogReader::open(&self.file(), CLUSTER, name(), 0).expect("opened for reading");
+        let mut reader = LogReader::open(&self.file(), &fence_id()).expect("opened for reading");
         let all = std::iter::from_fn(|| reader.next().expect("it can be read"));
         let all = all.map(|entry| (entry.number.get(), entry.bytes)).collect();
         assert_eq!(reader.dropped(), 0, "no admitted entry is below the mark");

@@ -1,12 +1,11 @@
 //! A missing, emptied, copied or foreign log rejects every token. It is never re-created silently.
 
-use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
 use leasehold_fence::file::FencedLog;
 use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 
 use crate::fixture::TestLog;
-use crate::support::{CLUSTER, name, number, token};
+use crate::support::{CLUSTER, RESOURCE, fence_id, id_of, number, token};
 
 fn lost(result: Result<impl std::fmt::Debug, Error>) -> MarkLoss {
     match result {
@@ -31,7 +30,7 @@ fn an_open_log_rejects_appends_after_its_file_was_replaced() {
     let mut log = fixture.open();
     log.claim(&token(9)).expect("claimed");
     std::fs::remove_file(fixture.file()).expect("removed");
-    FencedLog::create(&fixture.file(), CLUSTER, name(), 0).expect("another one");
+    FencedLog::create(&fixture.file(), &fence_id()).expect("another one");
     assert_eq!(lost(log.append(&token(9), b"late")), MarkLoss::Moved);
     assert_eq!(fixture.read(), []);
 }
@@ -74,11 +73,10 @@ fn an_emptied_log_rejects_new_and_existing_handles() {
 #[test]
 fn a_log_of_another_cluster_resource_or_slot_is_foreign() {
     let fixture = TestLog::new();
-    let other = Name::parse("jobs/other").expect("a name");
     for opened in [
-        FencedLog::open(&fixture.file(), Cluster(*b"another!"), name(), 0),
-        FencedLog::open(&fixture.file(), CLUSTER, other, 0),
-        FencedLog::open(&fixture.file(), CLUSTER, name(), 1),
+        FencedLog::open(&fixture.file(), &id_of(Cluster(*b"another!"), RESOURCE)),
+        FencedLog::open(&fixture.file(), &id_of(CLUSTER, "jobs/other")),
+        FencedLog::open(&fixture.file(), &fence_id().with_slot(1)),
     ] {
         let error = opened.expect_err("a foreign log");
         assert_eq!((error.refusal(), error.code()), (Some(&FenceRefusal::ForeignMark), "WRONG_CLUSTER"));

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::fixture::TestLog;
 use crate::mistakes::mistakes;
-use crate::support::{CLUSTER, name, number, token};
+use crate::support::{fence_id, number, token};
 
 #[test]
 fn a_stale_append_is_rejected_with_its_number_and_the_mark() {
@@ -79,7 +79,7 @@ fn creating_an_existing_log_is_an_error() {
     let fixture = TestLog::new();
     fixture.open().append(&token(5), b"kept").expect("appended");
     let before = fixture.bytes();
-    let again = FencedLog::create(&fixture.file(), CLUSTER, name(), 0).expect_err("it exists");
+    let again = FencedLog::create(&fixture.file(), &fence_id()).expect_err("it exists");
     assert_eq!(again.code(), "CONFLICT");
     assert_eq!(fixture.bytes(), before);
     let left = std::fs::read_dir(fixture.dir.path()).expect("the directory").count();
@@ -90,7 +90,7 @@ fn creating_an_existing_log_is_an_error() {
 fn a_locked_log_blocks_claims_and_appends_and_the_blocker_is_reported() {
     for lock in [FlockOperation::LockExclusive, FlockOperation::LockShared] {
         let fixture = TestLog::new();
-        let mut log = fixture.open().claim_timeout(Duration::ZERO);
+        let mut log = fixture.open().with_claim_timeout(Duration::ZERO);
         let other = File::open(fixture.file()).expect("a handle like that of another process");
         flock(&other, lock).expect("locked");
         let before = fixture.bytes();

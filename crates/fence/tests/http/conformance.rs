@@ -9,11 +9,11 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use leasehold_core::token::{Incarnation, Number, Token};
 use leasehold_fence::conformance::{
-    AppliedEntry, BOUNDED_CLAIM, CLUSTER, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES,
-    STALE, STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, name, race,
+    AppliedEntry, BOUNDED_CLAIM, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES, STALE,
+    STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, fence_id, race,
 };
 use leasehold_fence::file::FencedLog;
-use leasehold_fence::http::{Fence, GateTimeouts, RequestBody, Rules, Scope, parse_refusal};
+use leasehold_fence::http::{Fence, GateTimeouts, RequestBody, Rules, parse_refusal};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
 use tempfile::TempDir;
 use tokio::sync::Notify;
@@ -61,7 +61,7 @@ impl HttpSubject {
     }
 
     fn log(&self) -> Result<FencedLog, Error> {
-        FencedLog::open(&self.file(), CLUSTER, name(), 0)
+        FencedLog::open(&self.file(), &fence_id())
     }
 }
 
@@ -70,11 +70,11 @@ impl Subject for HttpSubject {
 
     async fn fresh(&self) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
-        let (marks, rules) = (dir.path().join("marks"), Rules::new(Scope::new(name(), 0)));
-        Fence::arm(&marks, CLUSTER, &rules).expect("armed");
+        let (marks, rules) = (dir.path().join("marks"), Rules::new(&fence_id()));
+        Fence::arm(&marks, &rules).expect("armed");
         // A short claim timeout, for the test of a blocked claim.
-        let timeouts = GateTimeouts { claim_timeout: Duration::from_millis(200), ..GateTimeouts::default() };
-        let fence = Fence::open(&marks, CLUSTER, rules, timeouts).expect("it opens");
+        let timeouts = GateTimeouts::default().with_claim_timeout(Duration::from_millis(200));
+        let fence = Fence::open(&marks, rules, timeouts).expect("it opens");
         let state = SharedState::default();
         let (fenced_state, bare_state) = (state.clone(), state.clone());
         let client = if self.fenced {
@@ -124,8 +124,8 @@ impl Subject for HttpSubject {
         self.log()?.rearm(floor).map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        self.log()?.strict(true).map(|()| true)
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        self.log()?.strict(enabled).map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {

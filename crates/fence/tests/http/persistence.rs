@@ -2,11 +2,11 @@
 
 use leasehold_core::fence::Mark;
 use leasehold_fence::file::FencedLog;
-use leasehold_fence::http::{Rules, Scope};
+use leasehold_fence::http::Rules;
 use tokio::time::Instant;
 
 use crate::service::{TIMEOUTS, TestService, with_token};
-use crate::support::{CLUSTER, name, number};
+use crate::support::{fence_id, number};
 
 #[tokio::test(start_paused = true)]
 async fn after_a_shutdown_with_known_outcomes_no_token_waits() {
@@ -59,8 +59,8 @@ async fn a_claim_is_durable_and_leaves_no_request_in_flight() {
 #[tokio::test]
 async fn a_second_process_cannot_use_the_same_mark_file_and_gets_the_owner() {
     let service = TestService::new();
-    let rules = Rules::new(Scope::new(name(), 0));
-    let second = leasehold_fence::http::Fence::open(&service.file(), CLUSTER, rules, TIMEOUTS);
+    let rules = Rules::new(&fence_id());
+    let second = leasehold_fence::http::Fence::open(&service.file(), rules, TIMEOUTS);
     let error = second.expect_err("in use");
     assert_eq!(error.code(), "UNAVAILABLE");
     assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
@@ -69,11 +69,11 @@ async fn a_second_process_cannot_use_the_same_mark_file_and_gets_the_owner() {
 #[tokio::test]
 async fn a_missing_mark_file_and_arming_an_existing_one_are_errors() {
     let service = TestService::new();
-    let rules = || Rules::new(Scope::new(name(), 0));
+    let rules = || Rules::new(&fence_id());
     let missing_path = service.dir.path().join("missing_path");
-    let missing = leasehold_fence::http::Fence::open(&missing_path, CLUSTER, rules(), TIMEOUTS);
+    let missing = leasehold_fence::http::Fence::open(&missing_path, rules(), TIMEOUTS);
     assert_eq!(missing.expect_err("missing").code(), "STORAGE_FAILED");
-    let armed = leasehold_fence::http::Fence::arm(&service.file(), CLUSTER, &rules());
+    let armed = leasehold_fence::http::Fence::arm(&service.file(), &rules());
     assert_eq!(armed.expect_err("exists").code(), "CONFLICT");
 }
 
@@ -87,7 +87,7 @@ async fn a_removed_mark_file_rejects_tokens_and_an_external_re_arm_is_noticed() 
     assert_eq!((response.status.as_u16(), response.json()["reason"].as_str()), (500, Some("missing")));
     std::fs::rename(&moved_path, service.file()).expect("moved back");
     assert_eq!(service.write(33, "back").await.code(), None);
-    let mut log = FencedLog::open(&service.file(), CLUSTER, name(), 0).expect("it opens");
+    let mut log = FencedLog::open(&service.file(), &fence_id()).expect("it opens");
     log.rearm(number(50)).expect("armed");
     assert_eq!(service.write(33, "before it was armed").await.json()["mark"], "50");
     assert_eq!(service.write(50, "at the floor").await.code(), None);

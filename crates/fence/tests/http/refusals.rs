@@ -1,13 +1,12 @@
 //! Rejected requests get an error code and do not reach the service.
 
 use http::{Method, Request};
-use leasehold_core::name::Name;
 use leasehold_core::token::{Token, TokenScope};
-use leasehold_fence::http::{Rules, Scope};
+use leasehold_fence::http::Rules;
 
 use crate::mistakes::mistakes;
 use crate::service::{TestService, with_token};
-use crate::support::{name, parts, token};
+use crate::support::{CLUSTER, fence_id, id_of, parts, token};
 
 #[tokio::test]
 async fn invalid_tokens_are_rejected_with_their_code_and_not_forwarded() {
@@ -98,9 +97,9 @@ async fn grpc_requests_get_a_grpc_status() {
 
 #[tokio::test]
 async fn each_scope_has_its_own_mark_and_admits_only_its_own_tokens() {
-    let other = Name::parse("jobs/other").expect("a name");
-    let rules = Rules::new(Scope::new(name(), 0))
-        .route("/other", &[], Scope::new(other, 2))
+    let other = id_of(CLUSTER, "jobs/other").with_slot(2);
+    let rules = Rules::new(&fence_id())
+        .route("/other", &[], &other)
         .and_then(|rules| rules.exempt("/search", &[]))
         .expect("rules");
     let service = TestService::with(rules);
@@ -121,7 +120,7 @@ async fn each_scope_has_its_own_mark_and_admits_only_its_own_tokens() {
     assert_eq!(service.send(Request::post("/search/../other/now"), "").await.json()["field"], "path");
     assert_eq!(service.applied(), ["o", "m", "s"]);
     let marks: Vec<_> =
-        service.fence.gate_statuses().into_iter().map(|gate| (gate.scope.to_string(), gate.in_flight)).collect();
+        service.fence.gate_statuses().into_iter().map(|gate| (gate.id.to_string(), gate.in_flight)).collect();
     assert_eq!(marks, [("jobs/settle slot 0".to_owned(), 0), ("jobs/other slot 2".to_owned(), 0)]);
 }
 

@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use leasehold_fence::Error;
-use leasehold_fence::http::{Fence, FenceService, GateTimeouts, RequestBody, Rules, Scope, UpstreamOutcome};
+use leasehold_fence::http::{Fence, FenceService, GateTimeouts, RequestBody, Rules, UpstreamOutcome};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -19,14 +19,13 @@ use tokio::task::JoinHandle;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt};
 
-use crate::support::{CLUSTER, name, token};
+use crate::support::{fence_id, token};
 
 /// Distinct time limits. The clock of the tests is paused.
-pub const TIMEOUTS: GateTimeouts = GateTimeouts {
-    claim_timeout: Duration::from_secs(5),
-    max_request_time: Duration::from_secs(60),
-    settle_time: Duration::from_secs(20),
-};
+pub const TIMEOUTS: GateTimeouts = GateTimeouts::DEFAULT
+    .with_claim_timeout(Duration::from_secs(5))
+    .with_max_request_time(Duration::from_secs(60))
+    .with_settle_time(Duration::from_secs(20));
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 type Inner = BoxCloneSyncService<Request<RequestBody<String>>, Response<Body>, Infallible>;
@@ -75,17 +74,17 @@ impl TestResponse {
 
 impl TestService {
     pub fn new() -> Self {
-        Self::with(Rules::new(Scope::new(name(), 0)))
+        Self::with(Rules::new(&fence_id()))
     }
 
     pub fn with(rules: Rules) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
-        Fence::arm(&dir.path().join("marks"), CLUSTER, &rules).expect("armed");
+        Fence::arm(&dir.path().join("marks"), &rules).expect("armed");
         Self::open(dir, rules).expect("it opens")
     }
 
     pub fn open(dir: TempDir, rules: Rules) -> Result<Self, Error> {
-        let fence = Fence::open(&dir.path().join("marks"), CLUSTER, rules, TIMEOUTS)?;
+        let fence = Fence::open(&dir.path().join("marks"), rules, TIMEOUTS)?;
         let applied = Arc::new(Mutex::new(Vec::new()));
         let ((hold, held), (stream, streams)) = (unbounded_channel(), unbounded_channel());
         let target = RecordingTarget { applied: applied.clone(), hold, stream };
@@ -98,7 +97,7 @@ impl TestService {
     pub fn restart(self) -> Self {
         let Self { dir, fence, service, .. } = self;
         drop((fence, service));
-        Self::open(dir, Rules::new(Scope::new(name(), 0))).expect("it opens again")
+        Self::open(dir, Rules::new(&fence_id())).expect("it opens again")
     }
 
     pub fn file(&self) -> PathBuf {

@@ -3,12 +3,11 @@
 use std::time::SystemTime;
 
 use async_nats::HeaderMap;
-use leasehold_core::name::Name;
 use leasehold_core::token::{Incarnation, Token};
-use leasehold_fence::conformance::{CLUSTER, FenceWriter, INCARNATION, Subject, name, number, token, token_of};
+use leasehold_fence::conformance::{CLUSTER, FenceWriter, INCARNATION, Subject, fence_id, number, token, token_of};
 use leasehold_fence::nats::{MARK_HEADER, stamp};
 use leasehold_fence::reader_fence::{ReaderFence, RecordVerdict};
-use leasehold_fence::{Error, FenceRefusal, MarkLoss};
+use leasehold_fence::{Error, FenceId, FenceRefusal, MarkLoss};
 
 use crate::server::{NatsServer, SUBJECT};
 
@@ -35,7 +34,7 @@ async fn a_reader_drops_stale_records_also_after_a_restart() {
     writer.claim(&token(33)).await.expect("claimed");
     writer.write(&token(33), "first").await.expect("written");
     let copied = nats.stream().await.get_last_raw_message_by_subject(SUBJECT).await.expect("there").headers;
-    let mut fence = ReaderFence::new(CLUSTER, name(), 0);
+    let mut fence = ReaderFence::new(&fence_id());
     assert_eq!(read(&nats, &mut fence).await, ["first"]);
     let checkpoint = fence.checkpoint();
 
@@ -49,10 +48,10 @@ async fn a_reader_drops_stale_records_also_after_a_restart() {
     let sent = jetstream.publish_with_headers(SUBJECT, late, "late".into()).await.expect("sent");
     sent.await.expect("the server accepts it");
 
-    let mut resumed = ReaderFence::resume(CLUSTER, name(), 0, &checkpoint).expect("its own checkpoint");
+    let mut resumed = ReaderFence::resume(&fence_id(), &checkpoint).expect("its own checkpoint");
     assert_eq!(read(&nats, &mut resumed).await, [""; 0], "34 claimed earlier");
     assert_eq!((resumed.mark(SUBJECT), resumed.dropped()), (Some(number(34)), 1));
-    assert_eq!(read(&nats, &mut ReaderFence::new(CLUSTER, name(), 0)).await, ["first"], "the same for every reader");
+    assert_eq!(read(&nats, &mut ReaderFence::new(&fence_id())).await, ["first"], "the same for every reader");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +73,7 @@ async fn a_record_without_a_mark_blocks_the_subject_until_re_armed_above_the_mar
 
 #[test]
 fn a_reader_fence_drops_invalid_tokens_and_has_a_mark_for_each_partition() {
-    let (mut fence, now) = (ReaderFence::new(CLUSTER, name(), 0), SystemTime::now());
+    let (mut fence, now) = (ReaderFence::new(&fence_id()), SystemTime::now());
     let mut check = |partition: &str, at, stamp: &str| fence.check(partition, at, now, stamp);
     let write = |n| format!("write {}", token(n));
     assert!(matches!(check("a", 0, &write(10)), RecordVerdict::Accepted { .. }));
@@ -95,7 +94,7 @@ fn a_reader_fence_drops_invalid_tokens_and_has_a_mark_for_each_partition() {
     assert!(matches!(check("a", 4, &write(10)), RecordVerdict::AlreadyRead));
     assert_eq!(fence.dropped(), 5);
 
-    let resumed = ReaderFence::resume(CLUSTER, name(), 0, &fence.checkpoint()).expect("its own");
+    let resumed = ReaderFence::resume(&fence_id(), &fence.checkpoint()).expect("its own");
     assert_eq!((resumed.mark("a"), resumed.mark("b")), (Some(number(10)), Some(number(10))));
     assert_eq!(
         (
@@ -106,11 +105,8 @@ fn a_reader_fence_drops_invalid_tokens_and_has_a_mark_for_each_partition() {
         ),
         (5, 3, 1, 0)
     );
-    let other = Name::parse("conformance/other").expect("a name");
-    assert_eq!(
-        ReaderFence::resume(CLUSTER, other, 0, &fence.checkpoint()).expect_err("another resource").code(),
-        "CONFLICT"
-    );
+    let other = FenceId::new(CLUSTER, "conformance/other").expect("a name");
+    assert_eq!(ReaderFence::resume(&other, &fence.checkpoint()).expect_err("another resource").code(), "CONFLICT");
     let torn = fence.checkpoint().replace("5 10 a", "5 x a");
-    assert_eq!(ReaderFence::resume(CLUSTER, name(), 0, &torn).expect_err("torn").code(), "STORAGE_FAILED");
+    assert_eq!(ReaderFence::resume(&fence_id(), &torn).expect_err("torn").code(), "STORAGE_FAILED");
 }

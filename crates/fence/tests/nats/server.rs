@@ -10,7 +10,7 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event};
 use futures::StreamExt;
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, Subject, name};
+use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id};
 use leasehold_fence::nats::{Fence, list_marks, stamp};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
 
@@ -94,8 +94,8 @@ impl NatsServer {
 
     pub async fn fence(&self) -> Fence {
         let jetstream = self.jetstream().await;
-        let fence = Fence::open(&jetstream, &self.stream_name(), SUBJECT, CLUSTER, name(), 0).await.expect("opened");
-        fence.claim_timeout(Duration::from_secs(120))
+        let fence = Fence::open(&jetstream, &self.stream_name(), SUBJECT, &fence_id()).await.expect("opened");
+        fence.with_claim_timeout(Duration::from_secs(120))
     }
 }
 
@@ -130,8 +130,8 @@ impl NatsWriter {
         connected.store(true, Ordering::SeqCst);
         let mut jetstream = jetstream::new(client);
         jetstream.set_timeout(Duration::from_secs(120));
-        let fence = Fence::open(&jetstream, stream, SUBJECT, CLUSTER, name(), 0).await.expect("no request is sent");
-        Ok(Self { fence: fence.claim_timeout(Duration::from_secs(120)), lost })
+        let fence = Fence::open(&jetstream, stream, SUBJECT, &fence_id()).await.expect("no request is sent");
+        Ok(Self { fence: fence.with_claim_timeout(Duration::from_secs(120)), lost })
     }
 
     /// Fails when the connection is lost: the outcome of the request is unknown.
@@ -205,8 +205,8 @@ impl Subject for NatsServer {
         self.fence().await.rearm(floor).await.map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        self.fence().await.strict(true).await.map(|()| true)
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        self.fence().await.strict(enabled).await.map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {

@@ -4,7 +4,7 @@ use std::io::{BufRead, Write, stdin, stdout};
 
 use async_nats::jetstream;
 use leasehold_fence::Error;
-use leasehold_fence::conformance::{CLUSTER, FenceWriter, name, token};
+use leasehold_fence::conformance::{FenceWriter, fence_id, token};
 
 use crate::{etcd, nats, redis_server};
 
@@ -16,7 +16,7 @@ pub async fn run(args: &[String]) {
     let token = token(number.parse().expect("a number"));
     match kind.as_str() {
         "redis" => {
-            let fence = leasehold_fence::redis::Fence::new(CLUSTER, name(), 0);
+            let fence = leasehold_fence::redis::Fence::new(&fence_id());
             on_command(
                 redis_server::RedisWriter {
                     fence,
@@ -28,7 +28,7 @@ pub async fn run(args: &[String]) {
         }
         "etcd" => {
             let channel = etcd::channel(&format!("http://{at}"));
-            on_command(etcd::EtcdWriter(leasehold_fence::etcd::Fence::new(channel, CLUSTER, name(), 0)), &token).await;
+            on_command(etcd::EtcdWriter(leasehold_fence::etcd::Fence::new(channel, &fence_id())), &token).await;
         }
         _ => {
             // The last stream of the parent, which numbers its streams.

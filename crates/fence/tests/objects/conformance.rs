@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::conformance::{self, AppliedEntry, CLUSTER, FenceWriter, Subject, check, name, number, race};
+use leasehold_fence::conformance::{self, AppliedEntry, FenceWriter, Subject, check, fence_id, number, race};
 use leasehold_fence::objects::{Fence, ObjectChange, list_marks};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
 use object_store::memory::InMemory;
@@ -20,7 +20,7 @@ impl MemorySubject {
     }
 
     fn fence(&self) -> Fence {
-        Fence::new(self.store(), "guarded", CLUSTER, name(), 0).expect("a prefix")
+        Fence::new(self.store(), "guarded", &fence_id()).expect("a prefix")
     }
 }
 
@@ -69,8 +69,8 @@ impl Subject for MemorySubject {
         self.fence().rearm(floor).await.map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        self.fence().strict(true).await.map(|()| true)
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        self.fence().strict(enabled).await.map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {

@@ -8,7 +8,7 @@ use object_store::local::LocalFileSystem;
 use tempfile::TempDir;
 
 use crate::mistakes::mistakes;
-use crate::support::{CLUSTER, name, number, token};
+use crate::support::{fence_id, number, token};
 
 async fn armed() -> (TempDir, Generations) {
     let (dir, generations) = unarmed();
@@ -19,7 +19,7 @@ async fn armed() -> (TempDir, Generations) {
 fn unarmed() -> (TempDir, Generations) {
     let dir = tempfile::tempdir().expect("a directory");
     let store = Arc::new(LocalFileSystem::new_with_prefix(dir.path()).expect("a store"));
-    let generations = Generations::new(store, "guarded", CLUSTER, name(), 0).expect("a prefix");
+    let generations = Generations::new(store, "guarded", &fence_id()).expect("a prefix");
     (dir, generations)
 }
 
@@ -32,14 +32,14 @@ async fn read(generations: &Generations, name: &str) -> Option<(u64, String)> {
 async fn a_stale_write_is_not_visible_to_readers() {
     let (_dir, generations) = armed().await;
     let mut old = generations.claim(&token(33)).await.expect("claimed");
-    old.put("state", b"first").await.expect("stored");
+    old.write("state", b"first").await.expect("stored");
     assert_eq!(read(&generations, "state").await, Some((33, "first".to_owned())));
     let mut new = generations.claim(&token(34)).await.expect("a successor");
     assert_eq!(new.get("state").await.expect("inherited").as_deref(), Some(&b"first"[..]));
-    let error = old.put("state", b"late").await.expect_err("a stale token");
+    let error = old.write("state", b"late").await.expect_err("a stale token");
     assert_eq!(error.refusal(), Some(&FenceRefusal::Stale { presented: number(33), mark: number(34) }));
     assert_eq!(read(&generations, "state").await, Some((34, "first".to_owned())));
-    new.put("state", b"second").await.expect("stored");
+    new.write("state", b"second").await.expect("stored");
     assert_eq!(read(&generations, "state").await, Some((34, "second".to_owned())));
     let counters = generations.counters().snapshot();
     assert_eq!((counters.claims, counters.admitted, counters.stale), (2, 2, 1));
@@ -49,7 +49,7 @@ async fn a_stale_write_is_not_visible_to_readers() {
 async fn a_delayed_write_does_not_change_inherited_objects() {
     let (dir, generations) = armed().await;
     let mut old = generations.claim(&token(33)).await.expect("claimed");
-    old.put("state", b"first").await.expect("stored");
+    old.write("state", b"first").await.expect("stored");
     generations.claim(&token(34)).await.expect("a successor");
     // The bytes of a delayed request of the zombie, which bypass all checks.
     let late = dir.path().join("guarded/generations/0000000000000000033/w/0000000000000000001/state");
@@ -64,11 +64,11 @@ async fn a_delayed_write_does_not_change_inherited_objects() {
 async fn an_incomplete_claim_rejects_predecessors_and_is_not_visible() {
     let (dir, generations) = armed().await;
     let mut old = generations.claim(&token(33)).await.expect("claimed");
-    old.put("state", b"first").await.expect("stored");
+    old.write("state", b"first").await.expect("stored");
     generations.claim(&token(34)).await.expect("a successor");
     let complete = dir.path().join("guarded/generations/0000000000000000034/taken");
     std::fs::remove_file(complete).expect("as if it died before this");
-    assert_eq!(old.put("state", b"late").await.expect_err("the announcement suffices").code(), "STALE_TOKEN");
+    assert_eq!(old.write("state", b"late").await.expect_err("the announcement suffices").code(), "STALE_TOKEN");
     assert_eq!(generations.mark().await.expect("stored"), Some(number(34)));
     assert!(read(&generations, "state").await.is_some_and(|(generation, _)| generation == 33));
     let again = generations.claim(&token(34)).await.expect("the same holder after a crash");
@@ -88,7 +88,7 @@ async fn an_unarmed_prefix_and_invalid_tokens_are_rejected() {
     }
     let mut generation = generations.claim(&token(40)).await.expect("claimed");
     for name in ["", "a/b", ".."] {
-        assert_eq!(generation.put(name, b"x").await.expect_err("no name").code(), "INVALID_ARGUMENT", "{name:?}");
+        assert_eq!(generation.write(name, b"x").await.expect_err("no name").code(), "INVALID_ARGUMENT", "{name:?}");
     }
     assert_eq!(generations.claim(&token(39)).await.expect_err("lower").code(), "STALE_TOKEN");
 }
@@ -103,7 +103,7 @@ async fn with_concurrent_holders_generations_never_decrease_and_acknowledged_wri
             let Ok(mut generation) = generations.claim(&token(number)).await else { return acked };
             for count in 0..8 {
                 let name = format!("{number}-{count}");
-                if generation.put(&name, b"x").await.is_ok() {
+                if generation.write(&name, b"x").await.is_ok() {
                     acked.push(name);
                 }
             }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
 use leasehold_fence::objects::{Fence, ObjectChange};
 use leasehold_fence::{Error, FenceRefusal};
@@ -13,11 +12,11 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::mistakes::mistakes;
-use crate::support::{CLUSTER, name, number, token};
+use crate::support::{CLUSTER, RESOURCE, fence_id, id_of, number, token};
 
 async fn armed() -> (Arc<InMemory>, Fence) {
     let store = Arc::new(InMemory::new());
-    let fence = Fence::new(store.clone(), "guarded", CLUSTER, name(), 0).expect("a prefix");
+    let fence = Fence::new(store.clone(), "guarded", &fence_id()).expect("a prefix");
     fence.arm().await.expect("armed");
     (store, fence)
 }
@@ -91,10 +90,9 @@ async fn invalid_tokens_store_nothing() {
 #[tokio::test]
 async fn a_damaged_or_foreign_manifest_is_an_error() {
     let (store, fence) = armed().await;
-    let other = Fence::new(store.clone(), "guarded", Cluster(*b"another!"), name(), 0).expect("a prefix");
+    let other = Fence::new(store.clone(), "guarded", &id_of(Cluster(*b"another!"), RESOURCE)).expect("a prefix");
     assert_eq!(other.claim(&token(5)).await.expect_err("its token").code(), "WRONG_CLUSTER");
-    let resource = Name::parse("jobs/other").expect("a name");
-    let other = Fence::new(store.clone(), "guarded", CLUSTER, resource, 0).expect("a prefix");
+    let other = Fence::new(store.clone(), "guarded", &id_of(CLUSTER, "jobs/other")).expect("a prefix");
     assert_eq!(other.mark().await.expect_err("another's").refusal(), Some(&FenceRefusal::ForeignMark));
     let manifest = Path::from("guarded/leasehold.manifest");
     for body in ["", "something else", "leasehold-mark 1\ncut"] {
@@ -110,7 +108,7 @@ async fn a_store_without_conditional_puts_is_an_error_that_suggests_generations(
     let dir = tempfile::tempdir().expect("a directory");
     let store = Arc::new(LocalFileSystem::new_with_prefix(dir.path()).expect("a store"));
     let fence =
-        Fence::new(store, "guarded", CLUSTER, name(), 0).expect("a prefix").claim_timeout(Duration::from_secs(60));
+        Fence::new(store, "guarded", &fence_id()).expect("a prefix").with_claim_timeout(Duration::from_secs(60));
     fence.arm().await.expect("creation needs no conditional update");
     let error = fence.claim(&token(33)).await.expect_err("no conditional updates");
     assert_eq!(error.code(), "CONFIG");

@@ -19,7 +19,7 @@ async fn a_claim_waits_for_an_admitted_write_and_then_reads_it() {
     base.fence.admit(&tx, &token(33), LONG).await.expect("admitted");
     put(&tx, 33).await.expect("written");
 
-    let impatient = base.fence.clone().claim_timeout(Duration::ZERO);
+    let impatient = base.fence.clone().with_claim_timeout(Duration::ZERO);
     match impatient.claim(&new, &token(34)).await {
         Err(Error::Blocked { blockers, .. }) => assert_eq!(blockers, [blocker], "the blocking backend is named"),
         other => panic!("the claim did not wait for the admitted write: {other:?}"),

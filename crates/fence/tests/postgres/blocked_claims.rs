@@ -27,7 +27,7 @@ async fn the_server_ends_an_idle_transaction_when_its_lease_ends() {
     put(&tx, 33).await.expect("written");
     base.fence.admit(&tx, &token(33), Duration::from_millis(300)).await.expect("admitted");
     // From here on the holder is paused: it neither commits nor rolls back.
-    let patient = base.fence.clone().claim_timeout(Duration::from_secs(300));
+    let patient = base.fence.clone().with_claim_timeout(Duration::from_secs(300));
     patient.claim(&new, &token(34)).await.expect("the server ended the transaction");
     tx.commit().await.expect_err("the late commit fails");
     assert_eq!(base.written().await, [0_u64; 0]);
@@ -73,7 +73,7 @@ async fn a_claim_terminates_blockers_if_allowed() {
     put(&tx, 33).await.expect("written");
     let bystander = backend(&base.db).await;
     // The timeout also limits how long it waits for the terminated backend.
-    let terminating = base.fence.clone().claim_timeout(Duration::from_secs(2)).terminate_blockers();
+    let terminating = base.fence.clone().with_claim_timeout(Duration::from_secs(2)).terminate_blockers();
     terminating.claim(&new, &token(34)).await.expect("claimed");
     tx.commit().await.expect_err("the late commit fails");
     assert_eq!(base.written().await, [0_u64; 0]);
@@ -89,7 +89,7 @@ async fn new_writes_queue_behind_a_waiting_claim() {
     base.fence.admit(&tx, &token(33), LONG).await.expect("admitted");
     put(&tx, 33).await.expect("written");
 
-    let claim = tokio::spawn(async move { fence().claim_timeout(LONG).claim(&new, &token(34)).await });
+    let claim = tokio::spawn(async move { fence().with_claim_timeout(LONG).claim(&new, &token(34)).await });
     wait_for_waiters(&base.db, 1).await;
     let mut next = base.connect().await;
     let queued = tokio::spawn(async move {
@@ -114,12 +114,12 @@ async fn a_claim_that_times_out_or_whose_caller_disconnects_blocks_no_writer() {
     let tx = old.transaction().await.expect("begun");
     base.fence.admit(&tx, &token(33), LONG).await.expect("admitted");
 
-    let impatient = base.fence.clone().claim_timeout(Duration::ZERO);
+    let impatient = base.fence.clone().with_claim_timeout(Duration::ZERO);
     assert!(matches!(impatient.claim(&new, &token(34)).await, Err(Error::Blocked { .. })));
     base.write(&mut next, 33).await.expect("the claim timed out");
 
     let caller = backend(&new).await;
-    let claim = tokio::spawn(async move { fence().claim_timeout(LONG).claim(&new, &token(34)).await });
+    let claim = tokio::spawn(async move { fence().with_claim_timeout(LONG).claim(&new, &token(34)).await });
     wait_for_waiters(&base.db, 1).await;
     base.db.batch_execute(&format!("SELECT pg_terminate_backend({caller}, 60000)")).await.expect("ended");
     claim.await.expect("no panic").expect_err("its connection was terminated");
@@ -136,7 +136,7 @@ async fn a_canceled_claim_blocks_no_writer() {
     let tx = old.transaction().await.expect("begun");
     base.fence.admit(&tx, &token(33), LONG).await.expect("admitted");
     new.batch_execute("SET statement_timeout = '300ms'").await.expect("a timeout of the caller");
-    let patient = base.fence.clone().claim_timeout(LONG);
+    let patient = base.fence.clone().with_claim_timeout(LONG);
     let canceled = patient.claim(&new, &token(34)).await.expect_err("canceled");
     assert_eq!(canceled.code(), "STORAGE_FAILED", "{canceled}");
     base.write(&mut next, 33).await.expect("not blocked");

@@ -139,7 +139,7 @@ async fn a_prepared_transaction_blocks_claims_until_it_commits() {
     base.fence.protect(&base.db, "written").await.expect("protected");
     let two_phases = format!("BEGIN; {}; INSERT INTO written (number) VALUES (20); PREPARE TRANSACTION 'p'", admit(20));
     base.db.batch_execute(&two_phases).await.expect("prepared");
-    let impatient = base.fence.clone().claim_timeout(std::time::Duration::from_millis(100));
+    let impatient = base.fence.clone().with_claim_timeout(std::time::Duration::from_millis(100));
     let blocked = impatient
         .claim(&base.db, &crate::support::token(21))
         .await

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    AppliedEntry, BOUNDED_CLAIM, CLUSTER, DURABLE, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RESOURCE,
-    RISING, SEQUENCES, STALE, STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, crashes, name, race,
+    AppliedEntry, BOUNDED_CLAIM, DURABLE, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RESOURCE, RISING,
+    SEQUENCES, STALE, STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, crashes, fence_id, race,
 };
 use leasehold_fence::postgres::{Fence, install, list_marks};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
@@ -41,7 +41,7 @@ struct PostgresWriter {
 }
 
 fn fence() -> Fence {
-    Fence::new(CLUSTER, name(), 0).claim_timeout(Duration::from_secs(300))
+    Fence::new(&fence_id()).with_claim_timeout(Duration::from_secs(300))
 }
 
 impl PostgresTarget {
@@ -110,8 +110,8 @@ impl Subject for PostgresTarget {
         fence().rearm(&self.connect().await, floor).await.map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        fence().strict(&self.connect().await, true).await.map(|()| true)
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        fence().strict(&self.connect().await, enabled).await.map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
@@ -129,7 +129,7 @@ impl Subject for PostgresTarget {
     }
 
     async fn stuck_holder(&self, token: &str, value: &str) -> Option<StuckHolder<PostgresWriter>> {
-        let impatient = fence().claim_timeout(Duration::from_millis(100));
+        let impatient = fence().with_claim_timeout(Duration::from_millis(100));
         let successor = PostgresWriter { fence: impatient, ..self.writer().await };
         let db = self.connect().await;
         // Begun with SQL, because a `Transaction` would borrow the connection.
@@ -173,7 +173,7 @@ impl FenceWriter for PostgresWriter {
                     Fence::inline_check(1)
                 );
                 let statement = self.db.prepare(&sql).await?;
-                let rows = self.fence.execute(&self.db, token, &statement, &[&number(token), &value]).await?;
+                let rows = self.fence.write(&self.db, token, &statement, &[&number(token), &value]).await?;
                 assert_eq!(rows, 1, "an admitted write changes a row");
                 Ok(())
             }

@@ -9,7 +9,7 @@ use leasehold_fence::postgres::{Fence, install};
 use tokio_postgres::{Client, Transaction};
 
 use crate::server::Server;
-use crate::support::{CLUSTER, name, token};
+use crate::support::{fence_id, token};
 
 /// Longer than any test runs.
 pub const LONG: Duration = Duration::from_secs(3_600);
@@ -37,7 +37,7 @@ impl Database {
             .await
             .expect("a table");
         install(&db).await.expect("installed");
-        let fence = Fence::new(CLUSTER, crate::support::name(), 0);
+        let fence = Fence::new(&fence_id());
         fence.arm(&db).await.expect("armed");
         Self { server, name, fence, db }
     }
@@ -79,5 +79,5 @@ pub async fn backend(db: &Client) -> u32 {
 }
 
 pub fn fence() -> Fence {
-    Fence::new(CLUSTER, name(), 0)
+    Fence::new(&fence_id())
 }

@@ -5,7 +5,7 @@ use leasehold_fence::postgres::{Fence, VERSION, install};
 use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 
 use crate::database::{Database, LONG};
-use crate::support::{CLUSTER, name, number, token};
+use crate::support::{CLUSTER, RESOURCE, id_of, number, token};
 
 fn lost(result: Result<impl std::fmt::Debug, Error>) -> MarkLoss {
     match result {
@@ -17,8 +17,7 @@ fn lost(result: Result<impl std::fmt::Debug, Error>) -> MarkLoss {
 #[tokio::test]
 async fn an_unarmed_fence_refuses_every_token() {
     let base = Database::new().await;
-    let other = leasehold_core::name::Name::parse("jobs/other").expect("a name");
-    let fence = Fence::new(CLUSTER, other, 0);
+    let fence = Fence::new(&id_of(CLUSTER, "jobs/other"));
     assert_eq!(lost(fence.claim(&base.db, &token(5)).await), MarkLoss::Missing);
     assert_eq!(lost(fence.mark(&base.db).await), MarkLoss::Missing);
 }
@@ -70,7 +69,7 @@ async fn a_mark_stored_by_another_server_refuses_every_token_until_it_is_rearmed
 async fn a_mark_of_another_cluster_refuses_every_token_and_is_unchanged() {
     let base = Database::new().await;
     let cluster = Cluster(*b"another!");
-    let foreign = Fence::new(cluster, name(), 0);
+    let foreign = Fence::new(&id_of(cluster, RESOURCE));
     let armed = foreign.arm(&base.db).await.expect_err("armed by another cluster");
     assert_eq!((armed.refusal(), armed.code()), (Some(&FenceRefusal::ForeignMark), "WRONG_CLUSTER"));
     let token = leasehold_core::token::Token { cluster, ..crate::support::parts(9) }.to_string();

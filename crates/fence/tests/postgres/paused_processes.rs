@@ -111,9 +111,9 @@ async fn the_successor_of_a_holder_paused_inside_its_transaction_claims_within_t
         let claim = base.fence.clone();
         let claimed = if terminate {
             // It waits for the timeout twice.
-            claim.claim_timeout(Duration::from_secs(1)).terminate_blockers().claim(&new, &token(34)).await
+            claim.with_claim_timeout(Duration::from_secs(1)).terminate_blockers().claim(&new, &token(34)).await
         } else {
-            claim.claim_timeout(Duration::from_secs(2)).claim(&new, &token(34)).await
+            claim.with_claim_timeout(Duration::from_secs(2)).claim(&new, &token(34)).await
         };
         claimed.unwrap_or_else(|error| panic!("{remaining}: {error}"));
         assert_eq!(base.written().await, [] as [u64; 0], "{remaining}: the successor reads no write of it");

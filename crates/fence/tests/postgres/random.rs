@@ -60,7 +60,7 @@ async fn run_steps(
     lowest: u64,
     protected: bool,
 ) -> Result<(), TestCaseError> {
-    let fence = base.fence.clone().claim_timeout(Duration::ZERO);
+    let fence = base.fence.clone().with_claim_timeout(Duration::ZERO);
     let mut holders = Vec::new();
     for _ in 0..HOLDERS {
         let db = base.connect().await;
@@ -202,7 +202,7 @@ async fn racing_writers_never_write_below_the_mark() {
     let base = Database::new().await;
     let mut racers = Vec::new();
     for offset in 0..4_u64 {
-        let (mut db, fence) = (base.connect().await, base.fence.clone().claim_timeout(LONG));
+        let (mut db, fence) = (base.connect().await, base.fence.clone().with_claim_timeout(LONG));
         racers.push(tokio::spawn(async move {
             for round in 0..25 {
                 let n = 1 + round * 4 + offset;

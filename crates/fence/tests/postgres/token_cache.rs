@@ -1,10 +1,10 @@
 //! The token cache only speeds up checks: a cached digest always matches the row, after rollbacks and changes too.
 
-use leasehold_core::name::{Name, resource_hash};
+use leasehold_core::name::resource_hash;
 use leasehold_fence::postgres::Fence;
 
 use crate::database::{Database, LONG};
-use crate::support::{CLUSTER, RESOURCE, parts, token};
+use crate::support::{CLUSTER, RESOURCE, id_of, parts, token};
 
 impl Database {
     /// Whether the cache holds the digest of this token.
@@ -87,7 +87,7 @@ async fn fences_that_share_a_cache_entry_are_checked_independently() {
         .await
         .expect("a colliding name");
     let twin: String = row.get(0);
-    let other = Fence::new(CLUSTER, Name::parse(&twin).expect("a name"), 0);
+    let other = Fence::new(&id_of(CLUSTER, &twin));
     let other_token = |number| {
         let mut token = parts(number);
         token.resource = resource_hash(&twin);

@@ -8,7 +8,7 @@ use leasehold_fence::file::{FencedFile, FencedLog};
 use leasehold_fence::sqlite::Fence;
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::support::{CLUSTER, name, token};
+use crate::support::{fence_id, token};
 
 /// First argument of a child process.
 pub const CHILD_ARG: &str = "play";
@@ -26,10 +26,10 @@ impl Target {
             "sqlite" => {
                 let db = Connection::open(path).expect("the database opens");
                 db.pragma_update(None, "journal_mode", "wal").expect("wal");
-                Self::Sqlite(Fence::new(CLUSTER, name(), 0), db)
+                Self::Sqlite(Fence::new(&fence_id()), db)
             }
-            "file" => Self::File(FencedFile::open(path, CLUSTER, name(), 0).expect("the file opens")),
-            _ => Self::Log(FencedLog::open(path, CLUSTER, name(), 0).expect("the log opens")),
+            "file" => Self::File(FencedFile::open(path, &fence_id()).expect("the file opens")),
+            _ => Self::Log(FencedLog::open(path, &fence_id()).expect("the log opens")),
         }
     }
 

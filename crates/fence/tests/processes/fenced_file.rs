@@ -21,7 +21,7 @@ pub fn stopped_in_replace() {
     assert_eq!(old.next_line().as_deref(), Some("in progress"));
     old.stop();
     let Target::File(file) = fixture.open() else { unreachable!("the fixture has a file") };
-    let file = file.claim_timeout(Duration::from_millis(50));
+    let file = file.with_claim_timeout(Duration::from_millis(50));
     match file.claim(&token(34)) {
         // The kernel's list of locks can contain another device number than the file; then no process is reported.
         Err(Error::Blocked { blockers, .. }) => {

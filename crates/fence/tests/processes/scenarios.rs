@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::child::Child;
 use crate::child_main::Target;
 use crate::fenced_file;
-use crate::support::{CLUSTER, name, token};
+use crate::support::{fence_id, token};
 
 pub const ALL: [(&str, fn()); 8] = [
     ("a_stopped_holder_that_writes_after_its_successor_is_rejected", stale_after_stop),
@@ -40,11 +40,11 @@ impl Fixture {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         let fixture = Self { kind, dir };
         if kind == "log" {
-            FencedLog::create(&fixture.path(), CLUSTER, name(), 0).expect("created");
+            FencedLog::create(&fixture.path(), &fence_id()).expect("created");
             return fixture;
         }
         if kind == "file" {
-            FencedFile::create(&fixture.path(), CLUSTER, name(), 0, b"").expect("created");
+            FencedFile::create(&fixture.path(), &fence_id(), b"").expect("created");
             return fixture;
         }
         let mut db = Connection::open(fixture.path()).expect("a database");
@@ -52,7 +52,7 @@ impl Fixture {
         db.execute_batch("CREATE TABLE written (place INTEGER PRIMARY KEY, number INTEGER NOT NULL, what TEXT) STRICT")
             .expect("a table");
         install(&mut db).expect("installed");
-        let fence = Fence::new(CLUSTER, name(), 0);
+        let fence = Fence::new(&fence_id());
         fence.arm(&mut db).expect("armed");
         fence.protect(&mut db, "written").expect("the table is protected");
         fixture
@@ -73,7 +73,7 @@ impl Fixture {
     /// All stored writes, in order.
     pub fn written(&self) -> Vec<(u64, String)> {
         if self.kind == "log" {
-            let mut reader = LogReader::open(&self.path(), CLUSTER, name(), 0).expect("it can be read");
+            let mut reader = LogReader::open(&self.path(), &fence_id()).expect("it can be read");
             let all = std::iter::from_fn(|| reader.next().expect("whole"));
             return all.map(|e| (e.number.get(), String::from_utf8(e.bytes).expect("text"))).collect();
         }
@@ -128,7 +128,7 @@ fn stopped_in_transaction() {
     old.stop();
 
     let Target::Sqlite(fence, mut db) = fixture.open() else { unreachable!("the fixture is SQLite") };
-    let impatient = fence.clone().claim_timeout(Duration::from_millis(50));
+    let impatient = fence.clone().with_claim_timeout(Duration::from_millis(50));
     match impatient.claim(&mut db, token(34)) {
         // The kernel's list of locks can contain another device number than the file; then no process is reported.
         Err(Error::Blocked { blockers, .. }) => {

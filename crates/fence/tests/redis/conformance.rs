@@ -3,8 +3,8 @@
 use leasehold_core::token::Number;
 use leasehold_fence::Error;
 use leasehold_fence::conformance::{
-    AppliedEntry, CLUSTER, DURABLE, FenceWriter, LIST_MARKS, RACE, SEQUENCES, STRICT, Subject, check, crashes, name,
-    number, race,
+    AppliedEntry, DURABLE, FenceWriter, LIST_MARKS, RACE, SEQUENCES, STRICT, Subject, check, crashes, fence_id, number,
+    race,
 };
 use leasehold_fence::redis::Fence;
 use redis::aio::MultiplexedConnection;
@@ -22,7 +22,7 @@ async fn the_functions_conform() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_script_conforms() {
-    let target = Redis::durable().await.with_fence(Fence::new(CLUSTER, name(), 0).use_script());
+    let target = Redis::durable().await.with_fence(Fence::new(&fence_id()).use_script());
     let satisfied = check(&target).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(satisfied.contains(&DURABLE) && satisfied.contains(&SEQUENCES), "{satisfied:?}");
 }

@@ -25,8 +25,7 @@ async fn call(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_refuses_invalid_tokens_with_code_and_reason() {
-    let redis =
-        Redis::start(&[]).await.with_fence(leasehold_fence::redis::Fence::new(support::CLUSTER, support::name(), 0));
+    let redis = Redis::start(&[]).await.with_fence(leasehold_fence::redis::Fence::new(&support::fence_id()));
     redis.fresh().await;
     let mut writer = redis.writer().await;
     writer.claim(&support::token(40)).await.expect("claimed");

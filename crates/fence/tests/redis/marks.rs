@@ -1,6 +1,6 @@
 //! Marks across restarts, and the durability settings of the server.
 
-use leasehold_fence::conformance::{CLUSTER, FenceWriter, Subject, name, token};
+use leasehold_fence::conformance::{FenceWriter, Subject, fence_id, token};
 use leasehold_fence::redis::{Fence, RedisDurability, durability, install};
 use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 
@@ -31,7 +31,7 @@ async fn a_server_that_is_not_durable_is_detected_and_cannot_be_resumed() {
     let mut writer = redis.writer().await;
     let durability_now = durability(&mut writer.db).await.expect("read");
     assert_eq!(durability_now.to_string(), "mark: may be lost (appendfsync is everysec, not always)");
-    let strict_durability = Fence::new(CLUSTER, name(), 0).require_durable();
+    let strict_durability = Fence::new(&fence_id()).require_durable();
     let refused = strict_durability.claim(&mut writer.db, &token(3)).await.expect_err("not durable");
     assert!(matches!(refused, Error::NotDurable { setting: "appendfsync", .. }), "{refused}");
     writer.claim(&token(3)).await.expect("claimed without the requirement");

@@ -2,7 +2,7 @@
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::Error;
-use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, Subject, name, number};
+use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id, number};
 use leasehold_fence::redis::{Fence, install, list_marks};
 use leasehold_fence::{ApplyOnce, MarkInfo};
 use redis::AsyncConnectionConfig;
@@ -31,7 +31,7 @@ impl Redis {
             let defaults = ["--port", "0", "--save", "", "--dir", ".", "--unixsocket", &socket];
             defaults.into_iter().chain(settings.iter().copied()).map(str::to_owned).collect()
         });
-        let redis = Self { daemon, fence: Fence::new(CLUSTER, name(), 0) };
+        let redis = Self { daemon, fence: Fence::new(&fence_id()) };
         install(&mut redis.connect().await).await.expect("installed");
         redis
     }
@@ -138,8 +138,8 @@ impl Subject for Redis {
         self.fence.rearm(&mut self.connect().await, floor).await.map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        self.fence.strict(&mut self.connect().await, true).await.map(|()| true)
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        self.fence.strict(&mut self.connect().await, enabled).await.map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    self, AppliedEntry, CLUSTER, FenceWriter, StuckHolder, Subject, check, name, number, race,
+    self, AppliedEntry, FenceWriter, StuckHolder, Subject, check, fence_id, number, race,
 };
 use leasehold_fence::file::{FencedFile, list_marks};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
@@ -31,7 +31,7 @@ impl FileSubject {
     }
 
     fn open(&self) -> Result<FencedFile, Error> {
-        FencedFile::open(&self.path(), CLUSTER, name(), 0)
+        FencedFile::open(&self.path(), &fence_id())
     }
 }
 
@@ -40,7 +40,7 @@ impl Subject for FileSubject {
 
     async fn fresh(&self) {
         *self.fixture.lock().expect("not poisoned") = TestFile::empty();
-        FencedFile::create(&self.path(), CLUSTER, name(), 0, b"").expect("created");
+        FencedFile::create(&self.path(), &fence_id(), b"").expect("created");
     }
 
     async fn unarmed(&self) -> bool {
@@ -73,8 +73,8 @@ impl Subject for FileSubject {
         self.open()?.rearm(floor).map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
-        self.open()?.strict(true).map(|()| true)
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
+        self.open()?.strict(enabled).map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
@@ -119,7 +119,7 @@ const CLAIM_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl FileWriter {
     fn open(&self) -> Result<FencedFile, Error> {
-        Ok(FencedFile::open(&self.path, CLUSTER, name(), 0)?.claim_timeout(self.claim_timeout))
+        Ok(FencedFile::open(&self.path, &fence_id())?.with_claim_timeout(self.claim_timeout))
     }
 }
 

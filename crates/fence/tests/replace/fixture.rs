@@ -6,7 +6,7 @@ use leasehold_fence::Error;
 use leasehold_fence::file::FencedFile;
 use tempfile::TempDir;
 
-use crate::support::{CLUSTER, name};
+use crate::support::fence_id;
 
 pub struct TestFile {
     pub dir: TempDir,
@@ -21,7 +21,7 @@ impl TestFile {
 
     pub fn new() -> Self {
         let fixture = Self::empty();
-        FencedFile::create(&fixture.file(), CLUSTER, name(), 0, b"").expect("created");
+        FencedFile::create(&fixture.file(), &fence_id(), b"").expect("created");
         fixture
     }
 
@@ -30,7 +30,7 @@ impl TestFile {
     }
 
     pub fn try_open(&self) -> Result<FencedFile, Error> {
-        FencedFile::open(&self.file(), CLUSTER, name(), 0)
+        FencedFile::open(&self.file(), &fence_id())
     }
 
     /// Opens another handle, as another process would.

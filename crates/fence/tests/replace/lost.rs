@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use leasehold_core::name::Name;
 use leasehold_core::token::Cluster;
 use leasehold_fence::file::{FencedFile, FencedLog, list_marks};
 use leasehold_fence::{Error, FenceRefusal, Mark, MarkLoss};
 
 use crate::fixture::TestFile;
-use crate::support::{CLUSTER, name, number, token};
+use crate::support::{CLUSTER, RESOURCE, fence_id, id_of, number, token};
 
 fn lost(result: Result<impl std::fmt::Debug, Error>) -> MarkLoss {
     match result {
@@ -42,13 +41,13 @@ fn a_file_without_a_mark_rejects_tokens_until_it_is_armed_and_keeps_its_content(
     let fixture = TestFile::empty();
     std::fs::write(fixture.file(), "made by hand").expect("written");
     assert_eq!(lost(fixture.try_open()), MarkLoss::Missing);
-    let exists = FencedFile::create(&fixture.file(), CLUSTER, name(), 0, b"").expect_err("it exists");
+    let exists = FencedFile::create(&fixture.file(), &fence_id(), b"").expect_err("it exists");
     assert_eq!(exists.code(), "CONFLICT");
-    FencedFile::arm(&fixture.file(), CLUSTER, name(), 0, number(30)).expect("armed");
+    FencedFile::arm(&fixture.file(), &fence_id(), number(30)).expect("armed");
     assert_eq!(fixture.content(), "made by hand");
     assert_eq!(fixture.open().claim(&token(29)).expect_err("an earlier holder").code(), "STALE_TOKEN");
     fixture.open().write(&token(31), b"after").expect("a later holder");
-    let again = FencedFile::arm(&fixture.file(), CLUSTER, name(), 0, number(50)).expect_err("it has a mark");
+    let again = FencedFile::arm(&fixture.file(), &fence_id(), number(50)).expect_err("it has a mark");
     assert_eq!(again.code(), "CONFLICT");
     assert_eq!(fixture.names(), ["leader.conf"]);
 }
@@ -90,11 +89,10 @@ fn an_unreadable_or_newer_mark_is_an_error_and_left_unchanged() {
 #[test]
 fn a_file_of_another_cluster_resource_or_slot_is_foreign() {
     let fixture = TestFile::new();
-    let other = Name::parse("jobs/other").expect("a name");
     for opened in [
-        FencedFile::open(&fixture.file(), Cluster(*b"another!"), name(), 0),
-        FencedFile::open(&fixture.file(), CLUSTER, other, 0),
-        FencedFile::open(&fixture.file(), CLUSTER, name(), 1),
+        FencedFile::open(&fixture.file(), &id_of(Cluster(*b"another!"), RESOURCE)),
+        FencedFile::open(&fixture.file(), &id_of(CLUSTER, "jobs/other")),
+        FencedFile::open(&fixture.file(), &fence_id().with_slot(1)),
     ] {
         assert_eq!(opened.expect_err("a foreign file").refusal(), Some(&FenceRefusal::ForeignMark));
     }
@@ -121,7 +119,7 @@ fn list_marks_of_a_directory_returns_marks_of_files_and_logs() {
     let fixture = TestFile::new();
     fixture.open().claim(&token(33)).expect("claimed");
     let path = fixture.dir.path().join("events.log");
-    FencedLog::create(&path, CLUSTER, name(), 2).expect("created");
+    FencedLog::create(&path, &fence_id().with_slot(2)).expect("created");
     let marks = list_marks(fixture.dir.path()).expect("listed");
     assert_eq!(
         marks.iter().map(|one| (one.slot, one.mark)).collect::<Vec<_>>(),

@@ -70,7 +70,7 @@ fn a_symbolic_link_stays_a_link() {
     let fixture = TestFile::new();
     let link = fixture.dir.path().join("current");
     std::os::unix::fs::symlink(fixture.file(), &link).expect("linked");
-    let file = leasehold_fence::file::FencedFile::open(&link, crate::support::CLUSTER, crate::support::name(), 0);
+    let file = leasehold_fence::file::FencedFile::open(&link, &crate::support::fence_id());
     file.expect("opened").write(&token(33), b"new").expect("current");
     assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink());
     assert_eq!(fixture.content(), "new");

@@ -14,7 +14,7 @@ const JOURNALS: [&str; 2] = ["wal", "truncate"];
 fn a_claim_waits_for_an_admitted_write_and_then_reads_it() {
     for journal in JOURNALS {
         let base = Database::with_journal(journal);
-        let impatient = base.fence.clone().claim_timeout(Duration::ZERO);
+        let impatient = base.fence.clone().with_claim_timeout(Duration::ZERO);
         let (mut old, mut new) = (base.open(), base.open());
         base.fence.claim(&mut old, token(33)).expect("the predecessor claims");
 
@@ -44,7 +44,7 @@ fn a_waiting_claim_in_another_thread_succeeds_when_the_write_commits() {
     let (mut old, mut new) = (base.open(), base.open());
     let tx = old.transaction_with_behavior(TransactionBehavior::Immediate).expect("begun");
     base.fence.admit(&tx, token(33)).expect("admitted");
-    let patient = base.fence.clone().claim_timeout(Duration::from_secs(300));
+    let patient = base.fence.clone().with_claim_timeout(Duration::from_secs(300));
     std::thread::scope(|scope| {
         let claim = scope.spawn(|| {
             patient.claim(&mut new, token(34)).expect("claimed");

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    AppliedEntry, BOUNDED_CLAIM, CLUSTER, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES,
-    STALE, STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, name, race,
+    AppliedEntry, BOUNDED_CLAIM, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES, STALE,
+    STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, fence_id, race,
 };
 use leasehold_fence::sqlite::{Fence, install, list_marks};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
@@ -59,7 +59,7 @@ impl SqliteTarget {
         db.pragma_update(None, "journal_mode", self.journal).expect("the journal");
         db.pragma_update(None, "synchronous", "EXTRA").expect("synchronous");
         db.busy_timeout(TIMEOUT).expect("set");
-        SqliteWriter { mode: self.mode, fence: Fence::new(CLUSTER, name(), 0).claim_timeout(TIMEOUT), db }
+        SqliteWriter { mode: self.mode, fence: Fence::new(&fence_id()).with_claim_timeout(TIMEOUT), db }
     }
 }
 
@@ -113,9 +113,9 @@ impl Subject for SqliteTarget {
         fence.rearm(&mut db, floor).map(|()| true)
     }
 
-    async fn make_strict(&self) -> Result<bool, Error> {
+    async fn strict(&self, enabled: bool) -> Result<bool, Error> {
         let SqliteWriter { fence, mut db, .. } = self.open();
-        fence.strict(&mut db, true).map(|()| true)
+        fence.strict(&mut db, enabled).map(|()| true)
     }
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
@@ -129,7 +129,7 @@ impl Subject for SqliteTarget {
 
     async fn stuck_holder(&self, token: &str, value: &str) -> Option<StuckHolder<SqliteWriter>> {
         let mut successor = self.open();
-        successor.fence = successor.fence.claim_timeout(SHORT_TIMEOUT);
+        successor.fence = successor.fence.with_claim_timeout(SHORT_TIMEOUT);
         let SqliteWriter { fence, db, .. } = self.open();
         // Begun with SQL, because a `Transaction` would borrow the connection.
         db.execute_batch("BEGIN IMMEDIATE").expect("begun");

@@ -6,7 +6,7 @@ use leasehold_fence::sqlite::{Fence, install};
 use rusqlite::{Connection, Transaction};
 use tempfile::TempDir;
 
-use crate::support::{CLUSTER, name};
+use crate::support::fence_id;
 
 pub struct Database {
     pub dir: TempDir,
@@ -21,7 +21,7 @@ impl Database {
     }
 
     pub fn with_journal(journal: &'static str) -> Self {
-        let base = Self { dir: directory(), fence: Fence::new(CLUSTER, name(), 0), journal };
+        let base = Self { dir: directory(), fence: Fence::new(&fence_id()), journal };
         let mut db = base.open();
         db.execute_batch("CREATE TABLE written (place INTEGER PRIMARY KEY, number INTEGER NOT NULL, what TEXT) STRICT")
             .expect("a new database takes a table");

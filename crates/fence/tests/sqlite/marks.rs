@@ -6,7 +6,7 @@ use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 use rusqlite::Connection;
 
 use crate::fixture::{Database, put, put_raw};
-use crate::support::{CLUSTER, name, number, token};
+use crate::support::{CLUSTER, RESOURCE, fence_id, id_of, number, token};
 
 fn lost(result: Result<impl std::fmt::Debug, Error>) -> MarkLoss {
     match result {
@@ -19,7 +19,7 @@ fn lost(result: Result<impl std::fmt::Debug, Error>) -> MarkLoss {
 fn an_unarmed_fence_refuses_every_token() {
     let base = Database::new();
     let mut db = base.open();
-    let other = Fence::new(CLUSTER, name(), 5);
+    let other = Fence::new(&fence_id().with_slot(5));
     let mut five = crate::support::parts(3);
     five.scope = leasehold_core::token::TokenScope::Slot(5);
     assert_eq!(lost(other.claim(&mut db, five.to_string())), MarkLoss::Missing);
@@ -80,7 +80,7 @@ fn a_mark_of_another_cluster_refuses_every_token_and_is_unchanged() {
     let base = Database::new();
     let mut db = base.open();
     let cluster = Cluster(*b"another!");
-    let foreign = Fence::new(cluster, name(), 0);
+    let foreign = Fence::new(&id_of(cluster, RESOURCE));
     let token = leasehold_core::token::Token { cluster, ..crate::support::parts(9) }.to_string();
     for error in [
         foreign.claim(&mut db, &token).map(|_| ()).expect_err("a claim"),
@@ -190,7 +190,7 @@ fn version_1_is_upgraded_and_its_marks_are_preserved() {
     let resource =
         format!("{:016x}", u64::from_be_bytes(leasehold_core::name::resource_hash(crate::support::RESOURCE)));
     db.execute(armed, (resource, crate::support::RESOURCE, CLUSTER.to_string())).expect("a mark");
-    let fence = Fence::new(CLUSTER, name(), 0);
+    let fence = Fence::new(&fence_id());
     let before = fence.claim(&mut db, token(21)).expect_err("the older version");
     assert!(matches!(before, Error::Version { found: 1, supported: VERSION }), "{before}");
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::fixture::{Database, put, put_raw};
-use crate::support::{CLUSTER, name, token};
+use crate::support::{CLUSTER, fence_id, id_of, token};
 use leasehold_fence::sqlite::{Fence, SQL, install, protection_sql};
 
 fn protected() -> Database {
@@ -152,12 +152,13 @@ fn sequenced_writes_and_strict_fences_work_from_the_shell() {
 #[test]
 fn the_shell_can_install_and_protect_without_rust() {
     let manual = Database { dir: crate::fixture::directory(), ..Database::new() };
-    let setup = format!("CREATE TABLE \"it's \"\"odd\"\"\" (a);\n{SQL}\n{}", protection_sql("it's \"odd\"", name(), 0));
+    let setup =
+        format!("CREATE TABLE \"it's \"\"odd\"\"\" (a);\n{SQL}\n{}", protection_sql("it's \"odd\"", &fence_id()));
     assert_eq!(shell(&manual, &setup), "");
     assert!(shell(&manual, "INSERT INTO \"it's \"\"odd\"\"\" VALUES (1);").contains("TOKEN_INVALID: absent"));
     let mut db = Connection::open(manual.file()).expect("opens");
     install(&mut db).expect("already installed");
-    let fence = Fence::new(CLUSTER, name(), 0);
+    let fence = Fence::new(&fence_id());
     fence.arm(&mut db).expect("armed");
     fence.protect(&mut db, "it's \"odd\"").expect("already protected");
     fence.unprotect(&mut db, "it's \"odd\"").expect("unprotected");
@@ -172,7 +173,7 @@ fn only_tables_of_this_database_can_be_protected_and_only_by_one_fence() {
     for table in ["seen", "nowhere", "leasehold_fence", "sqlite_schema", ""] {
         assert_eq!(base.fence.protect(&mut db, table).expect_err(table).code(), "CONFLICT");
     }
-    let other = Fence::new(CLUSTER, leasehold_core::name::Name::parse("jobs/other").expect("a name"), 0);
+    let other = Fence::new(&id_of(CLUSTER, "jobs/other"));
     assert_eq!(other.protect(&mut db, "written").expect_err("not armed").code(), "STORAGE_FAILED");
     other.arm(&mut db).expect("armed");
     assert_eq!(other.protect(&mut db, "written").expect_err("protected by another fence").code(), "CONFLICT");

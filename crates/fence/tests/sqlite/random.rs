@@ -43,7 +43,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..40)
     ) {
         let base = Database::new();
-        let fence = base.fence.clone().claim_timeout(Duration::ZERO);
+        let fence = base.fence.clone().with_claim_timeout(Duration::ZERO);
         let mut holders: Vec<Connection> = (0..HOLDERS).map(|_| base.open()).collect();
         for db in &holders {
             db.busy_timeout(Duration::ZERO).expect("set");
@@ -111,7 +111,7 @@ proptest! {
 #[test]
 fn racing_writers_never_write_below_the_mark() {
     let base = Database::new();
-    let fence = base.fence.clone().claim_timeout(Duration::from_secs(300));
+    let fence = base.fence.clone().with_claim_timeout(Duration::from_secs(300));
     std::thread::scope(|scope| {
         for offset in 0..4_u64 {
             let (fence, base) = (&fence, &base);

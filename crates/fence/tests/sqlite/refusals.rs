@@ -9,7 +9,7 @@ use rusqlite::TransactionBehavior;
 
 use crate::fixture::{Database, put, put_raw};
 use crate::mistakes::mistakes;
-use crate::support::{CLUSTER, name, number, token};
+use crate::support::{fence_id, number, token};
 
 #[test]
 fn a_stale_write_is_refused_with_its_number_and_the_mark() {
@@ -128,7 +128,7 @@ fn an_observer_receives_every_decision_and_never_a_token() {
     }
     let observer = Arc::new(RecordingObserver::default());
     let base = Database::new();
-    let fence = Fence::new(CLUSTER, name(), 0).with_observer(observer.clone());
+    let fence = Fence::new(&fence_id()).with_observer(observer.clone());
     let mut db = base.open();
     fence.claim(&mut db, token(9)).expect("claimed");
     let tx = db.transaction().expect("begun");

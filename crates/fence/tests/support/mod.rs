@@ -1,13 +1,19 @@
 //! Tokens for the tests of all targets.
 
-use leasehold_core::name::{Name, resource_hash};
+use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
+use leasehold_fence::FenceId;
 
 pub const CLUSTER: Cluster = Cluster(*b"testing!");
 pub const RESOURCE: &str = "jobs/settle";
 
-pub fn name() -> Name<'static> {
-    Name::parse(RESOURCE).expect("a name")
+/// Slot 0 of [`RESOURCE`] in [`CLUSTER`].
+pub fn fence_id() -> FenceId {
+    id_of(CLUSTER, RESOURCE)
+}
+
+pub fn id_of(cluster: Cluster, resource: &str) -> FenceId {
+    FenceId::new(cluster, resource).expect("a name")
 }
 
 pub fn number(number: u64) -> Number {

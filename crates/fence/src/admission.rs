@@ -1,50 +1,12 @@
-//! The fenced site of a target (cluster, resource, slot), and the token checks that all fences share.
-
-use std::time::{SystemTime, UNIX_EPOCH};
+//! Admission of a presented token: the rule that all fences apply under the lock of the write.
 
 use leasehold_core::fence::{Follow, Sequenced, admit_sequenced, follow};
-use leasehold_core::name::Name;
-use leasehold_core::time::WallClock;
-use leasehold_core::token::{Cluster, FenceKey, Incarnation, Number, Token, plausible};
+use leasehold_core::token::{Incarnation, Number};
 
 use crate::mark_info::ApplyOnce;
 use crate::{Error, FenceRefusal, Mark, MarkLoss, Verdict, admit};
 
-/// What one fence guards: the tokens of one cluster, for one slot of one resource.
-#[derive(Clone, Debug)]
-pub(crate) struct FenceSite {
-    /// Name of the resource.
-    pub(crate) name: String,
-    pub(crate) key: FenceKey,
-}
-
-impl FenceSite {
-    pub(crate) fn new(cluster: Cluster, resource: Name<'_>, slot: u32) -> Self {
-        Self { name: resource.as_str().to_owned(), key: FenceKey::new(cluster, resource, slot) }
-    }
-
-    /// The hash of the resource in hexadecimal, as in a token's text.
-    pub(crate) fn resource_hash(&self) -> String {
-        format!("{:016x}", u64::from_be_bytes(self.key.resource))
-    }
-
-    /// Parses a token and makes all checks that need no mark: cluster, resource and slot (T6, F4), and plausibility (F5).
-    pub(crate) fn parse_token(&self, text: &str) -> Result<PresentedToken, FenceRefusal> {
-        self.parse_token_at(text, wall_clock())
-    }
-
-    /// Like [`FenceSite::parse_token`], with the given time for the plausibility check.
-    pub(crate) fn parse_token_at(&self, text: &str, now: WallClock) -> Result<PresentedToken, FenceRefusal> {
-        let token = Token::parse(text)?;
-        let number = token.for_target(&self.key)?;
-        if !plausible(number, now) {
-            return Err(FenceRefusal::Implausible { presented: number });
-        }
-        Ok(PresentedToken { number, incarnation: token.incarnation })
-    }
-}
-
-/// A plausible token for this site. It may be stale.
+/// A plausible token for one fence. It may be stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PresentedToken {
     pub(crate) number: Number,
@@ -82,7 +44,7 @@ impl PresentedToken {
     }
 }
 
-/// The mark of one site as the rule needs it.
+/// The mark of one fence as the rule needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredMark {
     pub(crate) mark: Mark,
@@ -101,10 +63,4 @@ pub(crate) struct Admission {
     pub(crate) number: Number,
     /// The incarnation that the fence followed before, if this token is of another one.
     pub(crate) previous_incarnation: Option<Incarnation>,
-}
-
-/// The clock of this machine. A clock before 1970 makes every number implausible, so the fence rejects instead of guessing.
-fn wall_clock() -> WallClock {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    WallClock(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
