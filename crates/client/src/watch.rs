@@ -18,7 +18,7 @@ use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 
 /// First and longest pause before a broken watch reconnects.
-const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+const WATCH_RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,13 +103,13 @@ impl Stream for Watch {
 
 async fn reconnect(client: Client, prefix: String) -> Result<Streaming<v1::Event>, Error> {
     let give_up = Instant::now() + client.rejoin_timeout();
-    let mut pause = RECONNECT_PAUSE.0;
+    let mut pause = WATCH_RECONNECT_PAUSE.0;
     loop {
         tokio::time::sleep(pause).await;
         match client.events(&prefix).await {
             Ok(events) => return Ok(events),
             Err(error) if Instant::now() >= give_up || !error.is_retryable() => return Err(error),
-            Err(_) => pause = (pause * 2).min(RECONNECT_PAUSE.1),
+            Err(_) => pause = (pause * 2).min(WATCH_RECONNECT_PAUSE.1),
         }
     }
 }

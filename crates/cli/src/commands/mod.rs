@@ -1,6 +1,6 @@
 //! The commands that call a server once, or work on files alone: one file per command.
 //!
-//! Larger commands have a folder of their own in `src`: `serve`, `run`, `fence`, `coverage`, `bench`, `demo`.
+//! Larger commands have their own module in `src`: `serve`, `run`, `fence`, `coverage`, `bench`, `demo`, `dev_cluster`.
 
 pub mod acquire;
 pub mod audit;

@@ -1,9 +1,16 @@
-//! Runs the blocks marked `sh postgres` of the documentation against a real database.
+//! Runs the blocks marked `sh postgres` of the documentation against a real database, and the Rust block of the README.
 
+use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use leasehold::Client;
+use leasehold_fence::{FenceId, sqlite};
+use rusqlite::{Connection, Transaction};
+
+use crate::Ledger;
 use crate::server::Server as Database;
 use crate::support::{Server, run};
 
@@ -64,4 +71,25 @@ async fn the_commands_on_the_pages_about_postgres_run() {
         let result = run(&mut shell);
         assert_eq!(result.exit, 0, "{name}: {script}\n{result:?}");
     }
+}
+
+/// `crates/cli/tests/pages.rs` compares this test with the page.
+#[tokio::test]
+async fn the_rust_block_of_the_readme_runs() -> Result<(), Box<dyn Error>> {
+    let server = Server::start();
+    let ledger = Ledger::fenced(&server);
+    let settle = |tx: &Transaction<'_>| tx.execute("INSERT INTO paid VALUES (7)", []);
+    let client = Client::new(&server.address)?;
+    let fence = sqlite::Fence::new(&FenceId::new(client.cluster_id().await?, "jobs/settle")?);
+    let lock = client.lock("jobs/settle").wait(Duration::from_secs(60));
+    lock.run_try(async |lease| {
+        let mut db = Connection::open(&ledger.path)?;
+        fence.claim(&mut db, lease.token())?; // before anything is read
+        fence.write(&mut db, lease.token(), settle)?; // check and write are one step
+        Ok::<_, Box<dyn Error>>(())
+    })
+    .await?;
+    let paid: i64 = ledger.open().query_row("SELECT count(*) FROM paid", [], |row| row.get(0))?;
+    assert_eq!(paid, 1);
+    Ok(())
 }
