@@ -1,6 +1,6 @@
 //! Administration: charters, capacities, revocation, fence coverage and leadership of servers.
 //!
-//! The calls are methods of [`Client`](crate::Client); this module has the types of their arguments and results.
+//! The calls are methods of [`Client`]; this module has the types of their arguments and results.
 
 pub use leasehold_core::charter::*;
 pub use leasehold_core::command::Revoke;

@@ -99,8 +99,8 @@ fn boot_nanos() -> u64 {
     rustix_nanos(rustix::time::ClockId::Boottime)
 }
 
-/// Nanoseconds of the machine's clock. Apple's clock follows the time service and was seen to step back by microseconds; this
-/// one stands still instead.
+/// Nanoseconds of the machine's clock. Apple's clock follows the time service and was seen to step back by microseconds; the
+/// value returned here never decreases.
 #[cfg(target_vendor = "apple")]
 fn boot_nanos() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
