@@ -72,7 +72,8 @@ pub struct FencedLog {
 }
 
 impl FencedLog {
-    /// Creates a log, armed as fresh: its first token sets the mark. Fails if the file exists.
+    /// Creates a log, armed as fresh: its first token sets the mark. Fails if the file exists. There is no separate `arm`:
+    /// marks are entries, so every log has one.
     pub fn create(path: &Path, id: &FenceId) -> Result<(), Error> {
         let salt = log_file::rand_u64()?;
         log_file::create(path, |inode| {

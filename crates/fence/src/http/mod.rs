@@ -5,7 +5,7 @@
 //!
 //! - A request is **in flight** until its response is complete.
 //! - The mark is raised only when no request is in flight. A higher token waits for requests with lower tokens, up to
-//!   [`GateTimeouts::with_claim_timeout`], and then gets `UNAVAILABLE` with nothing changed.
+//!   [`GateTimeouts::claim_timeout`], and then gets `UNAVAILABLE` with nothing changed.
 //! - If an outcome is unknown (the connection broke, the caller disconnected, the process died), higher tokens are blocked
 //!   for [`GateTimeouts::settle_time`].
 //! - The mark is durable in a file before any request under it is forwarded.
