@@ -2,19 +2,19 @@
 
 #![forbid(unsafe_code)]
 
-mod cluster;
 mod environment;
-mod event_log;
 mod evidence;
 mod fault;
 mod fault_wrappers;
 mod holder;
+mod holder_log;
 mod holder_process;
 mod nemesis;
 mod process;
 mod proxy;
 mod round;
 mod run;
+mod testbed;
 mod verdict;
 
 use std::process::ExitCode;

@@ -8,11 +8,11 @@ use leasehold_sim::fault::Fault;
 use leasehold_sim::rng::SimRng;
 use rustix::process::Signal;
 
-use crate::cluster::ChaosCluster;
 use crate::fault::ChaosFault;
 use crate::fault_wrappers;
 use crate::holder_process::ProcessState;
 use crate::proxy::FaultyLink;
+use crate::testbed::ChaosCluster;
 
 /// How a fault is repaired.
 enum Repair {
@@ -94,7 +94,7 @@ impl Nemesis {
             let fault = *self.rng.pick(&ChaosFault::WEIGHTED);
             if let Some(what) = self.inject(system, fault, now)? {
                 *self.counts.entry(fault.name()).or_default() += 1;
-                let at = crate::event_log::clock().saturating_sub(system.origin) / 1_000;
+                let at = crate::holder_log::clock().saturating_sub(system.origin) / 1_000;
                 self.injected.push((at, fault.sim_fault(), format!("{}: {what}", fault.name())));
             }
         }

@@ -10,14 +10,14 @@ use leasehold_sim::rng::SimRng;
 use rustix::process::Signal;
 use serde::Serialize;
 
-use crate::cluster::{ChaosCluster, ClusterPlan};
-use crate::event_log::{self, LogEntry, LoggedEvent};
 use crate::evidence::applied_writes;
-use crate::evidence::history::{Evidence, history};
+use crate::evidence::derived_history::{Evidence, history};
 use crate::evidence::summary::{Summary, summarize};
 use crate::holder::target::TargetKind;
+use crate::holder_log::{self, LogEntry, LoggedEvent};
 use crate::nemesis::Nemesis;
 use crate::process::TIMEOUT;
+use crate::testbed::{ChaosCluster, ClusterPlan};
 use crate::verdict::{self, BrokenPromise};
 
 /// Interval of the nemesis.

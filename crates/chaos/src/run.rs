@@ -9,9 +9,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use leasehold::duration::HumanDuration;
 use serde::Serialize;
 
-use crate::cluster::ClusterPlan;
 use crate::evidence::summary::Summary;
 use crate::round::{self, RoundOutcome, RoundRequirements};
+use crate::testbed::ClusterPlan;
 
 /// Maximum length of a round: checkers must be able to handle its journal and history.
 const ROUND: Duration = Duration::from_secs(60);

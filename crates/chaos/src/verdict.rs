@@ -9,12 +9,12 @@ use leasehold_sim::history::{History, HistoryEvent};
 use leasehold_sim::trace;
 use serde::Serialize;
 
-use crate::event_log::LoggedEvent;
-use crate::evidence::history::Evidence;
+use crate::evidence::derived_history::Evidence;
+use crate::evidence::measured_time::measured_history;
 use crate::evidence::sent_writes::{SentWrite, sent_writes};
 use crate::evidence::summary::Summary;
-use crate::evidence::wall_clock::measured_history;
 use crate::holder::target::TargetKind;
+use crate::holder_log::LoggedEvent;
 
 /// Checkers of promises that these processes can break. The others need events that real processes do not log (when a renewal
 /// was decided, a grantor's state) or requests that these holders do not send.

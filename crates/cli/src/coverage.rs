@@ -6,7 +6,7 @@ use leasehold_core::coverage::Hole;
 use leasehold_core::token::Cluster;
 use serde_json::{Value, json};
 
-use crate::commands::comment::parse_comment;
+use crate::commands::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult, json as to_json};
 use crate::table::{TextTable, format_time, or_dash};

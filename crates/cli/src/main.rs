@@ -1,12 +1,12 @@
 //! The binary `leasehold`: command-line parsing and dispatch.
 
 mod bench;
+#[cfg(test)]
+mod cli_reference_test;
 mod commands;
 mod coverage;
 mod demo;
 mod dev_cluster;
-#[cfg(test)]
-mod docs_test;
 mod fence;
 mod global_args;
 mod input_file;

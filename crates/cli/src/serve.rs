@@ -1,7 +1,7 @@
 //! `leasehold serve`: runs a server on a local journal, or as one of several servers on etcd.
 
 mod byte_size;
-mod cluster;
+mod etcd_cluster;
 mod etcd_credentials;
 mod journal_url;
 pub mod log;
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> CommandResult {
             }
             JournalUrl::Memory => serve(Memory::new(), flags, args.config.clone(), settings, level).await,
             JournalUrl::Etcd { .. } => {
-                cluster::serve(flags, args.config.clone(), settings, level, args.etcd_lease).await
+                etcd_cluster::serve(flags, args.config.clone(), settings, level, args.etcd_lease).await
             }
         }
     })

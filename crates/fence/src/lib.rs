@@ -120,7 +120,7 @@ pub mod http;
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod lock_holders;
 #[cfg(any(feature = "etcd", feature = "nats", feature = "redis"))]
-mod mark_fixed;
+mod mark_fixed_text;
 mod mark_info;
 #[cfg(any(feature = "cell", feature = "dynamodb", feature = "file", feature = "objects"))]
 mod mark_state;

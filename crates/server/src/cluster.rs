@@ -17,10 +17,10 @@ use crate::driver::StopReason;
 use crate::journal::etcd::{EtcdLocation, LeaderHandle, Standby, StandbyObserver};
 use crate::journal::{EtcdOpenError, Journal, OpenError};
 use crate::random;
+use crate::replicated_state::StandbyState;
 use crate::request_queue::RequestQueue;
 use crate::server::{ServerConfig, ServerError, ServerHandle, lead};
 use crate::snapshotter::SnapshotHandle;
-use crate::standby_state::StandbyState;
 use crate::status::{Role, ServerStatus};
 use crate::transport::{Listener, ServeTask, ShutdownPhase};
 

@@ -6,7 +6,7 @@ use crate::clock::MS;
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
 use crate::request::SimRequest;
-use crate::scenario::{EXCLUSIVE, SLOTS, UNITS};
+use crate::run_constants::{EXCLUSIVE, SLOTS, UNITS};
 use crate::scheduler::{Envelope, Message, ScheduledEvent, SimActor};
 use crate::server::SimServer;
 use crate::world::World;

@@ -16,9 +16,9 @@ use crate::fault::Fault;
 use crate::history::HistoryEvent;
 use crate::journal::SimJournal;
 use crate::planted_fault::PlantedFault;
+use crate::reported_view;
 use crate::request::SimRequest;
 use crate::scheduler::{Envelope, JournalOutcome, JournalStep, Message, ScheduledEvent, Scheduler, SimActor};
-use crate::view;
 
 /// The journal step that a server waits for.
 struct PendingStep {

@@ -10,7 +10,7 @@ use leasehold_fence::{Mark, Verdict as FenceVerdict, admit};
 use crate::clock::{MS, SimClock, SimTime};
 use crate::history::{HistoryEvent, PresentedWrite, TargetVerdict};
 use crate::planted_fault::PlantedFault;
-use crate::scenario::{CLUSTER, EXCLUSIVE};
+use crate::run_constants::{CLUSTER, EXCLUSIVE};
 use crate::scheduler::{Message, ScheduledEvent, Scheduler, SimActor};
 
 /// Time without a write after which [`PlantedFault::MarkExpires`] forgets the mark.

@@ -9,7 +9,7 @@ use crate::holder::SimHolder;
 use crate::journal::SimJournal;
 use crate::planted_fault::PlantedFault;
 use crate::rng::SimRng;
-use crate::scenario::EXCLUSIVE;
+use crate::run_constants::EXCLUSIVE;
 use crate::scheduler::{Message, SERVERS, ScheduledEvent, Scheduler, SimActor};
 use crate::server::SimServer;
 use crate::target::SimTarget;

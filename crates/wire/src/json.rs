@@ -6,8 +6,8 @@
 mod audit;
 mod charter;
 mod cluster;
+mod coverage;
 mod event;
-mod fence;
 mod problem;
 mod request;
 mod response;
@@ -19,11 +19,11 @@ pub use charter::{
     StartsFromBody, TargetBody,
 };
 pub use cluster::{ClusterBody, EtcdMemberBody, StepDownBody};
-pub use event::EventBody;
-pub use fence::{
+pub use coverage::{
     CoverageBody, FenceReportBody, FenceReportsBody, LastZombieBody, RefusedZombieBody, TargetCoverageBody,
     TargetSlotBody,
 };
+pub use event::EventBody;
 pub use problem::{PROBLEM_TYPE, ProblemBody};
 pub use request::{
     AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody,

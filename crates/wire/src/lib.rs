@@ -53,17 +53,17 @@ mod charter;
 pub mod codes;
 mod command;
 mod coverage;
-pub mod duration;
+pub mod duration_text;
 mod enums;
 mod event;
 pub mod headers;
+mod hello;
 mod ids;
 pub mod json;
 mod lease;
 mod payload;
 mod payload_view;
 mod problem;
-mod session;
 mod view;
 
 pub use answer::{RenewBatchReply, decode_answer, encode_answer};
@@ -73,11 +73,11 @@ pub use codes::Code;
 pub use command::{DecodedCommand, core_request, encode_command, request_digest};
 pub use coverage::encode_coverage;
 pub use event::{decode_event, encode_event};
+pub use hello::{FEATURES, HelloRequest, PROTOCOL, decode_hello, decode_highest_token, welcome};
 pub use ids::{lease_bits, lease_id, session_bits, session_id};
 pub use lease::{decode_current, decode_grant, decode_renewals, encode_current, encode_grant};
 pub use payload_view::{queue_view, state_list};
 pub use problem::{METADATA_CODE, problem, problem_from_status, problem_to_status};
-pub use session::{FEATURES, HelloRequest, PROTOCOL, decode_hello, decode_highest_token, welcome};
 pub use view::{
     deadlock_view, ended_lease, lease_view, resource_view, session_view, status_view, usage, usage_list, waiter_view,
 };

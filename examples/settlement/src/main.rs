@@ -11,7 +11,7 @@ mod process;
 mod relay;
 mod scenario;
 mod server;
-mod table;
+mod settlement_table;
 mod targets;
 mod worker;
 

@@ -10,7 +10,7 @@ use leasehold_fence::file::{FencedLog, LogReader};
 use leasehold_fence::{Cluster, Error, FenceId, FenceRefusal};
 
 use crate::AnyError;
-use crate::table::SettlementTable;
+use crate::settlement_table::SettlementTable;
 
 /// Resource of the nightly settlement.
 pub const RESOURCE: &str = "settlement/nightly";

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use leasehold_sim::clock::SimTime;
 
-use crate::event_log::{LogEntry, LoggedEvent};
 use crate::holder::target::TargetKind;
+use crate::holder_log::{LogEntry, LoggedEvent};
 
 /// A write or a claim that was sent.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::history::Evidence;
+use super::derived_history::Evidence;
 use super::sent_writes::{HighestAcknowledged, SentWrite, sent_writes};
-use crate::event_log::{LogEntry, LoggedEvent};
 use crate::holder::target::TargetKind;
+use crate::holder_log::{LogEntry, LoggedEvent};
 
 /// Counts of a run.
 #[derive(Clone, Debug, Default, Serialize)]

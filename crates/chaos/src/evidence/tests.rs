@@ -11,10 +11,10 @@ use leasehold_sim::check::{durability, linearizability, never_early, renewal, st
 use leasehold_sim::history::HistoryEvent;
 
 use super::applied_writes::AppliedWrite;
-use super::history::{Evidence, history};
-use super::wall_clock::measured_history;
-use crate::event_log::{LogEntry, LoggedEvent, RequestKind};
+use super::derived_history::{Evidence, history};
+use super::measured_time::measured_history;
 use crate::holder::holder_name;
+use crate::holder_log::{LogEntry, LoggedEvent, RequestKind};
 use crate::verdict::{marks_cover, marks_never_decrease};
 
 const MS: u64 = 1_000;

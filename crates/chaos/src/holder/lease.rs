@@ -10,7 +10,7 @@ use leasehold_core::lease::Access;
 use leasehold_core::token::Token;
 
 use super::{AcquiredLease, HolderArgs};
-use crate::event_log::{EventLog, LoggedEvent, RequestKind};
+use crate::holder_log::{EventLog, LoggedEvent, RequestKind};
 use leasehold_sim::scenario::EXCLUSIVE;
 
 /// A holder's client, with its event log.

@@ -17,7 +17,7 @@ use leasehold_sim::scenario::EXCLUSIVE;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::event_log::EventLog;
+use crate::holder_log::EventLog;
 use lease::HolderLeases;
 pub use lease::holder_name;
 use target::Targets;

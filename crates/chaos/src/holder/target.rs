@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use super::HolderArgs;
 use crate::environment::postgres::{DATABASE, USER};
-use crate::event_log::{EventLog, LoggedEvent};
+use crate::holder_log::{EventLog, LoggedEvent};
 use leasehold_sim::scenario::EXCLUSIVE;
 
 /// Time after which the holder continues without the result of a write.

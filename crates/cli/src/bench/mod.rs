@@ -5,7 +5,7 @@ mod etcd_lock;
 mod failover;
 mod many_leases;
 pub mod report;
-mod run_latency;
+mod run_takeover;
 mod session_load;
 mod system_under_test;
 

@@ -12,7 +12,7 @@ use leasehold_core::name::{Name, Prefix};
 use leasehold_core::refusal::Refusal;
 use serde_json::json;
 
-use super::comment::parse_comment;
+use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 

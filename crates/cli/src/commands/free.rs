@@ -1,6 +1,6 @@
 //! `leasehold free`: frees a resource that a revocation left to an operator.
 
-use super::comment::parse_comment;
+use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 

@@ -8,7 +8,7 @@ pub mod backup;
 pub mod charter;
 pub mod check;
 pub mod cluster;
-pub mod comment;
+pub mod comment_arg;
 pub mod completions;
 pub mod config;
 pub mod deadlocks;

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::comment::parse_comment;
+use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 

@@ -4,7 +4,7 @@ use leasehold::duration::HumanDuration;
 use leasehold_core::command::{LeaseSelector, Revoke};
 use leasehold_core::lease::EndReason;
 
-use super::comment::parse_comment;
+use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 

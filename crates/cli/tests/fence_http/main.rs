@@ -7,11 +7,11 @@ mod conformance;
 mod holder;
 mod http_client;
 mod overhead;
+mod process_faults;
 mod proxy;
 mod proxying;
 #[path = "../support/mod.rs"]
 mod support;
-mod tests;
 mod upstream;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,12 +24,12 @@ fn main() {
         Some(holder::ROLE) => return holder::run(&args[1..]),
         Some(child::ROLE) => return child::exec_program(&args[1..]),
         Some(overhead::ROLE) => return overhead::measure(),
-        Some("--list") => return tests::ALL.iter().for_each(|(name, _)| println!("{name}: test")),
+        Some("--list") => return process_faults::ALL.iter().for_each(|(name, _)| println!("{name}: test")),
         _ => {}
     }
     let filter = args.iter().find(|arg| !arg.starts_with('-'));
     let selected: Vec<_> =
-        tests::ALL.iter().filter(|(name, _)| filter.is_none_or(|text| name.contains(text.as_str()))).collect();
+        process_faults::ALL.iter().filter(|(name, _)| filter.is_none_or(|text| name.contains(text.as_str()))).collect();
     println!("\nrunning {} tests", selected.len());
     let (mut passed, mut failed) = (0, 0);
     for (name, test) in &selected {
@@ -38,7 +38,7 @@ fn main() {
         if ok { passed += 1 } else { failed += 1 }
     }
     let result = if failed == 0 { "ok" } else { "FAILED" };
-    let others = tests::ALL.len() - selected.len();
+    let others = process_faults::ALL.len() - selected.len();
     println!(
         "\ntest result: {result}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {others} filtered out\n"
     );

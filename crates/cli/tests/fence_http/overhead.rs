@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use leasehold_fence::conformance::token;
 
 use crate::http_client::HttpClient;
+use crate::process_faults::run;
 use crate::proxy::{ProxySetup, Service};
-use crate::tests::run;
 
 /// Argument that selects this role. It is not a test, because it asserts no time.
 pub const ROLE: &str = "measure";

@@ -7,9 +7,9 @@ use leasehold_fence::conformance::{CLUSTER, token};
 use leasehold_fence::http::CODES;
 use leasehold_wire::Code;
 
+use crate::process_faults::run;
 use crate::proxy::{ProxySetup, Service};
 use crate::support::{self, TEST_TIMEOUT, UNUSED_ADDRESS};
-use crate::tests::run;
 
 /// Larger than any buffer between client and service.
 const CHUNK: usize = 1 << 20;

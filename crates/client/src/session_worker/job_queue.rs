@@ -11,8 +11,8 @@ use leasehold_wire::v1::request::Operation as Message;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::WorkerHandle;
+use super::job_result::Response;
 use super::reply::ReplySender;
-use super::response::Response;
 use super::session_reply::SessionListener;
 use super::shared::LeaseShared;
 

@@ -12,9 +12,9 @@ use leasehold_wire::v1::lease_ref::Selector;
 use leasehold_wire::v1::request::Operation as Message;
 
 use super::job_queue::{LeaseCall, ReplySlot};
+use super::job_result::{Response, send_answer};
 use super::reply::ReplySender;
 use super::requests::{LeaseRenewal, RequestPurpose};
-use super::response::{Response, send_answer};
 use super::shared::LeaseShared;
 use super::state::WorkerState;
 use crate::{Code, Error, IdempotencyKey};

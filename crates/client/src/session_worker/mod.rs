@@ -7,6 +7,7 @@ mod config;
 mod event_loop;
 mod jitter;
 mod job_queue;
+mod job_result;
 mod lease_calls;
 mod lease_owner;
 mod leases;
@@ -14,7 +15,6 @@ mod multi_acquire;
 mod outcome;
 mod reply;
 mod requests;
-mod response;
 mod session;
 mod session_calls;
 mod session_lifecycle;
@@ -28,10 +28,10 @@ mod timers;
 
 pub(crate) use config::SessionConfig;
 pub(crate) use job_queue::{AcquireSpec, Job, LeaseCall};
+pub(crate) use job_result::Response;
 pub(crate) use lease_owner::LeaseOwner;
 pub(crate) use outcome::PendingCall;
 pub use outcome::{PendingOutcome, RequestError};
-pub(crate) use response::Response;
 pub(crate) use session_reply::{CompensateOnDrop, SessionListener, SessionReply};
 pub(crate) use shared::{LeaseShared, LocalLeaseView, SessionDeadline};
 

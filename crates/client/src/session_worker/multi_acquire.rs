@@ -6,8 +6,8 @@ use leasehold_core::time::Instant;
 
 use super::WorkerHandle;
 use super::job_queue::ReplySlot;
+use super::job_result::Response;
 use super::lease_owner::LeaseOwner;
-use super::response::Response;
 use crate::Error;
 
 /// Grants of one acquire request that the caller has not received yet.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::WorkerHandle;
 use super::job_queue::Job;
+use super::job_result::Response;
 use super::reply::{ReplyOutcome, ReplyReceiver};
-use super::response::Response;
 use crate::Error;
 
 /// Why a request did not succeed.

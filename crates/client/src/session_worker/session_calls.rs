@@ -9,8 +9,8 @@ use leasehold_wire::v1::request::Operation as Message;
 
 use super::WorkerHandle;
 use super::job_queue::ReplySlot;
+use super::job_result::Response;
 use super::requests::RequestPurpose;
-use super::response::Response;
 use super::session_reply::{CompensateOnDrop, SessionReply};
 use super::state::WorkerState;
 use crate::Error;

@@ -12,9 +12,9 @@ use leasehold_core::token::Number;
 use leasehold_wire::MAX_REQUEST_BYTES;
 use leasehold_wire::v1::request::Operation as Message;
 
+use super::job_result::{Response, send_answer};
 use super::reply::ReplySender;
 use super::requests::RequestPurpose;
-use super::response::{Response, send_answer};
 use super::session::ClientSession;
 use super::shared::SessionDeadline;
 use super::state::WorkerState;

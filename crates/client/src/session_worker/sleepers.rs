@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use leasehold_core::command::Answer;
 use leasehold_core::time::Instant;
 
+use super::job_result::Response;
 use super::reply::ReplySender;
-use super::response::Response;
 
 /// Sleeping tasks by wake-up time. A task that stops waiting is removed when its time comes.
 #[derive(Default)]

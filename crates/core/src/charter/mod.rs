@@ -1,17 +1,17 @@
 //! Charters: the declared terms of leases under a prefix, which the grantor enforces and [`check`] reviews.
 
-mod check;
 mod encode;
 #[cfg(test)]
 mod fixtures;
-mod question;
+mod review;
+mod review_question;
 mod table;
 mod terms;
 mod validate;
 mod warnings;
 
-pub use check::{AnswerSource, CharterFinding, CheckAnswer, check, is_complete};
-pub use question::{Axis, Question};
+pub use review::{AnswerSource, CharterFinding, CheckAnswer, check, is_complete};
+pub use review_question::{Axis, Question};
 pub use table::{Charters, TooManyCharters};
 pub use terms::{
     AfterRevocation, AtExpiry, HandoffMode, HandoffTerms, OnDeadlock, Payload, Preemption, RenewalProof, StartsFrom,

@@ -5,7 +5,7 @@
 
 pub mod cache;
 pub mod delivery;
-mod expiry;
+mod live_index;
 pub mod state;
 
 use std::fmt;

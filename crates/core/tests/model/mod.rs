@@ -6,7 +6,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-pub mod overlap;
+pub mod handoff;
 pub mod renewal;
 pub mod target;
 pub mod tokens;
@@ -74,7 +74,7 @@ pub fn check(which: ModelKind, bounds: SearchDepth) -> Result<Summary, String> {
         ModelKind::Renewal => renewal::check(bounds),
         ModelKind::Tokens => tokens::check(bounds),
         ModelKind::Target => target::check(bounds),
-        ModelKind::Overlap => overlap::check(bounds),
+        ModelKind::Overlap => handoff::check(bounds),
     }
 }
 

@@ -6,7 +6,7 @@ use leasehold_core::lease::Access;
 use leasehold_core::limits;
 use leasehold_core::refusal::{Limit, Refusal, RefusalSubject};
 
-use super::commands::{SpecResult, invalid};
+use super::command_effects::{SpecResult, invalid};
 use super::model::{Actor, Lease, Name, Spec, Wait, units};
 use super::queue::NewLease;
 

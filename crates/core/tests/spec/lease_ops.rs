@@ -8,7 +8,7 @@ use leasehold_core::limits;
 use leasehold_core::refusal::{Limit, NotCurrent, Refusal, RefusalSubject};
 
 use super::charters;
-use super::commands::{SpecResult, invalid};
+use super::command_effects::{SpecResult, invalid};
 use super::model::Spec;
 
 impl Spec {

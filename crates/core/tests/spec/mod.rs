@@ -6,24 +6,24 @@
 #![allow(dead_code, reason = "each test that includes the spec uses its own part of it")]
 
 mod acquire;
-mod actions;
-mod authority;
 mod charters;
-mod clock;
-mod commands;
+mod command_effects;
 mod compare;
 mod coverage;
 mod deadlock_oracle;
 mod faults;
+mod grantor_time;
+mod holdings;
 mod lease_ops;
 mod model;
+mod operator;
 mod queue;
+mod random_actions;
 mod reports;
 mod request_gen;
 mod rng;
 pub mod runner;
 mod sessions;
-mod state;
 mod tick;
 
 use std::cell::Cell;
@@ -32,7 +32,7 @@ use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[allow(unused_imports, reason = "each test that includes the spec uses its own part of it")]
-pub use actions::{Action, RunProfile};
+pub use random_actions::{Action, RunProfile};
 #[allow(unused_imports, reason = "each test that includes the spec uses its own part of it")]
 pub use rng::Rng;
 use runner::Runner;
@@ -57,7 +57,7 @@ pub type RunCoverage = BTreeMap<&'static str, u64>;
 
 /// Runs one seed. The error describes the shortest failing run that was found.
 pub fn run_seed(seed: u64) -> Result<(), String> {
-    run(seed, &actions::generate(seed, LENGTH)).map(|_| ())
+    run(seed, &random_actions::generate(seed, LENGTH)).map(|_| ())
 }
 
 /// Runs these actions. The error describes the shortest failing run that was found.
@@ -80,12 +80,12 @@ pub fn run(seed: u64, actions: &[Action]) -> Result<RunCoverage, String> {
 
 /// The situations that a seed reaches.
 pub fn coverage_of(seed: u64) -> Result<RunCoverage, String> {
-    run(seed, &actions::generate(seed, LENGTH))
+    run(seed, &random_actions::generate(seed, LENGTH))
 }
 
 /// The batches that the run of a seed writes, and the state after them.
 pub fn journal_of(seed: u64, length: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
-    match attempt(seed, &actions::generate(seed, length), false) {
+    match attempt(seed, &random_actions::generate(seed, length), false) {
         Ok(runner) => runner.journal(),
         Err((error, _)) => panic!("seed {seed}: {error}"),
     }

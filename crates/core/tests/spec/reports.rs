@@ -5,7 +5,7 @@ use leasehold_core::coverage::{FenceMode, FenceReport};
 use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_core::token::{Cluster, TokenError};
 
-use super::commands::{SpecResult, invalid, token};
+use super::command_effects::{SpecResult, invalid, token};
 use super::identity;
 use super::model::{Name, Spec};
 

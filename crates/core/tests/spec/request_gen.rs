@@ -8,10 +8,10 @@ use leasehold_core::coverage::{FenceMode, FenceReport, RefusedZombie};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Access, EndReason};
 
-use super::actions::RequestKind;
 use super::charters::HOLDERS;
 use super::identity;
 use super::model::{Name, lease_id, number};
+use super::random_actions::RequestKind;
 use super::rng::Rng;
 use super::runner::{KnownGrant, Runner};
 
@@ -40,9 +40,10 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>
         rng.weighted(&runner.profile.kinds)
     };
     let presented = match rng.below(12) {
-        0 | 1 => {
-            runner.grants.last().map(|grant| super::commands::token(grant.number.get(), runner.spec.incarnation, true))
-        }
+        0 | 1 => runner
+            .grants
+            .last()
+            .map(|grant| super::command_effects::token(grant.number.get(), runner.spec.incarnation, true)),
         _ => None,
     };
     let mut request = Request { tag: 0, id: None, observed: presented };
@@ -144,7 +145,7 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>
                 1 => counter + ((2 * 24 * 3_600_000) << 22),
                 _ => runner.highest.max(1),
             };
-            request.observed = Some(super::commands::token(raw, runner.spec.incarnation, rng.below(4) > 0));
+            request.observed = Some(super::command_effects::token(raw, runner.spec.incarnation, rng.below(4) > 0));
             Command::ObserveToken
         }
         RequestKind::Report => fence_report(runner, &mut rng)?,

@@ -11,10 +11,10 @@ use leasehold_core::record::{BatchHeader, Record};
 use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::Number;
 
-use super::actions::{Action, RunProfile};
 use super::charters;
 use super::identity;
 use super::model::{Name, Spec};
+use super::random_actions::{Action, RunProfile};
 use super::request_gen;
 
 /// Maximum number of turns that a grantor needs to finish the work that one turn left over.

@@ -6,7 +6,7 @@ use leasehold_core::lease::EndReason;
 use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, RefusalSubject};
 
-use super::commands::{SpecResult, invalid};
+use super::command_effects::{SpecResult, invalid};
 use super::model::{Session, Spec, StoredReply, lease_id};
 
 impl Spec {

@@ -19,12 +19,12 @@
 
 mod blocked_claim;
 mod crash;
+mod duplicates;
+mod incarnations;
 mod invalid_tokens;
 mod lost_marks;
 mod order;
 mod race;
-mod sequence;
-mod strict;
 mod subject;
 mod tokens;
 mod violation;
@@ -74,9 +74,9 @@ pub async fn check<S: Subject>(subject: &S) -> Result<Vec<&'static str>, Conform
     note(UNARMED, lost_marks::unarmed(subject, Obligation(UNARMED)).await?);
     note(LOST_MARK, lost_marks::declared(subject, Obligation(LOST_MARK)).await?);
     note(LIST_MARKS, lost_marks::listed(subject, Obligation(LIST_MARKS)).await?);
-    note(STRICT, strict::one_incarnation(subject, Obligation(STRICT)).await?);
+    note(STRICT, incarnations::one_incarnation(subject, Obligation(STRICT)).await?);
     note(DURABLE, crash::durable(subject, Obligation(DURABLE)).await?);
-    note(SEQUENCES, sequence::once(subject, Obligation(SEQUENCES)).await?);
+    note(SEQUENCES, duplicates::once(subject, Obligation(SEQUENCES)).await?);
     note(BOUNDED_CLAIM, blocked_claim::claim_is_bounded(subject, Obligation(BOUNDED_CLAIM)).await?);
     race(subject, 4, 400, 1).await?;
     note(RACE, true);

@@ -27,7 +27,7 @@ use leasehold_core::token::Number;
 use tonic::transport::Channel;
 
 use crate::admission::{Admission, PresentedToken};
-use crate::mark_fixed::FixedMark;
+use crate::mark_fixed_text::FixedMark;
 use crate::observer::EventSink;
 use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkLoss, Observer, Operation};
 pub use change::KvChange;

@@ -5,7 +5,7 @@ use tonic::transport::Channel;
 
 use super::kv::{KeyState, Kv};
 use super::{Fence, PREFIX};
-use crate::mark_fixed::FixedMark;
+use crate::mark_fixed_text::FixedMark;
 use crate::{Error, MarkInfo};
 
 /// Returns the marks under a prefix of the etcd cluster. Default: `leasehold/`.

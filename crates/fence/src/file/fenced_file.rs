@@ -45,7 +45,8 @@ pub struct FencedFile {
 }
 
 impl FencedFile {
-    /// Creates the file, armed as fresh: its first token sets the mark. Fails if the file exists.
+    /// Creates the file, armed as fresh: its first token sets the mark. Fails if the file exists; use [`arm`](Self::arm) for
+    /// a file that does.
     pub fn create(path: &Path, id: &FenceId, content: impl AsRef<[u8]>) -> Result<(), Error> {
         atomic_file::create(path, id, content.as_ref())
     }
@@ -146,7 +147,8 @@ impl FencedFile {
     }
 
     /// Arms an existing file without a mark from a floor: one that was created without the fence, or copied without its
-    /// attributes. Its content is unchanged.
+    /// attributes. Its content is unchanged. For a file that does not exist, use [`create`](Self::create), which needs no
+    /// floor.
     pub fn arm(path: &Path, id: &FenceId, floor: Number) -> Result<(), Error> {
         let file = AtomicFile::resolve(path)?;
         let locked = file.lock()?;

@@ -29,9 +29,9 @@
 mod atomic_file;
 mod fenced_file;
 mod format;
+mod list_marks;
 mod log_file;
 mod log_state;
-mod marks;
 mod operator;
 mod reader;
 #[cfg(test)]
@@ -51,9 +51,9 @@ use crate::observer::EventSink;
 use crate::{ApplyOnce, Counters, Error, FenceId, Mark, MarkLoss, Observer, Operation};
 pub use fenced_file::FencedFile;
 use format::{EntryHead, EntryKind, LogHeader};
+pub use list_marks::list_marks;
 use log_file::{EntryAt, LockMode, LogFile};
 use log_state::LogState;
-pub use marks::list_marks;
 pub use reader::{Checkpoint, LogReader, LogRecord};
 
 /// Default of [`FencedLog::with_claim_timeout`].
@@ -72,7 +72,8 @@ pub struct FencedLog {
 }
 
 impl FencedLog {
-    /// Creates a log, armed as fresh: its first token sets the mark. Fails if the file exists.
+    /// Creates a log, armed as fresh: its first token sets the mark. Fails if the file exists. There is no separate `arm`:
+    /// marks are entries, so every log has one.
     pub fn create(path: &Path, id: &FenceId) -> Result<(), Error> {
         let salt = log_file::rand_u64()?;
         log_file::create(path, |inode| {

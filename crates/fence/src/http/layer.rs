@@ -15,9 +15,9 @@ use tokio::time::timeout_at;
 use tower::{Layer, Service};
 
 use super::FenceShared;
-use super::body::{BoxError, OutcomeTracker, RequestBody, ResponseBody, outcome_from_trailers};
 use super::gate::{Gate, GateRejection, InFlight};
 use super::gate_state::RequestOutcome;
+use super::in_flight_body::{BoxError, OutcomeTracker, RequestBody, ResponseBody, outcome_from_trailers};
 use super::metrics::GateCounters;
 use super::problem::{FenceProblem, empty_grpc_response, is_grpc, json_response};
 use crate::Operation;

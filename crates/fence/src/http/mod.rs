@@ -5,7 +5,7 @@
 //!
 //! - A request is **in flight** until its response is complete.
 //! - The mark is raised only when no request is in flight. A higher token waits for requests with lower tokens, up to
-//!   [`GateTimeouts::with_claim_timeout`], and then gets `UNAVAILABLE` with nothing changed.
+//!   [`GateTimeouts::claim_timeout`], and then gets `UNAVAILABLE` with nothing changed.
 //! - If an outcome is unknown (the connection broke, the caller disconnected, the process died), higher tokens are blocked
 //!   for [`GateTimeouts::settle_time`].
 //! - The mark is durable in a file before any request under it is forwarded.
@@ -40,10 +40,10 @@
 //! # }
 //! ```
 
-mod body;
-mod client;
+mod error_response;
 mod gate;
 mod gate_state;
+mod in_flight_body;
 mod layer;
 mod mark_log;
 mod metrics;
@@ -59,9 +59,9 @@ use leasehold_core::token::Cluster;
 use crate::file::FencedLog;
 use crate::observer::EventSink;
 use crate::{Counters, Error, FenceId, Mark, MarkInfo, Observer};
-pub use body::{RequestBody, ResponseBody};
-pub use client::parse_refusal;
+pub use error_response::parse_refusal;
 use gate::Gate;
+pub use in_flight_body::{RequestBody, ResponseBody};
 pub use layer::{
     CLAIM_GRPC_PATH, CLAIM_PATH, FenceLayer, FenceService, LEASE_APPLIED, LEASE_SEQUENCE, LEASE_TOKEN, UpstreamOutcome,
 };

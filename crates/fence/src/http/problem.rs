@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use leasehold_core::token::Number;
 use serde_json::{Map, Value, json};
 
-use super::body::ResponseBody;
 use super::gate::GateRejection;
+use super::in_flight_body::ResponseBody;
 use crate::{Error, FenceRefusal};
 
 /// One row of the table of error codes.

@@ -22,7 +22,7 @@
 
 mod durability;
 mod operator;
-mod record;
+mod record_headers;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,13 +34,13 @@ use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use leasehold_core::token::Number;
 
 use crate::admission::{Admission, PresentedToken};
-use crate::mark_fixed::FixedMark;
+use crate::mark_fixed_text::FixedMark;
 use crate::observer::EventSink;
 use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkLoss, Observer, Operation};
 pub use durability::{Durability, durability};
 pub use operator::{list_marks, subject_mark};
-use record::LastRecord;
-pub use record::{MARK_HEADER, RecordKind, stamp};
+use record_headers::LastRecord;
+pub use record_headers::{MARK_HEADER, RecordKind, stamp};
 
 /// Default of [`Fence::with_claim_timeout`].
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -176,7 +176,7 @@ impl Fence {
     ) -> Result<bool, Error> {
         let message = PublishMessage::build()
             .payload(bytes.to_vec().into())
-            .headers(record::headers(kind, mark))
+            .headers(record_headers::headers(kind, mark))
             .expected_last_subject_sequence(last.sequence);
         let sent = self.jetstream.send_publish(self.subject.clone(), message).await;
         let reply = match sent {
@@ -203,7 +203,9 @@ impl Fence {
 /// Reads the last record of a subject from the leader of the stream.
 async fn last_record(stream: &Stream<()>, subject: &str) -> Result<LastRecord, Error> {
     match stream.get_last_raw_message_by_subject(subject).await {
-        Ok(message) => Ok(LastRecord { sequence: message.sequence, mark: Some(record::mark(&message.headers)) }),
+        Ok(message) => {
+            Ok(LastRecord { sequence: message.sequence, mark: Some(record_headers::mark(&message.headers)) })
+        }
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
             Ok(LastRecord { sequence: 0, mark: None })
         }

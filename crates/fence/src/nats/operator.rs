@@ -5,9 +5,9 @@ use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use futures::StreamExt;
 use leasehold_core::token::{Incarnation, Number};
 
-use super::record::{self, RecordKind};
+use super::record_headers::{self, RecordKind};
 use super::{Fence, SERVER_ID, last_record, storage_error};
-use crate::mark_fixed::FixedMark;
+use crate::mark_fixed_text::FixedMark;
 use crate::{Error, FenceRefusal, MarkInfo, MarkLoss};
 
 /// Returns the marks of a stream, one for each subject. If a writer bypassed the fence, the newest readable mark of the subject

@@ -4,7 +4,7 @@ use leasehold_core::token::{Incarnation, Number};
 use redis::aio::ConnectionLike;
 
 use super::{Fence, durability, library};
-use crate::mark_fixed::FixedMark;
+use crate::mark_fixed_text::FixedMark;
 use crate::{Error, FenceRefusal, MarkInfo, MarkLoss};
 
 /// Lists all marks of this server. In a Redis cluster, call it on each primary.

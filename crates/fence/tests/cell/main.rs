@@ -1,7 +1,7 @@
 //! Tests of the fenced cell with several threads.
 
-#[path = "../support/mistakes.rs"]
-mod mistakes;
+#[path = "../support/invalid_tokens.rs"]
+mod invalid_tokens;
 mod subject;
 #[path = "../support/mod.rs"]
 mod support;
@@ -64,7 +64,7 @@ fn a_claim_waits_for_a_write_in_progress_and_reads_its_result() {
 fn invalid_tokens_are_rejected_and_change_nothing() {
     let cell = cell();
     cell.claim(&token(40)).expect("claimed");
-    for (text, code, reason) in mistakes::mistakes() {
+    for (text, code, reason) in invalid_tokens::mistakes() {
         for error in [
             cell.verify(&text).expect_err(reason),
             cell.claim(&text).expect_err(reason),

@@ -3,8 +3,8 @@
 mod conformance;
 mod deduplication;
 mod draining;
-#[path = "../support/mistakes.rs"]
-mod mistakes;
+#[path = "../support/invalid_tokens.rs"]
+mod invalid_tokens;
 mod persistence;
 mod refusals;
 mod service;

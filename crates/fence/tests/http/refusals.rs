@@ -4,7 +4,7 @@ use http::{Method, Request};
 use leasehold_core::token::{Token, TokenScope};
 use leasehold_fence::http::Rules;
 
-use crate::mistakes::mistakes;
+use crate::invalid_tokens::mistakes;
 use crate::service::{TestService, with_token};
 use crate::support::{CLUSTER, fence_id, id_of, parts, token};
 

@@ -7,7 +7,7 @@ use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 use object_store::local::LocalFileSystem;
 use tempfile::TempDir;
 
-use crate::mistakes::mistakes;
+use crate::invalid_tokens::mistakes;
 use crate::support::{fence_id, number, token};
 
 async fn armed() -> (TempDir, Generations) {

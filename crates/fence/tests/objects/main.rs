@@ -2,8 +2,8 @@
 
 mod conformance;
 mod generations;
+#[path = "../support/invalid_tokens.rs"]
+mod invalid_tokens;
 mod manifests;
-#[path = "../support/mistakes.rs"]
-mod mistakes;
 #[path = "../support/mod.rs"]
 mod support;

@@ -11,7 +11,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use crate::mistakes::mistakes;
+use crate::invalid_tokens::mistakes;
 use crate::support::{CLUSTER, RESOURCE, fence_id, id_of, number, token};
 
 async fn armed() -> (Arc<InMemory>, Fence) {

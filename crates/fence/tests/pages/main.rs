@@ -146,7 +146,8 @@ fn reader_fence() -> TestResult {
     let (cluster, partition, appended) = (CLUSTER, "settled-0", SystemTime::now());
     let (mut records, mut applied) = (Vec::new(), Vec::new());
     let mut store = |applied: &[&str], checkpoint: String| records.push((applied.len(), checkpoint));
-    let log = [format!("write {}", token_text(33)), format!("claim {}", token_text(34)), format!("write {}", token_text(33))];
+    let log =
+        [format!("write {}", token_text(33)), format!("claim {}", token_text(34)), format!("write {}", token_text(33))];
     let mut fence = ReaderFence::new(&FenceId::new(cluster, "jobs/settle")?); // or `resume` with a checkpoint
     for (offset, stamp) in (0..).zip(&log) {
         // `stamp` is a header of the record: "write lh1-…" or "claim lh1-…"
@@ -155,7 +156,11 @@ fn reader_fence() -> TestResult {
         }
         store(&applied, fence.checkpoint()); // together, in one step
     }
-    assert_eq!(records.iter().map(|(applied, _)| *applied).collect::<Vec<_>>(), [1, 1, 1], "the last one is a zombie's");
+    assert_eq!(
+        records.iter().map(|(applied, _)| *applied).collect::<Vec<_>>(),
+        [1, 1, 1],
+        "the last one is a zombie's"
+    );
     Ok(())
 }
 

@@ -6,13 +6,13 @@ mod bypass;
 mod conformance;
 mod database;
 mod exploits;
+#[path = "../support/invalid_tokens.rs"]
+mod invalid_tokens;
 mod logical_replication;
 mod marks;
-#[path = "../support/mistakes.rs"]
-mod mistakes;
 mod paused_processes;
 mod protected_tables;
-mod psql;
+mod psql_examples;
 mod random;
 mod refusals;
 mod server;

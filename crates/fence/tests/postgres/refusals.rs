@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_fence::{CounterSnapshot, Error, FenceRefusal};
 
 use crate::database::{Database, LONG, put};
-use crate::mistakes::mistakes;
+use crate::invalid_tokens::mistakes;
 use crate::server::Server;
 use crate::support::{number, token};
 

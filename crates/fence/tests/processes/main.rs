@@ -3,7 +3,7 @@
 
 mod child;
 mod child_main;
-mod fenced_file;
+mod killed_file_writers;
 mod scenarios;
 #[path = "../support/mod.rs"]
 mod support;

@@ -30,7 +30,7 @@ async fn the_server_refuses_invalid_tokens_with_code_and_reason() {
     let mut writer = redis.writer().await;
     writer.claim(&support::token(40)).await.expect("claimed");
     let mut db = redis.connect().await;
-    for (token, code, reason) in crate::mistakes::mistakes() {
+    for (token, code, reason) in crate::invalid_tokens::mistakes() {
         for operation in ["claim", "write"] {
             let refused = call(&mut db, &writer, operation, &token).await.expect_err(&token);
             assert_eq!(refused.code(), Some(code), "{operation} {token}: {refused}");

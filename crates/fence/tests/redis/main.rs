@@ -4,10 +4,10 @@ mod conformance;
 #[path = "../support/daemon.rs"]
 mod daemon;
 mod failover;
+#[path = "../support/invalid_tokens.rs"]
+mod invalid_tokens;
 mod lua;
 mod marks;
-#[path = "../support/mistakes.rs"]
-mod mistakes;
 #[allow(dead_code, reason = "other tests use it too")]
 mod server;
 #[path = "../support/mod.rs"]

@@ -3,9 +3,9 @@
 mod atomic;
 mod conformance;
 mod fixture;
+#[path = "../support/invalid_tokens.rs"]
+mod invalid_tokens;
 mod marks;
-#[path = "../support/mistakes.rs"]
-mod mistakes;
 mod protected_tables;
 mod random;
 mod refusals;

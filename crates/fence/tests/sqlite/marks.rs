@@ -144,7 +144,7 @@ fn plain_sql_refuses_the_same_invalid_tokens_except_for_the_checksum() {
     let base = Database::new();
     let mut db = base.open();
     base.fence.claim(&mut db, token(10)).expect("claimed");
-    for (text, code, reason) in crate::mistakes::mistakes() {
+    for (text, code, reason) in crate::invalid_tokens::mistakes() {
         if reason == "checksum" {
             continue;
         }

@@ -8,7 +8,7 @@ use leasehold_fence::{CounterSnapshot, Error, FenceEvent, FenceRefusal, Observer
 use rusqlite::TransactionBehavior;
 
 use crate::fixture::{Database, put, put_raw};
-use crate::mistakes::mistakes;
+use crate::invalid_tokens::mistakes;
 use crate::support::{fence_id, number, token};
 
 #[test]

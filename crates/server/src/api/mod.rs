@@ -3,9 +3,9 @@
 //! [`Api`] submits commands and queries to the request queue. [`GrpcService`] and the HTTP routes translate to and from it;
 //! [`router`] puts them behind one set of middlewares.
 
+mod audit_and_backup;
 mod grpc;
 mod grpc_session;
-mod history;
 mod http;
 mod metadata;
 mod openapi;
@@ -28,10 +28,10 @@ use tokio::sync::oneshot;
 
 use crate::cancellation::{CallerState, CancelOnDrop};
 use crate::metrics::Metrics;
+use crate::replicated_state::StandbyState;
 use crate::request::{DurableReply, QueuedRequest, ReplyTo, RequestPayload};
 use crate::request_queue::{QueryReply, RequestQueue};
 use crate::snapshotter::SnapshotHandle;
-use crate::standby_state::StandbyState;
 use crate::status::ServerStatus;
 use crate::watch::{self, ResourceEvent, WatchMessage, Watchers};
 use problems::{no_reply, not_submitted, position_not_reached, shutting_down, standby_not_ready};

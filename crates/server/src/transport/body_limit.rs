@@ -10,7 +10,7 @@ use axum::response::Response;
 use leasehold_wire::{Code, MAX_TRANSPORT_BYTES, v1};
 
 use super::error_layer::body_too_large;
-use super::grpc::{SESSION_PATH, is_grpc, malformed_message, message_too_large, problem_response};
+use super::grpc_requests::{SESSION_PATH, is_grpc, malformed_message, message_too_large, problem_response};
 
 /// Bytes before each gRPC message: a flag and the length.
 const GRPC_PREFIX: usize = 5;

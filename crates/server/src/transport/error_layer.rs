@@ -12,7 +12,7 @@ use leasehold_wire::{Code, METADATA_CODE, problem_from_status, v1};
 use tonic::Status;
 
 use super::connection_limit::ConnectionLimit;
-use super::grpc::{is_grpc, problem_of_status, problem_response, unknown_method};
+use super::grpc_requests::{is_grpc, problem_of_status, problem_response, unknown_method};
 use super::http_problem::{HttpProblem, ProblemExt};
 use super::limits::MAX_HEAD_BYTES;
 use crate::metrics::Metrics;

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use super::connection::Connection;
+use super::connection_deadlines::Connection;
 use super::connection_limit::ConnectionLimit;
 use super::error_layer;
 use super::limits::{MAX_HEAD_BYTES, MAX_STREAMS, TransportLimits};

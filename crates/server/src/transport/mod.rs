@@ -3,10 +3,10 @@
 //! One port serves gRPC, HTTP, health checks and metrics. This module knows no endpoint: it serves any router.
 
 pub mod body_limit;
-mod connection;
+mod connection_deadlines;
 mod connection_limit;
 pub mod error_layer;
-mod grpc;
+mod grpc_requests;
 mod http_problem;
 mod http_server;
 mod limits;
@@ -14,7 +14,7 @@ mod listener;
 pub mod rate_limit;
 
 pub use connection_limit::{ConnectionLimit, ConnectionPermit};
-pub use grpc::{SERVICE_PATH, is_grpc, problem_of_status, problem_response};
+pub use grpc_requests::{SERVICE_PATH, is_grpc, problem_of_status, problem_response};
 pub use http_problem::{HttpProblem, ProblemExt};
 pub use limits::{MAX_STREAMS, TransportLimits};
 pub use listener::{ListenError, Listener, ServeTask, ShutdownPhase};

@@ -12,7 +12,7 @@ use axum::response::Response;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::{Code, v1};
 
-use super::grpc::{SERVICE_PATH, SESSION_PATH, is_grpc, problem_response};
+use super::grpc_requests::{SERVICE_PATH, SESSION_PATH, is_grpc, problem_response};
 use crate::metrics::REQUEST_RATE;
 
 /// An operation that is never rate limited, with its unary gRPC method and its HTTP verb if it has them.

@@ -4,7 +4,7 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::{problem_from_status, v1};
 
 use crate::test_server::{refusal, start_server};
-use crate::transports::{acquire, lease_ref, unary_call};
+use crate::transport_clients::{acquire, lease_ref, unary_call};
 
 const ACQUIRE: &str = "POST /v1/leases/jobs/a:acquire";
 

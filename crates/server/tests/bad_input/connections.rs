@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::test_server::{refusal, start_server, start_server_with};
-use crate::transports::{HttpConnection, acquire, connect, with_timeout};
+use crate::transport_clients::{HttpConnection, acquire, connect, with_timeout};
 
 /// Short enough for a test, and long enough for all other connections.
 fn short_header_timeout() -> TransportLimits {

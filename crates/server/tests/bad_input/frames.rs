@@ -7,7 +7,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Request, Status};
 
 use crate::test_server::{TestServer, refusal, start_server};
-use crate::transports::{HttpConnection, acquire};
+use crate::transport_clients::{HttpConnection, acquire};
 
 /// A codec that passes bytes through.
 #[derive(Clone, Copy, Default)]

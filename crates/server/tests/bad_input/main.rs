@@ -4,13 +4,13 @@
 //! counted once, and its connection serves the next request.
 
 mod amounts;
-mod bodies;
 mod connections;
 mod frames;
-mod messages;
+mod http_requests;
+mod late_requests;
 mod names;
 mod ownership;
 mod rates;
+mod session_streams;
 mod test_server;
-mod transports;
-mod waits;
+mod transport_clients;

@@ -4,7 +4,7 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::{problem_from_status, v1};
 
 use crate::test_server::{ExpectedRefusal, refusal, start_server};
-use crate::transports::acquire;
+use crate::transport_clients::acquire;
 
 /// Percent-encodes a name for a path.
 fn encode_path(name: &str) -> String {

@@ -9,7 +9,7 @@ use leasehold_wire::{problem_from_status, session_id};
 use tonic::Request;
 
 use crate::test_server::{ExpectedRefusal, TestServer, refusal, start_server};
-use crate::transports::{acquire, lease_ref};
+use crate::transport_clients::{acquire, lease_ref};
 
 fn renew(resource: &str, token: &str) -> Operation {
     Operation::Renew(v1::Renew { lease: Some(lease_ref(resource, token)), ttl_ms: None, progress: None })

@@ -6,7 +6,7 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
 use crate::test_server::{TestServer, start_server_with};
-use crate::transports::{HttpConnection, acquire, connect, lease_ref};
+use crate::transport_clients::{HttpConnection, acquire, connect, lease_ref};
 
 /// Far more requests at once than the limit of one per second.
 const FLOOD: u64 = 64;

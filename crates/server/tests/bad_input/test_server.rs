@@ -13,7 +13,7 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{problem_from_status, v1};
 
-use crate::transports::{GrpcClient, HttpConnection, SessionStream, acquire, connect, unary_call, with_timeout};
+use crate::transport_clients::{GrpcClient, HttpConnection, SessionStream, acquire, connect, unary_call, with_timeout};
 
 /// A server on a memory journal, with one connection per transport.
 pub struct TestServer {

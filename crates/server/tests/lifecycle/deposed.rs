@@ -5,7 +5,7 @@ use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::{ServerConfig, start};
 use leasehold_wire::v1;
 
-use crate::transports::{acquire, connect, with_timeout};
+use crate::transport_clients::{acquire, connect, with_timeout};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_server_does_not_report_its_counter() {

@@ -7,7 +7,7 @@ use leasehold_wire::{problem_from_status, session_id, v1};
 use tonic::Request;
 
 use crate::test_server::{TestServer, start_server};
-use crate::transports::{GrpcClient, HttpConnection, SessionStream, acquire, connect, lease_ref, with_timeout};
+use crate::transport_clients::{GrpcClient, HttpConnection, SessionStream, acquire, connect, lease_ref, with_timeout};
 
 fn waiting_acquire(resource: &str, holder: &str, session: Option<u64>) -> v1::Acquire {
     let options = Some(v1::AcquireOptions { wait_ms: 600_000, ..Default::default() });

@@ -2,12 +2,12 @@
 
 mod deposed;
 mod disconnects;
-mod limits;
 mod shutdown;
 mod slow_clients;
 #[path = "../bad_input/test_server.rs"]
 #[allow(dead_code, reason = "each suite uses its own part")]
 mod test_server;
-#[path = "../bad_input/transports.rs"]
+#[path = "../bad_input/transport_clients.rs"]
 #[allow(dead_code, reason = "each suite uses its own part")]
-mod transports;
+mod transport_clients;
+mod turn_size;

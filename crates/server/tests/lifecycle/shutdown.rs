@@ -13,7 +13,7 @@ use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{problem_from_status, v1};
 
 use crate::test_server::start_server;
-use crate::transports::{HttpConnection, SessionStream, acquire, connect, lease_ref, with_timeout};
+use crate::transport_clients::{HttpConnection, SessionStream, acquire, connect, lease_ref, with_timeout};
 
 fn acquire_batch(from: u64, count: u64) -> v1::ClientBatch {
     let request = |sequence| {

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tonic::Request;
 
 use crate::test_server::{refusal, start_server_with};
-use crate::transports::{HttpConnection, with_timeout};
+use crate::transport_clients::{HttpConnection, with_timeout};
 
 /// Short enough for a test, and long enough for all other requests.
 fn short_body_timeout() -> TransportLimits {

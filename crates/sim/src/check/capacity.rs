@@ -4,7 +4,7 @@
 use leasehold_core::lease::EndReason;
 use leasehold_core::record::Record;
 
-use super::model::{ModelLease, WalkStep, walk};
+use super::recorded_state::{ModelLease, WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::History;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::payload::state::StateRecord;
 use leasehold_core::record::Record;
 
-use super::model::{WalkStep, walk};
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::History;
 

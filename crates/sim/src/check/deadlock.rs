@@ -9,7 +9,7 @@ use leasehold_core::record::Record;
 use leasehold_core::refusal::{Cycle, Refusal};
 use leasehold_core::time::GrantorTime;
 
-use super::model::{Model, ModelLease, WalkStep, walk};
+use super::recorded_state::{Model, ModelLease, WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::History;
 

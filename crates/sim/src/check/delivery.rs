@@ -5,7 +5,7 @@ use leasehold_core::command::Answer;
 use leasehold_core::payload::delivery::{self, DeliveryRecord};
 use leasehold_core::record::Record;
 
-use super::model::{WalkStep, walk};
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::{History, HistoryEvent};
 

@@ -2,7 +2,7 @@
 
 use leasehold_core::command::Answer;
 
-use super::model::{WalkStep, walk};
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::fault::Fault;
 use crate::history::{History, HistoryEvent};

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{WalkStep, walk};
+use super::recorded_state::{WalkStep, walk};
 use super::tokens;
 use super::{CheckFinding, broken};
 use crate::history::{History, HistoryEvent};

@@ -14,12 +14,12 @@ use leasehold_core::ids::LeaseId;
 use leasehold_core::record::Record;
 use leasehold_core::refusal::{NotCurrent, Refusal};
 
-use super::model::{WalkStep, walk};
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, PromiseViolation};
 use crate::clock::SimTime;
 use crate::history::{History, HistoryEvent};
 use crate::request::{KnownLease, SimRequest};
-use crate::scenario::EXCLUSIVE;
+use crate::run_constants::EXCLUSIVE;
 
 /// Effect of a call, as far as its reply shows.
 #[derive(Clone, Debug, PartialEq, Eq)]

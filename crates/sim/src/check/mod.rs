@@ -3,7 +3,6 @@
 pub mod cache;
 pub mod capacity;
 pub mod checkpoints;
-pub mod deadlines;
 pub mod deadlock;
 pub mod delivery;
 pub mod disk_full;
@@ -12,8 +11,9 @@ pub mod fence_independence;
 #[cfg(test)]
 mod fixtures;
 pub mod handoff;
+pub mod holder_progress;
+pub mod last_renewals;
 pub mod linearizability;
-pub mod model;
 pub mod never_early;
 pub mod never_endless;
 pub mod one_holder;
@@ -22,13 +22,13 @@ pub mod preemption;
 pub mod progress;
 pub mod quarantine;
 pub mod queue;
+pub mod recorded_state;
 pub mod renewal;
 pub mod renewal_storm;
+pub mod reported_state;
 pub mod requests;
-pub mod sessions;
+pub mod session_secret;
 pub mod stale;
-pub mod stalled;
-pub mod state;
 pub mod tokens;
 pub mod zombies;
 
@@ -85,11 +85,11 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 28] = [
     ("pins", "B1", pins::check),
     ("cache", "R1 R2", cache::check),
     ("preemption", "P1", preemption::check),
-    ("stalled", "G1", stalled::check),
-    ("sessions", "S2", sessions::check),
+    ("stalled", "G1", holder_progress::check),
+    ("sessions", "S2", session_secret::check),
     ("zombies", "F6", zombies::check),
     ("renewal_storm", "N1", renewal_storm::check),
-    ("state", "V1 C2 P2 Q1 S1 T5", state::check),
+    ("state", "V1 C2 P2 Q1 S1 T5", reported_state::check),
     ("broken", "V1 V2 V3 T5 X1", recorded_violations),
     ("progress", "X1", progress::check),
     ("linearizability", "L1 L4 L6", linearizability::check),

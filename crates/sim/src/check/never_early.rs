@@ -8,8 +8,8 @@ use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::GrantorTime;
 
-use super::deadlines::{Deadlines, ends};
-use super::model::{WalkStep, walk};
+use super::last_renewals::{Deadlines, ends};
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::fault::Fault;
 use crate::history::{History, HistoryEvent};

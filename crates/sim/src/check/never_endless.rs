@@ -4,11 +4,11 @@ use leasehold_core::command::Answer;
 use leasehold_core::limits::TURN_NORMAL;
 use leasehold_core::time::GrantorTime;
 
-use super::deadlines::{DeadlineEntry, DeadlineKey, Deadlines, ends};
-use super::model::{Model, WalkStep, walk};
+use super::last_renewals::{DeadlineEntry, DeadlineKey, Deadlines, ends};
+use super::recorded_state::{Model, WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::{History, HistoryEvent};
-use crate::scenario::MAX_TTL;
+use crate::run_constants::MAX_TTL;
 
 /// A turn may be this late without counting as a stall, and the following one too.
 const SLACK: u64 = 3 * TURN_NORMAL;

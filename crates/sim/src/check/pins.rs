@@ -2,7 +2,7 @@
 
 use leasehold_core::record::Record;
 
-use super::model::{WalkStep, walk};
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::History;
 

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use leasehold_core::lease::EndReason;
 use leasehold_core::record::{DrainCause, Record};
 
-use super::model::{Model, ModelWait, WalkStep, walk};
+use super::recorded_state::{Model, ModelWait, WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::History;
-use crate::scenario::RUSH_GRACE;
+use crate::run_constants::RUSH_GRACE;
 
 /// Checks the records.
 pub fn check(history: &History) -> CheckFinding {

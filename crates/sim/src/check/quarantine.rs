@@ -4,10 +4,10 @@
 use leasehold_core::record::Record;
 use leasehold_core::time::GrantorTime;
 
-use super::model::{WalkStep, walk};
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, broken, tokens};
 use crate::history::{History, HistoryEvent};
-use crate::scenario::MAX_TTL;
+use crate::run_constants::MAX_TTL;
 
 /// Checks the records against presented and received numbers.
 pub fn check(history: &History) -> CheckFinding {

@@ -10,7 +10,7 @@ use leasehold_core::record::{GrantRecord, Record};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::GrantorTime;
 
-use super::model::{Model, ModelWait, WalkStep, walk};
+use super::recorded_state::{Model, ModelWait, WalkStep, walk};
 use super::{CheckFinding, broken, preemption};
 use crate::fault::Fault;
 use crate::history::{History, HistoryEvent};

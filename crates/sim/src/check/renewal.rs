@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use leasehold_core::command::Answer;
 use leasehold_core::refusal::Refusal;
 
-use super::model::{WalkStep, walk};
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::{History, HistoryEvent};
 use crate::request::SimRequest;

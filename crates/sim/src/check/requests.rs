@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use leasehold_core::payload::delivery::DeliveryRecord;
 use leasehold_core::record::Record;
 
-use super::model::{WalkStep, walk};
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::History;
 

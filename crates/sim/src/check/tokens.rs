@@ -8,7 +8,7 @@ use leasehold_core::payload::delivery;
 use leasehold_core::record::Record;
 use leasehold_core::token::Number;
 
-use super::model::{WalkStep, walk};
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::{History, HistoryEvent};
 use crate::request::SimRequest;

@@ -9,7 +9,7 @@ use crate::clock::MS;
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
 use crate::request::{SimAcquireOptions, SimRequest};
-use crate::scenario::{EXCLUSIVE, READ, RUSH, SLOTS, UNITS, WORK};
+use crate::run_constants::{EXCLUSIVE, READ, RUSH, SLOTS, UNITS, WORK};
 use crate::scheduler::{Message, Scheduler, SimActor};
 
 impl SimHolder {

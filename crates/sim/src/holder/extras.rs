@@ -7,7 +7,7 @@ use super::{SimHolder, SimLease};
 use crate::fault::Fault;
 use crate::request::SimRequest;
 use crate::rng::SimRng;
-use crate::scenario::{READ, WORK};
+use crate::run_constants::{READ, WORK};
 use crate::scheduler::Scheduler;
 
 impl SimLease {

@@ -69,7 +69,7 @@ struct SimLease {
 impl SimLease {
     /// Target of its writes.
     fn target(&self) -> Option<usize> {
-        crate::scenario::EXCLUSIVE.iter().position(|name| *name == self.resource)
+        crate::run_constants::EXCLUSIVE.iter().position(|name| *name == self.resource)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{HolderMode, PendingRequest, SimHolder, SimLease};
 use crate::history::HistoryEvent;
 use crate::planted_fault::PlantedFault;
 use crate::request::{KnownLease, SimRequest};
-use crate::scenario::CLUSTER;
+use crate::run_constants::CLUSTER;
 use crate::scheduler::{Message, Scheduler};
 
 impl SimHolder {
@@ -171,7 +171,7 @@ impl SimHolder {
             return;
         }
         // The first act is the claim, immediately if the holder believes that it holds the lease.
-        if crate::scenario::EXCLUSIVE.contains(&resource) && renewal.may_act(now) {
+        if crate::run_constants::EXCLUSIVE.contains(&resource) && renewal.may_act(now) {
             let (actor, clock_ok) = (self.actor().index() as u32, self.clock_ok);
             scheduler.record(HistoryEvent::HolderActed { actor, number: grant.number, clock_ok });
         }

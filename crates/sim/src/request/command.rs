@@ -10,7 +10,7 @@ use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::payload::{cache, delivery};
 
 use super::{KnownLease, SimRequest};
-use crate::scenario::{CLUSTER, EXCLUSIVE, KEY, QUEUE, READ, RUSH, RUSH_GRACE, WORK, WORK_WINDOW};
+use crate::run_constants::{CLUSTER, EXCLUSIVE, KEY, QUEUE, READ, RUSH, RUSH_GRACE, WORK, WORK_WINDOW};
 
 impl KnownLease {
     const fn held(&self) -> LeaseRef<'static> {

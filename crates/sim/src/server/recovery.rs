@@ -9,7 +9,7 @@ use leasehold_core::token::Incarnation;
 use super::SimServer;
 use crate::history::HistoryEvent;
 use crate::journal::SimJournal;
-use crate::scenario::{CLUSTER, MAX_TTL};
+use crate::run_constants::{CLUSTER, MAX_TTL};
 use crate::scheduler::{JournalStep, Scheduler};
 
 impl SimServer {

@@ -10,7 +10,7 @@ use leasehold_wire::v1::{self, request::Operation, response::Answer};
 use leasehold_wire::{problem, request_digest};
 use prost::Message;
 
-use crate::support::token;
+use crate::generators::token;
 
 /// Compares a message with its golden file. `LEASEHOLD_BLESS=1` writes a file that does not exist yet; it never overwrites one.
 fn assert_golden<M: Message + Default + PartialEq + Debug>(name: &str, message: &M) {

@@ -12,7 +12,7 @@ use leasehold_wire::json::{
 use leasehold_wire::{DecodedCommand, v1};
 use serde_json::json;
 
-use crate::support::{CALLER, ISSUER, token};
+use crate::generators::{CALLER, ISSUER, token};
 
 #[test]
 fn an_acquire_body_decodes_into_a_command() {

@@ -13,7 +13,7 @@ use leasehold_wire::{
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::support::{CALLER, ISSUER, any_operation, token};
+use crate::generators::{CALLER, ISSUER, any_operation, token};
 
 /// Decodes everything in a client batch, as a server does.
 fn decode_as_server(batch: &v1::ClientBatch) {

@@ -16,10 +16,10 @@ use proptest::option;
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::support::{CALLER, ISSUER, any_operation, text};
+use crate::generators::{CALLER, ISSUER, any_operation, text};
 
 fn number() -> impl Strategy<Value = Number> + Clone {
-    crate::support::number().prop_map(|raw| Number::new(raw).expect("a number"))
+    crate::generators::number().prop_map(|raw| Number::new(raw).expect("a number"))
 }
 
 fn lease() -> impl Strategy<Value = LeaseId> + Clone {
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn a_charter_survives_a_round_trip_in_protobuf_and_json(written in crate::support::charter()) {
+    fn a_charter_survives_a_round_trip_in_protobuf_and_json(written in crate::generators::charter()) {
         let read = decode_charter(&written).expect("well-formed");
         prop_assert_eq!(&encode_charter(&read), &written);
         let json = serde_json::to_vec(&CharterBody::from(&read)).expect("a body is JSON");

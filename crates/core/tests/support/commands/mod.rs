@@ -1,7 +1,7 @@
 //! Parses lines of a story into commands.
 
-mod authority;
 mod leases;
+mod operator;
 mod payloads;
 mod reports;
 mod sessions;
@@ -180,7 +180,7 @@ fn command<'a>(
     if let Some(command) = leases::parse_lease_command(line, at, context)? {
         return Ok(Some(command));
     }
-    authority::parse(line, at, context)
+    operator::parse(line, at, context)
 }
 
 pub fn parse_comment<'a>(at: &mut WordReader<'a>) -> Result<&'a str, String> {

@@ -1,9 +1,9 @@
 //! HTTP endpoints with JSON bodies: commands are `POST /v1/leases/{name}:verb`, queries are `GET`.
 
+mod audit_and_backup;
 mod commands;
 mod extract;
 mod health;
-mod history;
 mod queries;
 mod respond;
 mod verbs;
@@ -70,10 +70,10 @@ fn table() -> Vec<Route> {
         Route::get("/v1/holders/{holder}", queries::held_by),
         Route::get("/v1/waiters/{*name}", queries::waiters),
         Route::get("/v1/ended-leases/{*name}", queries::ended_leases),
-        Route::get("/v1/history", history::history),
-        Route::get("/v1/history/{*name}", history::resource_history),
-        Route::get("/v1/audit", history::export),
-        Route::get("/v1/audit:verify", history::verify),
+        Route::get("/v1/history", audit_and_backup::history),
+        Route::get("/v1/history/{*name}", audit_and_backup::resource_history),
+        Route::get("/v1/audit", audit_and_backup::export),
+        Route::get("/v1/audit:verify", audit_and_backup::verify),
         Route::get("/v1/deadlocks", queries::deadlocks),
         Route::get("/v1/usage", queries::usage),
         Route::get("/v1/status", queries::status),
@@ -86,7 +86,7 @@ fn table() -> Vec<Route> {
         Route::post("/v1/quarantine:waive", commands::waive),
         Route::get("/v1/cluster", queries::cluster),
         Route::post("/v1/cluster:step_down", commands::step_down),
-        Route::get("/v1/backup", history::backup),
+        Route::get("/v1/backup", audit_and_backup::backup),
         Route::get("/v1/openapi.json", health::openapi_document),
         Route::get("/healthz", health::alive),
         Route::get("/readyz", health::ready),

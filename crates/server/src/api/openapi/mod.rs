@@ -1,10 +1,10 @@
 //! The OpenAPI 3.1 document of the HTTP API.
 
+mod audit_and_backup;
 mod charters;
 mod cluster;
 mod coverage;
 mod health;
-mod history;
 mod leases;
 mod operation;
 mod queries;
@@ -74,7 +74,7 @@ fn build() -> OpenApi {
     leases::describe(&mut document);
     sessions::describe(&mut document);
     queries::describe(&mut document);
-    history::describe(&mut document);
+    audit_and_backup::describe(&mut document);
     charters::describe(&mut document);
     coverage::describe(&mut document);
     cluster::describe(&mut document);

@@ -19,6 +19,7 @@
 
 mod batch_value;
 mod client;
+mod cluster_status;
 mod error;
 mod keys;
 mod leadership;
@@ -30,7 +31,6 @@ mod quota;
 mod reader;
 mod snapshots;
 mod standby;
-mod status;
 mod version;
 mod writer;
 
@@ -41,10 +41,10 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinHandle;
 
 pub use client::{EtcdEndpoints, EtcdTls};
+pub use cluster_status::{EtcdMember, EtcdStatus, EtcdStatusReader};
 pub use quota::{QUOTA, Quota};
 pub use snapshots::EtcdSnapshotStore;
 pub use standby::{LeaderHandle, Standby, StandbyObserver};
-pub use status::{EtcdMember, EtcdStatus, EtcdStatusReader};
 
 use super::{
     AppendOutcome, BATCH_BYTES, DiskSpace, EtcdOpenError, Journal, JournalError, JournalLocation, OpenError,

@@ -24,7 +24,7 @@
 //! filesystems that overwrite in place; copy-on-write filesystems may need space for an overwrite too.
 
 mod audit_files;
-mod bootstrap;
+mod create_for_restore;
 mod disk;
 mod frame;
 mod header;
@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub(super) use audit_files::DiskAuditFiles;
-pub use bootstrap::{Bootstrap, bootstrap};
+pub use create_for_restore::{Bootstrap, bootstrap};
 pub use disk::{Disk, HostIdentity};
 pub use header::JournalId;
 pub use local::LocalDisk;

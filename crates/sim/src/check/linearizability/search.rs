@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::super::{CheckFinding, broken};
 use super::{CallOutcome, LinearCall};
 use crate::clock::SimTime;
-use crate::scenario::EXCLUSIVE;
+use crate::run_constants::EXCLUSIVE;
 
 /// Maximum number of states per group of resources.
 const BUDGET: usize = 200_000;

@@ -22,8 +22,8 @@ use leasehold_sim::scheduler::SERVERS;
 
 use super::applied_writes::AppliedWrite;
 use super::sent_writes::{HighestAcknowledged, SentWrite, sent_writes};
-use crate::event_log::{LogEntry, LoggedEvent, RequestKind};
 use crate::holder::holder_name;
+use crate::holder_log::{LogEntry, LoggedEvent, RequestKind};
 
 /// Everything that remains after a run.
 #[derive(Debug, Default)]

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use leasehold_core::command::Answer;
 use leasehold_core::record::Record;
 
-use super::deadlines::{DeadlineEntry, DeadlineKey, Deadlines};
-use super::model::{WalkStep, walk};
+use super::last_renewals::{DeadlineEntry, DeadlineKey, Deadlines};
 use super::never_endless::latest;
+use super::recorded_state::{WalkStep, walk};
 use super::{CheckFinding, broken};
 use crate::history::{History, HistoryEvent};
 use crate::request::SimRequest;

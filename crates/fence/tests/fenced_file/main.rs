@@ -2,9 +2,9 @@
 
 mod conformance;
 mod fixture;
+#[path = "../support/invalid_tokens.rs"]
+mod invalid_tokens;
 mod lost;
-#[path = "../support/mistakes.rs"]
-mod mistakes;
 mod refusals;
 #[path = "../support/mod.rs"]
 mod support;

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 
 use leasehold_core::ids::SessionId;
 
-use super::model::{Model, WalkStep, walk};
+use super::recorded_state::{Model, WalkStep, walk};
 use super::{CheckFinding, broken, preemption};
 use crate::history::{History, HistoryEvent, ReportedState};
-use crate::scenario::QUEUED;
+use crate::run_constants::QUEUED;
 
 /// Compares reported states with the model.
 pub fn check(history: &History) -> CheckFinding {

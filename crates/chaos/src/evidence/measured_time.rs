@@ -14,8 +14,8 @@ use leasehold_core::time::GrantorTime;
 use leasehold_sim::clock::{MS, SimTime};
 use leasehold_sim::history::{History, HistoryEvent};
 
-use super::history::{Evidence, JournalIndex, history, requests};
-use crate::event_log::{LoggedEvent, RequestKind};
+use super::derived_history::{Evidence, JournalIndex, history, requests};
+use crate::holder_log::{LoggedEvent, RequestKind};
 
 /// Grantor time is in whole milliseconds, rounded at both ends.
 const ROUNDING: u64 = 2;

@@ -14,7 +14,7 @@ use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
-use crate::transports::{SessionStream, acquire, connect, with_timeout};
+use crate::transport_clients::{SessionStream, acquire, connect, with_timeout};
 
 /// A journal that measures its largest batch and can be blocked.
 struct BlockableJournal<J> {

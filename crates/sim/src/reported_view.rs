@@ -3,7 +3,7 @@
 use leasehold_core::grantor::Grantor;
 
 use crate::history::ReportedState;
-use crate::scenario::{QUEUE, QUEUED};
+use crate::run_constants::{QUEUE, QUEUED};
 
 /// Leases, queues and messages that a grantor reports.
 pub fn state(grantor: &Grantor) -> ReportedState {

@@ -3,9 +3,9 @@
 mod conformance;
 mod crash;
 mod fixture;
+#[path = "../support/invalid_tokens.rs"]
+mod invalid_tokens;
 mod lost;
-#[path = "../support/mistakes.rs"]
-mod mistakes;
 mod random;
 mod refusals;
 #[path = "../support/mod.rs"]

@@ -6,7 +6,7 @@ use leasehold_core::command::Answer;
 use leasehold_core::record::Record;
 use leasehold_core::time::GrantorTime;
 
-use super::model::Model;
+use super::recorded_state::Model;
 use crate::history::HistoryEvent;
 use crate::request::SimRequest;
 

@@ -5,7 +5,7 @@ use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::limits;
 use leasehold_core::refusal::{Limit, NotCurrent, Refusal, RefusalSubject};
 
-use super::commands::{SpecResult, invalid};
+use super::command_effects::{SpecResult, invalid};
 use super::model::{Cause, Spec};
 
 impl Spec {

@@ -3,7 +3,7 @@
 use async_nats::HeaderMap;
 use leasehold_core::token::{Token, TokenScope};
 
-use crate::mark_fixed::FixedMark;
+use crate::mark_fixed_text::FixedMark;
 
 /// Header with the mark.
 pub const MARK_HEADER: &str = "Leasehold-Mark";

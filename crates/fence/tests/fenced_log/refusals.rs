@@ -8,7 +8,7 @@ use leasehold_fence::{CounterSnapshot, Error, FenceRefusal};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::fixture::TestLog;
-use crate::mistakes::mistakes;
+use crate::invalid_tokens::mistakes;
 use crate::support::{fence_id, number, token};
 
 #[test]

@@ -9,7 +9,7 @@ use leasehold_wire::v1::response::Answer;
 use tonic::Request;
 
 use crate::test_server::{refusal, start_server};
-use crate::transports::{SessionStream, acquire, connect, lease_ref, with_timeout};
+use crate::transport_clients::{SessionStream, acquire, connect, lease_ref, with_timeout};
 
 fn waiting_acquire(resource: &str) -> Operation {
     let options = Some(v1::AcquireOptions { wait_ms: 60_000, ..Default::default() });

@@ -6,7 +6,7 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
 use crate::test_server::{ExpectedRefusal, TestServer, refusal, start_server};
-use crate::transports::{SessionStream, acquire, connect, unary_call};
+use crate::transport_clients::{SessionStream, acquire, connect, unary_call};
 
 fn hello_batch(hello: v1::Hello) -> v1::ClientBatch {
     v1::ClientBatch { hello: Some(hello), ..Default::default() }

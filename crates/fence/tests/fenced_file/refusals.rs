@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use leasehold_fence::FenceRefusal;
+use leasehold_fence::{ApplyOnce, FenceRefusal};
 
 use crate::fixture::TestFile;
-use crate::mistakes::mistakes;
+use crate::invalid_tokens::mistakes;
 use crate::support::{number, token};
 
 #[test]
@@ -50,6 +50,15 @@ fn an_update_gets_the_old_content_and_keeps_the_permissions() {
     let mode = std::fs::metadata(fixture.file()).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
     assert_eq!(fixture.names(), ["leader.conf"]);
+}
+
+#[test]
+fn a_numbered_write_is_applied_once() {
+    let fixture = TestFile::new();
+    let file = fixture.open();
+    assert_eq!(file.write_once(token(33), 1, "first").expect("written"), ApplyOnce::Applied);
+    let duplicate = file.write_once(token(33), 1, "late duplicate").expect("a duplicate is no failure");
+    assert_eq!((duplicate, fixture.content()), (ApplyOnce::AlreadyApplied { last: 1 }, "first".to_owned()));
 }
 
 #[test]
