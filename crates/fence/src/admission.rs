@@ -3,7 +3,6 @@
 use leasehold_core::fence::{Follow, Sequenced, admit_sequenced, follow};
 use leasehold_core::token::{Incarnation, Number};
 
-use crate::mark_info::ApplyOnce;
 use crate::{Error, FenceRefusal, Mark, MarkLoss, Verdict, admit};
 
 /// A plausible token for one fence. It may be stale.
@@ -63,4 +62,16 @@ pub(crate) struct Admission {
     pub(crate) number: Number,
     /// The incarnation that the fence followed before, if this token is of another one.
     pub(crate) previous_incarnation: Option<Incarnation>,
+}
+
+/// The result of a write that carries a sequence. A holder numbers its writes upward, so that each is applied once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplyOnce {
+    /// The write was applied.
+    Applied,
+    /// The write is a duplicate: it was applied earlier, and changed nothing now.
+    AlreadyApplied {
+        /// The last sequence applied under this token.
+        last: u64,
+    },
 }

@@ -140,11 +140,12 @@ mod refusal_text;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use admission::ApplyOnce;
 pub use error::Error;
 pub use fence_id::FenceId;
 pub use leasehold_core::fence::{Mark, Verdict, admit};
 pub use leasehold_core::name::{Name, NameError, NameProblem, resource_hash};
 pub use leasehold_core::token::{Cluster, Incarnation, Number, ParseHexError, Token, TokenError, TokenScope};
-pub use mark_info::{ApplyOnce, MarkInfo};
+pub use mark_info::MarkInfo;
 pub use observer::{CounterSnapshot, Counters, FenceEvent, Observer, Operation};
 pub use refusal::{FenceRefusal, MarkLoss};

@@ -1,4 +1,4 @@
-//! A stored mark as `list_marks` returns it, and the result of a sequenced write.
+//! A stored mark as `list_marks` returns it.
 
 use leasehold_core::token::{Cluster, Incarnation};
 
@@ -37,16 +37,4 @@ impl MarkInfo {
             strict: false,
         }
     }
-}
-
-/// The result of a write that carries a sequence. A holder numbers its writes upward, so that each is applied once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApplyOnce {
-    /// The write was applied.
-    Applied,
-    /// The write is a duplicate: it was applied earlier, and changed nothing now.
-    AlreadyApplied {
-        /// The last sequence applied under this token.
-        last: u64,
-    },
 }
