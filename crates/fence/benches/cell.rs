@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
+use leasehold_fence::FenceId;
 use leasehold_fence::cell::FencedCell;
 
 const CLUSTER: Cluster = Cluster(*b"benching");
@@ -18,7 +19,7 @@ fn main() {
 
 fn cell() -> (FencedCell<u64>, String) {
     let id = FenceId::new(CLUSTER, "jobs/settle").expect("a name");
-    let resource = resource_hash(name.as_str());
+    let resource = resource_hash(id.resource());
     let (incarnation, scope, number) = (Incarnation(1), TokenScope::Slot(0), Number::FIRST);
     let token = Token { cluster: CLUSTER, incarnation, resource, scope, number };
     (FencedCell::new(&id, 0), token.to_string())

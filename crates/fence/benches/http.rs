@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use http::{Request, Response};
 use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
+use leasehold_fence::FenceId;
 use leasehold_fence::http::{Fence, GateTimeouts, Rules};
 use tower::{Layer, Service, ServiceExt};
 

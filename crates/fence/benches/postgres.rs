@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use leasehold_core::name::resource_hash;
 use leasehold_fence::postgres::{Fence, install};
 use server::Server;
-use support::{CLUSTER, RESOURCE, fence_id, id_of, parts, token};
+use support::{CLUSTER, fence_id, id_of, parts, token};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
+use leasehold_fence::FenceId;
 use leasehold_fence::redis::{Fence, install};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;

@@ -95,7 +95,7 @@ impl MarkLog {
     /// Records durably, once, that requests under this token may be in flight.
     pub(super) fn record_begun(&mut self, token: &str) -> Result<(), Error> {
         if !self.begun {
-            self.log.append(token, &[IN_FLIGHT])?;
+            self.log.append(token, [IN_FLIGHT])?;
             self.begun = true;
         }
         self.token = Some(token.to_owned());
@@ -104,20 +104,20 @@ impl MarkLog {
 
     /// Records durably that a request with this sequence is forwarded.
     pub(super) fn record_forwarded(&mut self, token: &str, sequence: u64) -> Result<(), Error> {
-        self.log.append(token, &sequence_note(SEQUENCE, sequence))?;
+        self.log.append(token, sequence_note(SEQUENCE, sequence))?;
         (self.begun, self.token) = (true, Some(token.to_owned()));
         Ok(())
     }
 
     /// Records durably that the request was applied.
     pub(super) fn record_applied(&mut self, token: &str, sequence: u64) -> Result<(), Error> {
-        self.log.append(token, &sequence_note(APPLIED, sequence)).map(drop)
+        self.log.append(token, sequence_note(APPLIED, sequence)).map(drop)
     }
 
     /// Records durably that no request is in flight.
     pub(super) fn record_settled(&mut self) -> Result<(), Error> {
         if let (true, Some(token)) = (self.begun, &self.token) {
-            self.log.append(token, &[SETTLED])?;
+            self.log.append(token, [SETTLED])?;
             self.begun = false;
         }
         Ok(())

@@ -23,7 +23,7 @@ fn cell() -> FencedCell<Vec<u64>> {
 #[test]
 fn a_stale_thread_changes_nothing_and_gets_the_mark() {
     let cell = cell();
-    let (old, new) = (cell.verify(&token(33)).expect("a token"), cell.verify(&token(34)).expect("a token"));
+    let (old, new) = (cell.verify(token(33)).expect("a token"), cell.verify(token(34)).expect("a token"));
     cell.claim(&old).expect("claimed");
     cell.write(&old, |value| value.push(33)).expect("current");
     cell.claim(&new).expect("a successor");
@@ -80,7 +80,7 @@ fn invalid_tokens_are_rejected_and_change_nothing() {
 #[test]
 fn a_token_verified_for_another_cell_is_rejected_like_its_text() {
     let other_cell = FencedCell::new(&id_of(CLUSTER, "jobs/other"), ());
-    let token = cell().verify(&token(50)).expect("a token");
+    let token = cell().verify(token(50)).expect("a token");
     assert_eq!(
         other_cell.claim(&token).expect_err("another resource").refusal().expect("refused").reason(),
         "resource"

@@ -31,8 +31,8 @@ fn writing_to_a_missing_file_does_not_create_it() {
     let file = fixture.open();
     std::fs::remove_file(fixture.file()).expect("removed");
     assert_eq!(lost(fixture.try_open()), MarkLoss::Missing);
-    assert_eq!(lost(file.claim(&token(5))), MarkLoss::Missing);
-    assert_eq!(lost(file.write(&token(5), b"into nowhere")), MarkLoss::Missing);
+    assert_eq!(lost(file.claim(token(5))), MarkLoss::Missing);
+    assert_eq!(lost(file.write(token(5), b"into nowhere")), MarkLoss::Missing);
     assert!(fixture.names().is_empty());
 }
 
@@ -45,8 +45,8 @@ fn a_file_without_a_mark_rejects_tokens_until_it_is_armed_and_keeps_its_content(
     assert_eq!(exists.code(), "CONFLICT");
     FencedFile::arm(&fixture.file(), &fence_id(), number(30)).expect("armed");
     assert_eq!(fixture.content(), "made by hand");
-    assert_eq!(fixture.open().claim(&token(29)).expect_err("an earlier holder").code(), "STALE_TOKEN");
-    fixture.open().write(&token(31), b"after").expect("a later holder");
+    assert_eq!(fixture.open().claim(token(29)).expect_err("an earlier holder").code(), "STALE_TOKEN");
+    fixture.open().write(token(31), b"after").expect("a later holder");
     let again = FencedFile::arm(&fixture.file(), &fence_id(), number(50)).expect_err("it has a mark");
     assert_eq!(again.code(), "CONFLICT");
     assert_eq!(fixture.names(), ["leader.conf"]);
@@ -55,21 +55,21 @@ fn a_file_without_a_mark_rejects_tokens_until_it_is_armed_and_keeps_its_content(
 #[test]
 fn a_copy_rejects_tokens_until_it_is_re_armed_above_its_mark() {
     let fixture = TestFile::new();
-    fixture.open().write(&token(20), b"kept").expect("current");
+    fixture.open().write(token(20), b"kept").expect("current");
     let backup = fixture.dir.path().join("backup");
     copy_with_attributes(&fixture.file(), &backup);
-    fixture.open().write(&token(25), b"newer").expect("current");
+    fixture.open().write(token(25), b"newer").expect("current");
     std::fs::rename(&backup, fixture.file()).expect("restored");
 
     let file = fixture.open();
     assert_eq!(lost(file.mark()), MarkLoss::Moved);
-    assert_eq!(lost(file.claim(&token(26))), MarkLoss::Moved);
-    assert_eq!(lost(file.write(&token(26), b"no")), MarkLoss::Moved);
+    assert_eq!(lost(file.claim(token(26))), MarkLoss::Moved);
+    assert_eq!(lost(file.write(token(26), b"no")), MarkLoss::Moved);
     assert_eq!(file.rearm(number(19)).expect_err("below the mark").code(), "CONFLICT");
     file.rearm(number(30)).expect("armed from a floor");
     assert_eq!(fixture.content(), "kept");
-    assert_eq!(file.claim(&token(29)).expect_err("an earlier holder").code(), "STALE_TOKEN");
-    file.write(&token(31), b"after").expect("a later holder");
+    assert_eq!(file.claim(token(29)).expect_err("an earlier holder").code(), "STALE_TOKEN");
+    file.write(token(31), b"after").expect("a later holder");
 }
 
 #[test]
@@ -101,13 +101,13 @@ fn a_file_of_another_cluster_resource_or_slot_is_foreign() {
 #[test]
 fn temporary_files_of_dead_writers_are_ignored_and_removed_by_the_next_claim() {
     let fixture = TestFile::new();
-    fixture.open().write(&token(33), b"whole").expect("current");
+    fixture.open().write(token(33), b"whole").expect("current");
     for temp in ["leader.conf.leasehold-draft-1-00", "leader.conf.leasehold-draft-2-ff"] {
         std::fs::write(fixture.dir.path().join(temp), "half").expect("left");
     }
     std::fs::write(fixture.dir.path().join("leader.conf.bak"), "mine").expect("written");
     assert_eq!(list_marks(fixture.dir.path()).expect("listed").len(), 1);
-    fixture.open().claim(&token(34)).expect("a successor");
+    fixture.open().claim(token(34)).expect("a successor");
     assert_eq!(
         (fixture.content().as_str(), fixture.names()),
         ("whole", vec!["leader.conf".into(), "leader.conf.bak".into()])
@@ -117,7 +117,7 @@ fn temporary_files_of_dead_writers_are_ignored_and_removed_by_the_next_claim() {
 #[test]
 fn list_marks_of_a_directory_returns_marks_of_files_and_logs() {
     let fixture = TestFile::new();
-    fixture.open().claim(&token(33)).expect("claimed");
+    fixture.open().claim(token(33)).expect("claimed");
     let path = fixture.dir.path().join("events.log");
     FencedLog::create(&path, &fence_id().with_slot(2)).expect("created");
     let marks = list_marks(fixture.dir.path()).expect("listed");

@@ -10,13 +10,13 @@ fn log_with_five_entries() -> (TestLog, Vec<usize>) {
     let fixture = TestLog::new();
     let mut log = fixture.open();
     let mut offsets = vec![40, fixture.bytes().len()];
-    log.claim(&token(5)).expect("claimed");
+    log.claim(token(5)).expect("claimed");
     offsets.push(fixture.bytes().len());
-    log.append(&token(5), b"first").expect("appended");
+    log.append(token(5), b"first").expect("appended");
     offsets.push(fixture.bytes().len());
-    log.append(&token(6), b"second").expect("appended");
+    log.append(token(6), b"second").expect("appended");
     offsets.push(fixture.bytes().len());
-    log.append(&token(7), b"third").expect("appended");
+    log.append(token(7), b"third").expect("appended");
     (fixture, offsets)
 }
 
@@ -25,9 +25,9 @@ fn assert_continues(fixture: &TestLog, expected: &[u64], how: &str) {
     assert_eq!(fixture.numbers(), expected, "{how}: the readable entries");
     let mut log = fixture.open();
     assert_eq!(log.mark().expect(how), expected.last().map(|last| number(*last)), "{how}");
-    log.append(&token(9), b"next").expect(how);
+    log.append(token(9), b"next").expect(how);
     assert_eq!(fixture.numbers(), [expected, &[9]].concat(), "{how}");
-    assert_eq!(log.append(&token(8), b"late").expect_err(how).code(), "STALE_TOKEN");
+    assert_eq!(log.append(token(8), b"late").expect_err(how).code(), "STALE_TOKEN");
 }
 
 #[test]
@@ -95,14 +95,14 @@ fn damage_is_detected_in_an_open_log_too() {
     let (fixture, offsets) = log_with_five_entries();
     let mut log = fixture.open();
     let mut second = fixture.open();
-    second.append(&token(8), b"fourth").expect("appended");
+    second.append(token(8), b"fourth").expect("appended");
     let mut bytes = fixture.bytes();
     let last = bytes.len();
     bytes.truncate(offsets[4] + 3);
     fixture.overwrite(&bytes);
     assert!(bytes.len() < last);
-    assert_eq!(log.append(&token(9), b"no").expect_err("shorter").code(), "CORRUPT");
-    assert_eq!(second.append(&token(9), b"no").expect_err("shorter").code(), "CORRUPT");
+    assert_eq!(log.append(token(9), b"no").expect_err("shorter").code(), "CORRUPT");
+    assert_eq!(second.append(token(9), b"no").expect_err("shorter").code(), "CORRUPT");
     assert_eq!(fixture.bytes(), bytes);
 }
 
@@ -125,9 +125,9 @@ fn entries_of_another_log_inside_a_payload_are_not_entries() {
     let (other, _) = log_with_five_entries();
     let fixture = TestLog::new();
     let mut log = fixture.open();
-    log.append(&token(5), b"first").expect("appended");
+    log.append(token(5), b"first").expect("appended");
     let before = fixture.bytes().len();
-    log.append(&token(6), &other.bytes()).expect("a log as payload");
+    log.append(token(6), other.bytes()).expect("a log as payload");
     let mut bytes = fixture.bytes();
     bytes.pop();
     assert!(bytes.len() > before);

@@ -20,7 +20,7 @@ fn opening_a_missing_log_does_not_create_it() {
     let mut log = fixture.open();
     std::fs::remove_file(fixture.file()).expect("removed");
     assert_eq!(lost(fixture.try_open()), MarkLoss::Missing);
-    assert_eq!(lost(log.append(&token(5), b"into nowhere")), MarkLoss::Missing);
+    assert_eq!(lost(log.append(token(5), b"into nowhere")), MarkLoss::Missing);
     assert!(!fixture.file().exists());
 }
 
@@ -28,32 +28,32 @@ fn opening_a_missing_log_does_not_create_it() {
 fn an_open_log_rejects_appends_after_its_file_was_replaced() {
     let fixture = TestLog::new();
     let mut log = fixture.open();
-    log.claim(&token(9)).expect("claimed");
+    log.claim(token(9)).expect("claimed");
     std::fs::remove_file(fixture.file()).expect("removed");
     FencedLog::create(&fixture.file(), &fence_id()).expect("another one");
-    assert_eq!(lost(log.append(&token(9), b"late")), MarkLoss::Moved);
+    assert_eq!(lost(log.append(token(9), b"late")), MarkLoss::Moved);
     assert_eq!(fixture.read(), []);
 }
 
 #[test]
 fn a_copy_rejects_tokens_until_it_is_re_armed_above_its_mark() {
     let fixture = TestLog::new();
-    fixture.open().append(&token(20), b"kept").expect("appended");
+    fixture.open().append(token(20), b"kept").expect("appended");
     let copy = fixture.dir.path().join("copy");
     std::fs::copy(fixture.file(), &copy).expect("a backup");
     std::fs::rename(&copy, fixture.file()).expect("put back");
 
     let mut log = fixture.open();
     assert_eq!(lost(log.mark()), MarkLoss::Moved);
-    assert_eq!(lost(log.claim(&token(21))), MarkLoss::Moved);
+    assert_eq!(lost(log.claim(token(21))), MarkLoss::Moved);
     assert_eq!(log.rearm(number(19)).expect_err("below the mark").code(), "CONFLICT");
-    assert_eq!(lost(log.append(&token(21), b"no")), MarkLoss::Moved);
+    assert_eq!(lost(log.append(token(21), b"no")), MarkLoss::Moved);
     assert_eq!(lost(log.strict(true)), MarkLoss::Moved, "strictness does not arm it");
     assert_eq!(lost(log.adopt(leasehold_core::token::Incarnation(9))), MarkLoss::Moved);
-    assert_eq!(lost(log.append(&token(21), b"no")), MarkLoss::Moved);
+    assert_eq!(lost(log.append(token(21), b"no")), MarkLoss::Moved);
     log.rearm(number(30)).expect("armed from a floor");
-    assert_eq!(log.claim(&token(29)).expect_err("an earlier holder").code(), "STALE_TOKEN");
-    log.append(&token(31), b"after").expect("a later holder");
+    assert_eq!(log.claim(token(29)).expect_err("an earlier holder").code(), "STALE_TOKEN");
+    log.append(token(31), b"after").expect("a later holder");
     assert_eq!(fixture.numbers(), [20, 31]);
     assert_eq!(fixture.open().mark().expect("armed, for other handles too"), Some(number(31)));
 }
@@ -62,10 +62,10 @@ fn a_copy_rejects_tokens_until_it_is_re_armed_above_its_mark() {
 fn an_emptied_log_rejects_new_and_existing_handles() {
     let fixture = TestLog::new();
     let mut log = fixture.open();
-    log.claim(&token(9)).expect("claimed");
+    log.claim(token(9)).expect("claimed");
     fixture.overwrite(b"");
     assert_eq!(lost(fixture.try_open()), MarkLoss::Unreadable);
-    assert_eq!(log.append(&token(9), b"late").expect_err("shorter than it was").code(), "CORRUPT");
+    assert_eq!(log.append(token(9), b"late").expect_err("shorter than it was").code(), "CORRUPT");
     fixture.overwrite(b"something else entirely, and longer than a header would be");
     assert_eq!(lost(fixture.try_open()), MarkLoss::Unreadable);
 }

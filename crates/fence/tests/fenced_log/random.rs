@@ -41,7 +41,7 @@ proptest! {
             match action {
                 Action::Claim(n) | Action::Append(n) => {
                     let append = matches!(action, Action::Append(_));
-                    let result = if append { log.append(&token(n), &[7; 90]) } else { log.claim(&token(n)) };
+                    let result = if append { log.append(token(n), [7; 90]) } else { log.claim(token(n)) };
                     match result {
                         Ok(_) => {
                             prop_assert!(n >= mark);

@@ -15,15 +15,15 @@ use crate::support::{fence_id, number, token};
 fn a_stale_append_is_rejected_with_its_number_and_the_mark() {
     let fixture = TestLog::new();
     let (mut old, mut new) = (fixture.open(), fixture.open());
-    old.claim(&token(33)).expect("the first holder claims");
-    old.append(&token(33), b"one").expect("and appends");
-    new.claim(&token(34)).expect("its successor claims, through another handle");
+    old.claim(token(33)).expect("the first holder claims");
+    old.append(token(33), b"one").expect("and appends");
+    new.claim(token(34)).expect("its successor claims, through another handle");
 
-    let late = old.append(&token(33), b"late").expect_err("a stale token");
+    let late = old.append(token(33), b"late").expect_err("a stale token");
     assert_eq!(late.refusal(), Some(&FenceRefusal::Stale { presented: number(33), mark: number(34) }));
     assert_eq!(late.code(), "STALE_TOKEN");
-    new.append(&token(34), b"two").expect("the successor appends");
-    new.append(&token(34), b"two").expect("an equal token is admitted");
+    new.append(token(34), b"two").expect("the successor appends");
+    new.append(token(34), b"two").expect("an equal token is admitted");
     let entry = |n, bytes: &[u8]| (n, bytes.to_vec());
     assert_eq!(fixture.read(), [entry(33, b"one"), entry(34, b"two"), entry(34, b"two")]);
     assert_eq!(
@@ -36,7 +36,7 @@ fn a_stale_append_is_rejected_with_its_number_and_the_mark() {
 fn invalid_tokens_are_rejected_with_their_code_and_append_nothing() {
     let fixture = TestLog::new();
     let mut log = fixture.open();
-    log.claim(&token(10)).expect("claimed");
+    log.claim(token(10)).expect("claimed");
     let before = fixture.bytes();
     for (text, code, reason) in mistakes() {
         let before_counters = log.counters().snapshot();
@@ -56,11 +56,11 @@ fn an_entry_above_the_size_limit_is_rejected() {
     let fixture = TestLog::new();
     let mut log = fixture.open();
     let largest = vec![7; leasehold_core::limits::LOG_ENTRY_BYTES];
-    log.append(&token(1), &largest).expect("at the limit");
+    log.append(token(1), &largest).expect("at the limit");
     let mut larger = largest.clone();
     larger.push(7);
-    assert_eq!(log.append(&token(1), &larger).expect_err("beyond").code(), "INVALID_ARGUMENT");
-    log.append(&token(1), b"").expect("an empty entry");
+    assert_eq!(log.append(token(1), &larger).expect_err("beyond").code(), "INVALID_ARGUMENT");
+    log.append(token(1), b"").expect("an empty entry");
     assert_eq!(fixture.read(), [(1, largest), (1, Vec::new())]);
 }
 
@@ -68,16 +68,16 @@ fn an_entry_above_the_size_limit_is_rejected() {
 fn a_repeated_claim_appends_nothing() {
     let fixture = TestLog::new();
     let mut log = fixture.open();
-    log.claim(&token(5)).expect("claimed");
+    log.claim(token(5)).expect("claimed");
     let once = fixture.bytes();
-    log.claim(&token(5)).expect("a retry");
+    log.claim(token(5)).expect("a retry");
     assert_eq!(fixture.bytes(), once);
 }
 
 #[test]
 fn creating_an_existing_log_is_an_error() {
     let fixture = TestLog::new();
-    fixture.open().append(&token(5), b"kept").expect("appended");
+    fixture.open().append(token(5), b"kept").expect("appended");
     let before = fixture.bytes();
     let again = FencedLog::create(&fixture.file(), &fence_id()).expect_err("it exists");
     assert_eq!(again.code(), "CONFLICT");
@@ -94,7 +94,7 @@ fn a_locked_log_blocks_claims_and_appends_and_the_blocker_is_reported() {
         let other = File::open(fixture.file()).expect("a handle like that of another process");
         flock(&other, lock).expect("locked");
         let before = fixture.bytes();
-        for blocked in [log.claim(&token(5)), log.append(&token(5), b"no")] {
+        for blocked in [log.claim(token(5)), log.append(token(5), b"no")] {
             let error = blocked.expect_err("locked");
             assert_eq!(error.code(), "UNAVAILABLE");
             let Error::Blocked { blockers, .. } = &error else { panic!("{error}") };
@@ -102,7 +102,7 @@ fn a_locked_log_blocks_claims_and_appends_and_the_blocker_is_reported() {
         }
         assert_eq!(fixture.bytes(), before);
         drop(other);
-        log.append(&token(5), b"yes").expect("unlocked");
+        log.append(token(5), b"yes").expect("unlocked");
         assert_eq!(fixture.numbers(), [5]);
     }
 }

@@ -36,16 +36,16 @@ impl Target {
     pub fn claim(&mut self, number: u64) -> Result<(), Error> {
         match self {
             Self::Sqlite(fence, db) => fence.claim(db, token(number)).map(|_| ()),
-            Self::Log(log) => log.claim(&token(number)).map(|_| ()),
-            Self::File(file) => file.claim(&token(number)).map(|_| ()),
+            Self::Log(log) => log.claim(token(number)).map(|_| ()),
+            Self::File(file) => file.claim(token(number)).map(|_| ()),
         }
     }
 
     pub fn write(&mut self, number: u64, value: &str) -> Result<(), Error> {
         match self {
             Self::Sqlite(fence, db) => fence.write(db, token(number), |tx| put(tx, number, value)),
-            Self::Log(log) => log.append(&token(number), value.as_bytes()).map(|_| ()),
-            Self::File(file) => file.update(&token(number), |old| append_line(old, number, value)).map(|_| ()),
+            Self::Log(log) => log.append(token(number), value.as_bytes()).map(|_| ()),
+            Self::File(file) => file.update(token(number), |old| append_line(old, number, value)).map(|_| ()),
         }
     }
 }
@@ -115,7 +115,7 @@ fn in_transaction(path: &Path, number: u64) {
 /// Locks the file and admits the token, then waits for a command before it replaces the file.
 fn in_replace(path: &Path, number: u64) {
     let Target::File(file) = Target::open("file", path) else { unreachable!("the kind is known") };
-    let replaced = file.update(&token(number), |old| {
+    let replaced = file.update(token(number), |old| {
         print_line("in progress");
         let mut command = String::new();
         stdin().lock().read_line(&mut command).expect("a command");

@@ -22,7 +22,7 @@ pub fn stopped_in_replace() {
     old.stop();
     let Target::File(file) = fixture.open() else { unreachable!("the fixture has a file") };
     let file = file.with_claim_timeout(Duration::from_millis(50));
-    match file.claim(&token(34)) {
+    match file.claim(token(34)) {
         // The kernel's list of locks can contain another device number than the file; then no process is reported.
         Err(Error::Blocked { blockers, .. }) => {
             assert!(blockers == [old.id()] || blockers.is_empty(), "{blockers:?}, not {}", old.id())
@@ -77,8 +77,8 @@ fn killed_before(call: &str, count: u64) -> bool {
     if stored > 0 {
         assert_eq!(mark, Some(33), "{how}: the mark is stored with the content");
     }
-    file.claim(&token(34)).expect(&how);
-    assert_eq!(file.write(&token(33), b"late").expect_err(&how).code(), "STALE_TOKEN");
+    file.claim(token(34)).expect(&how);
+    assert_eq!(file.write(token(33), b"late").expect_err(&how).code(), "STALE_TOKEN");
     assert_eq!(fixture.written(), written, "{how}: the content is unchanged after the claim");
     let path = fixture.path();
     let left = std::fs::read_dir(path.parent().expect("a directory")).expect("it can be read").count();
