@@ -172,7 +172,7 @@ impl EtcdCluster {
     }
 
     /// Kills the only member, replaces its data by a snapshot, and restarts it under its name: it keeps its cluster id.
-    pub fn restore(&mut self, snapshot: &str) {
+    pub fn restore_snapshot(&mut self, snapshot: &str) {
         self.kill(0);
         let member = &self.members[0];
         let data = self.dir.join(&member.name);
@@ -180,7 +180,7 @@ impl EtcdCluster {
         let (name, peer, cluster) = (&member.name, &member.peer_url(), &self.initial_cluster());
         let options = ["--name", name, "--initial-cluster", cluster, "--initial-advertise-peer-urls", peer];
         let more = ["--initial-cluster-token", CLUSTER_TOKEN, "--data-dir", data.to_str().expect("a UTF-8 path")];
-        self.etcdctl_ok(&[&["snapshot", "restore", snapshot][..], &options, &more].concat());
+        self.ctl_ok(&[&["snapshot", "restore", snapshot][..], &options, &more].concat());
         self.restart_member(0);
     }
 
@@ -190,7 +190,7 @@ impl EtcdCluster {
     }
 
     /// Runs etcdctl with the first member.
-    pub fn etcdctl(&self, args: &[&str]) -> Output {
+    pub fn ctl(&self, args: &[&str]) -> Output {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.members[0].client.to_string()]).args(args);
         command.stdin(Stdio::null()).output().expect("etcdctl is installed; ./test does it")
@@ -198,10 +198,28 @@ impl EtcdCluster {
 
     /// Runs etcdctl, which must succeed, and returns its output.
     #[track_caller]
-    pub fn etcdctl_ok(&self, args: &[&str]) -> String {
-        let output = self.etcdctl(args);
+    pub fn ctl_ok(&self, args: &[&str]) -> String {
+        let output = self.ctl(args);
         assert!(output.status.success(), "etcdctl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("etcdctl prints text")
+    }
+
+    /// Enables authentication for root and these users, each with its permission below `prefix` and the password `secret`.
+    pub fn enable_auth(&self, prefix: &str, users: &[(&str, &str)]) {
+        self.ctl_ok(&["user", "add", "root:secret"]);
+        self.ctl_ok(&["user", "grant-role", "root", "root"]);
+        for (name, permission) in users {
+            self.ctl_ok(&["role", "add", name]);
+            self.ctl_ok(&["role", "grant-permission", name, permission, "--prefix=true", prefix]);
+            self.ctl_ok(&["user", "add", &format!("{name}:secret")]);
+            self.ctl_ok(&["user", "grant-role", name, name]);
+        }
+        self.ctl_ok(&["auth", "enable"]);
+    }
+
+    /// Disables authentication again.
+    pub fn disable_auth(&self) {
+        self.ctl_ok(&["--user", "root:secret", "auth", "disable"]);
     }
 }
 

@@ -20,6 +20,8 @@ pub struct TestProcess {
     stdin: Option<ChildStdin>,
     stdout: Option<OutputLines>,
     stderr: Option<OutputLines>,
+    /// Whether the process was waited for: its id may belong to another process since.
+    has_ended: bool,
 }
 
 impl TestProcess {
@@ -88,8 +90,11 @@ impl TestProcess {
         self.write_stdin(&format!("{line}\n"));
     }
 
-    /// Sends a signal. Use [`TestProcess::stop`] for SIGSTOP.
+    /// Sends a signal. Fails if the process was waited for. Use [`TestProcess::stop`] for SIGSTOP.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        if self.has_ended {
+            return Err(io::Error::other("the process has ended"));
+        }
         Ok(kill_process(self.pid(), signal)?)
     }
 
@@ -125,12 +130,14 @@ impl TestProcess {
     /// Sends SIGKILL and waits for the end. A process that has ended already is fine.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.has_ended |= self.child.wait().is_ok();
     }
 
     /// Exit status, if the process has ended.
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("the process is a child of this one")
+        let status = self.child.try_wait().expect("the process is a child of this one");
+        self.has_ended |= status.is_some();
+        status
     }
 
     /// Closes standard input and waits for the end of the process. Panics after [`TIMEOUT`].
@@ -158,7 +165,7 @@ impl From<Child> for TestProcess {
     fn from(mut child: Child) -> Self {
         let stdin = child.stdin.take();
         let (stdout, stderr) = (child.stdout.take().map(OutputLines::new), child.stderr.take().map(OutputLines::new));
-        Self { child, stdin, stdout, stderr }
+        Self { child, stdin, stdout, stderr, has_ended: false }
     }
 }
 

@@ -43,6 +43,12 @@ impl From<&str> for ProxyUpstream {
     }
 }
 
+impl From<&String> for ProxyUpstream {
+    fn from(address: &String) -> Self {
+        Self::Address(address.clone())
+    }
+}
+
 /// What a proxy does with the bytes of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {

@@ -3,15 +3,15 @@
 use leasehold_core::name::Name;
 use leasehold_fence::redis::Fence;
 
-use crate::daemon::address;
 use crate::redis_server::Redis;
 use crate::remote_targets::check_target;
 use crate::support::Server;
 use crate::{RESOURCE, cluster};
+use leasehold_testkit::ports::unused_address;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_target_is_armed_probed_lost_rearmed_and_listed_by_its_address() {
-    let (server, at) = (Server::start(), address());
+    let (server, at) = (Server::start(), unused_address());
     // Leaked for the rest of the test.
     let settings: Vec<&'static str> =
         ["--bind", &at.ip().to_string(), "--port", &at.port().to_string()].map(|word| &*word.to_owned().leak()).into();

@@ -8,8 +8,8 @@ use leasehold_fence::conformance::{
 };
 use leasehold_fence::etcd::Fence;
 
-use crate::daemon::depth;
 use crate::server::{EtcdServer, put};
+use leasehold_testkit::depth::depth;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fence_passes_the_conformance_suite() {

@@ -9,8 +9,8 @@ use leasehold_fence::conformance::{
 };
 use leasehold_fence::nats::{Durability, durability};
 
-use crate::daemon::depth;
 use crate::server::{NatsServer, SUBJECT, knows_sync_interval};
+use leasehold_testkit::depth::depth;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fence_passes_the_conformance_suite() {

@@ -9,8 +9,8 @@ use leasehold_fence::conformance::{
 use leasehold_fence::redis::Fence;
 use redis::aio::MultiplexedConnection;
 
-use crate::daemon::depth;
 use crate::server::{Redis, digits, put};
+use leasehold_testkit::depth::depth;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_functions_conform() {

@@ -8,7 +8,7 @@ use leasehold_fence::{ApplyOnce, MarkInfo};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-use crate::daemon::Daemon;
+use leasehold_testkit::daemon::Daemon;
 
 /// List of applied writes, in order, read without the fence.
 pub const GHOST: &str = "{conformance/target}:ghost";
@@ -43,12 +43,12 @@ impl Redis {
 
     pub async fn connect(&self) -> MultiplexedConnection {
         let address = format!("unix:{}", self.daemon.dir().join("socket").display());
-        self.daemon.answers(|| connect(&address)).await
+        self.daemon.retry(|| connect(&address)).await
     }
 
     pub fn kill_and_start(&self) {
         self.daemon.kill();
-        self.daemon.start_again();
+        self.daemon.restart();
     }
 
     pub fn socket(&self) -> String {
