@@ -1,7 +1,6 @@
-//! Bytes from anywhere, given to everything that reads bytes: an answer or a refusal, no panic, and no more memory than the
-//! bytes are worth.
+//! Arbitrary and damaged bytes for every decoder: each returns a value or an error, never panics, and allocates little.
 //!
-//! One test and one thread, because it looks at the memory of the whole process.
+//! One test on one thread, because it measures the memory of the whole process.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -21,7 +20,7 @@ use leasehold_wire::{
 };
 use prost::Message;
 
-/// What reads bytes, and says whether it could.
+/// Decodes bytes and returns whether they were valid.
 type Decoder = fn(&[u8]) -> bool;
 
 fn issuer() -> TokenIssuer {
@@ -32,8 +31,8 @@ fn issuer() -> TokenIssuer {
 }
 
 fn message<M: Message + Default + MessageLimits>(bytes: &[u8]) -> bool {
-    decode::<M>(bytes).is_ok_and(|read| {
-        assert!(read.encoded_len() <= 16 * bytes.len() + 16, "what was read says no more than it was told");
+    decode::<M>(bytes).is_ok_and(|message| {
+        assert!(message.encoded_len() <= 16 * bytes.len() + 16, "the message is not larger than its bytes");
         true
     })
 }
@@ -46,20 +45,20 @@ macro_rules! bodies {
     ($($name:ident)+) => { vec![$(|bytes| json::decode::<json::$name>(bytes).is_ok(),)+] };
 }
 
-/// Reads a batch as the session stream does.
-fn session(bytes: &[u8]) -> bool {
+/// Decodes a batch as the session stream does.
+fn session_batch(bytes: &[u8]) -> bool {
     let Ok(batch) = decode::<v1::ClientBatch>(bytes) else { return false };
     let caller = Caller { session: None, issuer: issuer() };
     let hello = batch.hello.as_ref().is_none_or(|hello| decode_hello(hello, [0; 32], &issuer()).is_ok());
-    let asks = batch.requests.iter().filter_map(|request| request.require_operation().ok());
-    let asked = asks.map(|ask| {
-        leasehold_wire::core_request(1, ask, None, None, &issuer());
-        DecodedCommand::decode(ask, &caller).is_ok_and(|asked| !format!("{:?}", asked.command()).is_empty())
+    let operations = batch.requests.iter().filter_map(|request| request.require_operation().ok());
+    let decoded = operations.map(|operation| {
+        leasehold_wire::core_request(1, operation, None, None, &issuer());
+        DecodedCommand::decode(operation, &caller).is_ok_and(|decoded| !format!("{:?}", decoded.command()).is_empty())
     });
-    hello & asked.fold(true, |all, one| all & one)
+    hello & decoded.fold(true, |all, one| all & one)
 }
 
-/// Everything that reads bytes of others.
+/// Every decoder of external bytes.
 fn decoders() -> Vec<Decoder> {
     let mut all: Vec<Decoder> = messages! {
         ClientBatch Request OpenSession RenewSession CloseSession Acquire AcquireAll Renew LeaseRef Revoke Handoff Free
@@ -73,7 +72,7 @@ fn decoders() -> Vec<Decoder> {
         CharterBody SetCharterBody
     };
     let others: [Decoder; 10] = [
-        session,
+        session_batch,
         |bytes| decode::<v1::Charter>(bytes).is_ok_and(|charter| decode_charter(&charter).is_ok()),
         |bytes| {
             let status = tonic::Status::with_details(tonic::Code::Unknown, "", bytes.to_vec().into());
@@ -96,9 +95,10 @@ fn decoders() -> Vec<Decoder> {
     all
 }
 
-struct Chance(u64);
+/// A small random number generator with a fixed seed.
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -109,13 +109,13 @@ impl Chance {
         (self.next() % bound as u64) as usize
     }
 
-    /// Bytes of a length that is mostly small.
+    /// Random bytes, mostly few.
     fn bytes(&mut self) -> Vec<u8> {
-        let most = [8, 64, 512, 4_096, 65_536][self.below(5)];
-        (0..self.below(most)).map(|_| self.next() as u8).collect()
+        let limit = [8, 64, 512, 4_096, 65_536][self.below(5)];
+        (0..self.below(limit)).map(|_| self.next() as u8).collect()
     }
 
-    /// Something done to bytes that were right: a bit, a byte, a cut, a piece twice, or a number that claims much.
+    /// Damages valid bytes: flips a bit, changes a byte, truncates, repeats a part, or inserts a large length.
     fn damage(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         if bytes.is_empty() {
@@ -127,8 +127,8 @@ impl Chance {
             2 => bytes[at] = self.next() as u8,
             3 => bytes.truncate(at),
             4 => {
-                let piece = bytes[at..(at + self.below(40)).min(bytes.len())].to_vec();
-                bytes.splice(at..at, piece);
+                let part = bytes[at..(at + self.below(40)).min(bytes.len())].to_vec();
+                bytes.splice(at..at, part);
             }
             _ => drop(bytes.splice(at..=at, [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f])),
         }
@@ -141,39 +141,44 @@ fn testdata() -> PathBuf {
 }
 
 fn corpus() -> Vec<Vec<u8>> {
-    let mut paths: Vec<_> = fs::read_dir(testdata().join("corpus")).expect("the corpus is there").collect();
-    paths.sort_by_key(|entry| entry.as_ref().expect("it can be read").path());
-    paths.into_iter().map(|entry| fs::read(entry.expect("it can be read").path()).expect("a file")).collect()
+    let mut paths: Vec<_> = fs::read_dir(testdata().join("corpus")).expect("the corpus exists").collect();
+    paths.sort_by_key(|entry| entry.as_ref().expect("the entry is readable").path());
+    paths
+        .into_iter()
+        .map(|entry| fs::read(entry.expect("the entry is readable").path()).expect("the file is readable"))
+        .collect()
 }
 
-/// Messages, records and snapshots that were right once: the other crates' goldens, as bytes.
-fn right() -> Vec<Vec<u8>> {
+/// Valid messages, records and snapshots: the golden files of the other crates.
+fn golden_bytes() -> Vec<Vec<u8>> {
     let crates = testdata().join("../..");
-    let goldens = ["wire/testdata/golden", "core/testdata/golden"].map(|folder| crates.join(folder));
-    let mut right = Vec::new();
-    for entry in goldens.iter().flat_map(|folder| fs::read_dir(folder).expect("goldens are there")) {
-        let path = entry.expect("it can be read").path();
+    let folders = ["wire/testdata/golden", "core/testdata/golden"].map(|folder| crates.join(folder));
+    let mut goldens = Vec::new();
+    for entry in folders.iter().flat_map(|folder| fs::read_dir(folder).expect("the golden files exist")) {
+        let path = entry.expect("the entry is readable").path();
         if path.extension().is_none_or(|end| end != "hex") {
             continue;
         }
-        let text = fs::read_to_string(&path).expect("text");
+        let text = fs::read_to_string(&path).expect("the file is UTF-8");
         let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("digits"), 16).expect("digits");
-        right.push(digits.chunks_exact(2).map(byte).collect());
+        let byte = |pair: &[u8]| {
+            u8::from_str_radix(std::str::from_utf8(pair).expect("hexadecimal digits"), 16).expect("hexadecimal digits")
+        };
+        goldens.push(digits.chunks_exact(2).map(byte).collect());
     }
-    assert!(right.len() >= 6, "the goldens were found");
-    right
+    assert!(goldens.len() >= 6, "only {} golden files", goldens.len());
+    goldens
 }
 
-/// The most memory that this process ever asked for, in KiB, touched or not.
-fn asked_for() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").expect("Linux tells");
-    let line = status.lines().find(|line| line.starts_with("VmPeak:")).expect("the peak is told");
-    line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).expect("a number")
+/// Peak virtual memory of this process, in KiB.
+fn peak_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc is mounted");
+    let line = status.lines().find(|line| line.starts_with("VmPeak:")).expect("the status contains the peak");
+    line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).expect("the peak is a number")
 }
 
-/// Far below what a length that lies could ask for, far above what these bytes are worth.
-const MOST_KIB: u64 = 256 << 10;
+/// Far below what a false length could allocate, and far above what these bytes need.
+const MAX_GROWTH_KIB: u64 = 256 << 10;
 
 fn depth(quick: usize, full: usize, deep: usize) -> usize {
     match std::env::var("LEASEHOLD_DEPTH").as_deref() {
@@ -184,48 +189,48 @@ fn depth(quick: usize, full: usize, deep: usize) -> usize {
 }
 
 #[test]
-fn bytes_from_anywhere_are_read_or_refused_and_cost_little() {
-    let mut chance = Chance(5);
-    let (all, right) = (decoders(), right());
-    let journal = a_journal();
-    let before = asked_for();
-    let mut were_read = vec![false; all.len()];
+fn arbitrary_bytes_are_decoded_or_refused_and_allocate_little() {
+    let mut rng = Rng(5);
+    let (decoders, goldens) = (decoders(), golden_bytes());
+    let journal = journal_files();
+    let before = peak_memory();
+    let mut succeeded = vec![false; decoders.len()];
     let mut decode = |bytes: &[u8]| {
-        for (decode, was_read) in all.iter().zip(&mut were_read) {
-            *was_read |= decode(bytes);
+        for (decoder, success) in decoders.iter().zip(&mut succeeded) {
+            *success |= decoder(bytes);
         }
     };
     for bytes in corpus() {
         decode(&bytes);
         for _ in 0..depth(5, 50, 500) {
-            decode(&chance.damage(&bytes));
+            decode(&rng.damage(&bytes));
         }
     }
     for _ in 0..depth(100, 1_500, 50_000) {
-        decode(&chance.bytes());
-        let golden = &right[chance.below(right.len())];
-        decode(&chance.damage(golden));
+        decode(&rng.bytes());
+        let golden = &goldens[rng.below(goldens.len())];
+        decode(&rng.damage(golden));
     }
-    let ever = were_read.iter().filter(|was_read| **was_read).count();
-    assert!(ever * 2 > all.len(), "most of them read something: {ever} of {}", all.len());
-    let (mut read, mut refused) = (0, 0);
+    let count = succeeded.iter().filter(|success| **success).count();
+    assert!(count * 2 > decoders.len(), "only {count} of {} decoders accepted anything", decoders.len());
+    let (mut opened, mut refused) = (0, 0);
     for _ in 0..depth(20, 200, 5_000) {
-        if reopened(&journal, &mut chance) { read += 1 } else { refused += 1 }
+        if opens_damaged(&journal, &mut rng) { opened += 1 } else { refused += 1 }
     }
-    assert!(read > 0 && refused > 0, "{read} read, {refused} refused: both happen");
-    let more = asked_for() - before;
-    assert!(more < MOST_KIB, "{more} KiB were asked for");
+    assert!(opened > 0 && refused > 0, "{opened} opened, {refused} refused");
+    let growth = peak_memory() - before;
+    assert!(growth < MAX_GROWTH_KIB, "the peak grew by {growth} KiB");
 }
 
-/// The files that a server left behind after a little work.
-fn a_journal() -> Vec<(String, Vec<u8>)> {
-    let above = tempfile::tempdir().expect("a directory");
-    let place = Directory { path: above.path().join("data"), options: options() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+/// The files of a journal that a server wrote.
+fn journal_files() -> Vec<(String, Vec<u8>)> {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let location = Directory { path: parent.path().join("data"), options: options() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("the runtime starts");
     runtime.block_on(async {
-        let settings = ServerConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerConfig::default() };
-        let running = start(place.clone(), settings).await.expect("a server on a free port starts");
-        let api = running.api().clone();
+        let config = ServerConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerConfig::default() };
+        let server = start(location.clone(), config).await.expect("a server starts on a free port");
+        let api = server.api().clone();
         for i in 0..60 {
             let acquire = v1::Acquire {
                 resource: format!("jobs/{i}"),
@@ -234,16 +239,28 @@ fn a_journal() -> Vec<(String, Vec<u8>)> {
                 options: Some(v1::AcquireOptions { metadata: vec![7; 200], ..Default::default() }),
                 ..Default::default()
             };
-            let told = api.call(Default::default(), v1::request::Operation::Acquire(acquire)).await.expect("it serves");
-            assert!(matches!(told, (v1::response::Answer::Granted(_), _)), "{told:?}");
+            let reply = api
+                .call(Default::default(), v1::request::Operation::Acquire(acquire))
+                .await
+                .expect("the server is running");
+            assert!(matches!(reply, (v1::response::Answer::Granted(_), _)), "{reply:?}");
         }
-        running.stop().await;
+        server.stop().await;
     });
-    let entries = fs::read_dir(&place.path).expect("it is there").map(|entry| entry.expect("it can be read"));
-    let files = entries
-        .map(|entry| (entry.file_name().into_string().expect("plain names"), fs::read(entry.path()).expect("a file")));
+    let entries =
+        fs::read_dir(&location.path).expect("the directory exists").map(|entry| entry.expect("the entry is readable"));
+    let files = entries.map(|entry| {
+        (
+            entry.file_name().into_string().expect("the name is UTF-8"),
+            fs::read(entry.path()).expect("the file is readable"),
+        )
+    });
     let files: Vec<_> = files.filter(|(name, _)| name != "pid" && name != "spare").collect();
-    assert!(files.len() >= 4, "several segments: {:?}", files.iter().map(|(name, _)| name).collect::<Vec<_>>());
+    assert!(
+        files.len() >= 4,
+        "the journal has several segments: {:?}",
+        files.iter().map(|(name, _)| name).collect::<Vec<_>>()
+    );
     files
 }
 
@@ -251,26 +268,26 @@ fn options() -> FileOptions {
     FileOptions { segment_bytes: 4_096, accept_copy: true, background: false }
 }
 
-/// Opens the journal with one of its files damaged. Whether it could be opened.
-fn reopened(files: &[(String, Vec<u8>)], chance: &mut Chance) -> bool {
+/// Opens the journal with one of its files damaged, and returns whether it opened.
+fn opens_damaged(files: &[(String, Vec<u8>)], rng: &mut Rng) -> bool {
     use std::os::unix::fs::DirBuilderExt;
-    let above = tempfile::tempdir().expect("a directory");
-    let data = above.path().join("data");
-    fs::DirBuilder::new().mode(0o700).create(&data).expect("there is room");
-    let damaged = chance.below(files.len());
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let data = parent.path().join("data");
+    fs::DirBuilder::new().mode(0o700).create(&data).expect("the disk has space");
+    let damaged = rng.below(files.len());
     for (at, (name, bytes)) in files.iter().enumerate() {
         let bytes = if at != damaged {
             bytes.clone()
-        } else if chance.below(8) == 0 {
-            chance.bytes()
+        } else if rng.below(8) == 0 {
+            rng.bytes()
         } else {
-            chance.damage(bytes)
+            rng.damage(bytes)
         };
-        fs::write(data.join(name), bytes).expect("there is room");
+        fs::write(data.join(name), bytes).expect("the disk has space");
     }
-    let mut fold = Fold(RecoveredGrantor::empty(1));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let opened = runtime.block_on(Directory { path: data, options: options() }.open(&mut fold));
+    let mut replay = GrantorReplay(RecoveredGrantor::empty(1));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("the runtime starts");
+    let opened = runtime.block_on(Directory { path: data, options: options() }.open(&mut replay));
     match opened {
         Ok(_) => true,
         Err(error) => {
@@ -281,9 +298,9 @@ fn reopened(files: &[(String, Vec<u8>)], chance: &mut Chance) -> bool {
     }
 }
 
-struct Fold(RecoveredGrantor);
+struct GrantorReplay(RecoveredGrantor);
 
-impl Replay for Fold {
+impl Replay for GrantorReplay {
     fn snapshot(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
         self.0 = RecoveredGrantor::from_snapshot(bytes, 1)?;
         Ok(())

@@ -1,11 +1,11 @@
-//! Every journal on trial, and the trial on trial: a journal with a fault must not pass.
+//! The journal conformance suite on every journal, and on journals with built-in faults, which it must detect.
 
 mod journal_support;
 
 use std::cell::Cell;
 use std::future::Future;
 
-use journal_support::{append, now, power::Power, small};
+use journal_support::{append, poll_ready, simulated_disk::SimulatedDisk, small_segments};
 use leasehold_server::journal::conformance::{self, Fencing};
 use leasehold_server::journal::file::{Directory, FileJournal, FileOptions};
 use leasehold_server::journal::memory::{Memory, MemoryJournal, MemorySnapshotStore};
@@ -15,119 +15,126 @@ use leasehold_server::journal::{
 };
 
 #[test]
-fn the_journal_in_memory_meets_every_obligation() {
-    let held = now(conformance::run(Memory::new, Fencing::Takeover)).expect("memory conforms");
-    assert_eq!(held.len(), 13, "{held:?}");
+fn the_memory_journal_conforms() {
+    let obligations =
+        poll_ready(conformance::run(Memory::new, Fencing::Takeover)).expect("the memory journal conforms");
+    assert_eq!(obligations.len(), 13, "{obligations:?}");
 }
 
 #[test]
-fn the_file_journal_meets_every_obligation() {
-    let above = tempfile::tempdir().expect("a directory");
-    let beside = FileOptions { segment_bytes: 256 << 10, background: true, ..FileOptions::default() };
-    for options in [small(), beside] {
+fn the_file_journal_conforms() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let background = FileOptions { segment_bytes: 256 << 10, background: true, ..FileOptions::default() };
+    for options in [small_segments(), background] {
         let count = Cell::new(0);
         let new = || {
             count.set(count.get() + 1);
-            let path = above.path().join(format!("{}-{}", options.segment_bytes, count.get()));
+            let path = parent.path().join(format!("{}-{}", options.segment_bytes, count.get()));
             std::fs::remove_dir_all(&path).ok();
             Directory { path, options: options.clone() }
         };
-        let held = now(conformance::run(new, Fencing::ExclusiveLock)).expect("the file journal conforms");
-        assert_eq!(held.len(), 12, "all but what a fenced writer does: {held:?}");
+        let obligations = poll_ready(conformance::run(new, Fencing::ExclusiveLock)).expect("the file journal conforms");
+        assert_eq!(obligations.len(), 12, "all except those of a fenced writer: {obligations:?}");
     }
 }
 
-/// The simulated disk has no lock; whoever opens it again has let go of the first.
-struct Simulated(Power);
+/// The simulated disk, locked while a journal is open on it.
+struct LockedDisk(SimulatedDisk);
 
-impl JournalLocation for Simulated {
-    type Journal = FileJournal<Power>;
+impl JournalLocation for LockedDisk {
+    type Journal = FileJournal<SimulatedDisk>;
 
     async fn open(&self, replay: &mut (dyn Replay + Send)) -> Result<OpenedJournal<Self::Journal>, OpenError> {
-        FileJournal::open_on(self.0.lock()?, &small(), replay)
+        FileJournal::open_on(self.0.lock()?, &small_segments(), replay)
     }
 }
 
 #[test]
-fn the_file_journal_meets_every_obligation_on_the_simulated_disk() {
-    let held = now(conformance::run(|| Simulated(Power::new()), Fencing::ExclusiveLock)).expect("it conforms");
-    assert_eq!(held.len(), 12, "{held:?}");
+fn the_file_journal_conforms_on_the_simulated_disk() {
+    let obligations = poll_ready(conformance::run(|| LockedDisk(SimulatedDisk::new()), Fencing::ExclusiveLock))
+        .expect("the file journal conforms");
+    assert_eq!(obligations.len(), 12, "{obligations:?}");
 }
 
 #[test]
-fn a_journal_that_is_full_takes_the_same_batch_when_there_is_room() {
+fn a_full_journal_refuses_a_batch_and_accepts_it_when_there_is_space() {
     let memory = Memory::new();
-    let mut journal = now(memory.open(&mut conformance::RecordedReplay::default())).expect("opened").journal;
-    append(&mut journal, b"one").expect("room");
+    let mut journal =
+        poll_ready(memory.open(&mut conformance::RecordedReplay::default())).expect("the journal opens").journal;
+    append(&mut journal, b"one").expect("the journal has space");
     memory.set_disk_space(DiskSpace::None);
-    assert_eq!(now(journal.append(2, b"two")), Err(JournalError::Full));
+    assert_eq!(poll_ready(journal.append(2, b"two")), Err(JournalError::Full));
     assert_eq!(journal.disk_space(), Ok(DiskSpace::None));
     memory.set_disk_space(DiskSpace::ReserveOnly);
-    assert_eq!(now(journal.append(2, b"two")), Ok(AppendOutcome::Durable));
+    assert_eq!(poll_ready(journal.append(2, b"two")), Ok(AppendOutcome::Durable));
     assert_eq!(journal.disk_space(), Ok(DiskSpace::ReserveOnly));
 }
 
 #[test]
-fn a_journal_that_failed_fails_until_it_is_opened_anew() {
+fn a_failed_journal_keeps_failing_until_it_is_reopened() {
     let memory = Memory::new();
-    let mut journal = now(memory.open(&mut conformance::RecordedReplay::default())).expect("opened").journal;
+    let mut journal =
+        poll_ready(memory.open(&mut conformance::RecordedReplay::default())).expect("the journal opens").journal;
     memory.fail();
-    assert!(matches!(now(journal.append(1, b"one")), Err(JournalError::Failed { .. })));
-    assert!(matches!(now(journal.confirm()), Err(JournalError::Failed { .. })));
-    assert!(matches!(now(journal.snapshots().trim(1)), Err(JournalError::Failed { .. })));
+    assert!(matches!(poll_ready(journal.append(1, b"one")), Err(JournalError::Failed { .. })));
+    assert!(matches!(poll_ready(journal.confirm()), Err(JournalError::Failed { .. })));
+    assert!(matches!(poll_ready(journal.snapshots().trim(1)), Err(JournalError::Failed { .. })));
     assert!(journal.disk_space().is_err());
-    let mut journal = now(memory.open(&mut conformance::RecordedReplay::default())).expect("opened").journal;
-    append(&mut journal, b"one").expect("another process");
+    let mut journal =
+        poll_ready(memory.open(&mut conformance::RecordedReplay::default())).expect("the journal opens").journal;
+    append(&mut journal, b"one").expect("the reopened journal works");
 }
 
-/// One way in which a journal can break its word.
+/// A fault that breaks one obligation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lie {
+enum Fault {
     OldWriterAppends,
-    GenerationStands,
-    LosesEveryTenth,
-    ResendTwice,
-    OtherBytesPass,
+    GenerationUnchanged,
+    LosesEveryTenthBatch,
+    ResendAppendsTwice,
+    ConflictingResendAccepted,
     OldWriterConfirms,
     OldWriterTrims,
-    SnapshotForgotten,
-    TrimTakesAll,
+    SnapshotLost,
+    TrimRemovesTooMuch,
     TailStartsLate,
-    RackForgets,
+    AuditWriteLost,
 }
 
 #[derive(Clone)]
-struct Faulty {
+struct FaultyLocation {
     memory: Memory,
-    fault: Lie,
+    fault: Fault,
 }
 
 struct FaultyJournal {
     inner: MemoryJournal,
-    place: Faulty,
+    location: FaultyLocation,
     generation: u64,
-    shift: u64,
-    given: u64,
+    /// Number of batches that were acknowledged and lost.
+    lost: u64,
+    /// The first sequence number that was never submitted.
+    next_submitted: u64,
 }
 
 #[derive(Clone)]
-struct FaultyShelf {
+struct FaultySnapshotStore {
     inner: MemorySnapshotStore,
-    place: Faulty,
+    location: FaultyLocation,
 }
 
-impl JournalLocation for Faulty {
+impl JournalLocation for FaultyLocation {
     type Journal = FaultyJournal;
 
     fn open(
         &self,
         replay: &mut (dyn Replay + Send),
     ) -> impl Future<Output = Result<OpenedJournal<FaultyJournal>, OpenError>> + Send {
-        let opened = now(self.memory.open(replay)).map(|OpenedJournal { journal, warnings }| {
-            let generation = if self.fault == Lie::GenerationStands { 1 } else { journal.generation() };
-            let given = journal.next();
+        let opened = poll_ready(self.memory.open(replay)).map(|OpenedJournal { journal, warnings }| {
+            let generation = if self.fault == Fault::GenerationUnchanged { 1 } else { journal.generation() };
+            let next_submitted = journal.next();
             OpenedJournal {
-                journal: FaultyJournal { inner: journal, place: self.clone(), generation, shift: 0, given },
+                journal: FaultyJournal { inner: journal, location: self.clone(), generation, lost: 0, next_submitted },
                 warnings,
             }
         });
@@ -136,38 +143,38 @@ impl JournalLocation for Faulty {
 }
 
 impl Journal for FaultyJournal {
-    type Snapshots = FaultyShelf;
+    type Snapshots = FaultySnapshotStore;
 
     fn generation(&self) -> u64 {
         self.generation
     }
 
     fn next(&self) -> u64 {
-        self.inner.next() + self.shift
+        self.inner.next() + self.lost
     }
 
     async fn append(&mut self, sequence: u64, batch: &[u8]) -> Result<AppendOutcome, JournalError> {
-        let fault = self.place.fault;
-        let resend = sequence < self.given;
-        self.given = self.given.max(sequence + 1);
-        if fault == Lie::LosesEveryTenth && sequence.is_multiple_of(10) && !resend {
-            self.shift += 1;
+        let fault = self.location.fault;
+        let resend = sequence < self.next_submitted;
+        self.next_submitted = self.next_submitted.max(sequence + 1);
+        if fault == Fault::LosesEveryTenthBatch && sequence.is_multiple_of(10) && !resend {
+            self.lost += 1;
             return Ok(AppendOutcome::Durable);
         }
-        if fault == Lie::ResendTwice && resend {
+        if fault == Fault::ResendAppendsTwice && resend {
             return self.inner.append(self.inner.next(), batch).await;
         }
-        match self.inner.append(sequence - self.shift, batch).await? {
-            AppendOutcome::Fenced if fault == Lie::OldWriterAppends => Ok(AppendOutcome::Durable),
-            AppendOutcome::Fenced if fault == Lie::OtherBytesPass && resend => Ok(AppendOutcome::Durable),
-            kept => Ok(kept),
+        match self.inner.append(sequence - self.lost, batch).await? {
+            AppendOutcome::Fenced if fault == Fault::OldWriterAppends => Ok(AppendOutcome::Durable),
+            AppendOutcome::Fenced if fault == Fault::ConflictingResendAccepted && resend => Ok(AppendOutcome::Durable),
+            outcome => Ok(outcome),
         }
     }
 
     async fn confirm(&mut self) -> Result<WriterStatus, JournalError> {
         match self.inner.confirm().await? {
-            WriterStatus::Fenced if self.place.fault == Lie::OldWriterConfirms => Ok(WriterStatus::Current),
-            confirmed => Ok(confirmed),
+            WriterStatus::Fenced if self.location.fault == Fault::OldWriterConfirms => Ok(WriterStatus::Current),
+            status => Ok(status),
         }
     }
 
@@ -175,12 +182,12 @@ impl Journal for FaultyJournal {
         self.inner.disk_space()
     }
 
-    fn snapshots(&self) -> FaultyShelf {
-        FaultyShelf { inner: self.inner.snapshots(), place: self.place.clone() }
+    fn snapshots(&self) -> FaultySnapshotStore {
+        FaultySnapshotStore { inner: self.inner.snapshots(), location: self.location.clone() }
     }
 }
 
-impl AuditFiles for FaultyShelf {
+impl AuditFiles for FaultySnapshotStore {
     fn files(&self) -> Result<Vec<(u64, u64)>, ReadError> {
         self.inner.files()
     }
@@ -194,7 +201,7 @@ impl AuditFiles for FaultyShelf {
     }
 
     fn write(&self, number: u64, at: u64, bytes: &[u8]) -> Result<AppendOutcome, JournalError> {
-        if self.place.fault == Lie::RackForgets {
+        if self.location.fault == Fault::AuditWriteLost {
             return Ok(AppendOutcome::Durable);
         }
         self.inner.write(number, at, bytes)
@@ -217,9 +224,9 @@ impl AuditFiles for FaultyShelf {
     }
 }
 
-impl SnapshotStore for FaultyShelf {
+impl SnapshotStore for FaultySnapshotStore {
     async fn save(&self, sequence: u64, snapshot: &[u8]) -> Result<AppendOutcome, JournalError> {
-        if self.place.fault == Lie::SnapshotForgotten {
+        if self.location.fault == Fault::SnapshotLost {
             return Ok(AppendOutcome::Durable);
         }
         self.inner.save(sequence, snapshot).await
@@ -227,8 +234,8 @@ impl SnapshotStore for FaultyShelf {
 
     async fn trim(&self, up_to: u64) -> Result<AppendOutcome, JournalError> {
         match self.inner.trim(up_to).await? {
-            AppendOutcome::Fenced if self.place.fault == Lie::OldWriterTrims => Ok(AppendOutcome::Durable),
-            kept => Ok(kept),
+            AppendOutcome::Fenced if self.location.fault == Fault::OldWriterTrims => Ok(AppendOutcome::Durable),
+            outcome => Ok(outcome),
         }
     }
 
@@ -237,31 +244,31 @@ impl SnapshotStore for FaultyShelf {
     }
 
     async fn tail(&self, from: u64, each: BatchVisitor<'_>) -> Result<u64, ReadError> {
-        match self.place.fault {
-            Lie::TrimTakesAll if from < 30 => Err(ReadError::Trimmed { first: 31 }),
-            Lie::TailStartsLate => self.inner.tail(from + 1, each).await,
+        match self.location.fault {
+            Fault::TrimRemovesTooMuch if from < 30 => Err(ReadError::Trimmed { first: 31 }),
+            Fault::TailStartsLate => self.inner.tail(from + 1, each).await,
             _ => self.inner.tail(from, each).await,
         }
     }
 }
 
 #[test]
-fn the_trial_finds_each_fault_at_its_obligation() {
+fn the_suite_detects_each_fault_at_its_obligation() {
     for (fault, check) in [
-        (Lie::OldWriterAppends, "1 opening fences"),
-        (Lie::GenerationStands, "2 generations rise"),
-        (Lie::LosesEveryTenth, "3 replay is complete and in order"),
-        (Lie::ResendTwice, "6 a resend is harmless"),
-        (Lie::OtherBytesPass, "6 a resend is harmless"),
-        (Lie::OldWriterConfirms, "7 a fenced writer changes nothing"),
-        (Lie::OldWriterTrims, "7 a fenced writer changes nothing"),
-        (Lie::SnapshotForgotten, "7 a fenced writer changes nothing"),
-        (Lie::TrimTakesAll, "10 trim removes only covered batches"),
-        (Lie::TailStartsLate, "10 trim removes only covered batches"),
-        (Lie::RackForgets, "15 synced audit files are durable"),
+        (Fault::OldWriterAppends, "1 opening fences"),
+        (Fault::GenerationUnchanged, "2 generations rise"),
+        (Fault::LosesEveryTenthBatch, "3 replay is complete and in order"),
+        (Fault::ResendAppendsTwice, "6 a resend is harmless"),
+        (Fault::ConflictingResendAccepted, "6 a resend is harmless"),
+        (Fault::OldWriterConfirms, "7 a fenced writer changes nothing"),
+        (Fault::OldWriterTrims, "7 a fenced writer changes nothing"),
+        (Fault::SnapshotLost, "7 a fenced writer changes nothing"),
+        (Fault::TrimRemovesTooMuch, "10 trim removes only covered batches"),
+        (Fault::TailStartsLate, "10 trim removes only covered batches"),
+        (Fault::AuditWriteLost, "15 synced audit files are durable"),
     ] {
-        let new = || Faulty { memory: Memory::new(), fault };
-        let broken = now(conformance::run(new, Fencing::Takeover)).expect_err("a fault was built in");
-        assert_eq!(broken.check, check, "{fault:?}: {broken}");
+        let new = || FaultyLocation { memory: Memory::new(), fault };
+        let violation = poll_ready(conformance::run(new, Fencing::Takeover)).expect_err("the journal has a fault");
+        assert_eq!(violation.check, check, "{fault:?}: {violation}");
     }
 }

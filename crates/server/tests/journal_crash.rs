@@ -1,27 +1,27 @@
-//! Every state that a crash may leave in one append, one rotation, one snapshot, one trim and one open, recovered (V2).
+//! Crash recovery of the file journal: from every state that a crash in an append, rotation, snapshot, trim or open may leave (V2).
 
 mod journal_support;
 
-use journal_support::power::{Power, World, record};
-use journal_support::{append, depth, open_on, save, small};
+use journal_support::simulated_disk::{DiskImage, SimulatedDisk, record};
+use journal_support::{append, depth, open_on, save, small_segments};
 use leasehold_server::journal::conformance::{RecordedReplay, batch};
 use leasehold_server::journal::file::FileJournal;
 use leasehold_server::journal::{DiskSpace, Journal, JournalError, SnapshotStore};
 
-type File = FileJournal<Power>;
+type Log = FileJournal<SimulatedDisk>;
 
-fn state(sequence: u64) -> Vec<u8> {
-    let mut state = format!("the state after {sequence}").into_bytes();
-    state.resize(700, sequence as u8);
-    state
+fn snapshot(sequence: u64) -> Vec<u8> {
+    let mut bytes = format!("the state after {sequence}").into_bytes();
+    bytes.resize(700, sequence as u8);
+    bytes
 }
 
-/// Appends a batch of this length and keeps count.
-fn give(power: &Power, journal: &mut File, length: usize) {
+/// Appends a batch of this length and records it in the disk image.
+fn append_counted(disk: &SimulatedDisk, journal: &mut Log, length: usize) {
     let sequence = journal.next();
-    power.give(sequence);
-    append(journal, &sized(sequence, length)).expect("the disk is well");
-    power.answer(sequence);
+    disk.submitted(sequence);
+    append(journal, &sized(sequence, length)).expect("the disk works");
+    disk.acknowledged(sequence);
 }
 
 fn sized(sequence: u64, length: usize) -> Vec<u8> {
@@ -30,90 +30,103 @@ fn sized(sequence: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Everything answered is there, nothing is there that was not given, and each batch has its own bytes.
-fn check(told: &RecordedReplay, answered: u64, given: u64, lengths: &[usize], context: &str) -> u64 {
+/// Every acknowledged batch is replayed, no batch that was never submitted, and each with its own bytes.
+fn check_replay(replay: &RecordedReplay, acknowledged: u64, submitted: u64, lengths: &[usize], context: &str) -> u64 {
     let mut next = 1;
-    if let Some((sequence, bytes)) = &told.snapshot {
-        assert_eq!(*bytes, state(*sequence), "{context}");
+    if let Some((sequence, bytes)) = &replay.snapshot {
+        assert_eq!(*bytes, snapshot(*sequence), "{context}");
         next = sequence + 1;
     }
-    for (sequence, bytes) in &told.batches {
+    for (sequence, bytes) in &replay.batches {
         assert_eq!(*sequence, next, "{context}");
         assert_eq!(*bytes, sized(*sequence, lengths[*sequence as usize - 1]), "{context}: batch {sequence}");
         next += 1;
     }
-    assert!(next > answered, "{context}: {answered} batches were answered, {} are there", next - 1);
-    assert!(next <= given + 1, "{context}: {given} batches were given, {} are there", next - 1);
+    assert!(next > acknowledged, "{context}: {acknowledged} batches acknowledged, {} replayed", next - 1);
+    assert!(next <= submitted + 1, "{context}: {submitted} batches submitted, {} replayed", next - 1);
     next
 }
 
-/// What a recovered journal must still be able to do: take a batch that a second crash cannot take away.
-fn goes_on(power: &Power, answered: u64, given: u64, lengths: &[usize], context: &str) {
-    let (mut opened, told) = open_on(power.clone(), &small()).unwrap_or_else(|error| panic!("{context}: {error}"));
-    let next = check(&told, answered, given, lengths, context);
+/// Recovers the journal, checks its replay, and appends a batch that a second crash must not lose.
+fn check_recovery(disk: &SimulatedDisk, acknowledged: u64, submitted: u64, lengths: &[usize], context: &str) {
+    let (mut opened, replay) =
+        open_on(disk.clone(), &small_segments()).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let next = check_replay(&replay, acknowledged, submitted, lengths, context);
     assert_eq!(opened.journal.next(), next, "{context}");
-    append(&mut opened.journal, b"after the crash").expect("the disk is well");
+    append(&mut opened.journal, b"after the crash").expect("the disk works");
     drop(opened);
-    let (_, again) = open_on(power.world().harshest(), &small()).unwrap_or_else(|error| panic!("{context}: {error}"));
-    assert_eq!(again.snapshot, told.snapshot, "{context}");
-    let (last, before) = again.batches.split_last().expect("one was appended");
-    assert_eq!((before, last), (&told.batches[..], &(next, b"after the crash".to_vec())), "{context}");
+    let (_, reopened) =
+        open_on(disk.image().lose_unsynced(), &small_segments()).unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert_eq!(reopened.snapshot, replay.snapshot, "{context}");
+    let (last, before) = reopened.batches.split_last().expect("one batch was appended");
+    assert_eq!((before, last), (&replay.batches[..], &(next, b"after the crash".to_vec())), "{context}");
 }
 
-/// Crashes at every step of `act`: killed, without power, and without power while recovering from that.
-fn survives(name: &str, lengths: &[usize], prepare: impl Fn(&Power) -> File, act: impl FnOnce(&Power, &mut File)) {
-    let power = Power::new();
-    let mut journal = prepare(&power);
-    let worlds = record(&power, || act(&power, &mut journal));
+/// Crashes at every step of `act`: by a kill, by a power loss, and by a second power loss during recovery.
+fn check_crashes(
+    name: &str,
+    lengths: &[usize],
+    prepare: impl Fn(&SimulatedDisk) -> Log,
+    act: impl FnOnce(&SimulatedDisk, &mut Log),
+) {
+    let disk = SimulatedDisk::new();
+    let mut journal = prepare(&disk);
+    let images = record(&disk, || act(&disk, &mut journal));
     drop(journal);
-    assert!(worlds.len() > 2, "{name} changes the disk");
-    let (most, again) = (depth(64, 1_024, 65_536), depth(3, 9, 65));
+    assert!(images.len() > 2, "{name} changes the disk");
+    let (limit, second_limit) = (depth(64, 1_024, 65_536), depth(3, 9, 65));
     let mut states = 0;
-    for (step, world) in worlds.iter().enumerate() {
-        let World { answered, given, .. } = *world;
-        let killed = Power::from(world.clone());
-        goes_on(&killed, answered, given, lengths, &format!("{name}, killed at step {step}"));
-        let crashes = world.crashes(most);
+    for (step, image) in images.iter().enumerate() {
+        let DiskImage { acknowledged, submitted, .. } = *image;
+        let killed = SimulatedDisk::from(image.clone());
+        check_recovery(&killed, acknowledged, submitted, lengths, &format!("{name}, killed at step {step}"));
+        let crashes = image.crashes(limit);
         for (pick, crash) in crashes.iter().enumerate() {
             let context = format!("{name}, step {step}, state {pick}");
             states += 1;
-            // A few of the states are also left half-recovered.
-            if pick % (crashes.len() / again).max(1) == 0 {
-                let retry = Power::from(crash.world());
-                let recovering = record(&retry, || drop(open_on(retry.clone(), &small())));
-                for (second, world) in recovering.iter().enumerate() {
+            // For a few of the states, recovery crashes too.
+            if pick % (crashes.len() / second_limit).max(1) == 0 {
+                let retry = SimulatedDisk::from(crash.image());
+                let recovering = record(&retry, || drop(open_on(retry.clone(), &small_segments())));
+                for (second, image) in recovering.iter().enumerate() {
                     let context = format!("{context}, then step {second} of recovery");
-                    goes_on(&Power::from(world.clone()), answered, given, lengths, &format!("{context}, killed"));
-                    for twice in world.crashes(again) {
-                        goes_on(&twice, answered, given, lengths, &context);
+                    check_recovery(
+                        &SimulatedDisk::from(image.clone()),
+                        acknowledged,
+                        submitted,
+                        lengths,
+                        &format!("{context}, killed"),
+                    );
+                    for second_crash in image.crashes(second_limit) {
+                        check_recovery(&second_crash, acknowledged, submitted, lengths, &context);
                         states += 1;
                     }
                 }
             }
-            goes_on(crash, answered, given, lengths, &context);
+            check_recovery(crash, acknowledged, submitted, lengths, &context);
         }
     }
-    assert!(states > worlds.len(), "{name} has states to lose");
+    assert!(states > images.len(), "{name} has unsynced states");
 }
 
-fn fresh(power: &Power) -> File {
-    open_on(power.clone(), &small()).expect("an empty disk").0.journal
+fn new_journal(disk: &SimulatedDisk) -> Log {
+    open_on(disk.clone(), &small_segments()).expect("an empty disk opens").0.journal
 }
 
 #[test]
 fn an_append_survives_every_crash() {
     let lengths = [100, 1_500, 1_200];
-    survives(
+    check_crashes(
         "append",
         &lengths,
-        |power| {
-            let mut journal = fresh(power);
-            give(power, &mut journal, lengths[0]);
+        |disk| {
+            let mut journal = new_journal(disk);
+            append_counted(disk, &mut journal, lengths[0]);
             journal
         },
-        |power, journal| {
-            give(power, journal, lengths[1]);
-            give(power, journal, lengths[2]);
+        |disk, journal| {
+            append_counted(disk, journal, lengths[1]);
+            append_counted(disk, journal, lengths[2]);
         },
     );
 }
@@ -121,18 +134,18 @@ fn an_append_survives_every_crash() {
 #[test]
 fn a_rotation_survives_every_crash() {
     let lengths = [1_500, 1_500, 1_500, 200];
-    survives(
+    check_crashes(
         "rotation",
         &lengths,
-        |power| {
-            let mut journal = fresh(power);
-            give(power, &mut journal, lengths[0]);
-            give(power, &mut journal, lengths[1]);
+        |disk| {
+            let mut journal = new_journal(disk);
+            append_counted(disk, &mut journal, lengths[0]);
+            append_counted(disk, &mut journal, lengths[1]);
             journal
         },
-        |power, journal| {
-            give(power, journal, lengths[2]);
-            give(power, journal, lengths[3]);
+        |disk, journal| {
+            append_counted(disk, journal, lengths[2]);
+            append_counted(disk, journal, lengths[3]);
         },
     );
 }
@@ -140,17 +153,17 @@ fn a_rotation_survives_every_crash() {
 #[test]
 fn a_batch_larger_than_a_segment_survives_every_crash() {
     let lengths = [300, 5_000, 300];
-    survives(
+    check_crashes(
         "large batch",
         &lengths,
-        |power| {
-            let mut journal = fresh(power);
-            give(power, &mut journal, lengths[0]);
+        |disk| {
+            let mut journal = new_journal(disk);
+            append_counted(disk, &mut journal, lengths[0]);
             journal
         },
-        |power, journal| {
-            give(power, journal, lengths[1]);
-            give(power, journal, lengths[2]);
+        |disk, journal| {
+            append_counted(disk, journal, lengths[1]);
+            append_counted(disk, journal, lengths[2]);
         },
     );
 }
@@ -158,41 +171,41 @@ fn a_batch_larger_than_a_segment_survives_every_crash() {
 #[test]
 fn snapshots_and_trimming_survive_every_crash() {
     let lengths = [1_500; 13];
-    survives(
+    check_crashes(
         "snapshot",
         &lengths,
-        |power| {
-            let mut journal = fresh(power);
+        |disk| {
+            let mut journal = new_journal(disk);
             for length in &lengths[..8] {
-                give(power, &mut journal, *length);
+                append_counted(disk, &mut journal, *length);
             }
-            save(&journal, 2, &state(2)).expect("the disk is well");
-            save(&journal, 5, &state(5)).expect("the disk is well");
+            save(&journal, 2, &snapshot(2)).expect("the disk works");
+            save(&journal, 5, &snapshot(5)).expect("the disk works");
             journal
         },
-        |power, journal| {
-            save(journal, 7, &state(7)).expect("the disk is well");
+        |disk, journal| {
+            save(journal, 7, &snapshot(7)).expect("the disk works");
             assert_eq!(
-                journal_support::now(journal.snapshots().trim(7)),
+                journal_support::poll_ready(journal.snapshots().trim(7)),
                 Ok(leasehold_server::journal::AppendOutcome::Durable)
             );
-            give(power, journal, lengths[8]);
-            save(journal, 8, &state(8)).expect("the disk is well");
-            give(power, journal, lengths[9]);
+            append_counted(disk, journal, lengths[8]);
+            save(journal, 8, &snapshot(8)).expect("the disk works");
+            append_counted(disk, journal, lengths[9]);
         },
     );
 }
 
 #[test]
 fn the_first_open_survives_every_crash() {
-    let power = Power::new();
-    let worlds = record(&power, || drop(fresh(&power)));
+    let disk = SimulatedDisk::new();
+    let images = record(&disk, || drop(new_journal(&disk)));
     let mut states = 0;
-    for (step, world) in worlds.iter().enumerate() {
+    for (step, image) in images.iter().enumerate() {
         let context = format!("first open, step {step}");
-        goes_on(&Power::from(world.clone()), 0, 0, &[], &format!("{context}, killed"));
-        for crash in world.crashes(depth(64, 1_024, 65_536)) {
-            goes_on(&crash, 0, 0, &[], &context);
+        check_recovery(&SimulatedDisk::from(image.clone()), 0, 0, &[], &format!("{context}, killed"));
+        for crash in image.crashes(depth(64, 1_024, 65_536)) {
+            check_recovery(&crash, 0, 0, &[], &context);
             states += 1;
         }
     }
@@ -200,110 +213,116 @@ fn the_first_open_survives_every_crash() {
 }
 
 #[test]
-fn generations_rise_over_every_crash_of_an_open() {
-    let power = Power::new();
-    let mut journal = fresh(&power);
-    give(&power, &mut journal, 100);
+fn generations_increase_across_every_crash_of_an_open() {
+    let disk = SimulatedDisk::new();
+    let mut journal = new_journal(&disk);
+    append_counted(&disk, &mut journal, 100);
     drop(journal);
     let mut highest = 1;
     for _ in 0..4 {
-        let worlds = record(&power, || {
-            highest = open_on(power.clone(), &small()).expect("the disk is well").0.journal.generation();
+        let images = record(&disk, || {
+            highest = open_on(disk.clone(), &small_segments()).expect("the disk works").0.journal.generation();
         });
-        let done = worlds.len() - 1;
-        for (step, world) in worlds.iter().enumerate() {
-            for crash in world.crashes(256) {
-                let opened = open_on(crash, &small()).expect("the disk is well").0;
-                let owed = if step == done { highest + 1 } else { highest };
-                assert!(opened.journal.generation() >= owed, "step {step}");
+        let done = images.len() - 1;
+        for (step, image) in images.iter().enumerate() {
+            for crash in image.crashes(256) {
+                let opened = open_on(crash, &small_segments()).expect("the disk works").0;
+                let min = if step == done { highest + 1 } else { highest };
+                assert!(opened.journal.generation() >= min, "step {step}");
             }
         }
     }
 }
 
 #[test]
-fn after_a_failed_sync_everything_fails_and_nothing_answered_is_lost() {
+fn after_a_failed_sync_every_call_fails_and_no_acknowledged_batch_is_lost() {
     let lengths = [1_500; 8];
     let mut failures = 0;
     for after in 0.. {
-        let power = Power::new();
-        let mut journal = fresh(&power);
-        power.fail_sync(after);
+        let disk = SimulatedDisk::new();
+        let mut journal = new_journal(&disk);
+        disk.fail_sync(after);
         let mut failed = None;
         for length in lengths {
             let sequence = journal.next();
-            power.give(sequence);
+            disk.submitted(sequence);
             match append(&mut journal, &sized(sequence, length)) {
-                Ok(()) => power.answer(sequence),
+                Ok(()) => disk.acknowledged(sequence),
                 Err(fault) => {
                     failed = Some(fault);
                     break;
                 }
             }
             if sequence == 4
-                && let Err(fault) = save(&journal, 3, &state(3))
+                && let Err(fault) = save(&journal, 3, &snapshot(3))
             {
                 failed = Some(fault);
                 break;
             }
         }
-        if !power.mend() {
+        if !disk.cancel_sync_failure() {
             break;
         }
-        // A spare that failed at the last moment is told by the next call.
+        // A failure while preallocating the next segment is reported by the next call.
         let fault = failed.unwrap_or_else(|| journal.disk_space().expect_err("a sync failed"));
         assert!(matches!(fault, JournalError::Failed { .. }), "{fault:?}");
         let next = journal.next();
-        assert_eq!(append(&mut journal, &sized(next, 10)), Err(fault.clone()), "for ever");
-        assert_eq!(journal_support::now(journal.confirm()), Err(fault.clone()));
-        assert_eq!(journal_support::now(journal.snapshots().trim(1)), Err(fault.clone()));
+        assert_eq!(append(&mut journal, &sized(next, 10)), Err(fault.clone()), "permanently");
+        assert_eq!(journal_support::poll_ready(journal.confirm()), Err(fault.clone()));
+        assert_eq!(journal_support::poll_ready(journal.snapshots().trim(1)), Err(fault.clone()));
         assert_eq!(journal.disk_space(), Err(fault));
         drop(journal);
         failures += 1;
-        let World { answered, given, .. } = power.world();
-        for crash in power.world().crashes(depth(16, 256, 4_096)) {
-            goes_on(&crash, answered, given, &lengths, &format!("sync {after} failed, then power was lost"));
+        let DiskImage { acknowledged, submitted, .. } = disk.image();
+        for crash in disk.image().crashes(depth(16, 256, 4_096)) {
+            check_recovery(
+                &crash,
+                acknowledged,
+                submitted,
+                &lengths,
+                &format!("sync {after} failed, then power was lost"),
+            );
         }
-        // What can be read again may be in memory only, though it was not lost: the open must make it certain.
-        goes_on(&power, answered, given, &lengths, &format!("sync {after} failed"));
+        // Data that is readable after a failed sync may not be durable: the open must sync it again.
+        check_recovery(&disk, acknowledged, submitted, &lengths, &format!("sync {after} failed"));
     }
     assert!(failures > 15, "{failures} syncs could fail");
 }
 
 #[test]
-fn a_full_disk_leaves_the_reserve_and_is_mended_without_a_new_start() {
-    let power = Power::new();
-    let mut journal = fresh(&power);
+fn a_full_disk_leaves_the_reserve_and_recovers_without_a_restart() {
+    let disk = SimulatedDisk::new();
+    let mut journal = new_journal(&disk);
     assert_eq!(journal.disk_space(), Ok(DiskSpace::Plenty));
-    power.limit(Some(power.used()));
-    let mut kept = 0;
-    let mut reserve = None;
+    disk.limit(Some(disk.used()));
+    let mut stored = 0;
+    let mut reserve_from = None;
     let fault = loop {
-        let room = journal.disk_space().expect("a full disk is no failure");
-        if room != DiskSpace::Plenty && reserve.is_none() {
-            reserve = Some(kept);
+        let space = journal.disk_space().expect("a full disk is not a failed disk");
+        if space != DiskSpace::Plenty && reserve_from.is_none() {
+            reserve_from = Some(stored);
         }
         match append(&mut journal, &[7; 200]) {
-            Ok(()) => kept += 1,
+            Ok(()) => stored += 1,
             Err(fault) => break fault,
         }
     };
     assert_eq!(fault, JournalError::Full);
-    let owed = (4_096 * 3 / 4 - 216) / 216;
-    let after = kept - reserve.expect("the reserve is told before it is used up");
-    assert!(after >= owed, "{after} batches of the reserve, {owed} are owed");
+    let min = (4_096 * 3 / 4 - 216) / 216;
+    let after = stored - reserve_from.expect("the low space is reported before the reserve is used up");
+    assert!(after >= min, "{after} batches of the reserve, at least {min} expected");
     assert_eq!(journal.disk_space(), Ok(DiskSpace::None));
-    assert_eq!(append(&mut journal, &[7; 200]), Err(JournalError::Full), "and still");
-    assert_eq!(save(&journal, 1, &[1; 9_000]), Err(JournalError::Full), "a snapshot has no room either");
-    // Killed and started again on the full disk.
+    assert_eq!(append(&mut journal, &[7; 200]), Err(JournalError::Full), "still full");
+    assert_eq!(save(&journal, 1, &[1; 9_000]), Err(JournalError::Full), "a snapshot does not fit either");
+    // Killed and restarted on the full disk.
     drop(journal);
-    let (mut opened, told) = open_on(power.clone(), &small()).expect("a full disk can be opened");
-    assert_eq!(told.batches.len(), kept);
+    let (mut opened, replay) = open_on(disk.clone(), &small_segments()).expect("a full disk can be opened");
+    assert_eq!(replay.batches.len(), stored);
     assert_eq!(append(&mut opened.journal, &[7; 200]), Err(JournalError::Full));
-    power.limit(None);
+    disk.limit(None);
     assert_eq!(opened.journal.disk_space(), Ok(DiskSpace::Plenty));
-    append(&mut opened.journal, &[7; 200]).expect("space came back");
+    append(&mut opened.journal, &[7; 200]).expect("space was freed");
     drop(opened);
-    let (_, told) = open_on(power.world().harshest(), &small()).expect("whole");
-    assert_eq!(told.batches.len(), kept + 1);
+    let (_, replay) = open_on(disk.image().lose_unsynced(), &small_segments()).expect("the journal is intact");
+    assert_eq!(replay.batches.len(), stored + 1);
 }

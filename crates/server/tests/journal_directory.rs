@@ -1,7 +1,7 @@
-//! What a data directory must be, and who may have it.
+//! Requirements of a data directory: owner, permissions, lock, identity.
 //!
-//! No test here starts a process: until a new process has become its program it has this one's locks too, and a directory that
-//! was let go would still be in use.
+//! No test here starts a process: between fork and exec a child shares this process's locks, and a released directory would still
+//! be in use.
 
 mod journal_support;
 
@@ -9,74 +9,81 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
-use journal_support::{append, now, save, small_in};
+use journal_support::{append, poll_ready, save, small_directory};
 use leasehold_server::journal::conformance::RecordedReplay;
 use leasehold_server::journal::file::{Directory, FileJournal, FileOptions, LocalDisk};
 use leasehold_server::journal::{AppendOutcome, DiskSpace, Journal, JournalLocation, OpenError, SnapshotStore};
 
-fn open(place: &Directory) -> Result<(FileJournal<LocalDisk>, RecordedReplay), OpenError> {
-    let mut told = RecordedReplay::default();
-    now(place.open(&mut told)).map(|opened| (opened.journal, told))
+fn open(location: &Directory) -> Result<(FileJournal<LocalDisk>, RecordedReplay), OpenError> {
+    let mut replay = RecordedReplay::default();
+    poll_ready(location.open(&mut replay)).map(|opened| (opened.journal, replay))
 }
 
-fn root() -> bool {
+fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 #[test]
-fn a_directory_is_created_for_its_user_alone() {
-    let above = tempfile::tempdir().expect("a directory");
-    let path = above.path().join("data");
-    let (mut journal, _) = open(&small_in(&path)).expect("created");
-    append(&mut journal, b"one").expect("room");
-    assert_eq!(fs::metadata(&path).expect("created").mode() & 0o7777, 0o700);
-    for entry in fs::read_dir(&path).expect("readable") {
-        let entry = entry.expect("readable");
-        assert_eq!(entry.metadata().expect("readable").mode() & 0o077, 0, "{:?}", entry.path());
+fn a_new_directory_is_accessible_only_to_its_user() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let path = parent.path().join("data");
+    let (mut journal, _) = open(&small_directory(&path)).expect("the directory is created");
+    append(&mut journal, b"one").expect("the disk has space");
+    assert_eq!(fs::metadata(&path).expect("the directory is created").mode() & 0o7777, 0o700);
+    for entry in fs::read_dir(&path).expect("the file is readable") {
+        let entry = entry.expect("the file is readable");
+        assert_eq!(entry.metadata().expect("the file is readable").mode() & 0o077, 0, "{:?}", entry.path());
     }
-    assert_eq!(fs::read_to_string(path.join("pid")).expect("there").trim(), std::process::id().to_string());
+    assert_eq!(
+        fs::read_to_string(path.join("pid")).expect("the pid file exists").trim(),
+        std::process::id().to_string()
+    );
 }
 
 #[test]
-fn a_directory_that_cannot_be_trusted_is_refused_and_the_next_step_named() {
-    let above = tempfile::tempdir().expect("a directory");
+fn an_unsafe_directory_is_refused_with_a_next_step() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
     let refused = |path: &Path, step: &str| {
-        let error = open(&small_in(path)).expect_err("refused");
+        let error = open(&small_directory(path)).expect_err("the open is refused");
         assert_eq!(error.code(), "CONFIG", "{error}");
         let text = error.to_string();
-        assert!(text.contains(path.to_str().expect("text")) || text.contains("/sys"), "{text}");
+        assert!(text.contains(path.to_str().expect("the path is UTF-8")) || text.contains("/sys"), "{text}");
         assert!(text.contains(step), "{text}");
         error
     };
 
-    let path = above.path().join("missing/data");
+    let path = parent.path().join("missing/data");
     assert_eq!(refused(&path, "create it first"), OpenError::ParentMissing { path });
 
-    let path = above.path().join("file");
-    fs::write(&path, b"").expect("written");
+    let path = parent.path().join("file");
+    fs::write(&path, b"").expect("the file is written");
     assert_eq!(refused(&path, "choose another path"), OpenError::NotADirectory { path: path.clone() });
     let below = path.join("data");
-    assert_eq!(open(&small_in(&below)).err(), Some(OpenError::NotADirectory { path: below }));
+    assert_eq!(open(&small_directory(&below)).err(), Some(OpenError::NotADirectory { path: below }));
 
     let path = Path::new("/sys/leasehold-data");
     assert_eq!(refused(path, "owner"), OpenError::NotWritable { path: "/sys".into() });
 
-    let path = above.path().join("open");
+    let path = parent.path().join("open");
     for mode in [0o777, 0o750, 0o701] {
-        fs::create_dir_all(&path).expect("created");
-        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("changed");
+        fs::create_dir_all(&path).expect("the directory is created");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("the mode is changed");
         assert_eq!(refused(&path, "chmod 700"), OpenError::TooOpen { path: path.clone(), mode });
     }
 
-    let path = above.path().join("data");
-    drop(open(&small_in(&path)).expect("created"));
-    let link = above.path().join("link");
-    symlink(&path, &link).expect("linked");
+    let path = parent.path().join("data");
+    drop(open(&small_directory(&path)).expect("the directory is created"));
+    let link = parent.path().join("link");
+    symlink(&path, &link).expect("the link is created");
     assert_eq!(refused(&link, "use its target"), OpenError::Symlink { path: link.clone() });
-    assert_eq!(open(&small_in(link.join(""))).err(), Some(OpenError::Symlink { path: link }), "a slash hides nothing");
+    assert_eq!(
+        open(&small_directory(link.join(""))).err(),
+        Some(OpenError::Symlink { path: link }),
+        "a trailing slash does not hide the link"
+    );
 
-    let owned = if root() {
-        chown(&path, Some(12_345), None).expect("root may");
+    let owned = if is_root() {
+        chown(&path, Some(12_345), None).expect("root may change the owner");
         path
     } else {
         "/usr".into()
@@ -85,111 +92,119 @@ fn a_directory_that_cannot_be_trusted_is_refused_and_the_next_step_named() {
 }
 
 #[test]
-fn a_linked_file_is_refused() {
-    let above = tempfile::tempdir().expect("a directory");
-    let path = above.path().join("data");
-    let place = small_in(&path);
-    let (mut journal, _) = open(&place).expect("created");
-    append(&mut journal, b"one").expect("room");
-    save(&journal, 1, b"state").expect("room");
+fn a_symlinked_file_is_refused() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let path = parent.path().join("data");
+    let location = small_directory(&path);
+    let (mut journal, _) = open(&location).expect("the directory is created");
+    append(&mut journal, b"one").expect("the disk has space");
+    save(&journal, 1, b"state").expect("the disk has space");
     drop(journal);
     for name in ["journal", "spare", &format!("segment-{:020}", 1), &format!("snapshot-{:020}", 1)] {
-        let (file, away) = (path.join(name), above.path().join("away"));
-        fs::rename(&file, &away).expect("moved");
-        symlink(&away, &file).expect("linked");
-        assert_eq!(open(&place).err(), Some(OpenError::Symlink { path: file.clone() }));
-        fs::remove_file(&file).expect("removed");
-        fs::create_dir(&file).expect("created");
-        assert_eq!(open(&place).err().map(|error| error.code()), Some("STORAGE_FAILED"), "a directory is no {name}");
-        fs::remove_dir(&file).expect("removed");
-        fs::rename(&away, &file).expect("moved back");
+        let (file, away) = (path.join(name), parent.path().join("away"));
+        fs::rename(&file, &away).expect("the file is moved");
+        symlink(&away, &file).expect("the link is created");
+        assert_eq!(open(&location).err(), Some(OpenError::Symlink { path: file.clone() }));
+        fs::remove_file(&file).expect("the file is removed");
+        fs::create_dir(&file).expect("the directory is created");
+        assert_eq!(
+            open(&location).err().map(|error| error.code()),
+            Some("STORAGE_FAILED"),
+            "a directory in place of {name}"
+        );
+        fs::remove_dir(&file).expect("the file is removed");
+        fs::rename(&away, &file).expect("the file is moved back");
     }
-    assert_eq!(open(&place).expect("whole again").1.snapshot, Some((1, b"state".to_vec())));
+    assert_eq!(open(&location).expect("the journal is intact again").1.snapshot, Some((1, b"state".to_vec())));
 }
 
 #[test]
-fn a_directory_in_use_is_refused_naming_the_process() {
-    let above = tempfile::tempdir().expect("a directory");
-    let place = small_in(above.path().join("data"));
-    let (journal, _) = open(&place).expect("created");
-    let owed = OpenError::InUse { path: place.path.clone(), pid: Some(std::process::id()) };
-    assert_eq!(open(&place).err(), Some(owed.clone()));
-    // Who may still write a snapshot still has it.
+fn a_directory_in_use_is_refused_with_the_process_id() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let location = small_directory(parent.path().join("data"));
+    let (journal, _) = open(&location).expect("the directory is created");
+    let in_use = OpenError::InUse { path: location.path.clone(), pid: Some(std::process::id()) };
+    assert_eq!(open(&location).err(), Some(in_use.clone()));
+    // The snapshot store can still write, so it keeps the lock.
     let snapshots = journal.snapshots();
     drop(journal);
-    assert_eq!(open(&place).err(), Some(owed.clone()));
+    assert_eq!(open(&location).err(), Some(in_use.clone()));
     drop(snapshots);
-    let (_journal, _) = open(&place).expect("free again");
-    // Not the file with the number is the lock.
-    fs::remove_file(place.path.join("pid")).expect("removed");
-    assert_eq!(open(&place).err(), Some(OpenError::InUse { path: place.path.clone(), pid: None }));
+    let (_journal, _) = open(&location).expect("the lock is free again");
+    // The pid file is not the lock.
+    fs::remove_file(location.path.join("pid")).expect("the file is removed");
+    assert_eq!(open(&location).err(), Some(OpenError::InUse { path: location.path.clone(), pid: None }));
 }
 
 #[test]
-fn a_copied_directory_is_refused_until_told() {
-    let above = tempfile::tempdir().expect("a directory");
-    let place = small_in(above.path().join("data"));
-    let (mut journal, _) = open(&place).expect("created");
-    append(&mut journal, b"one").expect("room");
+fn a_copied_directory_is_refused_unless_the_copy_is_accepted() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let location = small_directory(parent.path().join("data"));
+    let (mut journal, _) = open(&location).expect("the directory is created");
+    append(&mut journal, b"one").expect("the disk has space");
     drop(journal);
-    let copy = above.path().join("copy");
-    fs::create_dir(&copy).expect("created");
-    fs::set_permissions(&copy, Permissions::from_mode(0o700)).expect("it is ours");
-    for entry in fs::read_dir(&place.path).expect("readable") {
-        let entry = entry.expect("readable");
-        fs::copy(entry.path(), copy.join(entry.file_name())).expect("copied");
+    let copy = parent.path().join("copy");
+    fs::create_dir(&copy).expect("the directory is created");
+    fs::set_permissions(&copy, Permissions::from_mode(0o700)).expect("permissions can be changed");
+    for entry in fs::read_dir(&location.path).expect("the file is readable") {
+        let entry = entry.expect("the file is readable");
+        fs::copy(entry.path(), copy.join(entry.file_name())).expect("the file is copied");
     }
-    let mut place = small_in(&copy);
-    let before = fs::read(copy.join("journal")).expect("readable");
-    assert_eq!(open(&place).err(), Some(OpenError::Copied { path: copy.clone(), what: "inode" }));
-    assert_eq!(fs::read(copy.join("journal")).expect("readable"), before, "a refused directory is untouched");
-    place.options.accept_copy = true;
-    assert_eq!(open(&place).expect("told").1.batches, [(1, b"one".to_vec())]);
-    place.options.accept_copy = false;
-    open(&place).expect("it is at home here now");
+    let mut location = small_directory(&copy);
+    let before = fs::read(copy.join("journal")).expect("the file is readable");
+    assert_eq!(open(&location).err(), Some(OpenError::Copied { path: copy.clone(), what: "inode" }));
+    assert_eq!(
+        fs::read(copy.join("journal")).expect("the file is readable"),
+        before,
+        "a refused directory is untouched"
+    );
+    location.options.accept_copy = true;
+    assert_eq!(open(&location).expect("the copy is accepted").1.batches, [(1, b"one".to_vec())]);
+    location.options.accept_copy = false;
+    open(&location).expect("the new identity is recorded");
 }
 
 #[test]
-fn leftovers_of_a_kill_are_cleared_away_and_strangers_left_alone() {
-    let above = tempfile::tempdir().expect("a directory");
-    let place = small_in(above.path().join("data"));
-    drop(open(&place).expect("created"));
+fn temporary_files_of_a_killed_process_are_removed_and_foreign_files_kept() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let location = small_directory(parent.path().join("data"));
+    drop(open(&location).expect("the directory is created"));
     let drafts = ["spare.tmp".to_owned(), format!("snapshot-{:020}.tmp", 3), "journal.tmp".to_owned()];
     for draft in &drafts {
-        fs::write(place.path.join(draft), b"half").expect("written");
+        fs::write(location.path.join(draft), b"half").expect("the file is written");
     }
-    fs::write(place.path.join("notes.txt.tmp"), b"mine").expect("written");
-    open(&place).expect("opened");
+    fs::write(location.path.join("notes.txt.tmp"), b"mine").expect("the file is written");
+    open(&location).expect("the journal opens");
     for draft in &drafts {
-        assert!(!place.path.join(draft).exists(), "{draft}");
+        assert!(!location.path.join(draft).exists(), "{draft}");
     }
-    assert!(place.path.join("notes.txt.tmp").exists());
+    assert!(location.path.join("notes.txt.tmp").exists());
 }
 
 #[test]
-fn snapshots_trims_and_reads_go_on_beside_appends() {
-    let above = tempfile::tempdir().expect("a directory");
+fn snapshots_trims_and_reads_run_concurrently_with_appends() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
     let options = FileOptions { segment_bytes: 64 << 10, ..FileOptions::default() };
-    let place = Directory { path: above.path().join("data"), options };
-    let (mut journal, _) = open(&place).expect("created");
-    append(&mut journal, &[1; 1_000]).expect("room");
+    let location = Directory { path: parent.path().join("data"), options };
+    let (mut journal, _) = open(&location).expect("the directory is created");
+    append(&mut journal, &[1; 1_000]).expect("the disk has space");
     let snapshots = journal.snapshots();
     let last = 1_500;
     std::thread::scope(|scope| {
-        let beside = scope.spawn(|| {
+        let reader = scope.spawn(|| {
             let mut from = 1;
             let mut saved = 0;
             while from <= last {
                 let mut expected = from;
-                let mut listen = |sequence: u64, bytes: &[u8]| {
+                let mut visit = |sequence: u64, bytes: &[u8]| {
                     assert_eq!((sequence, bytes), (expected, &[sequence as u8; 1_000][..]));
                     expected += 1;
                     std::ops::ControlFlow::Continue(())
                 };
-                let next = now(snapshots.tail(from, &mut listen)).expect("all is there");
+                let next = poll_ready(snapshots.tail(from, &mut visit)).expect("every batch is stored");
                 if next > from {
-                    assert_eq!(now(snapshots.save(next - 1, &[next as u8; 5_000])), Ok(AppendOutcome::Durable));
-                    assert_eq!(now(snapshots.trim(next - 1)), Ok(AppendOutcome::Durable));
+                    assert_eq!(poll_ready(snapshots.save(next - 1, &[next as u8; 5_000])), Ok(AppendOutcome::Durable));
+                    assert_eq!(poll_ready(snapshots.trim(next - 1)), Ok(AppendOutcome::Durable));
                     saved += 1;
                 }
                 from = next;
@@ -198,13 +213,13 @@ fn snapshots_trims_and_reads_go_on_beside_appends() {
         });
         for sequence in 2..=last {
             assert_eq!(journal.disk_space(), Ok(DiskSpace::Plenty));
-            append(&mut journal, &[sequence as u8; 1_000]).expect("room");
+            append(&mut journal, &[sequence as u8; 1_000]).expect("the disk has space");
         }
-        assert!(beside.join().expect("no assertion failed") >= 1);
+        assert!(reader.join().expect("the reader does not panic") >= 1);
     });
     drop((journal, snapshots));
-    let (journal, told) = open(&place).expect("opened again");
+    let (journal, replay) = open(&location).expect("the journal reopens");
     assert_eq!(journal.next(), last + 1);
-    assert_eq!(told.snapshot.expect("saved").0, last);
-    assert_eq!(told.batches, []);
+    assert_eq!(replay.snapshot.expect("a snapshot was saved").0, last);
+    assert_eq!(replay.batches, []);
 }

@@ -1,12 +1,12 @@
-//! The stored forms of version 1, for ever: what is in the golden files is read, and written again byte for byte.
+//! Golden files of journal format version 1: every later version reads them, and writes the same bytes.
 
 mod journal_support;
 
 use std::fs;
 use std::path::Path;
 
-use journal_support::power::Power;
-use journal_support::{append, open_on, save, small};
+use journal_support::simulated_disk::SimulatedDisk;
+use journal_support::{append, open_on, save, small_segments};
 use leasehold_server::journal::conformance::batch;
 
 const FILES: [&str; 5] = [
@@ -22,57 +22,57 @@ fn golden(name: &str) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What the golden files tell: eight batches in two segments, two snapshots, two opens.
-fn written() -> Power {
-    let power = Power::new();
+/// Writes the golden journal: eight batches in two segments, two snapshots, two opens.
+fn write_journal() -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
     for round in [1..=4, 5..=8] {
-        let mut journal = open_on(power.clone(), &small()).expect("the disk is well").0.journal;
+        let mut journal = open_on(disk.clone(), &small_segments()).expect("the disk works").0.journal;
         for sequence in round {
-            append(&mut journal, &batch(sequence)).expect("the disk is well");
+            append(&mut journal, &batch(sequence)).expect("the disk works");
             if sequence.is_multiple_of(3) {
-                save(&journal, sequence, format!("the state after {sequence}").as_bytes()).expect("the disk is well");
+                save(&journal, sequence, format!("the state after {sequence}").as_bytes()).expect("the disk works");
             }
         }
     }
-    power
+    disk
 }
 
 #[test]
 fn the_golden_journal_is_read() {
-    let power = Power::new();
+    let disk = SimulatedDisk::new();
     for name in FILES {
-        power.plant(name, &golden(name));
+        disk.add_file(name, &golden(name));
     }
-    let (opened, told) = open_on(power, &small()).expect("version 1 is read for ever");
+    let (opened, replay) = open_on(disk, &small_segments()).expect("version 1 stays readable");
     assert_eq!(opened.warnings, Vec::<String>::new());
-    assert_eq!(told.snapshot, Some((6, b"the state after 6".to_vec())));
-    assert_eq!(told.batches, [(7, batch(7)), (8, batch(8))]);
+    assert_eq!(replay.snapshot, Some((6, b"the state after 6".to_vec())));
+    assert_eq!(replay.batches, [(7, batch(7)), (8, batch(8))]);
     assert_eq!(leasehold_server::journal::Journal::generation(&opened.journal), 3);
 }
 
 #[test]
-fn the_golden_log_is_read_without_its_snapshots() {
-    let power = Power::new();
+fn the_golden_log_is_read_without_snapshots() {
+    let disk = SimulatedDisk::new();
     for name in &FILES[..3] {
-        power.plant(name, &golden(name));
+        disk.add_file(name, &golden(name));
     }
-    let (_, told) = open_on(power, &small()).expect("version 1 is read for ever");
-    assert_eq!(told.batches, (1..=8).map(|at| (at, batch(at))).collect::<Vec<_>>());
+    let (_, replay) = open_on(disk, &small_segments()).expect("version 1 stays readable");
+    assert_eq!(replay.batches, (1..=8).map(|at| (at, batch(at))).collect::<Vec<_>>());
 }
 
 #[test]
-fn what_is_written_today_is_the_golden_journal() {
-    let power = written();
+fn the_written_bytes_equal_the_golden_journal() {
+    let disk = write_journal();
     for name in FILES {
-        assert!(power.bytes(name) == golden(name), "{name} has other bytes than version 1");
+        assert!(disk.bytes(name) == golden(name), "{name} differs from version 1");
     }
 }
 
 #[test]
-fn the_golden_headers_say_what_the_format_says() {
+fn the_golden_headers_match_the_documented_format() {
     let first = golden(FILES[1]);
     assert_eq!(first[..16], *b"LHSEGMNT\x01\0\0\0\0\0\0\0");
-    assert_eq!(first[16..32], [1; 16], "the journal");
+    assert_eq!(first[16..32], [1; 16], "the journal id");
     assert_eq!(first[32..56], [[1, 0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0], [0, 16, 0, 0, 0, 0, 0, 0]].concat());
     assert_eq!(first[60..64], crc32fast::hash(&first[..60]).to_le_bytes());
     let length = batch(1).len();

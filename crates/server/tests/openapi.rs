@@ -1,85 +1,85 @@
-//! The description of the HTTP interface: nothing is served that it does not tell, it tells nothing that is not served,
-//! and its examples are what a really started server takes and gives.
+//! The OpenAPI document describes exactly the served HTTP API, and its examples work on a running server.
 
-mod port;
+mod http_client;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use http_client::{free_port_config, http, raw};
 use leasehold_server::api::{document, served};
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::start;
-use port::{http, on_a_free_port, raw};
 use serde_json::{Map, Value};
 
-fn described() -> Value {
+fn openapi() -> Value {
     serde_json::from_str(document()).expect("the document is JSON")
 }
 
 fn object(value: &Value) -> &Map<String, Value> {
-    value.as_object().unwrap_or_else(|| panic!("an object, not {value}"))
+    value.as_object().unwrap_or_else(|| panic!("expected an object, got {value}"))
 }
 
-/// A part of the document, behind its reference if it is one.
-fn part<'a>(document: &'a Value, part: &'a Value) -> &'a Value {
-    part.get("$ref").and_then(Value::as_str).map_or(part, |reference| resolve(document, reference))
+/// A node of the document, or the target of its reference.
+fn dereference<'a>(document: &'a Value, node: &'a Value) -> &'a Value {
+    node.get("$ref").and_then(Value::as_str).map_or(node, |reference| resolve(document, reference))
 }
 
-/// Every operation: method, path and what is said about it.
+/// Every operation: method, path and description.
 fn operations(document: &Value) -> Vec<(String, String, Value)> {
-    let each = object(&document["paths"]).iter().flat_map(|(path, item)| {
+    let operations = object(&document["paths"]).iter().flat_map(|(path, item)| {
         object(item).iter().map(|(method, operation)| (method.clone(), path.clone(), operation.clone()))
     });
-    each.collect()
+    operations.collect()
 }
 
-/// The part of the document that a reference names.
+/// The target of a reference.
 fn resolve<'a>(document: &'a Value, reference: &str) -> &'a Value {
-    let pointer = reference.strip_prefix('#').unwrap_or_else(|| panic!("{reference} leads out of the document"));
-    document.pointer(pointer).unwrap_or_else(|| panic!("{reference} leads nowhere"))
+    let pointer = reference.strip_prefix('#').unwrap_or_else(|| panic!("{reference} is not a local reference"));
+    document.pointer(pointer).unwrap_or_else(|| panic!("{reference} does not resolve"))
 }
 
 #[test]
-fn the_committed_document_is_the_one_that_is_served() {
+fn the_committed_document_equals_the_served_one() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/openapi.json");
     if std::env::var_os("LEASEHOLD_BLESS").is_some() {
         std::fs::write(&path, document()).expect("the document can be written");
     }
-    let committed = std::fs::read_to_string(&path).expect("the document is there");
-    let hint = "docs/reference/openapi.json is not what is served; run this test with LEASEHOLD_BLESS=1 and look at the difference";
+    let committed = std::fs::read_to_string(&path).expect("the document exists");
+    let hint =
+        "docs/reference/openapi.json is out of date; run this test with LEASEHOLD_BLESS=1 and review the difference";
     assert!(committed == document(), "{hint}");
 }
 
 #[test]
-fn what_is_served_is_described_and_what_is_described_is_served() {
+fn served_and_documented_operations_are_equal() {
     let served: BTreeSet<_> = served().into_iter().map(|(method, path)| format!("{method} {path}")).collect();
-    let described = operations(&described()).into_iter().map(|(method, path, _)| format!("{method} {path}"));
-    assert_eq!(described.collect::<BTreeSet<_>>(), served);
+    let documented = operations(&openapi()).into_iter().map(|(method, path, _)| format!("{method} {path}"));
+    assert_eq!(documented.collect::<BTreeSet<_>>(), served);
 }
 
 #[test]
 fn the_document_is_well_formed() {
-    let document = described();
+    let document = openapi();
     assert_eq!(document["openapi"], "3.1.0");
     assert!(document["info"]["title"].is_string() && document["info"]["version"].is_string());
-    let mut seen = BTreeSet::new();
-    references(&document, &mut seen);
-    for reference in &seen {
+    let mut used = BTreeSet::new();
+    references(&document, &mut used);
+    for reference in &used {
         resolve(&document, reference);
     }
     let schemas = object(&document["components"]["schemas"]);
     for name in schemas.keys() {
-        assert!(seen.contains(&format!("#/components/schemas/{name}")), "nobody refers to {name}");
+        assert!(used.contains(&format!("#/components/schemas/{name}")), "{name} is not used");
     }
-    let tags: Vec<_> = document["tags"].as_array().expect("a list").iter().map(|tag| &tag["name"]).collect();
+    let tags: Vec<_> = document["tags"].as_array().expect("tags are an array").iter().map(|tag| &tag["name"]).collect();
     let mut ids = BTreeSet::new();
     for (method, path, operation) in operations(&document) {
         let what = format!("{method} {path}");
         let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{what} has no id"));
-        assert!(ids.insert(id.to_owned()), "{id} stands twice");
-        assert!(operation["summary"].as_str().is_some_and(|words| !words.is_empty()), "{what} says nothing");
-        assert!(operation["tags"].as_array().is_some_and(|its| its.iter().all(|tag| tags.contains(&tag))), "{what}");
-        assert!(object(&operation["responses"]).contains_key("200"), "{what} is never answered");
+        assert!(ids.insert(id.to_owned()), "duplicate operation id {id}");
+        assert!(operation["summary"].as_str().is_some_and(|summary| !summary.is_empty()), "{what} has no summary");
+        assert!(operation["tags"].as_array().is_some_and(|own| own.iter().all(|tag| tags.contains(&tag))), "{what}");
+        assert!(object(&operation["responses"]).contains_key("200"), "{what} has no success response");
         let in_path: BTreeSet<_> = path.split('{').skip(1).filter_map(|rest| rest.split('}').next()).collect();
         let named = parameters(&operation, "path");
         assert_eq!(named.keys().map(String::as_str).collect::<BTreeSet<_>>(), in_path, "{what}");
@@ -104,21 +104,23 @@ fn references(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-fn parameters(operation: &Value, place: &str) -> BTreeMap<String, Value> {
-    // Those that are shared are headers.
+fn parameters(operation: &Value, location: &str) -> BTreeMap<String, Value> {
+    // Shared parameters are references to headers.
     let all = operation["parameters"].as_array().cloned().unwrap_or_default();
-    let here = all.into_iter().filter(|parameter| parameter["in"] == place);
-    here.map(|parameter| (parameter["name"].as_str().expect("a name").to_owned(), parameter)).collect()
+    let matching = all.into_iter().filter(|parameter| parameter["in"] == location);
+    matching
+        .map(|parameter| (parameter["name"].as_str().expect("the name is a string").to_owned(), parameter))
+        .collect()
 }
 
-/// Why a value is not what a schema says; nothing if it is.
-fn wrong(document: &Value, schema: &Value, value: &Value) -> Option<String> {
+/// Validates a value against a schema and returns the first violation.
+fn violation(document: &Value, schema: &Value, value: &Value) -> Option<String> {
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-        return wrong(document, resolve(document, reference), value);
+        return violation(document, resolve(document, reference), value);
     }
     if let Some(choices) = schema.get("oneOf").and_then(Value::as_array) {
-        let fits = choices.iter().any(|choice| wrong(document, choice, value).is_none());
-        return (!fits).then(|| format!("{value} is none of {choices:?}"));
+        let matches = choices.iter().any(|choice| violation(document, choice, value).is_none());
+        return (!matches).then(|| format!("{value} matches none of {choices:?}"));
     }
     let kind = match value {
         Value::Null => "null",
@@ -137,17 +139,18 @@ fn wrong(document: &Value, schema: &Value, value: &Value) -> Option<String> {
         return Some(format!("{value} is not {}", schema["type"]));
     }
     match value {
-        Value::Array(items) => items.iter().find_map(|item| wrong(document, &schema["items"], item)),
+        Value::Array(items) => items.iter().find_map(|item| violation(document, &schema["items"], item)),
         Value::Object(fields) => {
             let known = schema["properties"].as_object().cloned().unwrap_or_default();
             let required = schema["required"].as_array().cloned().unwrap_or_default();
-            let missing = required.iter().find(|name| !fields.contains_key(name.as_str().expect("a name")));
+            let missing =
+                required.iter().find(|name| !fields.contains_key(name.as_str().expect("the name is a string")));
             if let Some(missing) = missing {
                 return Some(format!("{missing} is missing in {value}"));
             }
             fields.iter().find_map(|(name, value)| match known.get(name) {
-                Some(schema) => wrong(document, schema, value).map(|reason| format!("{name}: {reason}")),
-                None => Some(format!("{name} is not described")),
+                Some(schema) => violation(document, schema, value).map(|reason| format!("{name}: {reason}")),
+                None => Some(format!("{name} is not documented")),
             })
         }
         _ => None,
@@ -155,43 +158,44 @@ fn wrong(document: &Value, schema: &Value, value: &Value) -> Option<String> {
 }
 
 #[test]
-fn every_example_is_what_its_schema_says() {
-    let document = described();
+fn every_example_matches_its_schema() {
+    let document = openapi();
     let mut compared = 0;
     for (method, path, operation) in operations(&document) {
         let mut contents: Vec<_> = operation["requestBody"]["content"].as_object().into_iter().collect();
-        contents.extend(object(&operation["responses"]).values().filter_map(|told| told["content"].as_object()));
+        contents
+            .extend(object(&operation["responses"]).values().filter_map(|response| response["content"].as_object()));
         for (kind, content) in contents.into_iter().flatten() {
             let named = content.get("examples").and_then(Value::as_object).into_iter().flat_map(Map::values);
-            let named = named.map(|example| &part(&document, example)["value"]);
+            let named = named.map(|example| &dereference(&document, example)["value"]);
             for example in content.get("example").into_iter().chain(named) {
-                let wrong = wrong(&document, &content["schema"], example);
-                assert_eq!(wrong, None, "{method} {path}, {kind}");
+                let violation = violation(&document, &content["schema"], example);
+                assert_eq!(violation, None, "{method} {path}, {kind}");
                 compared += 1;
             }
         }
         for parameter in operation["parameters"].as_array().into_iter().flatten() {
-            let parameter = part(&document, parameter);
-            assert_eq!(wrong(&document, &parameter["schema"], &parameter["example"]), None, "{method} {path}");
+            let parameter = dereference(&document, parameter);
+            assert_eq!(violation(&document, &parameter["schema"], &parameter["example"]), None, "{method} {path}");
         }
     }
     assert!(compared > 100, "only {compared} examples were compared");
 }
 
-/// A path with its examples in it.
+/// A path with its parameters replaced by their examples.
 fn example_path(path: &str, operation: &Value) -> String {
-    let named = parameters(operation, "path");
-    named.iter().fold(path.to_owned(), |path, (name, parameter)| {
-        path.replace(&format!("{{{name}}}"), parameter["example"].as_str().expect("a text"))
+    let parameters = parameters(operation, "path");
+    parameters.iter().fold(path.to_owned(), |path, (name, parameter)| {
+        path.replace(&format!("{{{name}}}"), parameter["example"].as_str().expect("the example is a string"))
     })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_started_server_takes_every_example_and_answers_as_described() {
-    let running = start(Memory::default(), on_a_free_port()).await.expect("a server on a free port starts");
-    let document = described();
-    let mut answered = BTreeSet::new();
-    // Grants before looks, so that there is something to look at.
+async fn a_running_server_accepts_every_example_and_responds_as_documented() {
+    let server = start(Memory::default(), free_port_config()).await.expect("a server starts on a free port");
+    let document = openapi();
+    let mut succeeded = BTreeSet::new();
+    // Grants before queries, so that queries find something.
     let mut all = operations(&document);
     all.sort_by_key(|(method, path, _)| (method != "put", !path.ends_with(":acquire"), method.clone(), path.clone()));
     for (method, path, operation) in all {
@@ -207,61 +211,62 @@ async fn a_started_server_takes_every_example_and_answers_as_described() {
         let target = target.trim_end_matches('?');
         let body = &operation["requestBody"]["content"]["application/json"]["example"];
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let (status, head, bytes) = raw(running.address, &method.to_uppercase(), target, &body).await;
+        let (status, head, bytes) = raw(server.address, &method.to_uppercase(), target, &body).await;
         let what = format!("{method} {target} {body}: {status} {}", String::from_utf8_lossy(&bytes));
-        let response = operation["responses"].get(status.to_string()).unwrap_or_else(|| panic!("not told of: {what}"));
+        let response =
+            operation["responses"].get(status.to_string()).unwrap_or_else(|| panic!("undocumented status: {what}"));
         let kind = head.lines().find_map(|line| line.strip_prefix("content-type: ")).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default();
-        let content = response["content"].get(kind).unwrap_or_else(|| panic!("{kind} is not told of: {what}"));
+        let content =
+            response["content"].get(kind).unwrap_or_else(|| panic!("undocumented content type {kind}: {what}"));
         if kind == "application/problem+json" {
             let problem: Value = serde_json::from_slice(&bytes).expect("a problem is JSON");
-            assert_eq!(wrong(&document, &content["schema"], &problem), None, "{what}");
-            let code = problem["code"].as_str().expect("a code");
-            assert!(response["description"].as_str().is_some_and(|told| told.contains(code)), "{what}");
-            assert_ne!(code, "INVALID_ARGUMENT", "the example is not taken: {what}");
+            assert_eq!(violation(&document, &content["schema"], &problem), None, "{what}");
+            let code = problem["code"].as_str().expect("the code is a string");
+            assert!(response["description"].as_str().is_some_and(|text| text.contains(code)), "{what}");
+            assert_ne!(code, "INVALID_ARGUMENT", "the example is refused: {what}");
         } else if kind == "application/json" && path != "/v1/openapi.json" {
-            let told: Value = serde_json::from_slice(&bytes).expect("an answer is JSON");
-            assert_eq!(wrong(&document, &content["schema"], &told), None, "{what}");
-            let positioned = response["headers"].get("leasehold-position").is_some();
-            assert_eq!(head.contains("leasehold-position: "), positioned, "{what}");
+            let body: Value = serde_json::from_slice(&bytes).expect("the body is JSON");
+            assert_eq!(violation(&document, &content["schema"], &body), None, "{what}");
+            let has_position = response["headers"].get("leasehold-position").is_some();
+            assert_eq!(head.contains("leasehold-position: "), has_position, "{what}");
         }
         if status == 200 {
-            answered.insert(format!("{method} {path}"));
+            succeeded.insert(format!("{method} {path}"));
         }
     }
-    assert!(answered.len() > 20, "only these were answered: {answered:?}");
-    running.stop().await;
+    assert!(succeeded.len() > 20, "only these succeeded: {succeeded:?}");
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_query_key_is_described_and_no_other_is_taken() {
-    let running = start(Memory::default(), on_a_free_port()).await.expect("a server on a free port starts");
-    for (method, path, operation) in operations(&described()) {
+async fn every_query_key_is_documented_and_no_other_is_accepted() {
+    let server = start(Memory::default(), free_port_config()).await.expect("a server starts on a free port");
+    for (method, path, operation) in operations(&openapi()) {
         if !path.starts_with("/v1/") {
             continue;
         }
         let target = format!("{}?made_up=1", example_path(&path, &operation));
-        let (status, answer) = http(running.address, &method.to_uppercase(), &target, "{}").await;
-        let problem: Value =
-            serde_json::from_str(&answer).unwrap_or_else(|e| panic!("{method} {target}: {e}: {answer}"));
-        assert_eq!((status, &problem["field"]), (400, &"made_up".into()), "{method} {target}: {answer}");
-        // The refusal names the keys that are known.
-        let said = problem["reason"].as_str().expect("a reason");
-        let known: BTreeSet<_> = said.split('`').skip(1).step_by(2).filter(|key| *key != "made_up").collect();
-        let told = parameters(&operation, "query");
-        assert_eq!(told.keys().map(String::as_str).collect::<BTreeSet<_>>(), known, "{method} {path}: {said}");
+        let (status, body) = http(server.address, &method.to_uppercase(), &target, "{}").await;
+        let problem: Value = serde_json::from_str(&body).unwrap_or_else(|e| panic!("{method} {target}: {e}: {body}"));
+        assert_eq!((status, &problem["field"]), (400, &"made_up".into()), "{method} {target}: {body}");
+        // The refusal lists the accepted keys.
+        let reason = problem["reason"].as_str().expect("the reason is a string");
+        let known: BTreeSet<_> = reason.split('`').skip(1).step_by(2).filter(|key| *key != "made_up").collect();
+        let documented = parameters(&operation, "query");
+        assert_eq!(documented.keys().map(String::as_str).collect::<BTreeSet<_>>(), known, "{method} {path}: {reason}");
     }
-    running.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_in_a_path_may_be_written_with_its_slashes_escaped() {
-    let running = start(Memory::default(), on_a_free_port()).await.expect("a server on a free port starts");
+async fn a_name_in_a_path_may_have_escaped_slashes() {
+    let server = start(Memory::default(), free_port_config()).await.expect("a server starts on a free port");
     let body = r#"{"holder":"w1","ttl":"60s"}"#;
-    let (status, answer) = http(running.address, "POST", "/v1/leases/jobs%2Fsettle:acquire", body).await;
-    assert_eq!(status, 200, "{answer}");
-    assert!(answer.contains(r#""resource":"jobs/settle""#), "{answer}");
-    let (status, _) = http(running.address, "GET", "/v1/leases/jobs/settle", "").await;
+    let (status, body) = http(server.address, "POST", "/v1/leases/jobs%2Fsettle:acquire", body).await;
+    assert_eq!(status, 200, "{body}");
+    assert!(body.contains(r#""resource":"jobs/settle""#), "{body}");
+    let (status, _) = http(server.address, "GET", "/v1/leases/jobs/settle", "").await;
     assert_eq!(status, 200);
-    running.stop().await;
+    server.stop().await;
 }

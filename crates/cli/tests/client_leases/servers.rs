@@ -1,6 +1,6 @@
 //! The server under test: a single server, or with `LEASEHOLD_TEST_SERVERS=3` the leader of three servers on etcd.
 
-use crate::etcd_support::Server as Etcd;
+use crate::etcd_support::Etcd;
 use crate::harness::ThreeServers;
 use crate::support;
 

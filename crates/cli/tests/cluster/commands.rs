@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::etcd_support::Server as EtcdServer;
+use crate::etcd_support::Etcd;
 use crate::support::{Server, TEST_TIMEOUT, leasehold, run, text};
 use crate::{Cluster, number, wait_until_redirects};
 
@@ -33,7 +33,7 @@ fn all_follow(status: &Value) -> bool {
 
 #[test]
 fn every_server_reports_the_leader_the_lag_of_standbys_and_the_health_of_etcd() {
-    let mut cluster = Cluster::of(EtcdServer::three(), 3);
+    let mut cluster = Cluster::of(Etcd::three(), 3);
     cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     for server in &cluster.servers {
         let reply = wait_for_status(server, all_follow);
@@ -68,7 +68,7 @@ fn every_server_reports_the_leader_the_lag_of_standbys_and_the_health_of_etcd() 
 
 #[test]
 fn another_server_leads_after_a_step_down_and_nothing_is_lost() {
-    let cluster = Cluster::of(EtcdServer::three(), 3);
+    let cluster = Cluster::of(Etcd::three(), 3);
     let before = cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let mut leader = cluster.servers[0].address.clone();
     for round in 0..3 {
@@ -89,7 +89,7 @@ fn another_server_leads_after_a_step_down_and_nothing_is_lost() {
 
 #[test]
 fn step_down_fails_without_a_standby() {
-    let cluster = Cluster::of(EtcdServer::single(), 1);
+    let cluster = Cluster::of(Etcd::single(), 1);
     let server = &cluster.servers[0];
     let before = server.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     server.run(&["step-down"]).fails(1, "leasehold: NOT_FOUND{standby}: no other server stands by");
@@ -107,7 +107,7 @@ fn step_down_fails_without_a_standby() {
 
 #[test]
 fn a_standby_answers_reads_only_on_request_and_reports_its_position() {
-    let cluster = Cluster::of(EtcdServer::single(), 2);
+    let cluster = Cluster::of(Etcd::single(), 2);
     let (leader, standby) = (&cluster.servers[0], &cluster.servers[1]);
     let grant = leader.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let seen = leader.json(&["status"])["position"].as_u64().expect("a position");

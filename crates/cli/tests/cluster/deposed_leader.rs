@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, Guard, GuardState};
 use serde_json::Value;
 
-use crate::etcd_support::Server as Etcd;
+use crate::etcd_support::Etcd;
 use crate::faults::depth;
 use crate::harness::{TEST_TIMEOUT, ThreeServers};
 use crate::history::History;

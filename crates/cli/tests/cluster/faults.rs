@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::etcd_support::Server as Etcd;
-use crate::etcd_support::proxy::Way;
+use crate::etcd_support::Etcd;
+use crate::etcd_support::proxy::LinkMode;
 use crate::harness::ThreeServers;
 use crate::rng::Rng;
 use crate::workload::Workload;
@@ -97,22 +97,22 @@ fn promises_hold_under_server_faults() {
 
 #[test]
 fn promises_hold_under_faults_between_the_leader_and_etcd() {
-    fn isolate_leader(cluster: &mut ThreeServers, workload: &mut Workload, link: Way) {
+    fn isolate_leader(cluster: &mut ThreeServers, workload: &mut Workload, link: LinkMode) {
         let old = cluster.leader();
         cluster.set_etcd_links(old, link);
         cluster.wait_for_other_leader(old);
         workload.check();
-        cluster.set_etcd_links(old, Way::Open);
+        cluster.set_etcd_links(old, LinkMode::Open);
         cluster.wait_for_standby(old);
     }
     run_faults(
         Etcd::single(),
         &[
-            ("a black hole", |cluster, workload| isolate_leader(cluster, workload, Way::Hole)),
+            ("a black hole", |cluster, workload| isolate_leader(cluster, workload, LinkMode::DropAll)),
             ("etcd receives, but its replies are lost", |cluster, workload| {
-                isolate_leader(cluster, workload, Way::Mute)
+                isolate_leader(cluster, workload, LinkMode::DropReplies)
             }),
-            ("all messages are delayed", |cluster, workload| isolate_leader(cluster, workload, Way::Held)),
+            ("all messages are delayed", |cluster, workload| isolate_leader(cluster, workload, LinkMode::Delay)),
         ],
     );
 }
@@ -124,8 +124,8 @@ fn promises_hold_under_etcd_faults() {
         let member = (cluster.etcd.leader() + after_leader) % 3;
         cluster.etcd.kill(member);
         workload.check();
-        cluster.etcd.begin(member);
-        assert!(cluster.etcd.is_up(member), "the member is up again");
+        cluster.etcd.start_member(member);
+        assert!(cluster.etcd.wait_until_healthy(member), "the member is up again");
     }
     fn stop_member(cluster: &ThreeServers, workload: &mut Workload, after_leader: usize) {
         let member = (cluster.etcd.leader() + after_leader) % 3;
@@ -144,8 +144,8 @@ fn promises_hold_under_etcd_faults() {
                 let gone = [0, 1];
                 gone.iter().for_each(|member| cluster.etcd.kill(*member));
                 std::thread::sleep(Duration::from_secs(depth(6, 30) as u64));
-                gone.iter().for_each(|member| cluster.etcd.begin(*member));
-                assert!(gone.iter().all(|member| cluster.etcd.is_up(*member)), "the members are up again");
+                gone.iter().for_each(|member| cluster.etcd.start_member(*member));
+                assert!(gone.iter().all(|member| cluster.etcd.wait_until_healthy(*member)), "the members are up again");
             }),
         ],
     );

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::etcd_support::Server as Etcd;
-use crate::etcd_support::proxy::{Proxy, Way};
+use crate::etcd_support::Etcd;
+use crate::etcd_support::proxy::{LinkMode, TcpProxy};
 use crate::support::Server;
 
 /// Timeout for every wait; generous for busy machines.
@@ -21,7 +21,7 @@ pub type Addresses = Arc<Mutex<Vec<String>>>;
 pub struct ThreeServers {
     pub etcd: Etcd,
     /// Proxies to etcd, by server and then by member.
-    proxies: Vec<Vec<Proxy>>,
+    proxies: Vec<Vec<TcpProxy>>,
     servers: Vec<Option<Server>>,
     lease: &'static str,
     extra_flags: Vec<String>,
@@ -35,7 +35,7 @@ impl ThreeServers {
 
     /// With a leader key that outlives its server by `lease` seconds.
     pub fn with_leader_lease(etcd: Etcd, lease: &'static str) -> Self {
-        let proxies = || etcd.members.iter().map(|member| Proxy::to(member.client)).collect();
+        let proxies = || etcd.members.iter().map(|member| TcpProxy::to(member.client)).collect();
         let proxies = (0..3).map(|_| proxies()).collect();
         // Frequent snapshots, so that a server that was down for long returns to a truncated log.
         let (servers, extra_flags) =
@@ -57,7 +57,7 @@ impl ThreeServers {
     pub fn flags(&self, at: usize) -> Vec<String> {
         let endpoints: Vec<_> = self.proxies[at].iter().map(|proxy| format!("127.0.0.1:{}", proxy.port)).collect();
         let journal = format!("etcd://{}/cluster", endpoints.join(","));
-        let data = self.etcd.above.path().join(format!("server-{at}"));
+        let data = self.etcd.dir.path().join(format!("server-{at}"));
         let data = data.to_str().expect("a UTF-8 path");
         let own = ["--journal", &journal, "--listen", "127.0.0.1:0", "--data", data, "--etcd-lease", self.lease];
         own.into_iter().map(str::to_owned).chain(self.extra_flags.clone()).collect()
@@ -90,7 +90,7 @@ impl ThreeServers {
     }
 
     /// Sets the state of all links from a server to etcd.
-    pub fn set_etcd_links(&self, at: usize, link: Way) {
+    pub fn set_etcd_links(&self, at: usize, link: LinkMode) {
         self.proxies[at].iter().for_each(|proxy| proxy.set(link));
     }
 

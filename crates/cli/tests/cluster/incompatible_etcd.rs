@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::etcd_support::Server as Etcd;
-use crate::etcd_support::proxy::Proxy;
+use crate::etcd_support::Etcd;
+use crate::etcd_support::proxy::TcpProxy;
 use crate::harness::TEST_TIMEOUT;
 use crate::support::{CommandRun, leasehold, spawn_piped, wait_for_output};
 
@@ -16,7 +16,7 @@ const LIMIT: i32 = 7;
 
 /// Runs a server that fails to start. It is killed after a timeout.
 fn serve(etcd: &Etcd, port: u16, prefix: &str, flags: &[&str]) -> CommandRun {
-    let data = etcd.above.path().join(format!("data-{prefix}"));
+    let data = etcd.dir.path().join(format!("data-{prefix}"));
     let journal = format!("etcd://127.0.0.1:{port}/{prefix}");
     let mut command = leasehold(&["serve", "--journal", &journal, "--listen", "127.0.0.1:0", "--data"]);
     let mut child = spawn_piped(command.arg(data).args(flags));
@@ -54,7 +54,7 @@ fn unsupported_etcd_versions_are_refused() {
     let broken = format!("3.5.2{}", "+".repeat(version.len() - 5));
     for (prefix, reported) in [("older", older), ("broken", broken)] {
         let (version, replacement) = (version.clone(), reported.clone());
-        let proxy = Proxy::telling(etcd.members[0].client, move |bytes| {
+        let proxy = TcpProxy::rewriting(etcd.members[0].client, move |bytes| {
             while let Some(at) = bytes.windows(version.len()).position(|part| part == version.as_bytes()) {
                 bytes[at..at + version.len()].copy_from_slice(replacement.as_bytes());
             }
@@ -92,10 +92,10 @@ fn a_prefix_with_foreign_keys_is_refused_and_not_modified() {
 #[test]
 fn missing_credentials_and_permissions_are_reported() {
     let etcd = Etcd::single();
-    etcd.know_only(&[("reader", "read")]);
+    etcd.enable_auth(&[("reader", "read")]);
     let port = etcd.members[0].client;
     let password = |name: &str, text: &str| {
-        let path = etcd.above.path().join(name);
+        let path = etcd.dir.path().join(name);
         std::fs::write(&path, text).expect("the file is writable");
         path.to_str().expect("a UTF-8 path").to_owned()
     };
@@ -103,7 +103,7 @@ fn missing_credentials_and_permissions_are_reported() {
     let anonymous = serve(&etcd, port, "kept", &[]);
     let unknown = serve(&etcd, port, "kept", &["--etcd-user", "reader", "--etcd-password-file", &wrong]);
     let reader = serve(&etcd, port, "kept", &["--etcd-user", "reader", "--etcd-password-file", &right]);
-    etcd.know_everybody();
+    etcd.disable_auth();
     assert_refused(&etcd, "kept", &anonymous, CONFIG, "--etcd-user", "");
     assert_refused(&etcd, "kept", &unknown, CONFIG, "--etcd-user", "");
     assert_refused(&etcd, "kept", &reader, CONFIG, "readwrite", "");
@@ -120,7 +120,7 @@ fn a_full_etcd_is_reported() {
     let etcd = Etcd::start(1, &["--quota-backend-bytes", "1000000"]);
     let put = || {
         let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.entry().endpoints[0], "put", "other"]);
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoints().endpoints[0], "put", "other"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.as_mut().expect("etcdctl is installed");
         // etcdctl may fail before it has read everything.

@@ -38,7 +38,7 @@ mod commands;
 
 use std::time::{Duration, Instant};
 
-use etcd_support::Server as EtcdServer;
+use etcd_support::Etcd;
 use support::{Server, TEST_TIMEOUT, leasehold, run, text};
 
 /// Exit code of a command without a leader.
@@ -46,12 +46,12 @@ const NO_LEADER: i32 = 5;
 
 /// Servers on one etcd. The leader key outlives its server by ten seconds, longer than any pause of a busy machine.
 struct Cluster {
-    etcd: EtcdServer,
+    etcd: Etcd,
     servers: Vec<Server>,
 }
 
 impl Cluster {
-    fn of(etcd: EtcdServer, servers: usize) -> Self {
+    fn of(etcd: Etcd, servers: usize) -> Self {
         let mut cluster = Self { etcd, servers: Vec::new() };
         for _ in 0..servers {
             let server = cluster.start_server();
@@ -63,8 +63,8 @@ impl Cluster {
     }
 
     fn start_server(&self) -> Server {
-        let endpoints = self.etcd.entry().endpoints.join(",");
-        let data = self.etcd.above.path().join(format!("server-{}", self.servers.len()));
+        let endpoints = self.etcd.endpoints().endpoints.join(",");
+        let data = self.etcd.dir.path().join(format!("server-{}", self.servers.len()));
         let data = data.to_str().expect("a UTF-8 path");
         let journal = format!("etcd://{endpoints}/cluster");
         Server::with_flags(&["--journal", &journal, "--listen", "127.0.0.1:0", "--data", data, "--etcd-lease", "10"])
@@ -120,7 +120,7 @@ fn number(grant: &serde_json::Value) -> u64 {
 
 #[test]
 fn one_server_leads_and_the_others_redirect_to_it() {
-    let cluster = Cluster::of(EtcdServer::single(), 2);
+    let cluster = Cluster::of(Etcd::single(), 2);
     let (leader, standby) = (&cluster.servers[0], &cluster.servers[1]);
     assert!(get(standby, "/readyz").is_some_and(|answer| answer.ends_with("standby\n")));
     assert!(get(standby, "/healthz").is_some_and(|answer| answer.ends_with("alive\n")));
@@ -136,7 +136,7 @@ fn one_server_leads_and_the_others_redirect_to_it() {
 
 #[test]
 fn after_a_leader_crash_another_server_leads_with_every_lease() {
-    let mut cluster = Cluster::of(EtcdServer::three(), 3);
+    let mut cluster = Cluster::of(Etcd::three(), 3);
     let before = cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let leader = cluster.wait_for_leader();
     drop(cluster.servers.remove(leader));
@@ -154,7 +154,7 @@ fn after_a_leader_crash_another_server_leads_with_every_lease() {
 
 #[test]
 fn a_stopped_leader_decides_nothing_after_it_continues() {
-    let cluster = Cluster::of(EtcdServer::single(), 2);
+    let cluster = Cluster::of(Etcd::single(), 2);
     let leader = cluster.wait_for_leader();
     let (old, new) = (&cluster.servers[leader], &cluster.servers[1 - leader]);
     let before = old.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
@@ -175,7 +175,7 @@ fn a_stopped_leader_decides_nothing_after_it_continues() {
 
 #[test]
 fn a_leader_hands_over_before_it_stops() {
-    let mut cluster = Cluster::of(EtcdServer::single(), 2);
+    let mut cluster = Cluster::of(Etcd::single(), 2);
     let leader = cluster.wait_for_leader();
     let before = cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let mut old = cluster.servers.remove(leader);

@@ -6,7 +6,7 @@ use leasehold_core::command::{Acquire, Answer, Command};
 use leasehold_core::ids::LeaseId;
 use leasehold_core::token::Number;
 
-use crate::etcd_support::Server as Etcd;
+use crate::etcd_support::Etcd;
 use crate::faults::depth;
 use crate::harness::{TEST_TIMEOUT, ThreeServers};
 

@@ -1,4 +1,4 @@
-//! gRPC messages that are too large, of another version, cut, or none at all.
+//! Invalid gRPC frames and messages: too large, truncated, malformed, or of another version.
 
 use leasehold_wire::v1;
 use leasehold_wire::{MAX_REQUEST_BYTES, MAX_TRANSPORT_BYTES, METADATA_CODE, problem_from_status};
@@ -6,13 +6,14 @@ use prost::bytes::{Buf, BufMut};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Request, Status};
 
-use crate::doors::{Doors, Http, acquire, open, refused};
+use crate::test_server::{TestServer, refusal, start_server};
+use crate::transports::{HttpConnection, acquire};
 
-/// Bytes as they are.
+/// A codec that passes bytes through.
 #[derive(Clone, Copy, Default)]
-struct Raw;
+struct RawCodec;
 
-impl Codec for Raw {
+impl Codec for RawCodec {
     type Encode = Vec<u8>;
     type Decode = Vec<u8>;
     type Encoder = Self;
@@ -27,7 +28,7 @@ impl Codec for Raw {
     }
 }
 
-impl Encoder for Raw {
+impl Encoder for RawCodec {
     type Item = Vec<u8>;
     type Error = Status;
 
@@ -37,7 +38,7 @@ impl Encoder for Raw {
     }
 }
 
-impl Decoder for Raw {
+impl Decoder for RawCodec {
     type Item = Vec<u8>;
     type Error = Status;
 
@@ -48,102 +49,104 @@ impl Decoder for Raw {
     }
 }
 
-async fn channel(doors: &Doors) -> tonic::transport::Channel {
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", doors.running.address));
-    endpoint.expect("an address").connect().await.expect("the server listens")
+async fn channel(server: &TestServer) -> tonic::transport::Channel {
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", server.handle.address));
+    endpoint.expect("the address is valid").connect().await.expect("the server listens")
 }
 
-/// Sends bytes to a method.
-async fn raw(doors: &Doors, method: &'static str, bytes: Vec<u8>) -> v1::Problem {
-    let mut grpc = tonic::client::Grpc::new(channel(doors).await);
-    grpc.ready().await.expect("connected");
+/// Sends bytes to a method, which must refuse them.
+async fn send_raw(server: &TestServer, method: &'static str, bytes: Vec<u8>) -> v1::Problem {
+    let mut grpc = tonic::client::Grpc::new(channel(server).await);
+    grpc.ready().await.expect("the connection is ready");
     let path = tonic::codegen::http::uri::PathAndQuery::from_static(method);
-    let told = grpc.unary(Request::new(bytes), path, Raw).await;
-    let status = told.expect_err("no such message");
-    assert!(status.metadata().contains_key(METADATA_CODE), "a typed refusal: {status:?}");
+    let status = grpc.unary(Request::new(bytes), path, RawCodec).await.expect_err("the bytes are invalid");
+    assert!(status.metadata().contains_key(METADATA_CODE), "the refusal has a code: {status:?}");
     problem_from_status(&status)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_are_no_message_are_refused_before_they_are_unfolded() {
-    let doors = open().await;
+async fn bytes_that_are_not_a_message_are_refused() {
+    let server = start_server().await;
     let acquire = "/leasehold.v1.Leasehold/Acquire";
     let not_text = vec![0x0a, 0x01, 0xff];
-    let cut = vec![0x0a, 0x7f, b'a'];
-    let length_lies = vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f];
-    let trailing = [bytes_of("jobs/a"), vec![0x0a]].concat();
-    let frame = refused("FRAME_ERROR", "", "not a valid message");
-    for (what, bytes, expected) in [
-        ("no text", not_text, frame),
-        ("cut short", cut, frame),
-        ("a length that lies", length_lies, frame),
-        ("a byte behind the end", trailing, frame),
-        ("nothing at all", Vec::new(), refused("INVALID_ARGUMENT", "resource", "at least one character")),
+    let truncated = vec![0x0a, 0x7f, b'a'];
+    let false_length = vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f];
+    let trailing = [encoded_acquire("jobs/a"), vec![0x0a]].concat();
+    let frame = refusal("FRAME_ERROR", "", "not a valid message");
+    for (case, bytes, expected) in [
+        ("invalid UTF-8", not_text, frame),
+        ("truncated", truncated, frame),
+        ("a false length", false_length, frame),
+        ("a trailing byte", trailing, frame),
+        ("an empty message", Vec::new(), refusal("INVALID_ARGUMENT", "resource", "at least one character")),
     ] {
-        let before = doors.state().await;
-        doors.check(what, &raw(&doors, acquire, bytes).await, expected, &before).await;
+        let before = server.state().await;
+        server.assert_refused(case, &send_raw(&server, acquire, bytes).await, expected, &before).await;
     }
-    for (what, bytes) in [("a little too large", MAX_REQUEST_BYTES + 1), ("far too large", MAX_TRANSPORT_BYTES + 1)] {
-        let before = doors.state().await;
-        let problem = raw(&doors, acquire, vec![0x0a; bytes]).await;
-        doors.check(what, &problem, refused("RESOURCE_EXHAUSTED", "", "send "), &before).await;
-        assert_eq!((problem.limit.as_str(), problem.max), ("message_bytes", Some(MAX_REQUEST_BYTES as u64)), "{what}");
+    for (case, bytes) in [
+        ("one byte above the message limit", MAX_REQUEST_BYTES + 1),
+        ("one byte above the transport limit", MAX_TRANSPORT_BYTES + 1),
+    ] {
+        let before = server.state().await;
+        let problem = send_raw(&server, acquire, vec![0x0a; bytes]).await;
+        server.assert_refused(case, &problem, refusal("RESOURCE_EXHAUSTED", "", "send "), &before).await;
+        assert_eq!((problem.limit.as_str(), problem.max), ("message_bytes", Some(MAX_REQUEST_BYTES as u64)), "{case}");
     }
     for method in ["/leasehold.v1.Leasehold/Steal", "/leasehold.v9.Leasehold/Acquire"] {
-        let before = doors.state().await;
-        let problem = raw(&doors, method, Vec::new()).await;
-        doors.check(method, &problem, refused("UNSUPPORTED_VERSION", "method", "versions"), &before).await;
+        let before = server.state().await;
+        let problem = send_raw(&server, method, Vec::new()).await;
+        server.assert_refused(method, &problem, refusal("UNSUPPORTED_VERSION", "method", "versions"), &before).await;
     }
-    doors.running.stop().await;
+    server.handle.stop().await;
 }
 
-/// An acquire as bytes.
-fn bytes_of(resource: &str) -> Vec<u8> {
+/// An encoded acquire.
+fn encoded_acquire(resource: &str) -> Vec<u8> {
     prost::Message::encode_to_vec(&acquire(resource, "w"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_field_of_a_later_version_is_passed_over() {
-    let doors = open().await;
-    // Field 1000, a number.
-    let bytes = [bytes_of("jobs/a"), vec![0xc0, 0x3e, 0x07]].concat();
-    let mut calls = tonic::client::Grpc::new(channel(&doors).await);
-    calls.ready().await.expect("connected");
+async fn an_unknown_field_of_a_later_version_is_ignored() {
+    let server = start_server().await;
+    // Field 1000 with a varint.
+    let bytes = [encoded_acquire("jobs/a"), vec![0xc0, 0x3e, 0x07]].concat();
+    let mut client = tonic::client::Grpc::new(channel(&server).await);
+    client.ready().await.expect("the connection is ready");
     let path = tonic::codegen::http::uri::PathAndQuery::from_static("/leasehold.v1.Leasehold/Acquire");
-    calls.unary(Request::new(bytes), path, Raw).await.expect("it is understood without it");
-    let view = doors.calls.clone().show(v1::ShowRequest { resource: "jobs/a".into(), min_position: 0 }).await;
-    assert_eq!(view.expect("it is held").into_inner().held, 1);
-    doors.running.stop().await;
+    client.unary(Request::new(bytes), path, RawCodec).await.expect("the unknown field is ignored");
+    let view = server.client.clone().show(v1::ShowRequest { resource: "jobs/a".into(), min_position: 0 }).await;
+    assert_eq!(view.expect("the resource is held").into_inner().held, 1);
+    server.handle.stop().await;
 }
 
-/// Frames that no client makes, as a body of HTTP/1, which carries the same bytes.
+/// Frames that no gRPC client produces, sent as an HTTP/1 body, which carries the same bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frame_that_is_not_one_is_refused_before_anything_is_made_for_it() {
-    let doors = open().await;
-    let message = bytes_of("jobs/a");
+async fn an_invalid_frame_is_refused_without_allocating_its_length() {
+    let server = start_server().await;
+    let message = encoded_acquire("jobs/a");
     let framed = |flag: u8, length: u32| [&[flag][..], &length.to_be_bytes(), &message].concat();
     let length = message.len() as u32;
-    let large = ("RESOURCE_EXHAUSTED", "");
+    let too_large = ("RESOURCE_EXHAUSTED", "");
     let frame = ("FRAME_ERROR", "");
-    for (what, body, (code, field)) in [
-        ("four gigabytes, it says", framed(0, u32::MAX), large),
-        ("a head that is cut", framed(0, length)[..3].to_vec(), frame),
-        ("a message that is cut", framed(0, length + 1), frame),
-        ("squeezed, in no way that was agreed on", framed(1, length), frame),
-        ("no flag that there is", framed(7, length), frame),
-        ("two messages for one call", framed(0, length).repeat(2), frame),
+    for (case, body, (code, field)) in [
+        ("a claimed length of 4 GiB", framed(0, u32::MAX), too_large),
+        ("a truncated head", framed(0, length)[..3].to_vec(), frame),
+        ("a truncated message", framed(0, length + 1), frame),
+        ("an undeclared compression", framed(1, length), frame),
+        ("an unknown flag", framed(7, length), frame),
+        ("two messages in a unary call", framed(0, length).repeat(2), frame),
     ] {
-        let before = doors.state().await;
-        let mut http = Http::connect(doors.running.address).await;
+        let before = server.state().await;
+        let mut http = HttpConnection::connect(server.handle.address).await;
         let head = format!(
             "POST /leasehold.v1.Leasehold/Acquire HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\
              content-type: application/grpc\r\nte: trailers\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
-        http.send(&[head.as_bytes(), &body].concat()).await.expect("it is sent");
-        let rest = String::from_utf8_lossy(&http.rest().await).into_owned();
-        assert!(rest.contains(&format!("leasehold-code: {code}")), "{what}: {rest}");
-        doors.check_counted(what, (code, field), &before).await;
+        http.send(&[head.as_bytes(), &body].concat()).await.expect("the request is sent");
+        let rest = String::from_utf8_lossy(&http.read_to_end().await).into_owned();
+        assert!(rest.contains(&format!("leasehold-code: {code}")), "{case}: {rest}");
+        server.assert_counted_once(case, (code, field), &before).await;
     }
-    doors.running.stop().await;
+    server.handle.stop().await;
 }

@@ -1,15 +1,16 @@
-//! What callers get wrong, row by row, over every door of a really started server.
+//! Invalid requests over every transport of a running server.
 //!
-//! Each row is refused by its code and field, in words that say what is allowed; it changes nothing, it is counted once,
-//! and the connection it came over answers the next row.
+//! Each invalid request is refused with its code and field and a message that says what is allowed. It changes nothing, it is
+//! counted once, and its connection serves the next request.
 
 mod amounts;
 mod bodies;
 mod connections;
-mod doors;
 mod frames;
 mod messages;
 mod names;
 mod ownership;
 mod rates;
+mod test_server;
+mod transports;
 mod waits;

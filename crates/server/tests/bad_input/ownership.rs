@@ -1,4 +1,4 @@
-//! Leases that are over, somebody else's or never were; tokens that are not theirs; requests that came before.
+//! Ended, foreign and unknown leases and sessions, invalid tokens, and reused request ids.
 
 use leasehold_core::token::{Cluster, Token};
 use leasehold_wire::headers::IDEMPOTENCY_KEY;
@@ -8,220 +8,238 @@ use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{problem_from_status, session_id};
 use tonic::Request;
 
-use crate::doors::{Doors, Refused, acquire, held, open, refused};
+use crate::test_server::{ExpectedRefusal, TestServer, refusal, start_server};
+use crate::transports::{acquire, lease_ref};
 
 fn renew(resource: &str, token: &str) -> Operation {
-    Operation::Renew(v1::Renew { lease: Some(held(resource, token)), ttl_ms: None, progress: None })
+    Operation::Renew(v1::Renew { lease: Some(lease_ref(resource, token)), ttl_ms: None, progress: None })
 }
 
-/// Renewing, confirming and giving back are refused alike.
-async fn not_yours(doors: &mut Doors, what: &str, resource: &str, token: &str, expected: Refused) {
-    let shown = format!(r#"{{"token":"{token}"}}"#);
+/// Renew, check and release are refused alike.
+async fn assert_not_holder(
+    server: &mut TestServer,
+    case: &str,
+    resource: &str,
+    token: &str,
+    expected: ExpectedRefusal,
+) {
+    let body = format!(r#"{{"token":"{token}"}}"#);
     let path = |verb| format!("POST /v1/leases/{resource}:{verb}");
-    doors.all(what, &renew(resource, token), (&path("renew"), &shown), expected).await;
-    doors.all(what, &Operation::Check(held(resource, token)), (&path("check"), &shown), expected).await;
-    doors.all(what, &Operation::Release(held(resource, token)), (&path("release"), &shown), expected).await;
+    server.refuses(case, &renew(resource, token), (&path("renew"), &body), expected).await;
+    server.refuses(case, &Operation::Check(lease_ref(resource, token)), (&path("check"), &body), expected).await;
+    server.refuses(case, &Operation::Release(lease_ref(resource, token)), (&path("release"), &body), expected).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_is_over_stays_over_for_whoever_had_it() {
-    let mut doors = open().await;
-    let released = doors.take("released", 60_000).await;
-    doors.calls.release(held("released", &released.token)).await.expect("given back");
-    let expected = refused("LEASE_LOST", "", "released");
-    not_yours(&mut doors, "given back", "released", &released.token, expected).await;
-    let successor = doors.take("released", 60_000).await;
-    not_yours(&mut doors, "given back, and taken by another", "released", &released.token, expected).await;
-    let ask = held("released", &successor.token);
-    doors.calls.check(ask).await.expect("the successor is untouched");
+async fn an_ended_lease_is_lost_to_its_former_holder() {
+    let mut server = start_server().await;
+    let released = server.acquire_lease("released", 60_000).await;
+    server.client.release(lease_ref("released", &released.token)).await.expect("the holder releases");
+    let expected = refusal("LEASE_LOST", "", "released");
+    assert_not_holder(&mut server, "released", "released", &released.token, expected).await;
+    let successor = server.acquire_lease("released", 60_000).await;
+    assert_not_holder(&mut server, "released, then acquired by another holder", "released", &released.token, expected)
+        .await;
+    let current = lease_ref("released", &successor.token);
+    server.client.check(current).await.expect("the successor still holds the lease");
 
-    let expired = doors.take("expired", 100).await;
-    while doors.calls.acquire(acquire("expired", "next")).await.is_err() {
+    let expired = server.acquire_lease("expired", 100).await;
+    while server.client.acquire(acquire("expired", "next")).await.is_err() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    not_yours(&mut doors, "run out", "expired", &expired.token, refused("LEASE_LOST", "", "ttl")).await;
+    assert_not_holder(&mut server, "expired", "expired", &expired.token, refusal("LEASE_LOST", "", "ttl")).await;
 
-    let revoked = doors.take("revoked", 60_000).await;
+    let revoked = server.acquire_lease("revoked", 60_000).await;
     let revoke = v1::Revoke {
         selector: Some(v1::revoke::Selector::Resource("revoked".into())),
         reason: v1::EndReason::Operator.into(),
         comment: "for the test".into(),
         grace_ms: 0,
     };
-    doors.calls.revoke(revoke).await.expect("taken away");
-    let expected = refused("LEASE_LOST", "", "only with the operator's consent");
-    not_yours(&mut doors, "taken away", "revoked", &revoked.token, expected).await;
-    doors.running.stop().await;
+    server.client.revoke(revoke).await.expect("the lease is revoked");
+    let expected = refusal("LEASE_LOST", "", "only with the operator's consent");
+    assert_not_holder(&mut server, "revoked", "revoked", &revoked.token, expected).await;
+    server.handle.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_is_not_the_leases_opens_nothing() {
-    let mut doors = open().await;
-    let grant = doors.take("jobs/a", 60_000).await;
-    let token = Token::parse(&grant.token).expect("a token");
-    let number = |number: u64| leasehold_core::token::Number::new(number).expect("a number");
+async fn a_token_of_another_lease_is_refused() {
+    let mut server = start_server().await;
+    let grant = server.acquire_lease("jobs/a", 60_000).await;
+    let token = Token::parse(&grant.token).expect("the token is valid");
+    let number = |number: u64| leasehold_core::token::Number::new(number).expect("the number is valid");
     let lower = Token { number: number(grant.token_number - 1), ..token }.to_string();
     let foreign = Token { cluster: Cluster(*b"elsewher"), ..token }.to_string();
     let other = Token { resource: leasehold_core::name::resource_hash("jobs/b"), ..token }.to_string();
     let mut broken = grant.token.clone();
-    let last = broken.pop().expect("a character");
+    let last = broken.pop().expect("the token is not empty");
     broken.push(if last == '0' { '1' } else { '0' });
-    let table: [(&str, &str, Refused); 8] = [
-        ("a lower number", &lower, refused("NOT_CURRENT", "", "newer token")),
-        ("another cluster's", &foreign, refused("WRONG_CLUSTER", "token", "cluster")),
-        ("another resource's", &other, refused("TOKEN_INVALID", "token", "resource")),
-        ("a changed character", &broken, refused("TOKEN_INVALID", "token", "")),
-        ("one character less", &grant.token[..grant.token.len() - 1], refused("TOKEN_INVALID", "token", "")),
-        ("a bare number", "42", refused("TOKEN_INVALID", "token", "")),
-        ("less than nothing", "-1", refused("TOKEN_INVALID", "token", "")),
-        ("none", "", refused("TOKEN_INVALID", "token", "")),
+    let table: [(&str, &str, ExpectedRefusal); 8] = [
+        ("a lower number", &lower, refusal("NOT_CURRENT", "", "newer token")),
+        ("of another cluster", &foreign, refusal("WRONG_CLUSTER", "token", "cluster")),
+        ("of another resource", &other, refusal("TOKEN_INVALID", "token", "resource")),
+        ("a changed character", &broken, refusal("TOKEN_INVALID", "token", "")),
+        ("a truncated token", &grant.token[..grant.token.len() - 1], refusal("TOKEN_INVALID", "token", "")),
+        ("a bare number", "42", refusal("TOKEN_INVALID", "token", "")),
+        ("a negative number", "-1", refusal("TOKEN_INVALID", "token", "")),
+        ("no token", "", refusal("TOKEN_INVALID", "token", "")),
     ];
-    for (what, token, expected) in table {
-        not_yours(&mut doors, what, "jobs/a", token, expected).await;
+    for (case, token, expected) in table {
+        assert_not_holder(&mut server, case, "jobs/a", token, expected).await;
     }
     let newer = leasehold_core::token::next_number(
         grant.token_number,
         leasehold_core::time::WallClock(1_900_000_000_000 + 86_400_000),
     );
-    let never = Token { number: newer.expect("a number"), ..token }.to_string();
-    let seen = format!("lease-token-seen: {never}\r\n");
-    let shown = format!(r#"{{"token":"{}"}}"#, grant.token);
-    let expected = refused("TOKEN_IMPLAUSIBLE", "", "more than a day ahead");
-    doors.http("from the far future", "POST /v1/leases/jobs/a:renew", &seen, &shown, expected).await;
-    let two = format!("lease-token: {lower}\r\n");
-    let expected = refused("INVALID_ARGUMENT", "lease-token", "send only one");
-    doors.http("two that differ", "POST /v1/leases/jobs/a:renew", &two, &shown, expected).await;
-    let both = v1::LeaseRef { token_number: 7, ..held("jobs/a", &grant.token) };
-    doors
-        .grpc(
-            "a text and another number",
+    let never_issued = Token { number: newer.expect("the number is valid"), ..token }.to_string();
+    let seen_header = format!("lease-token-seen: {never_issued}\r\n");
+    let body = format!(r#"{{"token":"{}"}}"#, grant.token);
+    let expected = refusal("TOKEN_IMPLAUSIBLE", "", "more than a day ahead");
+    server
+        .http_refuses("a number from the far future", "POST /v1/leases/jobs/a:renew", &seen_header, &body, expected)
+        .await;
+    let other_token = format!("lease-token: {lower}\r\n");
+    let expected = refusal("INVALID_ARGUMENT", "lease-token", "send only one");
+    server.http_refuses("two different tokens", "POST /v1/leases/jobs/a:renew", &other_token, &body, expected).await;
+    let both = v1::LeaseRef { token_number: 7, ..lease_ref("jobs/a", &grant.token) };
+    server
+        .grpc_refuses(
+            "a token and another number",
             &Operation::Check(both),
-            refused("INVALID_ARGUMENT", "token_number", "two different tokens"),
+            refusal("INVALID_ARGUMENT", "token_number", "two different tokens"),
         )
         .await;
-    let bare = |number| v1::LeaseRef { token_number: number, ..held("jobs/a", "") };
-    let expected = refused("TOKEN_INVALID", "token", "");
-    doors.grpc("a number that is too large", &Operation::Check(bare(1 << 63)), expected).await;
-    let unknown = refused("NOT_CURRENT", "", "the lease is unknown");
-    doors
-        .grpc(
-            "a lease that never was",
-            &Operation::Check(v1::LeaseRef { token_number: 7, ..held("jobs/never", "") }),
+    let by_number = |number| v1::LeaseRef { token_number: number, ..lease_ref("jobs/a", "") };
+    let expected = refusal("TOKEN_INVALID", "token", "");
+    server.grpc_refuses("a number above the maximum", &Operation::Check(by_number(1 << 63)), expected).await;
+    let unknown = refusal("NOT_CURRENT", "", "the lease is unknown");
+    server
+        .grpc_refuses(
+            "an unknown lease",
+            &Operation::Check(v1::LeaseRef { token_number: 7, ..lease_ref("jobs/never", "") }),
             unknown,
         )
         .await;
-    doors.calls.check(held("jobs/a", &grant.token)).await.expect("the holder has lost nothing");
-    doors.running.stop().await;
+    server.client.check(lease_ref("jobs/a", &grant.token)).await.expect("the holder still holds the lease");
+    server.handle.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_ended_carries_nothing_more() {
-    let mut doors = open().await;
+async fn an_ended_session_is_refused() {
+    let mut server = start_server().await;
     let open = v1::OpenSession { holder: "s".into(), ttl_ms: 60_000, waits_only: false };
-    let session = doors.calls.open_session(open).await.expect("a session").into_inner().session;
-    doors.calls.close_session(v1::CloseSession { session: Some(session) }).await.expect("closed");
+    let session = server.client.open_session(open).await.expect("the session opens").into_inner().session;
+    server.client.close_session(v1::CloseSession { session: Some(session) }).await.expect("the session closes");
     let id = session_id(session);
     let body = format!(r#"{{"holder":"w","session":"{id}"}}"#);
-    let ended = refused("LEASE_LOST", "", "session");
-    doors.http("an ended session", "POST /v1/leases/jobs/a:acquire", "", &body, ended).await;
-    doors.http("an ended session", &format!("POST /v1/sessions/{id}:renew"), "", "", ended).await;
-    let never = refused("NOT_FOUND", "", "session not found");
-    doors.http("one that never was", "POST /v1/sessions/77777.0:renew", "", "", never).await;
-    let form = refused("INVALID_ARGUMENT", "session", "17.0");
-    doors.http("no id", "POST /v1/sessions/seventeen:renew", "", "", form).await;
+    let ended = refusal("LEASE_LOST", "", "session");
+    server.http_refuses("an ended session", "POST /v1/leases/jobs/a:acquire", "", &body, ended).await;
+    server.http_refuses("an ended session", &format!("POST /v1/sessions/{id}:renew"), "", "", ended).await;
+    let unknown = refusal("NOT_FOUND", "", "session not found");
+    server.http_refuses("an unknown session", "POST /v1/sessions/77777.0:renew", "", "", unknown).await;
+    let malformed = refusal("INVALID_ARGUMENT", "session", "17.0");
+    server.http_refuses("an invalid session id", "POST /v1/sessions/seventeen:renew", "", "", malformed).await;
     let key = format!("idempotency-key: {id}:1\r\n");
-    let good = r#"{"holder":"w","ttl":"60s"}"#;
-    doors.http("a key of an ended session", "POST /v1/leases/jobs/a:acquire", &key, good, ended).await;
-    doors.running.stop().await;
+    let body = r#"{"holder":"w","ttl":"60s"}"#;
+    server
+        .http_refuses("an idempotency key of an ended session", "POST /v1/leases/jobs/a:acquire", &key, body, ended)
+        .await;
+    server.handle.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_id_names_one_request() {
-    let mut doors = open().await;
-    let told = doors.stream.ask_as(900, Some(Operation::Acquire(acquire("one", "")))).await;
-    assert!(matches!(told, Answer::Granted(_)), "{told:?}");
-    let again = doors.stream.ask_as(900, Some(Operation::Acquire(acquire("one", "")))).await;
-    assert!(matches!((&told, &again), (Answer::Granted(a), Answer::Granted(b)) if a.token == b.token), "{again:?}");
-    let before = doors.state().await;
-    let other = doors.stream.ask_as(900, Some(Operation::Acquire(acquire("two", "")))).await;
+async fn a_request_id_identifies_one_request() {
+    let mut server = start_server().await;
+    let answer = server.stream.request_with_sequence(900, Some(Operation::Acquire(acquire("one", "")))).await;
+    assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
+    let retry = server.stream.request_with_sequence(900, Some(Operation::Acquire(acquire("one", "")))).await;
+    assert!(matches!((&answer, &retry), (Answer::Granted(a), Answer::Granted(b)) if a.token == b.token), "{retry:?}");
+    let before = server.state().await;
+    let other = server.stream.request_with_sequence(900, Some(Operation::Acquire(acquire("two", "")))).await;
     let Answer::Refused(problem) = other else { panic!("{other:?}") };
-    doors.check("another body", &problem, refused("CONFLICT", "", "read it before you retry"), &before).await;
+    server.assert_refused("another body", &problem, refusal("CONFLICT", "", "read it before you retry"), &before).await;
     assert_eq!(problem.subject, "request");
-    // Given back once, however often that is asked.
-    let Answer::Granted(one) = told else { panic!("{told:?}") };
+    // A repeated release request is executed once.
+    let Answer::Granted(one) = answer else { panic!("{answer:?}") };
     for _ in 0..2 {
-        let released = doors.stream.ask_as(901, Some(Operation::Release(held("one", &one.token)))).await;
+        let released =
+            server.stream.request_with_sequence(901, Some(Operation::Release(lease_ref("one", &one.token)))).await;
         assert!(matches!(released, Answer::Done(_)), "{released:?}");
     }
-    let before = doors.state().await;
-    let again = doors.stream.ask_as(902, Some(Operation::Release(held("one", &one.token)))).await;
-    let Answer::Refused(problem) = again else { panic!("{again:?}") };
-    doors.check("given back again", &problem, refused("LEASE_LOST", "", "released"), &before).await;
+    let before = server.state().await;
+    let second_release =
+        server.stream.request_with_sequence(902, Some(Operation::Release(lease_ref("one", &one.token)))).await;
+    let Answer::Refused(problem) = second_release else { panic!("{second_release:?}") };
+    server.assert_refused("released again", &problem, refusal("LEASE_LOST", "", "released"), &before).await;
 
     let open = v1::OpenSession { holder: "s".into(), ttl_ms: 60_000, waits_only: false };
-    let id = session_id(doors.calls.open_session(open).await.expect("a session").into_inner().session);
+    let id = session_id(server.client.open_session(open).await.expect("the session opens").into_inner().session);
     let body = format!(r#"{{"holder":"w","ttl":"60s","session":"{id}"}}"#);
     let key = |sequence: u64| format!("idempotency-key: {id}:{sequence}\r\n");
-    let (status, _) = doors.http.ask("POST /v1/leases/k1:acquire", &key(1_000), &body).await;
+    let (status, _) = server.http.request("POST /v1/leases/k1:acquire", &key(1_000), &body).await;
     assert_eq!(status, 200);
-    let conflict = refused("CONFLICT", "", "read it before you retry");
-    doors.http("another body", "POST /v1/leases/k2:acquire", &key(1_000), &body, conflict).await;
-    let old = refused("REQUEST_TOO_OLD", "", "use a new request id");
-    doors.http("long forgotten", "POST /v1/leases/k2:acquire", &key(5), &body, old).await;
-    let form = refused("INVALID_ARGUMENT", "idempotency-key", "17.0:42");
-    for wrong in ["abc", "7", "17.0:0", "17.0:-1", "17.0:1e3"] {
-        let key = format!("idempotency-key: {wrong}\r\n");
-        doors.http(wrong, "POST /v1/leases/k2:acquire", &key, &body, form).await;
-        let before = doors.state().await;
+    let conflict = refusal("CONFLICT", "", "read it before you retry");
+    server.http_refuses("another body", "POST /v1/leases/k2:acquire", &key(1_000), &body, conflict).await;
+    let old = refusal("REQUEST_TOO_OLD", "", "use a new request id");
+    server
+        .http_refuses("a request id that is no longer stored", "POST /v1/leases/k2:acquire", &key(5), &body, old)
+        .await;
+    let malformed = refusal("INVALID_ARGUMENT", "idempotency-key", "17.0:42");
+    for invalid in ["abc", "7", "17.0:0", "17.0:-1", "17.0:1e3"] {
+        let key = format!("idempotency-key: {invalid}\r\n");
+        server.http_refuses(invalid, "POST /v1/leases/k2:acquire", &key, &body, malformed).await;
+        let before = server.state().await;
         let mut request = Request::new(acquire("k2", "w"));
-        request.metadata_mut().insert(IDEMPOTENCY_KEY, wrong.parse().expect("plain text"));
-        let problem = problem_from_status(&doors.calls.acquire(request).await.expect_err(wrong));
-        doors.check(wrong, &problem, form, &before).await;
+        request.metadata_mut().insert(IDEMPOTENCY_KEY, invalid.parse().expect("the key is ASCII"));
+        let problem = problem_from_status(&server.client.acquire(request).await.expect_err(invalid));
+        server.assert_refused(invalid, &problem, malformed, &before).await;
     }
-    doors.running.stop().await;
+    server.handle.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_could_only_wait_for_itself_or_never_fit_is_told_at_once() {
-    let mut doors = open().await;
-    let own = doors.stream.ask(Operation::Acquire(acquire("own", ""))).await;
+async fn a_request_that_can_never_be_granted_is_refused_at_once() {
+    let mut server = start_server().await;
+    let own = server.stream.request(Operation::Acquire(acquire("own", ""))).await;
     assert!(matches!(own, Answer::Granted(_)));
-    let terms = |reentrant| Some(v1::AcquireOptions { reentrant, wait_ms: 60_000, ..Default::default() });
-    let again = |reentrant| Operation::Acquire(v1::Acquire { options: terms(reentrant), ..acquire("own", "") });
-    let before = doors.state().await;
-    let told = doors.stream.ask(again(false)).await;
-    let Answer::Refused(problem) = told else { panic!("{told:?}") };
-    doors.check("a wait for oneself", &problem, refused("DEADLOCK", "", "re-entrant"), &before).await;
+    let options = |reentrant| Some(v1::AcquireOptions { reentrant, wait_ms: 60_000, ..Default::default() });
+    let reacquire = |reentrant| Operation::Acquire(v1::Acquire { options: options(reentrant), ..acquire("own", "") });
+    let before = server.state().await;
+    let answer = server.stream.request(reacquire(false)).await;
+    let Answer::Refused(problem) = answer else { panic!("{answer:?}") };
+    server.assert_refused("a wait for its own lease", &problem, refusal("DEADLOCK", "", "re-entrant"), &before).await;
     assert!(problem.cycle.is_some_and(|cycle| cycle.length == 1));
     for _ in 0..255 {
-        assert!(matches!(doors.stream.ask(again(true)).await, Answer::Granted(_)));
+        assert!(matches!(server.stream.request(reacquire(true)).await, Answer::Granted(_)));
     }
-    let before = doors.state().await;
-    let told = doors.stream.ask(again(true)).await;
-    let Answer::Refused(problem) = told else { panic!("{told:?}") };
-    doors.check("too deep", &problem, refused("RESOURCE_EXHAUSTED", "", "255"), &before).await;
+    let before = server.state().await;
+    let answer = server.stream.request(reacquire(true)).await;
+    let Answer::Refused(problem) = answer else { panic!("{answer:?}") };
+    server
+        .assert_refused("a re-entry above the limit", &problem, refusal("RESOURCE_EXHAUSTED", "", "255"), &before)
+        .await;
     assert_eq!((problem.limit.as_str(), problem.max), ("depth", Some(255)));
 
     let all = |names: Vec<String>| {
-        let wanted = names.into_iter().map(|resource| v1::ResourceAccess { resource, ..Default::default() }).collect();
+        let resources =
+            names.into_iter().map(|resource| v1::ResourceAccess { resource, ..Default::default() }).collect();
         Operation::AcquireAll(v1::AcquireAll {
-            resources: wanted,
+            resources,
             holder: "w".into(),
             ttl_ms: Some(60_000),
             ..Default::default()
         })
     };
     let many = all((0..129).map(|i| format!("m/{i}")).collect());
-    doors.grpc("129 at once", &many, refused("RESOURCE_EXHAUSTED", "", "at most 128, requested 129")).await;
+    server.grpc_refuses("129 resources", &many, refusal("RESOURCE_EXHAUSTED", "", "at most 128, requested 129")).await;
     let twice = all(vec!["t".into(), "t".into()]);
-    doors.grpc("one name twice", &twice, refused("INVALID_ARGUMENT", "resources", "each resource once")).await;
-    let one_busy = all(vec!["free/a".into(), "own".into()]);
-    let told = doors.calls.acquire_all(match one_busy {
-        Operation::AcquireAll(ask) => ask,
-        _ => unreachable!("just made"),
-    });
-    assert_eq!(problem_from_status(&told.await.expect_err("own is held")).code, "BUSY");
-    let (status, _) = doors.http.ask("GET /v1/leases/free/a", "", "").await;
-    assert_eq!(status, 404, "all or none");
-    doors.running.stop().await;
+    server
+        .grpc_refuses("a repeated resource", &twice, refusal("INVALID_ARGUMENT", "resources", "each resource once"))
+        .await;
+    let Operation::AcquireAll(one_busy) = all(vec!["free/a".into(), "own".into()]) else { unreachable!("just made") };
+    let status = server.client.acquire_all(one_busy).await.expect_err("own is held");
+    assert_eq!(problem_from_status(&status).code, "BUSY");
+    let (status, _) = server.http.request("GET /v1/leases/free/a", "", "").await;
+    assert_eq!(status, 404, "nothing was granted");
+    server.handle.stop().await;
 }

@@ -1,46 +1,48 @@
-//! A connection that asks too often is refused what is new, and keeps what it holds.
+//! The request rate limit refuses new requests, and never the renewal or release of a held lease.
 
 use leasehold_server::transport::TransportLimits;
 use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
-use crate::doors::{Doors, Http, acquire, connect, held, open_with};
+use crate::test_server::{TestServer, start_server_with};
+use crate::transports::{HttpConnection, acquire, connect, lease_ref};
 
-/// Far more than a second's worth, in one go.
+/// Far more requests at once than the limit of one per second.
 const FLOOD: u64 = 64;
 
-async fn bounded() -> Doors {
-    open_with(TransportLimits { request_rate: Some(1), ..TransportLimits::default() }).await
+async fn start_rate_limited() -> TestServer {
+    start_server_with(TransportLimits { request_rate: Some(1), ..TransportLimits::default() }).await
 }
 
-async fn figures(doors: &Doors) -> u64 {
-    // A connection of its own, and nothing that is counted.
-    let (status, text) = Http::connect(doors.running.address).await.ask("GET /metrics", "", "").await;
+/// The number of requests refused by the rate limit.
+async fn refused_count(server: &TestServer) -> u64 {
+    // A new connection: a scrape does not count as a request.
+    let (status, text) = HttpConnection::connect(server.handle.address).await.request("GET /metrics", "", "").await;
     assert_eq!(status, 200);
     let line =
         text.lines().find_map(|line| line.strip_prefix("leasehold_limits_reached_total{limit=\"request_rate\"} "));
-    line.and_then(|count| count.parse().ok()).expect("the figure is there")
+    line.and_then(|count| count.parse().ok()).expect("the metric exists")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_on_a_stream_is_refused_and_its_holds_go_on() {
-    let mut doors = bounded().await;
-    let Answer::Granted(grant) = doors.stream.ask(Operation::Acquire(acquire("mine", "streams"))).await else {
-        panic!("the first request of a connection is taken")
+async fn a_flood_on_a_stream_is_refused_and_its_leases_are_kept() {
+    let mut server = start_rate_limited().await;
+    let Answer::Granted(grant) = server.stream.request(Operation::Acquire(acquire("mine", "streams"))).await else {
+        panic!("the first request of a connection is accepted")
     };
-    let ask = |sequence| v1::Request {
+    let request = |sequence| v1::Request {
         sequence,
         operation: Some(Operation::Acquire(acquire(&format!("more/{sequence}"), "w"))),
     };
-    let requests = (2..2 + FLOOD).map(ask).collect();
-    doors.stream.skip(FLOOD);
-    doors.stream.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
-    let (mut taken, mut refused) = (0, 0);
-    while taken + refused < FLOOD {
-        for response in doors.stream.next().await.expect("the stream goes on").responses {
+    let requests = (2..2 + FLOOD).map(request).collect();
+    server.stream.skip(FLOOD);
+    server.stream.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
+    let (mut granted, mut refused) = (0, 0);
+    while granted + refused < FLOOD {
+        for response in server.stream.next().await.expect("the stream is open").responses {
             match response.answer {
-                Some(Answer::Granted(_)) => taken += 1,
+                Some(Answer::Granted(_)) => granted += 1,
                 Some(Answer::Refused(problem)) => {
                     assert_eq!((problem.code.as_str(), problem.limit.as_str()), ("RESOURCE_EXHAUSTED", "request_rate"));
                     assert_eq!((problem.max, problem.got), (Some(1), Some(2)));
@@ -52,57 +54,58 @@ async fn a_flood_on_a_stream_is_refused_and_its_holds_go_on() {
         }
     }
     assert!(refused > 0);
-    assert_eq!(figures(&doors).await, refused);
-    let held_now = doors.running.api().query(|grantor| grantor.status().held).await.expect("the server serves");
-    assert_eq!(held_now as u64, 1 + taken, "what was refused was not done");
+    assert_eq!(refused_count(&server).await, refused);
+    let held_now = server.handle.api().query(|grantor| grantor.status().held).await.expect("the server is running");
+    assert_eq!(held_now as u64, 1 + granted, "refused requests have no effect");
     for _ in 0..FLOOD {
-        let renew = v1::Renew { lease: Some(held("mine", &grant.token)), ..Default::default() };
-        let told = doors.stream.ask(Operation::Renew(renew)).await;
-        assert!(matches!(told, Answer::Current(_)), "{told:?}");
+        let renew = v1::Renew { lease: Some(lease_ref("mine", &grant.token)), ..Default::default() };
+        let answer = server.stream.request(Operation::Renew(renew)).await;
+        assert!(matches!(answer, Answer::Current(_)), "{answer:?}");
     }
-    let told = doors.stream.ask(Operation::Release(held("mine", &grant.token))).await;
-    assert!(matches!(told, Answer::Done(_)), "{told:?}");
-    doors.running.stop().await;
+    let answer = server.stream.request(Operation::Release(lease_ref("mine", &grant.token))).await;
+    assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+    server.handle.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_single_requests_is_refused_and_its_holds_go_on() {
-    let mut doors = bounded().await;
-    let (status, told) = doors.http.ask("POST /v1/leases/mine:acquire", "", r#"{"holder":"w","ttl":"60s"}"#).await;
-    assert_eq!(status, 200, "{told}");
-    let grant: serde_json::Value = serde_json::from_str(&told).expect("a grant");
+async fn a_flood_of_unary_requests_is_refused_and_its_leases_are_kept() {
+    let mut server = start_rate_limited().await;
+    let (status, reply) =
+        server.http.request("POST /v1/leases/mine:acquire", "", r#"{"holder":"w","ttl":"60s"}"#).await;
+    assert_eq!(status, 200, "{reply}");
+    let grant: serde_json::Value = serde_json::from_str(&reply).expect("the body is a grant");
     let mut refused = 0;
     for _ in 0..10_000 {
-        let (status, told) = doors.http.ask("GET /v1/status", "", "").await;
+        let (status, reply) = server.http.request("GET /v1/status", "", "").await;
         if status == 429 {
-            assert!(told.contains(r#""limit":"request_rate","max":1,"got":2"#), "{told}");
+            assert!(reply.contains(r#""limit":"request_rate","max":1,"got":2"#), "{reply}");
             refused += 1;
             break;
         }
-        assert_eq!(status, 200, "{told}");
+        assert_eq!(status, 200, "{reply}");
     }
-    assert_eq!(refused, 1, "nobody is as slow as that");
-    let held = format!(r#"{{"token":{}}}"#, grant["token"]);
+    assert_eq!(refused, 1, "the limit is reached");
+    let body = format!(r#"{{"token":{}}}"#, grant["token"]);
     for _ in 0..FLOOD {
-        let (status, told) = doors.http.ask("POST /v1/leases/mine:renew", "", &held).await;
-        assert_eq!(status, 200, "{told}");
-        assert_eq!(doors.http.ask("GET /healthz", "", "").await.0, 200);
+        let (status, reply) = server.http.request("POST /v1/leases/mine:renew", "", &body).await;
+        assert_eq!(status, 200, "{reply}");
+        assert_eq!(server.http.request("GET /healthz", "", "").await.0, 200);
     }
-    let (status, told) = doors.http.ask("POST /v1/leases/mine:release", "", &held).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, reply) = server.http.request("POST /v1/leases/mine:release", "", &body).await;
+    assert_eq!(status, 200, "{reply}");
 
-    let mut calls = connect(doors.running.address).await;
+    let mut client = connect(server.handle.address).await;
     let status = loop {
-        if let Err(status) = calls.status(v1::StatusRequest::default()).await {
+        if let Err(status) = client.status(v1::StatusRequest::default()).await {
             break status;
         }
     };
     let problem = leasehold_wire::problem_from_status(&status);
     assert_eq!((problem.code.as_str(), problem.limit.as_str()), ("RESOURCE_EXHAUSTED", "request_rate"));
-    assert_eq!(figures(&doors).await, 2);
-    doors.running.rate_limit.set(None);
+    assert_eq!(refused_count(&server).await, 2);
+    server.handle.rate_limit.set(None);
     for _ in 0..FLOOD {
-        calls.status(v1::StatusRequest::default()).await.expect("without a bound everybody is answered");
+        client.status(v1::StatusRequest::default()).await.expect("no request is refused without a limit");
     }
-    doors.running.stop().await;
+    server.handle.stop().await;
 }

@@ -1,4 +1,4 @@
-//! A real etcd for each test: of one member or three, on free ports, in a directory of its own, killed with the test.
+//! Starts a real etcd cluster for a test, of one or three members, on free ports and in a temporary directory.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -13,19 +13,19 @@ use leasehold_server::journal::etcd::{EtcdEndpoints, EtcdLocation};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
-/// Nothing here takes longer, however busy the machine is.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Upper bound for everything here, even on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// An etcd that runs.
-pub struct Server {
+/// A running etcd cluster, killed on drop.
+pub struct Etcd {
     pub members: Vec<Member>,
-    pub above: TempDir,
+    pub dir: TempDir,
     extra: Vec<String>,
-    /// What its processes are run under. It must leave them their ids.
-    under: Vec<String>,
+    /// Command that wraps each process. It must `exec` etcd, so that the process id is etcd's.
+    wrapper: Vec<String>,
 }
 
-/// One of its processes.
+/// One etcd process.
 pub struct Member {
     pub client: u16,
     peer: u16,
@@ -34,42 +34,42 @@ pub struct Member {
     child: Option<Child>,
 }
 
-impl Server {
-    /// One member.
+impl Etcd {
     pub fn single() -> Self {
         Self::start(1, &[])
     }
 
-    /// Three members.
     pub fn three() -> Self {
         Self::start(3, &[])
     }
 
-    /// So many members, with these flags. A port that was free a moment ago may be taken: then others are.
+    /// Starts a cluster with extra flags. Retries with other ports if one was taken in the meantime.
     pub fn start(members: usize, extra: &[&str]) -> Self {
-        Self::start_so(&[], members, extra)
+        Self::start_with(&[], members, extra)
     }
 
-    /// So many members, run under another program.
-    pub fn start_under(under: &[&str], members: usize) -> Self {
-        Self::start_so(under, members, &[])
+    /// Starts a cluster whose processes run under another command.
+    pub fn start_wrapped(wrapper: &[&str], members: usize) -> Self {
+        Self::start_with(wrapper, members, &[])
     }
 
-    fn start_so(under: &[&str], members: usize, extra: &[&str]) -> Self {
+    fn start_with(wrapper: &[&str], members: usize, extra: &[&str]) -> Self {
         let started = Instant::now();
         loop {
-            if let Some(server) = Self::try_start(under, members, extra) {
+            if let Some(server) = Self::try_start(wrapper, members, extra) {
                 return server;
             }
-            assert!(started.elapsed() < PATIENCE, "etcd does not start");
+            assert!(started.elapsed() < TIMEOUT, "etcd does not start");
         }
     }
 
-    fn try_start(under: &[&str], members: usize, extra: &[&str]) -> Option<Self> {
-        // All are held until all are known, so that no two are the same.
-        let held: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
-        let ports: Vec<_> = held.iter().map(|held| held.local_addr().expect("an address").port()).collect();
-        drop(held);
+    fn try_start(wrapper: &[&str], members: usize, extra: &[&str]) -> Option<Self> {
+        // All listeners stay open until all ports are known, so that no two are equal.
+        let listeners: Vec<_> =
+            (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let ports: Vec<_> =
+            listeners.iter().map(|listener| listener.local_addr().expect("the listener is bound").port()).collect();
+        drop(listeners);
         let (clients, peers) = ports.split_at(members);
         let cluster: Vec<_> =
             peers.iter().enumerate().map(|(at, port)| format!("m{at}=http://127.0.0.1:{port}")).collect();
@@ -83,89 +83,88 @@ impl Server {
         };
         let mut server = Self {
             members: clients.iter().zip(peers).enumerate().map(member).collect(),
-            above: tempfile::tempdir().expect("a directory"),
+            dir: tempfile::tempdir().expect("a temporary directory"),
             extra: extra.iter().map(|flag| (*flag).to_owned()).collect(),
-            under: under.iter().map(|word| (*word).to_owned()).collect(),
+            wrapper: wrapper.iter().map(|word| (*word).to_owned()).collect(),
         };
-        (0..members).for_each(|at| server.begin(at));
-        (0..members).all(|at| server.is_up(at)).then_some(server)
+        (0..members).for_each(|at| server.start_member(at));
+        (0..members).all(|at| server.wait_until_healthy(at)).then_some(server)
     }
 
-    /// Starts a member, anew if it ran before.
-    pub fn begin(&mut self, at: usize) {
-        let data = self.above.path().join(&self.members[at].name);
+    /// Starts a member, also after a kill.
+    pub fn start_member(&mut self, at: usize) {
+        let data = self.dir.path().join(&self.members[at].name);
         let member = &mut self.members[at];
         let (client, peer) =
             (format!("http://127.0.0.1:{}", member.client), format!("http://127.0.0.1:{}", member.peer));
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).args(&self.under);
+        command.args(["--pdeathsig", "KILL"]).args(&self.wrapper);
         command.args(["etcd", "--name", &member.name, "--data-dir"]).arg(data);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &member.cluster, "--initial-cluster-token", "leasehold-test"]);
         command.args(&self.extra).env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
-        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        member.child = Some(quiet.spawn().expect("etcd is installed"));
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        member.child = Some(command.spawn().expect("etcd is installed"));
     }
 
-    /// Waits until a member knows a leader. False if it ended.
-    pub fn is_up(&mut self, at: usize) -> bool {
+    /// Waits until a member knows a leader. Returns false if the process exits instead.
+    pub fn wait_until_healthy(&mut self, at: usize) -> bool {
         let started = Instant::now();
         loop {
-            let child = self.members[at].child.as_mut().expect("it was started");
-            if child.try_wait().expect("a child").is_some() {
+            let child = self.members[at].child.as_mut().expect("the member was started");
+            if child.try_wait().expect("the process can be waited for").is_some() {
                 return false;
             }
             if healthy(self.members[at].client) {
                 return true;
             }
-            assert!(started.elapsed() < PATIENCE, "etcd has no leader");
+            assert!(started.elapsed() < TIMEOUT, "etcd elects a leader");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Kills a member, as a crash would.
+    /// Kills a member with SIGKILL.
     pub fn kill(&mut self, at: usize) {
         if let Some(mut child) = self.members[at].child.take() {
-            child.kill().expect("it runs");
-            child.wait().expect("it ended");
+            child.kill().expect("the member runs");
+            child.wait().expect("the member exits");
         }
     }
 
-    /// Sends a member a signal by name.
+    /// Sends a signal, by name, to a member.
     pub fn signal(&self, at: usize, name: &str) {
-        let child = self.members[at].child.as_ref().expect("it runs");
+        let child = self.members[at].child.as_ref().expect("the member runs");
         let pid = child.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill is there");
-        assert!(sent.success(), "the member is there");
+        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill is installed");
+        assert!(sent.success(), "the member runs");
         if name == "STOP" {
-            // Until the kernel says that it stands, some of its threads go on.
-            waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::STOPPED).expect("it is our child");
+            // Some threads keep running until the kernel reports the process as stopped.
+            waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::STOPPED).expect("the member is a child process");
         }
     }
 
-    /// Waits until one of the members leads the others. Returns which.
+    /// Waits for a leader and returns its index.
     pub fn leader(&self) -> usize {
         let started = Instant::now();
         loop {
-            let leads = |member: &Member| get(member.client, "/metrics").contains("etcd_server_is_leader 1");
-            if let Some(at) = self.members.iter().position(leads) {
+            let is_leader = |member: &Member| get(member.client, "/metrics").contains("etcd_server_is_leader 1");
+            if let Some(at) = self.members.iter().position(is_leader) {
                 return at;
             }
-            assert!(started.elapsed() < PATIENCE, "etcd has no leader");
+            assert!(started.elapsed() < TIMEOUT, "etcd elects a leader");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Kills the only member, puts a snapshot in place of what it had, and starts it again under the same name: it keeps
-    /// its cluster id.
-    pub fn set_back(&mut self, snapshot: &str) {
+    /// Kills the only member, replaces its data with a snapshot, and restarts it under the same name, with the same cluster id.
+    pub fn restore_snapshot(&mut self, snapshot: &str) {
         self.kill(0);
         let member = &self.members[0];
-        let data = self.above.path().join(&member.name);
-        std::fs::remove_dir_all(&data).expect("it was there");
+        let data = self.dir.path().join(&member.name);
+        std::fs::remove_dir_all(&data).expect("the member has data");
         let peer = format!("http://127.0.0.1:{}", member.peer);
-        let data = data.to_str().expect("a path of text");
+        let data = data.to_str().expect("the path is UTF-8");
         self.ctl_ok(&[
             "snapshot",
             "restore",
@@ -181,31 +180,32 @@ impl Server {
             "--data-dir",
             data,
         ]);
-        self.begin(0);
-        assert!(self.is_up(0), "it starts from its snapshot");
+        self.start_member(0);
+        assert!(self.wait_until_healthy(0), "etcd starts from the snapshot");
     }
 
-    /// Where to reach it.
-    pub fn entry(&self) -> EtcdEndpoints {
+    /// The client endpoints, without TLS or login.
+    pub fn endpoints(&self) -> EtcdEndpoints {
         let endpoints = self.members.iter().map(|member| format!("127.0.0.1:{}", member.client)).collect();
         EtcdEndpoints { endpoints, ..EtcdEndpoints::default() }
     }
 
-    /// A journal under a prefix, for one server with a directory of its own. Its lease outlives any pause of this machine.
-    pub fn place(&self, prefix: &str, server: &str) -> EtcdLocation {
-        let data = self.above.path().join(server);
-        let place = EtcdLocation::new(self.entry(), prefix, "127.0.0.1:7421", &data).expect("a directory of its own");
-        place.with_lease(600)
+    /// A journal under a prefix, for a server with its own data directory. The leader lease outlives any pause of this machine.
+    pub fn location(&self, prefix: &str, server: &str) -> EtcdLocation {
+        let data = self.dir.path().join(server);
+        let location =
+            EtcdLocation::new(self.endpoints(), prefix, "127.0.0.1:7421", &data).expect("the data directory is usable");
+        location.with_lease(600)
     }
 
-    /// Runs etcd's own command line.
+    /// Runs etcdctl.
     pub fn ctl(&self, args: &[&str]) -> Output {
         let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").arg("--endpoints").arg(self.entry().endpoints[0].clone()).args(args);
+        command.env("ETCDCTL_API", "3").arg("--endpoints").arg(self.endpoints().endpoints[0].clone()).args(args);
         command.stdin(Stdio::null()).output().expect("etcdctl is installed")
     }
 
-    /// The same, and it must work.
+    /// Runs etcdctl, which must succeed, and returns its output.
     #[track_caller]
     pub fn ctl_ok(&self, args: &[&str]) -> String {
         let output = self.ctl(args);
@@ -213,26 +213,26 @@ impl Server {
         String::from_utf8(output.stdout).expect("etcdctl prints text")
     }
 
-    /// From now on only root and these are known, each with its rights below `/kept/` and the password `secret`.
-    pub fn know_only(&self, users: &[(&str, &str)]) {
+    /// Enables authentication for root and these users, with their permission below `/kept/` and the password `secret`.
+    pub fn enable_auth(&self, users: &[(&str, &str)]) {
         self.ctl_ok(&["user", "add", "root:secret"]);
         self.ctl_ok(&["user", "grant-role", "root", "root"]);
-        for (name, rights) in users {
+        for (name, permission) in users {
             self.ctl_ok(&["role", "add", name]);
-            self.ctl_ok(&["role", "grant-permission", name, rights, "--prefix=true", "/kept/"]);
+            self.ctl_ok(&["role", "grant-permission", name, permission, "--prefix=true", "/kept/"]);
             self.ctl_ok(&["user", "add", &format!("{name}:secret")]);
             self.ctl_ok(&["user", "grant-role", name, name]);
         }
         self.ctl_ok(&["auth", "enable"]);
     }
 
-    /// Everybody may do everything again.
-    pub fn know_everybody(&self) {
+    /// Disables authentication again.
+    pub fn disable_auth(&self) {
         self.ctl_ok(&["--user", "root:secret", "auth", "disable"]);
     }
 }
 
-impl Drop for Server {
+impl Drop for Etcd {
     fn drop(&mut self) {
         (0..self.members.len()).for_each(|at| self.kill(at));
     }
@@ -243,15 +243,15 @@ pub fn healthy(port: u16) -> bool {
     get(port, "/health").contains("true")
 }
 
-/// What a member answers; nothing if it does not.
+/// The response of a member, or empty.
 fn get(port: u16, path: &str) -> String {
-    let ask = || -> std::io::Result<String> {
+    let request = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        Ok(response)
     };
-    ask().unwrap_or_default()
+    request().unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! What the journal tests share: a future that never waits, and a disk that loses power.
+//! Shared by the journal tests: small segments, one-line append and save, and the simulated disk.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-pub mod power;
+pub mod simulated_disk;
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,49 +12,49 @@ use leasehold_server::journal::conformance::RecordedReplay;
 use leasehold_server::journal::file::{Directory, Disk, FileJournal, FileOptions};
 use leasehold_server::journal::{AppendOutcome, Journal, JournalError, OpenError, OpenedJournal, SnapshotStore};
 
-/// The outcome of a future that has nothing to wait for.
-pub fn now<F: Future>(future: F) -> F::Output {
+/// The output of a future that is ready at its first poll.
+pub fn poll_ready<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(outcome) => outcome,
-        Poll::Pending => panic!("this journal never waits"),
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("this journal is always ready"),
     }
 }
 
-/// Small segments, and everything in the order of one thread.
-pub fn small() -> FileOptions {
+/// Segments of 4 KiB, and no background thread.
+pub fn small_segments() -> FileOptions {
     FileOptions { segment_bytes: 4_096, accept_copy: false, background: false }
 }
 
 /// A directory with small segments.
-pub fn small_in(path: impl Into<std::path::PathBuf>) -> Directory {
-    Directory { path: path.into(), options: small() }
+pub fn small_directory(path: impl Into<std::path::PathBuf>) -> Directory {
+    Directory { path: path.into(), options: small_segments() }
 }
 
-/// Opens a journal on a disk and hears what it tells.
+/// Opens a journal on a disk and records its replay.
 pub fn open_on<D: Disk>(
     disk: D,
     options: &FileOptions,
 ) -> Result<(OpenedJournal<FileJournal<D>>, RecordedReplay), OpenError> {
-    let mut told = RecordedReplay::default();
-    FileJournal::open_on(disk, options, &mut told).map(|opened| (opened, told))
+    let mut replay = RecordedReplay::default();
+    FileJournal::open_on(disk, options, &mut replay).map(|opened| (opened, replay))
 }
 
-/// Appends the next batch.
+/// Appends the next batch, durably.
 pub fn append<J: Journal>(journal: &mut J, batch: &[u8]) -> Result<(), JournalError> {
-    let kept = now(journal.append(journal.next(), batch))?;
-    assert_eq!(kept, AppendOutcome::Durable);
+    let outcome = poll_ready(journal.append(journal.next(), batch))?;
+    assert_eq!(outcome, AppendOutcome::Durable);
     Ok(())
 }
 
-/// Saves a snapshot.
+/// Saves a snapshot, durably.
 pub fn save<J: Journal>(journal: &J, sequence: u64, snapshot: &[u8]) -> Result<(), JournalError> {
-    let kept = now(journal.snapshots().save(sequence, snapshot))?;
-    assert_eq!(kept, AppendOutcome::Durable);
+    let outcome = poll_ready(journal.snapshots().save(sequence, snapshot))?;
+    assert_eq!(outcome, AppendOutcome::Durable);
     Ok(())
 }
 
-/// How hard to try: one of three numbers, by `LEASEHOLD_DEPTH`.
+/// One of three effort levels, chosen by `LEASEHOLD_DEPTH`.
 pub fn depth(quick: usize, full: usize, deep: usize) -> usize {
     match std::env::var("LEASEHOLD_DEPTH").as_deref() {
         Ok("quick") => quick,
