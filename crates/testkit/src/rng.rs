@@ -11,6 +11,11 @@ impl SplitMix64 {
         Self(seed)
     }
 
+    /// The state: a generator with this seed continues the sequence.
+    pub const fn state(&self) -> u64 {
+        self.0
+    }
+
     /// An independent generator, seeded with the next number.
     pub const fn fork(&mut self) -> Self {
         Self(self.next_u64())
