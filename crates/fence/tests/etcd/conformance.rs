@@ -7,9 +7,9 @@ use leasehold_fence::conformance::{
     token,
 };
 use leasehold_fence::etcd::Fence;
+use leasehold_testkit::depth::depth;
 
 use crate::server::{EtcdServer, put};
-use leasehold_testkit::depth::depth;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fence_passes_the_conformance_suite() {

@@ -8,9 +8,9 @@ use leasehold_fence::conformance::{
     AppliedEntry, DURABLE, FenceWriter, LIST_MARKS, RACE, SEQUENCES, STRICT, Subject, check, crashes, number, race,
 };
 use leasehold_fence::nats::{Durability, durability};
+use leasehold_testkit::depth::depth;
 
 use crate::server::{NatsServer, SUBJECT, knows_sync_interval};
-use leasehold_testkit::depth::depth;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fence_passes_the_conformance_suite() {

@@ -13,11 +13,10 @@ use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, Subject, name};
 use leasehold_fence::nats::{Fence, list_marks, stamp};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
-
-use tokio::sync::watch;
-
 use leasehold_testkit::daemon::Daemon;
 use leasehold_testkit::ports::unused_address;
+
+use tokio::sync::watch;
 
 pub const SUBJECT: &str = "writes.eu";
 

@@ -18,9 +18,9 @@ mod redis_server;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use leasehold_fence::conformance::{FenceWriter, Subject, token};
+use leasehold_testkit::tcp_proxy::{Flow, ProxyUpstream, TcpProxy};
 
 use child::Child;
-use leasehold_testkit::tcp_proxy::{Flow, ProxyUpstream, TcpProxy};
 
 const ALL: [(&str, fn()); 3] = [
     ("redis_rejects_a_write_in_flight_of_a_stopped_holder", || run(redis())),

@@ -7,10 +7,10 @@ use leasehold_fence::conformance::{
     number, race,
 };
 use leasehold_fence::redis::Fence;
+use leasehold_testkit::depth::depth;
 use redis::aio::MultiplexedConnection;
 
 use crate::server::{Redis, digits, put};
-use leasehold_testkit::depth::depth;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_functions_conform() {

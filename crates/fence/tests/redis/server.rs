@@ -5,10 +5,9 @@ use leasehold_fence::Error;
 use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, Subject, name, number};
 use leasehold_fence::redis::{Fence, install, list_marks};
 use leasehold_fence::{ApplyOnce, MarkInfo};
+use leasehold_testkit::daemon::Daemon;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
-
-use leasehold_testkit::daemon::Daemon;
 
 /// List of applied writes, in order, read without the fence.
 pub const GHOST: &str = "{conformance/target}:ghost";
