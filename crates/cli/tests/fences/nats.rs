@@ -12,7 +12,7 @@ use crate::{RESOURCE, cluster};
 async fn a_jetstream_target_is_armed_probed_lost_rearmed_and_listed_by_its_address() {
     let (server, store) = (Server::start(), NatsServer::start().await);
     let (jetstream, stream) = (store.jetstream().await, store.stream_name());
-    let (whole, subject) = (format!("nats://{}/{stream}", store.at()), "ghost.settled");
+    let (whole, subject) = (format!("nats://{}/{stream}", store.at()), "writes.settled");
     let name = Name::parse(RESOURCE).expect("a name");
     let log = Fence::open(&jetstream, &stream, subject, cluster(&server), name, 0).await.expect("it is there");
     let claim = async |token: &str| log.claim(token).await;

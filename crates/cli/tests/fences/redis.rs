@@ -2,12 +2,12 @@
 
 use leasehold_core::name::Name;
 use leasehold_fence::redis::Fence;
+use leasehold_testkit::ports::unused_address;
 
 use crate::redis_server::Redis;
 use crate::remote_targets::check_target;
 use crate::support::Server;
 use crate::{RESOURCE, cluster};
-use leasehold_testkit::ports::unused_address;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_target_is_armed_probed_lost_rearmed_and_listed_by_its_address() {
