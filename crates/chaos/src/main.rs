@@ -11,8 +11,6 @@ mod fault_wrappers;
 mod holder;
 mod holder_process;
 mod nemesis;
-mod process;
-mod proxy;
 mod round;
 mod run;
 mod verdict;
