@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::process::{TestProcess, tied_command};
+use leasehold_testkit::tcp_proxy::TcpProxy;
 use rustix::process::Signal;
 
 use crate::environment::namespace::NamespaceLink;
 use crate::holder::{EXIT, HolderArgs, PAUSE};
-use crate::process::{ChaosProcess, command_tied_to_run};
-use crate::proxy::FaultyLink;
+
+/// How long the run waits for a process to stop.
+const MAX_STOP: Duration = Duration::from_millis(500);
 
 /// State of a holder's process with respect to signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,14 +42,14 @@ pub struct SkewedClock {
 pub struct HolderProcess {
     /// Parameters of the process.
     pub args: HolderArgs,
-    process: Option<ChaosProcess>,
+    process: Option<TestProcess>,
     commands: Option<ChildStdin>,
     /// State of the process.
     pub state: ProcessState,
     /// Links to the servers.
-    pub servers: Vec<FaultyLink>,
+    pub servers: Vec<TcpProxy>,
     /// Link to PostgreSQL, if it is used.
-    pub postgres: Option<FaultyLink>,
+    pub postgres: Option<TcpProxy>,
     /// The holder's own network namespace, if it has one.
     pub namespace: Option<NamespaceLink>,
     /// The holder's clock, if it is wrong.
@@ -69,14 +72,14 @@ impl HolderProcess {
     /// Starts the process; it waits for [`HolderProcess::send_args`].
     pub fn start(&mut self, wrapper: &[&str]) -> io::Result<u32> {
         let this = std::env::current_exe()?;
-        let mut command = command_tied_to_run("KILL", wrapper);
+        let mut command = tied_command("KILL", wrapper);
         // Identifies the processes of this run.
         command.arg(this).arg("holder").stdin(Stdio::piped()).env("LEASEHOLD_CHAOS", &self.args.history);
         if let Some(clock) = &self.clock {
             command.env(leasehold::testing::FAKE_SUSPEND_FILE, &clock.file);
         }
-        let mut process = ChaosProcess::start(&mut command)?;
-        self.commands = process.stdin();
+        let mut process = TestProcess::spawn_tied(command)?;
+        self.commands = process.take_stdin();
         let id = process.id();
         self.process = Some(process);
         Ok(id)
@@ -84,10 +87,10 @@ impl HolderProcess {
 
     /// Sends the parameters.
     pub fn send_args(&mut self) -> io::Result<()> {
-        let addresses: Vec<String> = self.servers.iter().map(|link| link.address.to_string()).collect();
+        let addresses: Vec<String> = self.servers.iter().map(|link| link.address().to_string()).collect();
         self.args.servers = addresses.join(",");
         if let Some(link) = &self.postgres {
-            self.args.postgres = (link.address.ip().to_string(), link.address.port());
+            self.args.postgres = (link.address().ip().to_string(), link.address().port());
         }
         let args = serde_json::to_string(&self.args)?;
         self.send_command(&args);
@@ -111,7 +114,7 @@ impl HolderProcess {
     /// Stops the process at any point.
     pub fn freeze(&mut self, duration: Duration) {
         if let Some(process) = &mut self.process {
-            process.stop();
+            process.stop_within(MAX_STOP);
             self.state = ProcessState::Paused(Instant::now(), Instant::now() + duration);
         }
     }
@@ -119,7 +122,7 @@ impl HolderProcess {
     /// Notices that the process has stopped, or resumes it when its pause is over. Returns the length of a finished pause.
     pub fn poll(&mut self, now: Instant) -> Option<Duration> {
         match self.state {
-            ProcessState::PauseRequested(duration) if self.process.as_ref().is_some_and(ChaosProcess::has_stopped) => {
+            ProcessState::PauseRequested(duration) if self.process.as_ref().is_some_and(TestProcess::has_stopped) => {
                 self.state = ProcessState::Paused(now, now + duration);
                 None
             }
@@ -134,7 +137,8 @@ impl HolderProcess {
     /// Resumes the process.
     pub fn resume(&mut self) {
         if let Some(process) = &self.process {
-            process.signal(Signal::CONT);
+            // Fails if the process has ended.
+            let _ = process.signal(Signal::CONT);
             self.state = ProcessState::Running;
         }
     }
@@ -158,7 +162,7 @@ impl HolderProcess {
 
     /// Whether the process exited by itself.
     pub fn has_ended(&mut self) -> bool {
-        self.process.as_mut().is_some_and(|process| process.ended().is_some())
+        self.process.as_mut().is_some_and(|process| process.try_wait().is_some())
     }
 
     /// Asks the process to exit.

@@ -10,8 +10,6 @@ mod holder;
 mod holder_log;
 mod holder_process;
 mod nemesis;
-mod process;
-mod proxy;
 mod round;
 mod run;
 mod testbed;

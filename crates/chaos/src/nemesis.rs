@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use leasehold_sim::fault::Fault;
 use leasehold_sim::rng::SimRng;
+use leasehold_testkit::tcp_proxy::{Flow, TcpProxy};
 use rustix::process::Signal;
 
 use crate::fault::ChaosFault;
 use crate::fault_wrappers;
 use crate::holder_process::ProcessState;
-use crate::proxy::FaultyLink;
 use crate::testbed::ChaosCluster;
 
 /// How a fault is repaired.
@@ -22,7 +22,7 @@ enum Repair {
     StartMember(usize, Vec<String>),
     Backends,
     StartPostgres,
-    Pass(Vec<FaultyLink>),
+    Pass(Vec<TcpProxy>),
     Link(usize),
     StartHolder(usize),
 }
@@ -113,9 +113,9 @@ impl Nemesis {
             server.start(&[])?;
         }
         if let Some(etcd) = &mut system.etcd {
-            for at in (0..etcd.members.len()).filter(|at| etcd.members[*at].bad_disk).collect::<Vec<_>>() {
+            for at in (0..etcd.members.len()).filter(|at| etcd.members[*at].is_wrapped).collect::<Vec<_>>() {
                 etcd.members[at].process = None;
-                etcd.start_member(at, &[])?;
+                etcd.start_member(at)?;
             }
         }
         for holder_process in &mut system.holders {
@@ -205,7 +205,8 @@ impl Nemesis {
             }
             ChaosFault::StopServer if self.reserve(SERVER, server, now, duration) => {
                 let Some(process) = &system.servers[server].process else { return Ok(None) };
-                process.signal(Signal::STOP);
+                // Fails if the process has ended.
+                let _ = process.signal(Signal::STOP);
                 self.repairs.push((now + duration, Repair::Server(server)));
                 Ok(Some(format!("server {server} for {} ms", duration.as_millis())))
             }
@@ -233,7 +234,7 @@ impl Nemesis {
                 }
                 let Some(process) = &mut etcd.members[at].process else { return Ok(None) };
                 if fault == ChaosFault::StopMember {
-                    process.signal(Signal::STOP);
+                    let _ = process.signal(Signal::STOP);
                     self.repairs.push((now + duration, Repair::Member(at)));
                     return Ok(Some(format!("member {at} for {} ms", duration.as_millis())));
                 }
@@ -281,12 +282,13 @@ impl Nemesis {
     }
 
     /// Blocks requests, replies or both on these links, or breaks their connections.
-    fn cut_links(&mut self, links: Vec<FaultyLink>, until: Instant) {
-        let (forward, reverse) = *self.rng.pick(&[(false, false), (false, true), (true, false), (true, true)]);
+    fn cut_links(&mut self, links: Vec<TcpProxy>, until: Instant) {
+        use Flow::{Hold, Pass};
+        let (requests, replies) = *self.rng.pick(&[(Hold, Hold), (Hold, Pass), (Pass, Hold), (Pass, Pass)]);
         for link in &links {
-            link.set_passing(forward, reverse);
-            if forward && reverse {
-                link.break_connections();
+            link.set_flow(requests, replies);
+            if (requests, replies) == (Pass, Pass) {
+                link.disconnect_all();
             }
         }
         self.repairs.push((until, Repair::Pass(links)));
@@ -296,7 +298,10 @@ impl Nemesis {
         let soon = Instant::now() + Duration::from_millis(50);
         match repair {
             Repair::Server(index) => {
-                system.servers[index].process.iter().for_each(|process| process.signal(Signal::CONT));
+                if let Some(process) = &system.servers[index].process {
+                    // Fails if the process has ended.
+                    let _ = process.signal(Signal::CONT);
+                }
             }
             Repair::StartServer(index, wrapper) => {
                 if system.servers[index].process.is_none() {
@@ -304,12 +309,13 @@ impl Nemesis {
                 }
             }
             Repair::Member(at) => {
-                let member = system.etcd.iter().filter_map(|etcd| etcd.members[at].process.as_ref());
-                member.for_each(|process| process.signal(Signal::CONT));
+                if let Some(process) = system.etcd.as_ref().and_then(|etcd| etcd.members[at].process.as_ref()) {
+                    let _ = process.signal(Signal::CONT);
+                }
             }
             Repair::StartMember(at, wrapper) => {
                 let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
-                system.etcd.iter_mut().try_for_each(|etcd| etcd.start_member(at, &wrapper))?;
+                system.etcd.iter_mut().try_for_each(|etcd| etcd.start_member_under(at, &wrapper))?;
             }
             Repair::Backends => {
                 if let Some(postgres) = &system.postgres {
@@ -325,7 +331,7 @@ impl Nemesis {
                     }
                 }
             }
-            Repair::Pass(links) => links.iter().for_each(|link| link.set_passing(true, true)),
+            Repair::Pass(links) => links.iter().for_each(|link| link.set_both(Flow::Pass)),
             Repair::Link(holder) => system.holders[holder].namespace.iter().for_each(|link| link.set(true)),
             Repair::StartHolder(holder) => system.holders[holder].restart()?,
         }

@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use leasehold_sim::history::{History, HistoryEvent};
 use leasehold_sim::rng::SimRng;
+use leasehold_testkit::process::{TIMEOUT, TestProcess};
 use rustix::process::Signal;
 use serde::Serialize;
 
+use crate::environment::postgres::connect;
 use crate::evidence::applied_writes;
 use crate::evidence::derived_history::{Evidence, history};
 use crate::evidence::summary::{Summary, summarize};
 use crate::holder::target::TargetKind;
 use crate::holder_log::{self, LogEntry, LoggedEvent};
 use crate::nemesis::Nemesis;
-use crate::process::TIMEOUT;
 use crate::testbed::{ChaosCluster, ClusterPlan};
 use crate::verdict::{self, BrokenPromise};
 
@@ -130,7 +131,7 @@ pub fn run(
             let (files, cluster) = (system.files(), system.cluster_id);
             let marks = system
                 .runtime
-                .block_on(async { applied_writes::marks(&files, cluster, &postgres.connect().await?).await });
+                .block_on(async { applied_writes::marks(&files, cluster, &connect(postgres).await?).await });
             outcome.broken.extend(verdict::marks_cover(&evidence, &marks));
         }
     }
@@ -183,7 +184,7 @@ fn read_logs(system: &ChaosCluster) -> io::Result<Vec<LogEntry>> {
     let mut all = Vec::new();
     for holder_process in &system.holders {
         // A holder that has logged nothing has no file.
-        all.extend(event_log::read(&holder_process.args.history).unwrap_or_default());
+        all.extend(holder_log::read(&holder_process.args.history).unwrap_or_default());
     }
     all.sort_by_key(|entry| entry.at);
     Ok(all)
@@ -205,7 +206,7 @@ fn is_sufficient(system: &ChaosCluster, nemesis: &Nemesis, required: RoundRequir
 /// Heals everything, then requires that every holder writes to both targets again.
 fn check_progress(system: &mut ChaosCluster, nemesis: &mut Nemesis) -> io::Result<Vec<BrokenPromise>> {
     nemesis.heal(system)?;
-    let healed = event_log::clock().saturating_sub(system.origin) / 1_000;
+    let healed = holder_log::clock().saturating_sub(system.origin) / 1_000;
     let until = Instant::now() + TIMEOUT;
     loop {
         nemesis.turn(system, false)?;
@@ -255,8 +256,11 @@ fn shut_down(system: &mut ChaosCluster, nemesis: &mut Nemesis, fenced: bool) -> 
     }
     system.holders.iter_mut().for_each(crate::holder_process::HolderProcess::kill);
     for server in &mut system.servers {
-        server.process.iter().for_each(|process| process.signal(Signal::CONT));
-        server.process.iter_mut().for_each(crate::process::ChaosProcess::kill);
+        if let Some(process) = &server.process {
+            // Fails if the process has ended.
+            let _ = process.signal(Signal::CONT);
+        }
+        server.process.iter_mut().for_each(TestProcess::kill);
         server.mark_down();
     }
     let mut evidence = Evidence { entries: read_logs(system)?, ..Evidence::default() };
@@ -266,7 +270,7 @@ fn shut_down(system: &mut ChaosCluster, nemesis: &mut Nemesis, fenced: bool) -> 
         if let Some(postgres) = &system.postgres {
             evidence
                 .applied_writes
-                .extend(system.runtime.block_on(async { applied_writes::table(&postgres.connect().await?).await })?);
+                .extend(system.runtime.block_on(async { applied_writes::table(&connect(postgres).await?).await })?);
         }
     }
     evidence.applied_writes.extend(applied_writes::files(&system.files(), TargetKind::Twin)?);

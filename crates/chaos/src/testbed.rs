@@ -12,21 +12,24 @@ use leasehold_core::token::Cluster;
 use leasehold_server::journal::etcd::EtcdEndpoints;
 use leasehold_server::journal::{etcd, file};
 use leasehold_sim::rng::SimRng;
+use leasehold_testkit::etcd::{EtcdCluster, EtcdOptions};
+use leasehold_testkit::postgres::PostgresServer;
+use leasehold_testkit::process::TIMEOUT;
+use leasehold_testkit::tcp_proxy::{ProxyUpstream, TcpProxy};
 use tokio::runtime::Runtime;
 
-use crate::environment::etcd::{EtcdCluster, MEMBERS};
 use crate::environment::namespace::{self, NamespaceLink};
-use crate::environment::postgres::Postgres;
+use crate::environment::postgres::connect;
 use crate::environment::server::ServerProcess;
 use crate::evidence::{applied_writes, journal};
 use crate::holder::HolderArgs;
 use crate::holder_log::clock;
 use crate::holder_process::HolderProcess;
-use crate::process::TIMEOUT;
-use crate::proxy::{FaultyLink, ProxyUpstream};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PREFIX: &str = "chaos";
+/// Number of etcd members.
+const MEMBERS: usize = 3;
 
 /// Parameters of a round.
 #[derive(Clone, Debug)]
@@ -49,16 +52,16 @@ pub struct ChaosCluster {
     pub dir: PathBuf,
     /// Start of the round, on the clock that all processes share.
     pub origin: u64,
-    /// Runtime of the proxied links.
+    /// Runtime of the clients that the run itself uses.
     pub runtime: Runtime,
     /// etcd, if the journal is on it.
     pub etcd: Option<EtcdCluster>,
     /// Links from each server to the etcd members.
-    pub to_etcd: Vec<Vec<FaultyLink>>,
+    pub to_etcd: Vec<Vec<TcpProxy>>,
     /// The servers.
     pub servers: Vec<ServerProcess>,
     /// PostgreSQL, if it is written to.
-    pub postgres: Option<Postgres>,
+    pub postgres: Option<PostgresServer>,
     /// The holders.
     pub holders: Vec<HolderProcess>,
     /// Cluster id of the servers.
@@ -77,10 +80,10 @@ impl ChaosCluster {
             dir: dir.to_owned(),
             origin: clock(),
             runtime,
-            etcd: if plan.servers > 1 { Some(EtcdCluster::start(dir)?) } else { None },
+            etcd: if plan.servers > 1 { Some(start_etcd(dir)?) } else { None },
             to_etcd: Vec::new(),
             servers: Vec::new(),
-            postgres: if plan.fenced { Some(Postgres::start()?) } else { None },
+            postgres: if plan.fenced { Some(PostgresServer::start(&[])?) } else { None },
             holders: Vec::new(),
             cluster_id: Cluster([0; 8]),
             ttl: rng.between(400, 900),
@@ -93,9 +96,7 @@ impl ChaosCluster {
         system.cluster_id = system.wait_for_grant()?;
         if let Some(postgres) = &system.postgres {
             let (files, cluster) = (system.files(), system.cluster_id);
-            system
-                .runtime
-                .block_on(async { applied_writes::arm(&files, cluster, &postgres.connect().await?).await })?;
+            system.runtime.block_on(async { applied_writes::arm(&files, cluster, &connect(postgres).await?).await })?;
         }
         for index in 0..plan.holders {
             system.holder(plan, index, rng)?;
@@ -111,14 +112,14 @@ impl ChaosCluster {
     fn server(&mut self, plan: &ClusterPlan, index: usize) -> io::Result<()> {
         let mut journal = None;
         if let Some(etcd) = &self.etcd {
-            let to = |member: usize| ProxyUpstream::Address(format!("127.0.0.1:{}", etcd.members[member].client));
-            let links = (0..MEMBERS).map(|member| FaultyLink::open(self.runtime.handle(), HERE, to(member)));
+            let to = |member: usize| etcd.members[member].client;
+            let links = (0..MEMBERS).map(|member| TcpProxy::listen(HERE, to(member)));
             let links = links.collect::<io::Result<Vec<_>>>()?;
-            let addresses: Vec<String> = links.iter().map(|link| link.address.to_string()).collect();
+            let addresses: Vec<String> = links.iter().map(|link| link.address().to_string()).collect();
             journal = Some(format!("etcd://{}/{PREFIX}", addresses.join(",")));
             self.to_etcd.push(links);
         }
-        let link = FaultyLink::open(self.runtime.handle(), HERE, ProxyUpstream::Nowhere)?;
+        let link = TcpProxy::listen(HERE, ProxyUpstream::Nowhere)?;
         let mut server = ServerProcess::new(&plan.binary, &self.dir, index, journal, vec![link]);
         let until = Instant::now() + TIMEOUT;
         while server.starts == 0 {
@@ -137,7 +138,7 @@ impl ChaosCluster {
 
     /// Acquires a lease until one is granted: then a server leads and the cluster id is known.
     fn wait_for_grant(&self) -> io::Result<Cluster> {
-        let addresses: Vec<String> = self.servers.iter().map(|server| server.links[0].address.to_string()).collect();
+        let addresses: Vec<String> = self.servers.iter().map(|server| server.links[0].address().to_string()).collect();
         let endpoints = Endpoints::parse(&addresses.join(",")).map_err(io::Error::other)?;
         let client = ClientBuilder::from(endpoints).request_timeout(Duration::from_secs(2)).build();
         let request = Acquire {
@@ -201,14 +202,14 @@ impl ChaosCluster {
             }
         }
         for server in &mut self.servers {
-            let link = FaultyLink::open(self.runtime.handle(), from, ProxyUpstream::Nowhere)?;
+            let link = TcpProxy::listen(from, ProxyUpstream::Nowhere)?;
             server.links.push(link.clone());
             server.update_links();
             holder_process.servers.push(link);
         }
         if let Some(postgres) = &self.postgres {
             let to = ProxyUpstream::Socket(postgres.socket());
-            holder_process.postgres = Some(FaultyLink::open(self.runtime.handle(), from, to)?);
+            holder_process.postgres = Some(TcpProxy::listen(from, to)?);
         }
         holder_process.send_args()?;
         self.holders.push(holder_process);
@@ -221,14 +222,19 @@ impl ChaosCluster {
             match &self.etcd {
                 None => journal::read(&file::Directory::new(self.servers[0].data())).await,
                 Some(etcd) => {
-                    let endpoints = etcd.members.iter().map(|member| format!("127.0.0.1:{}", member.client));
-                    let entry = EtcdEndpoints { endpoints: endpoints.collect(), ..EtcdEndpoints::default() };
+                    let entry = EtcdEndpoints { endpoints: etcd.endpoints(), ..EtcdEndpoints::default() };
                     let location = etcd::EtcdLocation::new(entry, PREFIX, "127.0.0.1:1", &self.dir.join("reader"));
                     journal::read(&location.map_err(|error| io::Error::other(error.to_string()))?).await
                 }
             }
         })
     }
+}
+
+fn start_etcd(dir: &Path) -> io::Result<EtcdCluster> {
+    let dir = dir.join("etcd");
+    std::fs::create_dir(&dir)?;
+    EtcdCluster::start_in(&dir, EtcdOptions { members: MEMBERS, ..EtcdOptions::default() })
 }
 
 /// Joins the network namespace of a process; retries until the process has one.

@@ -3,9 +3,9 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
 
+use leasehold_testkit::process::TestProcess;
+use leasehold_testkit::tcp_proxy::TcpProxy;
 use serde_json::Value;
 use support::{Server, keys, spawn_piped, wait_for_line, wait_for_output};
 
@@ -118,58 +118,19 @@ fn status_shows_the_state_of_the_grantor() {
     assert!(result.out.contains("max ttl         10m00s"), "{result:?}");
 }
 
-/// A relay with a fixed address in front of a server that restarts.
-struct Relay {
-    address: String,
-    server: Arc<Mutex<String>>,
-}
-
-impl Relay {
-    fn to(server: &Server) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("the listener is bound").to_string();
-        let server = Arc::new(Mutex::new(server.address.clone()));
-        let to = server.clone();
-        // Ends with the test's process.
-        std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let address = to.lock().expect("no holder of the lock panics").clone();
-                // Without a server, the connection of the client is closed.
-                if let Ok(server) = TcpStream::connect(address) {
-                    let pair = |one: &TcpStream| one.try_clone().expect("a connection can be cloned");
-                    let (back, there) = (pair(&server), pair(&client));
-                    std::thread::spawn(move || forward(client, server));
-                    std::thread::spawn(move || forward(back, there));
-                }
-            }
-        });
-        Self { address, server }
-    }
-
-    fn set_upstream(&self, server: &Server) {
-        self.server.lock().expect("no holder of the lock panics").clone_from(&server.address);
-    }
-}
-
-/// Copies until either end is closed, then closes both.
-fn forward(mut from: TcpStream, mut to: TcpStream) {
-    let _ = std::io::copy(&mut from, &mut to);
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
-}
-
 #[test]
 fn watch_prints_events_and_reconnects_after_a_restart() {
     let server = Server::start();
-    let relay = Relay::to(&server);
-    let mut watching = spawn_piped(server.command(&["watch", "jobs", "--json"]).env("LEASEHOLD_ADDR", &relay.address));
-    let mut stderr = BufReader::new(watching.stderr.take().expect("the stream is piped"));
-    wait_for_line(&mut stderr, "watching");
+    let proxy = TcpProxy::start(&server.address);
+    let address = proxy.address().to_string();
+    let watching = spawn_piped(server.command(&["watch", "jobs", "--json"]).env("LEASEHOLD_ADDR", address));
+    let watching = TestProcess::from(watching);
+    watching.stderr().wait_for("watching");
     let token = server.acquire("jobs/a", "w1");
     server.acquire("other", "w1");
     server.run(&["release", "jobs/a", "--token", &token]).ok();
-    let mut lines = BufReader::new(watching.stdout.take().expect("the stream is piped")).lines();
-    let mut next = || -> Value {
-        let line = lines.next().expect("an event").expect("UTF-8 text");
+    let next = || -> Value {
+        let line = watching.stdout().next_line().expect("an event");
         serde_json::from_str(&line).expect("one JSON document on each line")
     };
     let granted = next();
@@ -179,12 +140,10 @@ fn watch_prints_events_and_reconnects_after_a_restart() {
     assert_eq!((&ended["event"], &ended["reason"]), (&"ended".into(), &"released".into()));
 
     let server = server.crash_and_restart();
-    relay.set_upstream(&server);
-    wait_for_line(&mut stderr, "reconnected");
+    proxy.set_upstream(&server.address);
+    watching.stderr().wait_for("reconnected");
     server.acquire("jobs/b", "w1");
     assert_eq!(next()["resource"], "jobs/b");
-    watching.kill().expect("the process runs");
-    watching.wait().expect("the process ended");
 }
 
 #[test]

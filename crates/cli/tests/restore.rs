@@ -1,29 +1,26 @@
 //! `leasehold restore`: a backup of a running server becomes a data directory that can be served.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
+
+use leasehold_testkit::process::TestProcess;
 
 struct Server {
-    child: Child,
+    _process: TestProcess,
     address: String,
 }
 
 impl Server {
     fn start(data: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-            .arg(data)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary was built for this test");
-        let stderr = child.stderr.take().expect("the stream is piped");
-        let line = BufReader::new(stderr).lines().map_while(Result::ok).find(|line| line.contains("serving on "));
-        let line = line.expect("the server logs its address");
-        let address = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next()).expect("an address");
-        Self { address: address.to_owned(), child }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+        let process = TestProcess::spawn(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+        let process = process.expect("the binary was built for this test");
+        let rest = process.stderr().wait_for_rest("serving on ");
+        let address = rest.split(',').next().expect("an address").to_owned();
+        Self { address, _process: process }
     }
 
     /// Sends one request and returns the status line and the body.
@@ -40,14 +37,6 @@ impl Server {
         let end = response.windows(4).position(|four| four == b"\r\n\r\n").expect("the headers end");
         let head = String::from_utf8_lossy(&response[..end]).into_owned();
         (head.lines().next().unwrap_or_default().to_owned(), response.split_off(end + 4))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Fails if the process has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

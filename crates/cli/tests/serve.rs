@@ -1,30 +1,28 @@
 //! `leasehold serve` as a process: kill −9, SIGTERM, and data directories that cannot be served.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+
+use leasehold_testkit::process::TestProcess;
+use rustix::process::Signal;
 
 /// A server process on a free port.
 struct Server {
-    child: Child,
+    process: TestProcess,
     address: String,
 }
 
 impl Server {
     fn start(data: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-            .arg(data)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary was built for this test");
-        let stderr = child.stderr.take().expect("the stream is piped");
-        let line = BufReader::new(stderr).lines().map_while(Result::ok).find(|line| line.contains("serving on "));
-        let line = line.expect("the server logs its address");
-        let address = line.split("serving on ").nth(1).and_then(|rest| rest.split(',').next()).expect("an address");
-        Self { address: address.to_owned(), child }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+        let process = TestProcess::spawn(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+        let process = process.expect("the binary was built for this test");
+        let rest = process.stderr().wait_for_rest("serving on ");
+        let address = rest.split(',').next().expect("an address").to_owned();
+        Self { address, process }
     }
 
     fn post(&self, path: &str, body: &str) -> String {
@@ -38,14 +36,6 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // A failing test leaves no process behind; killing an ended one fails.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn a_grant_survives_kill_9_and_sigterm_exits_with_0() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -54,17 +44,15 @@ fn a_grant_survives_kill_9_and_sigterm_exits_with_0() {
     let granted = server.post("/v1/leases/jobs/settle:acquire", r#"{"holder":"w1","ttl":"60s"}"#);
     assert!(granted.starts_with("HTTP/1.1 200"), "{granted}");
     let token = granted.split("\"token\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a token");
-    server.child.kill().expect("the process runs");
-    server.child.wait().expect("the process ended");
+    server.process.kill();
 
     let mut server = Server::start(&data);
     let busy = server.post("/v1/leases/jobs/settle:acquire", r#"{"holder":"w2","ttl":"60s"}"#);
     assert!(busy.contains("\"BUSY\""), "{busy}");
     let renewed = server.post("/v1/leases/jobs/settle:renew", &format!(r#"{{"token":"{token}"}}"#));
     assert!(renewed.starts_with("HTTP/1.1 200"), "{renewed}");
-    let pid = server.child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill is installed").success());
-    assert_eq!(server.child.wait().expect("the process ended").code(), Some(0));
+    server.process.signal(Signal::TERM).expect("the process runs");
+    assert_eq!(server.process.wait().code(), Some(0));
 }
 
 /// Exit code and standard error of a server that fails to start.
@@ -96,7 +84,7 @@ fn a_directory_in_use_is_rejected_with_the_process_id_of_its_server() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(&dir.path().join("data"));
     let (code, stderr) = start_failure(&dir.path().join("data"));
-    assert!(code == Some(78) && stderr.contains(&server.child.id().to_string()), "{code:?}: {stderr}");
+    assert!(code == Some(78) && stderr.contains(&server.process.id().to_string()), "{code:?}: {stderr}");
     let granted = server.post("/v1/leases/a:acquire", r#"{"holder":"w1","ttl":"60s"}"#);
     assert!(granted.starts_with("HTTP/1.1 200"), "the running server is not affected: {granted}");
 }
@@ -111,8 +99,7 @@ fn a_damaged_journal_is_not_served_and_not_modified() {
         let granted = server.post(&format!("/v1/leases/{holder}:acquire"), &body);
         assert!(granted.starts_with("HTTP/1.1 200"), "{granted}");
     }
-    server.child.kill().expect("the process runs");
-    server.child.wait().expect("the process ended");
+    server.process.kill();
     let segment = data.join("segment-00000000000000000001");
     let mut bytes = std::fs::read(&segment).expect("the log exists");
     let at = bytes.windows(12).position(|name| name == b"early-holder").expect("the holder is in the log");

@@ -13,17 +13,9 @@ use leasehold_core::record::{BatchHeader, DrainCause, GrantRecord, Record, Store
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::{GrantorTime, WallClock};
 use leasehold_core::token::{Incarnation, Number};
-use spec::{Action, Rng, RunCoverage, catch_panic};
-
-/// Picks a number by the configured test depth.
-#[allow(clippy::disallowed_methods, reason = "a test reads its depth from the environment; the core does not")]
-fn by_depth(quick: u64, full: u64, deep: u64) -> u64 {
-    match std::env::var("LEASEHOLD_DEPTH").as_deref() {
-        Ok("quick") => quick,
-        Ok("deep") => deep,
-        _ => full,
-    }
-}
+use leasehold_testkit::depth::depth;
+use leasehold_testkit::rng::SplitMix64;
+use spec::{Action, RunCoverage, catch_panic};
 
 /// A property test runner with a fixed seed. `PROPTEST_CASES` sets the number of cases.
 fn runner() -> TestRunner {
@@ -99,7 +91,7 @@ const SOMETIMES: [&str; 61] = [
 #[test]
 fn the_core_matches_the_spec_over_many_runs() {
     let mut coverage = RunCoverage::new();
-    for seed in 0..by_depth(300, 3_000, 60_000) {
+    for seed in 0..depth(300, 3_000, 60_000) {
         match spec::coverage_of(seed) {
             Ok(met) => met.into_iter().for_each(|(what, times)| *coverage.entry(what).or_default() += times),
             Err(error) => panic!("{error}"),
@@ -175,12 +167,12 @@ fn arbitrary_bytes_are_accepted_or_refused_without_a_panic() {
 }
 
 /// Damages valid bytes: flips a bit, changes a byte, truncates, repeats a part, or inserts a huge length.
-fn damaged(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
+fn damaged(bytes: &[u8], rng: &mut SplitMix64) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let at = rng.below(bytes.len() as u64) as usize;
     match rng.below(6) {
         0 | 1 => bytes[at] ^= 1 << rng.below(8),
-        2 => bytes[at] = rng.next() as u8,
+        2 => bytes[at] = rng.next_u64() as u8,
         3 => bytes.truncate(at),
         4 => {
             let piece = bytes[at..(at + rng.below(40) as usize).min(bytes.len())].to_vec();
@@ -198,9 +190,9 @@ fn damaged(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
 
 #[test]
 fn damaged_snapshots_and_batches_are_accepted_or_refused_without_a_panic() {
-    let mut rng = Rng(11);
+    let mut rng = SplitMix64::new(11);
     let (mut read, mut refused) = (0, 0);
-    for seed in 0..by_depth(6, 30, 300) {
+    for seed in 0..depth(6, 30, 300) {
         let (batches, snapshot) = spec::journal_of(seed, 60);
         for _ in 0..200 {
             let bytes = damaged(&snapshot, &mut rng);
@@ -221,7 +213,7 @@ fn damaged_snapshots_and_batches_are_accepted_or_refused_without_a_panic() {
 
 #[test]
 fn a_flipped_bit_in_a_batch_is_detected_by_the_next_batch_at_the_latest() {
-    for seed in 0..by_depth(1, 4, 40) {
+    for seed in 0..depth(1, 4, 40) {
         let (batches, _) = spec::journal_of(seed, 25);
         for i in 0..batches.len() - 1 {
             let mut before =
@@ -263,17 +255,17 @@ fn a_length_field_never_causes_a_large_allocation() {
 }
 
 /// A well-formed record that may not apply to the state.
-fn some_record(rng: &mut Rng) -> Record<'static> {
-    let small = |rng: &mut Rng| rng.pick(&[0, 0, 1, 1, 2, 3, 4, 7, u32::MAX]);
-    let large = |rng: &mut Rng| rng.pick(&[0, 1, 100, 5_000, 1 << 40, u64::MAX]);
-    let name = |rng: &mut Rng| rng.pick(&["plain/a", "plain/b", "pool/x", "urgent/x", "seats/x"]);
-    let holder = |rng: &mut Rng| rng.pick(&["ann", "bob", "one"]);
-    let access = |rng: &mut Rng| {
+fn some_record(rng: &mut SplitMix64) -> Record<'static> {
+    let small = |rng: &mut SplitMix64| rng.pick(&[0, 0, 1, 1, 2, 3, 4, 7, u32::MAX]);
+    let large = |rng: &mut SplitMix64| rng.pick(&[0, 1, 100, 5_000, 1 << 40, u64::MAX]);
+    let name = |rng: &mut SplitMix64| rng.pick(&["plain/a", "plain/b", "pool/x", "urgent/x", "seats/x"]);
+    let holder = |rng: &mut SplitMix64| rng.pick(&["ann", "bob", "one"]);
+    let access = |rng: &mut SplitMix64| {
         rng.pick(&[Access::Exclusive, Access::Shared, Access::Slot, Access::Units(1), Access::Units(u32::MAX)])
     };
-    let maybe = |rng: &mut Rng| rng.pick(&[None, None, Some(0), Some(300), Some(u64::MAX)]);
-    let reason = |rng: &mut Rng| rng.pick(&EndReason::ALL);
-    let number = Number::new(1 + (rng.next() >> 2)).expect("in range");
+    let maybe = |rng: &mut SplitMix64| rng.pick(&[None, None, Some(0), Some(300), Some(u64::MAX)]);
+    let reason = |rng: &mut SplitMix64| rng.pick(&EndReason::ALL);
+    let number = Number::new(1 + (rng.next_u64() >> 2)).expect("in range");
     let (lease, at, until) = (small(rng), large(rng), GrantorTime(large(rng)));
     match rng.below(26) {
         0 => Record::Opened { generation: at, counter: large(rng) },
@@ -291,7 +283,7 @@ fn some_record(rng: &mut Rng) -> Record<'static> {
             access: access(rng),
             slot: small(rng),
             ttl: small(rng),
-            priority: rng.next() as u8,
+            priority: rng.next_u64() as u8,
             waiter: rng.pick(&[None, None, Some(0), Some(1)]),
             overlaps: rng.pick(&[None, None, Some(0), Some(lease)]),
             max_hold: maybe(rng),
@@ -311,7 +303,7 @@ fn some_record(rng: &mut Rng) -> Record<'static> {
             resources: (0..1 + rng.below(3)).map(|_| (name(rng), access(rng))).collect(),
             atomic: rng.one_in(2),
             ttl: small(rng),
-            priority: rng.next() as u8,
+            priority: rng.next_u64() as u8,
             until,
             sequence: maybe(rng),
             max_hold: maybe(rng),
@@ -331,9 +323,9 @@ fn some_record(rng: &mut Rng) -> Record<'static> {
 
 #[test]
 fn records_that_do_not_apply_to_the_state_are_refused() {
-    let mut rng = Rng(23);
+    let mut rng = SplitMix64::new(23);
     let (mut fitted, mut refused) = (0, 0);
-    for seed in 0..by_depth(10, 60, 600) {
+    for seed in 0..depth(10, 60, 600) {
         let (_, snapshot) = spec::journal_of(seed, 50);
         for _ in 0..200 {
             let mut state = RecoveredGrantor::from_snapshot(&snapshot, 1).expect("a valid snapshot");

@@ -9,14 +9,11 @@
 
 mod model;
 
+use leasehold_testkit::depth::depth;
 use model::{ModelKind, SearchDepth, check, overlap, renewal, target, tokens};
 
 fn search_depth() -> SearchDepth {
-    match std::env::var("LEASEHOLD_DEPTH").as_deref() {
-        Ok("quick") => SearchDepth::Quick,
-        Ok("deep") => SearchDepth::Deep,
-        _ => SearchDepth::Full,
-    }
+    depth(SearchDepth::Quick, SearchDepth::Full, SearchDepth::Deep)
 }
 
 fn assert_model_holds(kind: ModelKind) {

@@ -197,7 +197,8 @@ fn median(values: &mut [f64]) -> f64 {
 
 fn main() {
     let rounds = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(40);
-    let server = Server::start_below(&std::env::temp_dir(), &["max_wal_size=4GB", "shared_buffers=64MB"]);
+    let server =
+        Server::start_in(tempfile::tempdir().expect("a directory"), &["max_wal_size=4GB", "shared_buffers=64MB"]);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut pairs = [const { Vec::new() }; VARIANTS.len()];
     runtime.block_on(async {

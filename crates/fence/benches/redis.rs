@@ -1,20 +1,16 @@
 //! Cost of the Redis fence: fenced writes against plain SET with 64 requests in flight, in alternating rounds on one machine.
 //! Measures TCP, the common case, and a Unix socket, where the server's work is a larger share.
 
-#[path = "../tests/support/daemon.rs"]
-#[allow(dead_code, reason = "the tests use more of it")]
-mod daemon;
-
 use std::time::{Duration, Instant};
 
 use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
 use leasehold_fence::FenceId;
 use leasehold_fence::redis::{Fence, install};
+use leasehold_testkit::daemon::Daemon;
+use leasehold_testkit::ports::unused_address;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
-
-use daemon::Daemon;
 
 const CLUSTER: Cluster = Cluster(*b"benching");
 const RESOURCE: &str = "jobs/settle";
@@ -48,7 +44,7 @@ async fn compare(transport: Transport, settings: &'static [&'static str]) -> f64
     // On a real disk, because fsync must have its real cost.
     let disk = tempfile::tempdir().expect("a directory");
     let dir = disk.path().display().to_string();
-    let tcp = daemon::address();
+    let tcp = unused_address();
     let server = Daemon::start("redis-server", move |at| {
         let (socket, host, port) =
             (at.join("socket").display().to_string(), tcp.ip().to_string(), tcp.port().to_string());
@@ -64,7 +60,7 @@ async fn compare(transport: Transport, settings: &'static [&'static str]) -> f64
         || async { redis::Client::open(address.as_str())?.get_multiplexed_async_connection_with_config(&config).await };
     let mut connections: Vec<MultiplexedConnection> = Vec::new();
     for _ in 0..IN_FLIGHT {
-        connections.push(server.answers(&connect).await);
+        connections.push(server.retry(&connect).await);
     }
     install(&mut connections[0]).await.expect("installed");
     let fence = Fence::new(&FenceId::new(CLUSTER, RESOURCE).expect("a name"));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use http_client::{field, free_port_config, http};
 use journal_support::simulated_disk::{SimulatedDisk, record};
-use journal_support::{depth, small_directory, small_segments};
+use journal_support::{small_directory, small_segments};
 use leasehold_core::command::{Answer, Command, LeaseRef};
 use leasehold_core::grantor::OpenTenureError;
 use leasehold_core::lease::EndReason;
@@ -24,6 +24,7 @@ use leasehold_server::journal::{Journal, JournalLocation, OpenError};
 use leasehold_server::recovery::Backlog;
 use leasehold_server::server::start;
 use leasehold_server::snapshotter::Snapshotter;
+use leasehold_testkit::depth::depth;
 use proptest::prelude::*;
 use snapshot_support::{GrantorHarness, ReplayedState, WALL, at, poll_ready, snapshot_config, snapshot_metrics};
 

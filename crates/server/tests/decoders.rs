@@ -12,6 +12,8 @@ use leasehold_core::token::Token;
 use leasehold_server::journal::file::{Directory, FileOptions};
 use leasehold_server::journal::{JournalLocation, Replay};
 use leasehold_server::server::{ServerConfig, start};
+use leasehold_testkit::depth::depth;
+use leasehold_testkit::rng::SplitMix64;
 use leasehold_wire::bounded_codec::{MessageLimits, decode};
 use leasehold_wire::duration::HumanDuration;
 use leasehold_wire::headers::IdempotencyKey;
@@ -95,18 +97,16 @@ fn decoders() -> Vec<Decoder> {
     all
 }
 
-/// A small random number generator with a fixed seed.
-struct Rng(u64);
+/// Random bytes and random damage.
+struct ByteRng(SplitMix64);
 
-impl Rng {
+impl ByteRng {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed ^ (mixed >> 29)
+        self.0.next_u64()
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.0.below(bound as u64) as usize
     }
 
     /// Random bytes, mostly few.
@@ -180,17 +180,9 @@ fn peak_memory() -> u64 {
 /// Far below what a false length could allocate, and far above what these bytes need.
 const MAX_GROWTH_KIB: u64 = 256 << 10;
 
-fn depth(quick: usize, full: usize, deep: usize) -> usize {
-    match std::env::var("LEASEHOLD_DEPTH").as_deref() {
-        Ok("quick") => quick,
-        Ok("deep") => deep,
-        _ => full,
-    }
-}
-
 #[test]
 fn arbitrary_bytes_are_decoded_or_refused_and_allocate_little() {
-    let mut rng = Rng(5);
+    let mut rng = ByteRng(SplitMix64::new(5));
     let (decoders, goldens) = (decoders(), golden_bytes());
     let journal = journal_files();
     let before = peak_memory();
@@ -269,7 +261,7 @@ fn options() -> FileOptions {
 }
 
 /// Opens the journal with one of its files damaged, and returns whether it opened.
-fn opens_damaged(files: &[(String, Vec<u8>)], rng: &mut Rng) -> bool {
+fn opens_damaged(files: &[(String, Vec<u8>)], rng: &mut ByteRng) -> bool {
     use std::os::unix::fs::DirBuilderExt;
     let parent = tempfile::tempdir().expect("a temporary directory");
     let data = parent.path().join("data");

@@ -3,10 +3,11 @@
 mod journal_support;
 
 use journal_support::simulated_disk::{DiskImage, SimulatedDisk, record};
-use journal_support::{append, depth, open_on, save, small_segments};
+use journal_support::{append, open_on, save, small_segments};
 use leasehold_server::journal::conformance::{RecordedReplay, batch};
 use leasehold_server::journal::file::FileJournal;
 use leasehold_server::journal::{DiskSpace, Journal, JournalError, SnapshotStore};
+use leasehold_testkit::depth::depth;
 
 type Log = FileJournal<SimulatedDisk>;
 

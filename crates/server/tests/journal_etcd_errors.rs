@@ -4,13 +4,14 @@ mod etcd_support;
 
 use std::future::Future;
 
-use etcd_support::Etcd;
+use etcd_support::{endpoints, etcd_location};
 use leasehold_server::journal::EtcdOpenError;
 use leasehold_server::journal::conformance::{RecordedReplay, batch};
 use leasehold_server::journal::etcd::{EtcdEndpoints, EtcdJournal, EtcdLocation};
 use leasehold_server::journal::{
     AppendOutcome, DiskSpace, Journal, JournalError, JournalLocation, OpenError, SnapshotStore, WriterStatus,
 };
+use leasehold_testkit::etcd::{EtcdCluster, EtcdOptions};
 
 /// Runs a future on a multi-threaded runtime, as a server does.
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -35,7 +36,7 @@ fn open_error(location: &EtcdLocation) -> EtcdOpenError {
     }
 }
 
-fn keys(etcd: &Etcd, prefix: &str) -> String {
+fn keys(etcd: &EtcdCluster, prefix: &str) -> String {
     etcd.ctl_ok(&["get", prefix, "--prefix", "--keys-only"])
 }
 
@@ -52,27 +53,27 @@ fn an_etcd_that_does_not_respond_is_unreachable() {
 
 #[test]
 fn a_prefix_with_foreign_keys_is_refused_and_unchanged() {
-    let etcd = Etcd::single();
+    let etcd = EtcdCluster::single();
     etcd.ctl_ok(&["put", "/taken/by", "another program"]);
-    let reason = open_error(&etcd.location("taken", "server"));
+    let reason = open_error(&etcd_location(&etcd, "taken", "server"));
     assert_eq!(reason.code(), "WRONG_CLUSTER");
     assert!(matches!(&reason, EtcdOpenError::Foreign { key, .. } if key == "/taken/by"), "{reason}");
     assert_eq!(keys(&etcd, "/taken/").trim(), "/taken/by", "nothing was written");
     etcd.ctl_ok(&["put", "/odd/meta", "not ours"]);
-    assert!(matches!(open_error(&etcd.location("odd", "other")), EtcdOpenError::Foreign { .. }));
+    assert!(matches!(open_error(&etcd_location(&etcd, "odd", "other")), EtcdOpenError::Foreign { .. }));
     etcd.ctl_ok(&["put", "/newer/meta", "leasehold-journal 9\nid x\n"]);
-    let reason = open_error(&etcd.location("newer", "third"));
+    let reason = open_error(&etcd_location(&etcd, "newer", "third"));
     assert_eq!((reason.code(), matches!(reason, EtcdOpenError::Newer { have: 9, .. })), ("UNSUPPORTED_VERSION", true));
 }
 
 #[test]
 fn a_login_that_is_missing_wrong_or_read_only_is_refused() {
-    let etcd = Etcd::single();
-    etcd.enable_auth(&[("reader", "read"), ("writer", "readwrite")]);
+    let etcd = EtcdCluster::single();
+    etcd.enable_auth("/kept/", &[("reader", "read"), ("writer", "readwrite")]);
     let location = |user: Option<(&str, &str)>, server_name: &str| {
         let login = user.map(|(name, password)| (name.to_owned(), password.to_owned()));
-        let endpoints = EtcdEndpoints { login, ..etcd.endpoints() };
-        let data = etcd.dir.path().join(server_name);
+        let endpoints = EtcdEndpoints { login, ..endpoints(&etcd) };
+        let data = etcd.dir().join(server_name);
         EtcdLocation::new(endpoints, "kept", "127.0.0.1:7421", &data)
             .expect("the data directory is usable")
             .with_lease(600)
@@ -96,8 +97,9 @@ fn a_login_that_is_missing_wrong_or_read_only_is_refused() {
 #[test]
 fn a_full_etcd_refuses_a_batch_and_accepts_it_when_it_has_space_again() {
     let quota = 16 << 20;
-    let etcd = Etcd::start(1, &["--quota-backend-bytes", &quota.to_string()]);
-    let location = etcd.location("full", "server").with_quota(quota);
+    let flags = vec!["--quota-backend-bytes".to_owned(), quota.to_string()];
+    let etcd = EtcdCluster::start(EtcdOptions { flags, ..EtcdOptions::default() });
+    let location = etcd_location(&etcd, "full", "server").with_quota(quota);
     let large = vec![7; 400_000];
     let runtime = tokio::runtime::Runtime::new().expect("the runtime starts");
     let (mut journal, _) = runtime.block_on(open(&location));
@@ -112,13 +114,13 @@ fn a_full_etcd_refuses_a_batch_and_accepts_it_when_it_has_space_again() {
         }
     }
     assert_eq!(journal.next(), sequence, "the refused batch was not stored");
-    let deadline = std::time::Instant::now() + etcd_support::TIMEOUT;
+    let deadline = std::time::Instant::now() + leasehold_testkit::process::TIMEOUT;
     while journal.quota().read().0 < quota * 9 / 10 {
         assert!(std::time::Instant::now() < deadline, "the quota is polled");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert_ne!(journal.disk_space(), Ok(DiskSpace::Plenty));
-    let reason = open_error(&etcd.location("another", "other"));
+    let reason = open_error(&etcd_location(&etcd, "another", "other"));
     assert_eq!((reason.code(), matches!(reason, EtcdOpenError::Full { .. })), ("STORAGE_FULL", true), "{reason}");
     assert_eq!(keys(&etcd, "/another/").trim(), "", "nothing was written");
     // The operator's repair. etcd checks its own size only now and then and may be far above the quota, so delete every batch
@@ -136,12 +138,12 @@ fn a_full_etcd_refuses_a_batch_and_accepts_it_when_it_has_space_again() {
 
 #[test]
 fn a_writer_that_failed_once_fails_permanently() {
-    let etcd = Etcd::single();
-    let location = etcd.location("failed", "server");
+    let etcd = EtcdCluster::single();
+    let location = etcd_location(&etcd, "failed", "server");
     let runtime = tokio::runtime::Runtime::new().expect("the runtime starts");
     let (mut journal, _) = runtime.block_on(open(&location));
     assert_eq!(runtime.block_on(journal.append(1, &batch(1))), Ok(AppendOutcome::Durable));
-    etcd.enable_auth(&[]);
+    etcd.enable_auth("/kept/", &[]);
     let failed = runtime.block_on(journal.append(2, &batch(2)));
     assert!(matches!(failed, Err(JournalError::Failed { .. })), "etcd rejects this writer: {failed:?}");
     // Removing the cause does not revive the writer (14).
@@ -159,11 +161,11 @@ fn a_writer_that_failed_once_fails_permanently() {
 
 #[test]
 fn an_etcd_restored_from_a_snapshot_is_detected_although_its_cluster_id_is_the_same() {
-    let mut etcd = Etcd::single();
-    let location = etcd.location("restored", "server");
+    let mut etcd = EtcdCluster::single();
+    let location = etcd_location(&etcd, "restored", "server");
     let runtime = tokio::runtime::Runtime::new().expect("the runtime starts");
     let (mut journal, _) = runtime.block_on(open(&location));
-    let snapshot = etcd.dir.path().join("snapshot.db");
+    let snapshot = etcd.dir().join("snapshot.db");
     let snapshot = snapshot.to_str().expect("the path is UTF-8").to_owned();
     for sequence in 1..=6 {
         assert_eq!(runtime.block_on(journal.append(sequence, &batch(sequence))), Ok(AppendOutcome::Durable));
@@ -188,7 +190,7 @@ fn an_etcd_restored_from_a_snapshot_is_detected_although_its_cluster_id_is_the_s
     drop(journal);
     let (journal, _) = runtime.block_on(open(&location));
     assert!(!journal.was_restored());
-    let other = etcd.location("elsewhere", "second");
+    let other = etcd_location(&etcd, "elsewhere", "second");
     drop(runtime.block_on(open(&other)));
     etcd.ctl_ok(&["del", "/elsewhere/", "--prefix"]);
     assert!(

@@ -4,12 +4,13 @@ mod journal_support;
 mod snapshot_support;
 
 use journal_support::simulated_disk::{DiskImage, SimulatedDisk, record};
-use journal_support::{depth, small_directory, small_segments};
+use journal_support::{small_directory, small_segments};
 use leasehold_server::journal::file::{Directory, FileJournal};
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::journal::{Journal, JournalError, JournalLocation, SnapshotStore};
 use leasehold_server::recovery::Backlog;
 use leasehold_server::snapshotter::{SnapshotConfig, SnapshotError, Snapshotter, start};
+use leasehold_testkit::depth::depth;
 use snapshot_support::{GrantorHarness, ReplayedState, poll_ready, snapshot_config, snapshot_metrics};
 
 fn open_in(directory: &Directory) -> (FileJournal<leasehold_server::journal::file::LocalDisk>, ReplayedState) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Each crate and the workspace crates it depends on. No others.
-const DEPENDENCIES: [(&str, &[&str]); 10] = [
+const DEPENDENCIES: [(&str, &[&str]); 11] = [
     ("leasehold-core", &[]),
     ("leasehold-fence", &["leasehold-core"]),
     ("leasehold-wire", &["leasehold-core"]),
@@ -14,7 +14,12 @@ const DEPENDENCIES: [(&str, &[&str]); 10] = [
     ("leasehold-cli", &["leasehold-core", "leasehold-fence", "leasehold-server", "leasehold"]),
     ("leasehold-sim", &["leasehold-core", "leasehold-fence"]),
     // Real processes, judged by the simulator's checkers; it uses the server crate only to read a journal.
-    ("leasehold-chaos", &["leasehold-core", "leasehold-fence", "leasehold-server", "leasehold", "leasehold-sim"]),
+    (
+        "leasehold-chaos",
+        &["leasehold-core", "leasehold-fence", "leasehold-server", "leasehold", "leasehold-sim", "leasehold-testkit"],
+    ),
+    // Tools of tests, also of the core's: it can depend on no other crate of the workspace.
+    ("leasehold-testkit", &[]),
     // These checks read files and `cargo metadata`; they build nothing of the workspace.
     ("leasehold-tidy", &[]),
     // An example with a grantor of its own, so that it runs without a server.
@@ -69,9 +74,8 @@ fn text(value: &Value) -> &str {
 fn crates_depend_on_each_other_as_listed() {
     let workspace = Workspace::read();
     let ours = workspace.names();
-    let unlisted: BTreeSet<_> = ["leasehold-testkit"].into();
     let listed: BTreeSet<_> = DEPENDENCIES.iter().map(|(name, _)| *name).collect();
-    assert_eq!(&ours - &unlisted, listed);
+    assert_eq!(ours, listed);
     for (name, expected) in DEPENDENCIES {
         let found: BTreeSet<_> = workspace.dependencies(name, None).intersection(&ours).copied().collect();
         assert_eq!(found, expected.iter().copied().collect(), "dependencies of {name}");
@@ -91,6 +95,22 @@ fn dev_and_build_dependencies_add_no_edge() {
             assert!(found.is_subset(&workspace.closure(name)), "{kind} dependencies of {name}: {found:?}");
         }
     }
+}
+
+#[test]
+fn published_crates_use_the_testkit_only_in_tests_and_without_a_version() {
+    let workspace = Workspace::read();
+    let is_published = |package: &&Value| package["publish"] != serde_json::json!([]);
+    let published: Vec<_> = workspace.0.iter().filter(is_published).collect();
+    assert!(published.len() >= 6, "the workspace publishes six crates");
+    for package in published {
+        let dependencies = package["dependencies"].as_array().expect("packages list dependencies");
+        for one in dependencies.iter().filter(|one| one["name"] == "leasehold-testkit") {
+            // `cargo package` removes a dev-dependency without a version; with one, the crate could not be published.
+            assert_eq!((text(&one["kind"]), text(&one["req"])), ("dev", "*"), "{}", package["name"]);
+        }
+    }
+    assert_eq!(workspace.package("leasehold-testkit")["publish"], serde_json::json!([]));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::process::{ChaosProcess, command_tied_to_run};
-use crate::proxy::{FaultyLink, ProxyUpstream};
+use leasehold_testkit::process::{TestProcess, tied_command};
+use leasehold_testkit::tcp_proxy::{ProxyUpstream, TcpProxy};
 
 /// A server and the links to it.
 pub struct ServerProcess {
@@ -17,9 +17,9 @@ pub struct ServerProcess {
     journal: Option<String>,
     log: PathBuf,
     /// All links to the server. It advertises the first one.
-    pub links: Vec<FaultyLink>,
+    pub links: Vec<TcpProxy>,
     /// The process; `None` while the server is down.
-    pub process: Option<ChaosProcess>,
+    pub process: Option<TestProcess>,
     /// Whether the process was started under a wrapper that breaks its disk.
     pub bad_disk: bool,
     addresses: Option<Receiver<String>>,
@@ -30,7 +30,7 @@ pub struct ServerProcess {
 
 impl ServerProcess {
     /// A server that is not started yet.
-    pub fn new(binary: &Path, dir: &Path, index: usize, journal: Option<String>, links: Vec<FaultyLink>) -> Self {
+    pub fn new(binary: &Path, dir: &Path, index: usize, journal: Option<String>, links: Vec<TcpProxy>) -> Self {
         Self {
             binary: binary.to_owned(),
             data: dir.join(format!("server-{index}")),
@@ -54,17 +54,16 @@ impl ServerProcess {
     pub fn start(&mut self, wrapper: &[String]) -> io::Result<()> {
         self.bad_disk = !wrapper.is_empty();
         let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
-        let mut command = command_tied_to_run("KILL", &wrapper);
+        let mut command = tied_command("KILL", &wrapper);
         command.arg(&self.binary).args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
-        command.args(["--advertise", &self.links[0].address.to_string()]);
+        command.args(["--advertise", &self.links[0].address().to_string()]);
         if let Some(journal) = &self.journal {
             command.args(["--journal", journal, "--etcd-lease", "2"]);
         }
         let (read, write) = io::pipe()?;
         command.env_remove("NOTIFY_SOCKET").env_remove("LEASEHOLD_LOG_LEVEL").stderr(Stdio::from(write));
-        self.process = Some(ChaosProcess::start(&mut command)?);
-        // The pipe must end with the process, so no other copy of its write end may stay open.
-        drop(command);
+        // The pipe must end with the process: no other copy of its write end stays open, because the command is dropped.
+        self.process = Some(TestProcess::spawn_tied(command)?);
         let mut log = File::options().create(true).append(true).open(&self.log)?;
         let (sender, addresses) = channel();
         self.addresses = Some(addresses);
@@ -89,7 +88,7 @@ impl ServerProcess {
             self.address = Some(address);
             self.update_links();
         }
-        self.process.as_mut().is_none_or(|process| process.ended().is_some())
+        self.process.as_mut().is_none_or(|process| process.try_wait().is_some())
     }
 
     /// Whether the current process listens.
@@ -108,6 +107,9 @@ impl ServerProcess {
     /// Points every link to the address on which the server listens, if any.
     pub fn update_links(&self) {
         let to = self.address.clone().map_or(ProxyUpstream::Nowhere, ProxyUpstream::Address);
-        self.links.iter().for_each(|link| link.set_upstream(to.clone()));
+        for link in &self.links {
+            link.set_upstream(to.clone());
+            link.disconnect_all();
+        }
     }
 }

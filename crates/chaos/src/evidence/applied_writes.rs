@@ -1,6 +1,6 @@
 //! Writes that targets applied, in order, read from their files and tables without the fence.
 
-use leasehold_sim::scenario::EXCLUSIVE;
+use leasehold_sim::run_constants::EXCLUSIVE;
 use std::io;
 use std::path::Path;
 

@@ -13,11 +13,11 @@ use leasehold_core::lease::{Access, EndReason, Validity};
 use leasehold_core::refusal::{NotCurrent, Refusal};
 use leasehold_core::time::GrantorTime;
 use leasehold_core::token::{Number, TokenScope};
-use leasehold_sim::check::model::{WalkStep, walk};
+use leasehold_sim::check::recorded_state::{WalkStep, walk};
 use leasehold_sim::clock::SimTime;
 use leasehold_sim::history::{History, HistoryEvent, PresentedWrite, TargetVerdict};
 use leasehold_sim::request::{KnownLease, SimAcquireOptions, SimRequest};
-use leasehold_sim::scenario::EXCLUSIVE;
+use leasehold_sim::run_constants::EXCLUSIVE;
 use leasehold_sim::scheduler::SERVERS;
 
 use super::applied_writes::AppliedWrite;

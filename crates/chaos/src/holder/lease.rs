@@ -11,7 +11,7 @@ use leasehold_core::token::Token;
 
 use super::{AcquiredLease, HolderArgs};
 use crate::holder_log::{EventLog, LoggedEvent, RequestKind};
-use leasehold_sim::scenario::EXCLUSIVE;
+use leasehold_sim::run_constants::EXCLUSIVE;
 
 /// A holder's client, with its event log.
 pub struct HolderLeases {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use leasehold_core::ids::LeaseId;
 use leasehold_core::token::Number;
 use leasehold_sim::rng::SimRng;
-use leasehold_sim::scenario::EXCLUSIVE;
+use leasehold_sim::run_constants::EXCLUSIVE;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 

@@ -15,9 +15,9 @@ use tokio::time::timeout;
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::HolderArgs;
-use crate::environment::postgres::{DATABASE, USER};
 use crate::holder_log::{EventLog, LoggedEvent};
-use leasehold_sim::scenario::EXCLUSIVE;
+use leasehold_sim::run_constants::EXCLUSIVE;
+use leasehold_testkit::postgres::{DATABASE, USER};
 
 /// Time after which the holder continues without the result of a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -3,27 +3,27 @@
 use std::time::Duration;
 
 use leasehold::RequestError;
+use leasehold_testkit::tcp_proxy::{Flow, TcpProxy};
 
-use crate::flaky_proxy::FlakyProxy;
 use crate::servers::Server;
 use crate::{builder, holders_and_waiters, until};
 
-fn client_with_short_timeout(proxy: &FlakyProxy) -> leasehold::Client {
-    builder(&proxy.address).holder("w1").request_timeout(Duration::from_millis(500)).build()
+fn client_with_short_timeout(proxy: &TcpProxy) -> leasehold::Client {
+    builder(&proxy.address().to_string()).holder("w1").request_timeout(Duration::from_millis(500)).build()
 }
 
 #[tokio::test]
 async fn a_write_with_a_lost_reply_is_resolved_and_applied_once() {
     let server = Server::start();
-    let proxy = FlakyProxy::to(&server.address).await;
+    let proxy = TcpProxy::start(&server.address);
     let client = client_with_short_timeout(&proxy);
     let guard = client.lock("a").acquire().await.expect("the resource is free");
     assert_eq!(guard.put("at", b"1").await.expect("the lease is current"), 1);
-    proxy.drop_replies(true);
+    proxy.set_flow(Flow::Pass, Flow::Drop);
     let Err(RequestError::Indeterminate(open)) = guard.put("at", b"2").await else { panic!("the reply was not lost") };
     assert!(open.request_id().contains(':'), "{open:?}");
     assert!(proxy.dropped_bytes() > 0);
-    proxy.drop_replies(false);
+    proxy.set_both(Flow::Pass);
     let mut outcome = open.resolve().await;
     // On a busy machine the reply may take longer than the timeout of this client.
     while let Err(RequestError::Indeterminate(open)) = outcome {
@@ -36,16 +36,16 @@ async fn a_write_with_a_lost_reply_is_resolved_and_applied_once() {
 #[tokio::test]
 async fn a_grant_with_a_lost_reply_is_resolved_to_a_guard() {
     let server = Server::start();
-    let proxy = FlakyProxy::to(&server.address).await;
+    let proxy = TcpProxy::start(&server.address);
     let client = client_with_short_timeout(&proxy);
     let observer = crate::client(&server, "observer");
     let first = client.lock("b").acquire().await.expect("the resource is free");
-    proxy.drop_replies(true);
+    proxy.set_flow(Flow::Pass, Flow::Drop);
     let Err(RequestError::Indeterminate(open)) = client.lock("a").acquire().await else {
         panic!("the reply was not lost")
     };
     until(async || holders_and_waiters(&observer, "a").await.0 == 1).await;
-    proxy.drop_replies(false);
+    proxy.set_both(Flow::Pass);
     let mut outcome = open.resolve().await;
     while let Err(RequestError::Indeterminate(open)) = outcome {
         outcome = open.resolve().await;
@@ -59,16 +59,16 @@ async fn a_grant_with_a_lost_reply_is_resolved_to_a_guard() {
 #[tokio::test]
 async fn an_unresolved_grant_with_a_lost_reply_is_released() {
     let server = Server::start();
-    let proxy = FlakyProxy::to(&server.address).await;
+    let proxy = TcpProxy::start(&server.address);
     let client = client_with_short_timeout(&proxy);
     let observer = crate::client(&server, "observer");
     let _other = client.lock("b").acquire().await.expect("the resource is free");
-    proxy.drop_replies(true);
+    proxy.set_flow(Flow::Pass, Flow::Drop);
     let Err(RequestError::Indeterminate(open)) = client.lock("a").acquire().await else {
         panic!("the reply was not lost")
     };
     until(async || holders_and_waiters(&observer, "a").await.0 == 1).await;
     drop(open);
-    proxy.drop_replies(false);
+    proxy.set_both(Flow::Pass);
     until(async || holders_and_waiters(&observer, "a").await == (0, 0)).await;
 }

@@ -54,7 +54,7 @@ fn a_leader_under_load_hands_off_on_sigterm_instead_of_expiring() {
         let second = next.await.expect("the task completed").expect("it was elected");
         assert!(second.token_number().get() > first);
         assert_eq!(leader.wait_for_output("@finished"), "Some(true)", "its last write was accepted");
-        assert!(leader.child.wait().expect("the process ends").success());
+        assert!(leader.0.wait().success());
         let ends = observer.recent_ends("a", 1).await.expect("the server responds");
         assert_eq!(ends[0].reason, "handed_off");
     });

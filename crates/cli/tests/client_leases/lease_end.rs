@@ -69,7 +69,7 @@ async fn a_write_under_an_ended_lease_is_rejected() {
 #[tokio::test]
 async fn work_stops_when_the_server_is_gone_and_its_lease_is_released_afterwards() {
     let mut server = Server::start();
-    let (client, proxy) = proxied_client(&server).await;
+    let (client, proxy) = proxied_client(&server);
     let guard = client.lock("a").ttl(TTL).acquire().await.expect("the resource is free");
     let token = guard.token_number();
     let working = tokio::spawn(guard.run(|_| std::future::pending::<()>()));

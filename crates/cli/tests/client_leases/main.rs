@@ -1,9 +1,5 @@
 //! Guards of the client library under faults, against real servers and in real processes.
 
-#[path = "../../../server/tests/etcd_support/mod.rs"]
-mod etcd_support;
-#[path = "../support/flaky_proxy.rs"]
-mod flaky_proxy;
 #[path = "../cluster/harness.rs"]
 #[allow(dead_code, reason = "each test file uses its own part")]
 mod harness;
@@ -20,8 +16,8 @@ mod waiting;
 
 use std::time::{Duration, Instant};
 
-use flaky_proxy::FlakyProxy;
 use leasehold::{Client, ClientBuilder, Guard};
+use leasehold_testkit::tcp_proxy::TcpProxy;
 use servers::Server;
 use support::TEST_TIMEOUT;
 
@@ -33,9 +29,9 @@ fn client(server: &Server, holder: &str) -> Client {
 }
 
 /// A client whose server may restart at another address.
-async fn proxied_client(server: &Server) -> (Client, FlakyProxy) {
-    let proxy = FlakyProxy::to(&server.address).await;
-    (builder(&proxy.address).holder("w1").build(), proxy)
+fn proxied_client(server: &Server) -> (Client, TcpProxy) {
+    let proxy = TcpProxy::start(&server.address);
+    (builder(&proxy.address().to_string()).holder("w1").build(), proxy)
 }
 
 fn builder(address: &str) -> ClientBuilder {

@@ -3,13 +3,13 @@
 //! Each test starts the test binary again as the holder.
 
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use leasehold::{ClientBuilder, RunError};
+use leasehold_testkit::process::TestProcess;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::servers::Server;
@@ -22,10 +22,7 @@ pub const SERVER_ADDRESS: &str = "LEASEHOLD_TEST_HOLDS_AT";
 pub const WRITE_FILE: &str = "LEASEHOLD_TEST_WRITES_TO";
 
 /// A holder process.
-pub struct Process {
-    pub child: Child,
-    lines: Receiver<String>,
-}
+pub struct Process(pub TestProcess);
 
 impl Process {
     /// Runs a test of this module as the holder.
@@ -44,35 +41,18 @@ impl Process {
             .args(["--exact", name, "--nocapture"])
             .env(SERVER_ADDRESS, &server.addresses)
             .env(WRITE_FILE, writes_to);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("this program runs again");
-        let mut lines = BufReader::new(child.stdout.take().expect("the stream is piped")).lines().map_while(Result::ok);
-        let (sender, receiver) = channel();
-        std::thread::spawn(move || lines.try_for_each(|line| sender.send(line)));
-        Self { child, lines: receiver }
+        Self(TestProcess::spawn(command.stdout(Stdio::piped())).expect("this program runs again"))
     }
 
     /// Waits for a line that contains `marker` and returns the rest of the line.
     #[track_caller]
     pub fn wait_for_output(&self, marker: &str) -> String {
-        loop {
-            let line = self.lines.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("no line contains {marker:?}"));
-            // The test harness prints its own text before the first line.
-            if let Some((_, rest)) = line.split_once(marker) {
-                return rest.trim().to_owned();
-            }
-        }
+        // The test harness prints its own text before the first line.
+        self.0.stdout().wait_for_rest(marker).trim().to_owned()
     }
 
     pub fn signal(&self, name: &str) {
-        support::signal(&self.child, name);
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails if the process has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        support::signal(&self.0, name);
     }
 }
 
@@ -171,7 +151,7 @@ fn a_holder_under_load_releases_on_sigterm_instead_of_expiring() {
         holder.signal("TERM");
         let successor = waiting.await.expect("the task completed").expect("the lease was released");
         holder.wait_for_output("@closed");
-        assert!(holder.child.wait().expect("the process ends").success());
+        assert!(holder.0.wait().success());
         let ends = observer.recent_ends("a", 10).await.expect("the server responds");
         let reasons: Vec<&str> = ends.iter().map(|end| end.reason.as_str()).collect();
         assert!(matches!(reasons[..], ["released" | "session"]), "{reasons:?}");
@@ -201,8 +181,7 @@ fn a_waiter_with_an_ended_session_is_never_granted() {
             Process::start("a_waiter_with_an_ended_session_is_never_granted", &server, Path::new("/dev/null"));
         waiter.wait_for_output("@waits");
         until(async || holders_and_waiters(&observer, "a").await == (1, 1)).await;
-        waiter.child.kill().expect("the process runs");
-        waiter.child.wait().expect("the process ends");
+        waiter.0.kill();
         until(async || holders_and_waiters(&observer, "a").await == (1, 0)).await;
         guard.release().await.expect("the lease is held");
         assert_eq!(holders_and_waiters(&observer, "a").await, (0, 0));

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use leasehold::{Code, GuardState, HeldLease};
 use leasehold_core::command::Acquire;
+use leasehold_testkit::tcp_proxy::TcpProxy;
 
-use crate::flaky_proxy::FlakyProxy;
 use crate::servers::Server;
 use crate::{TTL, acquire, builder, client, holders_and_waiters, proxied_client, until};
 
@@ -23,7 +23,7 @@ async fn an_event_loop_that_is_blocked_for_three_ttls_keeps_its_lease() {
 #[tokio::test]
 async fn a_server_outage_of_three_ttls_suspends_a_guard_that_then_holds_again_under_the_same_token() {
     let mut server = Server::start();
-    let (client, proxy) = proxied_client(&server).await;
+    let (client, proxy) = proxied_client(&server);
     let guard = client.lock("a").ttl(TTL).acquire().await.expect("the resource is free");
     let token = guard.token();
     server.signal("KILL");
@@ -42,7 +42,7 @@ async fn a_server_outage_of_three_ttls_suspends_a_guard_that_then_holds_again_un
 #[tokio::test]
 async fn a_request_made_while_the_server_is_down_is_applied_once_after_its_restart() {
     let mut server = Server::start();
-    let (client, proxy) = proxied_client(&server).await;
+    let (client, proxy) = proxied_client(&server);
     let guard = acquire(&client, "a").await;
     server.signal("KILL");
     server.wait();
@@ -96,8 +96,8 @@ async fn a_guard_outlives_its_client_and_its_token_is_valid_for_others() {
 #[tokio::test]
 async fn a_broken_connection_is_reopened_and_the_session_is_resumed() {
     let server = Server::start();
-    let proxy = FlakyProxy::to(&server.address).await;
-    let client = builder(&proxy.address).holder("w1").build();
+    let proxy = TcpProxy::start(&server.address);
+    let client = builder(&proxy.address().to_string()).holder("w1").build();
     let observer = crate::client(&server, "observer");
     let guard = acquire(&client, "a").await;
     let session = observer.show("a").await.expect("the lease is held").leases[0].session.clone();

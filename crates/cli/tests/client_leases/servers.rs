@@ -1,6 +1,7 @@
 //! The server under test: a single server, or with `LEASEHOLD_TEST_SERVERS=3` the leader of three servers on etcd.
 
-use crate::etcd_support::Etcd;
+use leasehold_testkit::etcd::EtcdCluster;
+
 use crate::harness::ThreeServers;
 use crate::support;
 
@@ -21,7 +22,7 @@ enum Deployment {
 impl Server {
     pub fn start() -> Self {
         match std::env::var("LEASEHOLD_TEST_SERVERS").as_deref() {
-            Ok("3") => Self::leading(Box::new(ThreeServers::with_leader_lease(Etcd::single(), "5"))),
+            Ok("3") => Self::leading(Box::new(ThreeServers::with_leader_lease(EtcdCluster::single(), "5"))),
             Ok(other) => panic!("LEASEHOLD_TEST_SERVERS={other}: expected 3 or unset"),
             Err(_) => Self::one(support::Server::start()),
         }

@@ -55,7 +55,7 @@ fn a_holder_suspended_past_its_deadline_stops_before_the_next_write() {
         let mut command = Command::new(std::env::current_exe().expect("the test binary"));
         command.stdin(Stdio::piped()).env(FAKE_SUSPEND_FILE, &slept);
         let mut holder = Process::spawn_test(command, name, &server, &file);
-        let mut stdin = holder.child.stdin.take().expect("the stream is piped");
+        let mut stdin = holder.0.take_stdin().expect("the stream is piped");
         holder.wait_for_output("@held");
         stdin.write_all(b"write\n").expect("the receiver exists");
         until(async || write_count(&file) == 1).await;
@@ -72,7 +72,7 @@ fn a_holder_suspended_past_its_deadline_stops_before_the_next_write() {
         std::fs::write(&slept, SUSPEND_MS).expect("the write succeeds");
         holder.signal("CONT");
         assert_eq!(holder.wait_for_output("@stopped"), "suspended");
-        assert!(holder.child.wait().expect("the process ends").success());
+        assert!(holder.0.wait().success());
         assert_eq!(write_count(&file), 2, "it wrote after the suspend");
     });
 }

@@ -1,13 +1,14 @@
 //! Operator commands on a cluster: cluster status, step-down, standby reads and dev-cluster.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
+use leasehold_testkit::etcd::EtcdCluster;
+use leasehold_testkit::process::TestProcess;
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::etcd_support::Etcd;
 use crate::support::{Server, TEST_TIMEOUT, leasehold, run, text};
 use crate::{Cluster, number, wait_until_redirects};
 
@@ -33,7 +34,7 @@ fn all_follow(status: &Value) -> bool {
 
 #[test]
 fn every_server_reports_the_leader_the_lag_of_standbys_and_the_health_of_etcd() {
-    let mut cluster = Cluster::of(Etcd::three(), 3);
+    let mut cluster = Cluster::of(EtcdCluster::three(), 3);
     cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     for server in &cluster.servers {
         let reply = wait_for_status(server, all_follow);
@@ -68,7 +69,7 @@ fn every_server_reports_the_leader_the_lag_of_standbys_and_the_health_of_etcd() 
 
 #[test]
 fn another_server_leads_after_a_step_down_and_nothing_is_lost() {
-    let cluster = Cluster::of(Etcd::three(), 3);
+    let cluster = Cluster::of(EtcdCluster::three(), 3);
     let before = cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let mut leader = cluster.servers[0].address.clone();
     for round in 0..3 {
@@ -89,7 +90,7 @@ fn another_server_leads_after_a_step_down_and_nothing_is_lost() {
 
 #[test]
 fn step_down_fails_without_a_standby() {
-    let cluster = Cluster::of(Etcd::single(), 1);
+    let cluster = Cluster::of(EtcdCluster::single(), 1);
     let server = &cluster.servers[0];
     let before = server.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     server.run(&["step-down"]).fails(1, "leasehold: NOT_FOUND{standby}: no other server stands by");
@@ -107,7 +108,7 @@ fn step_down_fails_without_a_standby() {
 
 #[test]
 fn a_standby_answers_reads_only_on_request_and_reports_its_position() {
-    let cluster = Cluster::of(Etcd::single(), 2);
+    let cluster = Cluster::of(EtcdCluster::single(), 2);
     let (leader, standby) = (&cluster.servers[0], &cluster.servers[1]);
     let grant = leader.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let seen = leader.json(&["status"])["position"].as_u64().expect("a position");
@@ -158,32 +159,13 @@ fn leftovers(path: &Path) -> Vec<String> {
     std::fs::read_dir("/proc").expect("a list of processes").filter_map(of).chain(files).collect()
 }
 
-/// A `dev-cluster` process, killed if its test fails.
-struct DevCluster(Child);
-
-impl DevCluster {
-    /// Starts it and waits until it prints its addresses.
-    fn start(dir: &Path, args: &[&str]) -> (Self, Value) {
-        let mut command = leasehold(&["dev-cluster", "--json"]);
-        command.args(args).env("TMPDIR", dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = command.spawn().expect("the binary starts");
-        let line = BufReader::new(child.stdout.take().expect("the stream is piped")).lines().next();
-        let line = line.expect("a line").expect("text");
-        (Self(child), serde_json::from_str(&line).expect("one document"))
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status();
-        assert!(sent.expect("kill is installed").success());
-    }
-}
-
-impl Drop for DevCluster {
-    fn drop(&mut self) {
-        // Fails if the process has already ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a `dev-cluster` process and waits until it prints its addresses.
+fn start_dev_cluster(dir: &Path, args: &[&str]) -> (TestProcess, Value) {
+    let mut command = leasehold(&["dev-cluster", "--json"]);
+    command.args(args).env("TMPDIR", dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let process = TestProcess::spawn(&mut command).expect("the binary starts");
+    let line = process.stdout().next_line().expect("a line");
+    (process, serde_json::from_str(&line).expect("one document"))
 }
 
 #[track_caller]
@@ -197,9 +179,9 @@ fn until_nothing_is_leftovers(place: &Path) {
 
 #[test]
 fn a_dev_cluster_starts_everything_and_leaves_nothing_behind() {
-    for signal in ["INT", "KILL"] {
+    for signal in [Signal::INT, Signal::KILL] {
         let place = tempfile::tempdir().expect("a directory");
-        let (mut cluster, reply) = DevCluster::start(place.path(), &["--servers", "2"]);
+        let (mut cluster, reply) = start_dev_cluster(place.path(), &["--servers", "2"]);
         let servers = reply["servers"].as_array().expect("an array");
         assert!(servers.len() == 2 && reply["etcd"].as_array().is_some_and(|etcd| etcd.len() == 3), "{reply}");
         let addresses: Vec<_> = servers.iter().map(|server| text(&server["address"])).collect();
@@ -207,9 +189,9 @@ fn a_dev_cluster_starts_everything_and_leaves_nothing_behind() {
         let grant = run(leasehold(&acquire).env("LEASEHOLD_ADDR", addresses.join(","))).ok().json();
         assert_eq!(grant["validity"], "quorum", "{grant}");
         assert!(!leftovers(place.path()).is_empty(), "it exists while it runs");
-        cluster.signal(signal);
-        let ended = cluster.0.wait().expect("the process ends");
-        assert_eq!(ended.code(), if signal == "INT" { Some(0) } else { None });
+        cluster.signal(signal).expect("the process runs");
+        let ended = cluster.wait();
+        assert_eq!(ended.code(), if signal == Signal::INT { Some(0) } else { None });
         until_nothing_is_leftovers(place.path());
     }
 }
@@ -221,7 +203,7 @@ fn a_dev_cluster_in_a_directory_continues_with_its_data() {
     let kept = kept.to_str().expect("a UTF-8 path");
     let mut number = None;
     for round in 0..2 {
-        let (mut cluster, reply) = DevCluster::start(place.path(), &["--servers", "2", "--dir", kept]);
+        let (mut cluster, reply) = start_dev_cluster(place.path(), &["--servers", "2", "--dir", kept]);
         let address = text(&reply["leader"]);
         if round == 0 {
             let acquire = ["acquire", "a", "--holder", "h", "--ttl", "10m", "--json", "--addr", &address];
@@ -230,8 +212,8 @@ fn a_dev_cluster_in_a_directory_continues_with_its_data() {
             let shown = run(&mut leasehold(&["show", "a", "--json", "--addr", &address])).ok().json();
             assert!(shown.to_string().contains(number.as_deref().expect("the lease was acquired")), "{shown}");
         }
-        cluster.signal("TERM");
-        assert_eq!(cluster.0.wait().expect("the process ends").code(), Some(0));
+        cluster.signal(Signal::TERM).expect("the process runs");
+        assert_eq!(cluster.wait().code(), Some(0));
     }
 }
 

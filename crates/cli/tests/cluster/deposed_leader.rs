@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Guard, GuardState};
+use leasehold_testkit::etcd::EtcdCluster;
 use serde_json::Value;
 
-use crate::etcd_support::Etcd;
 use crate::faults::depth;
 use crate::harness::{TEST_TIMEOUT, ThreeServers};
 use crate::history::History;
@@ -51,7 +51,7 @@ pub fn send_raw_request(address: &str, path: &str, headers: &str, body: &str) ->
 
 #[test]
 fn a_stopped_leader_that_continues_grants_renews_expires_and_shows_nothing() {
-    let cluster = ThreeServers::on(Etcd::single());
+    let cluster = ThreeServers::on(EtcdCluster::single());
     let old = cluster.leader();
     let (_runtime, guard) = hold_lease(&cluster, "kept", Duration::from_secs(5));
     let token = guard.token();
@@ -94,7 +94,7 @@ fn a_stopped_leader_that_continues_grants_renews_expires_and_shows_nothing() {
 #[test]
 fn a_renewal_acknowledged_just_before_a_leader_crash_counts() {
     const TTL: Duration = Duration::from_secs(3);
-    let mut cluster = ThreeServers::on(Etcd::single());
+    let mut cluster = ThreeServers::on(EtcdCluster::single());
     let history = History::default();
     for round in 0..depth(2, 40) {
         let name = format!("renewed/{round}");
@@ -154,7 +154,7 @@ fn fail_over(cluster: &ThreeServers, rounds: usize, ttl: Duration, every: Durati
 
 #[test]
 fn the_lease_of_a_dead_holder_ends_although_the_leader_changes_every_half_and_quarter_ttl() {
-    let cluster = ThreeServers::on(Etcd::single());
+    let cluster = ThreeServers::on(EtcdCluster::single());
     let rounds = depth(20, 200);
     let ttl = Duration::from_secs(2);
     for part in [2, 4] {

@@ -1,10 +1,13 @@
 //! etcd with TLS, client certificates and users: a server with all credentials serves; without one of them it exits.
 
-use std::net::TcpListener;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::etcd::is_healthy;
+use leasehold_testkit::ports::unused_address;
+use leasehold_testkit::process::{TestProcess, tied_command};
 use tempfile::TempDir;
 
 use crate::harness::{TEST_TIMEOUT, wait_for_leadership};
@@ -12,17 +15,9 @@ use crate::support::{CommandRun, Server, leasehold, spawn_piped, wait_for_output
 
 /// An etcd with TLS, and the certificates for it.
 struct AuthEtcd {
-    port: u16,
-    etcd: Child,
+    address: SocketAddr,
+    process: TestProcess,
     dir: TempDir,
-}
-
-impl Drop for AuthEtcd {
-    fn drop(&mut self) {
-        // Fails if the process has already ended.
-        let _ = self.etcd.kill();
-        let _ = self.etcd.wait();
-    }
 }
 
 fn run_ok(command: &mut Command) {
@@ -31,7 +26,7 @@ fn run_ok(command: &mut Command) {
 }
 
 /// Creates a key and a certificate, signed by the CA `by` or by itself.
-fn certify(dir: &Path, name: &str, by: Option<&str>) {
+fn certify(dir: &Path, name: &str, ip: IpAddr, by: Option<&str>) {
     let file = |ending: &str| dir.join(format!("{name}.{ending}"));
     let mut command = Command::new("openssl");
     command.args([
@@ -48,7 +43,8 @@ fn certify(dir: &Path, name: &str, by: Option<&str>) {
     command.args(["-subj", &format!("/CN={name}")]).arg("-keyout").arg(file("key")).arg("-out").arg(file("pem"));
     if let Some(by) = by {
         command.arg("-CA").arg(dir.join(format!("{by}.pem"))).arg("-CAkey").arg(dir.join(format!("{by}.key")));
-        command.args(["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]);
+        let name = format!("subjectAltName=IP:{ip}");
+        command.args(["-addext", &name, "-addext", "basicConstraints=critical,CA:FALSE"]);
     }
     run_ok(&mut command);
 }
@@ -56,47 +52,39 @@ fn certify(dir: &Path, name: &str, by: Option<&str>) {
 impl AuthEtcd {
     fn start() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        certify(dir.path(), "ca", None);
-        certify(dir.path(), "other", None);
+        let [address, peer, metrics] = std::array::from_fn(|_| unused_address());
+        certify(dir.path(), "ca", address.ip(), None);
+        certify(dir.path(), "other", address.ip(), None);
         for name in ["etcd", "leasehold"] {
-            certify(dir.path(), name, Some("ca"));
+            certify(dir.path(), name, address.ip(), Some("ca"));
         }
-        let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
-        let ports: Vec<_> =
-            listeners.iter().map(|listener| listener.local_addr().expect("an address").port()).collect();
-        let [port, peer, metrics] = ports[..] else { unreachable!("three ports") };
-        drop(listeners);
-        let mut etcd = Self { port, etcd: Self::spawn(dir.path(), port, peer, metrics), dir };
-        // Another process may have taken a port meanwhile: then retry with others.
-        if etcd.is_up(metrics) { etcd } else { Self::start() }
+        let mut etcd = Self { address, process: Self::spawn(dir.path(), address, peer, metrics), dir };
+        etcd.wait_until_healthy(metrics);
+        etcd
     }
 
-    fn spawn(dir: &Path, port: u16, peer: u16, metrics: u16) -> Child {
+    fn spawn(dir: &Path, address: SocketAddr, peer: SocketAddr, metrics: SocketAddr) -> TestProcess {
         let file = |name: &str| dir.join(name);
-        let (client, peer) = (format!("https://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "etcd", "--name", "m", "--data-dir"]).arg(file("etcd"));
+        let (client, peer) = (format!("https://{address}"), format!("http://{peer}"));
+        let mut command = tied_command("KILL", &["etcd", "--name", "m", "--data-dir"]);
+        command.arg(file("etcd"));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &format!("m={peer}")]);
-        command.args(["--listen-metrics-urls", &format!("http://127.0.0.1:{metrics}"), "--client-cert-auth"]);
+        command.args(["--listen-metrics-urls", &format!("http://{metrics}"), "--client-cert-auth"]);
         command.arg("--cert-file").arg(file("etcd.pem")).arg("--key-file").arg(file("etcd.key"));
         command.arg("--trusted-ca-file").arg(file("ca.pem")).env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
-        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        quiet.spawn().expect("etcd is installed")
+        command.stderr(Stdio::null());
+        TestProcess::spawn_tied(command).expect("etcd is installed")
     }
 
-    /// Waits until etcd is healthy. False if it ended.
-    fn is_up(&mut self, metrics: u16) -> bool {
+    fn wait_until_healthy(&mut self, metrics: SocketAddr) {
         let deadline = Instant::now() + TEST_TIMEOUT;
-        while self.etcd.try_wait().expect("a child").is_none() {
-            if crate::etcd_support::healthy(metrics) {
-                return true;
-            }
+        while !is_healthy(metrics) {
+            assert!(self.process.try_wait().is_none(), "etcd ended");
             assert!(Instant::now() < deadline, "etcd has no leader");
             std::thread::sleep(Duration::from_millis(50));
         }
-        false
     }
 
     fn path(&self, name: &str) -> String {
@@ -105,13 +93,13 @@ impl AuthEtcd {
 
     fn ctl_ok(&self, args: &[&str]) {
         let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &format!("https://127.0.0.1:{}", self.port)]);
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &format!("https://{}", self.address)]);
         command.args(["--cacert", &self.path("ca.pem"), "--cert", &self.path("leasehold.pem")]);
         run_ok(command.args(["--key", &self.path("leasehold.key")]).args(args));
     }
 
     fn flags(&self, data: &str, more: &[(&str, &str)]) -> Vec<String> {
-        let journal = format!("etcd://127.0.0.1:{}/kept", self.port);
+        let journal = format!("etcd://{}/kept", self.address);
         let own = ["--journal", &journal, "--listen", "127.0.0.1:0", "--data", &self.path(data)].map(str::to_owned);
         let more = more.iter().flat_map(|(flag, name)| [(*flag).to_owned(), self.path(name)]);
         own.into_iter().chain(more).collect()

@@ -5,30 +5,31 @@
 
 use std::time::Duration;
 
-use crate::etcd_support::Etcd;
-use crate::etcd_support::proxy::LinkMode;
+use leasehold_testkit::etcd::EtcdCluster;
+use leasehold_testkit::rng::SplitMix64;
+use leasehold_testkit::tcp_proxy::Flow;
+
 use crate::harness::ThreeServers;
-use crate::rng::Rng;
 use crate::workload::Workload;
 
 const SEED: u64 = 0x1ea5_e401_d000_0006;
 
 /// Selects one of two numbers by `LEASEHOLD_DEPTH`.
 pub fn depth(full: usize, deep: usize) -> usize {
-    if std::env::var("LEASEHOLD_DEPTH").as_deref() == Ok("deep") { deep } else { full }
+    leasehold_testkit::depth::depth(full, full, deep)
 }
 
-fn rng() -> Rng {
+fn rng() -> SplitMix64 {
     let seed = std::env::var("LEASEHOLD_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(SEED);
     println!("seed {seed}; LEASEHOLD_SEED sets another");
-    Rng::new(seed)
+    SplitMix64::new(seed)
 }
 
 /// A named fault; the function injects it and repairs it.
 type Fault = (&'static str, fn(&mut ThreeServers, &mut Workload));
 
 /// Injects each fault once, in random order; in deep runs repeatedly.
-fn run_faults(etcd: Etcd, faults: &[Fault]) {
+fn run_faults(etcd: EtcdCluster, faults: &[Fault]) {
     let mut rng = rng();
     let mut cluster = ThreeServers::on(etcd);
     let mut workload = Workload::start(&cluster, &mut rng);
@@ -49,7 +50,7 @@ fn run_faults(etcd: Etcd, faults: &[Fault]) {
 #[test]
 fn promises_hold_under_server_faults() {
     run_faults(
-        Etcd::single(),
+        EtcdCluster::single(),
         &[
             ("the leader is killed", |cluster, workload| {
                 let old = cluster.leader();
@@ -97,22 +98,22 @@ fn promises_hold_under_server_faults() {
 
 #[test]
 fn promises_hold_under_faults_between_the_leader_and_etcd() {
-    fn isolate_leader(cluster: &mut ThreeServers, workload: &mut Workload, link: LinkMode) {
+    fn isolate_leader(cluster: &mut ThreeServers, workload: &mut Workload, requests: Flow, replies: Flow) {
         let old = cluster.leader();
-        cluster.set_etcd_links(old, link);
+        cluster.set_etcd_links(old, requests, replies);
         cluster.wait_for_other_leader(old);
         workload.check();
-        cluster.set_etcd_links(old, LinkMode::Open);
+        cluster.set_etcd_links(old, Flow::Pass, Flow::Pass);
         cluster.wait_for_standby(old);
     }
     run_faults(
-        Etcd::single(),
+        EtcdCluster::single(),
         &[
-            ("a black hole", |cluster, workload| isolate_leader(cluster, workload, LinkMode::DropAll)),
+            ("a black hole", |cluster, workload| isolate_leader(cluster, workload, Flow::Drop, Flow::Drop)),
             ("etcd receives, but its replies are lost", |cluster, workload| {
-                isolate_leader(cluster, workload, LinkMode::DropReplies)
+                isolate_leader(cluster, workload, Flow::Pass, Flow::Drop)
             }),
-            ("all messages are delayed", |cluster, workload| isolate_leader(cluster, workload, LinkMode::Delay)),
+            ("all messages are delayed", |cluster, workload| isolate_leader(cluster, workload, Flow::Hold, Flow::Hold)),
         ],
     );
 }
@@ -124,17 +125,16 @@ fn promises_hold_under_etcd_faults() {
         let member = (cluster.etcd.leader() + after_leader) % 3;
         cluster.etcd.kill(member);
         workload.check();
-        cluster.etcd.start_member(member);
-        assert!(cluster.etcd.wait_until_healthy(member), "the member is up again");
+        cluster.etcd.restart_member(member);
     }
     fn stop_member(cluster: &ThreeServers, workload: &mut Workload, after_leader: usize) {
         let member = (cluster.etcd.leader() + after_leader) % 3;
-        cluster.etcd.signal(member, "STOP");
+        cluster.etcd.process(member).stop();
         workload.check();
-        cluster.etcd.signal(member, "CONT");
+        cluster.etcd.process(member).resume();
     }
     run_faults(
-        Etcd::three(),
+        EtcdCluster::three(),
         &[
             ("a member is killed", |cluster, workload| kill_member(cluster, workload, 1)),
             ("its leader is killed", |cluster, workload| kill_member(cluster, workload, 0)),
@@ -144,8 +144,7 @@ fn promises_hold_under_etcd_faults() {
                 let gone = [0, 1];
                 gone.iter().for_each(|member| cluster.etcd.kill(*member));
                 std::thread::sleep(Duration::from_secs(depth(6, 30) as u64));
-                gone.iter().for_each(|member| cluster.etcd.start_member(*member));
-                assert!(gone.iter().all(|member| cluster.etcd.wait_until_healthy(*member)), "the members are up again");
+                gone.iter().for_each(|member| cluster.etcd.restart_member(*member));
             }),
         ],
     );

@@ -5,8 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::etcd_support::Etcd;
-use crate::etcd_support::proxy::{LinkMode, TcpProxy};
+use leasehold_testkit::etcd::EtcdCluster;
+use leasehold_testkit::tcp_proxy::{Flow, TcpProxy};
+
 use crate::support::Server;
 
 /// Timeout for every wait; generous for busy machines.
@@ -19,7 +20,7 @@ pub type Addresses = Arc<Mutex<Vec<String>>>;
 
 /// Three servers on one etcd.
 pub struct ThreeServers {
-    pub etcd: Etcd,
+    pub etcd: EtcdCluster,
     /// Proxies to etcd, by server and then by member.
     proxies: Vec<Vec<TcpProxy>>,
     servers: Vec<Option<Server>>,
@@ -29,13 +30,13 @@ pub struct ThreeServers {
 }
 
 impl ThreeServers {
-    pub fn on(etcd: Etcd) -> Self {
+    pub fn on(etcd: EtcdCluster) -> Self {
         Self::with_leader_lease(etcd, LEASE)
     }
 
     /// With a leader key that outlives its server by `lease` seconds.
-    pub fn with_leader_lease(etcd: Etcd, lease: &'static str) -> Self {
-        let proxies = || etcd.members.iter().map(|member| TcpProxy::to(member.client)).collect();
+    pub fn with_leader_lease(etcd: EtcdCluster, lease: &'static str) -> Self {
+        let proxies = || etcd.members.iter().map(|member| TcpProxy::start(member.client)).collect();
         let proxies = (0..3).map(|_| proxies()).collect();
         // Frequent snapshots, so that a server that was down for long returns to a truncated log.
         let (servers, extra_flags) =
@@ -55,9 +56,9 @@ impl ThreeServers {
 
     /// Flags of a server.
     pub fn flags(&self, at: usize) -> Vec<String> {
-        let endpoints: Vec<_> = self.proxies[at].iter().map(|proxy| format!("127.0.0.1:{}", proxy.port)).collect();
+        let endpoints: Vec<_> = self.proxies[at].iter().map(|proxy| proxy.address().to_string()).collect();
         let journal = format!("etcd://{}/cluster", endpoints.join(","));
-        let data = self.etcd.dir.path().join(format!("server-{at}"));
+        let data = self.etcd.dir().join(format!("server-{at}"));
         let data = data.to_str().expect("a UTF-8 path");
         let own = ["--journal", &journal, "--listen", "127.0.0.1:0", "--data", data, "--etcd-lease", self.lease];
         own.into_iter().map(str::to_owned).chain(self.extra_flags.clone()).collect()
@@ -90,8 +91,8 @@ impl ThreeServers {
     }
 
     /// Sets the state of all links from a server to etcd.
-    pub fn set_etcd_links(&self, at: usize, link: LinkMode) {
-        self.proxies[at].iter().for_each(|proxy| proxy.set(link));
+    pub fn set_etcd_links(&self, at: usize, requests: Flow, replies: Flow) {
+        self.proxies[at].iter().for_each(|proxy| proxy.set_flow(requests, replies));
     }
 
     /// Waits until a server leads and returns its index.

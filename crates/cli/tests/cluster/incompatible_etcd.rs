@@ -1,12 +1,14 @@
 //! Unsuitable etcd: the server exits with one error line and its exit code, and writes nothing to etcd.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::etcd_support::Etcd;
-use crate::etcd_support::proxy::TcpProxy;
+use leasehold_testkit::etcd::{EtcdCluster, EtcdOptions};
+use leasehold_testkit::tcp_proxy::TcpProxy;
+
 use crate::harness::TEST_TIMEOUT;
-use crate::support::{CommandRun, leasehold, spawn_piped, wait_for_output};
+use crate::support::{CommandRun, UNUSED_ADDRESS, leasehold, spawn_piped, wait_for_output};
 
 // Exit codes.
 const USAGE: i32 = 2;
@@ -15,9 +17,9 @@ const UNAVAILABLE: i32 = 5;
 const LIMIT: i32 = 7;
 
 /// Runs a server that fails to start. It is killed after a timeout.
-fn serve(etcd: &Etcd, port: u16, prefix: &str, flags: &[&str]) -> CommandRun {
-    let data = etcd.dir.path().join(format!("data-{prefix}"));
-    let journal = format!("etcd://127.0.0.1:{port}/{prefix}");
+fn serve(etcd: &EtcdCluster, at: impl Display, prefix: &str, flags: &[&str]) -> CommandRun {
+    let data = etcd.dir().join(format!("data-{prefix}"));
+    let journal = format!("etcd://{at}/{prefix}");
     let mut command = leasehold(&["serve", "--journal", &journal, "--listen", "127.0.0.1:0", "--data"]);
     let mut child = spawn_piped(command.arg(data).args(flags));
     let deadline = std::time::Instant::now() + TEST_TIMEOUT;
@@ -32,7 +34,7 @@ fn serve(etcd: &Etcd, port: u16, prefix: &str, flags: &[&str]) -> CommandRun {
 
 /// Checks for one line with code and next step, and that only `keys` exist under the prefix.
 #[track_caller]
-fn assert_refused(etcd: &Etcd, prefix: &str, reply: &CommandRun, exit: i32, code: &str, keys: &str) {
+fn assert_refused(etcd: &EtcdCluster, prefix: &str, reply: &CommandRun, exit: i32, code: &str, keys: &str) {
     assert_eq!((reply.exit, reply.out.as_str()), (exit, ""), "{reply:?}");
     assert_eq!(reply.err.lines().count(), 1, "one line: {reply:?}");
     assert!(reply.err.contains(code) && reply.err.contains(';'), "{code} and the next step: {reply:?}");
@@ -49,7 +51,7 @@ fn own_version() -> String {
 
 #[test]
 fn unsupported_etcd_versions_are_refused() {
-    let (etcd, version) = (Etcd::single(), own_version());
+    let (etcd, version) = (EtcdCluster::single(), own_version());
     let older = format!("3.3.{}", &version[4..]);
     let broken = format!("3.5.2{}", "+".repeat(version.len() - 5));
     for (prefix, reported) in [("older", older), ("broken", broken)] {
@@ -59,7 +61,7 @@ fn unsupported_etcd_versions_are_refused() {
                 bytes[at..at + version.len()].copy_from_slice(replacement.as_bytes());
             }
         });
-        let reply = serve(&etcd, proxy.port, prefix, &[]);
+        let reply = serve(&etcd, proxy.address(), prefix, &[]);
         assert_refused(&etcd, prefix, &reply, USAGE, "UNSUPPORTED_VERSION", "");
         assert!(reply.err.contains(&reported) && reply.err.contains("3.5.3"), "{reply:?}");
     }
@@ -67,20 +69,20 @@ fn unsupported_etcd_versions_are_refused() {
 
 #[test]
 fn an_unreachable_etcd_is_reported() {
-    let etcd = Etcd::single();
-    let reply = serve(&etcd, 1, "nowhere", &[]);
+    let etcd = EtcdCluster::single();
+    let reply = serve(&etcd, UNUSED_ADDRESS, "nowhere", &[]);
     assert_refused(&etcd, "nowhere", &reply, UNAVAILABLE, "UNAVAILABLE", "");
     assert!(reply.err.contains("127.0.0.1:1"), "{reply:?}");
     // A stopped etcd accepts connections but does not respond.
-    etcd.signal(0, "STOP");
+    etcd.process(0).stop();
     let reply = serve(&etcd, etcd.members[0].client, "silent", &[]);
-    etcd.signal(0, "CONT");
+    etcd.process(0).resume();
     assert_refused(&etcd, "silent", &reply, UNAVAILABLE, "UNAVAILABLE", "");
 }
 
 #[test]
 fn a_prefix_with_foreign_keys_is_refused_and_not_modified() {
-    let etcd = Etcd::single();
+    let etcd = EtcdCluster::single();
     etcd.ctl_ok(&["put", "/taken/by", "somebody"]);
     let reply = serve(&etcd, etcd.members[0].client, "taken", &[]);
     assert_refused(&etcd, "taken", &reply, USAGE, "WRONG_CLUSTER", "/taken/by");
@@ -91,18 +93,18 @@ fn a_prefix_with_foreign_keys_is_refused_and_not_modified() {
 
 #[test]
 fn missing_credentials_and_permissions_are_reported() {
-    let etcd = Etcd::single();
-    etcd.enable_auth(&[("reader", "read")]);
-    let port = etcd.members[0].client;
+    let etcd = EtcdCluster::single();
+    etcd.enable_auth("/kept/", &[("reader", "read")]);
+    let at = etcd.members[0].client;
     let password = |name: &str, text: &str| {
-        let path = etcd.dir.path().join(name);
+        let path = etcd.dir().join(name);
         std::fs::write(&path, text).expect("the file is writable");
         path.to_str().expect("a UTF-8 path").to_owned()
     };
     let (right, wrong) = (password("right", "secret\n"), password("wrong", "geheim\n"));
-    let anonymous = serve(&etcd, port, "kept", &[]);
-    let unknown = serve(&etcd, port, "kept", &["--etcd-user", "reader", "--etcd-password-file", &wrong]);
-    let reader = serve(&etcd, port, "kept", &["--etcd-user", "reader", "--etcd-password-file", &right]);
+    let anonymous = serve(&etcd, at, "kept", &[]);
+    let unknown = serve(&etcd, at, "kept", &["--etcd-user", "reader", "--etcd-password-file", &wrong]);
+    let reader = serve(&etcd, at, "kept", &["--etcd-user", "reader", "--etcd-password-file", &right]);
     etcd.disable_auth();
     assert_refused(&etcd, "kept", &anonymous, CONFIG, "--etcd-user", "");
     assert_refused(&etcd, "kept", &unknown, CONFIG, "--etcd-user", "");
@@ -117,10 +119,11 @@ fn missing_credentials_and_permissions_are_reported() {
 
 #[test]
 fn a_full_etcd_is_reported() {
-    let etcd = Etcd::start(1, &["--quota-backend-bytes", "1000000"]);
+    let flags = ["--quota-backend-bytes", "1000000"].map(str::to_owned).to_vec();
+    let etcd = EtcdCluster::start(EtcdOptions { flags, ..EtcdOptions::default() });
     let put = || {
         let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoints().endpoints[0], "put", "other"]);
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoints()[0], "put", "other"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.as_mut().expect("etcdctl is installed");
         // etcdctl may fail before it has read everything.

@@ -4,21 +4,15 @@
 mod clients;
 mod deposed_leader;
 mod etcd_auth;
-#[path = "../../../server/tests/etcd_support/mod.rs"]
-mod etcd_support;
 mod faults;
 #[path = "../durability/fifo.rs"]
 mod fifo;
-#[path = "../support/flaky_proxy.rs"]
-mod flaky_proxy;
 mod harness;
 #[path = "../durability/history.rs"]
 #[allow(dead_code, reason = "each test file uses its own part")]
 mod history;
 mod incompatible_etcd;
 mod outage;
-#[path = "../durability/rng.rs"]
-mod rng;
 #[path = "../durability/silent_holder.rs"]
 mod silent_holder;
 mod storm;
@@ -38,7 +32,7 @@ mod commands;
 
 use std::time::{Duration, Instant};
 
-use etcd_support::Etcd;
+use leasehold_testkit::etcd::EtcdCluster;
 use support::{Server, TEST_TIMEOUT, leasehold, run, text};
 
 /// Exit code of a command without a leader.
@@ -46,12 +40,12 @@ const NO_LEADER: i32 = 5;
 
 /// Servers on one etcd. The leader key outlives its server by ten seconds, longer than any pause of a busy machine.
 struct Cluster {
-    etcd: Etcd,
+    etcd: EtcdCluster,
     servers: Vec<Server>,
 }
 
 impl Cluster {
-    fn of(etcd: Etcd, servers: usize) -> Self {
+    fn of(etcd: EtcdCluster, servers: usize) -> Self {
         let mut cluster = Self { etcd, servers: Vec::new() };
         for _ in 0..servers {
             let server = cluster.start_server();
@@ -63,8 +57,8 @@ impl Cluster {
     }
 
     fn start_server(&self) -> Server {
-        let endpoints = self.etcd.endpoints().endpoints.join(",");
-        let data = self.etcd.dir.path().join(format!("server-{}", self.servers.len()));
+        let endpoints = self.etcd.endpoints().join(",");
+        let data = self.etcd.dir().join(format!("server-{}", self.servers.len()));
         let data = data.to_str().expect("a UTF-8 path");
         let journal = format!("etcd://{endpoints}/cluster");
         Server::with_flags(&["--journal", &journal, "--listen", "127.0.0.1:0", "--data", data, "--etcd-lease", "10"])
@@ -120,7 +114,7 @@ fn number(grant: &serde_json::Value) -> u64 {
 
 #[test]
 fn one_server_leads_and_the_others_redirect_to_it() {
-    let cluster = Cluster::of(Etcd::single(), 2);
+    let cluster = Cluster::of(EtcdCluster::single(), 2);
     let (leader, standby) = (&cluster.servers[0], &cluster.servers[1]);
     assert!(get(standby, "/readyz").is_some_and(|answer| answer.ends_with("standby\n")));
     assert!(get(standby, "/healthz").is_some_and(|answer| answer.ends_with("alive\n")));
@@ -136,7 +130,7 @@ fn one_server_leads_and_the_others_redirect_to_it() {
 
 #[test]
 fn after_a_leader_crash_another_server_leads_with_every_lease() {
-    let mut cluster = Cluster::of(Etcd::three(), 3);
+    let mut cluster = Cluster::of(EtcdCluster::three(), 3);
     let before = cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let leader = cluster.wait_for_leader();
     drop(cluster.servers.remove(leader));
@@ -154,7 +148,7 @@ fn after_a_leader_crash_another_server_leads_with_every_lease() {
 
 #[test]
 fn a_stopped_leader_decides_nothing_after_it_continues() {
-    let cluster = Cluster::of(Etcd::single(), 2);
+    let cluster = Cluster::of(EtcdCluster::single(), 2);
     let leader = cluster.wait_for_leader();
     let (old, new) = (&cluster.servers[leader], &cluster.servers[1 - leader]);
     let before = old.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
@@ -175,7 +169,7 @@ fn a_stopped_leader_decides_nothing_after_it_continues() {
 
 #[test]
 fn a_leader_hands_over_before_it_stops() {
-    let mut cluster = Cluster::of(Etcd::single(), 2);
+    let mut cluster = Cluster::of(EtcdCluster::single(), 2);
     let leader = cluster.wait_for_leader();
     let before = cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let mut old = cluster.servers.remove(leader);

@@ -3,8 +3,9 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::etcd::{EtcdCluster, EtcdOptions};
+
 use crate::deposed_leader::{hold_lease, run_on, send_raw_request, until_held};
-use crate::etcd_support::Etcd;
 use crate::faults::depth;
 use crate::harness::{TEST_TIMEOUT, ThreeServers};
 use crate::history::History;
@@ -13,7 +14,7 @@ use crate::support::{leasehold, run, text};
 
 #[test]
 fn without_a_quorum_nothing_is_granted_and_renewed_leases_survive_the_outage() {
-    let mut cluster = ThreeServers::on(Etcd::three());
+    let mut cluster = ThreeServers::on(EtcdCluster::three());
     let (_runtime, guard) = hold_lease(&cluster, "kept", Duration::from_secs(3));
     let (token, history) = (guard.token(), History::default());
     let requested = Instant::now();
@@ -34,9 +35,8 @@ fn without_a_quorum_nothing_is_granted_and_renewed_leases_survive_the_outage() {
     waiting.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
     let read = waiting.read(&mut [0; 1]);
     assert!(read.is_err(), "a server without etcd does not reply: {read:?}");
-    cluster.etcd.start_member(0);
-    cluster.etcd.start_member(1);
-    assert!(cluster.etcd.wait_until_healthy(0) && cluster.etcd.wait_until_healthy(1), "the members are up again");
+    cluster.etcd.restart_member(0);
+    cluster.etcd.restart_member(1);
     until_held(&guard);
     assert_eq!(guard.token(), token, "the guard was suspended, but its lease did not end");
     let next =
@@ -62,8 +62,8 @@ fn without_a_quorum_nothing_is_granted_and_renewed_leases_survive_the_outage() {
 fn renewed_leases_survive_a_slow_disk_of_etcd() {
     let under = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"];
     // With a longer delay etcd itself elects no leader: its own timeout is one second.
-    let under: Vec<_> = under.into_iter().chain(["inject=fdatasync:delay_enter=250000"]).collect();
-    let cluster = ThreeServers::on(Etcd::start_wrapped(&under, 1));
+    let wrapper = under.into_iter().chain(["inject=fdatasync:delay_enter=250000"]).map(str::to_owned).collect();
+    let cluster = ThreeServers::on(EtcdCluster::start(EtcdOptions { wrapper, ..EtcdOptions::default() }));
     let (_runtime, guard) = hold_lease(&cluster, "kept", Duration::from_secs(5));
     let (token, history) = (guard.token(), History::default());
     for round in 0..depth(2, 20) {
@@ -82,15 +82,15 @@ fn renewed_leases_survive_a_slow_disk_of_etcd() {
 
 #[test]
 fn a_restored_etcd_is_refused_until_it_is_accepted() {
-    let mut cluster = ThreeServers::on(Etcd::single());
-    let snapshot = cluster.etcd.dir.path().join("snapshot.db");
+    let mut cluster = ThreeServers::on(EtcdCluster::single());
+    let snapshot = cluster.etcd.dir().join("snapshot.db");
     let snapshot = snapshot.to_str().expect("a UTF-8 path").to_owned();
     let before = run_on(&cluster, &["acquire", "a", "--holder", "h", "--ttl", "60s"]).ok().json();
     cluster.etcd.ctl_ok(&["snapshot", "save", &snapshot]);
     let lost = run_on(&cluster, &["acquire", "b", "--holder", "h", "--ttl", "60s"]).ok().json();
     cluster.wait_for_followers();
     for at in 0..3 {
-        let witness = cluster.etcd.dir.path().join(format!("server-{at}/witness"));
+        let witness = cluster.etcd.dir().join(format!("server-{at}/witness"));
         assert!(
             witness.exists(),
             "every server stores a high-water mark of the journal, also a standby from before its creation"

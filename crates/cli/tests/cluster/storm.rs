@@ -5,8 +5,8 @@ use leasehold::{Client, Endpoints};
 use leasehold_core::command::{Acquire, Answer, Command};
 use leasehold_core::ids::LeaseId;
 use leasehold_core::token::Number;
+use leasehold_testkit::etcd::EtcdCluster;
 
-use crate::etcd_support::Etcd;
 use crate::faults::depth;
 use crate::harness::{TEST_TIMEOUT, ThreeServers};
 
@@ -71,7 +71,7 @@ async fn receive(receiver: &mut SessionReceiver) -> leasehold::session_stream::I
 
 #[test]
 fn a_storm_of_renewals_after_a_failover_loses_no_lease() {
-    let mut cluster = ThreeServers::on(Etcd::single());
+    let mut cluster = ThreeServers::on(EtcdCluster::single());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let client = |cluster: &ThreeServers| Client::from(Endpoints::parse(&cluster.addresses()).expect("addresses"));

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::rng::SplitMix64;
+use leasehold_testkit::tcp_proxy::{Flow, TcpProxy};
 use tokio::runtime::Runtime;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::clients::Clients;
-use crate::flaky_proxy::FlakyProxy;
 use crate::harness::{Addresses, TEST_TIMEOUT, ThreeServers, is_ready};
 use crate::history::History;
-use crate::rng::Rng;
 
 /// Number of grants that count as progress.
 const MIN_GRANTS: usize = 12;
@@ -23,21 +23,22 @@ pub struct Workload {
     runtime: Runtime,
     clients: Option<JoinHandle<Clients>>,
     history: History,
-    proxy: Arc<FlakyProxy>,
+    proxy: TcpProxy,
     checks: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
 }
 
 impl Workload {
-    pub fn start(cluster: &ThreeServers, rng: &mut Rng) -> Self {
+    pub fn start(cluster: &ThreeServers, rng: &mut SplitMix64) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let proxy = Arc::new(runtime.block_on(FlakyProxy::to(&cluster.server(cluster.leader()).address)));
+        let proxy = TcpProxy::start(&cluster.server(cluster.leader()).address);
         let (checks, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         runtime.spawn(follow_leader(cluster.addresses.clone(), proxy.clone()));
         let clients = Clients::new(rng, false);
         let history = clients.history.clone();
-        let clients = Some(runtime.spawn(run_clients(clients, proxy.address.clone(), checks.clone(), stop.clone())));
+        let clients =
+            Some(runtime.spawn(run_clients(clients, proxy.address().to_string(), checks.clone(), stop.clone())));
         Self { runtime, clients, history, proxy, checks, stop }
     }
 
@@ -57,9 +58,9 @@ impl Workload {
 
     /// Drops all replies to the clients for this long; their requests still arrive.
     pub fn drop_replies_for(&self, length: Duration) {
-        self.proxy.drop_replies(true);
+        self.proxy.set_flow(Flow::Pass, Flow::Drop);
         std::thread::sleep(length);
-        self.proxy.drop_replies(false);
+        self.proxy.set_both(Flow::Pass);
     }
 
     /// Polls a condition. With `disconnect`, closes connections repeatedly: a client that connects during a close is missed.
@@ -114,7 +115,7 @@ async fn run_clients(
 }
 
 /// Points the proxy to the current leader, and closes connections to the previous one.
-async fn follow_leader(addresses: Addresses, proxy: Arc<FlakyProxy>) {
+async fn follow_leader(addresses: Addresses, proxy: TcpProxy) {
     let mut leader = String::new();
     loop {
         let known = addresses.lock().map_or_else(|e| e.into_inner().clone(), |known| known.clone());

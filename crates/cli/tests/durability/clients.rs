@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_testkit::rng::SplitMix64;
 use leasehold_wire::v1;
 
 use crate::fifo::Fifo;
 use crate::history::History;
-use crate::rng::Rng;
 use crate::silent_holder::SilentHolder;
 use crate::transport::{Disconnected, GrpcClient, Transport, connect, within};
 use crate::worker::{PREFIX, Worker};
@@ -36,7 +36,7 @@ pub struct Recovered {
 impl Clients {
     /// Creates clients without requests. `new_tenures` is true if every reconnect starts a new tenure; then a waiter that
     /// stays silent may be passed (L8).
-    pub fn new(rng: &mut Rng, new_tenures: bool) -> Self {
+    pub fn new(rng: &mut SplitMix64, new_tenures: bool) -> Self {
         let history = History::default();
         let worker = |i| Worker::new(format!("worker-{i}"), i % 2 == 0, rng.fork(), history.clone());
         let workers = (0..WORKERS).map(worker).collect();

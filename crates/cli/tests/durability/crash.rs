@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use leasehold_testkit::depth::depth;
+use leasehold_testkit::rng::SplitMix64;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::clients::Clients;
-use crate::rng::Rng;
-use crate::server::{Server, Start, depth, exclusive_run};
+use crate::server::{Server, Start, exclusive_run};
 use crate::transport::within;
 
 pub const SEED: u64 = 0x1ea5_e401_d000_0003;
@@ -21,10 +22,10 @@ fn everything_acknowledged_survives_kill_9_at_any_moment() {
     println!("seed {seed}; LEASEHOLD_SEED sets another");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let data = tempfile::tempdir().expect("a directory");
-    runtime.expect("a runtime").block_on(run_and_crash(&data.path().join("data"), Rng::new(seed)));
+    runtime.expect("a runtime").block_on(run_and_crash(&data.path().join("data"), SplitMix64::new(seed)));
 }
 
-async fn run_and_crash(data: &Path, mut rng: Rng) {
+async fn run_and_crash(data: &Path, mut rng: SplitMix64) {
     let mut clients = Clients::new(&mut rng, true);
     let kills = depth(20, 200, 4_000);
     // Delays every write, so that a reply sent before its write is caught by a kill in between.

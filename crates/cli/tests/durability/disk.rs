@@ -5,13 +5,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use leasehold_testkit::depth::depth;
+use leasehold_testkit::rng::SplitMix64;
 use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 
 use crate::clients::Clients;
 use crate::crash::CrashPoint;
-use crate::rng::Rng;
-use crate::server::{Server, Start, TEST_TIMEOUT, depth, exclusive_run};
+use crate::server::{Server, Start, TEST_TIMEOUT, exclusive_run};
 use crate::transport::{LONG, Reply, Transport, held};
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -39,7 +40,7 @@ fn a_failing_disk_stops_the_server_before_it_replies() {
     ];
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
-    let mut clients = Clients::new(&mut Rng::new(11), true);
+    let mut clients = Clients::new(&mut SplitMix64::new(11), true);
     let rounds = depth(1, 2, 30);
     runtime().block_on(async {
         clients.run_server(&data, &Start::default(), Some(CrashPoint::Working(100))).await;
@@ -63,7 +64,7 @@ fn a_write_without_disk_space_is_retried() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     let under = "strace -D -f -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=ENOSPC:when=40..45";
-    let mut clients = Clients::new(&mut Rng::new(12), true);
+    let mut clients = Clients::new(&mut SplitMix64::new(12), true);
     runtime().block_on(async {
         clients.run_server(&data, &Start::default(), Some(CrashPoint::Working(100))).await;
         for _ in 0..depth(1, 2, 20) {
@@ -81,7 +82,7 @@ fn an_interrupted_write_is_retried() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     let under = "strace -D -f -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=EINTR:when=5+3";
-    let mut clients = Clients::new(&mut Rng::new(13), true);
+    let mut clients = Clients::new(&mut SplitMix64::new(13), true);
     runtime().block_on(async {
         for _ in 0..depth(1, 2, 20) {
             clients.run_server(&data, &Start { under, ..Start::default() }, Some(CrashPoint::Working(400))).await;

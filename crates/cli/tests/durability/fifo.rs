@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
+use leasehold_testkit::rng::SplitMix64;
 use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 
 use crate::history::{self, History};
-use crate::rng::Rng;
 use crate::transport::{Disconnected, LONG, OwnSession, Reply, Transport, connect, held, within};
 
 /// The resource that all members wait for.
@@ -21,7 +21,7 @@ pub struct Fifo {
     pending: PendingStep,
     /// Every reconnect starts a new tenure, in which no member has contacted the server yet.
     new_tenures: bool,
-    rng: Rng,
+    rng: SplitMix64,
     history: History,
     /// Number of grants in order.
     pub turns: usize,
@@ -51,7 +51,7 @@ struct Member {
 }
 
 impl Fifo {
-    pub fn new(rng: Rng, history: History, new_tenures: bool) -> Self {
+    pub fn new(rng: SplitMix64, history: History, new_tenures: bool) -> Self {
         let member = |i| Member {
             name: format!("fifo-{i}"),
             own: None,

@@ -8,7 +8,6 @@ mod crash;
 mod disk;
 mod fifo;
 mod history;
-mod rng;
 mod rollback;
 mod server;
 mod silent_holder;

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use leasehold_core::token::{Number, Token};
+use leasehold_testkit::depth::depth;
 use leasehold_wire::headers::TOKEN_SEEN;
 use leasehold_wire::v1;
 use tonic::Request;
 
 use crate::history::History;
-use crate::server::{Server, depth, exclusive_run};
+use crate::server::{Server, exclusive_run};
 use crate::transport::{GrpcClient, Reply, connect, held, reply, within};
 
 /// The contents of a directory.

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::rng::SplitMix64;
 use leasehold_wire::v1;
 
 use crate::history::History;
-use crate::rng::Rng;
 use crate::transport::{Disconnected, GrpcClient, Reply, connect, held, reply, within};
 
 /// A resource that a silent holder and its successors share. No sessions: each lease lives by its own ttl.
 pub struct SilentHolder {
     resource: String,
-    rng: Rng,
+    rng: SplitMix64,
     history: History,
     requests: u64,
     /// The lease of the holder that went silent.
@@ -22,7 +22,7 @@ pub struct SilentHolder {
 }
 
 impl SilentHolder {
-    pub fn new(resource: String, rng: Rng, history: History) -> Self {
+    pub fn new(resource: String, rng: SplitMix64, history: History) -> Self {
         Self { resource, rng, history, requests: 0, last: None, ended: Vec::new(), expired: 0 }
     }
 

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use leasehold_core::grantor::{CorruptionError, RecoveredGrantor};
 use leasehold_server::journal::file::{Directory, FileOptions};
 use leasehold_server::journal::{JournalLocation, Replay};
+use leasehold_testkit::depth::depth;
+use leasehold_testkit::rng::SplitMix64;
 use leasehold_wire::v1;
 
 use crate::clients::Clients;
 use crate::crash::{CrashPoint, SEED};
 use crate::history::History;
-use crate::rng::Rng;
-use crate::server::{Server, Start, depth, exclusive_run};
+use crate::server::{Server, Start, exclusive_run};
 use crate::transport::{connect, within};
 
 /// Small enough that every run takes snapshots, rotates segments and truncates. The audit trail keeps everything.
@@ -25,10 +26,10 @@ fn everything_acknowledged_is_in_the_audit_trail_and_both_snapshots_once() {
     let _exclusive = exclusive_run();
     let dir = tempfile::tempdir().expect("a directory");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("a runtime").block_on(run_and_crash(&dir.path().join("data"), Rng::new(SEED ^ 1)));
+    runtime.expect("a runtime").block_on(run_and_crash(&dir.path().join("data"), SplitMix64::new(SEED ^ 1)));
 }
 
-async fn run_and_crash(data: &Path, mut rng: Rng) {
+async fn run_and_crash(data: &Path, mut rng: SplitMix64) {
     let mut clients = Clients::new(&mut rng, true);
     let kills = depth(20, 80, 1_500);
     let small = Start { args: SMALL_LIMITS, ..Start::default() };

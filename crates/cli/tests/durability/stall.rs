@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::depth::depth;
 use leasehold_wire::v1;
+use rustix::process::Signal;
 use tokio::task::JoinHandle;
 
-use crate::server::{Server, Start, TEST_TIMEOUT, depth, exclusive_run};
+use crate::server::{Server, Start, TEST_TIMEOUT, exclusive_run};
 use crate::transport::{GrpcClient, Reply, connect, held, reply, within};
 
 const TTL: u64 = 500;
@@ -131,10 +133,10 @@ async fn stop_and_continue(data: &Path) {
         let mut holders = Holders::start(&calls, &format!("stop/{round}"));
         let silent = acquire_granted(&mut calls, &format!("silent/{round}"), TTL).await;
         holders.wait_for_renewals(2).await;
-        server.signal("STOP");
+        server.signal(Signal::STOP);
         // Longer than a ttl and the maximum credit for a stall.
         tokio::time::sleep(Duration::from_millis(3 * TTL)).await;
-        server.signal("CONT");
+        server.signal(Signal::CONT);
         // One renewal may have completed before the stop; the others did not.
         holders.wait_for_renewals(3).await;
         holders.release_all().await;

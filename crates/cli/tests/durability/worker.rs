@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use leasehold_testkit::rng::SplitMix64;
 use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 
 use crate::history::History;
-use crate::rng::Rng;
 use crate::transport::{Disconnected, LONG, OwnSession, Reply, Transport, held};
 
 /// Prefix of the resources that all workers use.
@@ -22,7 +22,7 @@ pub struct Worker {
     name: String,
     streams: bool,
     own: Option<OwnSession>,
-    rng: Rng,
+    rng: SplitMix64,
     history: History,
     sequence: u64,
     outstanding: BTreeMap<u64, Sent>,
@@ -42,7 +42,7 @@ struct Sent {
 }
 
 impl Worker {
-    pub fn new(name: String, streams: bool, rng: Rng, history: History) -> Self {
+    pub fn new(name: String, streams: bool, rng: SplitMix64, history: History) -> Self {
         Self {
             name,
             streams,
@@ -119,7 +119,7 @@ impl Worker {
             return Ok(());
         }
         let picked: BTreeMap<u64, _> =
-            (0..3).map(|_| *self.rng.pick(&known)).map(|(sequence, sent, reply)| (*sequence, (sent, reply))).collect();
+            (0..3).map(|_| self.rng.pick(&known)).map(|(sequence, sent, reply)| (*sequence, (sent, reply))).collect();
         let operations = picked.iter().map(|(sequence, (sent, _))| (*sequence, sent.operation.clone())).collect();
         self.retries += picked.len();
         let holds = &self.holds;

@@ -22,7 +22,6 @@ fn main() {
     match args.first().map(String::as_str) {
         Some(upstream::ROLE) => return upstream::run(),
         Some(holder::ROLE) => return holder::run(&args[1..]),
-        Some(child::ROLE) => return child::exec_program(&args[1..]),
         Some(overhead::ROLE) => return overhead::measure(),
         Some("--list") => return process_faults::ALL.iter().for_each(|(name, _)| println!("{name}: test")),
         _ => {}

@@ -10,9 +10,8 @@ use leasehold_fence::conformance::{
     check, race, token,
 };
 use leasehold_fence::file::FencedLog;
-use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
 
-use crate::child::ChildProcess;
+use crate::child::start_printing;
 use crate::conformance::ProxySubject;
 use crate::http_client::HttpClient;
 use crate::proxy::{ProxySetup, Service};
@@ -124,18 +123,20 @@ fn stopped() {
         let proxy = setup.start(&service.address);
         let own = std::env::current_exe().expect("this program").display().to_string();
         let args = [crate::holder::ROLE, &proxy.address, "33"].map(str::to_owned);
-        let mut old = ChildProcess::start(&own, &args, true);
-        assert_eq!((old.wait_for("claimed "), old.wait_for("wrote ")), ("200".to_owned(), "200".to_owned()));
-        old.wait_for("half");
-        old.signal(Signal::STOP);
-        waitid(WaitId::Pid(old.pid()), WaitIdOptions::STOPPED).expect("it is our child");
+        let mut old = start_printing(&own, &args);
+        assert_eq!(
+            (old.stdout().wait_for_rest("claimed "), old.stdout().wait_for_rest("wrote ")),
+            ("200".to_owned(), "200".to_owned())
+        );
+        old.stdout().wait_for_rest("half");
+        old.stop();
         // The half request may not have reached the proxy yet: then it is late, and rejected.
         assert_eq!(proxy.claim(34).await.code(), "OK", "within the timeout, although the old holder is stopped");
         assert_eq!(proxy.write(34, "/now", "successor").await.code(), "OK");
-        old.signal(Signal::CONT);
+        old.resume();
         old.send_line("continue");
-        assert_eq!(old.wait_for("rest "), "aborted");
-        assert_eq!(old.wait_for("again "), "412");
+        assert_eq!(old.stdout().wait_for_rest("rest "), "aborted");
+        assert_eq!(old.stdout().wait_for_rest("again "), "412");
         let applied = service.applied().await;
         assert_eq!(applied, [(33, "first".to_owned()), (34, "successor".to_owned())]);
     });

@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 
 use leasehold_fence::conformance::{CLUSTER, RESOURCE, token};
+use leasehold_testkit::process::TestProcess;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::child::ChildProcess;
+use crate::child::{start_logging, start_printing, wait_exit};
 use crate::http_client::{HttpClient, HttpResponse};
 use crate::upstream;
 
 /// The service behind the proxy.
 pub struct Service {
-    _process: ChildProcess,
+    _process: TestProcess,
     pub address: String,
     pub client: HttpClient,
 }
@@ -20,8 +21,8 @@ pub struct Service {
 impl Service {
     pub fn start() -> Self {
         let own = std::env::current_exe().expect("this program");
-        let mut process = ChildProcess::start(own.to_str().expect("a path"), &[upstream::ROLE.to_owned()], true);
-        let address = process.wait_for("upstream on ");
+        let process = start_printing(own.to_str().expect("a path"), &[upstream::ROLE.to_owned()]);
+        let address = process.stdout().wait_for_rest("upstream on ");
         let client = HttpClient::new(&address);
         Self { _process: process, address, client }
     }
@@ -49,7 +50,7 @@ impl Service {
 
 /// A running proxy.
 pub struct Proxy {
-    pub process: ChildProcess,
+    pub process: TestProcess,
     pub client: HttpClient,
     pub address: String,
     pub admin: HttpClient,
@@ -85,8 +86,8 @@ impl ProxySetup {
             args.extend(["--arm", "--cluster"].map(str::to_owned));
             args.push(CLUSTER.to_string());
         }
-        let mut process = ChildProcess::start(env!("CARGO_BIN_EXE_leasehold"), &args, false);
-        let output = process.wait_for("fencing on ");
+        let process = start_logging(env!("CARGO_BIN_EXE_leasehold"), &args);
+        let output = process.stderr().wait_for_rest("fencing on ");
         let address = output.split(',').next().expect("an address").to_owned();
         let admin = output.split("metrics on ").nth(1).expect("an address").trim_end_matches('"').to_owned();
         let admin = admin.split(['"', ',']).next().expect("an address").to_owned();
@@ -117,7 +118,7 @@ impl Proxy {
 
     /// Sends SIGTERM. Returns the exit code and the log.
     pub fn stop(self) -> (Option<i32>, Vec<String>) {
-        self.process.signal(Signal::TERM);
-        self.process.wait_exit()
+        self.process.signal(Signal::TERM).expect("it runs");
+        wait_exit(self.process)
     }
 }

@@ -7,6 +7,7 @@ use leasehold_fence::conformance::{CLUSTER, token};
 use leasehold_fence::http::CODES;
 use leasehold_wire::Code;
 
+use crate::child::wait_exit;
 use crate::process_faults::run;
 use crate::proxy::{ProxySetup, Service};
 use crate::support::{self, TEST_TIMEOUT, UNUSED_ADDRESS};
@@ -84,7 +85,7 @@ pub fn unreachable_upstream() {
     run(async {
         let setup = ProxySetup::new(&[]);
         let proxy = setup.start(UNUSED_ADDRESS);
-        let log = proxy.process.log.join("\n");
+        let log = proxy.process.stderr().so_far().join("\n");
         assert!(log.contains("is unreachable"), "{log}");
         let write = proxy.write(33, "/now", "x").await;
         assert_eq!((write.status.as_u16(), write.code().as_str()), (503, "UNAVAILABLE"));
@@ -101,16 +102,16 @@ pub fn stops() {
         let client = proxy.client.clone();
         let held = tokio::spawn(async move { client.write(&token(33), "/held", "taken in").await });
         service.wait_arrived(1).await;
-        proxy.process.signal(rustix::process::Signal::TERM);
-        let mut process = proxy.process;
-        process.wait_for("stopping");
+        proxy.process.signal(rustix::process::Signal::TERM).expect("it runs");
+        let process = proxy.process;
+        process.stderr().wait_for("stopping");
         // It logs this before it closes its listener.
         while TcpStream::connect(&proxy.address).is_ok() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         service.release().await;
         assert_eq!(held.await.expect("it ends").expect("answered").code(), "OK");
-        let (code, log) = process.wait_exit();
+        let (code, log) = wait_exit(process);
         assert_eq!((code, log.last().is_some_and(|line| line.contains("stopped"))), (Some(0), true), "{log:?}");
         let proxy = setup.start(&service.address);
         assert_eq!(proxy.claim_once(34).await.code(), "OK", "all outcomes were known");

@@ -12,7 +12,7 @@ async fn an_etcd_target_is_armed_probed_lost_rearmed_and_listed_by_its_address()
     let (server, store) = (Server::start(), EtcdServer::start().await);
     let at = store.at().replace("http://", "");
     // The first member is unreachable, so the next one is used.
-    let url = format!("etcd://{},{at}/app/marks/", crate::daemon::address());
+    let url = format!("etcd://{},{at}/app/marks/", leasehold_testkit::ports::unused_address());
     let fence = Fence::new(store.channel(), &fence_id(&server));
     let fence = fence.with_prefix("app/marks/");
     let claim = async |token: &str| fence.claim(token).await;

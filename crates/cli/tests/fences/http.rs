@@ -1,22 +1,10 @@
 //! The command line with an HTTP fence proxy, which is probed by a claim.
 
-use std::io::BufReader;
-use std::process::Child;
-
 use leasehold_core::charter::TargetMode;
+use leasehold_testkit::process::TestProcess;
 
-use crate::support::{Server, spawn_piped, text, wait_for_line};
+use crate::support::{Server, spawn_piped, text};
 use crate::{RESOURCE, cluster, declare, number};
-
-/// A proxy process that is killed on drop.
-struct Proxy(Child);
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_http_fence_is_probed_by_its_address_and_its_marks_are_in_its_file() {
@@ -27,10 +15,9 @@ async fn an_http_fence_is_probed_by_its_address_and_its_marks_are_in_its_file() 
         (marks.to_str().expect("plain"), cluster(&server).to_string(), format!("http://{}", server.address));
     let args = ["fence", "http", "--upstream", &upstream, "--resource", RESOURCE, "--marks", marks, "--arm"];
     let more = ["--cluster", &of, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
-    let mut proxy = Proxy(spawn_piped(&mut crate::support::leasehold(&[&args[..], &more].concat())));
-    let mut stderr = BufReader::new(proxy.0.stderr.take().expect("it is piped"));
-    let output = wait_for_line(&mut stderr, "fencing on ");
-    let at = output.split("fencing on ").nth(1).and_then(|rest| rest.split(',').next()).expect("an address");
+    let proxy = TestProcess::from(spawn_piped(&mut crate::support::leasehold(&[&args[..], &more].concat())));
+    let output = proxy.stderr().wait_for_rest("fencing on ");
+    let at = output.split(',').next().expect("an address");
     let url = format!("http://{at}");
     declare(&server, "service", &url, TargetMode::Cooperative).await;
     let probe = || server.run(&["coverage", RESOURCE, "--probe", "--json"]);

@@ -1,9 +1,6 @@
 //! Tests of `leasehold coverage` and `leasehold fence` with real databases and a real server.
 
 mod coverage;
-#[allow(dead_code, reason = "the fence crate's tests use all of it")]
-#[path = "../../../fence/tests/support/daemon.rs"]
-mod daemon;
 mod etcd;
 #[allow(dead_code, reason = "the fence crate's tests use all of it")]
 #[path = "../../../fence/tests/etcd/server.rs"]

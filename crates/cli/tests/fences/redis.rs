@@ -1,8 +1,8 @@
 //! The command line with a Redis target.
 
 use leasehold_fence::redis::Fence;
+use leasehold_testkit::ports::unused_address;
 
-use crate::daemon::address;
 use crate::fence_id;
 use crate::redis_server::Redis;
 use crate::remote_targets::check_target;
@@ -10,7 +10,7 @@ use crate::support::Server;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_target_is_armed_probed_lost_rearmed_and_listed_by_its_address() {
-    let (server, at) = (Server::start(), address());
+    let (server, at) = (Server::start(), unused_address());
     // Leaked for the rest of the test.
     let settings: Vec<&'static str> =
         ["--bind", &at.ip().to_string(), "--port", &at.port().to_string()].map(|word| &*word.to_owned().leak()).into();

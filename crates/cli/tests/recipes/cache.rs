@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold::Client;
 use leasehold::recipes::cache::Cache;
+use leasehold_testkit::tcp_proxy::TcpProxy;
 
-use crate::flaky_proxy::FlakyProxy;
 use crate::support::{Server, TEST_TIMEOUT};
 use crate::{TTL, client_at, within_timeout};
 
@@ -24,8 +24,9 @@ async fn get(cache: &Cache<u64>, source: &AtomicU64) -> u64 {
 #[tokio::test]
 async fn a_write_waits_for_copies_granted_before_a_server_crash() {
     let server = Server::start();
-    let proxy = FlakyProxy::to(&server.address).await;
-    let (reading, writing) = (client_at(&proxy.address, "reader"), client_at(&proxy.address, "writer"));
+    let proxy = TcpProxy::start(&server.address);
+    let address = proxy.address().to_string();
+    let (reading, writing) = (client_at(&address, "reader"), client_at(&address, "writer"));
     let (reader, writer) = (open(&reading), open(&writing));
     let source = Arc::new(AtomicU64::new(1));
     assert_eq!(get(&reader, &source).await, 1);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold::Code;
 use leasehold::recipes::delivery::{QueueStats, SendOptions};
+use leasehold_testkit::tcp_proxy::TcpProxy;
 
-use crate::flaky_proxy::FlakyProxy;
 use crate::support::Server;
 use crate::{client, client_at, until, within_timeout};
 
@@ -51,8 +51,9 @@ async fn visibility_is_extended_while_the_work_runs() {
 #[tokio::test]
 async fn failed_workers_and_a_server_crash_lose_no_message_and_no_attempt_count() {
     let server = Server::start();
-    let proxy = FlakyProxy::to(&server.address).await;
-    let (one, two) = (client_at(&proxy.address, "one"), client_at(&proxy.address, "two"));
+    let proxy = TcpProxy::start(&server.address);
+    let address = proxy.address().to_string();
+    let (one, two) = (client_at(&address, "one"), client_at(&address, "two"));
     let (queue, other) = (one.queue("mail"), two.queue("mail"));
     let options = SendOptions::new().max_attempts(3);
     let mut items = BTreeMap::new();

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use futures::StreamExt;
 use leasehold::recipes::discovery::{Discovery, InstanceChange};
+use leasehold_testkit::tcp_proxy::TcpProxy;
 
-use crate::flaky_proxy::FlakyProxy;
 use crate::support::Server;
 use crate::{client, client_at, within_timeout};
 
@@ -46,9 +46,10 @@ async fn discovery_follows_joining_and_leaving_instances() {
 #[tokio::test]
 async fn changes_missed_during_an_outage_are_recovered_by_a_new_listing() {
     let server = Server::start();
-    let proxy = FlakyProxy::to(&server.address).await;
+    let proxy = TcpProxy::start(&server.address);
+    let address = proxy.address().to_string();
     let (one, two, observer) =
-        (client_at(&proxy.address, "host-1"), client_at(&proxy.address, "host-2"), client_at(&proxy.address, "proxy"));
+        (client_at(&address, "host-1"), client_at(&address, "host-2"), client_at(&address, "proxy"));
     let a = one.service("db", "a").register().await.expect("the name is free");
     let stays = one.service("db", "s").register().await.expect("the name is free");
     let mut discovery = observer.discover("db").await.expect("the server responds");

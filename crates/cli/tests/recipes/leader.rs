@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use leasehold::recipes::leader::{Leader, LeaderUpdates};
+use leasehold_testkit::tcp_proxy::TcpProxy;
 use tokio::sync::oneshot;
 
-use crate::flaky_proxy::FlakyProxy;
 use crate::support::Server;
 use crate::{client, client_at, until, waiters, within_timeout};
 
@@ -104,9 +104,10 @@ async fn an_observer_never_sees_an_old_leader_after_the_new_one_acted() {
 #[tokio::test]
 async fn an_observer_finds_the_leader_again_after_a_server_crash() {
     let server = Server::start();
-    let proxy = FlakyProxy::to(&server.address).await;
-    let one = client_at(&proxy.address, "one");
-    let observer = client_at(&proxy.address, "observer").election("jobs/leader");
+    let proxy = TcpProxy::start(&server.address);
+    let address = proxy.address().to_string();
+    let one = client_at(&address, "one");
+    let observer = client_at(&address, "observer").election("jobs/leader");
     let mut observing = within_timeout(observer.observe()).await.expect("the server responds");
     assert_eq!(next(&mut observing).await, None);
     let leader =

@@ -4,8 +4,6 @@ mod cache;
 mod credential;
 mod delivery;
 mod discovery;
-#[path = "../support/flaky_proxy.rs"]
-mod flaky_proxy;
 mod leader;
 mod lock;
 mod pages;

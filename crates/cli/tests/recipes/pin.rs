@@ -1,16 +1,17 @@
 //! The pin recipe: pins and the collection floor survive a server crash.
 
 use leasehold::Code;
+use leasehold_testkit::tcp_proxy::TcpProxy;
 
 use crate::client_at;
-use crate::flaky_proxy::FlakyProxy;
 use crate::support::Server;
 
 #[tokio::test]
 async fn pins_and_the_floor_survive_a_server_crash() {
     let server = Server::start();
-    let proxy = FlakyProxy::to(&server.address).await;
-    let (reader, collector) = (client_at(&proxy.address, "reader"), client_at(&proxy.address, "collector"));
+    let proxy = TcpProxy::start(&server.address);
+    let address = proxy.address().to_string();
+    let (reader, collector) = (client_at(&address, "reader"), client_at(&address, "collector"));
     let pinned = reader.pin("log").acquire(40).await.expect("nothing was collected");
     assert_eq!(collector.collect("log", 30).await.expect("the call succeeds"), 30);
     let server = server.crash_and_restart();

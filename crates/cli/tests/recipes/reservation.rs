@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold::Code;
 use leasehold::recipes::reservation::ReservationStatus;
+use leasehold_testkit::tcp_proxy::TcpProxy;
 
-use crate::flaky_proxy::FlakyProxy;
 use crate::support::Server;
 use crate::{client, client_at, until, within_timeout};
 
@@ -39,8 +39,9 @@ async fn concurrent_buyers_cannot_exceed_the_capacity() {
 #[tokio::test]
 async fn an_expired_reservation_cannot_be_confirmed_by_another_process() {
     let server = Server::start();
-    let proxy = FlakyProxy::to(&server.address).await;
-    let (ann, bob) = (client_at(&proxy.address, "ann"), client_at(&proxy.address, "bob"));
+    let proxy = TcpProxy::start(&server.address);
+    let address = proxy.address().to_string();
+    let (ann, bob) = (client_at(&address, "ann"), client_at(&address, "bob"));
     bob.set_capacity("hall/1", 2).await.expect("the capacity is valid");
     let short = ann.reserve("hall/1", 2).ttl(Duration::from_millis(200)).acquire().await.expect("two units are free");
     let taken = bob.reservation("hall/1", &short.token()).expect("a valid token");

@@ -1,15 +1,13 @@
 //! Harness: starts wrappers whose commands print events line by line, and checks what remains of them.
 
-use std::cell::RefCell;
-use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::{ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use leasehold_testkit::process::TestProcess;
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use crate::support::{Server, TEST_TIMEOUT};
@@ -80,13 +78,11 @@ fn is_used(tmp_dir: &Path) -> bool {
     })
 }
 
-/// A running wrapper. It is killed on drop.
+/// A running wrapper. It is killed on drop; the supervisor kills its descendants.
 pub struct WrapperProcess {
-    child: Child,
-    input: Option<ChildStdin>,
-    lines: Receiver<String>,
-    errors: Receiver<String>,
-    read_errors: RefCell<Vec<String>>,
+    process: TestProcess,
+    /// Standard error, if it is not read.
+    blocked_stderr: Option<ChildStderr>,
 }
 
 /// Exit of a wrapper, with the output that was not read before.
@@ -102,27 +98,24 @@ impl WrapperProcess {
     /// SIGHUP to all members, including the tests.
     pub fn start(command: &mut Command) -> Self {
         let piped = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = piped.spawn().expect("the binary was built for this test");
-        let lines = lines_of(child.stdout.take().expect("piped"));
-        let errors = lines_of(child.stderr.take().expect("piped"));
-        Self { input: child.stdin.take(), child, lines, errors, read_errors: RefCell::default() }
+        let process = TestProcess::spawn(piped).expect("the binary was built for this test");
+        Self { process, blocked_stderr: None }
     }
 
     /// Starts a wrapper whose standard error is not read.
     pub fn with_blocked_stderr(command: &mut Command) -> Self {
         let piped = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = piped.spawn().expect("the binary was built for this test");
-        let lines = lines_of(child.stdout.take().expect("piped"));
-        let (_, errors) = channel();
-        Self { input: child.stdin.take(), child, lines, errors, read_errors: RefCell::default() }
+        let blocked_stderr = child.stderr.take();
+        Self { process: child.into(), blocked_stderr }
     }
 
     /// Waits for a line with this prefix. Returns the rest of the line.
     #[track_caller]
     pub fn wait_line(&self, prefix: &str) -> String {
         loop {
-            let line =
-                self.lines.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("no line starts with {prefix:?}"));
+            let line = self.process.stdout().next_line();
+            let line = line.unwrap_or_else(|| panic!("no line starts with {prefix:?}"));
             if let Some(rest) = line.strip_prefix(prefix) {
                 return rest.trim().to_owned();
             }
@@ -132,8 +125,7 @@ impl WrapperProcess {
     /// Waits for a line that contains this text.
     #[track_caller]
     pub fn wait_text(&self, text: &str) {
-        while !self.lines.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("no line has {text:?}")).contains(text) {
-        }
+        self.process.stdout().wait_for(text);
     }
 
     /// Waits for a line with this prefix and a process id.
@@ -146,76 +138,44 @@ impl WrapperProcess {
     /// Waits for a line on standard error that contains this text.
     #[track_caller]
     pub fn wait_stderr(&self, text: &str) {
-        loop {
-            let line =
-                self.errors.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("no line on stderr has {text:?}"));
-            self.read_errors.borrow_mut().push(line);
-            if self.read_errors.borrow().last().is_some_and(|line| line.contains(text)) {
-                return;
-            }
-        }
+        self.process.stderr().wait_for(text);
     }
 
     /// Whether no unread line is available.
     pub fn has_no_output(&self) -> bool {
-        self.lines.try_recv().is_err()
+        self.process.stdout().try_next_line().is_none()
     }
 
     pub fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
+        self.process.pid()
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).expect("the wrapper runs");
         if signal == Signal::STOP {
-            waitid(WaitId::Pid(self.pid()), WaitIdOptions::STOPPED).expect("a child of this process");
+            return self.process.stop();
         }
+        self.process.signal(signal).expect("the wrapper runs");
     }
 
     pub fn write_stdin(&mut self, text: &str) {
-        self.input.as_mut().expect("stdin is open").write_all(text.as_bytes()).expect("the command reads");
+        self.process.write_stdin(text);
     }
 
     /// Closes standard input and waits for the exit.
     #[track_caller]
     pub fn wait_exit(mut self) -> WrapperExit {
-        self.input = None;
-        wait_until("the wrapper exits", || self.child.try_wait().expect("a child").is_some());
-        let status = self.child.wait().expect("it exited");
+        let exit = self.process.wait().code().unwrap_or(-1);
         // Both pipes close with the last process that can write.
-        let errors = [self.read_errors.take(), rest(&self.errors)].concat().join("\n");
-        WrapperExit { exit: status.code().unwrap_or(-1), lines: rest(&self.lines), errors }
+        let lines = self.process.stdout().read_to_end();
+        let errors = match self.blocked_stderr {
+            Some(_) => String::new(),
+            None => {
+                self.process.stderr().read_to_end();
+                self.process.stderr().so_far().join("\n")
+            }
+        };
+        WrapperExit { exit, lines, errors }
     }
-}
-
-impl Drop for WrapperProcess {
-    fn drop(&mut self) {
-        // It may have exited already. The supervisor kills its descendants.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The remaining lines until the pipe closes.
-#[track_caller]
-fn rest(lines: &Receiver<String>) -> Vec<String> {
-    let mut rest = Vec::new();
-    loop {
-        match lines.recv_timeout(TEST_TIMEOUT) {
-            Ok(line) => rest.push(line),
-            Err(RecvTimeoutError::Disconnected) => return rest,
-            Err(RecvTimeoutError::Timeout) => panic!("a process outlives the wrapper, after {rest:?}"),
-        }
-    }
-}
-
-/// Reads a pipe line by line.
-fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        BufReader::new(pipe).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
-    });
-    lines
 }
 
 /// Polls a condition until it is true, with a generous timeout.

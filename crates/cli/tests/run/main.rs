@@ -3,8 +3,6 @@
 mod blocked_stderr;
 mod elect;
 mod exit_codes;
-#[path = "../support/flaky_proxy.rs"]
-mod flaky_proxy;
 mod harness;
 mod lease_loss;
 mod progress;

@@ -1,9 +1,9 @@
 //! A supervisor that is stopped: its wrapper has the same deadlines, and kills the command itself.
 
+use leasehold_testkit::tcp_proxy::TcpProxy;
 use rustix::process::{Signal, kill_process};
 
 use crate::TTL;
-use crate::flaky_proxy::FlakyProxy;
 use crate::harness::{Fixture, WrapperProcess, is_alive, is_stopped, report_alive, wait_until};
 use crate::supervisor_death::ProcessFamily;
 use crate::support::UNUSED_ADDRESS;
@@ -29,10 +29,9 @@ fn a_command_whose_lease_is_revoked_dies_although_its_supervisor_is_stopped() {
 #[test]
 fn a_command_whose_wrapper_is_disconnected_dies_although_its_supervisor_is_stopped() {
     let fixture = Fixture::new();
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let proxy = runtime.block_on(FlakyProxy::to(&fixture.server.address));
+    let proxy = TcpProxy::start(&fixture.server.address);
     let mut first = fixture.command(&["run", "a", "--ttl", TTL, "--", "sh", "-c", crate::supervisor_death::FAMILY]);
-    let family = ProcessFamily::of(WrapperProcess::start(first.env("LEASEHOLD_ADDR", &proxy.address)));
+    let family = ProcessFamily::of(WrapperProcess::start(first.env("LEASEHOLD_ADDR", proxy.address().to_string())));
     let successor = fixture.start(&["run", "a", "--wait", "60s"], &report_alive(&family.descendants));
     fixture.server.wait_for_waiter("a");
     kill_process(family.supervisor, Signal::STOP).expect("it runs");

@@ -6,11 +6,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use leasehold_testkit::process::TestProcess;
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -28,14 +27,24 @@ pub fn leasehold(args: &[&str]) -> Command {
     command
 }
 
-/// Sends a signal to a child. After SIGSTOP, waits until the kernel reports it: until then some of its threads still run.
-pub fn signal(child: &Child, name: &str) {
-    let sent =
-        Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().expect("kill is installed");
-    assert!(sent.success());
-    if name == "STOP" {
-        waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::STOPPED).expect("the process is our child");
-    }
+/// Sends a signal by name. After SIGSTOP, waits until the kernel reports the process stopped.
+#[track_caller]
+pub fn signal(process: &TestProcess, name: &str) {
+    let signal = match name {
+        "STOP" => return process.stop(),
+        "CONT" => Signal::CONT,
+        "HUP" => Signal::HUP,
+        "KILL" => Signal::KILL,
+        "TERM" => Signal::TERM,
+        other => panic!("unknown signal {other}"),
+    };
+    process.signal(signal).expect("the process runs");
+}
+
+/// The address in the log line of a server that is ready.
+pub fn serving_address(line: &str) -> Option<String> {
+    let rest = line.split("serving on ").nth(1).or_else(|| line.split("standing by on ").nth(1))?;
+    rest.split(',').next().map(str::to_owned)
 }
 
 /// Exit code and output of a run of the binary.
@@ -99,13 +108,11 @@ fn command_run(output: std::process::Output) -> CommandRun {
 
 /// A server process on a free port with its own data directory.
 pub struct Server {
-    child: Child,
+    process: TestProcess,
     pub address: String,
     pub data: TempDir,
     /// Log lines until the server was ready.
     pub startup_log: Vec<String>,
-    /// Log lines since then.
-    log_lines: Mutex<Receiver<String>>,
 }
 
 impl Server {
@@ -116,8 +123,7 @@ impl Server {
     /// Kills the server and restarts it on the same directory. The address changes: another test may use the old port by
     /// now.
     pub fn crash_and_restart(mut self) -> Self {
-        self.child.kill().expect("the server runs");
-        self.child.wait().expect("the server ended");
+        self.process.kill();
         let data = std::mem::replace(&mut self.data, tempfile::tempdir().expect("a directory"));
         Self::on("127.0.0.1:0", data)
     }
@@ -143,49 +149,39 @@ impl Server {
 
     fn spawn(command: &mut Command, data: TempDir) -> Self {
         let piped = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = piped.spawn().expect("the binary was built for this test");
-        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines().map_while(Result::ok);
+        let process = TestProcess::spawn(piped).expect("the binary was built for this test");
         let mut startup_log = Vec::new();
         let address = loop {
-            let line = lines.next().unwrap_or_else(|| panic!("the server ended before it was ready: {startup_log:?}"));
-            let at = line.split("serving on ").nth(1).or_else(|| line.split("standing by on ").nth(1));
-            let address = at.and_then(|rest| rest.split(',').next()).map(str::to_owned);
+            let line = process.stderr().next_line();
+            let line = line.unwrap_or_else(|| panic!("the server ended before it was ready: {startup_log:?}"));
+            let address = serving_address(&line);
             startup_log.push(line);
             if let Some(address) = address {
                 break address;
             }
         };
-        // Later lines are read too, so that the pipe never fills up.
-        let (sender, log_lines) = channel();
-        std::thread::spawn(move || lines.try_for_each(|line| sender.send(line)));
-        Self { address, child, data, startup_log, log_lines: Mutex::new(log_lines) }
+        Self { address, process, data, startup_log }
     }
 
     /// Waits for a log line that contains `text`.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) -> String {
-        let lines = self.log_lines.lock().expect("a test uses one thread");
-        loop {
-            let line = lines.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("no log line contains {text:?}"));
-            if line.contains(text) {
-                return line;
-            }
-        }
+        self.process.stderr().wait_for(text)
     }
 
     /// All log lines of a server that has ended.
     pub fn all_log_lines(&self) -> Vec<String> {
-        let lines = self.log_lines.lock().expect("a test uses one thread");
-        self.startup_log.iter().cloned().chain(lines.iter()).collect()
+        self.process.stderr().read_to_end();
+        self.process.stderr().so_far()
     }
 
     pub fn signal(&self, name: &str) {
-        signal(&self.child, name);
+        signal(&self.process, name);
     }
 
     /// Waits for the process to end.
     pub fn wait(&mut self) -> Option<i32> {
-        self.child.wait().expect("the server ends").code()
+        self.process.wait().code()
     }
 
     /// Sends one HTTP request with additional headers.
@@ -242,14 +238,6 @@ impl Server {
             assert!(Instant::now() < deadline, "{name} did not reach the expected state: {resource}");
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Fails if the process has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -8,6 +8,7 @@ use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Access, Validity};
 use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number};
+use leasehold_testkit::rng::SplitMix64;
 
 pub const MILLION: u32 = 1_000_000;
 /// The ttl of leases and sessions, unless a bench measures their end.
@@ -230,10 +231,6 @@ fn holder_of(i: usize) -> &'static str {
 
 /// A shuffle that is the same in every run.
 pub fn shuffled<T>(mut items: Vec<T>) -> Vec<T> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    for i in (1..items.len()).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        items.swap(i, (state >> 33) as usize % (i + 1));
-    }
+    SplitMix64::new(1).shuffle(&mut items);
     items
 }

@@ -21,7 +21,6 @@ mod queue;
 mod random_actions;
 mod reports;
 mod request_gen;
-mod rng;
 pub mod runner;
 mod sessions;
 mod tick;
@@ -34,7 +33,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[allow(unused_imports, reason = "each test that includes the spec uses its own part of it")]
 pub use random_actions::{Action, RunProfile};
 #[allow(unused_imports, reason = "each test that includes the spec uses its own part of it")]
-pub use rng::Rng;
 use runner::Runner;
 
 /// Number of actions of a run.

@@ -1,10 +1,10 @@
 //! Random actions of a run: requests, passing time and faults.
 
 use leasehold_core::lease::Access;
+use leasehold_testkit::rng::SplitMix64;
 
 use super::charters::RESOURCES;
 use super::model::Name;
-use super::rng::Rng;
 
 /// One action. A request is generated from its seed and from what the clients know when its turn comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +60,9 @@ pub enum RequestKind {
 
 impl RunProfile {
     pub fn new(seed: u64) -> Self {
-        let mut rng = Rng(seed ^ 0x00f1_a700);
+        let mut rng = SplitMix64::new(seed ^ 0x00f1_a700);
         let variant = rng.below(6);
-        let few = |rng: &mut Rng, from: &[Name], n: usize| {
+        let few = |rng: &mut SplitMix64, from: &[Name], n: usize| {
             let mut some: Vec<Name> = (0..n).map(|_| rng.pick(from)).collect();
             some.sort_unstable();
             some.dedup();
@@ -161,15 +161,15 @@ impl RunProfile {
 
 /// Generates the actions of a whole run.
 pub fn generate(seed: u64, length: usize) -> Vec<Action> {
-    let mut rng = Rng(seed);
+    let mut rng = SplitMix64::new(seed);
     let mut actions: Vec<Action> = Vec::new();
     // Open a few sessions first: without a session no request can wait.
     for _ in 0..3 {
-        actions.push(Action::Request(rng.next() << 4 | 1));
+        actions.push(Action::Request(rng.next_u64() << 4 | 1));
     }
     while actions.len() < length {
         let action = match rng.below(100) {
-            0..64 => Action::Request(rng.next() & !0xf),
+            0..64 => Action::Request(rng.next_u64() & !0xf),
             64..80 => Action::Turn(rng.pick(&[0, 1, 20, 50, 50, 99, 100])),
             80..83 => Action::Turn(rng.below(1_500)),
             83..86 => Action::Serve(rng.below(1_200)),

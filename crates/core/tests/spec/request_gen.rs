@@ -7,12 +7,12 @@ use leasehold_core::command::{
 use leasehold_core::coverage::{FenceMode, FenceReport, RefusedZombie};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Access, EndReason};
+use leasehold_testkit::rng::SplitMix64;
 
 use super::charters::HOLDERS;
 use super::identity;
 use super::model::{Name, lease_id, number};
 use super::random_actions::RequestKind;
-use super::rng::Rng;
 use super::runner::{KnownGrant, Runner};
 
 const TTLS: [u64; 6] = [100, 300, 500, 1_000, 2_000, 3_000];
@@ -32,7 +32,7 @@ const RESOURCE_SETS: [&[(Name, Access)]; 8] = [
 
 /// Generates one request; `None` if the drawn kind is not possible yet.
 pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>)> {
-    let mut rng = Rng(seed);
+    let mut rng = SplitMix64::new(seed);
     let first = seed & 0xf == 1;
     let kind = if first || runner.sessions.is_empty() {
         RequestKind::OpenSession
@@ -91,7 +91,7 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>
                 5..10 => Command::Renew(Renew {
                     lease: held,
                     ttl_ms: if rng.one_in(4) { Some(or_invalid(&mut rng, &TTLS)) } else { None },
-                    progress: rng.pick(&[None, Some(rng.0 % 9)]),
+                    progress: rng.pick(&[None, Some(rng.state() % 9)]),
                 }),
                 10 | 11 => Command::Confirm(held),
                 12 => Command::Rotate(held),
@@ -165,7 +165,7 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>
 }
 
 /// A fence report about a recent grant, sometimes invalid, or the removal of a target.
-fn fence_report(runner: &Runner, rng: &mut Rng) -> Option<Command<'static>> {
+fn fence_report(runner: &Runner, rng: &mut SplitMix64) -> Option<Command<'static>> {
     const TARGETS: [Name; 3] = ["ledger", "mail", "cache"];
     if rng.one_in(6) {
         let known: Vec<_> = runner.spec.targets.keys().map(|(resource, target, _)| (*resource, *target)).collect();
@@ -213,7 +213,7 @@ fn takes_id(command: &Command<'_>) -> bool {
 }
 
 /// A request id belongs to the session of the request, or to any session if the request has none.
-fn new_id(runner: &Runner, command: &Command<'static>, rng: &mut Rng) -> Option<RequestId> {
+fn new_id(runner: &Runner, command: &Command<'static>, rng: &mut SplitMix64) -> Option<RequestId> {
     let session = match command {
         Command::Acquire(acquire) => acquire.session?,
         Command::AcquireAll(acquire) => acquire.session?,
@@ -225,22 +225,22 @@ fn new_id(runner: &Runner, command: &Command<'static>, rng: &mut Rng) -> Option<
     };
     let sequence = runner.next_sequence(session);
     let lowest = if rng.one_in(4) { sequence.saturating_sub(rng.below(3)).max(1) } else { 1 };
-    Some(RequestId { session, sequence, lowest, digest: rng.next() })
+    Some(RequestId { session, sequence, lowest, digest: rng.next_u64() })
 }
 
-fn resource(runner: &Runner, rng: &mut Rng) -> Name {
+fn resource(runner: &Runner, rng: &mut SplitMix64) -> Name {
     rng.pick(&runner.profile.resources)
 }
 
 /// Usually a recently opened session.
-fn session(runner: &Runner, rng: &mut Rng) -> Option<SessionId> {
+fn session(runner: &Runner, rng: &mut SplitMix64) -> Option<SessionId> {
     let all = &runner.sessions;
     let recent = &all[all.len().saturating_sub(4)..];
     let from = if rng.one_in(8) { all } else { recent };
     Some(from.get(rng.below(from.len().max(1) as u64) as usize)?.0)
 }
 
-fn acquire(runner: &Runner, rng: &mut Rng) -> Acquire<'static> {
+fn acquire(runner: &Runner, rng: &mut SplitMix64) -> Acquire<'static> {
     let access = rng.pick(&runner.profile.accesses);
     let alone = rng.one_in(7);
     let session = if alone { None } else { session(runner, rng) };
@@ -256,11 +256,11 @@ fn acquire(runner: &Runner, rng: &mut Rng) -> Acquire<'static> {
 }
 
 /// One of these values, or sometimes an invalid one.
-fn or_invalid(rng: &mut Rng, usual: &[u64]) -> u64 {
+fn or_invalid(rng: &mut SplitMix64, usual: &[u64]) -> u64 {
     if rng.one_in(15) { rng.pick(&[0, 1, 99, u64::MAX]) } else { rng.pick(usual) }
 }
 
-fn options(runner: &Runner, rng: &mut Rng) -> AcquireOptions<'static> {
+fn options(runner: &Runner, rng: &mut SplitMix64) -> AcquireOptions<'static> {
     AcquireOptions {
         wait_ms: rng.pick(&runner.profile.waits),
         priority: rng.pick(&PRIORITIES),
@@ -272,7 +272,7 @@ fn options(runner: &Runner, rng: &mut Rng) -> AcquireOptions<'static> {
 }
 
 /// A reference to a lease, sometimes a wrong one.
-fn lease_ref(runner: &Runner, rng: &mut Rng) -> Option<LeaseRef<'static>> {
+fn lease_ref(runner: &Runner, rng: &mut SplitMix64) -> Option<LeaseRef<'static>> {
     let all = &runner.grants;
     let recent = &all[all.len().saturating_sub(6)..];
     let from = if rng.one_in(6) { all } else { recent };
@@ -287,16 +287,16 @@ fn lease_ref(runner: &Runner, rng: &mut Rng) -> Option<LeaseRef<'static>> {
 }
 
 /// Usually a lease with units.
-fn reservation(runner: &Runner, rng: &mut Rng) -> Option<LeaseRef<'static>> {
+fn reservation(runner: &Runner, rng: &mut SplitMix64) -> Option<LeaseRef<'static>> {
     with_access(runner, rng, |access| matches!(access, Access::Units(_)))
 }
 
 /// Usually a shared lease.
-fn reader(runner: &Runner, rng: &mut Rng) -> Option<LeaseRef<'static>> {
+fn reader(runner: &Runner, rng: &mut SplitMix64) -> Option<LeaseRef<'static>> {
     with_access(runner, rng, |access| access == Access::Shared)
 }
 
-fn with_access(runner: &Runner, rng: &mut Rng, right: impl Fn(Access) -> bool) -> Option<LeaseRef<'static>> {
+fn with_access(runner: &Runner, rng: &mut SplitMix64, right: impl Fn(Access) -> bool) -> Option<LeaseRef<'static>> {
     let is_right = |grant: &&KnownGrant| {
         let lease = runner.spec.leases.get(grant.lease.slot as usize);
         lease.is_some_and(|lease| lease.end.is_none() && right(lease.access))
@@ -310,13 +310,13 @@ fn with_access(runner: &Runner, rng: &mut Rng, right: impl Fn(Access) -> bool) -
 }
 
 /// A lease with a waiter.
-fn contended_lease(runner: &Runner, rng: &mut Rng) -> Option<LeaseSelector<'static>> {
+fn contended_lease(runner: &Runner, rng: &mut SplitMix64) -> Option<LeaseSelector<'static>> {
     let wanted = |i: &usize| runner.spec.is_waited_for(runner.spec.leases[*i].resource);
     let leases: Vec<usize> = runner.spec.live().into_iter().filter(wanted).collect();
     if leases.is_empty() { selector(runner, rng) } else { Some(LeaseSelector::Id(lease_id(rng.pick(&leases)))) }
 }
 
-fn selector(runner: &Runner, rng: &mut Rng) -> Option<LeaseSelector<'static>> {
+fn selector(runner: &Runner, rng: &mut SplitMix64) -> Option<LeaseSelector<'static>> {
     let held = lease_ref(runner, rng)?;
     Some(match rng.below(4) {
         0 => LeaseSelector::Resource(resource(runner, rng)),

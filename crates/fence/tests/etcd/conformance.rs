@@ -7,8 +7,8 @@ use leasehold_fence::conformance::{
     token,
 };
 use leasehold_fence::etcd::Fence;
+use leasehold_testkit::depth::depth;
 
-use crate::daemon::depth;
 use crate::server::{EtcdServer, put};
 
 #[tokio::test(flavor = "multi_thread")]

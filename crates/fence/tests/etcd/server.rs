@@ -4,59 +4,48 @@ use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id, number};
 use leasehold_fence::etcd::{Fence, KvChange, list_marks};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
-use std::net::SocketAddr;
-use std::process::Command;
-use std::time::Duration;
+use leasehold_testkit::etcd::{EtcdCluster, EtcdOptions};
+use leasehold_testkit::process::TIMEOUT;
+use leasehold_testkit::temp_dir;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
-
-use crate::daemon::{Daemon, address};
 
 /// Prefix of the applied writes, each in its own key. The revisions of etcd give their order.
 const WRITES: &str = "ghost/";
 
 pub struct EtcdServer {
-    daemon: Daemon,
-    at: SocketAddr,
+    cluster: Mutex<EtcdCluster>,
+    at: String,
+    _dir: TempDir,
 }
 
 impl EtcdServer {
     pub async fn start() -> Self {
-        let (at, peers) = (address(), address());
-        let daemon = Daemon::start("etcd", move |dir| {
-            let data = dir.join("data").display().to_string();
-            let (client, peer) = (format!("http://{at}"), format!("http://{peers}"));
-            let cluster = format!("alone={peer}");
-            let options = [
-                ("--name", "alone"),
-                ("--data-dir", &data),
-                ("--listen-client-urls", &client),
-                ("--advertise-client-urls", &client),
-                ("--listen-peer-urls", &peer),
-                ("--initial-advertise-peer-urls", &peer),
-                ("--initial-cluster", &cluster),
-                ("--heartbeat-interval", "10"),
-                ("--election-timeout", "100"),
-            ];
-            options.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_owned()]).collect()
-        });
-        let etcd = Self { daemon, at };
-        etcd.answers().await;
-        etcd
+        let dir = temp_dir::in_memory().expect("a directory");
+        let flags = ["--heartbeat-interval", "10", "--election-timeout", "100"].map(str::to_owned).to_vec();
+        let options = EtcdOptions { flags, ..EtcdOptions::default() };
+        let cluster = EtcdCluster::start_in(dir.path(), options).unwrap_or_else(|error| panic!("etcd: {error}"));
+        let at = format!("http://{}", cluster.members[0].client);
+        Self { cluster: Mutex::new(cluster), at, _dir: dir }
     }
 
-    async fn answers(&self) {
+    fn cluster(&self) -> MutexGuard<'_, EtcdCluster> {
+        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn wait_until_ready(&self) {
+        let deadline = Instant::now() + TIMEOUT;
         // An unarmed mark is also a reply.
-        let request = || async {
-            match self.fence().mark().await {
-                Err(error @ Error::Storage(_)) => Err(error),
-                _ => Ok(()),
-            }
-        };
-        self.daemon.answers(request).await;
+        while let Err(error @ Error::Storage(_)) = self.fence().mark().await {
+            assert!(Instant::now() < deadline, "etcd does not respond: {error}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     pub fn at(&self) -> String {
-        format!("http://{}", self.at)
+        self.at.clone()
     }
 
     /// Opens a new connection.
@@ -70,14 +59,7 @@ impl EtcdServer {
 
     /// Runs etcdctl, which has no fence.
     pub async fn ctl(&self, args: &[&str]) -> String {
-        let output = Command::new("etcdctl")
-            .env("ETCDCTL_API", "3")
-            .args(["--endpoints", &self.at()])
-            .args(args)
-            .output()
-            .expect("etcdctl can be started; ./test installs it");
-        assert!(output.status.success(), "etcdctl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text")
+        self.cluster().ctl_ok(args)
     }
 }
 
@@ -156,9 +138,9 @@ impl Subject for EtcdServer {
     }
 
     async fn crash(&self) -> bool {
-        self.daemon.kill();
-        self.daemon.start_again();
-        self.answers().await;
+        self.cluster().kill(0);
+        self.cluster().start_member(0).expect("etcd can be started");
+        self.wait_until_ready().await;
         true
     }
 }

@@ -8,8 +8,8 @@ use leasehold_fence::conformance::{
     AppliedEntry, DURABLE, FenceWriter, LIST_MARKS, RACE, SEQUENCES, STRICT, Subject, check, crashes, number, race,
 };
 use leasehold_fence::nats::{Durability, durability};
+use leasehold_testkit::depth::depth;
 
-use crate::daemon::depth;
 use crate::server::{NatsServer, SUBJECT, knows_sync_interval};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,5 @@
 //! Tests of the fence in NATS JetStream. Each test starts its own server.
 
 mod conformance;
-#[path = "../support/daemon.rs"]
-#[allow(dead_code, reason = "each target uses another part")]
-mod daemon;
 mod reader;
 mod server;

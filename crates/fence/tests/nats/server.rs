@@ -13,10 +13,10 @@ use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id};
 use leasehold_fence::nats::{Fence, list_marks, stamp};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
+use leasehold_testkit::daemon::Daemon;
+use leasehold_testkit::ports::unused_address;
 
 use tokio::sync::watch;
-
-use crate::daemon::{Daemon, address};
 
 pub const SUBJECT: &str = "writes.eu";
 
@@ -29,7 +29,7 @@ pub struct NatsServer {
 
 impl NatsServer {
     pub async fn start() -> Self {
-        let at = address();
+        let at = unused_address();
         let daemon = Daemon::start("nats-server", move |dir| {
             let (store, config) = (dir.join("store"), dir.join("config"));
             // Servers before 2.10 have no sync_interval. A kill loses nothing there either; a power failure may.
@@ -52,7 +52,7 @@ impl NatsServer {
     }
 
     pub async fn connect(&self) -> Client {
-        self.daemon.answers(|| async_nats::connect(self.at())).await
+        self.daemon.retry(|| async_nats::connect(self.at())).await
     }
 
     pub async fn system(&self) -> Client {
@@ -63,7 +63,7 @@ impl NatsServer {
     pub async fn jetstream(&self) -> Context {
         let client = self.connect().await;
         // The server accepts connections before JetStream is ready.
-        self.daemon.answers(|| client.request("$JS.API.INFO", "".into())).await;
+        self.daemon.retry(|| client.request("$JS.API.INFO", "".into())).await;
         let mut jetstream = jetstream::new(client);
         jetstream.set_timeout(Duration::from_secs(60));
         jetstream
@@ -76,7 +76,7 @@ impl NatsServer {
     pub async fn stream(&self) -> Stream {
         let jetstream = self.jetstream().await;
         let name = self.stream_name();
-        self.daemon.answers(|| jetstream.get_stream(&name)).await
+        self.daemon.retry(|| jetstream.get_stream(&name)).await
     }
 
     /// All records of the stream, read without the fence.
@@ -170,7 +170,7 @@ impl Subject for NatsServer {
 
     async fn writer(&self) -> NatsWriter {
         let name = self.stream_name();
-        self.daemon.answers(|| NatsWriter::open(&self.at, &name)).await
+        self.daemon.retry(|| NatsWriter::open(&self.at, &name)).await
     }
 
     async fn applied(&self) -> Vec<AppliedEntry> {
@@ -219,7 +219,7 @@ impl Subject for NatsServer {
 
     async fn crash(&self) -> bool {
         self.daemon.kill();
-        self.daemon.start_again();
+        self.daemon.restart();
         self.stream().await;
         true
     }

@@ -5,16 +5,12 @@
 #[allow(dead_code, reason = "no child is killed here")]
 mod child;
 mod child_main;
-#[path = "../support/daemon.rs"]
-#[allow(dead_code, reason = "each target uses another part")]
-mod daemon;
 #[path = "../etcd/server.rs"]
 #[allow(dead_code, reason = "the target's own tests use more of it")]
 mod etcd;
 #[path = "../nats/server.rs"]
 #[allow(dead_code, reason = "the target's own tests use more of it")]
 mod nats;
-mod proxy;
 #[path = "../redis/server.rs"]
 #[allow(dead_code, reason = "the target's own tests use more of it")]
 mod redis_server;
@@ -22,9 +18,9 @@ mod redis_server;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use leasehold_fence::conformance::{FenceWriter, Subject, token};
+use leasehold_testkit::tcp_proxy::{Flow, ProxyUpstream, TcpProxy};
 
 use child::Child;
-use proxy::{HoldingProxy, Upstream};
 
 const ALL: [(&str, fn()); 3] = [
     ("redis_rejects_a_write_in_flight_of_a_stopped_holder", || run(redis())),
@@ -69,38 +65,38 @@ fn run(test: impl Future<Output = ()>) {
 
 async fn redis() {
     let redis = redis_server::Redis::start(&[]).await;
-    let upstream = Upstream::Socket(redis.socket().into());
+    let upstream = ProxyUpstream::Socket(redis.socket().into());
     stopped_with_a_write_in_flight("redis", &redis, upstream).await;
 }
 
 async fn etcd() {
     let etcd = etcd::EtcdServer::start().await;
-    let upstream = Upstream::Address(etcd.at().trim_start_matches("http://").parse().expect("an address"));
+    let upstream = ProxyUpstream::from(etcd.at().trim_start_matches("http://"));
     stopped_with_a_write_in_flight("etcd", &etcd, upstream).await;
 }
 
 async fn nats() {
     let nats = nats::NatsServer::start().await;
-    let upstream = Upstream::Address(nats.at().parse().expect("an address"));
+    let upstream = ProxyUpstream::from(nats.at());
     stopped_with_a_write_in_flight("nats", &nats, upstream).await;
 }
 
-async fn stopped_with_a_write_in_flight(kind: &str, target: &impl Subject, upstream: Upstream) {
+async fn stopped_with_a_write_in_flight(kind: &str, target: &impl Subject, upstream: ProxyUpstream) {
     target.fresh().await;
-    let proxy = HoldingProxy::start(upstream).await;
-    let mut old = Child::start("on_command", kind, proxy.at().as_ref(), 33);
+    let proxy = TcpProxy::start(upstream);
+    let mut old = Child::start("on_command", kind, proxy.address().to_string().as_ref(), 33);
     assert_eq!(old.next_line().as_deref(), Some("written"), "{kind}: the claim");
     old.send("first");
     assert_eq!(old.next_line().as_deref(), Some("written"));
-    proxy.hold();
+    proxy.set_flow(Flow::Hold, Flow::Pass);
     old.send("in-flight");
-    proxy.wait_until_held("in-flight").await;
+    proxy.wait_until_held(b"in-flight").await;
     old.stop();
 
     let mut new = target.writer().await;
     new.claim(&token(34)).await.expect("the successor's claim");
     new.write(&token(34), "second").await.expect("its write");
-    proxy.release();
+    proxy.set_both(Flow::Pass);
     old.resume();
     let result = old.next_line().expect("a result");
     assert!(result.starts_with("STALE_TOKEN") && result.contains("33") && result.contains("34"), "{kind}: {result}");

@@ -7,9 +7,9 @@ use leasehold_fence::conformance::{
     race,
 };
 use leasehold_fence::redis::Fence;
+use leasehold_testkit::depth::depth;
 use redis::aio::MultiplexedConnection;
 
-use crate::daemon::depth;
 use crate::server::{Redis, digits, put};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ fn is_moved(error: &Error) -> bool {
 
 /// Makes a server listen on an address, because replicas connect to their primary by address.
 async fn listen(db: &mut MultiplexedConnection) -> SocketAddr {
-    let address = crate::daemon::address();
+    let address = leasehold_testkit::ports::unused_address();
     let settings =
         [("bind", address.ip().to_string()), ("protected-mode", "no".to_owned()), ("port", address.port().to_string())];
     for (setting, to) in settings {

@@ -1,8 +1,6 @@
 //! Tests of the Redis fence against real servers, which each test starts.
 
 mod conformance;
-#[path = "../support/daemon.rs"]
-mod daemon;
 mod failover;
 #[path = "../support/invalid_tokens.rs"]
 mod invalid_tokens;

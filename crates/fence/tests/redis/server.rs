@@ -5,10 +5,9 @@ use leasehold_fence::Error;
 use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id, number};
 use leasehold_fence::redis::{Fence, install, list_marks};
 use leasehold_fence::{ApplyOnce, MarkInfo};
+use leasehold_testkit::daemon::Daemon;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
-
-use crate::daemon::Daemon;
 
 /// List of applied writes, in order, read without the fence.
 pub const GHOST: &str = "{conformance/target}:ghost";
@@ -43,12 +42,12 @@ impl Redis {
 
     pub async fn connect(&self) -> MultiplexedConnection {
         let address = format!("unix:{}", self.daemon.dir().join("socket").display());
-        self.daemon.answers(|| connect(&address)).await
+        self.daemon.retry(|| connect(&address)).await
     }
 
     pub fn kill_and_start(&self) {
         self.daemon.kill();
-        self.daemon.start_again();
+        self.daemon.restart();
     }
 
     pub fn socket(&self) -> String {

@@ -6,10 +6,11 @@ use leasehold_core::command::{Acquire, Command};
 use leasehold_server::audit::{AuditHead, hex, verify};
 use leasehold_server::backup::{self, BackupChunks, RestoreOptions, restore_onto};
 use leasehold_server::journal::Journal;
+use leasehold_testkit::depth::depth;
 
 use crate::fixture::{entries, memory_harness, open_on, snapshotter};
 use crate::journal_support::simulated_disk::{SimulatedDisk, record};
-use crate::journal_support::{depth, small_segments};
+use crate::journal_support::small_segments;
 use crate::snapshot_support::{GrantorHarness, at, poll_ready};
 
 #[test]

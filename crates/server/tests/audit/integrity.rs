@@ -2,10 +2,10 @@
 
 use leasehold_server::audit::{AuditEntry, ExportLineError, VerifyError, frame, scan, verify, verify_export};
 use leasehold_server::journal::{AuditFiles, Journal};
+use leasehold_testkit::depth::depth;
 use proptest::prelude::*;
 
 use crate::fixture::{export, memory_harness, open_on, snapshotter};
-use crate::journal_support::depth;
 use crate::journal_support::simulated_disk::SimulatedDisk;
 use crate::snapshot_support::{GrantorHarness, poll_ready};
 

@@ -53,12 +53,3 @@ pub fn save<J: Journal>(journal: &J, sequence: u64, snapshot: &[u8]) -> Result<(
     assert_eq!(outcome, AppendOutcome::Durable);
     Ok(())
 }
-
-/// One of three effort levels, chosen by `LEASEHOLD_DEPTH`.
-pub fn depth(quick: usize, full: usize, deep: usize) -> usize {
-    match std::env::var("LEASEHOLD_DEPTH").as_deref() {
-        Ok("quick") => quick,
-        Ok("deep") => deep,
-        _ => full,
-    }
-}

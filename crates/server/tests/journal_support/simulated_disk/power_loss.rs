@@ -1,5 +1,7 @@
 //! The states that a power loss may leave on the simulated disk.
 
+use leasehold_testkit::rng::SplitMix64;
+
 use super::{DirectoryChange, DiskImage, Inode, SECTOR, SimulatedDisk, put};
 
 impl DiskImage {
@@ -87,17 +89,9 @@ fn sample(choices: &[usize], limit: usize) -> Vec<Vec<usize>> {
         let prefix_kept = [&kept[..at], &lost[at..]].concat();
         picks.extend([one_kept, one_lost, prefix_kept]);
     }
-    let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut rng = SplitMix64::new(1);
     while picks.len() < limit {
-        picks.push(
-            choices
-                .iter()
-                .map(|of| {
-                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    (seed >> 33) as usize % of
-                })
-                .collect(),
-        );
+        picks.push(choices.iter().map(|of| rng.below(*of as u64) as usize).collect());
     }
     picks.truncate(limit.max(2));
     picks
