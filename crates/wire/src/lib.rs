@@ -53,7 +53,7 @@ mod charter;
 pub mod codes;
 mod command;
 mod coverage;
-pub mod duration_text;
+pub mod duration;
 mod enums;
 mod event;
 pub mod headers;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::enum_word;
 use super::request::decimal;
-use crate::duration_text::HumanDuration;
+use crate::duration::HumanDuration;
 use crate::v1;
 use crate::v1::request::Operation;
 

@@ -5,7 +5,7 @@ use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
-use crate::duration_text::HumanDuration;
+use crate::duration::HumanDuration;
 use crate::enums::encode_optional;
 use crate::v1::request::Operation;
 use crate::{lease_bits, session_bits, v1};
