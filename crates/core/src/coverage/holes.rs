@@ -20,7 +20,7 @@ pub enum Hole {
     /// Declared as forced, but its fence reports as cooperative.
     Weaker,
     /// Declared without a mode.
-    Unsaid,
+    NoMode,
     /// Declared as checking nothing.
     Unfenced,
 }
@@ -28,7 +28,7 @@ pub enum Hole {
 impl Hole {
     /// All kinds of holes.
     pub const ALL: [Self; 6] =
-        [Self::NoTarget, Self::NeverReported, Self::Undeclared, Self::Weaker, Self::Unsaid, Self::Unfenced];
+        [Self::NoTarget, Self::NeverReported, Self::Undeclared, Self::Weaker, Self::NoMode, Self::Unfenced];
 
     /// The stable word.
     pub const fn word(self) -> &'static str {
@@ -37,7 +37,7 @@ impl Hole {
             Self::NeverReported => "never_reported",
             Self::Undeclared => "undeclared",
             Self::Weaker => "weaker",
-            Self::Unsaid => "unsaid",
+            Self::NoMode => "no_mode",
             Self::Unfenced => "unfenced",
         }
     }
@@ -54,7 +54,7 @@ impl Hole {
             Self::NeverReported => "no fence ever reported from it; install the fence with a reporter",
             Self::Undeclared => "no charter declares it; declare it, or forget it if it no longer exists",
             Self::Weaker => "declared as forced, but its fence is cooperative; force it, or change the declaration",
-            Self::Unsaid => "its handling of a stale token is not declared; set its mode in the charter",
+            Self::NoMode => "its handling of a stale token is not declared; set its mode in the charter",
             Self::Unfenced => "it checks nothing; install a fence, or accept that a zombie can write",
         }
     }
@@ -108,7 +108,7 @@ pub fn target_views(
 
 fn declared(mode: Option<&charter::TargetMode>, seen: &[(u32, TargetStatus, Option<CheckCounts>)]) -> Option<Hole> {
     match mode {
-        None => Some(Hole::Unsaid),
+        None => Some(Hole::NoMode),
         Some(charter::TargetMode::None { .. }) => Some(Hole::Unfenced),
         // The grantor itself refuses there; a bounded pause is a declared assumption.
         Some(charter::TargetMode::Grantor | charter::TargetMode::BoundedPause { .. }) => None,
@@ -172,7 +172,7 @@ mod tests {
             (Some(Declared::Grantor), None, None),
             (Some(pause), None, None),
             (Some(Declared::None { comment: None }), Some(FenceMode::Forced), Some(Hole::Unfenced)),
-            (None, Some(FenceMode::Forced), Some(Hole::Unsaid)),
+            (None, Some(FenceMode::Forced), Some(Hole::NoMode)),
         ];
         for (declared, mode, hole) in cases {
             let coverage = reported(&mode.map(|mode| ("db", mode)).into_iter().collect::<Vec<_>>());

@@ -129,7 +129,7 @@ pub struct TargetCoverageBody {
     pub mode: Option<String>,
     /// What the fences reported, by slot.
     pub slots: Vec<TargetSlotBody>,
-    /// What is missing: `no_target`, `never_reported`, `undeclared`, `weaker`, `unsaid` or `unfenced`; none if nothing is.
+    /// What is missing: `no_target`, `never_reported`, `undeclared`, `weaker`, `no_mode` or `unfenced`; none if nothing is.
     pub hole: Option<String>,
 }
 
