@@ -15,7 +15,7 @@ pub struct Server {
 }
 
 enum Deployment {
-    One(support::Server),
+    One(Box<support::Server>),
     Three(Box<ThreeServers>, usize),
 }
 
@@ -30,7 +30,7 @@ impl Server {
 
     fn one(server: support::Server) -> Self {
         let (address, addresses) = (server.address.clone(), server.address.clone());
-        Self { address, addresses, deployment: Deployment::One(server) }
+        Self { address, addresses, deployment: Deployment::One(Box::new(server)) }
     }
 
     fn leading(cluster: Box<ThreeServers>) -> Self {
