@@ -10,7 +10,7 @@
 mod model;
 
 use leasehold_testkit::depth::depth;
-use model::{ModelKind, SearchDepth, check, overlap, renewal, target, tokens};
+use model::{ModelKind, SearchDepth, check, handoff, renewal, target, tokens};
 
 fn search_depth() -> SearchDepth {
     depth(SearchDepth::Quick, SearchDepth::Full, SearchDepth::Deep)
@@ -69,8 +69,8 @@ fn a_handoff_completes_without_interleaved_writes_whichever_side_disappears() {
 
 #[test]
 fn every_holder_fault_breaks_the_handoff_model() {
-    for fault in overlap::Fault::ALL {
-        let found = overlap::check_fault(fault);
+    for fault in handoff::Fault::ALL {
+        let found = handoff::check_fault(fault);
         assert!(found.as_ref().is_err_and(|found| found.contains("broken")), "{fault:?}: {found:?}");
     }
 }

@@ -365,7 +365,7 @@ impl SimServer {
         if self.in_flight.as_ref().is_some_and(|in_flight| matches!(in_flight.step, JournalStep::Append { .. })) {
             return;
         }
-        let state = view::state(grantor);
+        let state = reported_view::state(grantor);
         scheduler.record(HistoryEvent::StateReported { server: self.index as u32, generation: self.generation, state });
     }
 

@@ -1,10 +1,8 @@
 //! Without fences, the bank pays twice and no reconciliation finds it; with fences, it pays once.
 
-#[path = "../../../crates/fence/tests/postgres/server.rs"]
-#[allow(dead_code, reason = "the fence's own tests use more of it")]
-mod server;
-
 use std::process::{Command, Output};
+
+use leasehold_testkit::postgres::PostgresServer;
 
 fn settlement(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_settlement"));
@@ -23,8 +21,9 @@ fn fences_refuse_every_late_row_and_without_them_the_bank_pays_twice_unnoticed()
 
 #[test]
 fn fences_refuse_every_late_row_with_the_table_in_postgres() {
-    let server = server::Server::start(&[]);
-    let connection_string = format!("host={} user=leasehold dbname=postgres", server.socket().display());
+    let mut server = PostgresServer::start(&[]).expect("PostgreSQL starts; ./test installs it");
+    server.wait_until_ready();
+    let connection_string = format!("host={} user=leasehold dbname=postgres", server.socket_dir().display());
     both_runs_end_as_expected(|args| {
         let mut command = settlement(args);
         command.env("SETTLEMENT_POSTGRES", &connection_string);

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::WorkerHandle;
 use super::job_result::Response;
-use super::reply::ReplySender;
+use super::reply_channel::ReplySender;
 use super::session_reply::SessionListener;
 use super::shared::LeaseShared;
 

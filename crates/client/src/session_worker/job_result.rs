@@ -3,7 +3,7 @@
 use leasehold_core::command::Answer;
 
 use super::lease_owner::LeaseOwner;
-use super::reply::ReplySender;
+use super::reply_channel::ReplySender;
 use super::session_reply::SessionReply;
 use crate::Error;
 

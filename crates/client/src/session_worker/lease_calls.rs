@@ -13,7 +13,7 @@ use leasehold_wire::v1::request::Operation as Message;
 
 use super::job_queue::{LeaseCall, ReplySlot};
 use super::job_result::{Response, send_answer};
-use super::reply::ReplySender;
+use super::reply_channel::ReplySender;
 use super::requests::{LeaseRenewal, RequestPurpose};
 use super::shared::LeaseShared;
 use super::state::WorkerState;

@@ -13,7 +13,7 @@ mod lease_owner;
 mod leases;
 mod multi_acquire;
 mod outcome;
-mod reply;
+mod reply_channel;
 mod requests;
 mod session;
 mod session_calls;
@@ -57,7 +57,7 @@ use crate::session_stream::SessionResume;
 use crate::transport::Transport;
 use jitter::Jitter;
 use job_queue::{JobQueue, ReplySlot};
-use reply::{client_closed, reply_channel};
+use reply_channel::{client_closed, reply_channel};
 use state::{WorkerSettings, WorkerState};
 
 /// How often a deadline is checked that can move closer without an event, in milliseconds: the end of the session moves it.

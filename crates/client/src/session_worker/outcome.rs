@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::WorkerHandle;
 use super::job_queue::Job;
 use super::job_result::Response;
-use super::reply::{ReplyOutcome, ReplyReceiver};
+use super::reply_channel::{ReplyOutcome, ReplyReceiver};
 use crate::Error;
 
 /// Why a request did not succeed.

@@ -15,7 +15,7 @@ use leasehold_wire::{MAX_REQUEST_BYTES, MAX_REQUEST_FIELDS, v1};
 use super::WorkerHandle;
 use super::job_queue::{AcquireSpec, ReplySlot};
 use super::job_result::Response;
-use super::reply::ReplySender;
+use super::reply_channel::ReplySender;
 use crate::session_stream::OutgoingBatch;
 
 /// Largest distance from the lowest open sequence number to the next: what a grantor remembers of one session, except for a

@@ -13,7 +13,7 @@ use leasehold_wire::MAX_REQUEST_BYTES;
 use leasehold_wire::v1::request::Operation as Message;
 
 use super::job_result::{Response, send_answer};
-use super::reply::ReplySender;
+use super::reply_channel::ReplySender;
 use super::requests::RequestPurpose;
 use super::session::ClientSession;
 use super::shared::SessionDeadline;

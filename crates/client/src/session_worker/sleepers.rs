@@ -6,7 +6,7 @@ use leasehold_core::command::Answer;
 use leasehold_core::time::Instant;
 
 use super::job_result::Response;
-use super::reply::ReplySender;
+use super::reply_channel::ReplySender;
 
 /// Sleeping tasks by wake-up time. A task that stops waiting is removed when its time comes.
 #[derive(Default)]

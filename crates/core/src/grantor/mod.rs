@@ -18,7 +18,7 @@ mod priority;
 mod queue_consumers;
 mod recovery;
 mod reply_codec;
-mod rollback;
+mod rollback_detection;
 mod sessions;
 pub(crate) mod table;
 mod tick;

@@ -5,7 +5,7 @@
 
 pub mod cache;
 pub mod delivery;
-mod live_index;
+mod expiry_index;
 pub mod state;
 
 use std::fmt;

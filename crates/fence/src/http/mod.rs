@@ -40,13 +40,13 @@
 //! # }
 //! ```
 
-mod error_response;
 mod gate;
 mod gate_state;
 mod in_flight_body;
 mod layer;
 mod mark_log;
 mod metrics;
+mod parse_refusal;
 mod problem;
 mod rules;
 
@@ -59,7 +59,6 @@ use leasehold_core::token::Cluster;
 use crate::file::FencedLog;
 use crate::observer::EventSink;
 use crate::{Counters, Error, FenceId, Mark, MarkInfo, Observer};
-pub use error_response::parse_refusal;
 use gate::Gate;
 pub use in_flight_body::{RequestBody, ResponseBody};
 pub use layer::{
@@ -68,6 +67,7 @@ pub use layer::{
 use mark_log::MarkLog;
 use metrics::GateCounters;
 pub use metrics::GateMetrics;
+pub use parse_refusal::parse_refusal;
 pub use problem::{CODES, FenceCode, FenceProblem};
 pub use rules::Rules;
 

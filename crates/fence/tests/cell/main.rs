@@ -1,5 +1,6 @@
 //! Tests of the fenced cell with several threads.
 
+mod conformance;
 #[path = "../support/invalid_tokens.rs"]
 mod invalid_tokens;
 mod subject;

@@ -1,22 +1,22 @@
-//! Conformance suite for the fenced cell, and for the same cell without its fence.
+//! A fenced cell as a subject of the conformance suite, and the same cell without its fence.
 
 use std::sync::{Arc, Mutex};
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::cell::FencedCell;
-use leasehold_fence::conformance::{self, AppliedEntry, FenceWriter, Subject, check, fence_id, number, race};
+use leasehold_fence::conformance::{self, AppliedEntry, FenceWriter, Subject, fence_id, number};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
 
 type CellLog = FencedCell<Vec<AppliedEntry>>;
 
 /// A cell that `fresh` replaces.
-struct CellSubject {
+pub struct CellSubject {
     log: Mutex<Arc<CellLog>>,
     fenced: bool,
 }
 
 impl CellSubject {
-    fn new(fenced: bool) -> Self {
+    pub fn new(fenced: bool) -> Self {
         Self { log: Mutex::new(empty()), fenced }
     }
 
@@ -69,7 +69,7 @@ impl Subject for CellSubject {
     }
 }
 
-struct CellWriter {
+pub struct CellWriter {
     log: Arc<CellLog>,
     fenced: bool,
 }
@@ -98,24 +98,4 @@ impl FenceWriter for CellWriter {
         let entry = applied(token, value);
         self.log.write_once(token, sequence, |log| log.push(entry)).map(Some)
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_fence_passes_the_conformance_suite() {
-    let obligations = check(&CellSubject::new(true)).await.unwrap_or_else(|error| panic!("{error}"));
-    for obligation in [conformance::LOST_MARK, conformance::STRICT, conformance::SEQUENCES, conformance::LIST_MARKS] {
-        assert!(obligations.contains(&obligation), "{obligations:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn token_numbers_never_decrease_in_ten_thousand_concurrent_operations() {
-    let report = race(&CellSubject::new(true), 8, 10_000, 4).await.unwrap_or_else(|error| panic!("{error}"));
-    assert!(report.refused > 0, "{report:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_the_fence_the_race_breaks_the_order() {
-    let error = race(&CellSubject::new(false), 8, 10_000, 4).await.expect_err("there is no fence");
-    assert_eq!(error.obligation, conformance::RACE);
 }

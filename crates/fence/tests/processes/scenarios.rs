@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::child::Child;
 use crate::child_main::Target;
-use crate::fenced_file;
+use crate::killed_file_writers;
 use crate::support::{fence_id, token};
 
 pub const ALL: [(&str, fn()); 8] = [
@@ -20,12 +20,15 @@ pub const ALL: [(&str, fn()); 8] = [
     ("a_process_killed_in_a_transaction_leaves_neither_mark_nor_row", killed_in_transaction),
     ("acknowledged_writes_and_the_mark_survive_sigkill", killed_while_writing),
     ("concurrent_processes_never_write_below_the_mark", concurrent_processes),
-    ("a_process_stopped_in_a_replace_is_reported_and_blocks_the_claim_until_it_ends", fenced_file::stopped_in_replace),
+    (
+        "a_process_stopped_in_a_replace_is_reported_and_blocks_the_claim_until_it_ends",
+        killed_file_writers::stopped_in_replace,
+    ),
     (
         "a_writer_killed_before_any_system_call_leaves_the_old_or_the_new_file",
-        fenced_file::killed_before_any_system_call,
+        killed_file_writers::killed_before_any_system_call,
     ),
-    ("readers_get_complete_files_while_writers_are_killed", fenced_file::readers_get_complete_files),
+    ("readers_get_complete_files_while_writers_are_killed", killed_file_writers::readers_get_complete_files),
 ];
 
 const TARGETS: [&str; 3] = ["sqlite", "log", "file"];

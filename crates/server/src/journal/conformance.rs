@@ -3,14 +3,14 @@
 //! Obligations 13 and 14 need a disk that is full or fails on command; each journal has its own tests for them.
 
 mod audit_files;
-mod concurrently;
+mod join_futures;
 
 use std::fmt;
 use std::ops::ControlFlow;
 
 use leasehold_core::grantor::CorruptionError;
 
-use concurrently::join;
+use join_futures::join;
 
 use super::{
     AppendOutcome, FIRST, Journal, JournalLocation, OpenedJournal, ReadError, Replay, SnapshotStore, WriterStatus,

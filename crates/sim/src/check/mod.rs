@@ -7,11 +7,10 @@ pub mod deadlock;
 pub mod delivery;
 pub mod disk_full;
 pub mod durability;
-pub mod fence_independence;
+pub mod fence_without_server;
 #[cfg(test)]
 mod fixtures;
 pub mod handoff;
-pub mod holder_progress;
 pub mod last_renewals;
 pub mod linearizability;
 pub mod never_early;
@@ -24,13 +23,14 @@ pub mod quarantine;
 pub mod queue;
 pub mod recorded_state;
 pub mod renewal;
-pub mod renewal_storm;
+pub mod renewal_order;
 pub mod reported_state;
 pub mod requests;
 pub mod session_secret;
 pub mod stale;
+pub mod stalled_holders;
 pub mod tokens;
-pub mod zombies;
+pub mod zombie_reports;
 
 use std::fmt;
 
@@ -66,7 +66,7 @@ pub(crate) fn broken(promise: &'static str, at: SimTime, detail: impl Into<Strin
 #[allow(clippy::type_complexity, reason = "a table of three columns")]
 pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 28] = [
     ("stale", "F1 F2 F3 F4 F5 F7 T5 T6", stale::check),
-    ("fence_independence", "F9", fence_independence::check),
+    ("fence_independence", "F9", fence_without_server::check),
     ("tokens", "T1 T2 T3 T4 T5 T9", tokens::check),
     ("quarantine", "T5 T9", quarantine::check),
     ("durability", "L3 L7 E1 X3", durability::check),
@@ -85,10 +85,10 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 28] = [
     ("pins", "B1", pins::check),
     ("cache", "R1 R2", cache::check),
     ("preemption", "P1", preemption::check),
-    ("stalled", "G1", holder_progress::check),
+    ("stalled", "G1", stalled_holders::check),
     ("sessions", "S2", session_secret::check),
-    ("zombies", "F6", zombies::check),
-    ("renewal_storm", "N1", renewal_storm::check),
+    ("zombies", "F6", zombie_reports::check),
+    ("renewal_storm", "N1", renewal_order::check),
     ("state", "V1 C2 P2 Q1 S1 T5", reported_state::check),
     ("broken", "V1 V2 V3 T5 X1", recorded_violations),
     ("progress", "X1", progress::check),

@@ -17,7 +17,7 @@ pub use record::{CacheRecord, OwnerKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::live_index::ExpiryIndex;
+use super::expiry_index::ExpiryIndex;
 use super::{Decision, PastGrant, PayloadNotice, RefusedDecision, Span, TurnContext, not_current};
 use crate::ids::SessionId;
 use crate::lease::EndReason;

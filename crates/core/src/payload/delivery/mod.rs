@@ -13,7 +13,7 @@ pub use record::DeliveryRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::live_index::ExpiryIndex;
+use super::expiry_index::ExpiryIndex;
 use super::{Decision, PastGrant, RefusedDecision, Span, TurnContext, not_current};
 use crate::ids::SessionId;
 use crate::lease::EndReason;

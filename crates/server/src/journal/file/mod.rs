@@ -29,7 +29,7 @@ mod disk;
 mod frame;
 mod header;
 mod identity;
-mod local;
+mod local_disk;
 pub(super) mod names;
 mod preallocate;
 mod recover;
@@ -44,7 +44,7 @@ pub(super) use audit_files::DiskAuditFiles;
 pub use create_for_restore::{Bootstrap, bootstrap};
 pub use disk::{Disk, HostIdentity};
 pub use header::JournalId;
-pub use local::LocalDisk;
+pub use local_disk::LocalDisk;
 pub use snapshots::FileSnapshotStore;
 
 use super::error::is_full;
