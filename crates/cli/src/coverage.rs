@@ -85,7 +85,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     if holes.is_empty() {
         return Ok(CommandOutput::from(text));
     }
-    let note = format!("{} hole(s) in the coverage of {}:\n  {}", holes.len(), coverage.resource, holes.join("\n  "));
+    let count = if holes.len() == 1 { "1 hole".to_owned() } else { format!("{} holes", holes.len()) };
+    let note = format!("{count} in the coverage of {}:\n  {}", coverage.resource, holes.join("\n  "));
     Ok(CommandOutput::with_exit_code(text, note, EXIT_HOLE))
 }
 

@@ -9,7 +9,9 @@ use crate::local_cluster::servers::LocalServers;
 use crate::output::{self, CommandError, CommandOutput, CommandResult, json as spelled};
 use crate::table::key_values;
 
-/// Start a local cluster for development: several servers over an etcd cluster of three members
+/// Start a local cluster for development: several servers over etcd
+///
+/// The etcd cluster has three members.
 ///
 /// Requires etcd. All processes listen on free loopback ports and end with this command (Ctrl-C). Without --dir all data is
 /// removed at the end.

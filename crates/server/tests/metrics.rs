@@ -103,7 +103,7 @@ async fn refused_renewals_are_counted_separately() {
     let after = scrape(address).await;
     assert_eq!(value(&after, released), 1.0);
     assert_eq!(value(&after, r#"leasehold_requests_refused_total{code="LEASE_LOST"}"#), 2.0);
-    assert_eq!(value(&after, r#"leasehold_leases_ended_total{state="expired",reason="released"}"#), 1.0);
+    assert_eq!(value(&after, r#"leasehold_leases_ended_total{state="released",reason="released"}"#), 1.0);
     assert_eq!(value(&after, r#"leasehold_leases_ended_total{state="revoked",reason="operator"}"#), 0.0);
     assert!(value(&after, "leasehold_connections") >= 1.0, "at least the scraping connection");
     server.stop().await;

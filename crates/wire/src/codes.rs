@@ -79,7 +79,7 @@ codes! {
     Timeout = "TIMEOUT", carries "", http 408, grpc DeadlineExceeded, exit 4,
         "The lease was not granted within the wait time.", "Wait longer, or retry later.";
     Cancelled = "CANCELLED", carries "", http 409, grpc Cancelled, exit 4,
-        "The wait was cancelled.", "Acquire again if you still need the lease.";
+        "The wait was canceled.", "Acquire again if you still need the lease.";
     Indeterminate = "INDETERMINATE", carries "request_id", http 504, grpc Unknown, exit 5,
         "The outcome of the request is unknown.", "Retry the same request under the same request id.";
     NotLeader = "NOT_LEADER", carries "leader", http 503, grpc Unavailable, exit 5,

@@ -41,7 +41,7 @@ struct ExportArgs {
 
 /// Verify the hash chain of an audit log: no entry is missing, changed or added
 ///
-/// With a file, works without a server. Without one, the server verifies its own trail. Compare the last hash with one
+/// With a file, works without a server. Without one, the server verifies its own audit log. Compare the last hash with one
 /// that you stored elsewhere.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold audit verify monday.jsonl")]

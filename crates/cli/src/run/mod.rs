@@ -58,8 +58,8 @@ const WAIT: HumanDuration = HumanDuration::from_millis(30_000);
 /// The command's environment contains LEASEHOLD_TOKEN, LEASEHOLD_TOKEN_NUMBER, LEASEHOLD_RESOURCE, LEASEHOLD_LEASE,
 /// LEASEHOLD_ADDR and LEASEHOLD_SOCKET.
 ///
-/// Exits with the command's exit code; 128 + n if signal n ended it; 127 if the command is not found; 3 if the lease was lost;
-/// 4 if the lease was not acquired within --wait.
+/// Exits with the command's exit code; 128 + n if signal n ended it; 127 if the command is not found, 126 if it cannot
+/// be started; 3 if the lease was lost; 4 if the lease was not acquired within --wait.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold run jobs/settle --ttl 10s --wait 30s -- ./settle --all")]
 pub struct Args {

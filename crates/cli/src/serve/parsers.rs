@@ -17,7 +17,7 @@ pub const MAX_REQUEST_RATE: i64 = 10_000_000;
 /// A start replays the log after the last snapshot, so a larger log makes starts slower.
 const LOG_SIZES: (ByteSize, ByteSize) = (ByteSize(1 << 10), ByteSize(1 << 40));
 pub const MAX_BATCHES: u64 = 1 << 32;
-/// A smaller trail would not fit a few segments, and the newest segment is always kept.
+/// A smaller log would not fit a few segments, and the newest segment is always kept.
 const AUDIT_SIZES: (ByteSize, ByteSize) = (ByteSize(64 << 10), ByteSize(1 << 50));
 /// The range that etcd itself recommends.
 const QUOTA_SIZES: (ByteSize, ByteSize) = (ByteSize(16 << 20), ByteSize(64 << 30));

@@ -109,7 +109,7 @@ pub struct SettingsArgs {
     pub log_level: Option<LogLevel>,
 }
 
-/// Minimum number of files of an audit log, so that a small trail can be trimmed too.
+/// Minimum number of files of an audit log, so that a small one can be trimmed too.
 const MIN_AUDIT_FILES: u64 = 8;
 
 impl SettingsArgs {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold_core::grantor::{Grantor, Status};
-use leasehold_core::lease::{EndReason, LeaseState};
+use leasehold_core::lease::EndReason;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
@@ -301,12 +301,7 @@ impl Metrics {
         self.token.set(status.counter);
         self.clocks.refresh();
         for reason in EndReason::ALL {
-            let state = match reason.state() {
-                LeaseState::Held => "held",
-                LeaseState::Expired => "expired",
-                LeaseState::Revoked => "revoked",
-            };
-            let ended = self.ended.get_or_create(&EndLabel { state, reason: reason.word() });
+            let ended = self.ended.get_or_create(&EndLabel { state: reason.outcome(), reason: reason.word() });
             ended.inner().store(status.totals.ended[usize::from(reason.code())], Ordering::Relaxed);
         }
         self.encode()

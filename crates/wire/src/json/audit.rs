@@ -1,4 +1,4 @@
-//! Bodies of the audit trail. An entry has the fields of its stored text, plus its hash.
+//! Bodies of the audit log. An entry has the fields of its stored text, plus its hash.
 
 use leasehold_core::lease::EndReason;
 use serde::{Deserialize, Serialize};
@@ -109,17 +109,17 @@ impl From<v1::AuditEntry> for AuditEntryBody {
     }
 }
 
-/// One page of the audit trail.
+/// One page of the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditPageBody {
     /// The entries, in the requested order.
     pub entries: Vec<AuditEntryBody>,
-    /// Number of the last entry of the whole trail.
+    /// Number of the last entry of the whole log.
     pub last: u64,
     /// Hash of that entry.
     pub hash: String,
-    /// Journal position up to which the trail is complete.
+    /// Journal position up to which the log is complete.
     pub position: u64,
 }
 
@@ -134,7 +134,7 @@ impl From<v1::AuditPage> for AuditPageBody {
     }
 }
 
-/// The result of a verification of the audit trail.
+/// The result of a verification of the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditVerificationBody {
@@ -164,7 +164,7 @@ pub struct AuditVerificationBody {
 }
 
 impl AuditVerificationBody {
-    /// An intact trail, with its first and last entry.
+    /// An intact log, with its first and last entry.
     pub fn whole(first: u64, last: u64, hash: &[u8]) -> Self {
         Self {
             intact: true,
@@ -176,7 +176,7 @@ impl AuditVerificationBody {
         }
     }
 
-    /// A damaged trail. The offset is only known if the file is.
+    /// A damaged log. The offset is only known if the file is.
     pub fn broken(file: String, offset: u64, problem: String) -> Self {
         let offset = (!file.is_empty()).then_some(offset);
         Self { file: (!file.is_empty()).then_some(file), offset, problem: Some(problem), ..Self::default() }

@@ -159,7 +159,7 @@ pub struct TargetBody {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetCharterBody {
-    /// Comment for the audit trail.
+    /// Comment for the audit log.
     pub comment: String,
     /// The charter.
     pub charter: CharterBody,

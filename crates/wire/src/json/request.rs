@@ -180,7 +180,7 @@ impl HandoffBody {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RevokeBody {
-    /// Comment for the audit trail.
+    /// Comment for the audit log.
     pub comment: String,
     /// Revoke only the lease with this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -212,7 +212,7 @@ impl RevokeBody {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FreeBody {
-    /// Comment for the audit trail.
+    /// Comment for the audit log.
     pub comment: String,
 }
 
@@ -244,7 +244,7 @@ impl CapacityBody {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WaiveBody {
-    /// Comment for the audit trail.
+    /// Comment for the audit log.
     pub comment: String,
 }
 

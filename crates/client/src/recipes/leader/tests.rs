@@ -40,17 +40,21 @@ fn a_stopping_leader_hands_off_immediately_instead_of_expiring() {
     let server = TestServer::new();
     let (one, two) = (server.client("one").election("leader").ttl(TTL), server.client("two").election("leader"));
     let (stop, stopped) = oneshot::channel::<()>();
+    let (started, leads) = std::sync::mpsc::channel();
     let leading = std::thread::spawn(move || {
         let stop = async {
             let _ = stopped.await;
         };
-        block_on(one.lead(stop, |hold| async move {
-            hold.draining_started().await;
-            // Writes while draining are still accepted.
-            hold.put("last", b"words").await.map(|_| hold.token_number())
+        block_on(one.lead(stop, |hold| {
+            started.send(()).expect("the test waits for it");
+            async move {
+                hold.draining_started().await;
+                // Writes while draining are still accepted.
+                hold.put("last", b"words").await.map(|_| hold.token_number())
+            }
         }))
     });
-    wait_until(|| server.show("leader").is_some_and(|view| view.leases.len() == 1));
+    leads.recv().expect("the first candidate is elected");
     let next = std::thread::spawn(move || block_on(two.campaign()).expect("the candidate is elected"));
     wait_until(|| waiters(&server) == 1);
     stop.send(()).expect("the receiver exists");
