@@ -1,4 +1,5 @@
-//! The Rust blocks of `docs/how-to/recipes/`, run against a server. `crates/cli/tests/pages.rs` compares them with the pages.
+//! The Rust blocks of `docs/how-to/recipes/` and `docs/how-to/test-your-code.md`, run against a server.
+//! `crates/cli/tests/pages.rs` compares them with the pages.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
@@ -10,7 +11,8 @@ use leasehold::recipes::credential::{
 };
 use leasehold::recipes::delivery::SendOptions;
 use leasehold::recipes::shard::Shard;
-use leasehold::{Client, FencingToken, LeaseHandle};
+use leasehold::testing::TestServer;
+use leasehold::{Client, FencingToken, GuardState, LeaseHandle};
 
 use crate::client;
 use crate::support::Server;
@@ -178,5 +180,16 @@ async fn credential() -> TestResult {
     verifier.set_revocation_list(&issuer.revocation_list(SystemTime::now())?)?;
     let verified = verifier.verify(&credential, "jobs/settle")?;
     assert_eq!(verified.subject, "worker");
+    Ok(())
+}
+
+#[tokio::test]
+async fn test_your_code() -> TestResult {
+    let server = TestServer::new();
+    let client = server.client("worker-1");
+    let guard = client.lock("jobs/settle").ttl(Duration::from_secs(5)).acquire().await?;
+    server.partition(&client);
+    server.advance(Duration::from_secs(5));
+    assert_eq!(guard.state(), GuardState::Suspended);
     Ok(())
 }
