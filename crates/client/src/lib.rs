@@ -63,8 +63,8 @@
 //!
 //! | feature | adds | default |
 //! |---|---|---|
-//! | `credential` | [`recipes::credential`]: signed credentials that prove a lease offline | no |
-//! | `report` | [`report`]: reports zombies that fences refused to the grantor | no |
+//! | `credential` | `recipes::credential`: signed credentials that prove a lease offline | no |
+//! | `report` | `report`: reports zombies that fences refused to the grantor | no |
 //! | `testing` | [`testing`]: an in-memory server with a manual clock, for tests of programs that hold leases | no |
 
 #![forbid(unsafe_code)]
