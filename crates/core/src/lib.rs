@@ -12,9 +12,9 @@
 //!   only after the batch is durable.
 //! - **[Record](record)**: a fact in the journal. Applying a record is the only way the state changes, both in service and in
 //!   [recovery](grantor::recover), so equal records give an equal state.
-//! - **[Command](command), [answer](command::Answer), [refusal](refusal)**: the typed request, its reply, and a reply that says
+//! - **[Command](command), [answer](command::Answer), [refusal]**: the typed request, its reply, and a reply that says
 //!   no, with a stable code and a next step.
-//! - **[Token](token)**: the position of a grant in one order of all grants. A [fence](fence) at a target compares it with its
+//! - **[Token](token)**: the position of a grant in one order of all grants. A [fence] at a target compares it with its
 //!   mark (the high-water mark) and rejects a lower one.
 //! - **Tenure and grantor time**: one tenure is the service of one grantor from opening to end.
 //!   [Grantor time](time::GrantorTime) runs only while a grantor serves, so an outage expires no lease.
