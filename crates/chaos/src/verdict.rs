@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use leasehold_sim::check::{self, PromiseViolation, never_early, stale};
+use leasehold_sim::check::{self, PromiseViolation, fence_marks, never_early};
 use leasehold_sim::clock::{MS, SimTime};
 use leasehold_sim::history::{History, HistoryEvent};
 use leasehold_sim::trace;
@@ -18,8 +18,16 @@ use crate::holder_log::LoggedEvent;
 
 /// Checkers of promises that these processes can break. The others need events that real processes do not log (when a renewal
 /// was decided, a grantor's state) or requests that these holders do not send.
-const CHECKERS: [&str; 8] =
-    ["stale", "tokens", "durability", "one_holder", "never_early", "renewal", "queue", "linearizability"];
+const CHECKERS: [&str; 8] = [
+    "fence_marks",
+    "tokens",
+    "durable_before_reply",
+    "one_holder",
+    "never_early",
+    "renewal_of_current_lease",
+    "queue",
+    "linearizability",
+];
 /// Number of events printed before a violation.
 const TRACE_EVENTS: usize = 40;
 
@@ -67,7 +75,11 @@ fn trace_before(history: &History, until: SimTime, target: Option<u32>) -> Vec<S
 
 /// Violations of a run without fences: the corrupted write.
 pub fn without_fence(history: &History) -> Vec<BrokenPromise> {
-    stale::check(history).err().map(|violation| BrokenPromise::of("stale", &violation, history)).into_iter().collect()
+    fence_marks::check(history)
+        .err()
+        .map(|violation| BrokenPromise::of("fence_marks", &violation, history))
+        .into_iter()
+        .collect()
 }
 
 /// Runs every checker on all evidence.
@@ -107,7 +119,7 @@ pub fn all(evidence: &Evidence, build: impl Fn(&Evidence) -> History, summary: &
             .filter(|write| TargetKind::of(write.target) == TargetKind::Twin)
             .collect(),
     };
-    if stale::check(&build(&twin)).is_ok() {
+    if fence_marks::check(&build(&twin)).is_ok() {
         found.push(BrokenPromise::plain("F1", "no unfenced twin was corrupted: the run proves nothing"));
     }
     found

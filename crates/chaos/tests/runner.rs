@@ -40,7 +40,7 @@ fn a_run_without_fences_fails_and_shows_the_corrupted_write() {
     let output_text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{output_text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(
-        output_text.contains("BROKEN F1 (stale)") && output_text.contains("applied the corrupted write"),
+        output_text.contains("BROKEN F1 (fence_marks)") && output_text.contains("applied the corrupted write"),
         "{output_text}"
     );
 }

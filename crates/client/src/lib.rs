@@ -83,7 +83,7 @@ mod guard;
 #[cfg(any(test, feature = "testing"))]
 mod in_memory;
 mod lease_handle;
-mod lock;
+mod lock_builder;
 mod metrics;
 mod opened_session;
 mod page_fetch;
@@ -94,7 +94,6 @@ pub mod recipes;
 pub mod report;
 mod routing;
 mod server_pool;
-mod session;
 pub mod session_stream;
 mod session_worker;
 mod stored_value;
@@ -104,7 +103,8 @@ pub mod testing;
 mod token;
 mod transport;
 pub mod types;
-mod unary;
+mod unary_leases;
+mod unary_sessions;
 mod watch;
 
 pub use audit::{AuditExportStream, AuditFilter, AuditPage, AuditPages};
@@ -114,7 +114,7 @@ pub use endpoints::{Address, Endpoints};
 pub use error::Error;
 pub use guard::{Guard, RunError};
 pub use lease_handle::{GuardState, HandoffOptions, LeaseHandle, LeaseStatus, LeaseUpdates};
-pub use lock::{AcquireError, Lock};
+pub use lock_builder::{AcquireError, Lock};
 pub use metrics::MetricsHook;
 pub use opened_session::OpenedSession;
 pub use queries::{ResourcePage, ResourcePages};
@@ -122,7 +122,7 @@ pub use session_worker::{PendingOutcome, RequestError};
 pub use stored_value::StoredValue;
 pub use token::FencingToken;
 pub use types::{Claim, ClockDrift, Deadline, HandoffMode, Loss, MayWrite, MustRead, NextStep};
-pub use unary::{GrantedLease, HeldLease, RenewedLease};
+pub use unary_leases::{GrantedLease, HeldLease, RenewedLease};
 pub use watch::{LeaseEvent, Watch, WatchItem};
 
 /// Stable error codes.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use leasehold_sim::planted_fault::PlantedFault;
+use leasehold_sim::mutants::PlantedFault;
 use leasehold_sim::runner::{self, RunPlan};
 use leasehold_sim::trace;
 use leasehold_sim::world::Setup;

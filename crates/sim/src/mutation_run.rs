@@ -2,7 +2,7 @@
 
 use leasehold_core::mutants::Mutant;
 
-use crate::planted_fault::PlantedFault;
+use crate::mutants::PlantedFault;
 
 /// Independent tries per fault; the median is reported.
 #[cfg(feature = "mutants")]

@@ -5,9 +5,10 @@ use leasehold_core::token::Number;
 use crate::clock::MS;
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
+use crate::message::{Envelope, Message, SimActor};
 use crate::request::SimRequest;
 use crate::run_constants::{EXCLUSIVE, SLOTS, UNITS};
-use crate::scheduler::{Envelope, Message, ScheduledEvent, SimActor};
+use crate::scheduler::ScheduledEvent;
 use crate::server::SimServer;
 use crate::world::World;
 

@@ -1,6 +1,6 @@
 //! Requests of holders and operators, as owned values, so that a message can be queued, duplicated and retried.
 
-mod command;
+mod to_command;
 
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::Access;

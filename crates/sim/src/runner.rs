@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::check::{self, PromiseViolation};
 use crate::fault::Fault;
 use crate::history::{History, HistoryEvent};
-use crate::planted_fault::PlantedFault;
+use crate::mutants::PlantedFault;
 use crate::request::SimRequest;
 use crate::world::{Setup, World};
 

@@ -1,70 +1,16 @@
-//! Scheduler: real time, the event queue, the network, random numbers, and the history.
+//! Scheduler: real time, the event queue, random numbers, and the history.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use leasehold_core::command::{Answer, SessionEvent};
 use leasehold_core::ids::SessionId;
-use leasehold_core::token::{Incarnation, Token};
 
-use crate::clock::{MS, SimTime};
+use crate::clock::SimTime;
 use crate::fault::{Fault, FaultSet};
 use crate::history::{Batch, History, HistoryEvent, PresentedWrite};
-use crate::planted_fault::PlantedFault;
-use crate::request::SimRequest;
+use crate::message::{MAX_ACTORS, Message, SimActor};
+use crate::mutants::PlantedFault;
 use crate::rng::SimRng;
-
-/// Maximum number of servers.
-pub const SERVERS: usize = 3;
-/// Maximum number of actors.
-const MAX_ACTORS: usize = 32;
-
-/// A sender or receiver of messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the names are clear")]
-pub enum SimActor {
-    Server(usize),
-    Target(usize),
-    Operator,
-    Holder(usize),
-}
-
-impl SimActor {
-    /// Index of the actor in the network.
-    pub const fn index(self) -> usize {
-        match self {
-            Self::Server(i) => i,
-            Self::Target(i) => SERVERS + i,
-            Self::Operator => SERVERS + 4,
-            Self::Holder(i) => SERVERS + 5 + i,
-        }
-    }
-}
-
-/// A request in transit.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the glossary defines these names")]
-pub struct Envelope {
-    pub op: u64,
-    /// Number of earlier sends, so that a reply to an earlier copy is not mistaken for one to this copy.
-    pub tries: u32,
-    pub from: SimActor,
-    pub request: SimRequest,
-    pub id: Option<leasehold_core::command::RequestId>,
-    pub presented: Option<Token>,
-}
-
-/// A message between actors.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the glossary defines these names")]
-pub enum Message {
-    Request(Box<Envelope>),
-    Reply { op: u64, answer: Answer, incarnation: Incarnation },
-    NotServing { op: u64, tries: u32 },
-    Notice { session: SessionId, event: SessionEvent },
-    Write { id: u64, from: SimActor, token: String, sequence: u64, value: Option<u64> },
-    Written { id: u64, applied: bool },
-}
 
 /// A step of the journal.
 #[derive(Clone, Debug)]
@@ -139,8 +85,8 @@ pub struct Scheduler {
     ops: u64,
     queue: BinaryHeap<QueuedEvent>,
     order: u64,
-    /// Blocked directions between actors, as `[from][to]`.
-    blocked: [[bool; MAX_ACTORS]; MAX_ACTORS],
+    /// Blocked directions of the network, as `[from][to]`.
+    pub(crate) blocked: [[bool; MAX_ACTORS]; MAX_ACTORS],
 }
 
 impl Scheduler {
@@ -211,48 +157,5 @@ impl Scheduler {
         let QueuedEvent(at, _, event) = self.queue.pop()?;
         self.now = at;
         Some(event)
-    }
-
-    /// Sends a message through the simulated network.
-    pub fn send(&mut self, from: SimActor, to: SimActor, message: Message) {
-        if self.blocked[from.index()][to.index()] {
-            return;
-        }
-        if self.should_inject(Fault::Loss, 12) {
-            self.record_fault(Fault::Loss, format!("{from:?} to {to:?}"));
-            return;
-        }
-        // A connection does not duplicate messages; a duplicate models a retry, so only retryable messages are duplicated.
-        let may_repeat = match &message {
-            Message::Request(envelope) => envelope.id.is_some() || !envelope.request.creates(),
-            _ => true,
-        };
-        if may_repeat && self.should_inject(Fault::Duplicate, 12) {
-            self.record_fault(Fault::Duplicate, format!("{from:?} to {to:?}"));
-            let at = self.now + self.latency();
-            self.schedule(at, ScheduledEvent::Deliver(to, message.clone()));
-        }
-        let at = self.now + self.latency();
-        self.schedule(at, ScheduledEvent::Deliver(to, message));
-    }
-
-    /// Transit time of a message.
-    pub fn latency(&mut self) -> SimTime {
-        if self.should_inject(Fault::Delay, 15) {
-            let delay = self.rng.between(50 * MS, 3_000 * MS);
-            self.record_fault(Fault::Delay, format!("{} ms", delay / MS));
-            return delay;
-        }
-        self.rng.between(100, 3 * MS)
-    }
-
-    /// Blocks or unblocks one direction between two actors.
-    pub const fn set_blocked(&mut self, from: usize, to: usize, blocked: bool) {
-        self.blocked[from][to] = blocked;
-    }
-
-    /// Unblocks the whole network.
-    pub const fn unblock_all(&mut self) {
-        self.blocked = [[false; MAX_ACTORS]; MAX_ACTORS];
     }
 }

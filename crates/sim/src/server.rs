@@ -15,10 +15,11 @@ use crate::clock::{MS, SimClock, SimTime};
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
 use crate::journal::SimJournal;
-use crate::planted_fault::PlantedFault;
+use crate::message::{Envelope, Message, SimActor};
+use crate::mutants::PlantedFault;
 use crate::reported_view;
 use crate::request::SimRequest;
-use crate::scheduler::{Envelope, JournalOutcome, JournalStep, Message, ScheduledEvent, Scheduler, SimActor};
+use crate::scheduler::{JournalOutcome, JournalStep, ScheduledEvent, Scheduler};
 
 /// The journal step that a server waits for.
 struct PendingStep {

@@ -9,9 +9,10 @@ use leasehold_fence::{Mark, Verdict as FenceVerdict, admit};
 
 use crate::clock::{MS, SimClock, SimTime};
 use crate::history::{HistoryEvent, PresentedWrite, TargetVerdict};
-use crate::planted_fault::PlantedFault;
+use crate::message::{Message, SimActor};
+use crate::mutants::PlantedFault;
 use crate::run_constants::{CLUSTER, EXCLUSIVE};
-use crate::scheduler::{Message, ScheduledEvent, Scheduler, SimActor};
+use crate::scheduler::{ScheduledEvent, Scheduler};
 
 /// Time without a write after which [`PlantedFault::MarkExpires`] forgets the mark.
 const FORGET_AFTER: SimTime = 1_500 * MS;

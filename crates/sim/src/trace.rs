@@ -8,7 +8,7 @@ use leasehold_core::record::{BatchHeader, Record};
 
 use crate::clock::{MS, SimTime};
 use crate::history::{History, HistoryEvent, TargetVerdict};
-use crate::scheduler::SERVERS;
+use crate::message::SERVERS;
 
 /// The whole history as text.
 pub fn lines(history: &History) -> String {

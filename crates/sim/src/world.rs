@@ -7,10 +7,11 @@ use crate::fault::{Fault, FaultSet};
 use crate::history::{History, HistoryEvent};
 use crate::holder::SimHolder;
 use crate::journal::SimJournal;
-use crate::planted_fault::PlantedFault;
+use crate::message::{Message, SERVERS, SimActor};
+use crate::mutants::PlantedFault;
 use crate::rng::SimRng;
 use crate::run_constants::EXCLUSIVE;
-use crate::scheduler::{Message, SERVERS, ScheduledEvent, Scheduler, SimActor};
+use crate::scheduler::{ScheduledEvent, Scheduler};
 use crate::server::SimServer;
 use crate::target::SimTarget;
 

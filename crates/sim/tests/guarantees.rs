@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use leasehold_core::mutants::Mutant;
 use leasehold_sim::check;
+use leasehold_sim::mutants::PlantedFault;
 use leasehold_sim::mutation_run::{self, ELSEWHERE, HISTORICAL};
-use leasehold_sim::planted_fault::PlantedFault;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

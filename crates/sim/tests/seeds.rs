@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use leasehold_sim::planted_fault::PlantedFault;
+use leasehold_sim::mutants::PlantedFault;
 use leasehold_sim::runner::{self, RunPlan};
 use leasehold_sim::trace;
 use leasehold_sim::world::{self, Setup};
@@ -66,7 +66,7 @@ fn a_run_without_a_fence_fails_and_its_trace_shows_the_corrupted_write() {
     let plan = RunPlan { planted: Some(PlantedFault::FenceOff), stop: true, ..RunPlan::new(50) };
     let report = runner::run_seeds(&plan);
     let failure = report.failures.first().expect("without a fence a late write is applied");
-    assert_eq!((failure.by, failure.violation.promise), ("stale", "F1"));
+    assert_eq!((failure.by, failure.violation.promise), ("fence_marks", "F1"));
     let (history, _) = runner::run_setup(&Setup { planted: plan.planted, ..Setup::new(failure.seed) });
     let words = failure.violation.detail.split("applied the corrupted write ").nth(1).expect("a write, not a claim");
     let [value, "under", late, "after", later] = words.split(' ').collect::<Vec<_>>()[..] else { panic!("{words}") };

@@ -16,9 +16,9 @@ use leasehold_core::token::{Number, TokenScope};
 use leasehold_sim::check::recorded_state::{WalkStep, walk};
 use leasehold_sim::clock::SimTime;
 use leasehold_sim::history::{History, HistoryEvent, PresentedWrite, TargetVerdict};
+use leasehold_sim::message::SERVERS;
 use leasehold_sim::request::{KnownLease, SimAcquireOptions, SimRequest};
 use leasehold_sim::run_constants::EXCLUSIVE;
-use leasehold_sim::scheduler::SERVERS;
 
 use super::applied_writes::AppliedWrite;
 use super::sent_writes::{HighestAcknowledged, SentWrite, sent_writes};

@@ -7,7 +7,9 @@ use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::record::{BatchHeader, GrantRecord, Record};
 use leasehold_core::time::{GrantorTime, WallClock};
 use leasehold_core::token::Number;
-use leasehold_sim::check::{durability, linearizability, never_early, renewal, stale, tokens};
+use leasehold_sim::check::{
+    durable_before_reply, fence_marks, linearizability, never_early, renewal_of_current_lease, tokens,
+};
 use leasehold_sim::history::HistoryEvent;
 
 use super::applied_writes::AppliedWrite;
@@ -87,9 +89,14 @@ fn succession(after: u64) -> Evidence {
 fn sequential_holders_are_legal() {
     let evidence = succession(1_100);
     let history = history(&evidence);
-    for check in
-        [durability::check, tokens::check, never_early::check, renewal::check, linearizability::check, stale::check]
-    {
+    for check in [
+        durable_before_reply::check,
+        tokens::check,
+        never_early::check,
+        renewal_of_current_lease::check,
+        linearizability::check,
+        fence_marks::check,
+    ] {
         assert_eq!(check(&history), Ok(()));
     }
     assert_eq!(never_early::check(&measured_history(&evidence)), Ok(()));
@@ -106,7 +113,7 @@ fn a_successor_before_the_ttl_is_found_only_in_measured_time() {
 fn a_received_grant_that_is_not_on_record_is_found() {
     let mut evidence = succession(1_100);
     evidence.batches.pop();
-    assert_eq!(durability::check(&history(&evidence)).unwrap_err().promise, "L3");
+    assert_eq!(durable_before_reply::check(&history(&evidence)).unwrap_err().promise, "L3");
 }
 
 #[test]
@@ -126,7 +133,7 @@ fn a_renewal_requested_after_the_successors_grant_is_found() {
         evidence.entries.push(entry(at, 0, LoggedEvent::Requested { op: 7, request }));
         evidence.entries.push(entry(1_150, 0, LoggedEvent::Current { op: 7, number: 5, remaining: 900 }));
         evidence.entries.sort_by_key(|entry| entry.at);
-        renewal::check(&history(&evidence))
+        renewal_of_current_lease::check(&history(&evidence))
     };
     assert_eq!(renew(1_090), Ok(()), "it may have been decided before the end");
     assert_eq!(renew(1_101).unwrap_err().promise, "L4");
@@ -142,7 +149,7 @@ fn a_late_write_is_found_even_before_the_successor_has_written() {
         evidence.entries.push(write_sent(sent, 0, 9, 5, true));
         evidence.entries.sort_by_key(|entry| entry.at);
         evidence.applied_writes.push(AppliedWrite { target: 0, number: 5, holder: 0, op: 9 });
-        stale::check(&history(&evidence))
+        fence_marks::check(&history(&evidence))
     };
     assert_eq!(late(1_115), Ok(()), "it was sent before the claim was acknowledged");
     assert_eq!(late(1_125).unwrap_err().promise, "F1");
@@ -159,7 +166,7 @@ fn a_claim_is_late_by_its_send_time_not_by_its_reply() {
             .entries
             .extend([write_sent(sent, 0, 9, 5, false), entry(1_190, 0, LoggedEvent::WriteAcknowledged { op: 9 })]);
         evidence.entries.sort_by_key(|entry| entry.at);
-        stale::check(&history(&evidence))
+        fence_marks::check(&history(&evidence))
     };
     assert_eq!(claim(1_115), Ok(()), "it may have been first");
     assert_eq!(claim(1_125).unwrap_err().promise, "F1");

@@ -17,7 +17,7 @@ use leasehold_core::name::Name;
 use leasehold_core::payload::cache::{CacheAnswer, CacheCommand};
 use leasehold_core::time::Instant;
 
-use crate::lock::millis;
+use crate::lock_builder::millis;
 use crate::session_worker::{SessionListener, SessionReply, WorkerHandle};
 use crate::{Client, Error};
 use entries::{CacheEntries, Inserted, ReadLease};

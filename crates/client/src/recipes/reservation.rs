@@ -13,7 +13,7 @@ use leasehold_core::name::{Name, resource_hash};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Token, TokenError};
 
-use crate::lock::{millis, millis_within};
+use crate::lock_builder::{millis, millis_within};
 use crate::{Client, Error, FencingToken, HeldLease};
 
 /// Default ttl.

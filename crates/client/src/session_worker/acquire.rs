@@ -11,14 +11,14 @@ use leasehold_core::time::Instant;
 use leasehold_core::token::Token;
 
 use super::WorkerHandle;
-use super::actors::ActorPool;
+use super::actor_pool::ActorPool;
 use super::job_queue::{AcquireSpec, ReplySlot};
 use super::lease_owner::LeaseOwner;
-use super::leases::{LeaseEntry, LeaseTable};
+use super::lease_shared::{LeaseShared, LocalLeaseView, Overlap};
+use super::lease_table::{LeaseEntry, LeaseTable};
 use super::multi_acquire::PendingGrants;
-use super::requests::{AcquireAttempt, RequestPurpose, UnansweredRequest};
-use super::shared::{LeaseShared, LocalLeaseView, Overlap};
-use super::state::{WorkerState, since};
+use super::request_table::{AcquireAttempt, RequestPurpose, UnansweredRequest};
+use super::worker_state::{WorkerState, since};
 use crate::{Code, Error, FencingToken};
 
 impl WorkerState {

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use leasehold_core::time::Instant;
 
 use super::job_queue::JobQueue;
-use super::state::WorkerState;
+use super::worker_state::WorkerState;
 use crate::clock::HolderClock;
 use crate::routing::Candidates;
 use crate::session_stream::{IncomingBatch, SessionReceiver, SessionSender};

@@ -12,9 +12,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::WorkerHandle;
 use super::job_result::Response;
+use super::lease_shared::LeaseShared;
+use super::payload_reply::SessionListener;
 use super::reply_channel::ReplySender;
-use super::session_reply::SessionListener;
-use super::shared::LeaseShared;
 
 /// Requests of one client that may be without a reply, waits included. Further callers wait for a permit.
 const MAX_OPEN_REQUESTS: usize = 1 << 14;

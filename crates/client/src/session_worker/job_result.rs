@@ -3,8 +3,8 @@
 use leasehold_core::command::Answer;
 
 use super::lease_owner::LeaseOwner;
+use super::payload_reply::SessionReply;
 use super::reply_channel::ReplySender;
-use super::session_reply::SessionReply;
 use crate::Error;
 
 /// Result of a job of the session worker.

@@ -13,10 +13,10 @@ use leasehold_wire::v1::request::Operation as Message;
 
 use super::job_queue::{LeaseCall, ReplySlot};
 use super::job_result::{Response, send_answer};
+use super::lease_shared::LeaseShared;
 use super::reply_channel::ReplySender;
-use super::requests::{LeaseRenewal, RequestPurpose};
-use super::shared::LeaseShared;
-use super::state::WorkerState;
+use super::request_table::{LeaseRenewal, RequestPurpose};
+use super::worker_state::WorkerState;
 use crate::{Code, Error, IdempotencyKey};
 
 impl WorkerState {

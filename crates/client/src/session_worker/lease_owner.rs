@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::WorkerHandle;
-use super::shared::LeaseShared;
+use super::lease_shared::LeaseShared;
 
 /// The one owner of a granted lease. A guard contains it; before that, the reply to an acquire request does.
 pub(crate) struct LeaseOwner {

@@ -2,7 +2,8 @@
 //! runtime of the program loses none of them.
 
 mod acquire;
-mod actors;
+mod actor_pool;
+mod client_session;
 mod config;
 mod event_loop;
 mod jitter;
@@ -10,30 +11,29 @@ mod job_queue;
 mod job_result;
 mod lease_calls;
 mod lease_owner;
-mod leases;
+mod lease_shared;
+mod lease_table;
+mod lease_timers;
 mod multi_acquire;
-mod outcome;
+mod payload_calls;
+mod payload_reply;
 mod reply_channel;
-mod requests;
-mod session;
-mod session_calls;
+mod request_outcome;
+mod request_table;
 mod session_lifecycle;
-mod session_reply;
-mod shared;
-mod sleepers;
-mod state;
+mod task_timers;
 #[cfg(test)]
 mod tests;
-mod timers;
+mod worker_state;
 
 pub(crate) use config::SessionConfig;
 pub(crate) use job_queue::{AcquireSpec, Job, LeaseCall};
 pub(crate) use job_result::Response;
 pub(crate) use lease_owner::LeaseOwner;
-pub(crate) use outcome::PendingCall;
-pub use outcome::{PendingOutcome, RequestError};
-pub(crate) use session_reply::{CompensateOnDrop, SessionListener, SessionReply};
-pub(crate) use shared::{LeaseShared, LocalLeaseView, SessionDeadline};
+pub(crate) use lease_shared::{LeaseShared, LocalLeaseView, SessionDeadline};
+pub(crate) use payload_reply::{CompensateOnDrop, SessionListener, SessionReply};
+pub(crate) use request_outcome::PendingCall;
+pub use request_outcome::{PendingOutcome, RequestError};
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -58,7 +58,7 @@ use crate::transport::Transport;
 use jitter::Jitter;
 use job_queue::{JobQueue, ReplySlot};
 use reply_channel::{client_closed, reply_channel};
-use state::{WorkerSettings, WorkerState};
+use worker_state::{WorkerSettings, WorkerState};
 
 /// How often a deadline is checked that can move closer without an event, in milliseconds: the end of the session moves it.
 const CHECK_EVERY: u64 = 250;

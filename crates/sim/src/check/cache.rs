@@ -33,7 +33,7 @@ mod tests {
     use leasehold_core::lease::EndReason;
     use leasehold_core::payload::cache::OwnerKind;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn read(number: u64) -> Record<'static> {

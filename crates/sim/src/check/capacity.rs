@@ -52,7 +52,7 @@ pub fn check(history: &History) -> CheckFinding {
 mod tests {
     use leasehold_core::lease::Access;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn grant_units(slot: u32, number: u64, units: u32) -> Record<'static> {

@@ -128,7 +128,7 @@ fn stuck(model: &Model) -> BTreeSet<u32> {
 mod tests {
     use leasehold_core::refusal::CycleMember;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
     use crate::history::HistoryEvent;
 

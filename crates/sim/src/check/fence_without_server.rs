@@ -33,7 +33,7 @@ pub fn check(history: &History) -> CheckFinding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::n;
+    use super::super::sample_histories::n;
     use super::*;
     use crate::history::{PresentedWrite, TargetVerdict};
 

@@ -249,7 +249,7 @@ fn outcome(request: &SimRequest, answer: &Answer, of: impl Fn(u64) -> Option<usi
 mod tests {
     use leasehold_core::lease::EndReason;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn records() -> HistoryEvent {

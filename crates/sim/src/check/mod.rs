@@ -6,28 +6,28 @@ pub mod checkpoints;
 pub mod deadlock;
 pub mod delivery;
 pub mod disk_full;
-pub mod durability;
+pub mod durable_before_reply;
+pub mod fence_marks;
 pub mod fence_without_server;
-#[cfg(test)]
-mod fixtures;
-pub mod handoff;
+pub mod handoff_terminates;
+pub mod idempotency;
 pub mod last_renewals;
 pub mod linearizability;
+pub mod liveness;
 pub mod never_early;
 pub mod never_endless;
+pub mod no_renewal_dropped;
 pub mod one_holder;
 pub mod pins;
 pub mod preemption;
-pub mod progress;
-pub mod quarantine;
 pub mod queue;
 pub mod recorded_state;
-pub mod renewal;
-pub mod renewal_order;
+pub mod renewal_of_current_lease;
 pub mod reported_state;
-pub mod requests;
+pub mod rollback_quarantine;
+#[cfg(test)]
+mod sample_histories;
 pub mod session_secret;
-pub mod stale;
 pub mod stalled_holders;
 pub mod tokens;
 pub mod zombie_reports;
@@ -65,33 +65,33 @@ pub(crate) fn broken(promise: &'static str, at: SimTime, detail: impl Into<Strin
 /// Every checker: file, promises and function.
 #[allow(clippy::type_complexity, reason = "a table of three columns")]
 pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 28] = [
-    ("stale", "F1 F2 F3 F4 F5 F7 T5 T6", stale::check),
-    ("fence_independence", "F9", fence_without_server::check),
+    ("fence_marks", "F1 F2 F3 F4 F5 F7 T5 T6", fence_marks::check),
+    ("fence_without_server", "F9", fence_without_server::check),
     ("tokens", "T1 T2 T3 T4 T5 T9", tokens::check),
-    ("quarantine", "T5 T9", quarantine::check),
-    ("durability", "L3 L7 E1 X3", durability::check),
+    ("rollback_quarantine", "T5 T9", rollback_quarantine::check),
+    ("durable_before_reply", "L3 L7 E1 X3", durable_before_reply::check),
     ("one_holder", "L1 H2", one_holder::check),
     ("disk_full", "V4", disk_full::check),
-    ("handoff", "H3", handoff::check),
+    ("handoff_terminates", "H3", handoff_terminates::check),
     ("never_early", "L2 L12", never_early::check),
     ("never_endless", "L9 L10", never_endless::check),
-    ("renewal", "L4 L5 L6", renewal::check),
+    ("renewal_of_current_lease", "L4 L5 L6", renewal_of_current_lease::check),
     ("queue", "W1 W2 W3 W4 L8", queue::check),
     ("deadlock", "D1 D2 D3", deadlock::check),
     ("capacity", "C1 C3 C4", capacity::check),
     ("delivery", "Q2 Q3 Q4 Q5", delivery::check),
     ("checkpoints", "H1", checkpoints::check),
-    ("requests", "L11", requests::check),
+    ("idempotency", "L11", idempotency::check),
     ("pins", "B1", pins::check),
     ("cache", "R1 R2", cache::check),
     ("preemption", "P1", preemption::check),
-    ("stalled", "G1", stalled_holders::check),
-    ("sessions", "S2", session_secret::check),
-    ("zombies", "F6", zombie_reports::check),
-    ("renewal_storm", "N1", renewal_order::check),
-    ("state", "V1 C2 P2 Q1 S1 T5", reported_state::check),
-    ("broken", "V1 V2 V3 T5 X1", recorded_violations),
-    ("progress", "X1", progress::check),
+    ("stalled_holders", "G1", stalled_holders::check),
+    ("session_secret", "S2", session_secret::check),
+    ("zombie_reports", "F6", zombie_reports::check),
+    ("no_renewal_dropped", "N1", no_renewal_dropped::check),
+    ("reported_state", "V1 C2 P2 Q1 S1 T5", reported_state::check),
+    ("recorded_violations", "V1 V2 V3 T5 X1", recorded_violations),
+    ("liveness", "X1", liveness::check),
     ("linearizability", "L1 L4 L6", linearizability::check),
 ];
 

@@ -105,7 +105,7 @@ pub fn check(history: &History) -> CheckFinding {
 mod tests {
     use leasehold_core::record::Record;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn end() -> Record<'static> {

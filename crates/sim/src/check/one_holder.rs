@@ -46,7 +46,7 @@ pub fn check(history: &History) -> CheckFinding {
 mod tests {
     use leasehold_core::lease::EndReason;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     #[test]

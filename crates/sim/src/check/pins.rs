@@ -29,7 +29,7 @@ pub fn check(history: &History) -> CheckFinding {
 mod tests {
     use leasehold_core::lease::{Access, EndReason};
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn reads() -> Record<'static> {

@@ -73,7 +73,7 @@ fn inherited_priority(model: &Model, priorities: &BTreeMap<u32, u8>, wait: &Mode
 mod tests {
     use leasehold_core::time::GrantorTime;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn draining(until: u64) -> Record<'static> {

@@ -161,7 +161,7 @@ fn passed_wait<'a>(model: &'a Model, granted: &GrantRecord<'_>) -> Option<&'a Mo
 mod tests {
     use leasehold_core::record::WaitRecord;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn granted_to(waiter: u32, number: u64) -> Record<'static> {

@@ -52,7 +52,7 @@ fn expected(model: &Model) -> ReportedState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     #[test]

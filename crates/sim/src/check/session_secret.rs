@@ -52,7 +52,7 @@ mod tests {
     use leasehold_core::command::SessionGrant;
     use leasehold_core::ids::SessionId;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     #[test]

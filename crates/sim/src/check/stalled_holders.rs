@@ -78,7 +78,7 @@ pub fn check(history: &History) -> CheckFinding {
 mod tests {
     use leasehold_core::token::Number;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
     use crate::request::KnownLease;
 

@@ -96,7 +96,7 @@ pub(super) fn granted(answer: &Answer) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{self, batch, granted, history};
+    use super::super::sample_histories::{self, batch, granted, history};
     use super::*;
     use crate::fault::Fault;
 
@@ -112,14 +112,19 @@ mod tests {
         let lost = || HistoryEvent::JournalReverted { cause: Fault::Rollback, batches: vec![] };
         let grant = || batch(&[granted(0, 5, "jobs/a")]);
         assert_eq!(check(&history([grant(), lost(), grant()])), Ok(()));
-        let highest_received = history([grant(), fixtures::grant_received(1, 5), lost(), grant()]);
+        let highest_received = history([grant(), sample_histories::grant_received(1, 5), lost(), grant()]);
         assert_eq!(check(&highest_received).unwrap_err().promise, "T1");
     }
 
     #[test]
     fn a_number_is_rotated_only_on_request() {
-        let rotated = || batch(&[granted(0, 5, "jobs/a"), Record::Rotated { lease: 0, number: fixtures::n(6) }]);
-        let held = crate::request::KnownLease { lease: fixtures::id(0), number: fixtures::n(5), session: None };
+        let rotated =
+            || batch(&[granted(0, 5, "jobs/a"), Record::Rotated { lease: 0, number: sample_histories::n(6) }]);
+        let held = crate::request::KnownLease {
+            lease: sample_histories::id(0),
+            number: sample_histories::n(5),
+            session: None,
+        };
         let asks = HistoryEvent::Requested { op: 1, actor: 8, request: SimRequest::Rotate { held } };
         assert_eq!(check(&history([asks, rotated()])), Ok(()));
         assert_eq!(check(&history([rotated()])).unwrap_err().promise, "T3");
@@ -128,17 +133,17 @@ mod tests {
     #[test]
     fn a_later_request_is_granted_a_higher_number() {
         let legal = history([
-            fixtures::requested(1),
-            fixtures::grant_received(1, 5),
-            fixtures::requested(2),
-            fixtures::grant_sent(2, 6),
+            sample_histories::requested(1),
+            sample_histories::grant_received(1, 5),
+            sample_histories::requested(2),
+            sample_histories::grant_sent(2, 6),
         ]);
         assert_eq!(check(&legal), Ok(()));
         let illegal = history([
-            fixtures::requested(1),
-            fixtures::grant_received(1, 5),
-            fixtures::requested(2),
-            fixtures::grant_sent(2, 4),
+            sample_histories::requested(1),
+            sample_histories::grant_received(1, 5),
+            sample_histories::requested(2),
+            sample_histories::grant_sent(2, 4),
         ]);
         assert_eq!(check(&illegal).unwrap_err().promise, "T2");
     }

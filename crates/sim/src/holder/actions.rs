@@ -8,9 +8,10 @@ use super::{HolderMode, LateWrite, SimHolder};
 use crate::clock::MS;
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
+use crate::message::{Message, SimActor};
 use crate::request::{SimAcquireOptions, SimRequest};
 use crate::run_constants::{EXCLUSIVE, READ, RUSH, SLOTS, UNITS, WORK};
-use crate::scheduler::{Message, Scheduler, SimActor};
+use crate::scheduler::Scheduler;
 
 impl SimHolder {
     pub(super) fn act(&mut self, scheduler: &mut Scheduler, now: Instant) {

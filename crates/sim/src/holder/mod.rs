@@ -1,8 +1,8 @@
 //! A holder: the real renewal logic inside a simulated client that retries and gives up. It does not police itself.
 
 mod actions;
-mod extras;
-mod replies;
+mod message_handling;
+mod payload_actions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +17,10 @@ use leasehold_core::token::{Number, Token};
 use crate::clock::{MS, SimClock, SimTime};
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
-use crate::planted_fault::PlantedFault;
+use crate::message::{Envelope, Message, SimActor};
+use crate::mutants::PlantedFault;
 use crate::request::{KnownLease, SimRequest};
-use crate::scheduler::{Envelope, Message, ScheduledEvent, Scheduler, SimActor};
+use crate::scheduler::{ScheduledEvent, Scheduler};
 
 /// What the validity of a holder's leases depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::clock::MS;
 use crate::fault::Fault;
 use crate::history::{Batch, HistoryEvent};
-use crate::planted_fault::PlantedFault;
+use crate::mutants::PlantedFault;
 use crate::scheduler::{JournalOutcome, JournalStep, ScheduledEvent, Scheduler};
 
 /// The journal of a run.

@@ -14,7 +14,7 @@ use leasehold_core::token::Number;
 use tokio::sync::Notify;
 
 use super::{Cache, CacheInner};
-use crate::lock::millis;
+use crate::lock_builder::millis;
 use crate::session_worker::{CompensateOnDrop, SessionDeadline};
 use crate::{Code, Error};
 

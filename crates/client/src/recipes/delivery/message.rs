@@ -18,7 +18,7 @@ use leasehold_core::token::{Number, Token, TokenScope};
 use leasehold_wire::TokenIssuer;
 
 use super::{answer, answer_with_time, expect, unexpected};
-use crate::lock::millis;
+use crate::lock_builder::millis;
 use crate::session_worker::{SessionDeadline, WorkerHandle};
 use crate::{Error, FencingToken, RequestError};
 

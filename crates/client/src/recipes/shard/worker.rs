@@ -17,7 +17,7 @@ use leasehold_core::time::Instant;
 
 use super::plan::{ShardOwner, ShardSnapshot};
 use super::{Shard, Shards, WORKERS};
-use crate::lock::millis;
+use crate::lock_builder::millis;
 use crate::session_worker::WorkerHandle;
 use crate::{AcquireError, Code, Error, Guard, GuardState, HandoffOptions, LeaseHandle};
 

@@ -35,7 +35,7 @@ mod tests {
     use leasehold_core::record::{DrainCause, Record};
     use leasehold_core::time::GrantorTime;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     #[test]

@@ -50,7 +50,7 @@ pub fn check(history: &History) -> CheckFinding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     #[test]

@@ -11,10 +11,10 @@ use leasehold_core::ids::LeaseId;
 use leasehold_core::time::Instant;
 
 use super::jitter::Jitter;
+use super::lease_shared::LeaseShared;
+use super::lease_timers::LeaseTimers;
 use super::multi_acquire::PendingGrants;
-use super::requests::LeaseRenewal;
-use super::shared::LeaseShared;
-use super::timers::LeaseTimers;
+use super::request_table::LeaseRenewal;
 use crate::{Code, Error};
 
 /// A lease under renewal.

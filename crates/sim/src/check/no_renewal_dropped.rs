@@ -41,7 +41,7 @@ pub fn check(history: &History) -> CheckFinding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn arrived(op: u64, generation: u64) -> HistoryEvent {

@@ -47,7 +47,7 @@ pub fn check(history: &History) -> CheckFinding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{grant, reply_received, requested};
+    use super::super::sample_histories::{grant, reply_received, requested};
     use super::*;
 
     fn run(events: Vec<(SimTime, HistoryEvent)>) -> History {

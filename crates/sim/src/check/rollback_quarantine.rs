@@ -75,7 +75,7 @@ fn check_length(promise: &'static str, at: u64, now: GrantorTime, until: Grantor
 mod tests {
     use leasehold_core::token::Incarnation;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn restored(counter: u64, until: u64) -> Record<'static> {

@@ -9,7 +9,7 @@ use leasehold_wire::TokenIssuer;
 use leasehold_wire::v1::request::Operation as Message;
 
 use super::WorkerHandle;
-use super::shared::SessionDeadline;
+use super::lease_shared::SessionDeadline;
 
 /// Receives the events of the session on the worker's thread. It must not block.
 pub(crate) trait SessionListener: fmt::Debug + Send + Sync {

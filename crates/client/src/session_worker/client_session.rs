@@ -7,7 +7,7 @@ use leasehold_core::ids::SessionId;
 use leasehold_core::time::Instant;
 use leasehold_wire::TokenIssuer;
 
-use super::shared::SessionDeadline;
+use super::lease_shared::SessionDeadline;
 
 /// The open session. It is renewed by the same rules as a lease, under a token number without meaning.
 pub(super) struct ClientSession {

@@ -85,7 +85,7 @@ mod tests {
     use leasehold_core::lease::EndReason;
     use leasehold_core::record::Record;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn end() -> HistoryEvent {

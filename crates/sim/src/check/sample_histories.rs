@@ -13,7 +13,7 @@ use crate::history::{History, HistoryEvent};
 use crate::request::{KnownLease, SimAcquireOptions, SimRequest};
 
 pub fn n(number: u64) -> Number {
-    Number::new(number).expect("fixtures use numbers from 1")
+    Number::new(number).expect("sample histories use numbers from 1")
 }
 
 pub fn id(slot: u32) -> LeaseId {

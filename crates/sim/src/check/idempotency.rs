@@ -28,7 +28,7 @@ pub fn check(history: &History) -> CheckFinding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
 
     fn enqueued(item: u64, body: u8) -> Record<'static> {

@@ -10,10 +10,11 @@ use leasehold_core::token::{FenceKey, Incarnation, Token};
 
 use super::{HolderMode, PendingRequest, SimHolder, SimLease};
 use crate::history::HistoryEvent;
-use crate::planted_fault::PlantedFault;
+use crate::message::Message;
+use crate::mutants::PlantedFault;
 use crate::request::{KnownLease, SimRequest};
 use crate::run_constants::CLUSTER;
-use crate::scheduler::{Message, Scheduler};
+use crate::scheduler::Scheduler;
 
 impl SimHolder {
     pub(super) fn handle_message(&mut self, scheduler: &mut Scheduler, message: Message) {
