@@ -24,7 +24,7 @@ const CHECKERS: [&str; 8] = [
     "durable_before_reply",
     "one_holder",
     "never_early",
-    "renewal_of_current_lease",
+    "only_current_renews",
     "queue",
     "linearizability",
 ];

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold_wire::{decode_charter, encode_charter, v1};
 
-use crate::routing::RetrySafety;
+use crate::failover::RetrySafety;
 use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 

@@ -11,8 +11,8 @@ use leasehold_wire::{Code, v1};
 use tonic::{Status, Streaming};
 
 use crate::backup::download_failed;
+use crate::failover::RetrySafety;
 use crate::page_fetch::PageFetch;
-use crate::routing::RetrySafety;
 use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 

@@ -8,7 +8,7 @@ use futures::Stream;
 use leasehold_wire::{problem_from_status, v1};
 use tonic::{Status, Streaming};
 
-use crate::routing::RetrySafety;
+use crate::failover::RetrySafety;
 use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 

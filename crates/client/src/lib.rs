@@ -76,9 +76,10 @@ mod backup;
 pub mod blocking;
 mod client;
 mod clock;
-mod coverage;
 mod endpoints;
 mod error;
+mod failover;
+mod fence_coverage;
 mod guard;
 #[cfg(any(test, feature = "testing"))]
 mod in_memory;
@@ -92,7 +93,6 @@ pub mod recipes;
 #[cfg(feature = "report")]
 #[cfg_attr(docsrs, doc(cfg(feature = "report")))]
 pub mod report;
-mod routing;
 mod server_pool;
 pub mod session_stream;
 mod session_worker;

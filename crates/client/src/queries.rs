@@ -15,8 +15,8 @@ use leasehold_wire::json::{
 };
 use leasehold_wire::v1;
 
+use crate::failover::RetrySafety;
 use crate::page_fetch::PageFetch;
-use crate::routing::RetrySafety;
 use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 

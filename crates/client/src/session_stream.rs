@@ -10,9 +10,9 @@ use leasehold_wire::{Code, PROTOCOL, decode_answer, decode_event, lease_bits, se
 use tokio::sync::mpsc;
 use tonic::Streaming;
 
+use crate::failover::Candidates;
 #[cfg(any(test, feature = "testing"))]
 use crate::in_memory::MemoryConnection;
-use crate::routing::Candidates;
 use crate::server_pool::{GrpcClient, ServerPool};
 #[cfg(any(test, feature = "testing"))]
 use crate::transport::Transport;

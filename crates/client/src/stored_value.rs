@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::token::Number;
 use leasehold_wire::v1;
 
-use crate::routing::RetrySafety;
+use crate::failover::RetrySafety;
 use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 

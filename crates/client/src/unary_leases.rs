@@ -13,7 +13,7 @@ use leasehold_core::token::Token;
 use leasehold_wire::json::{CurrentLeaseBody, GrantBody};
 use leasehold_wire::{decode_current, decode_grant, lease_bits, v1};
 
-use crate::routing::RetrySafety;
+use crate::failover::RetrySafety;
 use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 

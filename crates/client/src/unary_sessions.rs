@@ -6,7 +6,7 @@ use leasehold_core::command::{HeldDigest, SessionGrant};
 use leasehold_core::ids::SessionId;
 use leasehold_wire::{session_bits, v1};
 
-use crate::routing::{Candidates, RetrySafety};
+use crate::failover::{Candidates, RetrySafety};
 use crate::server_pool::GrpcClient;
 use crate::session_stream::{SessionReceiver, SessionResume, SessionSender};
 use crate::{Client, Error, OpenedSession};

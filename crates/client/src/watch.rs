@@ -12,8 +12,8 @@ use leasehold_wire::{decode_event, v1};
 use tokio::time::Instant;
 use tonic::Streaming;
 
+use crate::failover::RetrySafety;
 use crate::page_fetch::PageFetch;
-use crate::routing::RetrySafety;
 use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 

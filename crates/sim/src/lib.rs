@@ -11,6 +11,7 @@
 pub mod check;
 pub mod clock;
 pub mod fault;
+pub mod fenced_target;
 pub mod history;
 pub mod holder;
 pub mod journal;
@@ -26,6 +27,6 @@ pub mod run_constants;
 pub mod runner;
 pub mod scheduler;
 pub mod server;
-pub mod target;
+
 pub mod trace;
 pub mod world;

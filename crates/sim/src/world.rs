@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::clock::{MS, SimClock, SimTime};
 use crate::fault::{Fault, FaultSet};
+use crate::fenced_target::SimTarget;
 use crate::history::{History, HistoryEvent};
 use crate::holder::SimHolder;
 use crate::journal::SimJournal;
@@ -13,7 +14,6 @@ use crate::rng::SimRng;
 use crate::run_constants::EXCLUSIVE;
 use crate::scheduler::{ScheduledEvent, Scheduler};
 use crate::server::SimServer;
-use crate::target::SimTarget;
 
 /// Time that a healed world has to make progress.
 const HEALED_TIME: SimTime = 19_000 * MS;

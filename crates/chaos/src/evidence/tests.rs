@@ -8,7 +8,7 @@ use leasehold_core::record::{BatchHeader, GrantRecord, Record};
 use leasehold_core::time::{GrantorTime, WallClock};
 use leasehold_core::token::Number;
 use leasehold_sim::check::{
-    durable_before_reply, fence_marks, linearizability, never_early, renewal_of_current_lease, tokens,
+    durable_before_reply, fence_marks, linearizability, never_early, only_current_renews, tokens,
 };
 use leasehold_sim::history::HistoryEvent;
 
@@ -93,7 +93,7 @@ fn sequential_holders_are_legal() {
         durable_before_reply::check,
         tokens::check,
         never_early::check,
-        renewal_of_current_lease::check,
+        only_current_renews::check,
         linearizability::check,
         fence_marks::check,
     ] {
@@ -133,7 +133,7 @@ fn a_renewal_requested_after_the_successors_grant_is_found() {
         evidence.entries.push(entry(at, 0, LoggedEvent::Requested { op: 7, request }));
         evidence.entries.push(entry(1_150, 0, LoggedEvent::Current { op: 7, number: 5, remaining: 900 }));
         evidence.entries.sort_by_key(|entry| entry.at);
-        renewal_of_current_lease::check(&history(&evidence))
+        only_current_renews::check(&history(&evidence))
     };
     assert_eq!(renew(1_090), Ok(()), "it may have been decided before the end");
     assert_eq!(renew(1_101).unwrap_err().promise, "L4");

@@ -19,8 +19,8 @@ use leasehold_core::time::Instant;
 use leasehold_wire::v1;
 use tokio::sync::Notify;
 
+use crate::failover::RetrySafety;
 use crate::lock_builder::millis;
-use crate::routing::RetrySafety;
 use crate::server_pool::GrpcClient;
 use crate::session_worker::{Response, SessionListener};
 use crate::{Client, Error, RequestError};

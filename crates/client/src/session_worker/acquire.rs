@@ -11,7 +11,7 @@ use leasehold_core::time::Instant;
 use leasehold_core::token::Token;
 
 use super::WorkerHandle;
-use super::actor_pool::ActorPool;
+use super::actor_names::ActorPool;
 use super::job_queue::{AcquireSpec, ReplySlot};
 use super::lease_owner::LeaseOwner;
 use super::lease_shared::{LeaseShared, LocalLeaseView, Overlap};

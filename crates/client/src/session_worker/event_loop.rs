@@ -9,7 +9,7 @@ use leasehold_core::time::Instant;
 use super::job_queue::JobQueue;
 use super::worker_state::WorkerState;
 use crate::clock::HolderClock;
-use crate::routing::Candidates;
+use crate::failover::Candidates;
 use crate::session_stream::{IncomingBatch, SessionReceiver, SessionSender};
 use crate::{Address, Error, OpenedSession};
 

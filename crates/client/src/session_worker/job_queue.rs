@@ -13,7 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use super::WorkerHandle;
 use super::job_result::Response;
 use super::lease_shared::LeaseShared;
-use super::payload_reply::SessionListener;
+use super::queue_and_cache_reply::SessionListener;
 use super::reply_channel::ReplySender;
 
 /// Requests of one client that may be without a reply, waits included. Further callers wait for a permit.

@@ -3,7 +3,7 @@
 use leasehold_core::command::Answer;
 
 use super::lease_owner::LeaseOwner;
-use super::payload_reply::SessionReply;
+use super::queue_and_cache_reply::SessionReply;
 use super::reply_channel::ReplySender;
 use crate::Error;
 

@@ -2,8 +2,8 @@
 //! runtime of the program loses none of them.
 
 mod acquire;
-mod actor_pool;
-mod client_session;
+mod actor_names;
+mod caller_sleeps;
 mod config;
 mod event_loop;
 mod jitter;
@@ -15,13 +15,13 @@ mod lease_shared;
 mod lease_table;
 mod lease_timers;
 mod multi_acquire;
-mod payload_calls;
-mod payload_reply;
+mod queue_and_cache_calls;
+mod queue_and_cache_reply;
 mod reply_channel;
 mod request_outcome;
 mod request_table;
+mod session_entry;
 mod session_lifecycle;
-mod task_timers;
 #[cfg(test)]
 mod tests;
 mod worker_state;
@@ -31,7 +31,7 @@ pub(crate) use job_queue::{AcquireSpec, Job, LeaseCall};
 pub(crate) use job_result::Response;
 pub(crate) use lease_owner::LeaseOwner;
 pub(crate) use lease_shared::{LeaseShared, LocalLeaseView, SessionDeadline};
-pub(crate) use payload_reply::{CompensateOnDrop, SessionListener, SessionReply};
+pub(crate) use queue_and_cache_reply::{CompensateOnDrop, SessionListener, SessionReply};
 pub(crate) use request_outcome::PendingCall;
 pub use request_outcome::{PendingOutcome, RequestError};
 

@@ -12,11 +12,11 @@ use leasehold_core::token::Number;
 use leasehold_wire::MAX_REQUEST_BYTES;
 use leasehold_wire::v1::request::Operation as Message;
 
-use super::client_session::ClientSession;
 use super::job_result::{Response, send_answer};
 use super::lease_shared::SessionDeadline;
 use super::reply_channel::ReplySender;
 use super::request_table::RequestPurpose;
+use super::session_entry::ClientSession;
 use super::worker_state::WorkerState;
 use crate::session_stream::SessionResume;
 use crate::{Error, OpenedSession};

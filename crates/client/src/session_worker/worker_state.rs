@@ -12,14 +12,14 @@ use leasehold_wire::MAX_RENEWALS;
 use leasehold_wire::v1::request::Operation as Message;
 use tokio::sync::watch::Sender;
 
-use super::actor_pool::ActorPool;
-use super::client_session::ClientSession;
+use super::actor_names::ActorPool;
+use super::caller_sleeps::Sleepers;
 use super::jitter::Jitter;
 use super::job_queue::Job;
 use super::lease_table::{LeaseTable, LeaseTransition};
-use super::payload_reply::SessionListener;
+use super::queue_and_cache_reply::SessionListener;
 use super::request_table::{LeaseRenewal, RequestPurpose, RequestTable, UnansweredRequest};
-use super::task_timers::Sleepers;
+use super::session_entry::ClientSession;
 use crate::Error;
 use crate::metrics::MetricsSink;
 use crate::server_pool::ServerPool;

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CheckFinding, broken};
+use crate::fenced_target::{SEQUENCED, STRICT};
 use crate::history::{History, HistoryEvent, TargetVerdict};
-use crate::target::{SEQUENCED, STRICT};
 
 /// Checks the log of every target.
 pub fn check(history: &History) -> CheckFinding {

@@ -16,13 +16,13 @@ pub mod linearizability;
 pub mod liveness;
 pub mod never_early;
 pub mod never_endless;
-pub mod no_renewal_dropped;
 pub mod one_holder;
+pub mod only_current_renews;
 pub mod pins;
 pub mod preemption;
 pub mod queue;
 pub mod recorded_state;
-pub mod renewal_of_current_lease;
+pub mod renewals_decided_in_order;
 pub mod reported_state;
 pub mod rollback_quarantine;
 #[cfg(test)]
@@ -75,7 +75,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 28] = [
     ("handoff_terminates", "H3", handoff_terminates::check),
     ("never_early", "L2 L12", never_early::check),
     ("never_endless", "L9 L10", never_endless::check),
-    ("renewal_of_current_lease", "L4 L5 L6", renewal_of_current_lease::check),
+    ("only_current_renews", "L4 L5 L6", only_current_renews::check),
     ("queue", "W1 W2 W3 W4 L8", queue::check),
     ("deadlock", "D1 D2 D3", deadlock::check),
     ("capacity", "C1 C3 C4", capacity::check),
@@ -88,7 +88,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 28] = [
     ("stalled_holders", "G1", stalled_holders::check),
     ("session_secret", "S2", session_secret::check),
     ("zombie_reports", "F6", zombie_reports::check),
-    ("no_renewal_dropped", "N1", no_renewal_dropped::check),
+    ("renewals_decided_in_order", "N1", renewals_decided_in_order::check),
     ("reported_state", "V1 C2 P2 Q1 S1 T5", reported_state::check),
     ("recorded_violations", "V1 V2 V3 T5 X1", recorded_violations),
     ("liveness", "X1", liveness::check),

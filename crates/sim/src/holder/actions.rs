@@ -1,19 +1,47 @@
-//! Actions of a holder: acquire, write, release, misuse.
+//! Actions of a holder: acquire, write, report progress, release, resume its session, misuse.
 
 use leasehold_core::lease::Access;
 use leasehold_core::time::Instant;
 use leasehold_core::token::{Cluster, Number, Token};
 
-use super::{HolderMode, LateWrite, SimHolder};
+use super::{HolderMode, LateWrite, SimHolder, SimLease};
 use crate::clock::MS;
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
 use crate::message::{Message, SimActor};
 use crate::request::{SimAcquireOptions, SimRequest};
+use crate::rng::SimRng;
 use crate::run_constants::{EXCLUSIVE, READ, RUSH, SLOTS, UNITS, WORK};
 use crate::scheduler::Scheduler;
 
+impl SimLease {
+    /// Progress to report, where it is required. A stuck holder continues to renew.
+    pub(super) fn report_progress(&mut self, rng: &mut SimRng) -> Option<u64> {
+        if self.resource != WORK {
+            return None;
+        }
+        self.stuck |= rng.one_in(6);
+        self.work += u64::from(!self.stuck);
+        Some(self.work)
+    }
+}
+
 impl SimHolder {
+    /// Secret of this holder's sessions.
+    pub(super) const fn secret(&self) -> u8 {
+        self.index as u8 + 1
+    }
+
+    /// Resumes its session as after a broken connection, or tries another session with its own secret.
+    pub(super) fn resume(&mut self, scheduler: &mut Scheduler) {
+        let Some(mut session) = self.session else { return };
+        if scheduler.should_inject(Fault::Misuse, 2) {
+            session = scheduler.another_session(session);
+            scheduler.record_fault(Fault::Misuse, format!("holder {} guesses the secret of {session}", self.index));
+        }
+        self.request(scheduler, SimRequest::Resume { session, secret: self.secret() });
+    }
+
     pub(super) fn act(&mut self, scheduler: &mut Scheduler, now: Instant) {
         if self.mode != HolderMode::Plain && self.session.is_none() {
             if !self.pending.values().any(|pending| matches!(pending.request, SimRequest::Open { .. })) {

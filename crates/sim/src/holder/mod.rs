@@ -2,7 +2,7 @@
 
 mod actions;
 mod message_handling;
-mod payload_actions;
+mod pin_and_cache_actions;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
 //! The cost of many guards in one process.
 //!
-//! `cargo run -p leasehold --release --example guard_cost -- ADDR [COUNT] [SECONDS]`
+//! `cargo run -p leasehold --release --example many_guards_cpu -- ADDR [COUNT] [SECONDS]`
 
 use std::time::{Duration, Instant};
 

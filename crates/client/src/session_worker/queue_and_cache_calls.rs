@@ -10,7 +10,7 @@ use leasehold_wire::v1::request::Operation as Message;
 use super::WorkerHandle;
 use super::job_queue::ReplySlot;
 use super::job_result::Response;
-use super::payload_reply::{CompensateOnDrop, SessionReply};
+use super::queue_and_cache_reply::{CompensateOnDrop, SessionReply};
 use super::request_table::RequestPurpose;
 use super::worker_state::WorkerState;
 use crate::Error;

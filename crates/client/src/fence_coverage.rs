@@ -10,7 +10,7 @@ use leasehold_wire::json::CoverageBody;
 use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
 
-use crate::routing::RetrySafety;
+use crate::failover::RetrySafety;
 use crate::server_pool::GrpcClient;
 use crate::{Client, Error};
 

@@ -1,33 +1,14 @@
-//! Further actions of a holder: shared reads with pins, cached copies, progress reports, session resumption.
+//! Actions of a holder that reads: pins under shared leases, and cached copies.
 
 use leasehold_core::lease::Access;
 use leasehold_core::payload::cache;
 
 use super::{SimHolder, SimLease};
-use crate::fault::Fault;
 use crate::request::SimRequest;
-use crate::rng::SimRng;
-use crate::run_constants::{READ, WORK};
+use crate::run_constants::READ;
 use crate::scheduler::Scheduler;
 
-impl SimLease {
-    /// Progress to report, where it is required. A stuck holder continues to renew.
-    pub(super) fn report_progress(&mut self, rng: &mut SimRng) -> Option<u64> {
-        if self.resource != WORK {
-            return None;
-        }
-        self.stuck |= rng.one_in(6);
-        self.work += u64::from(!self.stuck);
-        Some(self.work)
-    }
-}
-
 impl SimHolder {
-    /// Secret of this holder's sessions.
-    pub(super) const fn secret(&self) -> u8 {
-        self.index as u8 + 1
-    }
-
     /// Pins what it reads, or asks as a collector how far it may delete.
     pub(super) fn pin_or_collect(&mut self, scheduler: &mut Scheduler) {
         let shared = |entry: &&SimLease| entry.resource == READ && entry.access == Access::Shared;
@@ -65,15 +46,5 @@ impl SimHolder {
             cache::CacheAnswer::Committed { .. } | cache::CacheAnswer::Aborted => self.intent = None,
             _ => {}
         }
-    }
-
-    /// Resumes its session as after a broken connection, or tries another session with its own secret.
-    pub(super) fn resume(&mut self, scheduler: &mut Scheduler) {
-        let Some(mut session) = self.session else { return };
-        if scheduler.should_inject(Fault::Misuse, 2) {
-            session = scheduler.another_session(session);
-            scheduler.record_fault(Fault::Misuse, format!("holder {} guesses the secret of {session}", self.index));
-        }
-        self.request(scheduler, SimRequest::Resume { session, secret: self.secret() });
     }
 }
