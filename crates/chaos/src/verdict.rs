@@ -25,7 +25,7 @@ const CHECKERS: [&str; 8] = [
     "one_holder",
     "never_early",
     "only_current_renews",
-    "queue",
+    "wait_queue",
     "linearizability",
 ];
 /// Number of events printed before a violation.

@@ -12,7 +12,7 @@ use leasehold_core::token::Token;
 use leasehold_wire::headers::IdempotencyKey;
 use tokio::sync::watch;
 
-use crate::metrics::MetricsSink;
+use crate::metrics_hook::MetricsSink;
 use crate::server_pool::ServerPool;
 use crate::session_stream::SessionResume;
 use crate::session_worker::{SessionConfig, WorkerHandle};

@@ -1,6 +1,6 @@
 //! Command line of the simulator: `leasehold-sim run|replay|shrink|mutants`.
 
-mod command_output;
+mod cli_output;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -157,7 +157,7 @@ impl RunArgs {
         });
         bar.finish_and_clear();
         let missing = if self.coverage { runner::missing_combinations(&report.coverage) } else { Vec::new() };
-        let summary = command_output::RunSummary {
+        let summary = cli_output::RunSummary {
             report: &report,
             missing: &missing,
             repeat_options: self.setup.repeat_options(),
@@ -213,7 +213,7 @@ fn mutants(seeds: u64, only: &str, json: bool, halted: &AtomicBool) -> bool {
     }
     bar.finish_and_clear();
     let not_served: Vec<_> = mutation_run::elsewhere().into_iter().filter(|row| row.fault.contains(only)).collect();
-    let table = command_output::Mutants { rows: &rows, not_served: &not_served };
+    let table = cli_output::Mutants { rows: &rows, not_served: &not_served };
     print!("{}", if json { table.json() } else { table.text() });
     table.survivors().is_empty() && !rows.is_empty()
 }

@@ -11,9 +11,9 @@ use leasehold_wire::v1::request::Operation as Message;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::WorkerHandle;
+use super::compensated_reply::SessionListener;
 use super::job_result::Response;
 use super::lease_shared::LeaseShared;
-use super::queue_and_cache_reply::SessionListener;
 use super::reply_channel::ReplySender;
 
 /// Requests of one client that may be without a reply, waits included. Further callers wait for a permit.

@@ -2,8 +2,8 @@
 
 use leasehold_core::command::Answer;
 
+use super::compensated_reply::SessionReply;
 use super::lease_owner::LeaseOwner;
-use super::queue_and_cache_reply::SessionReply;
 use super::reply_channel::ReplySender;
 use crate::Error;
 

@@ -4,6 +4,7 @@
 mod acquire;
 mod actor_names;
 mod caller_sleeps;
+mod compensated_reply;
 mod config;
 mod event_loop;
 mod jitter;
@@ -16,7 +17,6 @@ mod lease_table;
 mod lease_timers;
 mod multi_acquire;
 mod queue_and_cache_calls;
-mod queue_and_cache_reply;
 mod reply_channel;
 mod request_outcome;
 mod request_table;
@@ -26,12 +26,12 @@ mod session_lifecycle;
 mod tests;
 mod worker_state;
 
+pub(crate) use compensated_reply::{CompensateOnDrop, SessionListener, SessionReply};
 pub(crate) use config::SessionConfig;
 pub(crate) use job_queue::{AcquireSpec, Job, LeaseCall};
 pub(crate) use job_result::Response;
 pub(crate) use lease_owner::LeaseOwner;
 pub(crate) use lease_shared::{LeaseShared, LocalLeaseView, SessionDeadline};
-pub(crate) use queue_and_cache_reply::{CompensateOnDrop, SessionListener, SessionReply};
 pub(crate) use request_outcome::PendingCall;
 pub use request_outcome::{PendingOutcome, RequestError};
 
@@ -51,7 +51,7 @@ use tokio::sync::watch;
 
 use crate::Error;
 use crate::clock::HolderClock;
-use crate::metrics::MetricsSink;
+use crate::metrics_hook::MetricsSink;
 use crate::server_pool::ServerPool;
 use crate::session_stream::SessionResume;
 use crate::transport::Transport;

@@ -8,9 +8,9 @@ use leasehold_core::time::Instant;
 use leasehold_wire::v1::request::Operation as Message;
 
 use super::WorkerHandle;
+use super::compensated_reply::{CompensateOnDrop, SessionReply};
 use super::job_queue::ReplySlot;
 use super::job_result::Response;
-use super::queue_and_cache_reply::{CompensateOnDrop, SessionReply};
 use super::request_table::RequestPurpose;
 use super::worker_state::WorkerState;
 use crate::Error;

@@ -14,14 +14,14 @@ use tokio::sync::watch::Sender;
 
 use super::actor_names::ActorPool;
 use super::caller_sleeps::Sleepers;
+use super::compensated_reply::SessionListener;
 use super::jitter::Jitter;
 use super::job_queue::Job;
 use super::lease_table::{LeaseTable, LeaseTransition};
-use super::queue_and_cache_reply::SessionListener;
 use super::request_table::{LeaseRenewal, RequestPurpose, RequestTable, UnansweredRequest};
 use super::session_entry::ClientSession;
 use crate::Error;
-use crate::metrics::MetricsSink;
+use crate::metrics_hook::MetricsSink;
 use crate::server_pool::ServerPool;
 use crate::session_stream::{IncomingBatch, OutgoingBatch, RenewalResults, SessionResume};
 

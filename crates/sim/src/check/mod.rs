@@ -20,7 +20,7 @@ pub mod one_holder;
 pub mod only_current_renews;
 pub mod pins;
 pub mod preemption;
-pub mod queue;
+pub mod progress_required;
 pub mod recorded_state;
 pub mod renewals_decided_in_order;
 pub mod reported_state;
@@ -28,8 +28,8 @@ pub mod rollback_quarantine;
 #[cfg(test)]
 mod sample_histories;
 pub mod session_secret;
-pub mod stalled_holders;
 pub mod tokens;
+pub mod wait_queue;
 pub mod zombie_reports;
 
 use std::fmt;
@@ -76,7 +76,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 28] = [
     ("never_early", "L2 L12", never_early::check),
     ("never_endless", "L9 L10", never_endless::check),
     ("only_current_renews", "L4 L5 L6", only_current_renews::check),
-    ("queue", "W1 W2 W3 W4 L8", queue::check),
+    ("wait_queue", "W1 W2 W3 W4 L8", wait_queue::check),
     ("deadlock", "D1 D2 D3", deadlock::check),
     ("capacity", "C1 C3 C4", capacity::check),
     ("delivery", "Q2 Q3 Q4 Q5", delivery::check),
@@ -85,7 +85,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 28] = [
     ("pins", "B1", pins::check),
     ("cache", "R1 R2", cache::check),
     ("preemption", "P1", preemption::check),
-    ("stalled_holders", "G1", stalled_holders::check),
+    ("progress_required", "G1", progress_required::check),
     ("session_secret", "S2", session_secret::check),
     ("zombie_reports", "F6", zombie_reports::check),
     ("renewals_decided_in_order", "N1", renewals_decided_in_order::check),
