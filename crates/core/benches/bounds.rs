@@ -187,7 +187,7 @@ fn queries_of_a_full_session() {
     let session = bench.open_session("one");
     for n in 0..limits::LEASES_PER_SESSION {
         bench.acquire_in(0, session, &format!("reader-{}", n % 4_000), "popular", Access::Shared);
-        if n as usize % TURN == 0 {
+        if (n as usize).is_multiple_of(TURN) {
             bench.turn();
         }
     }

@@ -30,7 +30,7 @@ impl AllowedHosts {
     }
 
     /// Fails if a browser may have sent the request for a page of another site.
-    pub fn check(&self, version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(), v1::Problem> {
+    pub fn check(&self, version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<v1::Problem>> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let (host, repeated) = (hosts.next(), hosts.next().is_some());
         if repeated || (host.is_none() && version == Version::HTTP_11) {
@@ -72,7 +72,7 @@ fn host_of(authority: &str) -> Option<&str> {
 }
 
 /// Fails if the browser states that a page of another origin sends the request.
-fn check_site(headers: &HeaderMap, authority: &str) -> Result<(), v1::Problem> {
+fn check_site(headers: &HeaderMap, authority: &str) -> Result<(), Box<v1::Problem>> {
     let is_own = |origin: &HeaderValue| {
         let page = origin.to_str().ok().and_then(|text| text.split_once("://"));
         page.is_some_and(|(scheme, page)| ["http", "https"].contains(&scheme) && page.eq_ignore_ascii_case(authority))
@@ -94,7 +94,7 @@ fn check_site(headers: &HeaderMap, authority: &str) -> Result<(), v1::Problem> {
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-fn unknown_host(host: &str) -> v1::Problem {
+fn unknown_host(host: &str) -> Box<v1::Problem> {
     let shown: String = host.chars().filter(|c| !c.is_control()).take(100).collect();
     let reason = format!("{shown:?} is not a name of this server");
     denied(
@@ -104,10 +104,10 @@ fn unknown_host(host: &str) -> v1::Problem {
     )
 }
 
-fn denied(field: &str, reason: &str, next_step: &str) -> v1::Problem {
+fn denied(field: &str, reason: &str, next_step: &str) -> Box<v1::Problem> {
     let mut problem = v1::Problem::of(Code::PermissionDenied, format!("{field}: {reason}; {}", lower_first(next_step)));
     (problem.field, problem.reason, problem.next_step) = (field.into(), reason.into(), next_step.into());
-    problem
+    Box::new(problem)
 }
 
 /// A next step as the end of a message.
@@ -127,7 +127,7 @@ pub async fn check_host(
         Ok(()) => next.run(request).await,
         Err(problem) => {
             metrics.rejections().problem(&problem);
-            problem_response(problem, is_grpc(request.headers()))
+            problem_response(*problem, is_grpc(request.headers()))
         }
     }
 }
