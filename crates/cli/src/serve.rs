@@ -123,10 +123,18 @@ fn server_config(settings: &ServeSettings) -> ServerConfig {
     ServerConfig {
         listen: settings.listen,
         insecure_listen: settings.insecure_listen,
+        // Other servers send clients to the advertised address.
+        allowed_hosts: settings
+            .allowed_hosts
+            .iter()
+            .cloned()
+            .chain(settings.advertise.iter().map(ToString::to_string))
+            .collect(),
         max_ttl_ms: settings.max_ttl.millis(),
         limits: TransportLimits {
             connections: settings.max_connections as usize,
             request_rate: settings.max_request_rate,
+            address_request_rate: settings.max_request_rate_per_address,
             ..TransportLimits::default()
         },
         snapshots: settings.snapshot_config(),

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -58,6 +59,10 @@ fn an_invalid_file_is_rejected_with_file_line_and_key() {
         ("\n\nlisten = \"localhost\"\n", ", 3, listen}: ", "socket address"),
         ("max_connections = -1\n", ", 1, max_connections}: ", "u32"),
         ("max_connections = 0\n", ", 1, max_connections}: ", "from 1 to 1000000"),
+        ("allowed_hosts = \"a\"\n", ", 1, allowed_hosts}: ", "invalid type"),
+        ("allowed_hosts = [\"a.example\", \"b.example:7421\"]\n", ", 1, allowed_hosts}: ", "write the name alone"),
+        ("allowed_hosts = [\"*\"]\n", ", 1, allowed_hosts}: ", "write the name alone"),
+        ("max_request_rate_per_address = 0\n", ", 1, max_request_rate_per_address}: ", "from 1 to 10000000"),
         ("max_request_rate = 0\n", ", 1, max_request_rate}: ", "from 1 to 10000000"),
         ("max_connections = \"many\"\n", ", 1, max_connections}: ", "invalid type"),
         ("max_ttl = 10\n", ", 1, max_ttl}: ", "invalid type"),
@@ -170,12 +175,15 @@ fn a_small_audit_trail_keeps_its_newest_entries_and_verifies() {
 #[test]
 fn config_check_prints_the_resolved_settings() {
     let dir = ConfigDir::new();
-    let config = dir.write("max_ttl = \"1h\"\nadvertise = \"lease-1.example:7421\"\n");
+    let hosts = "allowed_hosts = [\"A.example\", \"b.example\"]\nmax_request_rate = 7\n";
+    let config = dir.write(&format!("max_ttl = \"1h\"\nadvertise = \"lease-1.example:7421\"\n{hosts}"));
     let result = run(&mut leasehold(&["config", "check", &config])).ok();
     let lines: Vec<Vec<&str>> = result.out.lines().map(|line| line.split_whitespace().collect()).collect();
     for line in [
         ["max_ttl", "1h"],
         ["max_connections", "10000"],
+        ["allowed_hosts", "a.example,b.example"],
+        ["max_request_rate_per_address", "7"],
         ["snapshot_after_bytes", "64MiB"],
         ["audit_max_age", "unlimited"],
     ] {
@@ -186,11 +194,30 @@ fn config_check_prints_the_resolved_settings() {
 }
 
 #[test]
+fn the_advertised_host_and_the_allowed_hosts_are_names_of_the_server() {
+    let flags = ["--ephemeral", "--listen", "127.0.0.1:0", "--advertise", "lease-1.example:7421"];
+    let server = Server::with_flags(&[&flags[..], &["--allowed-hosts", "a.example,B.example"]].concat());
+    let status = |host: &str| {
+        let mut stream = std::net::TcpStream::connect(&server.address).expect("the server listens");
+        let request = format!("GET /v1/status HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        std::io::Write::write_all(&mut stream, request.as_bytes()).expect("the server reads");
+        std::io::read_to_string(stream).expect("the server responds")
+    };
+    for host in ["lease-1.example", "lease-1.example:7421", "a.example", "b.example:80", "localhost", "[::1]:1"] {
+        assert!(status(host).starts_with("HTTP/1.1 200"), "{host}");
+    }
+    let refused = status("lease-2.example");
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("allowed_hosts (--allowed-hosts)"), "{refused}");
+}
+
+#[test]
 fn invalid_flags_are_usage_errors() {
     for args in [
         &["--max-ttl", "10"][..],
         &["--max-connections", "0"],
         &["--max-request-rate", "0"],
+        &["--allowed-hosts", "http://a.example"],
+        &["--allowed-hosts", ""],
         &["--listen", "localhost"],
         &["--journal", "tape"],
         &["--journal", "etcd://127.0.0.1:2379/a b"],
@@ -285,8 +312,10 @@ fn max_connections_is_raised_without_a_restart() {
     let dir = ConfigDir::new();
     let config = dir.write(&format!("{FREE}max_connections = 1\n"));
     let server = Server::with_flags(&["--config", &config]);
-    let first = TcpStream::connect(&server.address).expect("the server listens");
-    // Connections are accepted in order, so the idle one occupies the only slot.
+    let mut first = TcpStream::connect(&server.address).expect("the server listens");
+    first.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("the server reads");
+    // A connection that serves a request occupies the only slot; an idle one would make room.
+    first.read_exact(&mut [0; 1]).expect("the watch starts");
     let refused = server.run(&["status", "--json"]);
     assert_eq!(refused.exit, 7, "{refused:?}");
     assert!(refused.err.contains("\"limit\":\"connections\",\"max\":1"), "{refused:?}");

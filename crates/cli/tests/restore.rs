@@ -27,11 +27,9 @@ impl Server {
     fn request(&self, method: &str, path: &str, body: &str) -> (String, Vec<u8>) {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
         let length = body.len();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-        )
-        .expect("the server reads");
+        let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{kind}");
+        write!(stream, "{head}content-length: {length}\r\n\r\n{body}").expect("the server reads");
         let mut response = Vec::new();
         stream.read_to_end(&mut response).expect("the server responds");
         let end = response.windows(4).position(|four| four == b"\r\n\r\n").expect("the headers end");

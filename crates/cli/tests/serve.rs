@@ -27,9 +27,9 @@ impl Server {
 
     fn post(&self, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
-        let head =
-            format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}", body.len());
-        write!(stream, "{head}\r\n\r\n{body}").expect("the server reads");
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+        let kind = "content-type: application/json\r\n";
+        write!(stream, "{head}{kind}content-length: {}\r\n\r\n{body}", body.len()).expect("the server reads");
         let mut response = String::new();
         stream.read_to_string(&mut response).expect("the server responds");
         response

@@ -81,9 +81,10 @@ impl Stream for ResourcePages {
 async fn fetch(client: Client, prefix: String, cursor: u32, limit: u32) -> Result<ResourcePage, Error> {
     Prefix::parse(&prefix)?;
     #[cfg(any(test, feature = "testing"))]
-    if let Some(found) =
-        client.servers.memory_query(|grantor| grantor.list(&prefix, cursor, MAX_PAGE as usize, u32::MAX))
-    {
+    if let Some(found) = client.servers.memory_query(|grantor| {
+        let budget = &mut leasehold_core::grantor::QueryBudget::unlimited();
+        grantor.list(&prefix, cursor, MAX_PAGE as usize, usize::MAX, budget)
+    }) {
         let (views, next_cursor) = found?;
         let resources = views.iter().map(|view| leasehold_wire::resource_view(view).into()).collect();
         return Ok(ResourcePage { resources, next_cursor, position: 0 });

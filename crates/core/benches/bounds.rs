@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bench_grantor::{BenchGrantor, Lease, MILLION, TTL, TURN, granted, names};
 use leasehold_core::command::{Command, LeaseRef, OpenSession, SessionEvent};
+use leasehold_core::grantor::QueryBudget;
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Access;
 use leasehold_core::limits;
@@ -23,6 +24,7 @@ fn main() {
     many_leases_end_with_their_sessions();
     many_readers_are_granted();
     a_large_deadlock_is_found();
+    queries_of_a_full_session();
 }
 
 /// Durations of the steps of one case.
@@ -156,6 +158,49 @@ fn a_large_deadlock_is_found() {
         steps.print(if busy { "a deadlock of 100,000 among other requests" } else { "a deadlock of 100,000" });
     }
 }
+
+/// Queries of a session with the maximum number of leases, on as many resources and on one. Each delays a turn; a bound is 5 ms.
+fn queries_of_a_full_session() {
+    let mut bench = BenchGrantor::new();
+    let session = bench.open_session("one");
+    acquire_in_session(&mut bench, session, 0..limits::LEASES_PER_SESSION);
+    let mut steps = Steps::default();
+    let mut from = Some(0);
+    while let Some(cursor) = from {
+        (_, from) = steps.time(|| bench.grantor.list("", cursor, PAGE, PAGE, &mut QueryBudget::default()));
+    }
+    steps.print(&format!("{} leases of a session are listed", limits::LEASES_PER_SESSION));
+    let mut steps = Steps::default();
+    steps.time(|| bench.grantor.list("elsewhere", 0, PAGE, PAGE, &mut QueryBudget::default()));
+    steps.print("a prefix without resources is searched");
+    let mut steps = Steps::default();
+    let mut after = 0;
+    while let Some(page) = steps.time(|| bench.grantor.held_page("one", after, PAGE, &mut QueryBudget::default())) {
+        match page.last() {
+            Some(last) => after = last.number.get(),
+            None => break,
+        }
+    }
+    steps.print("the leases of its holder are listed");
+
+    let mut bench = BenchGrantor::new();
+    let session = bench.open_session("one");
+    for n in 0..limits::LEASES_PER_SESSION {
+        bench.acquire_in(0, session, &format!("reader-{}", n % 4_000), "popular", Access::Shared);
+        if (n as usize).is_multiple_of(TURN) {
+            bench.turn();
+        }
+    }
+    let mut steps = Steps::default();
+    for _ in 0..100 {
+        let shown = steps.time(|| bench.grantor.show_first("popular", PAGE, &mut QueryBudget::default()));
+        assert_eq!(shown.map(|view| view.held), Some(limits::LEASES_PER_SESSION as usize));
+    }
+    steps.print(&format!("a resource with {} readers is shown", limits::LEASES_PER_SESSION));
+}
+
+/// Entries of a page, as in the server.
+const PAGE: usize = 1_000;
 
 /// Resident memory of this process in bytes.
 fn resident_bytes() -> f64 {

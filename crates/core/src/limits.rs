@@ -86,6 +86,12 @@ pub const EDGES_PER_STEP: usize = 1 << 14;
 pub const QUICK_CHECK_LEASES: usize = 64;
 /// Live leases of a resource that are searched for the holder of a refused token, before the ended ones.
 pub const HOLDER_SEARCH: usize = 1 << 12;
+/// Steps that one query may take, so that it does not delay a turn. A step is one inspected lease.
+pub const QUERY_STEPS: usize = 1 << 18;
+/// Steps that the scan of a resource slot counts as.
+pub const SLOT_STEPS: usize = 1 << 2;
+/// Steps that the view of a lease counts as.
+pub const VIEW_STEPS: usize = 1 << 5;
 /// Members of a deadlock that are reported by name; the length is always reported.
 pub const CYCLE_MEMBERS: usize = 64;
 /// Deadlocks stored for the operator's list.
@@ -151,6 +157,7 @@ const _: () = assert!(TICK_BYTES < OFFER_BYTES && OFFER_BYTES < STEP_BYTES, "end
 const _: () = assert!(CYCLE_MEMBERS >= 2);
 const _: () = assert!((WAITERS_PER_SESSION as usize) < WAITERS);
 const _: () = assert!((LEASES_PER_SESSION as usize) < LEASES);
+const _: () = assert!(LEASES_PER_SESSION as usize * 2 <= QUERY_STEPS, "a query lists all leases of a session");
 const _: () = assert!(MULTI <= LEASES_PER_SESSION as usize);
 const _: () = assert!(RECEIVE_MAX <= LEASES_PER_SESSION as usize);
 const _: () = assert!(QUEUE_ITEMS <= QUEUE_ITEMS_TOTAL);

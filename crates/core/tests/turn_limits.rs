@@ -1,9 +1,9 @@
-//! Limits of the records of one turn, and the end of waits whose caller has disconnected.
+//! Limits of the records and queries of one turn, and the end of waits whose caller has disconnected.
 
 use leasehold_core::command::{
     Acquire, AcquireOptions, Answer, Command, Input, LeaseSelector, OpenSession, Request, Revoke,
 };
-use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, TenureOptions};
+use leasehold_core::grantor::{Grantor, Output, QueryBudget, RecoveredGrantor, TenureOptions};
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::{Access, EndReason, Validity};
 use leasehold_core::limits;
@@ -116,4 +116,77 @@ fn only_the_wait_of_a_disconnected_caller_ends() {
     let again = step(&mut grantor, 9, Command::Withdraw { session: SESSION, tag: 7 });
     assert_eq!(again, Answer::Refused(Refusal::NotFound(RefusalSubject::Wait)));
     assert_eq!(grantor.status().waiters, 1);
+}
+
+/// One holder with `readers` leases of one resource and `others` leases of others.
+fn busy_holder(readers: usize, others: usize) -> Grantor {
+    let mut grantor = grantor();
+    for _ in 0..readers {
+        grantor.step(AT, &Input::Request(Request::tagged(0), shared("worker")));
+    }
+    for other in 0..others {
+        let name = format!("jobs/{other}");
+        let acquire = Acquire::exclusive(&name, "worker", 600_000);
+        grantor.step(AT, &Input::Request(Request::tagged(0), Command::Acquire(acquire)));
+        if other % 4_096 == 0 {
+            grantor.take_output(&mut Output::default());
+        }
+    }
+    grantor.take_output(&mut Output::default());
+    assert_eq!(grantor.active_count(), readers + others);
+    grantor
+}
+
+#[test]
+fn a_query_inspects_each_lease_of_a_resource_once_and_builds_only_the_views_it_returns() {
+    let grantor = busy_holder(5_000, 5_000);
+    let all = grantor.show("popular").expect("it is held");
+    assert_eq!((all.held, all.leases.len()), (5_000, 5_000));
+    let mut budget = QueryBudget::default();
+    let first = grantor.show_first("popular", 100, &mut budget).expect("it is held");
+    assert_eq!((first.held, &first.leases[..]), (5_000, &all.leases[..100]));
+    assert_eq!(budget.used(), 5_000 + 100 * limits::VIEW_STEPS);
+    let mut budget = QueryBudget::new(50);
+    let some = grantor.show_first("popular", 100, &mut budget).expect("it is held");
+    assert_eq!((some.held, some.leases.len()), (5_000, 50), "no more than the budget");
+}
+
+#[test]
+fn the_pages_of_a_list_stay_within_the_budget_and_contain_every_resource_once() {
+    let grantor = busy_holder(2_000, 3_000);
+    let most = 20_000;
+    let (mut names, mut from, mut pages) = (Vec::new(), 0, 0);
+    loop {
+        let mut budget = QueryBudget::new(most);
+        let (page, next) = grantor.list("", from, 1_000, 500, &mut budget);
+        assert!(budget.used() <= most);
+        let views: usize = page.iter().map(|view| view.leases.len()).sum();
+        assert!(views * limits::VIEW_STEPS <= most, "{views} views");
+        names.extend(page.into_iter().map(|view| (view.resource, view.held)));
+        pages += 1;
+        match next {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    assert_eq!((names.len(), pages), (3_001, 7));
+    assert!(names.contains(&("popular".to_owned(), 2_000)));
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 3_001);
+    let (nothing, next) = grantor.list("elsewhere", 0, 10, 10, &mut QueryBudget::new(100 * limits::SLOT_STEPS));
+    assert_eq!((nothing, next), (Vec::new(), Some(100)), "slots that do not match count too");
+}
+
+#[test]
+fn a_page_of_a_holder_is_cut_before_views_are_built_and_is_refused_beyond_the_budget() {
+    let grantor = busy_holder(0, 5_000);
+    let all = grantor.held_by("worker");
+    assert_eq!(all.len(), 5_000);
+    let mut budget = QueryBudget::default();
+    let page = grantor.held_page("worker", all[1_999].number.get(), 10, &mut budget);
+    assert_eq!(page.as_deref(), Some(&all[2_000..2_010]));
+    assert_eq!(budget.used(), 1 + 5_000 + 10 * limits::VIEW_STEPS);
+    assert_eq!(grantor.held_page("worker", 0, 10, &mut QueryBudget::new(5_000)), None);
+    assert_eq!(grantor.held_page("another", 0, 10, &mut QueryBudget::new(0)), Some(Vec::new()));
 }

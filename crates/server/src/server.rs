@@ -21,7 +21,9 @@ use crate::recovery::StateReplay;
 use crate::request_queue::RequestQueue;
 use crate::snapshotter::{self, SnapshotConfig, SnapshotThread};
 use crate::status::ServerStatus;
-use crate::transport::{ConnectionLimit, ListenError, Listener, RateLimit, ServeTask, ShutdownPhase, TransportLimits};
+use crate::transport::{
+    AllowedHosts, ConnectionLimit, ListenError, Listener, RateLimit, ServeTask, ShutdownPhase, TransportLimits,
+};
 use crate::watch::Watchers;
 use crate::{clock, random};
 
@@ -32,6 +34,8 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Allow an address that other machines can reach, without TLS.
     pub insecure_listen: bool,
+    /// Names under which clients may address this server, besides IP addresses and `localhost`.
+    pub allowed_hosts: Vec<String>,
     /// Longest ttl of a new cluster; an existing cluster keeps its own.
     pub max_ttl_ms: u64,
     /// What the validity of leases rests on with this journal.
@@ -49,6 +53,7 @@ impl Default for ServerConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7421)),
             insecure_listen: false,
+            allowed_hosts: Vec::new(),
             max_ttl_ms: leasehold_core::limits::TTL_MAX_DEFAULT,
             validity: Validity::Session,
             restore: None,
@@ -61,7 +66,8 @@ impl Default for ServerConfig {
 impl ServerConfig {
     /// Binds the address.
     pub async fn bind(&self) -> Result<Listener, ServerError> {
-        Listener::bind(self.listen, self.insecure_listen, self.limits).await.map_err(ServerError::Listen)
+        let hosts = AllowedHosts::new(self.allowed_hosts.iter().map(String::as_str));
+        Listener::bind(self.listen, self.insecure_listen, self.limits, hosts).await.map_err(ServerError::Listen)
     }
 }
 
@@ -106,7 +112,7 @@ pub struct ServerHandle {
     pub warnings: Vec<String>,
     /// Limit on open connections; it can be changed while serving.
     pub connection_limit: Arc<ConnectionLimit>,
-    /// Limit on requests per second of one connection; it can be changed while serving.
+    /// Limit on requests per second of a connection and of a peer address; it can be changed while serving.
     pub rate_limit: Arc<RateLimit>,
     api: Api,
     stopped: oneshot::Receiver<StopReason>,
@@ -157,6 +163,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
     let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, standby: None };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));
     listener.metrics.set_leader(true);
+    listener.set_max_ttl(status.max_ttl_ms);
     let serving = listener.serve(api::router(api.clone(), config.limits));
     Ok(ServerHandle {
         address: listener.address,

@@ -1,5 +1,6 @@
 //! Broadcast of events to watchers, with the names of their resources. An event is sent once it is durable.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold_core::command::{Notice, SessionEvent};
@@ -26,7 +27,7 @@ pub struct ResourceEvent {
 #[derive(Clone, Debug)]
 pub enum WatchMessage {
     /// An event.
-    Event(ResourceEvent),
+    Event(Arc<ResourceEvent>),
     /// The server shuts down; no message follows.
     Closed,
 }
@@ -76,8 +77,8 @@ impl Watchers {
                 SessionEvent::Granted { .. } if notice.session.is_some() => continue,
                 SessionEvent::Granted { lease, .. }
                 | SessionEvent::Draining { lease, .. }
-                | SessionEvent::Drained { lease } => match grantor.lease(*lease) {
-                    Some(view) => (view.resource, view.holder),
+                | SessionEvent::Drained { lease } => match grantor.names_of(*lease) {
+                    Some((resource, holder)) => (resource.to_owned(), holder.to_owned()),
                     None => continue,
                 },
                 SessionEvent::Ended { .. } => match ended.next() {
@@ -88,7 +89,7 @@ impl Watchers {
                 _ => (String::new(), String::new()),
             };
             let event = ResourceEvent { resource, holder, event: notice.event.clone(), position };
-            let _ = self.messages.send(WatchMessage::Event(event));
+            let _ = self.messages.send(WatchMessage::Event(Arc::new(event)));
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What a grantor reports of its state, for comparison with the model of the records.
 
-use leasehold_core::grantor::Grantor;
+use leasehold_core::grantor::{Grantor, QueryBudget};
 
 use crate::history::ReportedState;
 use crate::run_constants::{QUEUE, QUEUED};
 
 /// Leases, queues and messages that a grantor reports.
 pub fn state(grantor: &Grantor) -> ReportedState {
-    let (resources, _) = grantor.list("", 0, usize::MAX, u32::MAX);
+    let (resources, _) = grantor.list("", 0, usize::MAX, usize::MAX, &mut QueryBudget::unlimited());
     let mut held: Vec<u64> =
         resources.iter().flat_map(|resource| &resource.leases).map(|lease| lease.number.get()).collect();
     held.sort_unstable();

@@ -54,6 +54,8 @@ codes! {
         "The caller lacks permission.", "Request the permission, or use another identity.";
     NotFound = "NOT_FOUND", carries "subject", http 404, grpc NotFound, exit 1,
         "The subject does not exist.", "Check the name; list what exists.";
+    MethodNotAllowed = "METHOD_NOT_ALLOWED", carries "field, reason", http 405, grpc Unimplemented, exit 2,
+        "The path does not allow this HTTP method.", "Use one of the methods in the header Allow.";
     Conflict = "CONFLICT", carries "subject", http 409, grpc FailedPrecondition, exit 1,
         "The request contradicts the current state.", "Read the current state before you retry.";
     LeaseLost = "LEASE_LOST", carries "state, reason", http 410, grpc FailedPrecondition, exit 3,

@@ -55,10 +55,50 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<v1::Problem>> {
         let path = error.path().to_string();
         let reason = error.inner().to_string();
         let field = if path == "." || path == "?" { quoted(&reason).unwrap_or("body").to_owned() } else { path };
-        invalid(field, reason)
+        invalid(field, plain_reason(&reason))
     })?;
-    from.end().map_err(|error| invalid("body".into(), error.to_string()))?;
+    from.end().map_err(|_| invalid("body".into(), "has characters after its end; send one object".into()))?;
     Ok(value)
+}
+
+/// A reason of the parser in words that need no knowledge of it.
+fn plain_reason(reason: &str) -> String {
+    let (text, place) = reason.split_once(" at line ").unwrap_or((reason, ""));
+    let place = match place.split_once(" column ") {
+        Some((line, column)) => format!(" (line {line}, column {column})"),
+        None => String::new(),
+    };
+    let found =
+        ["invalid type: ", "invalid value: ", "invalid length: "].iter().find_map(|start| text.strip_prefix(start));
+    if let Some((found, expected)) = found.and_then(|rest| rest.rsplit_once(", expected ")) {
+        return format!("must be {}, not {found}{place}", plain_type(expected));
+    }
+    let text = match text {
+        text if text.starts_with("EOF") => "ends too early",
+        "trailing characters" => "has characters after its end",
+        "recursion limit exceeded" => "is nested too deeply",
+        "number out of range" => "the number is out of range",
+        text if text.contains("surrogate") => "has half a surrogate pair; write the whole character",
+        text => text,
+    };
+    format!("{text}{place}")
+}
+
+/// What a value must be, in place of the name of a type.
+fn plain_type(expected: &str) -> &str {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" | "i8" | "i16" | "i32" | "i64" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" | "bool" => "true or false",
+        "a borrowed string" | "string" | "str" => "a string",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        other if other.starts_with("struct ") => "an object",
+        other if other.contains("enum ") || other == "string or map" || other == "variant identifier" => {
+            "one of its words"
+        }
+        other => other,
+    }
 }
 
 /// The field name that a serde error quotes in backticks.
@@ -66,7 +106,14 @@ fn quoted(message: &str) -> Option<&str> {
     message.split('`').nth(1).filter(|name| !name.is_empty())
 }
 
-fn invalid(field: String, reason: String) -> Box<v1::Problem> {
+fn invalid(mut field: String, mut reason: String) -> Box<v1::Problem> {
+    // A refusal does not repeat a large request.
+    for (text, max) in [(&mut field, 100), (&mut reason, 400)] {
+        if let Some((end, _)) = text.char_indices().nth(max) {
+            text.truncate(end);
+            text.push('…');
+        }
+    }
     let message = format!("{field}: {reason}");
     Box::new(v1::Problem { field, reason, ..v1::Problem::of(Code::InvalidArgument, message) })
 }
@@ -101,4 +148,34 @@ where
     Option<C>: From<W>,
 {
     optional_enum::<W, C>(raw, "").ok().flatten().map(|word| of(word).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_body_is_explained_without_names_of_types() {
+        let message = |body: &str| decode::<AcquireBody>(body.as_bytes()).expect_err(body).message;
+        let table = [
+            (r#"{"holder":"w","units":"1"}"#, r#"units: must be a whole number, not string "1" (line 1, column 25)"#),
+            (
+                r#"{"holder":"w","units":1.5}"#,
+                "units: must be a whole number, not floating point `1.5` (line 1, column 25)",
+            ),
+            (r#"{"holder":"w","units":-1}"#, "units: must be a whole number, not integer `-1` (line 1, column 24)"),
+            (r#"{"holder":["w"]}"#, "holder: must be a string, not sequence (line 1, column 10)"),
+            (r#"{"holder":"w""#, "body: ends too early (line 1, column 13)"),
+            (r#"{"holder":"w"} {}"#, "body: has characters after its end; send one object"),
+            (r#"{"holder":"w","units":1e999}"#, "units: the number is out of range (line 1, column 27)"),
+        ];
+        for (body, expected) in table {
+            assert_eq!(message(body), expected);
+        }
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(1_000), "}".repeat(1_000));
+        for text in [message(&deep), message(r#"{"holder":true,"wait":{}}"#), message(r#"{"shared":"yes"}"#)] {
+            let words = ["u8", "u32", "u64", "usize", "struct", "enum", "Option", "serde", "EOF"];
+            assert!(!words.iter().any(|word| text.contains(word)), "{text}");
+        }
+    }
 }

@@ -35,7 +35,7 @@ pub fn lease_view(from: &LeaseView) -> v1::LeaseView {
     }
 }
 
-/// Encodes a resource with its first leases.
+/// Encodes a resource with its first leases, at most [`MAX_LEASES_PER_VIEW`].
 pub fn resource_view(from: &ResourceView) -> v1::ResourceView {
     v1::ResourceView {
         resource: from.resource.clone(),
@@ -47,7 +47,7 @@ pub fn resource_view(from: &ResourceView) -> v1::ResourceView {
         leases: from.leases.iter().take(MAX_LEASES_PER_VIEW).map(lease_view).collect(),
         waiters: from.waiters as u64,
         floor: from.floor,
-        held: from.leases.len() as u64,
+        held: from.held as u64,
     }
 }
 

@@ -7,9 +7,8 @@ use leasehold_core::lease::Validity;
 use leasehold_server::cluster;
 use leasehold_server::driver::StopReason;
 use leasehold_server::journal::etcd::EtcdLocation;
-use leasehold_server::server::{ServerConfig, ServerError};
+use leasehold_server::server::ServerConfig;
 use leasehold_server::status::Role;
-use leasehold_server::transport::Listener;
 
 use super::journal_url::JournalUrl;
 use super::log::LogLevelHandle;
@@ -35,8 +34,7 @@ pub async fn serve(
     let endpoints = settings.etcd.read(endpoints)?;
     let signals = ServeSignals::listen();
     let server = ServerConfig { validity: Validity::Quorum, ..server_config(&settings) };
-    let listener = Listener::bind(server.listen, server.insecure_listen, server.limits).await;
-    let listener = listener.map_err(|error| start_error(&ServerError::Listen(error)))?;
+    let listener = server.bind().await.map_err(|error| start_error(&error))?;
     let address = settings.advertise.as_ref().map_or_else(|| listener.address.to_string(), ToString::to_string);
     let location = EtcdLocation::new(endpoints, prefix, &address, &settings.data);
     let location = location.map_err(|error| error_with_code(error.code(), &error))?;

@@ -14,6 +14,8 @@ use super::byte_size::ByteSize;
 pub const MAX_CONNECTIONS: i64 = 1_000_000;
 /// A higher rate is not reached on one connection, so it would not limit anything.
 pub const MAX_REQUEST_RATE: i64 = 10_000_000;
+/// Longest host name in DNS.
+const MAX_HOST_NAME: usize = 253;
 /// A start replays the log after the last snapshot, so a larger log makes starts slower.
 const LOG_SIZES: (ByteSize, ByteSize) = (ByteSize(1 << 10), ByteSize(1 << 40));
 pub const MAX_BATCHES: u64 = 1 << 32;
@@ -67,6 +69,15 @@ pub fn parse_advertised_address(text: &str) -> Result<Address, String> {
     Address::parse(text).map_err(|error| error.message().trim_start_matches("addr: ").to_owned())
 }
 
+/// A host name without a scheme, a port or a wildcard.
+pub fn parse_host_name(text: &str) -> Result<String, String> {
+    let is_host = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    if is_host && !text.trim_matches('.').is_empty() && text.len() <= MAX_HOST_NAME {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err(format!("{text:?} is not a host name; write the name alone, for example leases.example.com"))
+}
+
 pub fn deserialize_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Option<T>, D::Error> {
     String::deserialize(from)?.parse().map(Some).map_err(D::Error::custom)
 }
@@ -85,6 +96,11 @@ pub fn deserialize_max_ttl<'de, D: Deserializer<'de>>(from: D) -> Result<Option<
 
 pub fn deserialize_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Address>, D::Error> {
     deserialize_with_parser(from, parse_advertised_address)
+}
+
+pub fn deserialize_host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    let names = Vec::<String>::deserialize(from)?;
+    names.iter().map(|name| parse_host_name(name)).collect::<Result<_, _>>().map(Some).map_err(D::Error::custom)
 }
 
 pub fn deserialize_log_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ByteSize>, D::Error> {

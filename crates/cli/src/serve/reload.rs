@@ -11,7 +11,7 @@ use super::notify;
 use super::settings::{ServeSettings, SettingsArgs};
 
 /// Settings that change without a restart.
-const RELOADABLE: [&str; 3] = ["max_connections", "max_request_rate", "log_level"];
+const RELOADABLE: [&str; 4] = ["max_connections", "max_request_rate", "max_request_rate_per_address", "log_level"];
 
 /// Everything that a reload needs.
 pub struct Reload {
@@ -43,7 +43,7 @@ impl Reload {
         let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
         let (applied, deferred): (Vec<_>, Vec<_>) = changed.partition(|((key, _), _)| RELOADABLE.contains(key));
         self.connection_limit.resize(new.max_connections as usize);
-        self.rate_limit.set(new.max_request_rate);
+        self.rate_limit.set(new.max_request_rate, new.max_request_rate_per_address);
         for ((key, before), (_, after)) in &applied {
             tracing::info!("{key} changed from {before} to {after}");
         }
@@ -59,6 +59,7 @@ impl Reload {
         self.settings = ServeSettings {
             max_connections: new.max_connections,
             max_request_rate: new.max_request_rate,
+            max_request_rate_per_address: new.max_request_rate_per_address,
             log_level: new.log_level,
             ..self.settings.clone()
         };

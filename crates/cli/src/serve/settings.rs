@@ -17,9 +17,9 @@ use super::journal_url::JournalUrl;
 use super::log::{LogFormat, LogLevel};
 use super::parsers::{
     MAX_BATCHES, MAX_CONNECTIONS, MAX_REQUEST_RATE, deserialize_address, deserialize_audit_age, deserialize_audit_size,
-    deserialize_batches, deserialize_connections, deserialize_log_size, deserialize_max_ttl, deserialize_quota,
-    deserialize_rate, deserialize_text, parse_advertised_address, parse_audit_age, parse_audit_size, parse_log_size,
-    parse_max_ttl, parse_quota,
+    deserialize_batches, deserialize_connections, deserialize_host_names, deserialize_log_size, deserialize_max_ttl,
+    deserialize_quota, deserialize_rate, deserialize_text, parse_advertised_address, parse_audit_age, parse_audit_size,
+    parse_host_name, parse_log_size, parse_max_ttl, parse_quota,
 };
 use crate::input_file;
 
@@ -35,6 +35,11 @@ pub struct SettingsArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_advertised_address)]
     #[serde(deserialize_with = "deserialize_address")]
     pub advertise: Option<Address>,
+    /// Names under which clients may address this server, besides IP addresses, localhost and the advertised host
+    /// [default: none]
+    #[arg(long, value_name = "HOST", value_delimiter = ',', value_parser = parse_host_name)]
+    #[serde(deserialize_with = "deserialize_host_names")]
+    pub allowed_hosts: Option<Vec<String>>,
     /// Allow listening on a non-loopback address without TLS
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub insecure_listen: Option<bool>,
@@ -83,6 +88,10 @@ pub struct SettingsArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_REQUEST_RATE))]
     #[serde(deserialize_with = "deserialize_rate")]
     pub max_request_rate: Option<u32>,
+    /// Maximum requests per second of one peer address, over all its connections [default: max-request-rate]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_REQUEST_RATE))]
+    #[serde(deserialize_with = "deserialize_rate")]
+    pub max_request_rate_per_address: Option<u32>,
     /// Take a snapshot when the log has grown by this size since the last one [default: 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_log_size)]
     #[serde(deserialize_with = "deserialize_log_size")]
@@ -123,6 +132,7 @@ impl SettingsArgs {
         Self {
             listen: self.listen.or(other.listen),
             advertise: self.advertise.or(other.advertise),
+            allowed_hosts: self.allowed_hosts.or(other.allowed_hosts),
             insecure_listen: self.insecure_listen.or(other.insecure_listen),
             journal: self.journal.or(other.journal),
             data: self.data.or(other.data),
@@ -137,6 +147,7 @@ impl SettingsArgs {
             max_ttl: self.max_ttl.or(other.max_ttl),
             max_connections: self.max_connections.or(other.max_connections),
             max_request_rate: self.max_request_rate.or(other.max_request_rate),
+            max_request_rate_per_address: self.max_request_rate_per_address.or(other.max_request_rate_per_address),
             snapshot_after_bytes: self.snapshot_after_bytes.or(other.snapshot_after_bytes),
             snapshot_after_batches: self.snapshot_after_batches.or(other.snapshot_after_batches),
             audit_max_bytes: self.audit_max_bytes.or(other.audit_max_bytes),
@@ -152,6 +163,7 @@ impl SettingsArgs {
 pub struct ServeSettings {
     pub listen: SocketAddr,
     pub advertise: Option<Address>,
+    pub allowed_hosts: Vec<String>,
     pub insecure_listen: bool,
     pub journal: JournalUrl,
     pub data: PathBuf,
@@ -163,6 +175,7 @@ pub struct ServeSettings {
     pub max_ttl_is_set: bool,
     pub max_connections: u32,
     pub max_request_rate: Option<u32>,
+    pub max_request_rate_per_address: Option<u32>,
     pub snapshot_after_bytes: ByteSize,
     pub snapshot_after_batches: u64,
     pub audit_max_bytes: ByteSize,
@@ -188,6 +201,7 @@ impl ServeSettings {
         Ok(Self {
             listen: given.listen.unwrap_or(defaults.listen),
             advertise: given.advertise,
+            allowed_hosts: given.allowed_hosts.unwrap_or_default(),
             insecure_listen: given.insecure_listen.unwrap_or(false),
             journal: given.journal.unwrap_or(JournalUrl::File),
             data: given.data.unwrap_or_else(|| PathBuf::from("./leasehold-data")),
@@ -198,6 +212,7 @@ impl ServeSettings {
             max_ttl_is_set: given.max_ttl.is_some(),
             max_connections: given.max_connections.unwrap_or(defaults.limits.connections as u32),
             max_request_rate: given.max_request_rate,
+            max_request_rate_per_address: given.max_request_rate_per_address.or(given.max_request_rate),
             snapshot_after_bytes: given.snapshot_after_bytes.unwrap_or(ByteSize(defaults.snapshots.log_bytes)),
             snapshot_after_batches: given.snapshot_after_batches.unwrap_or(defaults.snapshots.log_batches),
             audit_max_bytes: given.audit_max_bytes.unwrap_or(ByteSize(defaults.snapshots.audit.bytes)),
@@ -230,9 +245,12 @@ impl ServeSettings {
         let split = |(cert, key): (PathBuf, PathBuf)| (Some(cert), Some(key));
         let (cert, key) = self.etcd.client_cert.clone().map_or((None, None), split);
         let advertise = self.advertise.as_ref().map_or_else(|| self.listen.to_string(), ToString::to_string);
+        let hosts = &self.allowed_hosts;
+        let rate_text = |rate: Option<u32>| rate.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string());
         vec![
             ("listen", self.listen.to_string()),
             ("advertise", advertise),
+            ("allowed_hosts", if hosts.is_empty() { "none".to_owned() } else { hosts.join(",") }),
             ("insecure_listen", self.insecure_listen.to_string()),
             ("journal", self.journal.to_string()),
             ("data", self.data.display().to_string()),
@@ -246,7 +264,8 @@ impl ServeSettings {
             ("etcd_quota", self.etcd.quota.to_string()),
             ("max_ttl", self.max_ttl.to_string()),
             ("max_connections", self.max_connections.to_string()),
-            ("max_request_rate", self.max_request_rate.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string())),
+            ("max_request_rate", rate_text(self.max_request_rate)),
+            ("max_request_rate_per_address", rate_text(self.max_request_rate_per_address)),
             ("snapshot_after_bytes", self.snapshot_after_bytes.to_string()),
             ("snapshot_after_batches", self.snapshot_after_batches.to_string()),
             ("audit_max_bytes", self.audit_max_bytes.to_string()),

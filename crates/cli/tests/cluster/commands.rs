@@ -145,6 +145,13 @@ fn a_standby_answers_reads_only_on_request_and_reports_its_position() {
         let reply = standby.http(method, path, "leasehold-standby: 0\r\n", "{}");
         assert!(reply.starts_with("HTTP/1.1 503") && reply.contains(&leader.address), "{path}: {reply}");
     }
+    // A standby refuses wrong methods and web pages as a leader does.
+    let reply = standby.http("POST", "/healthz", "", "");
+    assert!(reply.starts_with("HTTP/1.1 405") && reply.contains("METHOD_NOT_ALLOWED"), "{reply}");
+    for path in ["/healthz", "/metrics", "/v1/cluster", "/v1/leases"] {
+        let reply = standby.http("GET", path, "origin: http://evil.test\r\n", "");
+        assert!(reply.starts_with("HTTP/1.1 403") && reply.contains("PERMISSION_DENIED"), "{path}: {reply}");
+    }
 }
 
 /// Processes with a path in their command line, and the files in it.

@@ -44,8 +44,9 @@ pub fn run_on(cluster: &ThreeServers, args: &[&str]) -> CommandRun {
 pub fn send_raw_request(address: &str, path: &str, headers: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("the kernel accepts it");
     stream.set_read_timeout(Some(TEST_TIMEOUT)).expect("a socket");
-    let head = format!("POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}");
-    write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).expect("the kernel accepts it");
+    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}");
+    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+    write!(stream, "{head}{kind}content-length: {}\r\n\r\n{body}", body.len()).expect("the kernel accepts it");
     stream
 }
 

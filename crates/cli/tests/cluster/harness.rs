@@ -167,7 +167,7 @@ fn is_state(address: &str, state: &str) -> bool {
         let at: SocketAddr = address.parse().expect("an address");
         let mut stream = TcpStream::connect_timeout(&at, Duration::from_secs(1))?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
         let mut response = String::new();
         stream.read_to_string(&mut response)?;
         Ok(response)

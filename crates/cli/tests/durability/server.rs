@@ -67,7 +67,7 @@ impl Server {
     /// Fetches the metrics.
     pub fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
-        let request = b"GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+        let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
         stream.write_all(request).expect("the server reads");
         let mut metrics = String::new();
         stream.read_to_string(&mut metrics).expect("the server responds");

@@ -187,7 +187,8 @@ impl Server {
     /// Sends one HTTP request with additional headers.
     pub fn http(&self, method: &str, path: &str, headers: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}");
+        let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{kind}{headers}");
         write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).expect("the server reads");
         let mut response = String::new();
         stream.read_to_string(&mut response).expect("the server responds");

@@ -15,6 +15,7 @@ mod lease_ops;
 mod operator;
 mod payloads;
 mod priority;
+mod query_budget;
 mod queue_consumers;
 mod recovery;
 mod reply_codec;
@@ -26,6 +27,7 @@ mod view;
 mod waiters;
 
 pub use audit::AuditChange;
+pub use query_budget::QueryBudget;
 pub use recovery::{
     ChangeSink, CorruptionError, JournalInfo, OpenTenureError, RecoveredGrantor, RestoreSpec, TenureOptions, recover,
 };

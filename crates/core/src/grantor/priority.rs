@@ -6,7 +6,6 @@
 use super::Grantor;
 use super::table::GrantorTable;
 use super::table::actors::Waiter;
-use super::table::lease::NONE;
 use super::table::resource::QueuePosition;
 use crate::charter::Preemption;
 use crate::lease::Access;
@@ -212,15 +211,7 @@ const fn units_of(access: Access) -> u64 {
 impl GrantorTable {
     /// The highest priority that waits for a resource of this actor.
     pub(super) fn inherited(&self, actor: u32) -> u8 {
-        let mut highest = 0;
-        let mut slot = self.actors[actor].leases;
-        while slot != NONE {
-            let lease = self.lease(slot);
-            let first = self.resources.state(lease.resource).and_then(|state| state.queue.first());
-            highest = highest.max(first.map_or(0, |position| position.priority()));
-            slot = lease.next;
-        }
-        highest
+        self.actors[actor].waited_for.highest()
     }
 
     /// Moves a waiter to the position of its new priority in all its queues.
@@ -230,9 +221,11 @@ impl GrantorTable {
         wait.effective = effective;
         let resources: Vec<u32> = wait.resources.iter().map(|wanted| wanted.resource).collect();
         for resource in &resources {
+            let first = self.resources.first_priority(*resource);
             let queue = &mut self.resources.state_mut(*resource).expect("a queue belongs to a resource state").queue;
             queue.remove(QueuePosition::new(before, order, waiter));
             queue.insert(QueuePosition::new(effective, order, waiter));
+            self.count_first_priority(*resource, first);
             self.schedule_offer(*resource);
         }
         resources

@@ -2,6 +2,7 @@
 //! confirmed its leadership (E1).
 
 use super::Grantor;
+use super::query_budget::QueryBudget;
 use super::table::actors::Waiter;
 use super::table::ended::{EndedLease, Usage};
 use super::table::lease::NONE;
@@ -9,6 +10,7 @@ use super::{Deadlock, table};
 use crate::charter::Charter;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, EndReason, LeaseState, Validity};
+use crate::limits::SLOT_STEPS;
 use crate::payload::{cache::CacheTable, delivery::QueueTable, state::StateTable};
 use crate::time::GrantorTime;
 use crate::token::{Cluster, Incarnation, Number, TokenScope};
@@ -67,8 +69,10 @@ pub struct ResourceView {
     pub draining: bool,
     /// Whether it is blocked for an operator after a revocation.
     pub held_for_operator: bool,
-    /// Its leases, in order of their token numbers.
+    /// Its leases in order of their token numbers, or the first of them.
     pub leases: Vec<LeaseView>,
+    /// Number of its leases.
+    pub held: usize,
     /// Number of waiters.
     pub waiters: usize,
     /// Position below which a collector may have deleted data.
@@ -196,21 +200,46 @@ impl Grantor {
         self.table.live(id).map(|lease| self.table.resources.name(lease.resource))
     }
 
-    /// A resource with its leases.
-    pub fn show(&self, name: &str) -> Option<ResourceView> {
-        self.table.resources.find(name).map(|resource| self.resource_view(resource))
+    /// Names of the resource and of the holder of a held lease.
+    pub fn names_of(&self, id: LeaseId) -> Option<(&str, &str)> {
+        let lease = self.table.live(id)?;
+        Some((self.table.resources.name(lease.resource), self.table.holder_name(lease.actor)))
     }
 
-    /// Resources under a prefix in slot order, at most `limit`, scanning at most `scan` slots. Returns the slot to continue
-    /// from, if there is more.
-    pub fn list(&self, prefix: &str, from: u32, limit: usize, scan: u32) -> (Vec<ResourceView>, Option<u32>) {
+    /// A resource with all its leases.
+    pub fn show(&self, name: &str) -> Option<ResourceView> {
+        self.show_first(name, usize::MAX, &mut QueryBudget::unlimited())
+    }
+
+    /// A resource with its first leases, at most `leases`. Of a resource with more leases than the budget has steps, some are
+    /// shown that are not the first.
+    pub fn show_first(&self, name: &str, leases: usize, budget: &mut QueryBudget) -> Option<ResourceView> {
+        self.table.resources.find(name).map(|resource| self.resource_view(resource, leases, budget))
+    }
+
+    /// Resources under a prefix in slot order, at most `limit`, each with its first leases, at most `leases`. Returns the slot to
+    /// continue from, if there is more; that is within the budget, but at least one slot further.
+    pub fn list(
+        &self,
+        prefix: &str,
+        from: u32,
+        limit: usize,
+        leases: usize,
+        budget: &mut QueryBudget,
+    ) -> (Vec<ResourceView>, Option<u32>) {
         let mut found = Vec::new();
         let end = self.table.resources.slot_count();
         let mut slot = from;
-        while slot < end && found.len() < limit && slot - from < scan {
+        while slot < end && found.len() < limit && (slot == from || budget.left() > 0) {
             if self.table.resources.at(slot).is_some() && covers(prefix, self.table.resources.name(slot)) {
-                found.push(self.resource_view(slot));
+                let held = self.held_on(slot);
+                // The next page has the whole budget for it.
+                if !found.is_empty() && QueryBudget::steps_of_views(held, held.min(leases)) > budget.left() {
+                    break;
+                }
+                found.push(self.resource_view(slot, leases, budget));
             }
+            budget.take(SLOT_STEPS);
             slot += 1;
         }
         (found, (slot < end).then_some(slot))
@@ -218,39 +247,42 @@ impl Grantor {
 
     /// All leases of actors with this name, in order of token numbers.
     pub fn held_by(&self, holder: &str) -> Vec<LeaseView> {
-        let Some(holder) = self.table.actors.find_holder(holder, &self.table.resources.names) else {
-            return Vec::new();
-        };
-        let mut leases = Vec::new();
-        for actor in &self.table.actors.holder(holder).actors {
-            let mut slot = self.table.actors[*actor].leases;
-            while slot != NONE {
-                leases.push(self.lease_view(slot));
-                slot = self.table.lease(slot).next;
-            }
-        }
-        leases.sort_unstable_by_key(|lease| lease.number);
-        leases
+        self.held_page(holder, 0, usize::MAX, &mut QueryBudget::unlimited()).expect("the budget is unlimited")
     }
 
-    /// Leases of actors with this name and a token number above `after`, at most `limit`.
-    pub fn held_page(&self, holder: &str, after: u64, limit: usize) -> Vec<LeaseView> {
+    /// Leases of actors with this name and a token number above `after`, at most `limit`; `None` if it has more leases than the
+    /// budget has steps.
+    pub fn held_page(
+        &self,
+        holder: &str,
+        after: u64,
+        limit: usize,
+        budget: &mut QueryBudget,
+    ) -> Option<Vec<LeaseView>> {
         let Some(holder) = self.table.actors.find_holder(holder, &self.table.resources.names) else {
-            return Vec::new();
+            return Some(Vec::new());
         };
+        let actors = &self.table.actors.holder(holder).actors;
+        let held = actors.iter().map(|actor| 1 + self.table.actors[*actor].held as usize).try_fold(
+            0,
+            |sum: usize, held| {
+                let sum = sum.saturating_add(held);
+                (sum <= budget.left()).then_some(sum)
+            },
+        )?;
+        budget.take(held);
         let mut slots = Vec::new();
-        for actor in &self.table.actors.holder(holder).actors {
+        for actor in actors {
             let mut slot = self.table.actors[*actor].leases;
             while slot != NONE {
                 let lease = self.table.lease(slot);
                 if lease.number().get() > after {
-                    slots.push((lease.number(), slot));
+                    slots.push(slot);
                 }
                 slot = lease.next;
             }
         }
-        slots.sort_unstable();
-        slots.into_iter().take(limit).map(|(_, slot)| self.lease_view(slot)).collect()
+        Some(self.first_views(slots, limit, budget))
     }
 
     /// Waiters of a resource, in queue order.
@@ -284,16 +316,16 @@ impl Grantor {
         self.table.actors.holder(holder).usage.as_deref().copied()
     }
 
-    /// Usage of every counted holder by name, and the usage of all others together.
-    pub fn usage_of_all(&self) -> (Vec<(String, Usage)>, Usage) {
-        let holders = self.table.actors.holders();
-        let mut all: Vec<(String, Usage)> = holders
-            .filter_map(|holder| {
-                Some((self.table.resources.names.get(holder.name).to_owned(), *holder.usage.as_deref()?))
-            })
-            .collect();
-        all.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        (all, self.table.others)
+    /// Usage of counted holders whose names follow `after`, in order of names, at most `limit`; and the usage of all holders that
+    /// are not counted by name.
+    pub fn usage_page(&self, after: &str, limit: usize) -> (Vec<(String, Usage)>, Usage) {
+        let names = &self.table.resources.names;
+        let counted = self.table.actors.holders().filter_map(|holder| {
+            let usage = holder.usage.as_deref()?;
+            Some((names.get(holder.name), usage)).filter(|(name, _)| *name > after)
+        });
+        let first = first_by_key(counted.collect(), limit, |(name, _)| *name);
+        (first.into_iter().map(|(name, usage)| (name.to_owned(), *usage)).collect(), self.table.others)
     }
 
     /// The last deadlocks, latest last.
@@ -374,11 +406,20 @@ impl Grantor {
         }
     }
 
-    fn resource_view(&self, resource: u32) -> ResourceView {
+    /// Number of leases of a resource.
+    fn held_on(&self, resource: u32) -> usize {
+        let sole = usize::from(self.table.resources.sole(resource) != NONE);
+        sole + self.table.resources.state(resource).map_or(0, |state| state.leases.len())
+    }
+
+    fn resource_view(&self, resource: u32, leases: usize, budget: &mut QueryBudget) -> ResourceView {
         let name = self.table.resources.name(resource);
         let state = self.table.resources.state(resource);
-        let mut leases: Vec<LeaseView> = self.on_resource(name).into_iter().map(|slot| self.lease_view(slot)).collect();
-        leases.sort_unstable_by_key(|lease| lease.number);
+        let (sole, held) = (self.table.resources.sole(resource), self.held_on(resource));
+        let slots = state.map_or(&[][..], |state| &state.leases).iter().copied().chain((sole != NONE).then_some(sole));
+        let slots: Vec<u32> = slots.take(budget.left()).collect();
+        budget.take(slots.len());
+        let leases = self.first_views(slots, leases, budget);
         let capacity = self.table.capacity(resource);
         let (used, confirmed) = state.map_or((0, 0), |state| (state.used, state.confirmed));
         ResourceView {
@@ -389,9 +430,17 @@ impl Grantor {
             draining: u64::from(used) + confirmed > u64::from(capacity),
             held_for_operator: state.is_some_and(|state| state.for_operator),
             leases,
+            held,
             waiters: state.map_or(0, |state| state.queue.len()),
             floor: state.map_or(0, |state| state.floor),
         }
+    }
+
+    /// Views of the leases with the lowest token numbers, in their order. Only these are built.
+    fn first_views(&self, slots: Vec<u32>, limit: usize, budget: &mut QueryBudget) -> Vec<LeaseView> {
+        let slots = first_by_key(slots, limit, |slot| self.table.lease(*slot).number());
+        budget.take(QueryBudget::steps_of_views(0, slots.len()));
+        slots.into_iter().map(|slot| self.lease_view(slot)).collect()
     }
 
     fn waiter_view(&self, resource: u32, waiter: &Waiter) -> WaiterView {
@@ -408,6 +457,18 @@ impl Grantor {
             alive: self.table.session(session).renewal.alive_in_tenure(&self.table.clock),
         }
     }
+}
+
+/// The `limit` lowest items, in order. Only these are sorted.
+fn first_by_key<T, K: Ord>(mut items: Vec<T>, limit: usize, key: impl Fn(&T) -> K) -> Vec<T> {
+    if items.len() > limit {
+        if limit > 0 {
+            items.select_nth_unstable_by_key(limit - 1, &key);
+        }
+        items.truncate(limit);
+    }
+    items.sort_unstable_by_key(key);
+    items
 }
 
 /// Whether a prefix of whole segments covers a name.

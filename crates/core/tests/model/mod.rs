@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use leasehold_core::command::{Answer, Command, Input, LeaseSelector as Lease, Reply, Request};
-use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, RestoreSpec, TenureOptions, recover};
+use leasehold_core::grantor::{Grantor, Output, QueryBudget, RecoveredGrantor, RestoreSpec, TenureOptions, recover};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::Validity;
 use leasehold_core::time::{Instant, Now, WallClock};
@@ -301,7 +301,7 @@ pub struct GrantorView {
 impl GrantorView {
     fn of(grantor: &Grantor) -> Self {
         let status = grantor.status();
-        let (resources, _) = grantor.list("", 0, usize::MAX, u32::MAX);
+        let (resources, _) = grantor.list("", 0, usize::MAX, usize::MAX, &mut QueryBudget::unlimited());
         let leases = resources.iter().flat_map(|resource| &resource.leases);
         Self {
             time: grantor.time().0,

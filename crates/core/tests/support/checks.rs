@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use leasehold_core::codec::Reader;
 use leasehold_core::command::Answer;
-use leasehold_core::grantor::{Grantor, RecoveredGrantor, ResourceView};
+use leasehold_core::grantor::{Grantor, QueryBudget, RecoveredGrantor, ResourceView};
 use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::payload::{cache, delivery};
 use leasehold_core::record::{BatchHeader, Record};
@@ -43,7 +43,7 @@ impl Checks {
             return Err("V1: a standby that applied the same records has another state".to_owned());
         }
         self.records(batch)?;
-        let (resources, _) = grantor.list("", 0, usize::MAX, u32::MAX);
+        let (resources, _) = grantor.list("", 0, usize::MAX, usize::MAX, &mut QueryBudget::unlimited());
         let used: BTreeMap<String, u64> =
             resources.iter().map(|view| (view.resource.clone(), units_used(view))).collect();
         for view in &resources {

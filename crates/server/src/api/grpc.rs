@@ -15,7 +15,7 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{encode_event, problem, problem_to_status, v1, welcome};
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::Api;
 use super::grpc_session::{self, ServerBatchStream};
@@ -25,7 +25,7 @@ use super::queries::{QueryResult, invalid_name};
 use crate::audit::{AuditEntry, AuditHead, AuditQuery, Hash, VerifyError};
 use crate::random;
 use crate::request::RequestPayload;
-use crate::transport::ConnectionRate;
+use crate::transport::{ConnectionRate, RequestCharge};
 
 /// A streamed response.
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -87,13 +87,23 @@ fn respond_query<T>(result: QueryResult<T>) -> Result<Response<T>, Status> {
 }
 
 fn parse_metadata(metadata: &MetadataMap, api: &Api) -> Result<RequestMetadata, Status> {
-    let header = |name: &'static str| match metadata.get(name) {
-        None => Ok(None),
-        Some(value) => {
-            value.to_str().map(Some).map_err(|_| Refusal::Invalid { field: name, reason: "must be plain text" })
+    let header = |name: &'static str| {
+        let mut values = metadata.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Ok(None),
+            (Some(_), Some(_)) => Err(Refusal::Invalid { field: name, reason: "repeated; send it once" }),
+            (Some(value), None) => {
+                value.to_str().map(Some).map_err(|_| Refusal::Invalid { field: name, reason: "must be plain text" })
+            }
         }
     };
     RequestMetadata::parse(&api.issuer, header).map_err(|refusal| problem_to_status(problem(&refusal)))
+}
+
+/// Counts a decoded request, unless its operation is exempt from the rate limit.
+fn check_rate(extensions: &Extensions, operation: &Operation) -> Result<(), Status> {
+    let charge = extensions.get::<Arc<RequestCharge>>();
+    charge.map_or(Ok(()), |charge| charge.check(operation)).map_err(|problem| problem_to_status(*problem))
 }
 
 fn unexpected_answer() -> Status {
@@ -134,8 +144,10 @@ impl Leasehold for GrpcService {
     }
 
     async fn renew_session(&self, request: Request<v1::RenewSession>) -> Result<Response<v1::SessionState>, Status> {
-        let (metadata, _, message) = request.into_parts();
-        match self.execute(&metadata, Operation::RenewSession(message)).await? {
+        let (metadata, extensions, message) = request.into_parts();
+        let operation = Operation::RenewSession(message);
+        check_rate(&extensions, &operation)?;
+        match self.execute(&metadata, operation).await? {
             (Answer::Session(session), position) => respond(session, position),
             _ => Err(unexpected_answer()),
         }
@@ -163,13 +175,17 @@ impl Leasehold for GrpcService {
     }
 
     async fn renew(&self, request: Request<v1::Renew>) -> Result<Response<v1::CurrentLease>, Status> {
-        let (metadata, _, message) = request.into_parts();
-        self.execute_current(&metadata, Operation::Renew(message)).await
+        let (metadata, extensions, message) = request.into_parts();
+        let operation = Operation::Renew(message);
+        check_rate(&extensions, &operation)?;
+        self.execute_current(&metadata, operation).await
     }
 
     async fn release(&self, request: Request<v1::LeaseRef>) -> Result<Response<v1::Done>, Status> {
-        let (metadata, _, message) = request.into_parts();
-        self.execute_done(&metadata, Operation::Release(message)).await
+        let (metadata, extensions, message) = request.into_parts();
+        let operation = Operation::Release(message);
+        check_rate(&extensions, &operation)?;
+        self.execute_done(&metadata, operation).await
     }
 
     async fn check(&self, request: Request<v1::LeaseRef>) -> Result<Response<v1::CurrentLease>, Status> {
@@ -188,8 +204,10 @@ impl Leasehold for GrpcService {
     }
 
     async fn finish_drain(&self, request: Request<v1::LeaseRef>) -> Result<Response<v1::Done>, Status> {
-        let (metadata, _, message) = request.into_parts();
-        self.execute_done(&metadata, Operation::FinishDrain(message)).await
+        let (metadata, extensions, message) = request.into_parts();
+        let operation = Operation::FinishDrain(message);
+        check_rate(&extensions, &operation)?;
+        self.execute_done(&metadata, operation).await
     }
 
     async fn free(&self, request: Request<v1::Free>) -> Result<Response<v1::Done>, Status> {

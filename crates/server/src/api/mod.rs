@@ -172,7 +172,7 @@ impl Api {
     pub fn watch(
         &self,
         prefix: String,
-    ) -> Result<impl Stream<Item = Result<ResourceEvent, v1::Problem>> + Send + use<>, NameError> {
+    ) -> Result<impl Stream<Item = Result<Arc<ResourceEvent>, v1::Problem>> + Send + use<>, NameError> {
         Prefix::parse(&prefix)?;
         let state = Some((self.watchers.subscribe(), prefix, self.metrics.clone()));
         Ok(futures::stream::unfold(state, |state| async move {

@@ -1,20 +1,19 @@
 //! Queries, shared by gRPC and HTTP. The leader answers from a turn, after it has confirmed its authority (E1).
 
 use leasehold_core::charter::Charter;
-use leasehold_core::grantor::Usage;
+use leasehold_core::grantor::{Grantor, QueryBudget, Usage};
+use leasehold_core::limits::QUERY_STEPS;
 use leasehold_core::name::{HolderName, Name, NameError, Prefix};
 use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_wire::{
-    deadlock_view, encode_charter, encode_coverage, ended_lease, lease_view, problem, queue_view, resource_view,
-    state_list, status_view, usage, v1, waiter_view,
+    Code, MAX_LEASES_PER_VIEW, deadlock_view, encode_charter, encode_coverage, ended_lease, lease_view, problem,
+    queue_view, resource_view, state_list, status_view, usage, v1, waiter_view,
 };
 
 use super::Api;
 
 /// Most entries of one page.
 const MAX_PAGE: usize = 1_000;
-/// Most slots that are scanned for one page.
-const MAX_SCANNED: u32 = 1 << 16;
 
 /// The result of a query and the journal position it depends on.
 pub type QueryResult<T> = Result<(T, u64), v1::Problem>;
@@ -29,47 +28,57 @@ pub fn invalid_name(error: NameError) -> v1::Problem {
     problem(&Refusal::Name(error))
 }
 
+/// A holder has more leases than one query may inspect.
+fn too_many_leases() -> v1::Problem {
+    let max = QUERY_STEPS as u64;
+    let message = format!("the holder has about {max} leases or more; list them by prefix instead");
+    v1::Problem { limit: "query_steps".into(), max: Some(max), ..v1::Problem::of(Code::ResourceExhausted, message) }
+}
+
 impl Api {
     /// A resource with its leases and waiters.
     pub async fn show(&self, request: v1::ShowRequest) -> QueryResult<v1::ResourceView> {
         Name::parse(&request.resource).map_err(invalid_name)?;
         let name = request.resource;
-        let query =
-            self.query_at(request.min_position, move |grantor| grantor.show(&name).map(|view| resource_view(&view)));
+        let query = self.query_at(request.min_position, move |grantor| {
+            grantor.show_first(&name, MAX_LEASES_PER_VIEW, &mut QueryBudget::default())
+        });
         let (view, position) = query.await?;
         let missing = || problem(&Refusal::NotFound(RefusalSubject::Resource));
-        Ok((view.ok_or_else(missing)?, position))
+        Ok((resource_view(&view.ok_or_else(missing)?), position))
     }
 
     /// Resources under a prefix.
     pub async fn list(&self, request: v1::ListRequest) -> QueryResult<v1::ResourceList> {
         Prefix::parse(&request.prefix).map_err(invalid_name)?;
-        let query = move |grantor: &leasehold_core::grantor::Grantor| {
-            let (found, next) = grantor.list(&request.prefix, request.cursor, page(request.limit), MAX_SCANNED);
-            v1::ResourceList { resources: found.iter().map(resource_view).collect(), next_cursor: next, position: 0 }
+        let query = move |grantor: &Grantor| {
+            let (limit, budget) = (page(request.limit), &mut QueryBudget::default());
+            grantor.list(&request.prefix, request.cursor, limit, MAX_LEASES_PER_VIEW, budget)
         };
-        let (list, position) = self.query_at(request.min_position, query).await?;
-        Ok((v1::ResourceList { position, ..list }, position))
+        let ((found, next_cursor), position) = self.query_at(request.min_position, query).await?;
+        let resources = found.iter().map(resource_view).collect();
+        Ok((v1::ResourceList { resources, next_cursor, position }, position))
     }
 
     /// Leases of the holders with a name.
     pub async fn held_by(&self, request: v1::HeldByRequest) -> QueryResult<v1::LeaseList> {
         HolderName::parse(&request.holder).map_err(invalid_name)?;
-        self.query_at(0, move |grantor| {
-            let leases = grantor.held_page(&request.holder, request.after, page(request.limit));
-            v1::LeaseList { leases: leases.iter().map(lease_view).collect() }
-        })
-        .await
+        let query = move |grantor: &Grantor| {
+            grantor.held_page(&request.holder, request.after, page(request.limit), &mut QueryBudget::default())
+        };
+        let (leases, position) = self.query_at(0, query).await?;
+        let leases = leases.ok_or_else(too_many_leases)?;
+        Ok((v1::LeaseList { leases: leases.iter().map(lease_view).collect() }, position))
     }
 
     /// Waiters of a resource.
     pub async fn waiters(&self, request: v1::WaitersRequest) -> QueryResult<v1::WaiterList> {
         Name::parse(&request.resource).map_err(invalid_name)?;
-        self.query_at(0, move |grantor| {
-            let waiters = grantor.waiters_page(&request.resource, request.offset as usize, page(request.limit));
-            v1::WaiterList { waiters: waiters.iter().map(waiter_view).collect() }
-        })
-        .await
+        let query = move |grantor: &Grantor| {
+            grantor.waiters_page(&request.resource, request.offset as usize, page(request.limit))
+        };
+        let (waiters, position) = self.query_at(0, query).await?;
+        Ok((v1::WaiterList { waiters: waiters.iter().map(waiter_view).collect() }, position))
     }
 
     /// Recent deadlocks, latest last.
@@ -113,18 +122,18 @@ impl Api {
         if !request.holder.is_empty() {
             HolderName::parse(&request.holder).map_err(invalid_name)?;
         }
-        self.query_at(0, move |grantor| {
-            if !request.holder.is_empty() {
-                let used = grantor.usage(&request.holder);
-                return v1::UsageList { holders: used.iter().map(|used| usage(&request.holder, used)).collect() };
-            }
-            let (all, others) = grantor.usage_of_all();
-            let rest = (request.after.is_empty() && others != Usage::default()).then(|| usage("", &others));
-            let later = all.iter().filter(|(holder, _)| *holder > request.after);
-            let holders = rest.into_iter().chain(later.map(|(holder, used)| usage(holder, used)));
-            v1::UsageList { holders: holders.take(page(request.limit)).collect() }
-        })
-        .await
+        if !request.holder.is_empty() {
+            let holder = request.holder.clone();
+            let (used, position) = self.query_at(0, move |grantor| grantor.usage(&holder)).await?;
+            let holders = used.iter().map(|used| usage(&request.holder, used)).collect();
+            return Ok((v1::UsageList { holders }, position));
+        }
+        let (is_first, limit) = (request.after.is_empty(), page(request.limit));
+        let query = move |grantor: &Grantor| grantor.usage_page(&request.after, limit);
+        let ((counted, others), position) = self.query_at(0, query).await?;
+        let rest = (is_first && others != Usage::default()).then(|| usage("", &others));
+        let counted = counted.iter().map(|(holder, used)| usage(holder, used));
+        Ok((v1::UsageList { holders: rest.into_iter().chain(counted).take(limit).collect() }, position))
     }
 
     /// Targets of a resource and holes in their coverage.

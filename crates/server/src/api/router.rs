@@ -7,7 +7,8 @@ use tokio::sync::watch;
 
 use super::grpc::GrpcService;
 use super::{Api, http, standby};
-use crate::transport::{TransportLimits, body_limit, error_layer, rate_limit};
+use crate::transport::body_limit::{self, BodyReader};
+use crate::transport::{TransportLimits, error_layer, rate_limit};
 
 /// Serves all endpoints.
 pub fn router(api: Api, limits: TransportLimits) -> Router {
@@ -15,12 +16,13 @@ pub fn router(api: Api, limits: TransportLimits) -> Router {
     let service = LeaseholdServer::new(service)
         .max_decoding_message_size(leasehold_wire::MAX_TRANSPORT_BYTES)
         .max_encoding_message_size(4 * leasehold_wire::MAX_TRANSPORT_BYTES);
+    let reader = BodyReader { timeout: limits.body_timeout, metrics: api.metrics.clone() };
     let grpc = tonic::service::Routes::new(service).into_axum_router();
-    http::routes()
-        .with_state(api.clone())
-        .merge(grpc)
-        .fallback(error_layer::not_found)
-        .layer(from_fn_with_state(limits.body_timeout, body_limit::read_body))
+    let routes = http::routes().with_state(api.clone()).merge(grpc).fallback(error_layer::not_found);
+    // Around the routes as a whole, which add the header `Allow` outside of their own layers.
+    Router::new()
+        .fallback_service(routes)
+        .layer(from_fn_with_state(reader, body_limit::read_body))
         .layer(from_fn(rate_limit::limit_rate))
         .layer(from_fn_with_state(api.metrics, error_layer::problems))
 }

@@ -35,6 +35,9 @@ const QUERY_METHODS: [&str; 12] = [
 const QUERY_PATHS: [&str; 9] =
     ["leases", "holders", "waiters", "ended-leases", "deadlocks", "usage", "status", "charters", "coverage"];
 
+/// Paths that every server answers from what it knows of itself.
+const OWN_PATHS: [&str; 5] = ["/v1/cluster", "/v1/openapi.json", "/healthz", "/readyz", "/metrics"];
+
 /// Routes of a standby; `router` has the endpoints that it shares with a leader.
 pub fn routes(api: Api, router: Router, leader: watch::Receiver<Option<String>>) -> Router {
     let metrics = {
@@ -58,9 +61,9 @@ pub fn routes(api: Api, router: Router, leader: watch::Receiver<Option<String>>)
         }
     };
     Router::new()
-        .route("/healthz", get(|| async { "alive\n" }))
-        .route("/readyz", get(|| async { "standby\n" }))
-        .route("/metrics", get(metrics))
+        .route("/healthz", get(|| async { "alive\n" }).fallback(dispatch.clone()))
+        .route("/readyz", get(|| async { "standby\n" }).fallback(dispatch.clone()))
+        .route("/metrics", get(metrics).fallback(dispatch.clone()))
         .fallback(dispatch)
 }
 
@@ -68,8 +71,8 @@ pub fn routes(api: Api, router: Router, leader: watch::Receiver<Option<String>>)
 fn rejection(request: &Request<Body>, api: &Api, leader: &watch::Receiver<Option<String>>) -> Option<v1::Problem> {
     let path = request.uri().path();
     let (method, rest) = (path.strip_prefix(SERVICE_PATH), path.strip_prefix("/v1/"));
-    // Every server reports its own role.
-    if method == Some("Cluster") || path == "/v1/cluster" || path == "/v1/openapi.json" {
+    // Every server reports its own role, and the methods that these paths allow.
+    if method == Some("Cluster") || OWN_PATHS.contains(&path) {
         return None;
     }
     let is_query = match (method, rest) {

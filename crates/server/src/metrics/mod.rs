@@ -21,7 +21,7 @@ use prometheus_client::registry::Registry;
 
 pub use clocks::ClockMetrics;
 pub use etcd::EtcdMetrics;
-pub use rejections::{REQUEST_RATE, RejectionMetrics};
+pub use rejections::{BODY_BYTES_LIMIT, REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, RejectionMetrics};
 pub use snapshots::SnapshotMetrics;
 
 /// A gauge of seconds.

@@ -42,18 +42,23 @@ struct ReasonLabel {
 /// Fields that have a label of their own; all others share `other`.
 const FIELDS: &str = "\
     access actor after answer at_expiry before body cache capacity charter client clock_drift_ppm cluster comment \
-    content-type cursor delay delivery drain drain_ms event grace grpc-timeout handoff head held hello highest \
-    highest_token holder idempotency-key interval_ms key lease lease-token lease-token-seen leases limit \
-    lowest_pending mark max_attempts max_hold method min_position mode number offset oldest_first operation path \
-    payload preemption prefix presented priority progress query reason receipt refusals renewal renewals reports \
-    request required_features resource resources secret sequence session shared slot slots starts_from target \
-    targets times token token_number token_numbers ttl ttl_ms uncommitted units unread validity veto visibility \
-    wait";
+    content-encoding content-type cursor delay delivery drain drain_ms event grace grpc-encoding grpc-timeout \
+    handoff head held hello highest highest_token holder host idempotency-key interval_ms key lease lease-token \
+    lease-token-seen leases limit lowest_pending mark max_attempts max_hold method min_position mode number offset \
+    oldest_first operation origin path payload preemption prefix presented priority progress query reason receipt \
+    refusals renewal renewals reports request required_features resource resources sec-fetch-site secret sequence \
+    session shared slot slots starts_from target targets times token token_number token_numbers ttl ttl_ms \
+    uncommitted units unread validity veto visibility wait";
 
 /// Name of the limit on requests per second of a connection.
 pub const REQUEST_RATE: &str = "request_rate";
-/// Limits of the transport; the core names its own.
-const TRANSPORT_LIMITS: [&str; 4] = ["connections", "message_bytes", REQUEST_RATE, "unread"];
+/// Name of the limit on requests per second of a peer address.
+pub const REQUEST_RATE_PER_ADDRESS: &str = "request_rate_per_address";
+/// Name of the limit on the bytes of unfinished request bodies.
+pub const BODY_BYTES_LIMIT: &str = "body_bytes";
+/// Limits of the transport and of queries; the core names its own.
+const TRANSPORT_LIMITS: [&str; 7] =
+    [BODY_BYTES_LIMIT, "connections", "message_bytes", "query_steps", REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, "unread"];
 /// Reasons to refuse a renewal although the lease has not ended.
 const NOT_CURRENT: [&str; 3] = ["unknown", "not_holder", "superseded"];
 

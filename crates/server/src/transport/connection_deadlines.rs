@@ -4,46 +4,71 @@ use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use leasehold_wire::{Code, v1};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Sleep, sleep, sleep_until};
 
+use super::connection_activity::{ConnectionActivity, Phase};
 use super::limits::TransportLimits;
 use crate::metrics::Metrics;
 
-/// First bytes of HTTP/2. Until they have arrived, no other timeout applies.
+/// First bytes of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection with read and write deadlines.
 pub struct Connection {
     stream: TcpStream,
-    /// Bytes of the preface that have arrived, while nothing else has, and the deadline for the rest.
-    preface: Option<(usize, Pin<Box<Sleep>>)>,
+    /// Bytes of the preface that have arrived, while nothing else has.
+    preface: Option<usize>,
+    /// Whether the peer speaks HTTP/2, which has pings and no deadline for heads.
+    is_http2: bool,
+    activity: Arc<ConnectionActivity>,
+    /// Deadline for the peer to send, between two requests and within a head.
+    read_deadline: Option<Pin<Box<Sleep>>>,
     /// Deadline for the peer to read, while a write is blocked.
     write_deadline: Option<Pin<Box<Sleep>>>,
-    write_timeout: Duration,
+    limits: TransportLimits,
+    idle_timeout: Arc<IdleTimeout>,
     peer: Arc<PeerStats>,
+}
+
+/// Time for the next request on an HTTP/1 connection. It can be changed while connections are open.
+#[derive(Debug)]
+pub struct IdleTimeout(AtomicU64);
+
+impl IdleTimeout {
+    /// The initial timeout.
+    pub fn new(timeout: Duration) -> Arc<Self> {
+        let this = Arc::new(Self(AtomicU64::new(0)));
+        this.set(timeout);
+        this
+    }
+
+    /// Changes the timeout, also of open connections.
+    pub fn set(&self, timeout: Duration) {
+        self.0.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
 }
 
 /// Counts timeouts and malformed requests of a peer.
 pub struct PeerStats {
     metrics: Arc<Metrics>,
-    /// Whether the peer has sent bytes since the last response.
-    in_request: AtomicBool,
 }
 
 impl PeerStats {
-    /// Counts the error that ended a connection. An idle timeout between two requests is not an error of the peer.
+    /// Counts the error that ended a connection.
     pub fn connection_failed(&self, error: &(dyn Error + 'static)) {
         let Some(error) = error.downcast_ref::<hyper::Error>() else { return };
-        if error.is_timeout() && self.in_request.load(Ordering::Relaxed) {
-            self.timed_out("head");
-        } else if error.is_parse() || error.is_parse_too_large() {
+        if error.is_parse() || error.is_parse_too_large() {
             self.metrics.rejections().problem(&v1::Problem::of(Code::FrameError, "malformed request"));
         }
     }
@@ -56,12 +81,25 @@ impl PeerStats {
 
 impl Connection {
     /// Starts the deadline for the first bytes.
-    pub fn new(stream: TcpStream, limits: TransportLimits, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        stream: TcpStream,
+        limits: TransportLimits,
+        idle_timeout: Arc<IdleTimeout>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         // Replies are small, and callers wait for them.
         let _ = stream.set_nodelay(true);
-        let preface = Some((0, Box::pin(sleep(limits.header_timeout))));
-        let peer = Arc::new(PeerStats { metrics, in_request: AtomicBool::new(false) });
-        Self { stream, preface, write_deadline: None, write_timeout: limits.write_timeout, peer }
+        Self {
+            stream,
+            preface: Some(0),
+            is_http2: false,
+            activity: ConnectionActivity::new(),
+            read_deadline: None,
+            write_deadline: None,
+            limits,
+            idle_timeout,
+            peer: Arc::new(PeerStats { metrics }),
+        }
     }
 
     /// Statistics of the peer, for use after the connection was moved.
@@ -69,28 +107,68 @@ impl Connection {
         self.peer.clone()
     }
 
-    /// Tracks the preface as it arrives.
+    /// What the connection does.
+    pub fn activity(&self) -> &Arc<ConnectionActivity> {
+        &self.activity
+    }
+
+    /// Tracks the preface as it arrives, and the start of heads.
     fn received(&mut self, bytes: &[u8]) {
-        self.peer.in_request.fetch_or(!bytes.is_empty(), Ordering::Relaxed);
-        if let Some((arrived, _)) = &mut self.preface {
-            let expected = &PREFACE[*arrived..];
-            *arrived += bytes.len();
-            if bytes.len() >= expected.len() || !expected.starts_with(bytes) {
-                self.preface = None;
+        if let Some(arrived) = self.preface {
+            let expected = &PREFACE[arrived..];
+            let begun = &bytes[..bytes.len().min(expected.len())];
+            self.preface =
+                (expected.starts_with(begun) && begun.len() < expected.len()).then_some(arrived + begun.len());
+            self.is_http2 = begun == expected;
+            if self.is_http2 {
+                self.activity.is_http2();
             }
+        }
+        if !self.is_http2 && !bytes.is_empty() {
+            self.activity.received();
+        }
+    }
+
+    /// Ends the connection if the peer has sent nothing for too long.
+    fn with_read_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_http2 {
+            // The library does not read again by itself when a response is sent.
+            self.activity.register_reader(cx.waker());
+        }
+        let phase = self.activity.phase();
+        let deadline = match phase {
+            Phase::Head(since) => since.checked_add(self.limits.header_timeout),
+            Phase::Idle(since) if !self.is_http2 => since.checked_add(self.idle_timeout.get()),
+            Phase::Idle(_) | Phase::Busy(_) | Phase::Closed => None,
+        };
+        let Some(deadline) = deadline else { return Poll::Pending };
+        let timer = self.read_deadline.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        ready!(timer.as_mut().poll(cx));
+        if !self.activity.close_if_idle() {
+            return Poll::Pending;
+        }
+        match phase {
+            Phase::Head(_) => {
+                self.peer.timed_out("head");
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer sends no request")))
+            }
+            // The end of the stream, as if the peer had closed it.
+            _ => Poll::Ready(Ok(())),
         }
     }
 
     /// Fails a write that has been blocked longer than the write timeout.
     fn with_write_deadline<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.activity.set_blocked(written.is_pending());
         if written.is_ready() {
             self.write_deadline = None;
-            self.peer.in_request.store(false, Ordering::Relaxed);
             return written;
         }
-        let timeout = self.write_timeout;
-        let deadline =
-            self.write_deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + timeout)));
+        let timeout = self.limits.write_timeout;
+        let deadline = self.write_deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
         ready!(deadline.as_mut().poll(cx));
         self.peer.timed_out("unread");
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
@@ -105,15 +183,7 @@ impl AsyncRead for Connection {
                 self.received(&buf.filled()[before..]);
                 Poll::Ready(read)
             }
-            Poll::Pending => {
-                if let Some((_, deadline)) = &mut self.preface {
-                    ready!(deadline.as_mut().poll(cx));
-                    self.preface = None;
-                    self.peer.timed_out("head");
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer sends no request")));
-                }
-                Poll::Pending
-            }
+            Poll::Pending => self.with_read_deadline(cx),
         }
     }
 }

@@ -3,28 +3,29 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use leasehold_wire::{Code, METADATA_CODE, problem_from_status, v1};
 use tonic::Status;
 
 use super::connection_limit::ConnectionLimit;
-use super::grpc_requests::{is_grpc, problem_of_status, problem_response, unknown_method};
+use super::grpc_requests::{SERVICE_PATH, is_grpc, problem_of_status, problem_response, unknown_method};
 use super::http_problem::{HttpProblem, ProblemExt};
-use super::limits::MAX_HEAD_BYTES;
 use crate::metrics::Metrics;
 
 /// Counts problems, and gives rejections of the libraries the form of a problem.
 pub async fn problems(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
     let grpc = is_grpc(request.headers());
-    if grpc && is_deadline_exceeded(request.headers()) {
-        let message = "grpc-timeout: the deadline passed before the request arrived; nothing happened, allow more time";
-        let problem = v1::Problem { field: "grpc-timeout".into(), ..v1::Problem::of(Code::Timeout, message) };
+    if let Some(problem) = invalid_head(&request, grpc) {
         metrics.rejections().problem(&problem);
         return problem_response(problem, grpc);
+    }
+    let method = request.method().clone();
+    if method == Method::OPTIONS && request.uri().path() == "*" {
+        return options(HeaderValue::from_static("GET,HEAD,POST,PUT,DELETE"));
     }
     let response = next.run(request).await;
     if let Some(ProblemExt(problem)) = response.extensions().get() {
@@ -37,23 +38,62 @@ pub async fn problems(State(metrics): State<Arc<Metrics>>, request: Request, nex
     if !response.status().is_client_error() {
         return response;
     }
-    let status = response.status();
-    let text = to_bytes(response.into_body(), MAX_HEAD_BYTES).await.unwrap_or_default();
-    let problem = HttpProblem::from(library_problem(status, &text));
+    let (status, allow) = (response.status(), response.headers().get(header::ALLOW).cloned());
+    match allow {
+        Some(allow) if method == Method::OPTIONS => return options(allow),
+        _ => {}
+    }
+    let problem = HttpProblem::from(library_problem(status, &method, allow.as_ref()));
     metrics.rejections().problem(&problem.0);
-    problem.into_response()
+    let mut response = problem.into_response();
+    if let Some(allow) = allow {
+        response.headers_mut().insert(header::ALLOW, allow);
+    }
+    response
 }
 
-/// The problem of a rejection that the HTTP library made, with its plain text as the reason.
-fn library_problem(status: StatusCode, text: &Bytes) -> v1::Problem {
+/// A response to `OPTIONS`, without permissions for pages of other origins.
+fn options(allow: HeaderValue) -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    response.headers_mut().insert(header::ALLOW, allow);
+    response
+}
+
+/// The problem of a request that can be refused by its head.
+fn invalid_head(request: &Request, grpc: bool) -> Option<v1::Problem> {
+    let headers = request.headers();
+    if !grpc {
+        let is_service = request.uri().path().starts_with(SERVICE_PATH);
+        return is_service.then(|| invalid("content-type", "must be application/grpc for a gRPC method"));
+    }
+    if is_deadline_exceeded(headers) {
+        let message = "grpc-timeout: the deadline passed before the request arrived; nothing happened, allow more time";
+        return Some(v1::Problem { field: "grpc-timeout".into(), ..v1::Problem::of(Code::Timeout, message) });
+    }
+    is_compressed(headers, "grpc-encoding").then(|| invalid("grpc-encoding", NOT_COMPRESSED))
+}
+
+/// Why a compressed body is refused.
+pub const NOT_COMPRESSED: &str = "compression is not supported; send the body uncompressed";
+
+/// Whether a header names a compression.
+pub fn is_compressed(headers: &HeaderMap, name: &str) -> bool {
+    headers.get_all(name).iter().any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// The problem of a rejection that the HTTP library made.
+fn library_problem(status: StatusCode, method: &Method, allow: Option<&HeaderValue>) -> v1::Problem {
     match status {
         StatusCode::NOT_FOUND => unknown_path(),
-        StatusCode::METHOD_NOT_ALLOWED => invalid("method", "queries are GET, commands are POST"),
-        StatusCode::PAYLOAD_TOO_LARGE => body_too_large(),
-        _ => {
-            let text: String = String::from_utf8_lossy(text).chars().filter(|c| !c.is_control()).take(200).collect();
-            invalid("request", &text)
+        StatusCode::METHOD_NOT_ALLOWED => {
+            let method: String = method.as_str().chars().take(32).collect();
+            let allow = allow.and_then(|allow| allow.to_str().ok()).unwrap_or_default().replace(',', ", ");
+            let reason = format!("{method} is not allowed at this path; use {allow}");
+            let problem = v1::Problem::of(Code::MethodNotAllowed, format!("method: {reason}"));
+            v1::Problem { field: "method".into(), reason, ..problem }
         }
+        StatusCode::PAYLOAD_TOO_LARGE => body_too_large(),
+        _ => invalid("request", "cannot be processed; compare it with /v1/openapi.json"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The accept loop and the HTTP/1 and HTTP/2 setup of connections.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +11,18 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use leasehold_wire::{Code, v1};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
-use super::connection_deadlines::Connection;
+use super::body_limit::{BodyBudget, ConnectionBodies};
+use super::connection_activity::GuardedBody;
+use super::connection_deadlines::{Connection, IdleTimeout};
 use super::connection_limit::ConnectionLimit;
 use super::error_layer;
-use super::limits::{MAX_HEAD_BYTES, MAX_STREAMS, TransportLimits};
+use super::grpc_requests::{is_grpc, problem_response};
+use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW, TransportLimits};
 use super::rate_limit::{ConnectionRate, RateLimit};
 use crate::metrics::Metrics;
 
@@ -49,13 +54,16 @@ pub(super) struct HttpServer {
     pub limits: TransportLimits,
     pub connection_limit: Arc<ConnectionLimit>,
     pub rate_limit: Arc<RateLimit>,
+    pub idle_timeout: Arc<IdleTimeout>,
+    pub body_budget: BodyBudget,
 }
 
 /// Serves until the shutdown begins, and then until the last connection is closed. Later connections wait in the socket's backlog
 /// as long as the socket exists.
 pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<ShutdownPhase>) {
-    let HttpServer { socket, router, metrics, limits, connection_limit, rate_limit } = server;
-    let rejections = ConnectionLimit::new(MAX_REJECTIONS);
+    let HttpServer { socket, router, metrics, limits, connection_limit, rate_limit, idle_timeout, body_budget } =
+        server;
+    let rejections = Arc::new(Semaphore::new(MAX_REJECTIONS));
     let reject = error_layer::connection_limit_router(connection_limit.clone(), metrics.clone());
     let graceful = GracefulShutdown::new();
     loop {
@@ -64,29 +72,31 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
             // The sender is dropped with the server; that begins the shutdown too.
             _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Draining) => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        if let Some(permit) = connection_limit.try_acquire() {
-            let stream = Connection::new(stream, limits, metrics.clone());
-            let served = serve_connection(stream, router.clone(), limits, rate_limit.connection(), graceful.watcher());
+        let stream = Connection::new(stream, limits, idle_timeout.clone(), metrics.clone());
+        let activity = stream.activity().clone();
+        let shared = ConnectionLimits { rate: rate_limit.connection(peer.ip()), bodies: body_budget.connection() };
+        if let Some(permit) = connection_limit.try_acquire(&activity) {
+            let served = serve_connection(stream, router.clone(), shared, graceful.watcher());
             let gauge = metrics.connection_opened();
             let mut phase = phase.clone();
             tokio::spawn(async move {
                 tokio::select! {
                     () = served => {}
+                    () = activity.closed() => {}
                     _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Abort) => {}
                 }
                 drop((permit, gauge));
             });
-        } else if let Some(permit) = rejections.try_acquire() {
-            let stream = Connection::new(stream, limits, metrics.clone());
-            let served = serve_connection(stream, reject.clone(), limits, rate_limit.connection(), graceful.watcher());
+        } else if let Ok(permit) = rejections.clone().try_acquire_owned() {
+            let served = serve_connection(stream, reject.clone(), shared, graceful.watcher());
             tokio::spawn(async move {
                 // A peer that sends no request in time receives no rejection.
                 let _ = tokio::time::timeout(REJECT_TIMEOUT, served).await;
@@ -100,26 +110,46 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
     graceful.shutdown().await;
 }
 
-/// Serves one connection until it ends.
-async fn serve_connection(
-    stream: Connection,
-    router: Router,
-    limits: TransportLimits,
+/// The limits of one connection that its requests share, as extensions of each request.
+#[derive(Clone)]
+struct ConnectionLimits {
     rate: Arc<ConnectionRate>,
-    watcher: Watcher,
-) {
+    bodies: Arc<ConnectionBodies>,
+}
+
+/// Serves one connection until it ends.
+async fn serve_connection(stream: Connection, router: Router, shared: ConnectionLimits, watcher: Watcher) {
+    let (peer, activity) = (stream.peer_stats(), stream.activity().clone());
     let handle = move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(rate.clone());
-        router.clone().oneshot(request.map(Body::new))
+        request.extensions_mut().insert(shared.rate.clone());
+        request.extensions_mut().insert(shared.bodies.clone());
+        let (guard, router) = (activity.begin(), router.clone());
+        async move {
+            let Some(guard) = guard else {
+                return Ok(problem_response(closed_as_idle(), is_grpc(request.headers())));
+            };
+            let response = router.oneshot(request.map(Body::new)).await?;
+            Ok::<_, Infallible>(response.map(|body| Body::new(GuardedBody { body, _guard: guard })))
+        }
     };
     let mut builder = Builder::new(TokioExecutor::new());
     let head_buffer = 4 * MAX_HEAD_BYTES;
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(head_buffer);
+    // The connection has its own deadline for heads, which differs from that of an idle connection.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_buffer);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
     builder.http2().max_concurrent_streams(MAX_STREAMS).max_header_list_size(MAX_HEAD_BYTES as u32);
-    let peer = stream.peer_stats();
+    builder.http2().initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
+    builder.http2().max_send_buf_size(SEND_BUFFER);
     let served = builder.serve_connection(TokioIo::new(stream), hyper::service::service_fn(handle));
     if let Err(error) = watcher.watch(served).await {
         peer.connection_failed(&*error);
     }
+}
+
+/// A request arrived on a connection that was just closed for being idle.
+fn closed_as_idle() -> v1::Problem {
+    v1::Problem::of(
+        Code::Unavailable,
+        "the connection was idle and is closed; nothing happened, retry on a new connection",
+    )
 }

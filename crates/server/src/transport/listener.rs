@@ -6,13 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
+use leasehold_core::limits::TTL_MAX_DEFAULT;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::allowed_hosts::{AllowedHosts, check_host};
+use super::body_limit::BodyBudget;
+use super::connection_deadlines::IdleTimeout;
 use super::connection_limit::ConnectionLimit;
 use super::http_server::{HttpServer, serve};
-use super::limits::TransportLimits;
+use super::limits::{BODY_BYTES, TransportLimits};
 use super::rate_limit::RateLimit;
 use crate::metrics::Metrics;
 
@@ -24,12 +29,15 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Limit on open connections; it can be changed while serving.
     pub connection_limit: Arc<ConnectionLimit>,
-    /// Limit on requests per second of one connection; it can be changed while serving.
+    /// Limit on requests per second of a connection and of a peer address; it can be changed while serving.
     pub rate_limit: Arc<RateLimit>,
     /// Metrics of the server.
     pub metrics: Arc<Metrics>,
     socket: Arc<TcpListener>,
     limits: TransportLimits,
+    allowed_hosts: Arc<AllowedHosts>,
+    idle_timeout: Arc<IdleTimeout>,
+    body_budget: BodyBudget,
 }
 
 /// A router that is being served.
@@ -76,6 +84,7 @@ impl Listener {
         address: SocketAddr,
         insecure_listen: bool,
         limits: TransportLimits,
+        allowed_hosts: AllowedHosts,
     ) -> Result<Self, ListenError> {
         if !address.ip().is_loopback() && !insecure_listen {
             return Err(ListenError::Insecure { address });
@@ -85,16 +94,26 @@ impl Listener {
         Ok(Self {
             address: socket.local_addr().map_err(failed)?,
             connection_limit: ConnectionLimit::new(limits.connections),
-            rate_limit: RateLimit::new(limits.request_rate),
+            rate_limit: RateLimit::new(limits.request_rate, limits.address_request_rate),
             metrics: Arc::default(),
             socket: Arc::new(socket),
             limits,
+            allowed_hosts: Arc::new(allowed_hosts),
+            idle_timeout: IdleTimeout::new(limits.idle_timeout(TTL_MAX_DEFAULT)),
+            body_budget: BodyBudget::new(BODY_BYTES),
         })
+    }
+
+    /// Keeps idle HTTP/1 connections open as long as holders with this ttl need them.
+    pub fn set_max_ttl(&self, max_ttl_ms: u64) {
+        self.idle_timeout.set(self.limits.idle_timeout(max_ttl_ms));
     }
 
     /// Accepts connections and serves a router on them.
     pub fn serve(&self, router: Router) -> ServeTask {
         let (shutdown, phase) = watch::channel(ShutdownPhase::Running);
+        let hosts = (self.allowed_hosts.clone(), self.metrics.clone());
+        let router = router.layer(from_fn_with_state(hosts, check_host));
         let server = HttpServer {
             socket: self.socket.clone(),
             router,
@@ -102,6 +121,8 @@ impl Listener {
             limits: self.limits,
             connection_limit: self.connection_limit.clone(),
             rate_limit: self.rate_limit.clone(),
+            idle_timeout: self.idle_timeout.clone(),
+            body_budget: self.body_budget.clone(),
         };
         ServeTask { task: tokio::spawn(serve(server, phase)), shutdown }
     }

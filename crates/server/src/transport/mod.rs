@@ -2,7 +2,9 @@
 //!
 //! One port serves gRPC, HTTP, health checks and metrics. This module knows no endpoint: it serves any router.
 
+mod allowed_hosts;
 pub mod body_limit;
+mod connection_activity;
 mod connection_deadlines;
 mod connection_limit;
 pub mod error_layer;
@@ -13,9 +15,10 @@ mod limits;
 mod listener;
 pub mod rate_limit;
 
+pub use allowed_hosts::AllowedHosts;
 pub use connection_limit::{ConnectionLimit, ConnectionPermit};
 pub use grpc_requests::{SERVICE_PATH, is_grpc, problem_of_status, problem_response};
 pub use http_problem::{HttpProblem, ProblemExt};
-pub use limits::{MAX_STREAMS, TransportLimits};
+pub use limits::{BODY_BYTES, MAX_STREAMS, TransportLimits};
 pub use listener::{ListenError, Listener, ServeTask, ShutdownPhase};
-pub use rate_limit::{ConnectionRate, RateLimit};
+pub use rate_limit::{ConnectionRate, RateLimit, RequestCharge};

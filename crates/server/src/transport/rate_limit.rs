@@ -1,167 +1,229 @@
-//! Token-bucket limit on the requests per second of one connection, and the middleware that applies it.
+//! Token-bucket limits on the requests per second of one connection and of one peer address, and the middleware that applies them.
 //!
 //! Operations that keep or end a lease are exempt: no holder loses a lease because it sent too many other requests.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use axum::extract::Request;
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::{Code, v1};
 
 use super::grpc_requests::{SERVICE_PATH, SESSION_PATH, is_grpc, problem_response};
-use crate::metrics::REQUEST_RATE;
-
-/// An operation that is never rate limited, with its unary gRPC method and its HTTP verb if it has them.
-struct ExemptOperation {
-    matches: fn(&Operation) -> bool,
-    grpc_method: Option<&'static str>,
-    http_verb: Option<&'static str>,
-}
-
-const EXEMPT_OPERATIONS: [ExemptOperation; 6] = [
-    ExemptOperation {
-        matches: |operation| matches!(operation, Operation::Renew(_)),
-        grpc_method: Some("Renew"),
-        http_verb: Some(":renew"),
-    },
-    ExemptOperation {
-        matches: |operation| matches!(operation, Operation::RenewSession(_)),
-        grpc_method: Some("RenewSession"),
-        http_verb: Some(":renew"),
-    },
-    ExemptOperation {
-        matches: |operation| matches!(operation, Operation::Release(_)),
-        grpc_method: Some("Release"),
-        http_verb: Some(":release"),
-    },
-    ExemptOperation {
-        matches: |operation| matches!(operation, Operation::FinishDrain(_)),
-        grpc_method: Some("FinishDrain"),
-        http_verb: Some(":drained"),
-    },
-    ExemptOperation {
-        matches: |operation| matches!(operation, Operation::Cancel(_)),
-        grpc_method: None,
-        http_verb: None,
-    },
-    ExemptOperation {
-        matches: |operation| matches!(operation, Operation::Progress(_)),
-        grpc_method: None,
-        http_verb: None,
-    },
-];
+use crate::metrics::{REQUEST_RATE, REQUEST_RATE_PER_ADDRESS};
 
 /// Paths that are never rate limited. A session stream counts the requests inside of it.
 const EXEMPT_PATHS: [&str; 4] = [SESSION_PATH, "/healthz", "/readyz", "/metrics"];
+/// Paths under which some operations are exempt. Their handlers decide, once they have decoded the operation.
+const DECODED_PATHS: [&str; 2] = ["/v1/leases/", "/v1/sessions/"];
+/// gRPC methods whose operation is exempt if it can be decoded.
+const DECODED_METHODS: [&str; 4] = ["Renew", "RenewSession", "Release", "FinishDrain"];
 
-/// Whether an operation of a session stream is exempt from the limit.
+/// Whether an operation is exempt from the limit.
 pub fn is_exempt(operation: &Operation) -> bool {
-    EXEMPT_OPERATIONS.iter().any(|exempt| (exempt.matches)(operation))
+    use Operation::{Cancel, FinishDrain, Progress, Release, Renew, RenewSession};
+    matches!(operation, Renew(_) | RenewSession(_) | Release(_) | FinishDrain(_) | Cancel(_) | Progress(_))
 }
 
-fn is_exempt_path(path: &str) -> bool {
-    let method = path.strip_prefix(SERVICE_PATH);
-    EXEMPT_PATHS.contains(&path)
-        || EXEMPT_OPERATIONS.iter().any(|exempt| {
-            method.is_some_and(|method| exempt.grpc_method == Some(method))
-                || exempt.http_verb.is_some_and(|verb| path.ends_with(verb))
-        })
+/// Whether the limit applies to a request before it is decoded.
+fn is_decided_by_handler(request: &Request) -> bool {
+    let path = request.uri().path();
+    let is_method = path.strip_prefix(SERVICE_PATH).is_some_and(|method| DECODED_METHODS.contains(&method));
+    let is_command = DECODED_PATHS.iter().any(|prefix| path.starts_with(prefix));
+    request.method() == Method::POST && (is_method || is_command)
 }
 
-/// Passes a request on unless its connection exceeds the limit.
-pub async fn limit_rate(request: Request, next: Next) -> Response {
-    if is_exempt_path(request.uri().path()) {
+/// Passes a request on unless its connection or its peer's address exceeds the limit.
+pub async fn limit_rate(mut request: Request, next: Next) -> Response {
+    let rate = request.extensions().get::<Arc<ConnectionRate>>().cloned();
+    let Some(rate) = rate.filter(|_| !EXEMPT_PATHS.contains(&request.uri().path())) else {
         return next.run(request).await;
+    };
+    let grpc = is_grpc(request.headers());
+    if !is_decided_by_handler(&request) {
+        return match rate.check() {
+            Ok(()) => next.run(request).await,
+            Err(problem) => problem_response(*problem, grpc),
+        };
     }
-    match request.extensions().get::<Arc<ConnectionRate>>().map_or(Ok(()), |rate| rate.check()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem_response(*problem, is_grpc(request.headers())),
+    let charge = Arc::new(RequestCharge { rate, decided: AtomicBool::new(false) });
+    request.extensions_mut().insert(charge.clone());
+    let response = next.run(request).await;
+    // A request that was not decoded had no effect, and is no operation that is exempt.
+    match charge.check_undecided() {
+        Ok(()) => response,
+        Err(problem) => problem_response(*problem, grpc),
     }
 }
 
-/// The limit that all connections share; it can be changed while they are open.
+/// A request whose operation decides whether it counts.
+#[derive(Debug)]
+pub struct RequestCharge {
+    rate: Arc<ConnectionRate>,
+    decided: AtomicBool,
+}
+
+impl RequestCharge {
+    /// Counts the request, unless its operation is exempt; fails if that exceeds the limit.
+    pub fn check(&self, operation: &Operation) -> Result<(), Box<v1::Problem>> {
+        self.decided.store(true, Ordering::Relaxed);
+        if is_exempt(operation) { Ok(()) } else { self.rate.check() }
+    }
+
+    fn check_undecided(&self) -> Result<(), Box<v1::Problem>> {
+        if self.decided.load(Ordering::Relaxed) { Ok(()) } else { self.rate.check() }
+    }
+}
+
+/// The limits that all connections share; they can be changed while connections are open.
 #[derive(Debug)]
 pub struct RateLimit {
-    /// Requests per second; zero is unlimited.
-    limit: AtomicU32,
+    /// Requests per second of a connection; zero is unlimited.
+    connection: AtomicU32,
+    /// Requests per second of a peer address; zero is unlimited.
+    address: AtomicU32,
+    /// Buckets of addresses. A bucket outlives its connections until it is full again.
+    addresses: Mutex<HashMap<IpAddr, Arc<Bucket>>>,
     started: Instant,
 }
 
-/// Token bucket of one connection. Its burst is one second's worth of requests.
+/// The buckets of one connection: its own and that of its peer's address. The burst is one second's worth of requests.
 #[derive(Debug)]
 pub struct ConnectionRate {
     rate_limit: Arc<RateLimit>,
-    /// The time at which the bucket is full again, in nanoseconds since the limit was created.
-    full_at: AtomicU64,
+    own: Bucket,
+    address: Arc<Bucket>,
 }
 
+/// A token bucket: the time at which it is full again, in nanoseconds since the limit was created.
+#[derive(Debug, Default)]
+struct Bucket(AtomicU64);
+
 const SECOND: u64 = 1_000_000_000;
+/// Buckets of addresses above which full ones are removed.
+const MIN_SWEEP: usize = 1_024;
 
 impl RateLimit {
-    /// At most `limit` requests per second of each connection; unlimited if there is none.
-    pub fn new(limit: Option<u32>) -> Arc<Self> {
-        Arc::new(Self { limit: AtomicU32::new(limit.unwrap_or(0)), started: Instant::now() })
+    /// At most so many requests per second of each connection and of each peer address; unlimited if there is none.
+    pub fn new(connection: Option<u32>, address: Option<u32>) -> Arc<Self> {
+        Arc::new(Self {
+            connection: AtomicU32::new(connection.unwrap_or(0)),
+            address: AtomicU32::new(address.unwrap_or(0)),
+            addresses: Mutex::default(),
+            started: Instant::now(),
+        })
     }
 
-    /// Changes the limit, also of open connections.
-    pub fn set(&self, limit: Option<u32>) {
-        self.limit.store(limit.unwrap_or(0), Ordering::Relaxed);
+    /// Changes the limits, also of open connections.
+    pub fn set(&self, connection: Option<u32>, address: Option<u32>) {
+        self.connection.store(connection.unwrap_or(0), Ordering::Relaxed);
+        self.address.store(address.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The bucket of a new connection.
-    pub fn connection(self: &Arc<Self>) -> Arc<ConnectionRate> {
-        Arc::new(ConnectionRate { rate_limit: self.clone(), full_at: AtomicU64::new(0) })
+    /// The buckets of a new connection.
+    pub fn connection(self: &Arc<Self>, peer: IpAddr) -> Arc<ConnectionRate> {
+        let now = self.now();
+        let mut addresses = self.addresses.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if addresses.len() >= MIN_SWEEP && addresses.len() == addresses.capacity() {
+            addresses.retain(|_, bucket| Arc::strong_count(bucket) > 1 || !bucket.is_full(now));
+        }
+        let address = addresses.entry(network_of(peer)).or_default().clone();
+        Arc::new(ConnectionRate { rate_limit: self.clone(), own: Bucket::default(), address })
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The address whose peers share a bucket. One IPv6 host has a whole network of 64 bits.
+fn network_of(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
     }
 }
 
 impl ConnectionRate {
-    /// Takes one request from the bucket, or fails if it is empty.
+    /// Takes one request from the buckets, or fails if one of them is empty.
     pub fn check(&self) -> Result<(), Box<v1::Problem>> {
-        let limit = self.rate_limit.limit.load(Ordering::Relaxed);
-        if limit == 0 {
-            return Ok(());
-        }
-        self.check_at(u64::try_from(self.rate_limit.started.elapsed().as_nanos()).unwrap_or(u64::MAX), limit)
+        self.check_at(self.rate_limit.now())
     }
 
-    fn check_at(&self, now: u64, limit: u32) -> Result<(), Box<v1::Problem>> {
-        let interval = SECOND.div_ceil(limit.into());
-        let taken = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
-            let full_at = full_at.max(now) + interval;
-            (full_at - now <= SECOND.max(interval)).then_some(full_at)
-        });
-        taken.map(drop).map_err(|full_at| {
-            let wait = (full_at + interval - now).saturating_sub(SECOND);
-            Box::new(rate_exceeded(limit, wait))
+    fn check_at(&self, now: u64) -> Result<(), Box<v1::Problem>> {
+        let limit = self.rate_limit.connection.load(Ordering::Relaxed);
+        self.own.take(now, limit).map_err(|wait| rate_exceeded(REQUEST_RATE, "on this connection", limit, wait))?;
+        let address_limit = self.rate_limit.address.load(Ordering::Relaxed);
+        self.address.take(now, address_limit).map_err(|wait| {
+            self.own.put_back(limit);
+            rate_exceeded(REQUEST_RATE_PER_ADDRESS, "from this address", address_limit, wait)
         })
     }
 }
 
-fn rate_exceeded(limit: u32, wait: u64) -> v1::Problem {
-    let message =
-        format!("more than {limit} requests per second on this connection; renewals and releases are not counted");
-    v1::Problem {
-        next_step: "Send fewer requests, or spread them over more connections.".into(),
-        limit: REQUEST_RATE.into(),
+/// Nanoseconds between two requests.
+fn interval(limit: u32) -> u64 {
+    (SECOND / u64::from(limit)).max(1)
+}
+
+impl Bucket {
+    /// Takes one request, or returns the nanoseconds until one is there.
+    fn take(&self, now: u64, limit: u32) -> Result<(), u64> {
+        if limit == 0 {
+            return Ok(());
+        }
+        let interval = interval(limit);
+        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
+            let full_at = full_at.max(now) + interval;
+            (full_at - now <= SECOND.max(interval)).then_some(full_at)
+        });
+        taken.map(drop).map_err(|full_at| (full_at + interval - now).saturating_sub(SECOND))
+    }
+
+    /// Returns a request that was taken.
+    fn put_back(&self, limit: u32) {
+        if limit > 0 {
+            self.0.fetch_sub(interval(limit), Ordering::Relaxed);
+        }
+    }
+
+    fn is_full(&self, now: u64) -> bool {
+        self.0.load(Ordering::Relaxed) <= now
+    }
+}
+
+fn rate_exceeded(name: &str, scope: &str, limit: u32, wait: u64) -> Box<v1::Problem> {
+    let message = format!("more than {limit} requests per second {scope}; renewals and releases are not counted");
+    Box::new(v1::Problem {
+        next_step: "Send fewer requests, or retry later.".into(),
+        limit: name.into(),
         max: Some(limit.into()),
         got: Some(u64::from(limit) + 1),
         retry_after_ms: Some(wait.div_ceil(1_000_000).max(1)),
         ..v1::Problem::of(Code::ResourceExhausted, message)
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn limit_of(result: Result<(), Box<v1::Problem>>) -> Result<(), String> {
+        result.map_err(|problem| problem.limit)
+    }
+
     #[test]
     fn the_burst_is_one_second_and_then_requests_pass_one_by_one() {
-        let rate = RateLimit::new(Some(4)).connection();
-        let at = |ms: u64| rate.check_at(ms * 1_000_000, 4);
+        let rate = RateLimit::new(Some(4), None).connection(PEER);
+        let at = |ms: u64| rate.check_at(ms * 1_000_000);
         for _ in 0..4 {
             assert_eq!(at(5_000), Ok(()));
         }
@@ -179,27 +241,74 @@ mod tests {
 
     #[test]
     fn each_connection_has_its_own_bucket_and_without_a_limit_every_request_passes() {
-        let limit = RateLimit::new(Some(1));
-        let (one, other) = (limit.connection(), limit.connection());
-        assert_eq!(one.check(), Ok(()));
-        assert_eq!(other.check(), Ok(()));
-        limit.set(None);
+        let limit = RateLimit::new(Some(1), None);
+        let (one, other) = (limit.connection(PEER), limit.connection(PEER));
+        assert_eq!(one.check_at(0), Ok(()));
+        assert_eq!(other.check_at(0), Ok(()));
+        limit.set(None, None);
         for _ in 0..100 {
-            assert_eq!(one.check(), Ok(()));
+            assert_eq!(one.check_at(0), Ok(()));
         }
     }
 
     #[test]
-    fn renewals_and_releases_are_exempt_over_every_transport() {
-        for path in
-            ["/leasehold.v1.Leasehold/Renew", "/v1/leases/jobs/settle:release", "/v1/sessions/1.0:renew", "/metrics"]
-        {
-            assert!(is_exempt_path(path), "{path}");
+    fn new_connections_of_an_address_share_its_bucket() {
+        let limit = RateLimit::new(Some(2), Some(3));
+        let refused = Err(REQUEST_RATE_PER_ADDRESS.to_owned());
+        for request in 0..5 {
+            let expected = if request < 3 { Ok(()) } else { refused.clone() };
+            assert_eq!(limit_of(limit.connection(PEER).check_at(0)), expected, "request {request}");
         }
-        for path in ["/leasehold.v1.Leasehold/Acquire", "/leasehold.v1.Leasehold/Cancel", "/v1/leases/jobs:acquire"] {
-            assert!(!is_exempt_path(path), "{path}");
+        let open = limit.connection(PEER);
+        assert_eq!(limit_of(open.check_at(0)), refused);
+        for ms in [334, 668] {
+            assert_eq!(limit_of(open.check_at(ms * 1_000_000)), Ok(()), "a refusal of the address is not counted here");
         }
+        let elsewhere = limit.connection([127, 0, 0, 2].into());
+        assert_eq!(limit_of(elsewhere.check_at(0)), Ok(()), "another address has its own bucket");
+    }
+
+    #[test]
+    fn one_ipv6_network_is_one_address() {
+        let of = |text: &str| network_of(text.parse().expect("an address"));
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::1"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+    }
+
+    #[test]
+    fn buckets_of_addresses_that_left_are_removed() {
+        let limit = RateLimit::new(None, Some(1));
+        for address in 0..100_000_u32 {
+            drop(limit.connection(std::net::Ipv4Addr::from(address).into()));
+        }
+        let kept = limit.addresses.lock().expect("no thread panicked").len();
+        assert!(kept <= 4 * MIN_SWEEP, "{kept}");
+    }
+
+    #[test]
+    fn only_operations_that_keep_or_end_a_lease_are_exempt() {
         assert!(is_exempt(&Operation::Renew(v1::Renew::default())));
+        assert!(is_exempt(&Operation::Release(v1::LeaseRef::default())));
         assert!(!is_exempt(&Operation::Acquire(v1::Acquire::default())));
+        assert!(!is_exempt(&Operation::Check(v1::LeaseRef::default())));
+    }
+
+    #[test]
+    fn the_end_of_a_path_decides_nothing() {
+        let decided = |method: Method, path: &str| {
+            let request = Request::builder().method(method).uri(path).body(axum::body::Body::empty());
+            is_decided_by_handler(&request.expect("a request"))
+        };
+        for path in
+            ["/v1/leases/a:renew", "/v1/leases/a:acquire", "/v1/sessions/1.0:renew", "/leasehold.v1.Leasehold/Renew"]
+        {
+            assert!(decided(Method::POST, path), "{path}");
+            assert!(!decided(Method::GET, path), "{path}");
+        }
+        for path in ["/v1/coverage:renew", "/:renew", "/v1/history/a:release", "/leasehold.v1.Leasehold/Acquire"] {
+            assert!(!decided(Method::POST, path), "{path}");
+        }
     }
 }

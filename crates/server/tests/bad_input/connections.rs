@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold_server::transport::{MAX_STREAMS, TransportLimits};
-use leasehold_wire::{problem_from_status, v1};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use leasehold_server::transport::{BODY_BYTES, TransportLimits};
+use leasehold_wire::{MAX_TRANSPORT_BYTES, problem_from_status, v1};
 
-use crate::test_server::{refusal, start_server, start_server_with};
+use crate::test_server::{TestServer, refusal, start_server, start_server_with};
 use crate::transport_clients::{HttpConnection, acquire, connect, with_timeout};
 
 /// Short enough for a test, and long enough for all other connections.
@@ -26,7 +24,7 @@ async fn a_slow_request_head_times_out() {
         ("", ""),
         ("P", ""),
         (preface, ""),
-        ("GET /healthz HTTP/1.1\r\nhost: te", "s"),
+        ("GET /healthz HTTP/1.1\r\nhost: lo", "c"),
         ("POST /v1/leases/a:acquire HTTP/1.1\r\nx: ", "y"),
     ];
     let slow_connections = heads.map(async |(head, more)| {
@@ -60,7 +58,7 @@ async fn another_protocol_is_refused_and_closed() {
     }
     let before = server.state().await;
     let mut http = HttpConnection::connect(server.handle.address).await;
-    let head = format!("GET /healthz HTTP/1.1\r\nhost: test\r\nx: {}\r\n\r\n", "y".repeat(200_000));
+    let head = format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(200_000));
     // The server may close the connection before the write ends.
     let _ = http.send(head.as_bytes()).await;
     let rest = http.read_to_end().await;
@@ -69,17 +67,22 @@ async fn another_protocol_is_refused_and_closed() {
     server.handle.stop().await;
 }
 
+/// Starts a watch, whose request does not end.
+async fn watch(http: &mut HttpConnection) {
+    http.send(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("the request is sent");
+    let mut byte = [0; 1];
+    assert_eq!(with_timeout(http.read(&mut byte)).await.expect("the watch starts"), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_above_the_limit_is_refused() {
-    // The long timeout keeps silent connections open.
-    let limits =
-        TransportLimits { connections: 4, header_timeout: Duration::from_secs(600), ..TransportLimits::default() };
-    let server = start_server_with(limits).await;
-    // The test server itself has two connections.
+async fn a_connection_above_the_limit_is_refused_if_all_others_serve_requests() {
+    let server = &mut start_server_with(TransportLimits { connections: 4, ..TransportLimits::default() }).await;
+    // The test server itself has two connections: one with a session stream, and this one.
+    watch(&mut server.http).await;
     let mut open = Vec::new();
     for _ in 0..2 {
         let mut http = HttpConnection::connect(server.handle.address).await;
-        assert_eq!(http.request("GET /healthz", "", "").await.0, 200);
+        watch(&mut http).await;
         open.push(http);
     }
     let before = server.state().await;
@@ -110,55 +113,118 @@ async fn a_connection_above_the_limit_is_refused() {
         }
     };
     with_timeout(slot_freed).await;
-    assert_eq!(open[0].request("GET /healthz", "", "").await.0, 200, "other connections are not affected");
-    server.handle.stop().await;
-}
-
-/// Reads one HTTP/2 frame: type, stream id and payload.
-async fn read_frame(stream: &mut TcpStream) -> (u8, u32, Vec<u8>) {
-    let mut head = [0; 9];
-    with_timeout(stream.read_exact(&mut head)).await.expect("a frame arrives");
-    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-    let mut payload = vec![0; length as usize];
-    with_timeout(stream.read_exact(&mut payload)).await.expect("the payload arrives");
-    (head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload)
+    server.client.status(v1::StatusRequest {}).await.expect("other connections are not affected");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_above_the_limit_is_refused_and_the_connection_stays_open() {
-    const HEADERS: u8 = 1;
-    const RESET: u8 = 3;
-    const SETTINGS: u8 = 4;
-    const GOAWAY: u8 = 7;
-    let server = start_server().await;
-    let mut stream = TcpStream::connect(server.handle.address).await.expect("the server listens");
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("the preface is sent");
-    stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.expect("empty settings are sent");
-    let (kind, _, settings) = read_frame(&mut stream).await;
-    assert_eq!(kind, SETTINGS);
-    let limit = settings.chunks(6).find(|pair| pair[..2] == [0, 3]).expect("the server announces its limit");
-    assert_eq!(u32::from_be_bytes([limit[2], limit[3], limit[4], limit[5]]), MAX_STREAMS);
-    // POST http://localhost/v1/leases with a body that never ends, so that each stream stays open.
-    let mut block = vec![0x83, 0x86, 0x04, 10];
-    block.extend(b"/v1/leases");
-    block.extend([0x41, 9]);
-    block.extend(b"localhost");
-    for id in (0..=MAX_STREAMS).map(|i| 2 * i + 1) {
-        let head = [0, 0, block.len() as u8, HEADERS, 4];
-        stream.write_all(&head).await.expect("the frame head is sent");
-        stream.write_all(&id.to_be_bytes()).await.expect("the stream id is sent");
-        stream.write_all(&block).await.expect("the header block is sent");
+async fn at_the_limit_the_longest_idle_connection_is_closed() {
+    let mut server = start_server_with(TransportLimits { connections: 4, ..TransportLimits::default() }).await;
+    let connect_and_use = async || {
+        let mut http = HttpConnection::connect(server.handle.address).await;
+        assert_eq!(http.request("GET /healthz", "", "").await.0, 200);
+        http
+    };
+    assert_eq!(server.http.request("GET /healthz", "", "").await.0, 200);
+    let mut used = connect_and_use().await;
+    let mut unused = connect_and_use().await;
+    for http in [&mut server.http, &mut used] {
+        assert_eq!(http.request("GET /healthz", "", "").await.0, 200);
     }
-    let excess = 2 * MAX_STREAMS + 1;
-    loop {
-        let (kind, id, payload) = read_frame(&mut stream).await;
-        if kind == RESET && id == excess {
-            assert_eq!(payload, [0, 0, 0, 7], "REFUSED_STREAM: no effect, safe to retry");
-            break;
-        }
-        assert_ne!(kind, GOAWAY, "the connection is not closed: {payload:?}");
+    let mut new = connect_and_use().await;
+    assert_eq!(unused.read_to_end().await, b"", "the longest idle connection is closed");
+    for http in [&mut server.http, &mut used, &mut new] {
+        assert_eq!(http.request("GET /healthz", "", "").await.0, 200, "the others are served");
     }
+    server.client.status(v1::StatusRequest {}).await.expect("the connection with a session stream is served");
     server.handle.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_is_kept_longer_than_a_silent_one() {
+    let limits = TransportLimits { header_timeout: Duration::from_millis(500), ..TransportLimits::default() };
+    let mut server = start_server_with(limits).await;
+    let mut idle = HttpConnection::connect(server.handle.address).await;
+    assert_eq!(idle.request("GET /healthz", "", "").await.0, 200);
+    let mut silent = HttpConnection::connect(server.handle.address).await;
+    assert_eq!(silent.read_to_end().await, b"", "a connection without a request is closed");
+    assert_eq!(idle.request("GET /healthz", "", "").await.0, 200, "a holder renews on the connection that it has");
+    // Part of a head has the shorter time again.
+    idle.send(b"GET /healthz HTT").await.expect("the bytes are sent");
+    assert_eq!(idle.read_to_end().await, b"");
+    server.client.status(v1::StatusRequest {}).await.expect("an HTTP/2 connection has no such deadline");
+    server.handle.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_is_closed_after_its_time_and_that_is_no_error_of_the_peer() {
+    let limits = TransportLimits { idle_timeout: Some(Duration::from_millis(300)), ..TransportLimits::default() };
+    let server = start_server_with(limits).await;
+    let before = server.state().await;
+    let mut idle = HttpConnection::connect(server.handle.address).await;
+    assert_eq!(idle.request("GET /healthz", "", "").await.0, 200);
+    assert_eq!(idle.read_to_end().await, b"");
+    assert_eq!(server.state().await, before);
+    let ttl = |max_ttl_ms| TransportLimits::default().idle_timeout(max_ttl_ms).as_secs();
+    assert_eq!(
+        (ttl(600_000), ttl(7 * 24 * 3_600_000), ttl(100)),
+        (300, 302_400, 60),
+        "longer than a third of each ttl"
+    );
+    server.handle.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_bodies_share_one_budget_and_small_requests_do_not_depend_on_it() {
+    let limits = TransportLimits { body_timeout: Duration::from_secs(600), ..TransportLimits::default() };
+    let mut server = start_server_with(limits).await;
+    let half = MAX_TRANSPORT_BYTES / 2;
+    let send_half = async || {
+        let mut http = HttpConnection::connect(server.handle.address).await;
+        let head = "POST /v1/leases/a:acquire HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+        let head = format!("{head}content-length: {}\r\n\r\n", half + 1);
+        http.send(head.as_bytes()).await.expect("the head is sent");
+        // The server may refuse it before all has arrived.
+        let _ = http.send(&vec![b' '; half]).await;
+        http
+    };
+    let mut unfinished = Vec::new();
+    let mut refused = loop {
+        unfinished.push(send_half().await);
+        assert!(unfinished.len() <= 2 * BODY_BYTES / half, "the budget is never used up");
+        if exhausted(&server).await {
+            break unfinished.pop().expect("at least one was sent");
+        }
+    };
+    let mut response = vec![0; 4_096];
+    let length = with_timeout(refused.read(&mut response)).await.expect("a response arrives");
+    let response = String::from_utf8_lossy(&response[..length]).into_owned();
+    assert!(response.starts_with("HTTP/1.1 503") && response.contains(r#""limit":"body_bytes""#), "{response}");
+    server.acquire_lease("small", 60_000).await;
+    let (status, reply) = server.http.request("POST /v1/leases/b:acquire", "", r#"{"holder":"w","ttl":"60s"}"#).await;
+    assert_eq!(status, 200, "{reply}");
+    drop((refused, unfinished));
+    // The budget is free again when the server notices the disconnects.
+    let freed = async {
+        loop {
+            let padded = format!(r#"{{"holder":"w","ttl":"60s"{}}}"#, " ".repeat(200_000));
+            let mut http = HttpConnection::connect(server.handle.address).await;
+            let (status, reply) = http.request("POST /v1/leases/c:acquire", "", &padded).await;
+            if status != 503 {
+                return (status, reply);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let (status, reply) = with_timeout(freed).await;
+    assert_eq!(status, 200, "{reply}");
+    server.handle.stop().await;
+}
+
+/// Whether a body was refused because of the budget.
+async fn exhausted(server: &TestServer) -> bool {
+    let (status, text) = HttpConnection::connect(server.handle.address).await.request("GET /metrics", "", "").await;
+    assert_eq!(status, 200);
+    !text.contains("leasehold_limits_reached_total{limit=\"body_bytes\"} 0")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,7 +232,7 @@ async fn a_client_that_does_not_read_is_closed() {
     let limits = TransportLimits { write_timeout: Duration::from_secs(1), ..TransportLimits::default() };
     let server = start_server_with(limits).await;
     let mut watcher = HttpConnection::connect(server.handle.address).await;
-    watcher.send(b"GET /v1/events HTTP/1.1\r\nhost: test\r\n\r\n").await.expect("the request is sent");
+    watcher.send(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("the request is sent");
     let mut byte = [0; 1];
     watcher.read(&mut byte).await.expect("the watch starts");
     assert!(server.handle.api().watchers.any());
@@ -187,8 +253,7 @@ async fn a_client_that_does_not_read_is_closed() {
         assert!(std::time::Instant::now() < deadline, "the slow reader is never closed");
     }
     client.status(v1::StatusRequest {}).await.expect("the server is running");
-    // The server closes it for missed events or for unread bytes, whichever comes first. On a busy machine the header timeout
-    // may have closed the server's own idle connection, so this uses a new one.
+    // The server closes it for missed events or for unread bytes, whichever comes first.
     let (_, metrics) = HttpConnection::connect(server.handle.address).await.request("GET /metrics", "", "").await;
     let missed = !metrics.contains("\nleasehold_watch_events_missed_total 0\n");
     let unread = metrics.contains(r#"leasehold_invalid_requests_total{code="TIMEOUT",field="unread"} 1"#);

@@ -139,7 +139,7 @@ async fn an_invalid_frame_is_refused_without_allocating_its_length() {
         let before = server.state().await;
         let mut http = HttpConnection::connect(server.handle.address).await;
         let head = format!(
-            "POST /leasehold.v1.Leasehold/Acquire HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\
+            "POST /leasehold.v1.Leasehold/Acquire HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
              content-type: application/grpc\r\nte: trailers\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );

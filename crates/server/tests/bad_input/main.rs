@@ -6,6 +6,8 @@
 mod amounts;
 mod connections;
 mod frames;
+mod http2_connection;
+mod http2_floods;
 mod http_requests;
 mod late_requests;
 mod names;

@@ -1,5 +1,7 @@
 //! The request rate limit refuses new requests, and never the renewal or release of a held lease.
 
+use std::net::SocketAddr;
+
 use leasehold_server::transport::TransportLimits;
 use leasehold_wire::v1;
 use leasehold_wire::v1::request::Operation;
@@ -103,9 +105,62 @@ async fn a_flood_of_unary_requests_is_refused_and_its_leases_are_kept() {
     let problem = leasehold_wire::problem_from_status(&status);
     assert_eq!((problem.code.as_str(), problem.limit.as_str()), ("RESOURCE_EXHAUSTED", "request_rate"));
     assert_eq!(refused_count(&server).await, 2);
-    server.handle.rate_limit.set(None);
+    server.handle.rate_limit.set(None, None);
     for _ in 0..FLOOD {
         client.status(v1::StatusRequest::default()).await.expect("no request is refused without a limit");
     }
+    server.handle.stop().await;
+}
+
+/// Sends a request until it is refused by the rate limit; false if it never is.
+async fn is_limited(address: SocketAddr, request: &str, body: &str) -> bool {
+    let mut http = HttpConnection::connect(address).await;
+    for _ in 0..FLOOD {
+        let (status, reply) = http.request(request, "", body).await;
+        if status == 429 {
+            assert!(reply.contains(r#""limit":"request_rate""#), "{reply}");
+            return true;
+        }
+    }
+    false
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_operation_decides_and_not_the_end_of_the_path() {
+    let server = start_rate_limited().await;
+    let address = server.handle.address;
+    for (request, body) in [
+        ("GET /v1/leases/a:renew", ""),
+        ("GET /v1/history/a:release", ""),
+        ("GET /v1/holders/a:renew", ""),
+        ("POST /nowhere:renew", "{}"),
+        ("PUT /v1/charters/a:renew", "{}"),
+        // A renewal that cannot be decoded keeps no lease.
+        ("POST /v1/leases/a:renew", "{"),
+        ("POST /v1/leases/a:renew?x=1", "{}"),
+        ("POST /v1/leases/a%3Arene", "{}"),
+    ] {
+        assert!(is_limited(address, request, body).await, "{request}");
+    }
+    assert!(!is_limited(address, "POST /v1/leases/a%3Arenew", r#"{"token":"x"}"#).await, "a renewal is exempt");
+    assert!(!is_limited(address, "POST /v1/sessions/1.0:renew", "").await, "a renewal is exempt");
+    server.handle.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_connections_do_not_evade_the_limit_of_their_address() {
+    let limits =
+        TransportLimits { request_rate: Some(1_000), address_request_rate: Some(1), ..TransportLimits::default() };
+    let server = start_server_with(limits).await;
+    let mut refused = 0;
+    for _ in 0..FLOOD {
+        let mut http = HttpConnection::connect(server.handle.address).await;
+        let (status, reply) = http.request("GET /v1/status", "", "").await;
+        if status == 429 {
+            assert!(reply.contains(r#""limit":"request_rate_per_address","max":1,"got":2"#), "{reply}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "each connection has its own burst");
     server.handle.stop().await;
 }

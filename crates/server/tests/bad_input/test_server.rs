@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use leasehold_core::grantor::QueryBudget;
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::metrics::GrantorStats;
 use leasehold_server::server::{ServerConfig, ServerHandle, start};
@@ -163,7 +164,7 @@ impl TestServer {
         let api = self.handle.api();
         let (status, listed) = api
             .query(|grantor| {
-                let (mut listed, _) = grantor.list("", 0, 1_000, 1 << 16);
+                let (mut listed, _) = grantor.list("", 0, 1_000, 1_000, &mut QueryBudget::default());
                 // Remaining times shrink on their own.
                 listed.iter_mut().flat_map(|view| &mut view.leases).for_each(|lease| lease.remaining_ms = 0);
                 (grantor.status(), listed)

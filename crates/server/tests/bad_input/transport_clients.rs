@@ -132,7 +132,10 @@ impl HttpConnection {
     /// Sends one request (method and path, extra header lines, body) and returns the response's status and body.
     pub async fn request(&mut self, request: &str, headers: &str, body: &str) -> (u16, String) {
         let length = body.len();
-        let text = format!("{request} HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n{headers}\r\n{body}");
+        let is_typed = body.is_empty() || headers.to_ascii_lowercase().contains("content-type:");
+        let kind = if is_typed { "" } else { "content-type: application/json\r\n" };
+        let head = format!("{request} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n{kind}{headers}");
+        let text = format!("{head}\r\n{body}");
         self.0.write_all(text.as_bytes()).await.expect("the server reads");
         with_timeout(self.response()).await.expect("the connection stays open")
     }
@@ -143,7 +146,7 @@ impl HttpConnection {
     }
 
     /// The next response; `None` if the connection is closed.
-    async fn response(&mut self) -> Option<(u16, String)> {
+    pub async fn response(&mut self) -> Option<(u16, String)> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             if self.0.read_line(&mut head).await.ok()? == 0 {

@@ -17,9 +17,9 @@ pub fn free_port_config() -> ServerConfig {
 pub async fn raw(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.expect("the server listens");
     let length = body.len();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
+    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{kind}");
+    let request = format!("{head}content-length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await.expect("the server reads");
     let mut response = Vec::new();
     stream.read_to_end(&mut response).await.expect("the server responds");

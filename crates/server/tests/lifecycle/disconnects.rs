@@ -79,7 +79,10 @@ async fn a_long_poll_ends_when_its_connection_breaks() {
         format!(r#"{{"holder":"gone","ttl":"60s","wait":"10m","session":"{id}"}}"#)
     }] {
         let mut http = HttpConnection::connect(server.handle.address).await;
-        let head = format!("POST /v1/leases/r:acquire HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "POST /v1/leases/r:acquire HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
         http.send((head + &body).as_bytes()).await.expect("the request is sent");
         server.wait_for_waiters("r", 1).await;
         drop(http);

@@ -75,7 +75,7 @@ async fn waiters_and_watchers_are_notified_of_the_shutdown() {
     let wait = tokio::spawn(async move { client.acquire(v1::Acquire { options, ..acquire("r", "w") }).await });
     let mut watch = server.client.watch(v1::WatchRequest::default()).await.expect("the watch starts").into_inner();
     let mut events = HttpConnection::connect(address).await;
-    events.send(b"GET /v1/events HTTP/1.1\r\nhost: test\r\n\r\n").await.expect("the request is sent");
+    events.send(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("the request is sent");
     let mut byte = [0; 1];
     events.read(&mut byte).await.expect("the watch starts");
     server.wait_for_waiters("r", 2).await;
@@ -102,7 +102,7 @@ async fn idle_and_incomplete_connections_do_not_delay_the_shutdown_forever() {
     let server = start_server().await;
     let mut incomplete = HttpConnection::connect(server.handle.address).await;
     incomplete
-        .send(b"POST /v1/leases/a:acquire HTTP/1.1\r\nhost: test\r\ncontent-length: 100\r\n\r\n{")
+        .send(b"POST /v1/leases/a:acquire HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{")
         .await
         .expect("the head is sent");
     let mut idle = HttpConnection::connect(server.handle.address).await;

@@ -25,7 +25,7 @@ async fn a_slow_body_times_out() {
     let slow_requests = requests.map(async |request| {
         let stream = TcpStream::connect(server.handle.address).await.expect("the server listens");
         let (mut read, mut write) = stream.into_split();
-        let head = format!("{request} HTTP/1.1\r\nhost: test\r\ncontent-length: 100000\r\n\r\n{{");
+        let head = format!("{request} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n{{");
         write.write_all(head.as_bytes()).await.expect("the head is sent");
         let slow_writer = tokio::spawn(async move {
             while write.write_all(b" ").await.is_ok() {
@@ -71,7 +71,7 @@ async fn a_unary_call_with_a_slow_message_times_out() {
     let before = server.state().await;
     let mut stream = TcpStream::connect(server.handle.address).await.expect("the server listens");
     // HTTP/1 carries the same bytes as HTTP/2 would, here one at a time.
-    let head = "POST /leasehold.v1.Leasehold/Acquire HTTP/1.1\r\nhost: test\r\ncontent-type: application/grpc\r\n\
+    let head = "POST /leasehold.v1.Leasehold/Acquire HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/grpc\r\n\
                 te: trailers\r\ntransfer-encoding: chunked\r\n\r\n1\r\n\0\r\n";
     stream.write_all(head.as_bytes()).await.expect("the head is sent");
     let mut response = Vec::new();

@@ -24,8 +24,40 @@ pub(crate) struct Actor {
     /// Its indexes in the lists of its session and of its holder name.
     in_session: u32,
     in_holder: u32,
-    /// The highest priority that waits for one of its leases (P2).
+    /// The highest priority that waits for one of its leases (P2), as applied to its own waits.
     pub inherited: u8,
+    /// The priorities that wait for its leases. Derived.
+    pub waited_for: PriorityCounts,
+}
+
+/// The priorities that wait for an actor: for each, the number of its leases whose first waiter has it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PriorityCounts {
+    /// Ascending by priority.
+    counts: Vec<(u8, u32)>,
+}
+
+impl PriorityCounts {
+    /// The highest of them; zero if there is none.
+    pub fn highest(&self) -> u8 {
+        self.counts.last().map_or(0, |(priority, _)| *priority)
+    }
+
+    pub fn add(&mut self, priority: u8) {
+        match self.counts.binary_search_by_key(&priority, |(priority, _)| *priority) {
+            Ok(at) => self.counts[at].1 += 1,
+            Err(at) => self.counts.insert(at, (priority, 1)),
+        }
+    }
+
+    pub fn remove(&mut self, priority: u8) {
+        let at = self.counts.binary_search_by_key(&priority, |(priority, _)| *priority);
+        let at = at.expect("it was counted when it was added");
+        self.counts[at].1 -= 1;
+        if self.counts[at].1 == 0 {
+            self.counts.remove(at);
+        }
+    }
 }
 
 /// A holder name with its actors and their usage.
@@ -200,8 +232,17 @@ impl Actors {
             return at;
         }
         let in_holder = self.holders[holder].actors.len() as u32;
-        let actor =
-            Actor { session, holder, leases: NONE, held: 0, waits: Vec::new(), in_session, in_holder, inherited: 0 };
+        let actor = Actor {
+            session,
+            holder,
+            leases: NONE,
+            held: 0,
+            waits: Vec::new(),
+            in_session,
+            in_holder,
+            inherited: 0,
+            waited_for: PriorityCounts::default(),
+        };
         let at = match self.vacant.pop() {
             Some(at) => {
                 self.actors[at] = actor;

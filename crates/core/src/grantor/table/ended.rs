@@ -106,9 +106,13 @@ impl EndedLeases {
         self.ring
             .iter()
             .rev()
-            .filter(move |entry| usize::from(entry.name) == name.len())
+            .filter(move |entry| self.name_bytes(entry) == name.as_bytes())
             .map(|entry| self.read(entry))
-            .filter(move |ended| ended.resource == name)
+    }
+
+    fn name_bytes(&self, entry: &EndedEntry) -> &[u8] {
+        let from = entry.at as usize % CHUNK;
+        &self.chunks[(entry.at / CHUNK as u64 - self.first) as usize][from..from + usize::from(entry.name)]
     }
 
     /// The latest ended leases in the order of their ends, at most `limit`.

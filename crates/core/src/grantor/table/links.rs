@@ -34,6 +34,9 @@ impl GrantorTable {
         let actor = &mut self.actors[actor];
         actor.leases = slot;
         actor.held += 1;
+        if let Some(priority) = self.resources.first_priority(resource) {
+            actor.waited_for.add(priority);
+        }
         if actor.session != NONE {
             let session = self.sessions.at_mut(actor.session).expect("an actor's session");
             session.leases += 1;
@@ -73,6 +76,9 @@ impl GrantorTable {
                 self.resources.state_mut(lease.resource).expect("a lease that is not alone has a resource state");
             if !lease.is_predecessor() {
                 state.release_access(lease.access(), lease.slot());
+            }
+            if let Some(first) = state.queue.first() {
+                self.actors[lease.actor].waited_for.remove(first.priority());
             }
             state.leases.swap_remove(lease.index_in_resource as usize);
             if let Some(moved) = state.leases.get(lease.index_in_resource as usize) {
@@ -190,7 +196,9 @@ impl GrantorTable {
         let Waiter { effective, order, actor, .. } = *self.waiter(slot);
         for i in 0..self.waiter(slot).resources.len() {
             let resource = self.waiter(slot).resources[i].resource;
+            let before = self.resources.first_priority(resource);
             self.resources.ensure_state(resource).queue.insert(QueuePosition::new(effective, order, slot));
+            self.count_first_priority(resource, before);
         }
         self.actors[actor].waits.push(slot);
         let session = self.actors[actor].session;
@@ -206,9 +214,11 @@ impl GrantorTable {
         self.due.waiters.disarm(slot);
         self.waiters.vacate(slot);
         for wanted in &resources {
+            let before = self.resources.first_priority(wanted.resource);
             let state = self.resources.state_mut(wanted.resource).expect("a queue belongs to a resource state");
             state.queue.remove(QueuePosition::new(effective, order, slot));
             state.passers -= passes;
+            self.count_first_priority(wanted.resource, before);
             self.schedule_offer(wanted.resource);
         }
         for wanted in &resources {
@@ -218,6 +228,22 @@ impl GrantorTable {
         let session = self.actors[actor].session;
         self.sessions.at_mut(session).expect("a waiter's session").waits -= 1;
         self.remove_actor_if_idle(actor);
+    }
+
+    /// Counts the priority of the first waiter for a resource at its holders, after its queue changed.
+    pub fn count_first_priority(&mut self, resource: u32, before: Option<u8>) {
+        let after = self.resources.first_priority(resource);
+        let Some(state) = self.resources.state(resource).filter(|_| before != after) else { return };
+        for slot in &state.leases {
+            let (_, lease) = self.leases.at(*slot).expect("a lease of the resource");
+            let counts = &mut self.actors[lease.actor].waited_for;
+            if let Some(before) = before {
+                counts.remove(before);
+            }
+            if let Some(after) = after {
+                counts.add(after);
+            }
+        }
     }
 
     /// Schedules an offer of a resource to its waiters.

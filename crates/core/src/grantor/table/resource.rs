@@ -140,6 +140,11 @@ impl Resources {
         }
     }
 
+    /// The priority of the first waiter for a resource.
+    pub fn first_priority(&self, slot: u32) -> Option<u8> {
+        self.state(slot)?.queue.first().map(|position| position.priority())
+    }
+
     pub fn state_mut(&mut self, slot: u32) -> Option<&mut ResourceState> {
         match self.entries[slot].state {
             NONE => None,

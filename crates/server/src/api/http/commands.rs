@@ -1,5 +1,8 @@
 //! HTTP endpoints of commands. Each request becomes the operation that a session stream would carry.
 
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
@@ -22,11 +25,25 @@ use crate::api::Api;
 use crate::api::problems::no_reply;
 use crate::random;
 use crate::request::RequestPayload;
-use crate::transport::HttpProblem;
+use crate::transport::{HttpProblem, RequestCharge};
+
+/// The rate limit of a request whose operation decides whether it counts.
+type Charge = Option<Extension<Arc<RequestCharge>>>;
+
+/// Counts a decoded request, unless its operation is exempt from the rate limit.
+fn check_rate(charge: Charge, operation: &Operation) -> Result<(), HttpProblem> {
+    charge.map_or(Ok(()), |Extension(charge)| charge.check(operation)).map_err(HttpProblem)
+}
+
+/// A body without fields.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoFields {}
 
 /// `POST /v1/leases/{name}:verb`.
 pub async fn lease(
     State(api): State<Api>,
+    charge: Charge,
     PathName(path): PathName,
     _: StrictQuery<NoQuery>,
     headers: HeaderMap,
@@ -60,6 +77,7 @@ pub async fn lease(
         LeaseVerb::Free => body.parse::<FreeBody>()?.into_operation(name),
         LeaseVerb::Capacity => body.parse::<CapacityBody>()?.into_operation(name),
     };
+    check_rate(charge, &operation)?;
     let metadata = metadata(&headers, &api.issuer)?;
     let holder = holder_of(&operation);
     match api.call(metadata, operation).await? {
@@ -116,11 +134,13 @@ pub async fn open_session(
 /// `POST /v1/sessions/{id}:renew` and `:close`.
 pub async fn session(
     State(api): State<Api>,
+    charge: Charge,
     PathName(path): PathName,
     _: StrictQuery<NoQuery>,
     headers: HeaderMap,
-    _: JsonBody,
+    body: JsonBody,
 ) -> Result<Response, HttpProblem> {
+    let NoFields {} = body.parse()?;
     let (id, word) = path.rsplit_once(':').unwrap_or((&path, ""));
     let verb =
         SessionVerb::from_word(word).ok_or_else(|| unknown_verb("/v1/sessions/ID", word, &SessionVerb::WORDS))?;
@@ -131,6 +151,7 @@ pub async fn session(
         SessionVerb::Renew => Operation::RenewSession(v1::RenewSession { session, held: None }),
         SessionVerb::Close => Operation::CloseSession(v1::CloseSession { session }),
     };
+    check_rate(charge, &operation)?;
     match api.call(metadata(&headers, &api.issuer)?, operation).await? {
         (Answer::Session(state), position) => {
             let (ttl_ms, remaining_ms) = (state.ttl_ms, state.remaining_ms);

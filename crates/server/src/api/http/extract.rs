@@ -1,10 +1,11 @@
 //! Strict extractors of a request's path, query, body and headers.
 
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::IntoResponse;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::TokenIssuer;
 use leasehold_wire::headers::LEASE_TOKEN;
@@ -13,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use crate::api::RequestMetadata;
 use crate::transport::HttpProblem;
-use crate::transport::error_layer::{body_too_large, invalid};
+use crate::transport::error_layer::{NOT_COMPRESSED, body_too_large, invalid, is_compressed};
 
 /// The parameter of a path, decoded from percent-encoding.
 pub struct PathName(pub String);
@@ -22,8 +23,11 @@ impl<S: Send + Sync> FromRequestParts<S> for PathName {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
+        if !is_percent_encoded(parts.uri.path().as_bytes()) {
+            return Err(invalid("path", NOT_PERCENT_ENCODED).into());
+        }
         let path = Path::from_request_parts(parts, state).await;
-        path.map(|Path(name)| Self(name)).map_err(|rejection| invalid("path", &rejection.body_text()).into())
+        path.map(|Path(name)| Self(name)).map_err(|_| invalid("path", NOT_PERCENT_ENCODED).into())
     }
 }
 
@@ -40,12 +44,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for StrictQuery<T>
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpProblem> {
         if !is_percent_encoded(parts.uri.query().unwrap_or_default().as_bytes()) {
-            return Err(invalid("query", "not UTF-8 after percent-decoding; encode % itself as %25").into());
+            return Err(invalid("query", NOT_PERCENT_ENCODED).into());
         }
         let query = Query::try_from_uri(&parts.uri).map(|Query(query)| Self(query));
         query.map_err(|rejection| query_problem(&rejection.body_text()))
     }
 }
+
+const NOT_PERCENT_ENCODED: &str = "not UTF-8 after percent-decoding; encode % itself as %25";
 
 /// Whether each percent sign precedes two hexadecimal digits and the decoded bytes are UTF-8. The library would accept more.
 fn is_percent_encoded(mut query: &[u8]) -> bool {
@@ -71,56 +77,76 @@ fn is_percent_encoded(mut query: &[u8]) -> bool {
 fn query_problem(text: &str) -> HttpProblem {
     let text = text.split_once("query string: ").map_or(text, |(_, text)| text);
     let text: String = text.chars().filter(|c| !c.is_control()).take(300).collect();
-    let field = text.split_once('`').filter(|(before, _)| before.ends_with("field "));
-    let field = field.and_then(|(_, rest)| rest.split('`').next());
-    let (field, reason) = match (field, text.split_once(": ")) {
-        (Some(field), _) => (field, text.as_str()),
-        (None, Some((field, reason))) => (field, reason),
-        (None, None) => ("query", text.as_str()),
+    let mut quoted = text.split('`').skip(1).step_by(2);
+    let field = quoted.next().filter(|_| text.contains("field `"));
+    let field = field.or_else(|| text.split_once(": ").map(|(field, _)| field)).unwrap_or("query");
+    let allowed = quoted.map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    let unknown = match allowed.as_str() {
+        "" => "unknown field; no parameter is allowed".to_owned(),
+        allowed => format!("unknown field; allowed are {allowed}"),
     };
+    let reasons = [
+        ("unknown field", unknown.as_str()),
+        ("duplicate field", "duplicate field; send it once"),
+        ("missing field", "required"),
+        ("`true`", "must be true or false"),
+        ("too large", "the number is too large"),
+        ("digit", "must be a whole number"),
+        ("empty string", "must be a whole number"),
+    ];
+    let reason =
+        reasons.into_iter().find(|(part, _)| text.contains(part)).map_or("invalid value", |(_, reason)| reason);
     invalid(field, reason).into()
 }
 
-/// The body of a request whose content type is JSON or missing.
+/// The body of a request, which is JSON and says so. Without this check a web page could send commands as a form.
 pub struct JsonBody(Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for JsonBody {
     type Rejection = HttpProblem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, HttpProblem> {
-        check_content_type(request.headers())?;
-        Bytes::from_request(request, state).await.map(Self).map_err(|rejection| {
-            let text = rejection.body_text();
-            match rejection.into_response().status() {
-                StatusCode::PAYLOAD_TOO_LARGE => body_too_large().into(),
-                _ => invalid("body", &text).into(),
-            }
+        let (head, body) = request.into_parts();
+        if !body.is_end_stream() {
+            check_content_type(&head.headers)?;
+        }
+        Bytes::from_request(Request::from_parts(head, body), state).await.map(Self).map_err(|rejection| match rejection
+            .into_response()
+            .status()
+        {
+            StatusCode::PAYLOAD_TOO_LARGE => body_too_large().into(),
+            _ => invalid("body", "cannot be read to its end").into(),
         })
     }
 }
 
 impl JsonBody {
-    /// Parses the body strictly.
-    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, HttpProblem> {
+    /// Parses the body strictly. It is dropped with that, because a request may then wait for long.
+    pub fn parse<T: DeserializeOwned>(self) -> Result<T, HttpProblem> {
         leasehold_wire::json::decode(&self.0).map_err(HttpProblem)
     }
 }
 
-/// Accepted content types. `curl -d` sends the second one by default.
-const CONTENT_TYPES: [&str; 2] = ["application/json", "application/x-www-form-urlencoded"];
+/// Passes a request on if it has no body, for endpoints that take none.
+pub async fn no_body(request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    HttpProblem::from(invalid("body", "not allowed here; send the request without a body")).into_response()
+}
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), HttpProblem> {
+    if is_compressed(headers, "content-encoding") {
+        return Err(invalid("content-encoding", NOT_COMPRESSED).into());
+    }
     let name = header::CONTENT_TYPE.as_str();
-    let Some(kind) = header_text(headers, "content-type")? else {
-        return Ok(());
-    };
+    let kind = header_text(headers, "content-type")?.unwrap_or_default();
     let mut parts = kind.split(';').map(|part| part.trim().to_ascii_lowercase());
     let kind = parts.next().unwrap_or_default();
-    let is_json =
-        CONTENT_TYPES.contains(&kind.as_str()) || (kind.starts_with("application/") && kind.ends_with("+json"));
+    let is_json = kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"));
     let charset = parts.find_map(|part| part.strip_prefix("charset=").map(|set| set.trim_matches('"').to_owned()));
     match charset {
-        _ if !is_json => Err(invalid(name, "must be application/json").into()),
+        _ if !is_json => Err(invalid(name, "must be application/json for a body; with curl, use --json").into()),
         Some(set) if set != "utf-8" && set != "utf8" => Err(invalid(name, "the charset of JSON must be UTF-8").into()),
         _ => Ok(()),
     }

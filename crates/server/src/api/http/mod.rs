@@ -11,9 +11,11 @@ mod verbs;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
+use axum::middleware::from_fn;
 use axum::routing::{self, MethodRouter};
 
 use super::Api;
+use extract::no_body;
 use verbs::{LeaseVerb, SessionVerb};
 
 pub use health::openmetrics;
@@ -29,7 +31,7 @@ struct Route {
 
 impl Route {
     fn get<T: 'static>(path: &'static str, handler: impl Handler<T, Api>) -> Self {
-        Self { method: "get", path, verbs: Vec::new(), handler: routing::get(handler) }
+        Self { method: "get", path, verbs: Vec::new(), handler: routing::get(handler).route_layer(from_fn(no_body)) }
     }
 
     fn post<T: 'static>(path: &'static str, handler: impl Handler<T, Api>) -> Self {
@@ -41,7 +43,12 @@ impl Route {
     }
 
     fn delete<T: 'static>(path: &'static str, handler: impl Handler<T, Api>) -> Self {
-        Self { method: "delete", path, verbs: Vec::new(), handler: routing::delete(handler) }
+        Self {
+            method: "delete",
+            path,
+            verbs: Vec::new(),
+            handler: routing::delete(handler).route_layer(from_fn(no_body)),
+        }
     }
 
     fn with_verbs(self, verbs: &[&'static str]) -> Self {

@@ -39,8 +39,8 @@ pub struct OperationSpec {
 }
 
 /// Problems of every operation.
-const COMMON_PROBLEMS: [Code; 4] =
-    [Code::InvalidArgument, Code::ResourceExhausted, Code::Unavailable, Code::Indeterminate];
+const COMMON_PROBLEMS: [Code; 5] =
+    [Code::InvalidArgument, Code::PermissionDenied, Code::ResourceExhausted, Code::Unavailable, Code::Indeterminate];
 
 impl OperationSpec {
     /// An operation with its id for code generators and its summary.
