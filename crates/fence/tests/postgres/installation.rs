@@ -32,6 +32,10 @@ async fn objects_that_another_role_planted_are_refused_and_never_called() {
             "CREATE SCHEMA leasehold; CREATE FUNCTION leasehold.check_ddl() RETURNS event_trigger LANGUAGE plpgsql AS
                'BEGIN ALTER ROLE {role} SUPERUSER; END'"
         ),
+        // The event trigger would call this function, which its owner can replace later.
+        "CREATE SCHEMA leasehold; CREATE TABLE leasehold.protected (relation oid PRIMARY KEY, name text NOT NULL, slot bigint NOT NULL);
+         CREATE FUNCTION leasehold.check_ddl() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'"
+            .to_owned(),
         format!(
             "CREATE SCHEMA leasehold; CREATE TABLE leasehold.version (one boolean PRIMARY KEY DEFAULT true, version integer);
              CREATE FUNCTION leasehold.rise() RETURNS trigger LANGUAGE plpgsql AS '{rise}';

@@ -8,11 +8,12 @@ mod conformance;
 mod copies;
 mod database;
 mod exploits;
+mod installation;
 #[path = "../support/invalid_tokens.rs"]
 mod invalid_tokens;
-mod installation;
 mod logical_replication;
 mod marks;
+mod matrix;
 mod paused_processes;
 mod probe;
 mod protected_tables;
