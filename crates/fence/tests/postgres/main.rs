@@ -3,14 +3,19 @@
 mod atomic;
 mod blocked_claims;
 mod bypass;
+mod concurrent_ddl;
 mod conformance;
+mod copies;
 mod database;
 mod exploits;
+mod installation;
 #[path = "../support/invalid_tokens.rs"]
 mod invalid_tokens;
 mod logical_replication;
 mod marks;
+mod matrix;
 mod paused_processes;
+mod probe;
 mod protected_tables;
 mod psql_examples;
 mod random;
