@@ -12,8 +12,8 @@ use serde_json::Value;
 
 /// A refusal by the grantor, or a failure to reach it.
 ///
-/// Its `Display` is one line: `CODE{fields}: message; next step`. Decide by [`Error::code`], [`Error::is_retryable`] and
-/// [`Error::outcome_unknown`], not by the text.
+/// Its `Display` is one line: `CODE{fields}: message; next step`. Decide by [`Error::code`], [`Error::is_retryable`],
+/// [`Error::is_permanent`] and [`Error::outcome_unknown`], not by the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error(Box<v1::Problem>);
 
@@ -51,6 +51,12 @@ impl Error {
     /// Whether no server decided the request and nothing happened: the same request can be sent again later.
     pub fn is_retryable(&self) -> bool {
         matches!(self.code(), Some(Code::Unavailable | Code::NotLeader))
+    }
+
+    /// Whether every retry of the same request is refused too: change the request, the credentials or the setting instead. False
+    /// for a code that this version does not know.
+    pub fn is_permanent(&self) -> bool {
+        self.code().is_some_and(Code::is_permanent)
     }
 
     /// Why the lease ended, if that is the error.
@@ -259,6 +265,16 @@ mod tests {
         let error = Error::from(problem);
         assert_eq!((error.code(), error.exit_code(), error.code_name()), (None, 1, "NEW"));
         assert_eq!(error.to_string(), "NEW: something else");
+    }
+
+    #[test]
+    fn an_error_that_can_be_retried_is_never_permanent() {
+        for code in Code::ALL {
+            let error = Error::new(*code, "a test");
+            assert!(!(error.is_permanent() && (error.is_retryable() || error.outcome_unknown())), "{error}");
+        }
+        assert!(Error::from(&Refusal::Lost(EndReason::Operator)).is_permanent());
+        assert!(!Error::from(&Refusal::Busy { position: 1 }).is_permanent());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::ops::Deref;
 
 use futures::future::{Either, select};
+use leasehold_core::command::{Command, LeaseRef};
 use leasehold_core::holder::{Loss, NextStep};
 use leasehold_core::lease::EndReason;
 
@@ -92,11 +93,21 @@ impl Guard {
                 Either::Right((output, _)) => Ok(output),
             }
         };
-        if result.is_ok() {
-            // The work is finished whatever the release replies; at the latest, the lease expires by its ttl.
-            let _ = self.release().await;
+        match result {
+            Ok(output) => {
+                // The work is finished whatever the release replies; at the latest, the lease expires by its ttl.
+                let _ = self.release().await;
+                Ok(output)
+            }
+            // The local deadline of an announced end comes before the end. It may be a revocation, after which the program does
+            // not acquire again by itself (L6): only the grantor knows.
+            Err(RunError::Suspended) if handle.draining().is_some() => Err(match self.release_with_reason().await {
+                Ok(EndReason::Released) => RunError::Suspended,
+                Ok(reason) => RunError::Lost(Loss::Ended(reason)),
+                Err(_) => RunError::Lost(Loss::NotCurrent),
+            }),
+            Err(stopped) => Err(stopped),
         }
-        result
     }
 
     /// Like [`Guard::run`], for work that can fail. The caller's error type receives both kinds of errors:
@@ -124,6 +135,19 @@ impl Guard {
     pub async fn release(mut self) -> Result<(), RequestError<()>> {
         self.owner.disarm();
         self.owner.worker.release(self.owner.lease.clone()).outcome().await
+    }
+
+    /// Releases the lease like [`Guard::release`], and returns how it ended according to the grantor: a release does not change
+    /// the reason of an end that was announced before, such as a revocation with a grace period (L6).
+    pub async fn release_with_reason(self) -> Result<EndReason, Error> {
+        let (worker, lease) = (self.owner.worker.clone(), LeaseRef::by_id(self.lease_id(), self.token_number()));
+        if let Err(error) = self.release().await.map_err(RequestError::into_error) {
+            return error.end_reason().ok_or(error);
+        }
+        match worker.session_call(&Command::Confirm(lease)).await.map_err(RequestError::into_error) {
+            Ok(_) => Err(Error::invalid_reply("a released lease that is still held")),
+            Err(error) => error.end_reason().ok_or(error),
+        }
     }
 
     /// A handle for the work, which can be cloned.

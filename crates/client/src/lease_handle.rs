@@ -47,6 +47,9 @@ pub struct LeaseStatus {
     pub token: FencingToken,
     /// Earliest and latest end.
     pub deadline: Deadline,
+    /// When the lease ends even if it is renewed, by the local clock; none if a renewal moves its end. Set while required progress
+    /// is missing, and before the end of the maximum hold or of a drain period.
+    pub fixed_end: Option<Instant>,
     /// A handoff or preemption has started: finish and release the lease before this time.
     pub draining: Option<Instant>,
 }
@@ -167,11 +170,20 @@ impl LeaseHandle {
             }
             let view = handle.lease.wait_for(|view| (seen != Some(view.version)).then_some(*view)).await;
             let seen = Some(if view.loss.is_some() { u64::MAX } else { view.version });
-            let LocalLeaseView { token, deadline, draining, .. } = view;
-            let status = LeaseStatus { state: handle.state_of(&view), token, deadline, draining };
+            let status = handle.status_of(&view);
             Some((status, (handle, seen)))
         });
         LeaseUpdates { resource: self.resource().to_owned(), updates: updates.boxed() }
+    }
+
+    /// The state of the lease now, with its deadlines.
+    pub fn status(&self) -> LeaseStatus {
+        self.status_of(&self.lease.view())
+    }
+
+    fn status_of(&self, view: &LocalLeaseView) -> LeaseStatus {
+        let LocalLeaseView { token, deadline, fixed_end, draining, .. } = *view;
+        LeaseStatus { state: self.state_of(view), token, deadline, fixed_end, draining }
     }
 
     /// Checks with the grantor whether the lease is current at a moment during this call. An optimization, not a safety measure.

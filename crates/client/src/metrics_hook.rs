@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use leasehold_core::holder::Loss;
 
+use crate::Error;
+
 /// Callbacks for metrics. Every method has an empty default.
 ///
 /// They are called on the thread that renews all leases and must return quickly. A panic is caught and logged.
@@ -47,6 +49,11 @@ pub trait MetricsHook: Send + Sync {
 
     /// The session stream broke.
     fn disconnected(&self) {}
+
+    /// An attempt to connect failed. The client tries again, unless the error is [permanent](Error::is_permanent).
+    fn connect_failed(&self, error: &Error) {
+        let _ = error;
+    }
 }
 
 /// A program's hook. A panic in it must not end the thread that renews all leases.

@@ -22,6 +22,17 @@ pub enum Refusal {
         /// What is allowed.
         reason: &'static str,
     },
+    /// A duration is outside the limits of the cluster or of a charter.
+    OutOfRange {
+        /// The field.
+        field: &'static str,
+        /// Shortest allowed duration, in milliseconds.
+        min: u64,
+        /// Longest allowed duration, in milliseconds.
+        max: u64,
+        /// Whether a charter sets these limits, and not the cluster.
+        by_charter: bool,
+    },
     /// A resource or holder name is malformed.
     Name(NameError),
     /// A token text is malformed, of another cluster, or for another resource.
@@ -121,7 +132,7 @@ impl Refusal {
     /// The stable code.
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Invalid { .. } => "INVALID_ARGUMENT",
+            Self::Invalid { .. } | Self::OutOfRange { .. } => "INVALID_ARGUMENT",
             Self::Name(e) => e.code(),
             Self::Token(e) => e.code(),
             Self::Implausible { .. } => "TOKEN_IMPLAUSIBLE",
@@ -151,6 +162,7 @@ impl Refusal {
         !matches!(
             self,
             Self::Invalid { .. }
+                | Self::OutOfRange { .. }
                 | Self::Name(_)
                 | Self::Token(_)
                 | Self::Denied(_)
@@ -176,6 +188,11 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid { field, reason } => write!(f, "{field}: {reason}"),
+            Self::OutOfRange { field, min, max, by_charter } => {
+                let limited_by = if *by_charter { "under the charter" } else { "in this cluster" };
+                let (min, max) = (DurationText(*min), DurationText(*max));
+                write!(f, "{field}: from {min} to {max} {limited_by}; choose a duration within these limits")
+            }
             Self::Name(e) => e.fmt(f),
             Self::Token(e) => e.fmt(f),
             Self::Implausible { presented } => {
@@ -246,3 +263,29 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// Milliseconds with the largest unit that expresses them as a whole number, like `10m`.
+struct DurationText(u64);
+
+impl fmt::Display for DurationText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+        let (unit, ms) =
+            units.into_iter().find(|(_, ms)| self.0 >= *ms && self.0.is_multiple_of(*ms)).unwrap_or(("ms", 1));
+        write!(f, "{}{unit}", self.0 / ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_out_of_range_is_refused_with_both_limits_and_who_sets_them() {
+        let refusal = |min, max, by_charter| Refusal::OutOfRange { field: "ttl", min, max, by_charter }.to_string();
+        let step = "; choose a duration within these limits";
+        assert_eq!(refusal(100, 600_000, false), format!("ttl: from 100ms to 10m in this cluster{step}"));
+        assert_eq!(refusal(1_000, 5_400_000, true), format!("ttl: from 1s to 90m under the charter{step}"));
+        assert_eq!(refusal(0, 604_800_001, true), format!("ttl: from 0ms to 604800001ms under the charter{step}"));
+    }
+}

@@ -138,6 +138,44 @@ impl Code {
         self.row().exit
     }
 
+    /// Whether the same request is refused every time, until the request, the caller's credentials or a setting changes: a
+    /// client never retries it by itself. An ended lease stays ended.
+    pub const fn is_permanent(self) -> bool {
+        match self {
+            Self::InvalidArgument
+            | Self::Unauthenticated
+            | Self::PermissionDenied
+            | Self::Conflict
+            | Self::LeaseLost
+            | Self::NotCurrent
+            | Self::StaleToken
+            | Self::TokenInvalid
+            | Self::TokenImplausible
+            | Self::TokenExhausted
+            | Self::WrongCluster
+            | Self::UnsupportedVersion
+            | Self::FrameError
+            | Self::Corrupt
+            | Self::Config
+            | Self::RequestTooOld
+            | Self::NotAdopted => true,
+            Self::NotFound
+            | Self::Busy
+            | Self::Deadlock
+            | Self::ResourceExhausted
+            | Self::Timeout
+            | Self::Cancelled
+            | Self::Indeterminate
+            | Self::NotLeader
+            | Self::Unavailable
+            | Self::StorageFull
+            | Self::StorageFailed
+            | Self::RolledBack
+            | Self::Quarantined
+            | Self::HeldForOperator => false,
+        }
+    }
+
     /// Names of the problem fields that this code sets, as in JSON.
     pub fn carries(self) -> impl Iterator<Item = &'static str> {
         self.row().carries.split(", ").filter(|field| !field.is_empty())

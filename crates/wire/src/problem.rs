@@ -50,6 +50,10 @@ pub fn problem(refusal: &Refusal) -> v1::Problem {
     let base = v1::Problem::of(code, refusal.to_string());
     match refusal {
         Refusal::Invalid { field, reason } => base.with_field(field, *reason),
+        Refusal::OutOfRange { field, max, .. } => {
+            let reason = base.message.split_once(": ").map_or("", |(_, reason)| reason).to_owned();
+            v1::Problem { max: Some(*max), ..base.with_field(field, reason) }
+        }
         Refusal::Name(error) => name_problem(base, error),
         Refusal::Token(error) => token_problem(base, error),
         Refusal::Implausible { presented: shown } => v1::Problem { presented: Some(shown.get()), ..base },

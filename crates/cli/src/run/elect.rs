@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use leasehold::duration::HumanDuration;
-use leasehold::{Code, Error, Guard, NextStep, RunError};
+use leasehold::{Error, Guard, NextStep, RunError};
 use leasehold_core::limits::WAIT_MAX;
 
 use super::command_run::RunEnd;
 use super::options::RunOptions;
 use super::stderr_writer::StderrWriter;
 use super::supervisor_handle::SupervisorHandle;
-use super::wrapper::{self, Wrapper};
+use super::wrapper::{self, SettledRun, Wrapper};
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult};
 
@@ -23,8 +23,8 @@ const PAUSE: HumanDuration = HumanDuration::from_millis(1_000);
 /// does. When the command exits, or the lease expires, the lease is released and this candidate campaigns again after a pause.
 ///
 /// SIGTERM or Ctrl-C terminates the command (SIGTERM, then SIGKILL after the grace period), releases the lease and exits with
-/// 0. If the lease is revoked, the command does not campaign again and exits with 3. If the command cannot be started, it
-/// exits with 126 or 127.
+/// 0. If the lease is revoked, with or without a grace period, the command does not campaign again and exits with 3. If the
+/// command cannot be started, it exits with 126 or 127.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold elect services/scheduler -- ./scheduler")]
 pub struct Args {
@@ -40,7 +40,7 @@ pub struct Args {
 
 pub fn elect(args: &Args, global: &GlobalArgs) -> CommandResult {
     wrapper::block_on(async {
-        let mut wrapper = Wrapper::new(&args.name, &args.options, global)?;
+        let mut wrapper = Wrapper::new(&args.name, &args.options, global, true)?;
         let mut supervisor = wrapper.start_supervisor().await?;
         let outcome = campaign(args, &mut wrapper, &mut supervisor).await;
         wrapper.close(supervisor, outcome).await
@@ -57,11 +57,22 @@ async fn campaign(args: &Args, wrapper: &mut Wrapper<'_>, supervisor: &mut Super
         let Ok(guard) = acquired else {
             return Ok(CommandOutput::exit_code(0));
         };
-        let cause = match wrapper.run_under_lease(guard?, supervisor, true).await {
+        let guard = guard?;
+        if let Some(loss) = wrapper.previous_loss().await.filter(|loss| loss.next_step() == NextStep::LeaveToCaller) {
+            // Dropping the guard releases the lease.
+            return Err(wrapper::lost_error(name, Some(loss)));
+        }
+        let SettledRun { end, loss } = wrapper.run_under_lease(guard, supervisor, true).await;
+        let revoked = loss.filter(|loss| loss.next_step() == NextStep::LeaveToCaller);
+        let cause = match end {
             RunEnd::Resigned(_) => return Ok(CommandOutput::exit_code(0)),
             RunEnd::NotStarted(error) => return Ok(wrapper.report_start_error(error)),
             RunEnd::Lost(Some(loss)) if RunError::Lost(loss).next_step() == NextStep::LeaveToCaller => {
                 return Err(wrapper::lost_error(name, Some(loss)));
+            }
+            // The command may exit before it learns that its lease is being revoked.
+            RunEnd::Exited(_) | RunEnd::Lost(_) | RunEnd::Failed(_) if revoked.is_some() => {
+                return Err(wrapper::lost_error(name, revoked));
             }
             RunEnd::Exited(status) => format!("the command exited with {}", status.exit()),
             RunEnd::Lost(Some(loss)) => loss.to_string(),
@@ -72,7 +83,10 @@ async fn campaign(args: &Args, wrapper: &mut Wrapper<'_>, supervisor: &mut Super
             let message = "does not campaign again while a process of the command is alive that cannot be killed";
             return Err(CommandError::Other(format!("{name}: {cause}; {message}")));
         }
-        stderr.print(format!("leasehold: {name}: {cause}; campaigns again"));
+        if wrapper.interrupted.is_some() {
+            return Ok(CommandOutput::exit_code(0));
+        }
+        stderr.print(&format!("{name}: {cause}; campaigns again"));
         // One supervisor must always run: it removes the directory if this process is killed.
         let next = wrapper.start_supervisor().await?;
         std::mem::replace(supervisor, next).shut_down();
@@ -93,13 +107,12 @@ where
             Ok(guard) => return Ok(guard),
             Err(failure) => failure.into_error(),
         };
-        let temporary = matches!(error.code(), Some(Code::Busy | Code::Timeout | Code::StorageFull));
-        if !temporary && error.exit_code() != Code::Unavailable.exit() {
+        if error.is_permanent() {
             return Err(error);
         }
         // Print each reason once: an outage may be long.
         if printed.replace(error.code_name().to_owned()).as_deref() != Some(error.code_name()) {
-            stderr.print(format!("leasehold: {error}; retrying"));
+            stderr.print(&format!("{error}; retrying"));
         }
         tokio::time::sleep(pause).await;
     }

@@ -34,11 +34,14 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let error = Command::new(&command).args(args).exec();
     let (exit, message) = match error.kind() {
+        io::ErrorKind::NotFound if Path::new(&command).is_file() => {
+            (NOT_RUN, "its interpreter was not found; check the first line of the file".into())
+        }
         io::ErrorKind::NotFound => {
             (NOT_FOUND, "command not found; check the name, or add its directory to PATH".into())
         }
         io::ErrorKind::PermissionDenied => (NOT_RUN, "permission denied; check the file mode".into()),
-        _ => (NOT_RUN, error.to_string()),
+        _ => (NOT_RUN, format!("{error}; check the command and its arguments")),
     };
     // A command may exit with the same code; only this file distinguishes the two. If it cannot be written, the code remains.
     let error = StartError { exit, message: format!("{}: {message}", command.to_string_lossy()) };

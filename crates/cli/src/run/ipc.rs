@@ -42,9 +42,11 @@ pub struct LeaseDeadlines {
     pub kill_at: u64,
 }
 
-/// Message from the supervisor to the wrapper. It sends one, when all processes of the command are dead.
+/// Message from the supervisor to the wrapper. The last one says that all processes of the command are dead.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum SupervisorReport {
+    /// The deadline has come: the command receives SIGTERM next. What it reports afterwards is no progress.
+    Terminating,
     /// The command and all its descendants are dead.
     Exited {
         /// Exit status of the command itself.
@@ -111,6 +113,14 @@ impl IpcChannel {
             }
         }
         Ok(())
+    }
+
+    /// Sends a short message without waiting. A peer that does not read misses it.
+    pub fn try_send<T: Serialize>(&self, message: &T) {
+        if let Ok(mut line) = serde_json::to_vec(message) {
+            line.push(b'\n');
+            let _ = self.try_flush(&mut line);
+        }
     }
 
     /// Writes as much of `unsent` as the socket accepts without waiting, and removes it. Fails if the peer is gone.

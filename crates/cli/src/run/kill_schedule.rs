@@ -16,18 +16,19 @@ pub enum KillAction {
 }
 
 /// Deadlines of one command.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct KillSchedule {
     /// Deadlines from the last renewal; `None` if the command may outlive its lease.
     lease: Option<LeaseDeadlines>,
     /// Kill at this time. Set when termination begins, and only ever moved earlier.
     kill_by: Option<u64>,
     terminate_sent: bool,
+    lease_is_over: bool,
 }
 
 impl KillSchedule {
     pub const fn new(lease: Option<LeaseDeadlines>) -> Self {
-        Self { lease, kill_by: None, terminate_sent: false }
+        Self { lease, kill_by: None, terminate_sent: false, lease_is_over: false }
     }
 
     /// Replaces the deadlines after a renewal of the lease.
@@ -46,12 +47,23 @@ impl KillSchedule {
         self.kill_by.is_some()
     }
 
+    /// Whether a deadline of the lease began the termination.
+    pub const fn lease_is_over(&self) -> bool {
+        self.lease_is_over
+    }
+
+    /// Whether the time of the next action has come.
+    pub fn is_due(&self, now: u64) -> bool {
+        self.next_deadline().is_some_and(|at| now >= at)
+    }
+
     /// Returns the due action: `Terminate` once, `Kill` on every call from the deadline on.
     pub fn poll(&mut self, now: u64) -> KillAction {
         if let Some(LeaseDeadlines { terminate_at, kill_at }) = self.lease
             && now >= terminate_at.unwrap_or(kill_at)
         {
             self.stop(now, kill_at.saturating_sub(now));
+            self.lease_is_over = true;
         }
         match self.kill_by {
             Some(by) if now >= by => KillAction::Kill,
@@ -85,6 +97,7 @@ mod tests {
             (schedule.poll(49), schedule.next_deadline(), schedule.is_stopping()),
             (KillAction::Wait, Some(50), false)
         );
+        assert!(!schedule.is_due(49) && schedule.is_due(50) && !schedule.lease_is_over());
         assert_eq!(
             (schedule.poll(50), schedule.next_deadline(), schedule.is_stopping()),
             (KillAction::Terminate, Some(90), true)
@@ -145,6 +158,23 @@ mod tests {
         let mut schedule = KillSchedule::new(Some(DEADLINES));
         schedule.stop(40, 0);
         assert_eq!(schedule.poll(40), KillAction::Kill);
+    }
+
+    #[test]
+    fn a_renewal_before_the_poll_revokes_a_deadline_that_has_passed_meanwhile() {
+        let mut schedule = KillSchedule::new(Some(DEADLINES));
+        assert!(schedule.is_due(1_000), "it was paused");
+        schedule.renew(LeaseDeadlines { terminate_at: Some(1_050), kill_at: 1_090 });
+        assert_eq!((schedule.is_due(1_000), schedule.poll(1_000)), (false, KillAction::Wait));
+    }
+
+    #[test]
+    fn a_stop_is_no_end_of_the_lease() {
+        let mut schedule = KillSchedule::new(Some(DEADLINES));
+        schedule.stop(10, 20);
+        assert_eq!((schedule.poll(10), schedule.lease_is_over()), (KillAction::Terminate, false));
+        let mut schedule = KillSchedule::new(Some(DEADLINES));
+        assert_eq!((schedule.poll(50), schedule.lease_is_over()), (KillAction::Terminate, true));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! - The exec shim sets its parent death signal, and then executes the command.
 
 mod command_run;
+mod connection_messages;
 mod elect;
 mod exec_shim;
 mod ipc;
@@ -85,7 +86,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         return Err(Error::from(&Refusal::Invalid { field: "wait", reason: "longer than 24h; choose less" }).into());
     }
     wrapper::block_on(async {
-        let mut wrapper = Wrapper::new(&args.name, &args.options, global)?;
+        let mut wrapper = Wrapper::new(&args.name, &args.options, global, false)?;
         let mut supervisor = wrapper.start_supervisor().await?;
         let outcome = run_once(args, Duration::from_millis(wait), &mut wrapper, &mut supervisor).await;
         wrapper.close(supervisor, outcome).await
@@ -108,7 +109,7 @@ async fn run_once(
         }
         Err(signal) => return Ok(CommandOutput::exit_code(signal.exit())),
     };
-    match wrapper.run_under_lease(guard, supervisor, false).await {
+    match wrapper.run_under_lease(guard, supervisor, false).await.end {
         RunEnd::Exited(status) => Ok(CommandOutput::exit_code(status.exit())),
         RunEnd::Resigned(signal) => Ok(CommandOutput::exit_code(signal.exit())),
         RunEnd::NotStarted(error) => Ok(wrapper.report_start_error(error)),

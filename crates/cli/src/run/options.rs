@@ -1,15 +1,17 @@
 //! Options that `run` and `elect` share: the lease to acquire, and how to end the command when the lease is lost.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use leasehold::duration::HumanDuration;
-use leasehold::{Client, ClientBuilder, Error, Lock};
+use leasehold::{Client, ClientBuilder, ClockDrift, Error, Lock};
 use leasehold_core::command::AcquireOptions;
 use leasehold_core::limits::{RENEW_GAP_MIN, TTL_MAX_EVER, TTL_MIN};
 use leasehold_core::refusal::Refusal;
 
+use super::connection_messages::ConnectionMessages;
 use crate::global_args::GlobalArgs;
 
 /// Default of `--ttl`.
@@ -45,7 +47,7 @@ pub struct RunOptions {
     /// Time from SIGTERM to SIGKILL, at most half of the ttl [default: 5s, or half of the ttl]
     #[arg(long, value_name = "DURATION")]
     grace: Option<HumanDuration>,
-    /// End the lease unless the command reports progress at least this often (see `leasehold progress`)
+    /// Terminate the command unless it reports progress at least this often (see `leasehold progress`)
     #[arg(long, value_name = "DURATION")]
     progress: Option<HumanDuration>,
     /// Command to run, with its arguments
@@ -70,6 +72,8 @@ pub struct CommandTimes {
     pub on_lost: OnLost,
     pub ttl: u64,
     pub grace: u64,
+    /// Longest time between two reports of progress.
+    pub progress: Option<u64>,
 }
 
 impl RunOptions {
@@ -84,7 +88,24 @@ impl RunOptions {
             let reason = "longer than half of the ttl, so one late renewal would end the command; use a shorter grace";
             return Err(invalid("grace", reason));
         }
-        Ok(CommandTimes { on_lost: self.on_lost, ttl: nanos(ttl), grace: nanos(grace) })
+        let progress = self.progress.map(HumanDuration::millis);
+        if progress.is_some_and(|every| !(TTL_MIN..=TTL_MAX_EVER).contains(&every)) {
+            return Err(invalid("progress", "must be between 100ms and 7d"));
+        }
+        Ok(CommandTimes { on_lost: self.on_lost, ttl: nanos(ttl), grace: nanos(grace), progress: progress.map(nanos) })
+    }
+
+    /// Progress window of the lease in milliseconds. The command is terminated after `--progress` and killed after the grace
+    /// period; the lease ends as stalled afterwards, on any clock within the drift bound.
+    fn progress_window(&self) -> Option<u64> {
+        let every = self.progress?.millis();
+        let needed = match self.on_lost {
+            OnLost::Warn => return Some(every),
+            OnLost::Kill => every,
+            OnLost::Term => every.saturating_add(self.grace()),
+        };
+        let drift = ClockDrift::default();
+        Some(drift.stretch(needed.saturating_add(self.ttl.millis() / MARGIN)).min(TTL_MAX_EVER))
     }
 
     pub fn ttl(&self) -> Duration {
@@ -104,9 +125,12 @@ impl RunOptions {
         self.grace.map_or(GRACE.min(self.ttl.millis() / 2), HumanDuration::millis)
     }
 
-    pub fn client(&self, global: &GlobalArgs) -> Result<Client, Error> {
+    pub fn client(&self, global: &GlobalArgs, messages: Option<Arc<ConnectionMessages>>) -> Result<Client, Error> {
         let session = self.ttl().max(Duration::from_millis(SESSION));
         let mut client = ClientBuilder::from(global.endpoints()?).session_ttl(session);
+        if let Some(messages) = messages {
+            client = client.metrics(messages);
+        }
         if let Some(holder) = &self.holder {
             client = client.holder(holder);
         }
@@ -119,8 +143,8 @@ impl RunOptions {
         if let Some(slots) = self.slots {
             lock = lock.slots(slots);
         }
-        if let Some(window) = self.progress {
-            lock = lock.require_progress(Duration::from_millis(window.millis()));
+        if let Some(window) = self.progress_window() {
+            lock = lock.require_progress(Duration::from_millis(window));
         }
         lock
     }
@@ -136,7 +160,6 @@ const fn nanos(ms: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::ClockDrift;
     use leasehold_core::holder::Timing;
 
     use super::*;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
+use leasehold::Error;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, pidfd_send_signal, set_child_subreaper, wait,
@@ -17,6 +18,22 @@ const POLL_BACKOFF: [Duration; 2] = [Duration::from_millis(1), Duration::from_mi
 /// Makes this process the new parent of descendants whose parent dies.
 pub fn become_subreaper() -> rustix::io::Result<()> {
     set_child_subreaper(Some(getpid()))
+}
+
+/// Checks that `/proc` shows the processes of this pid namespace: otherwise no descendant would be found.
+pub fn check_proc() -> Result<(), Error> {
+    let own = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
+    if own == Some(getpid().as_raw_pid()) {
+        return Ok(());
+    }
+    let message =
+        "does not show the processes of this pid namespace; mount procfs for it, as `unshare --mount-proc` does";
+    Err(Error::config("/proc", message))
+}
+
+/// The process group of this process; `None` if its leader is outside of this pid namespace.
+pub fn own_group() -> Option<i32> {
+    ProcStat::read(getpid().as_raw_pid()).map(|own| own.group).filter(|group| *group != 0)
 }
 
 /// Sends a signal to all descendants. Returns those that this user may not signal.
@@ -62,6 +79,7 @@ pub fn kill_all(mut on_exit: impl FnMut(Pid, WaitStatus)) -> Vec<i32> {
 struct ProcStat {
     pid: i32,
     parent: i32,
+    group: i32,
     start_time: u64,
     dead: bool,
 }
@@ -74,9 +92,9 @@ impl ProcStat {
     fn parse(pid: i32, stat: &str) -> Option<Self> {
         // The command name may contain spaces and parentheses; the fields follow the last one.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let (state, parent, start_time) =
-            (*fields.first()?, fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?);
-        Some(Self { pid, parent, start_time, dead: matches!(state, "Z" | "X") })
+        let (state, parent, group) = (*fields.first()?, fields.get(1)?.parse().ok()?, fields.get(2)?.parse().ok()?);
+        let start_time = fields.get(19)?.parse().ok()?;
+        Some(Self { pid, parent, group, start_time, dead: matches!(state, "Z" | "X") })
     }
 
     fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
@@ -119,7 +137,7 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, parent: i32) -> ProcStat {
-        ProcStat { pid, parent, start_time: 1, dead: false }
+        ProcStat { pid, parent, group: 1, start_time: 1, dead: false }
     }
 
     #[test]
@@ -140,7 +158,10 @@ mod tests {
     #[test]
     fn a_command_name_with_parentheses_does_not_shift_the_fields() {
         let stat = "7 (a) b (c) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 5 6";
-        assert_eq!(ProcStat::parse(7, stat), Some(ProcStat { pid: 7, parent: 3, start_time: 4_242, dead: false }));
+        assert_eq!(
+            ProcStat::parse(7, stat),
+            Some(ProcStat { pid: 7, parent: 3, group: 7, start_time: 4_242, dead: false })
+        );
         let dead = stat.replace(" S ", " Z ");
         assert!(ProcStat::parse(7, &dead).is_some_and(|process| process.dead));
         for torn in ["", "7", "7 (a", "7 (a) S", "7 (a) S x", "7 (a) S 3 7"] {
@@ -152,5 +173,7 @@ mod tests {
     fn the_current_process_can_be_read() {
         let own = ProcStat::read(getpid().as_raw_pid()).expect("this process is alive");
         assert!(!own.dead && own.start_time > 0);
+        assert_eq!(own_group(), Some(rustix::process::getpgrp().as_raw_pid()));
+        check_proc().expect("tests run with their own procfs");
     }
 }

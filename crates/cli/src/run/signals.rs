@@ -1,5 +1,7 @@
 //! Signals that the wrapper forwards to its command.
 
+use std::sync::Arc;
+
 use rustix::process::Signal;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
@@ -34,9 +36,7 @@ pub struct ReceivedSignal {
 impl ForwardedSignals {
     /// Starts listening. A signal that the parent set to be ignored (as `nohup` does) stays ignored, also for the command.
     pub fn listen() -> std::io::Result<Self> {
-        let ignored = ignored();
-        let numbers = FORWARDED.iter().map(|(signal, _)| signal.as_raw()).filter(|raw| ignored & 1 << (raw - 1) == 0);
-        let mut infos = SignalsInfo::<WithRawSiginfo>::new(numbers)?;
+        let mut infos = SignalsInfo::<WithRawSiginfo>::new(not_ignored())?;
         let (sender, receiver) = channel(QUEUE_LIMIT);
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for info in infos.forever() {
@@ -95,6 +95,21 @@ impl ReceivedSignal {
     pub fn is_from_terminal(self) -> bool {
         self.kernel && [Signal::INT, Signal::QUIT].contains(&self.signal)
     }
+}
+
+/// Lets this process survive every forwarded signal, and passes none on. A signal that was ignored stays ignored: a handler
+/// would be reset to the default action in the command.
+pub fn survive() -> std::io::Result<()> {
+    for raw in not_ignored() {
+        signal_hook::flag::register(raw, Arc::default())?;
+    }
+    Ok(())
+}
+
+/// Numbers of the forwarded signals that this process was not started to ignore.
+fn not_ignored() -> impl Iterator<Item = i32> {
+    let ignored = ignored();
+    FORWARDED.iter().map(|(signal, _)| signal.as_raw()).filter(move |raw| ignored & 1 << (raw - 1) == 0)
 }
 
 /// Bit mask of the signals that this process was started to ignore.

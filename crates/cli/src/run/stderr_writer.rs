@@ -3,14 +3,17 @@
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use crate::output::print_stderr;
+use crate::output::{json, print_stderr};
 
 /// Maximum number of queued messages; further ones are dropped.
 const QUEUE_LIMIT: usize = 64;
 
 /// A thread that writes messages to standard error.
 #[derive(Clone)]
-pub struct StderrWriter(SyncSender<StderrMessage>);
+pub struct StderrWriter {
+    queue: SyncSender<StderrMessage>,
+    in_json: bool,
+}
 
 enum StderrMessage {
     Line(String),
@@ -19,8 +22,8 @@ enum StderrMessage {
 }
 
 impl StderrWriter {
-    pub fn new() -> std::io::Result<Self> {
-        let (sender, messages) = sync_channel(QUEUE_LIMIT);
+    pub fn new(in_json: bool) -> std::io::Result<Self> {
+        let (queue, messages) = sync_channel(QUEUE_LIMIT);
         std::thread::Builder::new().name("stderr".into()).spawn(move || {
             for message in messages {
                 match message {
@@ -30,18 +33,23 @@ impl StderrWriter {
                 }
             }
         })?;
-        Ok(Self(sender))
+        Ok(Self { queue, in_json })
     }
 
-    /// Queues a line, or drops it if the queue is full.
-    pub fn print(&self, line: String) {
-        let _ = self.0.try_send(StderrMessage::Line(line));
+    /// Queues a message, or drops it if the queue is full. With `--json` it is a document like an error.
+    pub fn print(&self, message: &str) {
+        let line = if self.in_json {
+            json(&serde_json::json!({ "detail": message }))
+        } else {
+            format!("leasehold: {message}")
+        };
+        let _ = self.queue.try_send(StderrMessage::Line(line));
     }
 
     /// Waits until all queued lines are written, at most for `timeout`.
     pub fn flush(&self, timeout: Duration) {
         let (sender, reply) = sync_channel(1);
-        if self.0.try_send(StderrMessage::Flush(sender)).is_ok() {
+        if self.queue.try_send(StderrMessage::Flush(sender)).is_ok() {
             // On a timeout the remaining lines are lost.
             let _ = reply.recv_timeout(timeout);
         }

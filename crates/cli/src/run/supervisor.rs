@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use futures::FutureExt;
 use leasehold::{Client, Endpoints, HeldLease};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 use rustix::time::{ClockId, clock_gettime};
@@ -23,6 +24,7 @@ use super::kill_schedule::{KillAction, KillSchedule};
 use super::process_tree;
 use super::runtime_dir;
 use super::session_cleanup::SessionCleanup;
+use super::signals;
 use super::{ADDR, RESOURCE, TOKEN};
 
 /// Internal subcommand that starts a supervisor.
@@ -33,7 +35,7 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Timeout of releasing the lease of a dead wrapper.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `SUBCOMMAND DIRECTORY GROUP COMMAND…`
+/// `SUBCOMMAND DIRECTORY GROUP COMMAND…`. The command joins the process group, unless it is 0.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(directory), Some(group)) = (args.next(), args.next()) else {
         return ExitCode::FAILURE;
@@ -48,7 +50,9 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 
 async fn supervise(directory: &Path, group: i32, command: Vec<OsString>) -> io::Result<()> {
     process_tree::become_subreaper()?;
-    let (mut children, mut terminate) = (signal(SignalKind::child())?, signal(SignalKind::terminate())?);
+    // A service manager signals every process of a service. Only the wrapper decides what that means for the command.
+    signals::survive()?;
+    let mut children = signal(SignalKind::child())?;
     let Ok(socket) = UnixStream::connect(runtime_dir::control(directory)).await else {
         runtime_dir::remove(directory);
         return Ok(());
@@ -69,22 +73,24 @@ async fn supervise(directory: &Path, group: i32, command: Vec<OsString>) -> io::
         }
     };
     let mut schedule = KillSchedule::new(deadlines);
-    if schedule.poll(now()) == KillAction::Kill {
-        // The deadline passed before the command started: the wrapper was stopped in between.
+    if schedule.is_due(now()) {
+        for message in received(&mut channel).await.0 {
+            apply_to_schedule(&mut schedule, &message);
+        }
+    }
+    if schedule.is_due(now()) || schedule.is_stopping() {
+        // The command must end before it has started: the wrapper or this process was stopped in between.
         let status = CommandExit::Signal(Signal::KILL.as_raw());
         let report = SupervisorReport::Exited { status, stopped: true, unkillable: Vec::new() };
         return report_and_wait(&mut channel, directory, &env, report).await;
     }
-    let started = Command::new("/proc/self/exe")
-        .arg0("leasehold")
-        .arg(exec_shim::SUBCOMMAND)
-        .arg(std::process::id().to_string())
-        .arg(directory)
-        .args(command)
-        .envs(env.iter().map(|(name, value)| (name, value)))
-        .process_group(group)
-        .spawn();
-    let child = match started {
+    let mut shim = Command::new("/proc/self/exe");
+    shim.arg0("leasehold").arg(exec_shim::SUBCOMMAND).arg(std::process::id().to_string()).arg(directory);
+    shim.args(command).envs(env.iter().map(|(name, value)| (name, value)));
+    if group != 0 {
+        shim.process_group(group);
+    }
+    let child = match shim.spawn() {
         Ok(child) => Pid::from_child(&child),
         Err(error) => {
             let message = format!("cannot start the command: {error}");
@@ -94,18 +100,19 @@ async fn supervise(directory: &Path, group: i32, command: Vec<OsString>) -> io::
     };
     let mut command = SupervisedCommand { child, status: None, schedule };
     let wrapper_died = loop {
-        command.poll();
+        if command.schedule.is_due(now()) && !command.apply_received(&mut channel).await {
+            break true;
+        }
+        command.poll(&channel);
         if command.status.is_some() {
             break false;
         }
         tokio::select! {
             message = channel.recv() => match message {
-                Some(message) => command.apply(message),
+                Some(message) => command.apply(&message),
                 None => break true,
             },
             _ = children.recv() => {}
-            // SIGTERM to the supervisor can only mean that the command must end.
-            _ = terminate.recv() => command.schedule.stop(now(), 0),
             () = tokio::time::sleep(command.pause()) => {}
         }
     };
@@ -173,6 +180,32 @@ fn endpoints() -> Option<Endpoints> {
     std::env::var(ADDR).ok().and_then(|addr| Endpoints::parse(&addr).ok())
 }
 
+/// All messages that have arrived, and whether the wrapper is alive.
+async fn received(channel: &mut IpcChannel) -> (Vec<SupervisorCommand>, bool) {
+    // The runtime polls its sockets before this task continues.
+    tokio::task::yield_now().await;
+    let mut messages = Vec::new();
+    while let Some(message) = channel.recv().now_or_never() {
+        match message {
+            Some(message) => messages.push(message),
+            None => return (messages, false),
+        }
+    }
+    (messages, true)
+}
+
+/// Applies a message to the deadlines. A supervisor runs one command until it is dead, and then releases the lease by its token.
+fn apply_to_schedule(schedule: &mut KillSchedule, message: &SupervisorCommand) {
+    match message {
+        SupervisorCommand::SetDeadlines(deadlines) => schedule.renew(*deadlines),
+        SupervisorCommand::Stop { within } => schedule.stop(now(), *within),
+        SupervisorCommand::Signal(_)
+        | SupervisorCommand::Start { .. }
+        | SupervisorCommand::Session(_)
+        | SupervisorCommand::Exit => {}
+    }
+}
+
 /// A running command.
 struct SupervisedCommand {
     child: Pid,
@@ -181,27 +214,35 @@ struct SupervisedCommand {
 }
 
 impl SupervisedCommand {
-    fn apply(&mut self, message: SupervisorCommand) {
-        match message {
-            SupervisorCommand::SetDeadlines(deadlines) => self.schedule.renew(deadlines),
-            SupervisorCommand::Stop { within } => self.schedule.stop(now(), within),
-            SupervisorCommand::Signal(number) => {
-                if let Some(signal) = Signal::from_named_raw(number) {
-                    // The command may have exited in the meantime; it is reaped next.
-                    let _ = kill_process(self.child, signal);
-                }
-            }
-            // A supervisor runs one command until it is dead, and then releases the lease by its token.
-            SupervisorCommand::Start { .. } | SupervisorCommand::Session(_) | SupervisorCommand::Exit => {}
+    fn apply(&mut self, message: &SupervisorCommand) {
+        apply_to_schedule(&mut self.schedule, message);
+        if let SupervisorCommand::Signal(number) = message
+            && let Some(signal) = Signal::from_named_raw(*number)
+        {
+            // The command may have exited in the meantime; it is reaped next.
+            let _ = kill_process(self.child, signal);
         }
     }
 
+    /// Applies every message that has arrived: a supervisor that was paused must not act on a deadline that was moved meanwhile.
+    /// Returns false if the wrapper died.
+    async fn apply_received(&mut self, channel: &mut IpcChannel) -> bool {
+        let (messages, alive) = received(channel).await;
+        messages.into_iter().for_each(|message| self.apply(&message));
+        alive
+    }
+
     /// Reaps dead children and performs the due action.
-    fn poll(&mut self) {
+    fn poll(&mut self, channel: &IpcChannel) {
         self.reap();
         match self.schedule.poll(now()) {
             KillAction::Wait => {}
-            KillAction::Terminate => drop(process_tree::signal_all(Signal::TERM)),
+            KillAction::Terminate => {
+                if self.schedule.lease_is_over() {
+                    channel.try_send(&SupervisorReport::Terminating);
+                }
+                drop(process_tree::signal_all(Signal::TERM));
+            }
             KillAction::Kill => {
                 self.kill_all();
                 // A command that cannot be killed is listed in the report, and counts as killed.

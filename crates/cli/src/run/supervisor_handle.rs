@@ -5,7 +5,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use rustix::process::getpgrp;
 use tokio::net::UnixListener;
 
 use super::ipc::{IpcChannel, SupervisorCommand, SupervisorReport};
@@ -34,16 +33,15 @@ impl SupervisorHandle {
         process_tree::become_subreaper().map_err(|error| start_failed(error.into()))?;
         let control = runtime_dir::control(dir.path());
         let listener = UnixListener::bind(&control).map_err(start_failed)?;
-        let process = Command::new("/proc/self/exe")
-            .arg0("leasehold")
-            .arg(supervisor::SUBCOMMAND)
-            .arg(dir.path())
-            .arg(getpgrp().as_raw_pid().to_string())
-            .args(command)
-            .envs(env.iter().copied())
-            .process_group(0)
-            .spawn()
-            .map_err(start_failed)?;
+        let group = process_tree::own_group();
+        let mut process = Command::new("/proc/self/exe");
+        process.arg0("leasehold").arg(supervisor::SUBCOMMAND).arg(dir.path()).arg(group.unwrap_or(0).to_string());
+        process.args(command).envs(env.iter().copied());
+        // A group that this namespace does not show can be left, but not joined again by the command.
+        if group.is_some() {
+            process.process_group(0);
+        }
+        let process = process.spawn().map_err(start_failed)?;
         let accepted = tokio::time::timeout(CONNECT_TIMEOUT, listener.accept()).await;
         // No other process needs to connect.
         let _ = std::fs::remove_file(&control);

@@ -8,24 +8,30 @@ use std::io;
 use std::time::Duration;
 
 use leasehold::session_stream::SessionResume;
-use leasehold::{Client, Code, Error, Guard, GuardState, Loss, RunError};
+use leasehold::types::{EndReason, LeaseId, LeaseSelector};
+use leasehold::{
+    Client, Code, Error, FencingToken, Guard, GuardState, HeldLease, LeaseStatus, Loss, RequestError, RunError,
+};
 use tokio::sync::watch;
 
 use super::command_run::{CommandRun, FinishedRun, RunEnd};
+use super::connection_messages::ConnectionMessages;
 use super::ipc::{StartError, SupervisorCommand};
 use super::notify_socket::NotifySocket;
 use super::options::{CommandTimes, RunOptions};
+use super::process_tree;
 use super::runtime_dir::{self, RuntimeDir};
 use super::session_cleanup::SessionCleanup;
 use super::signals::{ForwardedSignals, ReceivedSignal};
 use super::stderr_writer::StderrWriter;
+use super::supervisor::now;
 use super::supervisor_handle::SupervisorHandle;
 use super::{ADDR, RESOURCE};
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult};
 
 /// Timeout of a release. After it, the lease ends with its ttl.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of closing the session, and of releasing a lease that has ended already.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -47,16 +53,36 @@ pub struct Wrapper<'a> {
     session: watch::Receiver<Option<SessionResume>>,
     /// A process of the command is alive and cannot be killed by this user, so the lease must not be released.
     pub unkillable: bool,
+    /// A signal that arrived while the lease was released.
+    pub interrupted: Option<ReceivedSignal>,
+    /// The last lease, if no server has replied how it ended.
+    unresolved: Option<(LeaseId, FencingToken)>,
+    /// The last release was not answered in time.
+    unanswered: bool,
+}
+
+/// A finished run, after its lease was released or ended.
+pub struct SettledRun {
+    pub end: RunEnd,
+    /// How the lease ended according to the grantor, if that is known.
+    pub loss: Option<Loss>,
 }
 
 impl<'a> Wrapper<'a> {
-    pub fn new(name: &'a str, options: &'a RunOptions, global: &GlobalArgs) -> Result<Self, CommandError> {
+    /// A wrapper. If it retries without a time limit, it prints why it cannot connect.
+    pub fn new(
+        name: &'a str,
+        options: &'a RunOptions,
+        global: &GlobalArgs,
+        retries: bool,
+    ) -> Result<Self, CommandError> {
         let times = options.times()?;
-        let client = options.client(global)?;
-        let session = client.session();
+        process_tree::check_proc()?;
         let cannot = |what: &str, error: io::Error| CommandError::Other(format!("cannot {what}: {error}"));
         let signals = ForwardedSignals::listen().map_err(|error| cannot("listen to signals", error))?;
-        let stderr = StderrWriter::new().map_err(|error| cannot("start a thread", error))?;
+        let stderr = StderrWriter::new(global.json).map_err(|error| cannot("start a thread", error))?;
+        let client = options.client(global, retries.then(|| ConnectionMessages::new(&stderr)))?;
+        let session = client.session();
         let dir = RuntimeDir::create()?;
         let socket = runtime_dir::progress(dir.path());
         let notify = NotifySocket::bind(&socket).map_err(|error| {
@@ -65,7 +91,23 @@ impl<'a> Wrapper<'a> {
         })?;
         let addr = global.addr_or_default().to_owned();
         let command = &options.command;
-        Ok(Self { client, name, command, times, addr, signals, notify, dir, stderr, session, unkillable: false })
+        let (unkillable, interrupted, unresolved, unanswered) = (false, None, None, false);
+        Ok(Self {
+            client,
+            name,
+            command,
+            times,
+            addr,
+            signals,
+            notify,
+            dir,
+            stderr,
+            session,
+            unkillable,
+            interrupted,
+            unresolved,
+            unanswered,
+        })
     }
 
     /// Starts a supervisor for the next run. It starts before the lease is granted, so that it costs no lease time.
@@ -110,7 +152,12 @@ impl<'a> Wrapper<'a> {
     }
 
     /// Runs the command under a lease, and releases the lease when all processes of the command are dead.
-    pub async fn run_under_lease(&mut self, guard: Guard, supervisor: &mut SupervisorHandle, resigns: bool) -> RunEnd {
+    pub async fn run_under_lease(
+        &mut self,
+        guard: Guard,
+        supervisor: &mut SupervisorHandle,
+        resigns: bool,
+    ) -> SettledRun {
         // In an overlapping handoff the predecessor may still run.
         let end = match self.or_signal(guard.wait_claimable()).await {
             Ok(Ok(_claim)) => None,
@@ -120,29 +167,60 @@ impl<'a> Wrapper<'a> {
             Err(signal) => Some(RunEnd::Resigned(signal)),
         };
         if let Some(end) = end {
-            self.release(guard, matches!(end, RunEnd::Lost(_))).await;
-            return end;
+            return self.settle(guard, end, resigns).await;
         }
         if resigns {
             let number = guard.token_number().get();
-            self.stderr.print(format!("leasehold: {}: elected leader with token number {number}", self.name));
+            self.stderr.print(&format!("{}: elected leader with token number {number}", self.name));
         }
         let Self { signals, notify, times, stderr, .. } = self;
         let run = CommandRun { guard: &guard, signals, notify, stderr, times: *times, resigns };
         let FinishedRun { end, unkillable } = run.run(supervisor).await;
-        if unkillable.is_empty() {
-            self.release(guard, matches!(end, RunEnd::Lost(_))).await;
-        } else {
+        if !unkillable.is_empty() {
             self.leave_to_expire(guard, &unkillable);
+            return SettledRun { end, loss: None };
         }
-        end
+        self.settle(guard, end, resigns).await
+    }
+
+    /// Releases the lease of a command that is dead, unless the grantor is about to end it. Learns how the lease ended if the
+    /// command was terminated because of it, or if the caller needs to know.
+    async fn settle(&mut self, guard: Guard, end: RunEnd, must_know: bool) -> SettledRun {
+        let status = guard.status();
+        let stopped = matches!(end, RunEnd::Lost(None));
+        let loss = match status.state {
+            GuardState::Lost(loss) => Some(loss),
+            GuardState::Held | GuardState::Suspended => {
+                let ending = if stopped { self.wait_fixed_end(&guard, &status).await } else { None };
+                match ending {
+                    Some(loss) => Some(loss),
+                    None => self.release(guard, &status, stopped, stopped || must_know).await,
+                }
+            }
+        };
+        // A lease that is released late was not renewed in time: the grantor did not end it.
+        let end = match loss {
+            Some(loss) if stopped && loss != Loss::Ended(EndReason::Released) => RunEnd::Lost(Some(loss)),
+            _ => end,
+        };
+        SettledRun { end, loss }
+    }
+
+    /// Waits until the grantor ends a lease whose end no renewal moves, so that it records why: missing progress, or the maximum
+    /// hold. The command was terminated its grace period before.
+    async fn wait_fixed_end(&self, guard: &Guard, status: &LeaseStatus) -> Option<Loss> {
+        if status.fixed_end.is_none() || status.draining.is_some() {
+            return None;
+        }
+        let left = Duration::from_nanos(status.deadline.latest.0.saturating_sub(now()));
+        tokio::time::timeout(left + CLOSE_TIMEOUT, guard.wait_lost()).await.ok()
     }
 
     /// Exits without releasing the lease, because a process that may still write is alive. The lease ends with its ttl.
     fn leave_to_expire(&mut self, guard: Guard, unkillable: &[i32]) {
         let pids = unkillable.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
-        self.stderr.print(format!(
-            "leasehold: cannot kill process {pids}: not permitted; only fences reject its writes; {} is not released and \
+        self.stderr.print(&format!(
+            "cannot kill process {pids}: not permitted; only fences reject its writes; {} is not released and \
              expires with its ttl",
             self.name
         ));
@@ -150,33 +228,67 @@ impl<'a> Wrapper<'a> {
         // Dropping a guard releases its lease.
         std::mem::forget(guard);
         // The lease is renewed until this process exits. It exits soon, whether or not its messages are read.
-        std::thread::spawn(|| {
+        let exit = || {
             std::thread::sleep(STDERR_TIMEOUT);
+            std::process::exit(1)
+        };
+        if std::thread::Builder::new().spawn(exit).is_err() {
+            self.stderr.flush(STDERR_TIMEOUT);
             std::process::exit(1);
-        });
+        }
     }
 
-    async fn release(&self, guard: Guard, lost: bool) {
-        let timeout = if guard.is_held() { RELEASE_TIMEOUT } else { CLOSE_TIMEOUT };
-        let error = match tokio::time::timeout(timeout, guard.release()).await {
-            Ok(Ok(())) => return,
-            Ok(Err(failure)) => failure.into_error(),
-            Err(_) => Error::new(Code::Timeout, "no server replied in time; wait for the ttl"),
+    /// Releases the lease, and asks how it ended. Returns that if a server replies. A signal cancels the wait.
+    async fn release(&mut self, guard: Guard, status: &LeaseStatus, lost: bool, must_know: bool) -> Option<Loss> {
+        self.unresolved = Some((guard.lease_id(), guard.token()));
+        let draining = status.draining.is_some();
+        let timeout = release_timeout(guard.is_held(), guard.remaining());
+        let release = async {
+            if must_know || draining {
+                guard.release_with_reason().await
+            } else {
+                guard.release().await.map(|()| EndReason::Released).map_err(RequestError::into_error)
+            }
+        };
+        let result = self.or_signal(tokio::time::timeout(timeout, release)).await;
+        self.unanswered = !matches!(result, Ok(Ok(_)));
+        let error = match result {
+            Ok(Ok(Ok(reason))) => {
+                self.unresolved = None;
+                return Some(Loss::Ended(reason));
+            }
+            Ok(Ok(Err(error))) => error,
+            Ok(Err(_)) => Error::new(Code::Timeout, "no server replied in time; wait for the ttl"),
+            Err(signal) => {
+                self.interrupted = Some(signal);
+                Error::new(Code::Cancelled, "a signal ended the wait for a reply; wait for the ttl")
+            }
         };
         if !lost {
-            self.stderr.print(format!("leasehold: {}: not released, expires with its ttl: {error}", self.name));
+            self.stderr.print(&format!("{}: not released, expires with its ttl: {error}", self.name));
         }
+        // An announced end may be a revocation, after which no one acquires again by itself (L6).
+        draining.then_some(Loss::NotCurrent)
+    }
+
+    /// How the previous lease ended, if no server had replied that yet. It may have been revoked during the outage.
+    pub async fn previous_loss(&mut self) -> Option<Loss> {
+        let (lease, token) = self.unresolved.take()?;
+        let held = HeldLease::select(LeaseSelector::Id(lease), token.to_string().parse().ok()?);
+        let checked = tokio::time::timeout(RELEASE_TIMEOUT, self.client.check(&held)).await.ok()?;
+        checked.err()?.end_reason().map(Loss::Ended)
     }
 
     /// Prints why the command did not start, and exits as a shell would.
     pub fn report_start_error(&self, error: StartError) -> CommandOutput {
-        self.stderr.print(format!("leasehold: {}", error.message));
+        self.stderr.print(&error.message);
         CommandOutput::exit_code(error.exit)
     }
 
     /// Closes the session, so that no other holder waits for its ttl, and then shuts the supervisor down.
     pub async fn close(self, supervisor: SupervisorHandle, outcome: CommandResult) -> CommandResult {
-        if !self.unkillable {
+        // Without a reply to the release there is none to this either.
+        if !self.unkillable && !self.unanswered {
             // If this fails, the session ends with its ttl.
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.client.close()).await;
         }
@@ -188,14 +300,17 @@ impl<'a> Wrapper<'a> {
     }
 }
 
+/// Timeout of a release. A release after the local deadline is only a courtesy, and so is one that takes longer than the lease.
+fn release_timeout(held: bool, remaining: Duration) -> Duration {
+    if held { RELEASE_TIMEOUT.min(remaining.max(CLOSE_TIMEOUT)) } else { CLOSE_TIMEOUT }
+}
+
 /// The error for a lease that was lost while its command ran.
 pub fn lost_error(name: &str, loss: Option<Loss>) -> CommandError {
     match loss {
         Some(loss) => Error::from(RunError::Lost(loss)).into(),
         None => {
-            let message = format!(
-                "{name} was not renewed in time, or the command made no progress; the command was terminated; acquire again"
-            );
+            let message = format!("{name} was not renewed in time; the command was terminated; acquire again");
             Error::new(Code::LeaseLost, message).into()
         }
     }
@@ -205,4 +320,18 @@ pub fn lost_error(name: &str, loss: Option<Loss>) -> CommandError {
 pub fn block_on(work: impl Future<Output = CommandResult>) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| CommandError::Other(format!("cannot start: {error}")))?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_waits_no_longer_than_the_lease_lasts_and_is_short_after_its_deadline() {
+        let seconds = Duration::from_secs;
+        assert_eq!(release_timeout(true, seconds(600)), RELEASE_TIMEOUT);
+        assert_eq!(release_timeout(true, seconds(3)), seconds(3));
+        assert_eq!(release_timeout(true, Duration::ZERO), CLOSE_TIMEOUT);
+        assert_eq!(release_timeout(false, seconds(600)), CLOSE_TIMEOUT);
+    }
 }

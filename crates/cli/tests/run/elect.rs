@@ -1,10 +1,11 @@
 //! `leasehold elect`: one candidate leads, and another takes over.
 
+use leasehold_testkit::tcp_proxy::TcpProxy;
 use rustix::process::{Signal, kill_process};
 
 use crate::TTL;
-use crate::harness::{Fixture, is_alive, wait_until};
-use crate::support::run;
+use crate::harness::{Fixture, WrapperProcess, is_alive, wait_until};
+use crate::support::{UNUSED_ADDRESS, run};
 
 const LEADS: &str = "echo leads $$; while :; do sleep 0.01; done";
 
@@ -78,6 +79,73 @@ fn a_leader_whose_lease_was_revoked_does_not_campaign_again() {
     let result = candidate.wait_exit();
     assert_eq!(result.exit, 3, "{result:?}");
     assert!(result.errors.contains("LEASE_LOST{revoked, operator}"), "{result:?}");
+}
+
+#[test]
+fn a_leader_whose_lease_is_revoked_with_a_grace_period_does_not_campaign_again() {
+    let fixture = Fixture::new();
+    // The second command ignores SIGTERM and exits by itself, perhaps before its wrapper learns of the revocation.
+    let revokes = r#"trap '' TERM; echo leads; "$LEASEHOLD" revoke a --grace 1m --comment 'a test' >&2"#;
+    for script in [LEADS, revokes] {
+        let candidate = fixture.start(&["elect", "a", "--pause", "10ms"], script);
+        candidate.wait_line("leads");
+        if script == LEADS {
+            fixture.server.run(&["revoke", "a", "--grace", "1m", "--comment", "a test"]).ok();
+        }
+        let result = candidate.wait_exit();
+        assert_eq!(result.exit, 3, "{result:?}");
+        assert!(result.errors.contains("LEASE_LOST{revoked, operator}"), "{result:?}");
+        assert_eq!(result.errors.matches("elected leader").count(), 1, "{result:?}");
+    }
+    fixture.assert_clean();
+}
+
+#[test]
+fn a_candidate_that_is_handed_off_campaigns_again() {
+    let fixture = Fixture::new();
+    let candidate = fixture.start(&["elect", "a", "--pause", "10ms"], LEADS);
+    let before = candidate.wait_pid("leads");
+    fixture.server.run(&["handoff", "a", "--gap"]).ok();
+    assert_ne!(candidate.wait_pid("leads"), before);
+    candidate.signal(Signal::TERM);
+    let result = candidate.wait_exit();
+    assert_eq!(result.exit, 0, "{result:?}");
+    assert!(result.errors.contains("the lease expired: handed_off"), "{result:?}");
+}
+
+#[test]
+fn a_candidate_that_cannot_connect_says_so_and_retries() {
+    let fixture = Fixture::new();
+    let proxy = TcpProxy::start(&fixture.server.address);
+    proxy.set_upstream(UNUSED_ADDRESS);
+    let mut command = fixture.command(&["elect", "a", "--", "sh", "-c", LEADS]);
+    let candidate = WrapperProcess::start(command.env("LEASEHOLD_ADDR", proxy.address().to_string()));
+    candidate.wait_stderr("; retrying");
+    proxy.set_upstream(&fixture.server.address);
+    candidate.wait_line("leads");
+    candidate.signal(Signal::TERM);
+    assert_eq!(candidate.wait_exit().exit, 0);
+    fixture.assert_clean();
+}
+
+#[test]
+fn a_lease_that_was_revoked_during_an_outage_is_not_acquired_again() {
+    let fixture = Fixture::new();
+    let proxy = TcpProxy::start(&fixture.server.address);
+    let mut command = fixture.command(&["elect", "a", "--ttl", TTL, "--pause", "10ms", "--", "sh", "-c", LEADS]);
+    let candidate = WrapperProcess::start(command.env("LEASEHOLD_ADDR", proxy.address().to_string()));
+    let leader = candidate.wait_pid("leads");
+    proxy.set_upstream(UNUSED_ADDRESS);
+    proxy.disconnect_all();
+    fixture.server.run(&["revoke", "a", "--comment", "a test"]).ok();
+    wait_until("the command is dead", || !is_alive(leader));
+    candidate.wait_stderr("campaigns again");
+    proxy.set_upstream(&fixture.server.address);
+    let result = candidate.wait_exit();
+    assert_eq!(result.exit, 3, "{result:?}");
+    assert!(result.errors.contains("LEASE_LOST{revoked, operator}"), "{result:?}");
+    assert!(result.lines.is_empty(), "it did not lead again: {result:?}");
+    fixture.assert_clean();
 }
 
 #[test]

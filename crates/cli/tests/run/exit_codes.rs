@@ -51,10 +51,32 @@ fn the_exit_code_of_the_command_is_passed_on() {
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("a file");
     let plain = run(fixture.command(&["run", "a", "--"]).arg(&file));
     assert_eq!(plain.exit, 126, "{plain:?}");
-    std::fs::remove_file(&file).expect("it runs");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o700)).expect("a file");
+    std::fs::write(&file, "#!/no/such/interpreter\n").expect("a file");
+    let unusable = run(fixture.command(&["run", "a", "--"]).arg(&file));
+    assert!(unusable.exit == 126 && unusable.err.contains("its interpreter was not found; "), "{unusable:?}");
+    std::fs::remove_file(&file).expect("it exists");
     // All these leases were released.
     assert_eq!(fixture.start(&["run", "a", "--no-wait"], "true").wait_exit().exit, 0);
     fixture.assert_clean();
+}
+
+#[test]
+fn with_json_every_message_is_a_document() {
+    let fixture = Fixture::new();
+    let missing = run(&mut fixture.command(&["run", "a", "--json", "--", "no-such-command"]));
+    assert_eq!(missing.exit, 127, "{missing:?}");
+    assert!(missing.problem()["detail"].as_str().is_some_and(|text| text.contains("not found")), "{missing:?}");
+    let candidate = fixture.start(&["elect", "a", "--json", "--pause", "10ms"], "echo leads");
+    candidate.wait_line("leads");
+    candidate.wait_line("leads");
+    candidate.signal(Signal::TERM);
+    let result = candidate.wait_exit();
+    assert_eq!(result.exit, 0, "{result:?}");
+    for line in result.errors.lines() {
+        let message: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        assert!(message["detail"].is_string(), "{line}");
+    }
 }
 
 #[test]
@@ -79,6 +101,18 @@ fn the_environment_of_a_command_describes_its_lease() {
     assert!(output("lease ").contains('.'), "{result:?}");
     // The token in its environment is valid: the command can even release its own lease.
     assert_eq!(output("released a"), "");
+    fixture.assert_clean();
+}
+
+#[test]
+fn in_a_pid_namespace_a_command_runs_if_procfs_shows_it() {
+    let fixture = Fixture::new();
+    let script = "setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & exit 5";
+    let args = ["run", "a", "--", "sh", "-c", script];
+    let inside = run(&mut fixture.started_by(&["unshare", "--pid", "--fork", "--mount-proc"], &args));
+    assert_eq!((inside.exit, inside.err.as_str()), (5, ""), "{inside:?}");
+    let outside = run(&mut fixture.started_by(&["unshare", "--pid", "--fork"], &args));
+    outside.fails(78, "leasehold: CONFIG{/proc}: ");
     fixture.assert_clean();
 }
 

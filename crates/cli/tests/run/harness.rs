@@ -50,6 +50,13 @@ impl Fixture {
         outer
     }
 
+    /// Writes a charter for the prefix `a` and returns its file.
+    pub fn charter(&self, terms: &str) -> String {
+        let file = self.tmp_dir.path().join("charter.toml");
+        std::fs::write(&file, format!("prefix = \"a\"\n\n[charter]\n{terms}\n")).expect("the directory exists");
+        file.to_str().expect("a UTF-8 path").to_owned()
+    }
+
     /// The ended leases of a resource, latest first.
     pub fn history(&self, name: &str) -> Vec<String> {
         let output = self.server.run(&["history", name]).ok().out;

@@ -100,6 +100,49 @@ fn in_a_handoff_the_command_ends_before_its_successor_starts() {
 }
 
 #[test]
+fn an_announced_end_is_reported_with_its_reason() {
+    let fixture = Fixture::new();
+    let cases: [(&[&str], &str, &str); 2] = [
+        (&["revoke", "a", "--grace", "1m", "--comment", "a test"], "revoked", "operator"),
+        (&["handoff", "a", "--gap"], "expired", "handed_off"),
+    ];
+    for (announce, state, reason) in cases {
+        for script in [EXITS_ON_TERM, EXITS_LATE] {
+            let wrapped = fixture.start(&["run", "a"], script);
+            wrapped.wait_line("began");
+            fixture.server.run(announce).ok();
+            let result = wrapped.wait_exit();
+            assert_eq!(result.exit, 3, "{result:?}");
+            let prefix = format!("leasehold: LEASE_LOST{{{state}, {reason}}}: ");
+            assert!(result.errors.contains(&prefix), "{announce:?}: {result:?}");
+        }
+        let wrapped = fixture.start(&["run", "a", "--json"], EXITS_ON_TERM);
+        wrapped.wait_line("began");
+        fixture.server.run(announce).ok();
+        let result = wrapped.wait_exit();
+        // The shell of the command prints a line of its own.
+        let last = result.errors.lines().next_back().unwrap_or_default();
+        let problem: serde_json::Value = serde_json::from_str(last).expect("a JSON document");
+        assert_eq!((&problem["code"], &problem["state"]), (&"LEASE_LOST".into(), &state.into()), "{result:?}");
+        assert_eq!(problem["reason"], reason, "{result:?}");
+    }
+    fixture.assert_clean();
+}
+
+#[test]
+fn at_its_maximum_hold_a_command_receives_sigterm_and_its_grace_period() {
+    let fixture = Fixture::new();
+    let file = fixture.charter("max_hold_ms = 4000");
+    fixture.server.run(&["charter", "apply", &file, "--comment", "a test"]).ok();
+    let script = "trap 'echo terminated; sleep 0.1; echo cleaned' TERM; echo began; while :; do sleep 0.01; done";
+    let result = fixture.start(&["run", "a", "--ttl", "10s", "--grace", "2s"], script).wait_exit();
+    assert_eq!((result.exit, result.lines.join(" ").as_str()), (3, "began terminated cleaned"), "{result:?}");
+    assert!(result.errors.contains("leasehold: LEASE_LOST{expired, max_hold}: "), "{result:?}");
+    std::fs::remove_file(file).expect("it exists");
+    fixture.assert_clean();
+}
+
+#[test]
 fn without_a_server_the_wrapper_exits_with_unavailable() {
     let fixture = Fixture::new();
     let mut command = fixture.command(&["run", "a", "--no-wait", "--", "true"]);

@@ -2,7 +2,9 @@
 
 use std::os::unix::net::UnixDatagram;
 
-use crate::harness::Fixture;
+use rustix::process::Signal;
+
+use crate::harness::{Fixture, WrapperProcess};
 use crate::support::{leasehold, run};
 
 #[test]
@@ -14,14 +16,78 @@ fn a_command_that_reports_progress_keeps_its_lease() {
     assert_eq!(wrapped.wait_exit().exit, 0);
 }
 
-#[test]
-fn a_command_without_progress_loses_its_lease_although_its_wrapper_renews() {
-    let fixture = Fixture::new();
-    let wrapped = fixture.start(&["run", "a", "--ttl", "10s", "--progress", "1s"], "echo began; exec sleep 600");
-    wrapped.wait_line("began");
+/// Exits on SIGTERM.
+const OBEYS: &str = "trap 'echo terminated; exit 0' TERM; echo began; while :; do sleep 0.01; done";
+/// Ignores SIGTERM, and cleans up in a small part of its grace period.
+const IGNORES: &str = "trap 'echo terminated; sleep 0.1; echo cleaned' TERM; echo began; while :; do sleep 0.01; done";
+/// Reports progress on SIGTERM, when it is too late.
+const REPORTS_LATE: &str = r#"
+    trap '"$LEASEHOLD" progress 7 >&2; echo terminated; exit 0' TERM; echo began; while :; do sleep 0.01; done"#;
+
+/// Asserts that a hung command received SIGTERM before it was killed, and that its lease was recorded as stalled.
+#[track_caller]
+fn assert_stalled(fixture: &Fixture, name: &str, wrapped: WrapperProcess, lines: &[&str]) {
     let result = wrapped.wait_exit();
-    assert_eq!(result.exit, 3, "{result:?}");
-    assert!(result.errors.contains("leasehold: LEASE_LOST"), "{result:?}");
+    assert_eq!(
+        (result.exit, result.lines.iter().map(String::as_str).collect::<Vec<_>>()),
+        (3, lines.to_vec()),
+        "{result:?}"
+    );
+    assert!(result.errors.contains("leasehold: LEASE_LOST{expired, stalled}: "), "{result:?}");
+    assert!(!result.errors.contains("supervisor"), "the supervisor did its work: {result:?}");
+    let history = fixture.history(name);
+    let ends: Vec<_> = history.iter().filter(|line| line.contains(" ended ")).collect();
+    assert!(ends.len() == 1 && ends[0].contains("stalled"), "{history:?}");
+}
+
+#[test]
+fn a_hung_command_receives_sigterm_and_its_grace_period_and_its_lease_is_recorded_as_stalled() {
+    let fixture = Fixture::new();
+    let cases = [
+        ("obeys", OBEYS, &["began", "terminated"][..]),
+        ("ignores", IGNORES, &["began", "terminated", "cleaned"]),
+        ("late", REPORTS_LATE, &["began", "terminated"]),
+    ];
+    let args = |name| ["run", name, "--ttl", "10s", "--progress", "500ms", "--grace", "5s"];
+    let started = cases.map(|(name, script, lines)| (name, fixture.start(&args(name), script), lines));
+    for (name, wrapped, lines) in started {
+        assert_stalled(&fixture, name, wrapped, lines);
+    }
+    fixture.assert_clean();
+}
+
+#[test]
+fn a_charter_that_requires_progress_leaves_a_hung_command_its_grace_period_too() {
+    let fixture = Fixture::new();
+    let file = fixture.charter("renewal = { proves = \"progress\", window_ms = 4000 }");
+    fixture.server.run(&["charter", "apply", &file, "--comment", "a test"]).ok();
+    let args = |name| ["run", name, "--ttl", "10s", "--grace", "2s"];
+    let started =
+        [("a/obeys", OBEYS, &["began", "terminated"][..]), ("a/ignores", IGNORES, &["began", "terminated", "cleaned"])]
+            .map(|(name, script, lines)| (name, fixture.start(&args(name), script), lines));
+    for (name, wrapped, lines) in started {
+        assert_stalled(&fixture, name, wrapped, lines);
+    }
+    std::fs::remove_file(file).expect("it exists");
+    fixture.assert_clean();
+}
+
+#[test]
+fn a_candidate_whose_command_hangs_campaigns_again() {
+    let fixture = Fixture::new();
+    let args = ["elect", "a", "--ttl", "10s", "--progress", "500ms", "--grace", "500ms", "--pause", "10ms"];
+    let candidate = fixture.start(&args, OBEYS);
+    for _ in 0..2 {
+        candidate.wait_line("began");
+        candidate.wait_line("terminated");
+    }
+    candidate.wait_line("began");
+    candidate.signal(Signal::TERM);
+    let result = candidate.wait_exit();
+    assert_eq!(result.exit, 0, "{result:?}");
+    assert!(result.errors.contains("the lease expired: stalled"), "{result:?}");
+    let history = fixture.history("a");
+    assert_eq!(history.iter().filter(|line| line.contains("stalled")).count(), 2, "{history:?}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn a_command_whose_lease_is_revoked_dies_although_its_supervisor_is_stopped() {
         assert_eq!(result.exit, 3, "{result:?}");
         assert!(!family.descendants.iter().any(|pid| is_alive(*pid)), "no process outlives the wrapper");
         assert!(!is_alive(family.supervisor));
-        assert!(result.errors.contains("supervisor does not respond"), "{result:?}");
+        assert!(result.errors.contains("supervisor did not report in time"), "{result:?}");
     }
     fixture.assert_clean();
 }
@@ -42,6 +42,27 @@ fn a_command_whose_wrapper_is_disconnected_dies_although_its_supervisor_is_stopp
     assert_eq!(successor.wait_exit().exit, 0);
     let result = family.wrapped.wait_exit();
     assert_eq!(result.exit, 3, "{result:?}");
+    fixture.assert_clean();
+}
+
+#[test]
+fn a_supervisor_that_was_stopped_does_not_kill_a_command_whose_lease_was_renewed_meanwhile() {
+    let fixture = Fixture::new();
+    let mut wrapped =
+        fixture.start(&["run", "a", "--ttl", TTL], "echo supervisor $PPID; echo child $$; read line; exit 7");
+    let (supervisor, child) = (wrapped.wait_pid("supervisor"), wrapped.wait_pid("child"));
+    kill_process(supervisor, Signal::STOP).expect("it runs");
+    wait_until("the supervisor is stopped", || is_stopped(supervisor));
+    // Longer than the ttl: every deadline that the supervisor has read is over.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    kill_process(supervisor, Signal::CONT).expect("it runs");
+    wait_until("the supervisor runs", || !is_stopped(supervisor));
+    // Forwarded by the supervisor after it has polled its deadlines.
+    wrapped.signal(Signal::USR2);
+    assert!(is_alive(child));
+    wrapped.write_stdin("end\n");
+    let result = wrapped.wait_exit();
+    assert_eq!((result.exit, result.errors.as_str()), (7, ""), "{result:?}");
     fixture.assert_clean();
 }
 

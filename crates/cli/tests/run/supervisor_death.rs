@@ -162,6 +162,25 @@ fn a_command_dies_when_both_its_wrapper_and_its_supervisor_are_killed() {
 }
 
 #[test]
+fn a_signal_to_every_process_of_a_service_leaves_the_command_its_time() {
+    let fixture = Fixture::new();
+    let script = "trap 'sleep 0.1; echo cleaned; exit 5' TERM; echo supervisor $PPID; echo child $$; \
+                  while :; do sleep 0.01; done";
+    let wrapped = fixture.start(&["run", "a"], script);
+    let (supervisor, child) = (wrapped.wait_pid("supervisor"), wrapped.wait_pid("child"));
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::USR1, Signal::USR2] {
+        kill_process(supervisor, signal).expect("it runs");
+    }
+    for pid in [supervisor, wrapped.pid(), child] {
+        kill_process(pid, Signal::TERM).expect("it runs");
+    }
+    wrapped.wait_line("cleaned");
+    let result = wrapped.wait_exit();
+    assert_eq!((result.exit, result.errors.as_str()), (5, ""), "{result:?}");
+    fixture.assert_clean();
+}
+
+#[test]
 fn a_chain_of_short_lived_forks_is_killed() {
     let fixture = Fixture::new();
     // Each process lives only briefly, and becomes a child of the supervisor. The chain lasts longer than the test's timeout.

@@ -55,6 +55,19 @@ fn invalid_arguments_are_rejected_and_nothing_runs() {
 }
 
 #[test]
+fn a_ttl_that_the_cluster_never_grants_is_refused_at_once_with_the_limit() {
+    let fixture = Fixture::new();
+    // The wait is longer than any test, so only the refusal can end it.
+    for args in [&["run", "a", "--ttl", "1h", "--wait", "24h"][..], &["elect", "a", "--ttl", "1h"]] {
+        let result = fixture.start(args, "echo ran").wait_exit();
+        assert_eq!((result.exit, result.lines.len()), (2, 0), "{args:?}: {result:?}");
+        let refusal = "leasehold: INVALID_ARGUMENT{ttl}: ttl: from 100ms to 10m in this cluster; ";
+        assert!(result.errors.starts_with(refusal), "{args:?}: {result:?}");
+    }
+    fixture.assert_clean();
+}
+
+#[test]
 fn a_held_lease_is_reported_with_the_chosen_exit_code() {
     let fixture = Fixture::new();
     let holder = fixture.start(&["run", "a"], "echo began; read line");

@@ -11,8 +11,8 @@ use leasehold_core::token::Cluster;
 
 use super::ReporterShared;
 use super::aggregate::{ReportBuffer, entries};
+use crate::Error;
 use crate::session_worker::WorkerHandle;
-use crate::{Code, Error};
 
 /// Limit on the slots that wait for an unreachable grantor; further checks count as missed.
 const MAX_WAITING: usize = 4_096;
@@ -66,7 +66,7 @@ async fn send(
             continue;
         };
         let error = error.into_error();
-        if is_final(&error) {
+        if error.is_permanent() && !error.is_session_ended() {
             // The same report would be refused again, and would block all others.
             tracing::warn!(%error, "grantor rejected a fence report");
         } else {
@@ -75,9 +75,4 @@ async fn send(
         return Err(error);
     }
     Ok(())
-}
-
-fn is_final(error: &Error) -> bool {
-    use Code::{InvalidArgument, PermissionDenied, TokenImplausible, TokenInvalid, WrongCluster};
-    matches!(error.code(), Some(InvalidArgument | PermissionDenied | TokenImplausible | TokenInvalid | WrongCluster))
 }

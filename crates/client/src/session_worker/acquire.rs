@@ -160,6 +160,7 @@ impl WorkerState {
         let view = LocalLeaseView {
             token: FencingToken::new(token),
             deadline: renewal.deadline(),
+            fixed_end: renewal.fixed_end(),
             working: renewal.may_act(now),
             suspensions: 0,
             draining: None,

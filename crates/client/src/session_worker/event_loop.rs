@@ -191,9 +191,13 @@ fn handle_connect(state: &mut WorkerState, now: Instant, sent: Instant, result: 
         },
         Err(error) => {
             tracing::debug!(%error, "connection attempt failed");
+            state.metrics.emit(|hook| hook.connect_failed(&error));
             let denied = error.code() == Some(crate::Code::PermissionDenied);
             if state.session.is_some() && (denied || error.is_session_ended()) {
                 state.session_ended(now);
+            } else if state.session.is_none() && error.is_permanent() {
+                tracing::warn!(%error, "session refused");
+                state.session_refused(now, &error);
             } else {
                 state.connect_error = Some(error);
                 state.schedule_reconnect(now);

@@ -15,7 +15,7 @@ use super::job_queue::{LeaseCall, ReplySlot};
 use super::job_result::{Response, send_answer};
 use super::lease_shared::LeaseShared;
 use super::reply_channel::ReplySender;
-use super::request_table::{LeaseRenewal, RequestPurpose};
+use super::request_table::{LeaseRenewal, RequestPurpose, UnansweredRequest};
 use super::worker_state::WorkerState;
 use crate::{Code, Error, IdempotencyKey};
 
@@ -274,28 +274,41 @@ impl WorkerState {
             None => Error::unavailable("no server was reachable in time"),
         };
         for request in unsent {
-            match request.purpose {
-                RequestPurpose::Acquire(attempt) => {
-                    self.release_actor(attempt.actor);
-                    attempt.slot.reply.send(Err(unreachable()));
-                }
-                RequestPurpose::LeaseCall { slot, index, serial } => {
-                    self.clear_raising(index, serial, &request.message);
-                    slot.reply.send(Err(unreachable()));
-                }
-                RequestPurpose::SessionCall { slot, .. } => slot.reply.send(Err(unreachable())),
-                // The caller gets an error, and the lease is released all the same.
-                RequestPurpose::Release { reply, resource } => {
-                    send_answer(reply, Err(unreachable()));
-                    let purpose = RequestPurpose::Release { reply: None, resource };
-                    self.enqueue(now, 0, request.message, purpose);
-                }
-                _ => {}
-            }
+            self.reject_unsent(now, request, unreachable());
         }
         for (lease, grants) in self.leases.take_overdue_grants(now) {
             grants.reject(unreachable());
             self.release_lease(now, 0, &lease, None);
+        }
+    }
+
+    /// No server opens a session for this client, now or later: every request that waits for one is refused at once.
+    pub(super) fn session_refused(&mut self, now: Instant, error: &Error) {
+        for request in self.requests.take_unsent() {
+            self.reject_unsent(now, request, error.clone());
+        }
+        self.schedule_reconnect(now);
+    }
+
+    /// Completes a request that was never sent.
+    fn reject_unsent(&mut self, now: Instant, request: UnansweredRequest, error: Error) {
+        match request.purpose {
+            RequestPurpose::Acquire(attempt) => {
+                self.release_actor(attempt.actor);
+                attempt.slot.reply.send(Err(error));
+            }
+            RequestPurpose::LeaseCall { slot, index, serial } => {
+                self.clear_raising(index, serial, &request.message);
+                slot.reply.send(Err(error));
+            }
+            RequestPurpose::SessionCall { slot, .. } => slot.reply.send(Err(error)),
+            // The caller gets an error, and the lease is released all the same.
+            RequestPurpose::Release { reply, resource } => {
+                send_answer(reply, Err(error));
+                let purpose = RequestPurpose::Release { reply: None, resource };
+                self.enqueue(now, 0, request.message, purpose);
+            }
+            _ => {}
         }
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct LocalLeaseView {
     pub(crate) token: FencingToken,
     /// Deadline of the lease itself; the deadline of its session may be earlier.
     pub(crate) deadline: Deadline,
+    /// When the lease ends even if it is renewed.
+    pub(crate) fixed_end: Option<Instant>,
     /// Whether work may continue, as of the worker's last poll of this lease.
     pub(crate) working: bool,
     /// Counts how often work had to stop.

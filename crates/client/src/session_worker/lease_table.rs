@@ -257,9 +257,10 @@ impl LeaseEntry {
     /// Publishes a renewal to the guard.
     pub(super) fn publish(&self) {
         let (number, deadline) = (self.renewal.token(), self.renewal.deadline());
+        let fixed_end = self.renewal.fixed_end();
         self.lease.update(|view| {
             view.token.set_number(number);
-            view.deadline = deadline;
+            (view.deadline, view.fixed_end) = (deadline, fixed_end);
             view.working = true;
         });
     }

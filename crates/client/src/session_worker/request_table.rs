@@ -309,19 +309,29 @@ impl RequestTable {
         let late = |request: &UnansweredRequest| {
             request.key != 0 && now >= request.timeout_at && !request.reported_indeterminate
         };
-        let mut unsent: Vec<UnansweredRequest> = Vec::new();
-        for from in [&mut self.queue, &mut self.untracked, &mut self.parked] {
-            if from.iter().any(late) {
-                let (expired, rest) = std::mem::take(from).into_iter().partition(|request| late(request));
-                *from = rest;
-                unsent.append(&mut Vec::from(expired));
-            }
-        }
+        let unsent = self.remove_unsent(late);
         self.sent
             .iter_mut()
             .filter(|(_, request)| late(request))
             .for_each(|(sequence, request)| sent(*sequence, request));
         unsent
+    }
+
+    /// Removes and returns every unsent request that a task waits for.
+    pub(super) fn take_unsent(&mut self) -> Vec<UnansweredRequest> {
+        self.remove_unsent(|request| request.key != 0)
+    }
+
+    fn remove_unsent(&mut self, remove: impl Fn(&UnansweredRequest) -> bool) -> Vec<UnansweredRequest> {
+        let mut removed = Vec::new();
+        for from in [&mut self.queue, &mut self.untracked, &mut self.parked] {
+            if from.iter().any(&remove) {
+                let (matching, rest) = std::mem::take(from).into_iter().partition(|request| remove(request));
+                *from = rest;
+                removed.append(&mut Vec::from(matching));
+            }
+        }
+        removed
     }
 
     /// Whether a reply is expected that does not depend on a wait.

@@ -109,12 +109,9 @@ impl Grantor {
         let zero = ttl == 0 && mutants::on(Mutant::ZeroIsForever);
         if (min..=longest).contains(&ttl) || zero {
             Ok(ttl as u32)
-        } else if ttl < limits::TTL_MIN {
-            Err(Refusal::Invalid { field: "ttl", reason: "at least 100 ms" })
-        } else if ttl > max {
-            Err(Refusal::Invalid { field: "ttl", reason: "at most the cluster's longest ttl; see the cluster status" })
         } else {
-            Err(Refusal::Invalid { field: "ttl", reason: "outside the limits of the charter; see the charter" })
+            let by_charter = (min, longest) != (limits::TTL_MIN, max);
+            Err(Refusal::OutOfRange { field: "ttl", min, max: longest, by_charter })
         }
     }
 

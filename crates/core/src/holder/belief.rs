@@ -102,6 +102,12 @@ impl Belief {
         Deadline { earliest: self.local_deadline(), latest: self.latest }
     }
 
+    /// When the lease ends even if it is renewed, by the holder's clock; `None` if a renewal moves its end. A renewal that gives
+    /// less than the ttl shows it: progress is missing, or the maximum hold or a drain period is nearly over.
+    pub fn fixed_end(&self) -> Option<Instant> {
+        (self.remaining_ms < self.ttl_ms).then(|| self.sent.plus_millis(self.drift.shrink(self.remaining_ms)))
+    }
+
     /// When a draining holder stops; `None` if it is not draining.
     pub const fn drain_until(&self) -> Option<Instant> {
         self.drain_until
@@ -346,6 +352,16 @@ mod tests {
         let mut belief = granted(None);
         assert!(belief.apply_renewal(at(5_000), at(5_100), renewal(T7, u64::MAX)));
         assert_eq!(belief.deadline().earliest, at(5_000 + LOCAL_TTL));
+    }
+
+    #[test]
+    fn a_renewal_that_gives_less_than_the_ttl_shows_a_fixed_end() {
+        let mut belief = granted(Some(5_001));
+        assert_eq!(belief.fixed_end(), None, "the drain period limits a silent holder, and a renewal moves that limit");
+        assert!(belief.apply_renewal(at(5_000), at(5_100), renewal(T7, 3_001)));
+        assert_eq!(belief.fixed_end(), Some(at(5_000 + 2_940)));
+        assert!(belief.apply_renewal(at(6_000), at(6_100), renewal(T7, TTL)));
+        assert_eq!(belief.fixed_end(), None);
     }
 
     #[test]

@@ -196,6 +196,11 @@ impl Renewal {
         self.belief.deadline()
     }
 
+    /// When the lease ends even if it is renewed; `None` if a renewal moves its end.
+    pub fn fixed_end(&self) -> Option<Instant> {
+        self.belief.fixed_end()
+    }
+
     /// The next change that the caller must learn, suspension first.
     fn report_change(&mut self, state: BeliefState) -> Option<RenewalAction> {
         let held = matches!(state, BeliefState::Held { .. });

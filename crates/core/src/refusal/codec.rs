@@ -9,6 +9,7 @@ impl Refusal {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Invalid { .. }
+            | Self::OutOfRange { .. }
             | Self::Name(_)
             | Self::Token(_)
             | Self::Denied(_)

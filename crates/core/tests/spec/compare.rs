@@ -29,9 +29,10 @@ pub fn replies(out: &Output, spec: &Spec) -> Result<(), String> {
 /// Texts for people may differ; everything else must be equal.
 fn equivalent(core: &Answer, ours: &Answer) -> bool {
     match (core, ours) {
-        (Answer::Refused(Refusal::Invalid { field: a, .. }), Answer::Refused(Refusal::Invalid { field: b, .. })) => {
-            a == b
-        }
+        (
+            Answer::Refused(Refusal::Invalid { field: a, .. } | Refusal::OutOfRange { field: a, .. }),
+            Answer::Refused(Refusal::Invalid { field: b, .. }),
+        ) => a == b,
         (a, b) => a == b,
     }
 }

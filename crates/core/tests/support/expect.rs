@@ -228,7 +228,7 @@ fn reading(answer: &cache::CacheAnswer, context: &Context) -> ActualAnswer {
 /// Formats a refusal: its stable code, then its details.
 pub fn refused(refusal: &Refusal) -> String {
     let detail = match refusal {
-        Refusal::Invalid { field, .. } => (*field).to_owned(),
+        Refusal::Invalid { field, .. } | Refusal::OutOfRange { field, .. } => (*field).to_owned(),
         Refusal::Name(error) => error.field.to_owned(),
         Refusal::Token(error) => error.reason().to_owned(),
         Refusal::NotFound(what) | Refusal::Conflict(what) => what.word().to_owned(),

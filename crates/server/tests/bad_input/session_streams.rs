@@ -58,7 +58,7 @@ async fn a_stream_without_a_valid_hello_is_refused() {
         (
             "a zero ttl",
             hello_batch(v1::Hello { session: session(zero_ttl), ..version(1) }),
-            invalid("ttl", "at least 100 ms"),
+            invalid("ttl", "from 100ms to 10m in this cluster"),
         ),
         ("an unknown session", resume(7 << 32), refusal("NOT_FOUND", "", "session not found")),
         ("a wrong secret", resume(foreign_session), refusal("PERMISSION_DENIED", "", "")),

@@ -52,6 +52,7 @@ fn refusals() -> Vec<Refusal> {
     let cycle = Cycle { members: vec![CycleMember { holder: "a".into(), waits_for: "x".into() }], length: 3 };
     let mut all = vec![
         Refusal::Invalid { field: "ttl", reason: "at least 100 ms" },
+        Refusal::OutOfRange { field: "ttl", min: 100, max: 600_000, by_charter: false },
         Refusal::Name(Name::parse("").unwrap_err()),
         Refusal::Name(Name::parse("_sys/a").unwrap_err()),
         Refusal::Name(NameError { field: "resource", problem: NameProblem::TooLong { bytes: 513, max: 512 } }),
@@ -107,6 +108,9 @@ fn a_problem_has_the_fields_of_its_code() {
     let of = |refusal: Refusal| problem(&refusal);
     let invalid = of(Refusal::Invalid { field: "ttl", reason: "at least 100 ms" });
     assert_eq!((invalid.field.as_str(), invalid.reason.as_str()), ("ttl", "at least 100 ms"));
+    let out_of_range = of(Refusal::OutOfRange { field: "ttl", min: 100, max: 600_000, by_charter: true });
+    assert_eq!((out_of_range.field.as_str(), out_of_range.max), ("ttl", Some(600_000)));
+    assert!(out_of_range.reason.starts_with("from 100ms to 10m under the charter"), "{out_of_range:?}");
     let long = of(Refusal::Name(Name::parse(&"a".repeat(513)).unwrap_err()));
     assert_eq!((long.field.as_str(), long.max, long.got), ("resource", Some(512), Some(513)));
     let stale = of(Refusal::Stale { presented: 3, mark: 9 });

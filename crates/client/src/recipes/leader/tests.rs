@@ -124,6 +124,33 @@ fn a_revoked_leader_does_not_campaign_again() {
 }
 
 #[test]
+fn a_leader_revoked_with_a_grace_period_does_not_campaign_again() {
+    let server = TestServer::new();
+    let election = server.client("one").election("leader").ttl(TTL);
+    let leading = std::thread::spawn(move || {
+        let mut terms = 0;
+        block_on(election.lead(std::future::pending(), |_| {
+            terms += 1;
+            let first = terms == 1;
+            async move {
+                if first {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }))
+    });
+    wait_until(|| server.show("leader").is_some_and(|view| view.leases.len() == 1));
+    server.revoke_with_grace("leader", TTL / 2).expect("the lease is held");
+    wait_until(|| {
+        server.advance(Duration::from_millis(10));
+        leading.is_finished()
+    });
+    let error = leading.join().expect("the thread did not panic").expect_err("the lease was revoked");
+    assert_eq!(error.end_reason(), Some(EndReason::Operator));
+    assert!(server.show("leader").is_none_or(|view| view.leases.is_empty() && view.waiters == 0));
+}
+
+#[test]
 fn a_dropped_campaign_withdraws_its_candidacy() {
     let server = TestServer::new();
     let (one, two) = (server.client("one").election("leader"), server.client("two").election("leader"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::command::{Command, LeaseSelector, Revoke};
 use leasehold_core::lease::EndReason;
 
-use super::{TTL, acquire, held};
+use super::{TTL, acquire, held, wait_until};
 use crate::blocking::block_on;
 use crate::testing::TestServer;
 use crate::{Code, Error, GuardState, Loss, RunError};
@@ -41,6 +41,63 @@ fn a_paused_holder_learns_that_its_session_ended_and_can_lock_again() {
         guard.state()
     );
     assert_eq!(acquire(&client, "a").expect("a new session is opened").state(), GuardState::Held);
+}
+
+#[test]
+fn a_lease_revoked_with_a_grace_period_is_never_reacquired() {
+    let server = TestServer::new();
+    let lock = server.client("w1").lock("a").ttl(TTL);
+    let working = std::thread::spawn(move || {
+        let mut runs = 0;
+        let ran = block_on(lock.run(|_| {
+            runs += 1;
+            let first = runs == 1;
+            async move {
+                if first {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }));
+        (ran, runs)
+    });
+    wait_until(|| held(&server, "a") == 1);
+    server.revoke_with_grace("a", TTL / 2).expect("the lease is held");
+    // The work is stopped at the local deadline, which comes before the grantor's.
+    wait_until(|| {
+        server.advance(Duration::from_millis(10));
+        working.is_finished()
+    });
+    let (ran, runs) = working.join().expect("the thread did not panic");
+    let error = ran.expect_err("the lease was revoked");
+    assert_eq!((error.end_reason(), runs), (Some(EndReason::Operator), 1), "{error}");
+    assert_eq!(held(&server, "a"), 0);
+}
+
+#[test]
+fn a_lease_that_is_released_during_its_grace_period_reports_the_revocation() {
+    let server = TestServer::new();
+    let client = server.client("w1");
+    let guard = acquire(&client, "a").expect("the resource is free");
+    server.revoke_with_grace("a", TTL).expect("the lease is held");
+    assert_eq!(block_on(guard.release_with_reason()), Ok(EndReason::Operator));
+    let guard = acquire(&client, "a").expect("the resource is free");
+    assert_eq!(block_on(guard.release_with_reason()), Ok(EndReason::Released));
+}
+
+#[test]
+fn missing_progress_is_visible_as_a_fixed_end_until_progress_is_made() {
+    let server = TestServer::new();
+    let client = server.client("w1");
+    let guard = block_on(client.lock("a").ttl(TTL).require_progress(TTL * 2).acquire()).expect("the resource is free");
+    assert_eq!(guard.status().fixed_end, None, "a renewal moves the end");
+    server.advance(TTL + TTL / 2);
+    let status = guard.status();
+    assert_eq!((status.state, status.fixed_end), (GuardState::Held, Some(status.deadline.earliest)));
+    guard.progress(1);
+    server.advance(TTL / 2);
+    assert_eq!((guard.state(), guard.status().fixed_end), (GuardState::Held, None));
+    server.advance(TTL * 3);
+    assert_eq!(guard.state(), GuardState::Lost(Loss::Ended(EndReason::Stalled)));
 }
 
 #[test]

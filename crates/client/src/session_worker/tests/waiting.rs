@@ -32,6 +32,19 @@ fn tasks_of_one_client_exclude_each_other() {
 }
 
 #[test]
+fn a_request_whose_session_no_server_opens_is_refused_immediately_with_the_limit() {
+    let server = TestServer::new();
+    let hour = Duration::from_secs(3_600);
+    let lock = server.client_with(|client| client.session_ttl(hour)).lock("a").ttl(hour).wait(hour);
+    // Time does not pass, so only the refusal can end the wait.
+    let waiting = std::thread::spawn(move || block_on(lock.acquire()).map_err(crate::RequestError::into_error));
+    wait_until(|| waiting.is_finished());
+    let error = waiting.join().expect("the thread did not panic").expect_err("the ttl is too long");
+    assert_eq!(error.code(), Some(Code::InvalidArgument));
+    assert!(error.message().starts_with("ttl: from 100ms to 10m in this cluster"), "{error}");
+}
+
+#[test]
 fn dropping_an_acquire_future_at_any_point_leaves_no_lease_and_no_waiter() {
     for contended in [false, true] {
         for polls in 0..6 {

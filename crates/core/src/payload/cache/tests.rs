@@ -379,7 +379,10 @@ fn a_ttl_outside_its_limits_is_refused() {
             CacheCommand::GetOrFill { key, session, reader: "r", ttl_ms, missing: None },
         ] {
             let answer = fixture.execute(command);
-            assert!(matches!(answer, Err(Refusal::Invalid { field: "ttl", .. })), "{command:?}: {answer:?}");
+            assert!(
+                matches!(answer, Err(Refusal::OutOfRange { field: "ttl", max: 60_000, .. })),
+                "{command:?}: {answer:?}"
+            );
         }
     }
     assert!(fixture.log.is_empty());

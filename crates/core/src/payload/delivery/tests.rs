@@ -342,7 +342,11 @@ fn values_outside_their_limits_are_refused_with_the_field_or_limit() {
         (get(1_000, u32::MAX), "limit"),
     ] {
         let answer = fixture.execute(command);
-        assert!(matches!(answer, Err(Refusal::Invalid { field, .. }) if field == name), "{command:?}: {answer:?}");
+        let refused = |field| field == name;
+        assert!(
+            matches!(answer, Err(Refusal::Invalid { field, .. } | Refusal::OutOfRange { field, .. }) if refused(field)),
+            "{command:?}: {answer:?}"
+        );
     }
     assert!(fixture.log.is_empty());
 }
