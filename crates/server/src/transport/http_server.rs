@@ -1,5 +1,6 @@
 //! The accept loop and the HTTP/1 and HTTP/2 setup of connections.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::error_layer;
 use super::limits::{MAX_HEAD_BYTES, MAX_STREAMS, TransportLimits};
 use super::rate_limit::{ConnectionRate, RateLimit};
 use crate::metrics::Metrics;
+use crate::peer;
 
 /// Idle time of an HTTP/2 peer before it is pinged, and time for it to reply.
 const PING: Duration = Duration::from_secs(20);
@@ -64,8 +66,8 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
             // The sender is dropped with the server; that begins the shutdown too.
             _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Draining) => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -74,7 +76,8 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
         };
         if let Some(permit) = connection_limit.try_acquire() {
             let stream = Connection::new(stream, limits, metrics.clone());
-            let served = serve_connection(stream, router.clone(), limits, rate_limit.connection(), graceful.watcher());
+            let served =
+                serve_connection(stream, peer, router.clone(), limits, rate_limit.connection(), graceful.watcher());
             let gauge = metrics.connection_opened();
             let mut phase = phase.clone();
             tokio::spawn(async move {
@@ -86,7 +89,8 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
             });
         } else if let Some(permit) = rejections.try_acquire() {
             let stream = Connection::new(stream, limits, metrics.clone());
-            let served = serve_connection(stream, reject.clone(), limits, rate_limit.connection(), graceful.watcher());
+            let served =
+                serve_connection(stream, peer, reject.clone(), limits, rate_limit.connection(), graceful.watcher());
             tokio::spawn(async move {
                 // A peer that sends no request in time receives no rejection.
                 let _ = tokio::time::timeout(REJECT_TIMEOUT, served).await;
@@ -103,6 +107,7 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
 /// Serves one connection until it ends.
 async fn serve_connection(
     stream: Connection,
+    address: SocketAddr,
     router: Router,
     limits: TransportLimits,
     rate: Arc<ConnectionRate>,
@@ -110,16 +115,16 @@ async fn serve_connection(
 ) {
     let handle = move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(rate.clone());
-        router.clone().oneshot(request.map(Body::new))
+        peer::on_behalf_of(address, router.clone().oneshot(request.map(Body::new)))
     };
     let mut builder = Builder::new(TokioExecutor::new());
     let head_buffer = 4 * MAX_HEAD_BYTES;
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(head_buffer);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
     builder.http2().max_concurrent_streams(MAX_STREAMS).max_header_list_size(MAX_HEAD_BYTES as u32);
-    let peer = stream.peer_stats();
+    let stats = stream.peer_stats();
     let served = builder.serve_connection(TokioIo::new(stream), hyper::service::service_fn(handle));
     if let Err(error) = watcher.watch(served).await {
-        peer.connection_failed(&*error);
+        stats.connection_failed(&*error);
     }
 }

@@ -26,6 +26,7 @@ pub mod renewal;
 pub mod renewal_order;
 pub mod reported_state;
 pub mod requests;
+pub mod restored_store;
 pub mod session_secret;
 pub mod stale;
 pub mod stalled_holders;
@@ -64,11 +65,12 @@ pub(crate) fn broken(promise: &'static str, at: SimTime, detail: impl Into<Strin
 
 /// Every checker: file, promises and function.
 #[allow(clippy::type_complexity, reason = "a table of three columns")]
-pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 28] = [
+pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 29] = [
     ("stale", "F1 F2 F3 F4 F5 F7 T5 T6", stale::check),
     ("fence_independence", "F9", fence_without_server::check),
     ("tokens", "T1 T2 T3 T4 T5 T9", tokens::check),
     ("quarantine", "T5 T9", quarantine::check),
+    ("restored_store", "V2", restored_store::check),
     ("durability", "L3 L7 E1 X3", durability::check),
     ("one_holder", "L1 H2", one_holder::check),
     ("disk_full", "V4", disk_full::check),
