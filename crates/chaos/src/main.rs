@@ -10,6 +10,7 @@ mod holder;
 mod holder_log;
 mod holder_process;
 mod nemesis;
+mod rollbacks;
 mod round;
 mod run;
 mod testbed;
@@ -18,6 +19,7 @@ mod verdict;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use rollbacks::RollbackRun;
 use run::ChaosRun;
 
 /// Inject faults into real processes and check every promise with the simulator's checkers
@@ -32,6 +34,8 @@ struct Args {
 enum ChaosCommand {
     /// Run servers, targets and holders under faults; fail if a promise is broken
     Run(ChaosRun),
+    /// Roll journals back and restore etcd; fail if one of them is not detected
+    Rollbacks(RollbackRun),
     /// Run as a holder; started by `run`
     #[command(hide = true)]
     Holder,
@@ -43,13 +47,18 @@ fn main() -> ExitCode {
             holder::run();
             ExitCode::SUCCESS
         }
-        ChaosCommand::Run(run) => match run.run() {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::FAILURE,
-            Err(error) => {
-                eprintln!("leasehold-chaos: {error}");
-                ExitCode::from(2)
-            }
-        },
+        ChaosCommand::Run(run) => exit_code(run.run()),
+        ChaosCommand::Rollbacks(run) => exit_code(run.run()),
+    }
+}
+
+fn exit_code(held: std::io::Result<bool>) -> ExitCode {
+    match held {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("leasehold-chaos: {error}");
+            ExitCode::from(2)
+        }
     }
 }

@@ -31,14 +31,16 @@ pub struct Request {
     pub tag: u64,
     /// The id by which a retry is recognized (L11).
     pub id: Option<RequestId>,
-    /// The highest token that the caller has observed. A token above the grantor's counter proves a rollback (T9).
+    /// The highest token that the caller has observed. A token that this journal never issued proves a rollback (T9).
     pub observed: Option<Token>,
+    /// The token that the command is about, with the same effect. It may be lower than the observed one and yet be lost.
+    pub presented: Option<Token>,
 }
 
 impl Request {
     /// A request with only a tag.
     pub const fn tagged(tag: u64) -> Self {
-        Self { tag, id: None, observed: None }
+        Self { tag, id: None, observed: None, presented: None }
     }
 }
 

@@ -69,6 +69,7 @@ pub mod holder;
 pub mod ids;
 pub mod lease;
 pub mod limits;
+pub mod lineage;
 pub mod mutants;
 pub mod name;
 pub mod payload;

@@ -96,6 +96,12 @@ pub const VIEW_STEPS: usize = 1 << 5;
 pub const CYCLE_MEMBERS: usize = 64;
 /// Deadlocks stored for the operator's list.
 pub const DEADLOCKS: usize = 256;
+/// Gaps in the token numbers that are remembered, one per opening that granted something.
+pub const NUMBER_GAPS: usize = 1_024;
+/// Openings of a journal that are remembered by content.
+pub const TENURES: usize = 4_096;
+/// Incarnations of a journal that are remembered by content.
+pub const INCARNATIONS: usize = 256;
 
 /// Charters of a cluster.
 pub const CHARTERS: usize = 1 << 14;

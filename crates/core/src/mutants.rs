@@ -38,6 +38,8 @@ mutants! {
     ExhaustionIgnored breaks "T7",
     RollbackIgnored breaks "T9",
     RollbackNotQuarantined breaks "T9",
+    GapForgotten breaks "T9",
+    IssuedNumberSuspected breaks "T9",
     CapacityOversold breaks "L1",
     AliveNotRecorded breaks "L2",
     ExtensionNotRecorded breaks "L2",

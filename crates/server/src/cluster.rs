@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::api::{self, Api};
 use crate::driver::StopReason;
 use crate::journal::etcd::{EtcdLocation, LeaderHandle, Standby, StandbyObserver};
-use crate::journal::{EtcdOpenError, Journal, OpenError};
+use crate::journal::{EtcdOpenError, Journal, JournalError, OpenError};
 use crate::random;
 use crate::replicated_state::StandbyState;
 use crate::request_queue::RequestQueue;
@@ -52,7 +52,10 @@ pub async fn serve(
             StandbyOutcome::Leads(mut server, leader) => {
                 observe_role(Role::Leader, Some(&server));
                 let reason = server.decide_until(shutdown.as_mut()).await;
-                if reason != StopReason::Fenced {
+                if let StopReason::Failed(JournalError::RolledBack { .. }) = &reason {
+                    // No other server may lead, so there is no successor.
+                    leader.abandon().await;
+                } else if reason != StopReason::Fenced {
                     // Another server may lead now; it does not wait until connections here have received their replies.
                     let successor = leader.resign().await;
                     tracing::info!(successor = successor.as_deref().unwrap_or("none"), "leadership resigned");

@@ -1,5 +1,6 @@
 //! The turn: drain the queue, step the grantor, append to the journal, and only then reply.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use leasehold_core::grantor::{Grantor, Output};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{OFFER_BYTES, STEP_BYTES, TURN_EVERY, TURN_NORMAL};
 use leasehold_core::time::Now;
-use leasehold_core::token::Number;
+use leasehold_core::token::{Number, Token};
 use leasehold_wire::{Code, DecodedCommand, v1};
 
 use crate::api::Api;
@@ -81,6 +82,9 @@ impl<J: Journal> Driver<J> {
                 Err(reason) => break reason,
             }
         };
+        if matches!(reason, StopReason::Requested | StopReason::SteppedDown) {
+            self.journal.close();
+        }
         let (code, message) = match reason {
             StopReason::Requested => {
                 (Code::Unavailable, "the server is shutting down; reconnect and resume the session")
@@ -175,6 +179,7 @@ impl<J: Journal> Driver<J> {
     }
 
     fn step_renewals(&mut self, now: Now, renewals: RenewalBatch) {
+        let proofs = self.grantor.rollback_proofs();
         let numbers = renewals.leases.iter().map(|(_, number)| *number).collect();
         let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers);
         for (lease, number) in renewals.leases {
@@ -185,10 +190,17 @@ impl<J: Journal> Driver<J> {
             let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
             self.grantor.step(now, &Input::Request(Request::tagged(tag), renew));
         }
+        // Apart from the renewals, because an implausible token must not refuse them.
+        if renewals.seen.is_some() {
+            let request = Request { observed: renewals.seen, ..Request::tagged(NO_SLOT) };
+            self.grantor.step(now, &Input::Request(request, Command::ObserveToken));
+        }
+        self.report_rollback(proofs, renewals.seen, renewals.peer);
     }
 
     fn step_request(&mut self, now: Now, queued: QueuedRequest) {
-        let QueuedRequest { request, body, caller, to, caller_state, .. } = queued;
+        let QueuedRequest { request, body, caller, to, caller_state, peer, .. } = queued;
+        let proofs = self.grantor.rollback_proofs();
         let tag = self.pending.register(to, &request, body);
         if caller_state.is_some_and(|state| !state.register(tag)) {
             return self.pending.discard(tag);
@@ -218,6 +230,24 @@ impl<J: Journal> Driver<J> {
         if let Some(refusal) = refused {
             self.pending.deliver(Reply { tag, answer: Answer::Refused(refusal) });
         }
+        self.report_rollback(proofs, request.presented.or(request.observed), peer);
+    }
+
+    /// Logs and counts a presented token that this journal never issued (T9). In plain mode it may be forged, so the peer is named.
+    fn report_rollback(&self, proofs: u64, token: Option<Token>, peer: Option<SocketAddr>) {
+        let new = self.grantor.rollback_proofs() - proofs;
+        if new == 0 {
+            return;
+        }
+        self.metrics.rollback_proofs(new);
+        let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+        let token_number = token.map_or(0, |token| token.number.get());
+        tracing::warn!(
+            %peer,
+            token_number,
+            "ROLLED_BACK: a presented token was never issued by this journal; nothing is granted for one maximum ttl; \
+             find out whether the journal was rolled back or the token is forged"
+        );
     }
 
     /// Makes the records durable, or confirms ownership if there are none, before any reply is sent. On a full disk it retries, so

@@ -4,8 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::grantor::{CorruptionError, Grantor};
 use leasehold_core::lease::Validity;
+use leasehold_core::lineage::{LineageVerdict, SeenBatch};
 
-use crate::journal::Replay;
+use crate::journal::{Replay, ReplayedHead};
 use crate::recovery::StateReplay;
 
 /// A state that follows the leader's journal.
@@ -49,5 +50,13 @@ impl Replay for &StandbyState {
 
     fn batch(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
         self.replay().batch(sequence, bytes)
+    }
+
+    fn head(&self) -> Option<ReplayedHead> {
+        self.replay().head()
+    }
+
+    fn compare(&self, seen: &SeenBatch) -> LineageVerdict {
+        self.replay().compare(seen)
     }
 }

@@ -12,6 +12,7 @@ use leasehold_core::token::Token;
 use leasehold_server::journal::file::{Directory, FileOptions};
 use leasehold_server::journal::{JournalLocation, Replay};
 use leasehold_server::server::{ServerConfig, start};
+use leasehold_server::snapshot_file::SnapshotFile;
 use leasehold_testkit::depth::depth;
 use leasehold_testkit::rng::SplitMix64;
 use leasehold_wire::bounded_codec::{MessageLimits, decode};
@@ -293,8 +294,8 @@ fn opens_damaged(files: &[(String, Vec<u8>)], rng: &mut ByteRng) -> bool {
 struct GrantorReplay(RecoveredGrantor);
 
 impl Replay for GrantorReplay {
-    fn snapshot(&mut self, _sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
-        self.0 = RecoveredGrantor::from_snapshot(bytes, 1)?;
+    fn snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
+        self.0 = RecoveredGrantor::from_snapshot(SnapshotFile::decode(bytes, sequence)?.state, 1)?;
         Ok(())
     }
 

@@ -175,10 +175,13 @@ fn an_etcd_restored_from_a_snapshot_is_detected_although_its_cluster_id_is_the_s
     }
     etcd.restore_snapshot(&snapshot);
     // For the running writer, the leader key is unchanged, and its last batches are gone.
-    assert!(matches!(runtime.block_on(journal.append(7, &batch(7))), Err(JournalError::Failed { .. })));
-    assert!(matches!(runtime.block_on(journal.confirm()), Err(JournalError::Failed { .. })));
+    assert!(matches!(runtime.block_on(journal.append(7, &batch(7))), Err(JournalError::RolledBack { .. })));
+    assert!(matches!(runtime.block_on(journal.confirm()), Err(JournalError::RolledBack { .. })));
     drop(journal);
     assert!(!keys(&etcd, "/restored/log/").contains("00007"), "no batch was stored after a gap");
+    assert!(keys(&etcd, "/restored/").contains("/restored/rolled_back"), "a marker stops the other servers");
+    let unaware = etcd_location(&etcd, "restored", "unaware");
+    assert!(matches!(open_error(&unaware), EtcdOpenError::Marked { .. }), "one that has seen nothing, too");
     let reason = open_error(&location);
     assert_eq!((reason.code(), matches!(reason, EtcdOpenError::Restored { .. })), ("ROLLED_BACK", true), "{reason}");
     let accepting = location.clone().with_accept_restored(true);
@@ -186,6 +189,7 @@ fn an_etcd_restored_from_a_snapshot_is_detected_although_its_cluster_id_is_the_s
     assert!(journal.was_restored());
     assert_eq!(replay.batches, (1..=3).map(|at| (at, batch(at))).collect::<Vec<_>>());
     assert_eq!(runtime.block_on(journal.append(4, b"after the restore")), Ok(AppendOutcome::Durable));
+    assert!(!keys(&etcd, "/restored/").contains("/restored/rolled_back"), "the accepted restore removes the marker");
     // The server has now recorded the restored state.
     drop(journal);
     let (journal, _) = runtime.block_on(open(&location));
@@ -197,4 +201,38 @@ fn an_etcd_restored_from_a_snapshot_is_detected_although_its_cluster_id_is_the_s
         matches!(open_error(&other), EtcdOpenError::OtherJournal { .. }),
         "another journal wrapper the same prefix"
     );
+}
+
+#[test]
+fn a_restored_etcd_is_recognized_although_another_server_has_appended_more() {
+    let mut etcd = EtcdCluster::single();
+    let runtime = tokio::runtime::Runtime::new().expect("the runtime starts");
+    let (seen, unaware) = (etcd_location(&etcd, "content", "seen"), etcd_location(&etcd, "content", "unaware"));
+    let snapshot = etcd.dir().join("snapshot.db");
+    let snapshot = snapshot.to_str().expect("the path is UTF-8").to_owned();
+    let (mut journal, _) = runtime.block_on(open(&seen));
+    for sequence in 1..=6 {
+        assert_eq!(runtime.block_on(journal.append(sequence, &batch(sequence))), Ok(AppendOutcome::Durable));
+        if sequence == 3 {
+            etcd.ctl_ok(&["snapshot", "save", &snapshot]);
+        }
+    }
+    drop(journal);
+    etcd.restore_snapshot(&snapshot);
+    // It has seen nothing, so it leads, and appends more than was lost: neither revision nor sequence is lower any more.
+    let (mut journal, _) = runtime.block_on(open(&unaware));
+    for sequence in 4..=40 {
+        let batch = format!("after the restore {sequence}");
+        assert_eq!(runtime.block_on(journal.append(sequence, batch.as_bytes())), Ok(AppendOutcome::Durable));
+    }
+    let reason = open_error(&seen);
+    assert_eq!((reason.code(), matches!(reason, EtcdOpenError::Restored { .. })), ("ROLLED_BACK", true), "{reason}");
+    // What it found stops the leader, and stays known when it starts again.
+    assert!(matches!(
+        runtime.block_on(journal.append(41, b"x")),
+        Err(JournalError::RolledBack { .. }) | Ok(AppendOutcome::Fenced)
+    ));
+    drop(journal);
+    assert!(matches!(open_error(&unaware), EtcdOpenError::Marked { .. }));
+    assert_eq!(open_error(&seen).code(), "ROLLED_BACK");
 }

@@ -3,6 +3,8 @@
 mod journal_support;
 mod snapshot_support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use journal_support::simulated_disk::{DiskImage, SimulatedDisk, record};
 use journal_support::{small_directory, small_segments};
 use leasehold_server::journal::file::{Directory, FileJournal};
@@ -157,6 +159,32 @@ fn a_failed_sync_of_the_snapshotter_fails_later_appends_too() {
     let acquire = leasehold_core::command::Acquire::exclusive("late", "w", 1_000);
     let refused = harness.turn(None, leasehold_core::command::Command::Acquire(acquire));
     assert!(matches!(refused, Err(JournalError::Failed { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_failed_snapshot_is_retried_after_a_pause_although_turns_notify() {
+    static FAILURES: AtomicUsize = AtomicUsize::new(0);
+    let disk = SimulatedDisk::new();
+    let (journal, replayed) = open_on(&disk);
+    let mut harness = GrantorHarness::open(replayed.recovered, journal);
+    harness.acquire_and_release(None, 0..10);
+    disk.limit(Some(disk.used()));
+    let warn = |_: &str| {
+        FAILURES.fetch_add(1, Ordering::Relaxed);
+    };
+    let config = SnapshotConfig { warn, ..snapshot_config(0) };
+    let snapshotter = start(harness.journal.snapshots(), config, Backlog::default(), snapshot_metrics());
+    let handle = snapshotter.handle().clone();
+    // Turns notify before, during and after the first attempt.
+    while FAILURES.load(Ordering::Relaxed) == 0 {
+        handle.appended(1);
+    }
+    (0..1_000).for_each(|_| handle.appended(1));
+    // The thread works in order: after this reply it has seen every notification. The request itself fails once.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    assert!(runtime.block_on(handle.write_audit()).is_err(), "the disk is full");
+    assert_eq!(FAILURES.load(Ordering::Relaxed), 2, "the next attempt comes after a pause of ten seconds");
+    snapshotter.stop();
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub enum HistoryEvent {
     Arrived { op: u64, server: u32, generation: u64 },
     /// A serving grantor was presented a number of its own cluster and incarnation that is above its counter.
     NewerTokenPresented { presented: u64, generation: u64 },
+    /// After the journal was reverted, a serving grantor was presented another number of its own cluster and incarnation.
+    TokenPresented { presented: u64, generation: u64 },
     /// A grantor decided a request at its own time; the reply is not sent yet.
     Decided { op: u64, server: u32, generation: u64, time: GrantorTime, answer: Answer },
     /// The reply left the server.
@@ -37,6 +39,12 @@ pub enum HistoryEvent {
     BatchDurable { generation: u64, batch: Batch },
     /// The journal was rolled back or restored to these batches.
     JournalReverted { cause: Fault, batches: Vec<Batch> },
+    /// A shared journal is about to be rolled back, while its servers keep high-water marks.
+    StoreRestored,
+    /// A server lost its data directory, with its high-water mark.
+    HighWaterLost { server: u32 },
+    /// A server found that the shared journal lost what it has seen, and left a marker.
+    RollbackFound { server: u32 },
     /// A server starts to serve.
     Serving { server: u32, generation: u64 },
     /// A turn of a server was this many milliseconds late by its own clock.

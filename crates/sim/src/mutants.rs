@@ -67,6 +67,8 @@ planted! {
     TornTailKept breaks "V2",
     /// Damage in the middle of the journal is cut like a torn tail.
     CorruptionTruncated breaks "V2",
+    /// A server compares only how far a restored journal reaches, not its content.
+    ContentNotCompared breaks "V2",
     /// A new grantor drops all but a few waiting requests.
     StormDropped breaks "N1",
     /// A server that was stopped stays down.

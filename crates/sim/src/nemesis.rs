@@ -41,6 +41,10 @@ impl World {
     pub(crate) fn nemesis(&mut self) {
         self.rearm_lost_targets();
         self.report_refusals();
+        if self.journal.is_marked() && (self.scheduler.healed || self.scheduler.rng.one_in(3)) {
+            self.scheduler.record_fault(Fault::Rollback, "an operator accepts it");
+            self.journal.accept_rollback();
+        }
         if self.scheduler.rng.one_in(8) {
             self.send_operator_request(SimRequest::SetCharter);
         }
@@ -108,10 +112,21 @@ impl World {
             }
             Fault::Rollback if !self.journal.is_empty() && self.scheduler.rng.one_in(3) => {
                 (0..self.servers.len()).for_each(|i| self.kill(i));
+                let witnessed = self.has_high_water_marks();
+                if witnessed {
+                    self.scheduler.record(HistoryEvent::StoreRestored);
+                    // One of them may have lost its directory, and has seen nothing.
+                    self.servers[server].seen = None;
+                    self.scheduler.record(HistoryEvent::HighWaterLost { server: server as u32 });
+                }
+                if !witnessed {
+                    self.servers.iter_mut().for_each(|server| server.seen = None);
+                }
                 self.journal.roll_back(&mut self.scheduler);
                 // The clock may be rolled back together with the machine; then only a presented token reveals the rollback. A
                 // restore requires a correct clock, and re-arming a lost mark requires a floor from a grantor with one.
-                let right = self.scheduler.hides_tokens
+                let right = witnessed
+                    || self.scheduler.hides_tokens
                     || self.scheduler.faults.has(Fault::MarkLost)
                     || self.scheduler.faults.has(Fault::Restore);
                 if !right && self.scheduler.rng.one_in(2) {
@@ -159,6 +174,11 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Whether the servers of this run keep high-water marks of a shared journal. In the others a rollback is silent.
+    fn has_high_water_marks(&self) -> bool {
+        self.journal.shared && self.scheduler.faults.has(Fault::Failover)
     }
 
     fn record_operator_request(&mut self, fault: Fault, request: SimRequest) {

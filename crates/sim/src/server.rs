@@ -9,6 +9,7 @@ use leasehold_core::command::{Answer, Input, Request};
 use leasehold_core::grantor::{Grantor, Output};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{TURN_EVERY, TURN_NORMAL};
+use leasehold_core::lineage::{Lineage, SeenBatch};
 use leasehold_core::token::{Token, plausible};
 
 use crate::clock::{MS, SimClock, SimTime};
@@ -58,6 +59,10 @@ pub struct SimServer {
     /// Senders of requests by operation, and owners of sessions.
     requesters: BTreeMap<u64, SimActor>,
     sessions: BTreeMap<SessionId, SimActor>,
+    /// The last batch of a shared journal that this server has seen; on its own disk.
+    pub seen: Option<SeenBatch>,
+    /// The openings of the journal that it leads.
+    lineage: Lineage,
 }
 
 impl SimServer {
@@ -83,6 +88,8 @@ impl SimServer {
             backlog_absorbed: false,
             requesters: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            seen: None,
+            lineage: Lineage::starting_at(1),
         }
     }
 
@@ -214,6 +221,7 @@ impl SimServer {
                 self.recover(scheduler, journal)
             }
             JournalOutcome::Durable => {
+                self.remember_batch();
                 self.in_flight = None;
                 self.next += 1;
                 if self.serving {
@@ -264,18 +272,16 @@ impl SimServer {
                 _ => "operator".to_owned(),
             };
             let (status, presented) = (grantor.status(), envelope.presented);
-            let newer = |presented: &Token| {
-                presented.incarnation == status.incarnation
-                    && presented.number.get() > status.counter
-                    && plausible(presented.number, now.wall)
-            };
-            if let Some(presented) = presented.filter(newer) {
-                scheduler.record(HistoryEvent::NewerTokenPresented {
-                    presented: presented.number.get(),
-                    generation: self.generation,
-                });
+            let ours = |presented: &Token| presented.incarnation == status.incarnation;
+            if let Some(Token { number, .. }) = presented.filter(ours) {
+                let (presented, generation) = (number.get(), self.generation);
+                if presented > status.counter && plausible(number, now.wall) {
+                    scheduler.record(HistoryEvent::NewerTokenPresented { presented, generation });
+                } else if journal.was_reverted() {
+                    scheduler.record(HistoryEvent::TokenPresented { presented, generation });
+                }
             }
-            let request = Request { tag: envelope.op, id: envelope.id, observed: envelope.presented };
+            let request = Request { id: envelope.id, observed: presented, ..Request::tagged(envelope.op) };
             envelope.request.command(&holder, |command| grantor.step(now, &Input::Request(request, command)));
         }
         grantor.step(now, &Input::Tick);

@@ -28,6 +28,12 @@ pub fn line(out: &mut String, at: SimTime, event: &HistoryEvent) {
             writeln!(out, "{:<10} requests #{op} {}", actor_name(*actor), request_text(request))
         }
         HistoryEvent::Arrived { op, server, .. } => writeln!(out, "server {server}   receives #{op}"),
+        HistoryEvent::StoreRestored => writeln!(out, "journal    is restored; servers keep their high-water marks"),
+        HistoryEvent::HighWaterLost { server } => writeln!(out, "server {server}   loses its high-water mark"),
+        HistoryEvent::RollbackFound { server } => {
+            writeln!(out, "server {server}   finds that the journal was rolled back")
+        }
+        HistoryEvent::TokenPresented { presented, .. } => writeln!(out, "           {presented} is presented"),
         HistoryEvent::NewerTokenPresented { presented, .. } => {
             writeln!(out, "           {presented} is presented, which is newer than the grantor's counter")
         }

@@ -124,7 +124,7 @@ impl<'a> DecodedCommand<'a> {
 }
 
 /// Builds the metadata that the core needs with a command. The digest of the body is computed only if a retry must be
-/// recognized (L11). The highest of `seen` and the token inside the request counts as observed (T9).
+/// recognized (L11). Both `seen` and the token inside the request may reveal a rollback (T9).
 pub fn core_request(
     tag: u64,
     operation: &Operation,
@@ -134,8 +134,8 @@ pub fn core_request(
 ) -> Request {
     let id =
         id.filter(|_| needs_stored_reply(operation)).map(|id| RequestId { digest: request_digest(operation), ..id });
-    let shown = token_in(operation).and_then(|text| issuer.parse_token(text).ok());
-    Request { tag, id, observed: seen.into_iter().chain(shown).max_by_key(|token| token.number) }
+    let presented = token_in(operation).and_then(|text| issuer.parse_token(text).ok());
+    Request { tag, id, observed: seen, presented }
 }
 
 /// Digest of a request body. Another body under the same request id is a conflict. The digest must never change, because

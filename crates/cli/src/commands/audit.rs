@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use futures::TryStreamExt;
 use leasehold::json::AuditVerificationBody;
-use leasehold::{Client, Error};
-use leasehold_server::audit::verify_export;
+use leasehold::{AuditFilter, Client, Code, Error};
+use leasehold_server::audit::{ExpectedEntry, unhex, verify_export_with};
 use serde_json::json;
 
 use crate::global_args::GlobalArgs;
@@ -41,21 +41,28 @@ struct ExportArgs {
 
 /// Verify the hash chain of an audit log: no entry is missing, changed or added
 ///
-/// With a file, works without a server. Without one, the server verifies its own audit log. Compare the last hash with one
-/// that you stored elsewhere.
+/// With a file, works without a server. Without one, the server verifies its own audit log. The chain has no key: whoever can write
+/// the file can cut it or compute another one. Note the last entry and its hash elsewhere, and pass them with `--expect`.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  leasehold audit verify monday.jsonl")]
+#[command(
+    after_help = "Example:\n  leasehold audit verify monday.jsonl --expect 1042:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+)]
 struct VerifyArgs {
     /// File from `leasehold audit export` or `GET /v1/audit`
     file: Option<PathBuf>,
+    /// An entry that was noted elsewhere; the log must contain it with this hash
+    #[arg(long, value_name = "ENTRY:HASH")]
+    expect: Option<ExpectedEntry>,
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     match &args.command {
         AuditCommand::Export(ExportArgs { file }) => export(file, global),
-        AuditCommand::Verify(VerifyArgs { file: Some(file) }) => Ok(proof_output(&verify(file, file)?, global)),
-        AuditCommand::Verify(VerifyArgs { file: None }) => {
-            Ok(proof_output(&global.call(async |client| client.verify_audit().await)?, global))
+        AuditCommand::Verify(VerifyArgs { file: Some(file), expect }) => {
+            Ok(proof_output(&verify(file, file, *expect)?, global))
+        }
+        AuditCommand::Verify(VerifyArgs { file: None, expect }) => {
+            Ok(proof_output(&global.call(async |client| verify_server(&client, *expect).await)?, global))
         }
     }
 }
@@ -63,7 +70,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 fn export(path: &Path, global: &GlobalArgs) -> CommandResult {
     let mut file = PartFile::create(path)?;
     global.with_client(async |client| copy(client, &mut file).await)?;
-    let proof = verify(file.path(), path)?;
+    let proof = verify(file.path(), path, None)?;
     file.commit()?;
     let name = path.display().to_string();
     let body = json!({
@@ -85,13 +92,29 @@ async fn copy(client: Client, file: &mut PartFile) -> Result<(), CommandError> {
 }
 
 /// Verifies a whole exported file. `name` is its final name, for messages.
-fn verify(path: &Path, name: &Path) -> Result<AuditVerificationBody, CommandError> {
+fn verify(path: &Path, name: &Path, expect: Option<ExpectedEntry>) -> Result<AuditVerificationBody, CommandError> {
     let name = name.display().to_string();
     let file = File::open(path)
         .map_err(|error| Error::config("file", format!("cannot read {name}: {error}; check the path and its mode")))?;
-    let found =
-        verify_export(BufReader::new(file)).map_err(|bad| Error::corrupt_file(&name, bad.line, bad.to_string()))?;
-    Ok(AuditVerificationBody::whole(found.first, found.last, &found.hash))
+    let found = verify_export_with(BufReader::new(file), expect)
+        .map_err(|bad| Error::corrupt_file(&name, bad.line, bad.to_string()))?;
+    Ok(AuditVerificationBody::whole(found.first, found.last, &found.hash).with_gaps(found.gaps))
+}
+
+/// Lets the server verify its audit log, and compares an entry that was noted elsewhere.
+async fn verify_server(client: &Client, expect: Option<ExpectedEntry>) -> Result<AuditVerificationBody, Error> {
+    let proof = client.verify_audit().await?;
+    if let Some(expected) = expect {
+        let filter = AuditFilter::new().after(expected.entry - 1).before(expected.entry + 1);
+        let page = client.audit(filter).try_next().await?;
+        let found = page.and_then(|page| page.entries.into_iter().find(|entry| entry.entry == expected.entry));
+        let found = found.and_then(|entry| unhex(&entry.hash));
+        let (first, last) = (proof.first.unwrap_or(0), proof.last.unwrap_or(0));
+        expected
+            .check(found.as_ref(), first, last)
+            .map_err(|reason| Error::new(Code::Corrupt, format!("{reason}; compare it with an export")))?;
+    }
+    Ok(proof)
 }
 
 fn proof_output(proof: &AuditVerificationBody, global: &GlobalArgs) -> CommandOutput {
@@ -101,8 +124,12 @@ fn proof_output(proof: &AuditVerificationBody, global: &GlobalArgs) -> CommandOu
 fn proof_lines(proof: &AuditVerificationBody) -> Vec<(&'static str, String)> {
     let number = |number: Option<u64>| number.unwrap_or(0);
     let (entries, first, last) = (number(proof.entries), number(proof.first), number(proof.last));
-    vec![
+    let mut lines = vec![
         ("complete", format!("{entries} entries, {first} to {last}")),
         ("last hash", proof.hash.clone().unwrap_or_default()),
-    ]
+    ];
+    if let Some(gaps) = proof.gaps {
+        lines.push(("gaps", format!("{gaps}; entries before each are missing, see `leasehold history`")));
+    }
+    lines
 }

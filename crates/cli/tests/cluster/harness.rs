@@ -69,6 +69,11 @@ impl ThreeServers {
         self.extra_flags.push("--accept-restored".to_owned());
     }
 
+    /// Servers started from now on refuse a restored etcd.
+    pub fn refuse_restored(&mut self) {
+        self.extra_flags.retain(|flag| flag != "--accept-restored");
+    }
+
     /// kill −9.
     pub fn kill(&mut self, at: usize) {
         self.servers[at] = None;

@@ -102,8 +102,11 @@ fn a_restored_etcd_is_refused_until_it_is_accepted() {
         let mut server = cluster.take(at);
         assert_ne!(server.wait(), Some(0));
         let log = server.all_log_lines().join("\n");
-        assert!(log.contains("rolled back"), "{log}");
+        assert!(log.contains("ROLLED_BACK") && !log.contains("STORAGE_FAILED"), "{log}");
+        assert!(!log.contains("leadership resigned"), "no other server may lead: {log}");
     }
+    let marker = cluster.etcd.ctl_ok(&["get", "/cluster/rolled_back"]);
+    assert!(marker.contains("rolled_back"), "a marker stops servers that have seen nothing: {marker}");
     // So has a restarted server, which names the next step.
     let flags = cluster.flags(0);
     let serve = |more: &[&str]| {
@@ -122,5 +125,50 @@ fn a_restored_etcd_is_refused_until_it_is_accepted() {
         let name = if grant == &before { "a" } else { "b" };
         let reply = run_on(&cluster, &["renew", name, "--token", &text(&grant["token"])]);
         assert_eq!(reply.exit, 3, "no lease from before the restore is renewed: {reply:?}");
+    }
+}
+
+#[test]
+fn a_restored_etcd_is_refused_although_an_unaware_server_has_led_since() {
+    let mut cluster = ThreeServers::on(EtcdCluster::single());
+    let snapshot = cluster.etcd.dir().join("snapshot.db");
+    let snapshot = snapshot.to_str().expect("a UTF-8 path").to_owned();
+    run_on(&cluster, &["acquire", "a", "--holder", "h", "--ttl", "60s"]).ok();
+    cluster.etcd.ctl_ok(&["snapshot", "save", &snapshot]);
+    run_on(&cluster, &["acquire", "b", "--holder", "h", "--ttl", "60s"]).ok();
+    cluster.wait_for_followers();
+    (0..3).for_each(|at| cluster.kill(at));
+    // One server has seen nothing of the journal, as if it were new.
+    std::fs::remove_dir_all(cluster.etcd.dir().join("server-2")).expect("its data directory");
+    cluster.etcd.restore_snapshot(&snapshot);
+    cluster.start(2);
+    assert_eq!(cluster.leader(), 2);
+    // More than was lost, so that neither revision nor position is lower than before.
+    for round in 0..20 {
+        run_on(&cluster, &["acquire", &format!("c/{round}"), "--holder", "h", "--ttl", "60s"]).ok();
+    }
+    let flags = cluster.flags(0);
+    let serve = || {
+        let mut command = leasehold(&["serve"]);
+        run(command.args(&flags))
+    };
+    let reply = serve();
+    assert!(reply.err.contains("ROLLED_BACK") && reply.err.contains("--accept-restored"), "{reply:?}");
+    // The unaware leader stops too: it would grant what another still holds.
+    let mut leader = cluster.take(2);
+    assert_eq!(leader.wait(), Some(5));
+    let log = leader.all_log_lines().join("\n");
+    assert!(log.contains("ROLLED_BACK") && !log.contains("leadership resigned"), "{log}");
+    assert!(serve().err.contains("ROLLED_BACK"), "what was found is not forgotten");
+    cluster.accept_restored();
+    cluster.start(0);
+    assert_eq!(cluster.leader(), 0);
+    let reply = run_on(&cluster, &["acquire", "b", "--holder", "other", "--ttl", "60s"]);
+    assert!(reply.err.contains("QUARANTINED"), "no grants for one ttl: {reply:?}");
+    // The others need no flag: a new incarnation has begun.
+    cluster.refuse_restored();
+    for at in [1, 2] {
+        cluster.start(at);
+        cluster.wait_for_standby(at);
     }
 }

@@ -92,6 +92,69 @@ fn an_interrupted_write_is_retried() {
     clients.assert_progress(1);
 }
 
+/// A data directory that is deleted, emptied or moved away while it is served: nothing is acknowledged that would be lost.
+#[test]
+fn a_data_directory_that_disappears_stops_the_server_before_it_replies() {
+    let _exclusive = exclusive_run();
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, remove) in [
+        ("deleted", (|data| fs::remove_dir_all(data)) as fn(&Path) -> std::io::Result<()>),
+        ("emptied", |data| fs::read_dir(data)?.try_for_each(|entry| fs::remove_file(entry?.path()))),
+        ("moved", |data| fs::rename(data, data.with_extension("moved"))),
+        ("replaced", |data| fs::rename(data, data.with_extension("moved")).and_then(|()| fs::create_dir(data))),
+    ] {
+        let data = dir.path().join(name);
+        let mut server = Server::start(&data);
+        runtime().block_on(async {
+            let mut holder = Holder::new(&server.address).await;
+            holder.acquire_many("kept", 3).await;
+            remove(&data).expect("the directory is removed");
+            let operation = vec![(holder.sequence + 1, acquire("late", 0))];
+            let mut replies = Vec::new();
+            let sent = holder.transport.call(holder.sequence + 1, operation, |_, reply| replies.push(reply)).await;
+            let granted = replies.iter().any(|reply| matches!(reply, Reply::Granted(_)));
+            assert!(!granted, "{name}: acknowledged a grant that is lost: {sent:?}");
+        });
+        let status = server.wait();
+        assert_eq!(status.code(), Some(5), "{name}: {status}");
+        let log = server.log_text();
+        assert!(log.contains("STORAGE_FAILED") && log.contains("while it was in use"), "{name}: {log}");
+    }
+}
+
+/// After a clean stop every batch is complete: a log whose end was erased is damaged, not torn (V2).
+#[test]
+fn a_log_whose_end_was_erased_after_a_clean_stop_is_refused() {
+    let _exclusive = exclusive_run();
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let server = Server::start(&data);
+    runtime().block_on(async {
+        Holder::new(&server.address).await.acquire_many("kept", 100).await;
+    });
+    server.stop();
+    let segment = data.join("segment-00000000000000000001");
+    let mut bytes = fs::read(&segment).expect("a segment");
+    let written = bytes.iter().rposition(|byte| *byte != 0).expect("batches") + 1;
+    bytes[written - 9_000..].fill(0);
+    fs::write(&segment, &bytes).expect("the segment is writable");
+    let refused = Start::default().at(&data).map(drop).expect_err("the log is shorter than at the stop");
+    assert!(refused.contains("exit status: 65") && refused.contains("clean stop"), "{refused}");
+    assert!(refused.contains("segment-00000000000000000001"), "{refused}");
+}
+
+/// A directory that another process uses can be usable a moment later.
+#[test]
+fn a_directory_in_use_is_refused_with_the_exit_code_that_the_page_names() {
+    let _exclusive = exclusive_run();
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let server = Server::start(&data);
+    let refused = Start::default().at(&data).map(drop).expect_err("another process uses it");
+    assert!(refused.contains("exit status: 78") && refused.contains("in use by process"), "{refused}");
+    server.stop();
+}
+
 /// Set for the child process that runs in its own mount namespace.
 const SMALL_DISK: &str = "LEASEHOLD_SMALL_DISK";
 

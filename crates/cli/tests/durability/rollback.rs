@@ -1,4 +1,4 @@
-//! Rollback of a data directory: no token number is issued twice, and a newer token reveals the rollback.
+//! Rollback of a data directory: no token number is issued twice, and a lost token reveals the rollback.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -80,9 +80,9 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// T4: the clock raises the numbers above everything issued before the rollback.
+/// T4: the clock raises the numbers above everything issued before the rollback. T9: a lost token, shown in any way, reveals it.
 #[test]
-fn a_rolled_back_directory_issues_no_number_twice() {
+fn a_rolled_back_directory_issues_no_number_twice_and_a_lost_token_reveals_it() {
     let _exclusive = exclusive_run();
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
@@ -115,9 +115,33 @@ fn a_rolled_back_directory_issues_no_number_twice() {
                 for grant in &kept {
                     assert_eq!(client.renew(grant, None).await, Reply::Current(grant.token_number));
                 }
-                // The clock is correct, so tokens issued before the rollback are lower; they are unknown and raise no alarm.
+                // The clock is correct, so lost tokens are below the counter; the opening lifted it over them.
+                let unknown = Reply::refused("NOT_CURRENT", "unknown");
+                match live {
+                    true => assert_eq!(
+                        client.renew(&kept[0], Some(&lost[7].token)).await,
+                        Reply::Current(kept[0].token_number),
+                        "shown in the header"
+                    ),
+                    false => assert_eq!(client.renew(&lost[7], None).await, unknown, "shown by its renewal"),
+                }
+                let refused = client.acquire(&lost[7].resource).await;
+                assert!(matches!(&refused, Reply::Refused(code, _) if code == "ROLLED_BACK"), "{refused:?}");
+                let proofs = "\nleasehold_rollback_proofs_total 1\n";
+                assert!(server.metrics().contains(proofs), "{}", server.metrics());
+                let log = server.log_text();
+                assert!(log.contains("ROLLED_BACK") && log.contains("peer=127.0.0.1:"), "{log}");
+                for grant in &kept {
+                    assert_eq!(
+                        client.renew(grant, None).await,
+                        Reply::Current(grant.token_number),
+                        "held leases continue"
+                    );
+                }
+                let waive = v1::WaiveQuarantine { comment: "a test".into() };
+                within(client.calls.waive_quarantine(waive)).await.expect("the quarantine is waived");
                 for grant in &lost {
-                    assert_eq!(client.renew(grant, None).await, Reply::refused("NOT_CURRENT", "unknown"));
+                    assert_eq!(client.renew(grant, None).await, unknown);
                 }
                 client.acquire_new(&prefix("after-that"), 5).await;
                 server.stop();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use leasehold_core::grantor::{CorruptionError, RecoveredGrantor};
 use leasehold_server::journal::file::{Directory, FileOptions};
 use leasehold_server::journal::{JournalLocation, Replay};
+use leasehold_server::snapshot_file::SnapshotFile;
 use leasehold_testkit::depth::depth;
 use leasehold_testkit::rng::SplitMix64;
 use leasehold_wire::v1;
@@ -168,7 +169,7 @@ impl ReplayedState {
 impl Replay for ReplayedState {
     fn snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
         (self.start, self.next) = (sequence, sequence + 1);
-        self.state = RecoveredGrantor::from_snapshot(bytes, 1)?;
+        self.state = RecoveredGrantor::from_snapshot(SnapshotFile::decode(bytes, sequence)?.state, 1)?;
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use crate::name::{HolderName, Name};
 use crate::record::Record;
 use crate::refusal::{Limit, Refusal, RefusalSubject};
 use crate::time::WallClock;
-use crate::token::{Cluster, Number, Token, TokenError, TokenScope};
+use crate::token::{Cluster, Number, TokenError};
 
 impl Grantor {
     /// Accepts a batch of reports completely or not at all. Records only news: a target, its mode, a zombie.
@@ -36,7 +36,10 @@ impl Grantor {
         self.table.coverage.check_capacity(new.len())?;
         let highest = reports.iter().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);
         if let Some(highest) = highest.flatten().max() {
-            self.observe_token(&self.as_token(highest))?;
+            self.observe_mark(highest)?;
+        }
+        for zombie in reports.iter().filter_map(|report| report.zombie) {
+            self.observe_number(zombie.presented)?;
         }
         for report in reports {
             self.apply_report(report);
@@ -89,13 +92,6 @@ impl Grantor {
         let mut live = state.iter().copied().take(limits::HOLDER_SEARCH).chain((sole != NONE).then_some(sole));
         let slot = live.find(|slot| self.table.lease(*slot).number() == number)?;
         Some(self.table.holder_name(self.table.lease(slot).actor).to_owned())
-    }
-
-    /// A number stored by a fence as a token of this cluster. Whichever incarnation issued it, later grants must be above it.
-    fn as_token(&self, number: Number) -> Token {
-        let identity = self.table.identity.expect("a serving grantor has an identity");
-        let (cluster, incarnation) = (identity.cluster, identity.incarnation);
-        Token { cluster, incarnation, resource: [0; 8], scope: TokenScope::Slot(0), number }
     }
 
     /// Removes a target that no longer exists; otherwise it would stay listed as a hole.

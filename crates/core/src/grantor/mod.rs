@@ -70,6 +70,7 @@ pub struct Grantor {
     watched: bool,
     /// Whether waiters were offered resources after the end of a quarantine.
     quarantine_seen: bool,
+    rollback_proofs: u64,
     /// Check counts of fences in this tenure. They are not recorded, because a check must not cost a commit.
     check_counts: std::collections::BTreeMap<Box<str>, std::collections::BTreeMap<TargetSlot, CheckCounts>>,
     /// Consumers that wait for messages.
@@ -195,7 +196,7 @@ impl Grantor {
     }
 
     fn decide(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
-        if let Some(token) = &request.observed {
+        for token in request.observed.iter().chain(&request.presented) {
             self.observe_token(token)?;
         }
         // Renewals are the hot path. Repeating one has no further effect, so they need no stored answer.

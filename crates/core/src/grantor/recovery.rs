@@ -326,6 +326,7 @@ impl Grantor {
             only_endings: false,
             watched: true,
             quarantine_seen: false,
+            rollback_proofs: 0,
             check_counts: Default::default(),
             idle: Default::default(),
             scratch: Default::default(),

@@ -294,6 +294,8 @@ pub struct GrantorView {
     pub counter: u64,
     /// Incarnation of the cluster.
     pub incarnation: u32,
+    /// Whether a quarantine after a rollback runs.
+    pub rolled_back: bool,
     /// Every lease with its remaining lifetime.
     pub leases: Vec<(LeaseId, u32)>,
 }
@@ -306,6 +308,7 @@ impl GrantorView {
         Self {
             time: grantor.time().0,
             counter: status.counter,
+            rolled_back: status.quarantine.is_some_and(|(_, rolled_back)| rolled_back),
             incarnation: status.incarnation.0,
             leases: leases.map(|lease| (lease.lease, lease.remaining_ms as u32)).collect(),
         }

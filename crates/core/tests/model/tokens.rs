@@ -82,6 +82,8 @@ pub fn check(bounds: SearchDepth) -> Result<Summary, String> {
         TokenModel { ticks: ticks + 1, grants: 2, copies: 1, restores: repeats, ..model },
     )?;
     summary.search("a clock set back", TokenModel { copies: 0, crashes: crashes + 1, set_back: 2, ..model })?;
+    let shown = TokenModel { grants: 3, rollbacks: 1, presentations: repeats, copies: 1, ..model };
+    summary.search("a disk rolled back under a right clock, and a presented token", shown)?;
     let presented = TokenModel { grants: 2, rollbacks: 1, set_back: 1, presentations: repeats, copies: 1, ..model };
     summary.search("a clock set back, a disk rolled back, and a presented token", presented)?;
     summary.search(
@@ -157,6 +159,8 @@ pub struct State {
     /// The disk is a copy: it can only be opened as a restore.
     backup: bool,
     clients: [Option<Grant>; 2],
+    /// Whether the last rollback of the disk lost the grant of a client and no token has revealed it since.
+    lost: [bool; 2],
     highest: u64,
     /// The highest token presented since the last rollback.
     presented: u64,
@@ -242,7 +246,14 @@ impl TokenModel {
             }
             Some(Answer::Current(_)) => Reply::Renewed(client),
             Some(Answer::Done) if let Some(number) = ours => {
-                Reply::Presented { number, ahead: (number > before).then_some(state.at) }
+                // With its memory, a machine opens nothing, and its next grant hides what was lost; so may a clock that is behind.
+                let in_gap = state.lost[client] && !self.memory && self.set_back == 0;
+                let reveals = number > before || in_gap;
+                if number <= before && !state.lost[client] && turned.live.view().rolled_back && !live.view().rolled_back
+                {
+                    state.broken = Some("T9: an issued token was taken for a lost one");
+                }
+                Reply::Presented { number, ahead: reveals.then_some(state.at) }
             }
             _ => Reply::Nothing,
         };
@@ -274,6 +285,7 @@ impl TokenModel {
                 }
                 state.highest = state.highest.max(number);
                 state.clients[client] = Some(grant);
+                state.lost[client] = false;
                 state.granted = true;
             }
             Reply::Renewed(client) => {
@@ -286,6 +298,9 @@ impl TokenModel {
             Reply::Presented { number, ahead } => {
                 state.presented = state.presented.max(number);
                 state.quarantined = state.quarantined.max(ahead);
+                if ahead.is_some() {
+                    state.lost = [false; 2];
+                }
             }
             Reply::Nothing => {}
         }
@@ -344,6 +359,8 @@ impl TokenModel {
                 state.rollbacks += 1;
                 state.at += if self.fault == Some(Fault::RollbackWithoutDelay) { 0 } else { TICK };
                 let (journal, live, incarnation) = state.copy.clone().expect("a copy exists");
+                let is_lost = |grant: &Grant| grant.token.number.get() > journal.counter();
+                state.lost = state.clients.map(|grant| grant.as_ref().is_some_and(is_lost));
                 (state.journal, state.live, state.incarnation) = (journal, live, incarnation);
                 (state.turn, state.presented, state.quarantined, state.backup) = (None, 0, None, false);
             }
@@ -353,6 +370,7 @@ impl TokenModel {
                 let (journal, _, incarnation) = state.copy.clone().expect("a copy exists");
                 (state.journal, state.incarnation, state.backup) = (journal, incarnation, true);
                 state.renewed = false;
+                state.lost = [false; 2];
                 (state.live, state.turn, state.presented, state.quarantined) = (None, None, 0, None);
             }
         }
@@ -384,6 +402,7 @@ impl Model for TokenModel {
             copy: None,
             backup: false,
             clients: [None; 2],
+            lost: [false; 2],
             highest: 0,
             presented: 0,
             quarantined: None,

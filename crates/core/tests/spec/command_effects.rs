@@ -5,7 +5,7 @@ use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_core::time::WallClock;
-use leasehold_core::token::{Token, TokenScope, plausible};
+use leasehold_core::token::{Number, Token, TokenScope, plausible};
 
 use super::identity;
 use super::model::{Spec, StoredReply, Wait, number};
@@ -25,7 +25,7 @@ impl Spec {
     }
 
     fn decide(&mut self, request: &Request, command: &Command<'static>) -> SpecResult {
-        if let Some(token) = &request.observed {
+        for token in request.observed.iter().chain(&request.presented) {
             self.observe_token(token)?;
         }
         match (command, &request.id) {
@@ -155,26 +155,47 @@ impl Spec {
                 if self.check_quarantine().is_ok() {
                     return Err(Refusal::NotFound(RefusalSubject::Quarantine));
                 }
-                self.quarantine = None;
+                if let Some((until, true)) = self.quarantine.take() {
+                    self.waived_until = until;
+                }
                 Ok(Answer::Done)
             }
             other => unreachable!("not part of runs: {other:?}"),
         }
     }
 
-    /// T9: a presented token of this cluster and incarnation that is above the counter.
+    /// T9: a presented token of this cluster and incarnation that was never issued.
     pub fn observe_token(&mut self, token: &Token) -> Result<(), Refusal> {
         let ours = (token.cluster, token.incarnation) == (identity::CLUSTER, identity::incarnation(self.incarnation));
-        if !ours || token.number.get() <= self.counter {
+        if !ours {
             return Ok(());
         }
-        if !plausible(token.number, WallClock::after_era(self.wall)) {
-            return Err(Refusal::Implausible { presented: token.number });
+        if self.was_never_issued(token.number.get()) {
+            self.turn.lost_below_counter = true;
+            self.roll_back(token.number.get());
+            return Ok(());
         }
-        self.counter = token.number.get();
-        self.counter = self.next_number() - 1;
-        self.quarantine = Some((self.now + self.max_ttl, true));
+        self.observe_mark(token.number)
+    }
+
+    /// T9: a number above the counter.
+    pub fn observe_mark(&mut self, number: Number) -> Result<(), Refusal> {
+        if number.get() <= self.counter {
+            return Ok(());
+        }
+        if !plausible(number, WallClock::after_era(self.wall)) {
+            return Err(Refusal::Implausible { presented: number });
+        }
+        self.roll_back(number.get());
         Ok(())
+    }
+
+    fn roll_back(&mut self, number: u64) {
+        self.counter = self.counter.max(number);
+        self.counter = self.next_number() - 1;
+        self.openings.clear();
+        let length = if self.waived_until > self.now { 0 } else { self.max_ttl };
+        self.quarantine = Some((self.now + length, true));
     }
 
     /// L11: a retry gets the same answer, except that a grant or wait is reported with its current state.

@@ -46,6 +46,9 @@ impl Runner {
             };
             self.count(what);
         }
+        if self.spec.turn.lost_below_counter {
+            self.count("a lost token below the counter");
+        }
         if self.spec.waits.iter().any(|wait| wait.may_pass) {
             self.count("a wait may overtake");
         }

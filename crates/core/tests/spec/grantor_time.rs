@@ -18,6 +18,8 @@ impl Spec {
             tenure: 0,
             stalls: Vec::new(),
             quarantine: None,
+            waived_until: 0,
+            openings: Vec::new(),
             leases: Vec::new(),
             sessions: Vec::new(),
             waits: Vec::new(),
@@ -50,6 +52,11 @@ impl Spec {
             }
             self.settings.retain(|_, settings| settings.has_settings());
             self.quarantine = Some((self.now + self.max_ttl, false));
+            self.openings.clear();
+        }
+        self.waived_until = 0;
+        if self.tenure > 0 {
+            self.openings.push((self.counter, None));
         }
         self.counter = self.next_number() - 1;
         let (now, tenure, stalls) = (self.now, self.tenure, self.stalls.clone());
@@ -99,6 +106,21 @@ impl Spec {
 
     pub fn next_number(&self) -> u64 {
         (self.counter + 1).max(self.wall << 22)
+    }
+
+    /// Issues the next number.
+    pub fn issue(&mut self) -> u64 {
+        self.counter = self.next_number();
+        for (_, first) in &mut self.openings {
+            first.get_or_insert(self.counter);
+        }
+        self.turn.granted.push(self.counter);
+        self.counter
+    }
+
+    /// Whether a number is between the last one before an opening and the first one after it.
+    pub fn was_never_issued(&self, number: u64) -> bool {
+        self.openings.iter().any(|(last, first)| *last < number && number < first.unwrap_or(self.counter + 1))
     }
 
     pub fn lifetime(&self, ttl: u64) -> Lifetime {

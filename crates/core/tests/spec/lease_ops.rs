@@ -95,9 +95,7 @@ impl Spec {
     }
 
     pub fn rotate(&mut self, i: usize) {
-        self.counter = self.next_number();
-        self.leases[i].number = self.counter;
-        self.turn.granted.push(self.counter);
+        self.leases[i].number = self.issue();
     }
 
     /// Reporting the same position twice is not progress (G1).

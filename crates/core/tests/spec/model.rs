@@ -145,6 +145,8 @@ pub struct Turn {
     pub new_waits: Vec<u64>,
     pub granted: Vec<u64>,
     pub zombies: Vec<(Name, u64)>,
+    /// A presented token was below the counter and never issued.
+    pub lost_below_counter: bool,
 }
 
 /// Accounting of reserved units (C2).
@@ -165,6 +167,9 @@ pub struct Spec {
     pub tenure: u32,
     pub stalls: Vec<(u64, u64)>,
     pub quarantine: Option<(u64, bool)>,
+    pub waived_until: u64,
+    /// For each opening since the first: the counter before it, and the first number issued after it.
+    pub openings: Vec<(u64, Option<u64>)>,
     pub leases: Vec<Lease>,
     pub sessions: Vec<Session>,
     pub waits: Vec<Wait>,

@@ -135,13 +135,12 @@ impl Spec {
         let charter = self.charter(wanted.resource);
         let tighter = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         let progress = tighter(wanted.progress, charter.progress_window());
-        self.counter = self.next_number();
-        self.turn.granted.push(self.counter);
+        let number = self.issue();
         self.units.reserved += if let Access::Units(units) = wanted.access { u64::from(units) } else { 0 };
         self.leases.push(Lease {
             resource: wanted.resource,
             actor: wanted.actor,
-            number: self.counter,
+            number,
             access: wanted.access,
             slot,
             follows_session: wanted.ttl == 0,

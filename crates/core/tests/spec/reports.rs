@@ -30,7 +30,10 @@ impl Spec {
         }
         let numbers = reports.iter().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);
         if let Some(highest) = numbers.flatten().max() {
-            self.observe_token(&token(highest.get(), self.incarnation, true))?;
+            self.observe_mark(highest)?;
+        }
+        for zombie in reports.iter().filter_map(|report| report.zombie) {
+            self.observe_token(&token(zombie.presented.get(), self.incarnation, true))?;
         }
         for report in reports {
             let key = (report.resource, report.target, report.slot);

@@ -46,7 +46,7 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>
             .map(|grant| super::command_effects::token(grant.number.get(), runner.spec.incarnation, true)),
         _ => None,
     };
-    let mut request = Request { tag: 0, id: None, observed: presented };
+    let mut request = Request { tag: 0, id: None, observed: presented, presented: None };
     let command = match kind {
         RequestKind::OpenSession => Command::OpenSession(OpenSession {
             holder: rng.pick(&HOLDERS),
@@ -143,6 +143,7 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>
             let raw = match rng.below(8) {
                 0 => counter + 1 + rng.below(1 << 20),
                 1 => counter + ((2 * 24 * 3_600_000) << 22),
+                2 | 3 => counter.saturating_sub(rng.below(3 << 31)).max(1),
                 _ => runner.highest.max(1),
             };
             request.observed = Some(super::command_effects::token(raw, runner.spec.incarnation, rng.below(4) > 0));

@@ -129,7 +129,7 @@ impl Leasehold for GrpcService {
     async fn open_session(&self, request: Request<v1::OpenSession>) -> Result<Response<v1::Welcome>, Status> {
         let secret = random::bytes();
         let observed = parse_metadata(request.metadata(), &self.api)?.token_seen;
-        let core_request = CoreRequest { tag: 0, id: None, observed };
+        let core_request = CoreRequest { observed, ..CoreRequest::tagged(0) };
         let body = RequestPayload::Open(request.into_inner(), secret);
         let reply = self.api.submit(core_request, body, self.api.caller()).await.map_err(problem_to_status)?;
         match reply.answer {
@@ -370,6 +370,7 @@ impl Leasehold for GrpcService {
                 first: proof.first,
                 last: proof.last,
                 hash: proof.hash.to_vec(),
+                gaps: proof.gaps,
                 ..Default::default()
             },
             Err(VerifyError::Damaged { file, offset, reason }) => {

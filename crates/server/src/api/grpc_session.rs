@@ -1,5 +1,6 @@
 //! The session stream: batches in both directions, one stream for each process that holds leases.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use super::problems::{no_reply, not_submitted};
 use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
 use crate::request_queue::SubmitError;
 use crate::transport::{ConnectionRate, problem_of_status, rate_limit};
-use crate::{clock, random};
+use crate::{clock, peer, random};
 
 /// The messages that the server sends on a stream.
 pub type ServerBatchStream = Pin<Box<dyn Stream<Item = Result<v1::ServerBatch, Status>> + Send>>;
@@ -43,7 +44,7 @@ pub async fn serve(
     let hello = first.hello.take().ok_or_else(hello_missing)?;
     let (welcome, session) = establish(&api, &hello, outbox).await.map_err(problem_to_status)?;
     let caller = Caller { session: Some(session), issuer: api.issuer };
-    let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate };
+    let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate, peer: peer::current() };
     match reader.submit_batch(first).await {
         Ok(()) | Err(StreamEnd::Stopping) => {}
         Err(StreamEnd::Invalid(problem)) => return Err(problem_to_status(*problem)),
@@ -69,7 +70,7 @@ async fn establish(
     use v1::hello::Session;
     let secret = random::bytes();
     let arrival = decode_hello(hello, secret, &api.issuer)?;
-    let request = Request { tag: 0, id: None, observed: arrival.seen };
+    let request = Request { observed: arrival.seen, ..Request::tagged(0) };
     let (body, new_secret) = match hello.session.clone() {
         Some(Session::Open(open)) => (RequestPayload::Open(open, secret), Some(secret)),
         Some(Session::Resume(resume)) => (RequestPayload::Resume(resume), None),
@@ -132,6 +133,7 @@ struct StreamReader {
     outbox: Arc<Outbox>,
     /// Rate limit of its connection.
     rate: Option<Arc<ConnectionRate>>,
+    peer: Option<SocketAddr>,
 }
 
 impl StreamReader {
@@ -166,7 +168,7 @@ impl StreamReader {
         }
         let token_seen = decode_highest_token(&batch.highest_token, &self.api.issuer)?;
         for renewals in batch.renewals {
-            self.submit_renewals(renewals).await?;
+            self.submit_renewals(renewals, token_seen).await?;
         }
         if batch.requests.is_empty() {
             return Ok(());
@@ -209,9 +211,10 @@ impl StreamReader {
         let request = leasehold_wire::core_request(0, &operation, Some(id), token_seen, &self.api.issuer);
         let to = ReplyTo::Stream(self.outbox.clone(), sequence);
         QueuedRequest::new(request, RequestPayload::Operation(Box::new(operation)), self.caller, to)
+            .with_peer(self.peer)
     }
 
-    async fn submit_renewals(&self, batch: v1::RenewBatch) -> Result<(), StreamEnd> {
+    async fn submit_renewals(&self, batch: v1::RenewBatch, seen: Option<Token>) -> Result<(), StreamEnd> {
         if batch.leases.len() != batch.token_numbers.len() || batch.leases.len() > leasehold_wire::MAX_RENEWALS {
             let reason = "one token number for each lease, at most 8192 leases";
             return Err(Refusal::Invalid { field: "renewals", reason }.into());
@@ -220,8 +223,8 @@ impl StreamReader {
             batch.leases.iter().map(|bits| leasehold_wire::lease_id(*bits)).zip(batch.token_numbers).collect();
         if !leases.is_empty() {
             let session = self.caller.session.expect("a stream has a session");
-            let to = self.outbox.clone();
-            self.api.queue.renew(RenewalBatch { to, session, number: batch.sequence, leases }).await?;
+            let (to, number, peer) = (self.outbox.clone(), batch.sequence, self.peer);
+            self.api.queue.renew(RenewalBatch { to, session, number, leases, seen, peer }).await?;
         }
         Ok(())
     }

@@ -17,11 +17,13 @@ mod verify;
 mod writer;
 
 pub use entry::AuditEntry;
-pub use export::{AuditExport, ExportLineError, verify_export};
+pub use export::{AuditExport, ExpectedEntry, ExportLineError, verify_export, verify_export_with};
 pub use query::{AuditQuery, query};
 pub use segment::{EntryFrame, SegmentScan, scan};
 pub use verify::{AuditProof, VerifyError, verify};
-pub use writer::{AuditWriteError, AuditWriter, BatchStep, first_header};
+pub use writer::{AuditWriteError, AuditWriter, BatchStep, first_header, proven_position};
+
+pub use crate::hex::{hex, unhex};
 
 use sha2::{Digest, Sha256};
 
@@ -59,23 +61,4 @@ pub struct AuditHead {
 /// The hash of an entry that follows another.
 pub fn link(previous: &Hash, text: &[u8]) -> Hash {
     Sha256::new().chain_update(previous).chain_update(text).finalize().into()
-}
-
-/// A hash in hexadecimal.
-pub fn hex(hash: &Hash) -> String {
-    hash.iter().fold(String::with_capacity(64), |mut text, byte| {
-        text.push(char::from(b"0123456789abcdef"[usize::from(byte >> 4)]));
-        text.push(char::from(b"0123456789abcdef"[usize::from(byte & 15)]));
-        text
-    })
-}
-
-/// Parses a hash in hexadecimal.
-pub fn unhex(text: &str) -> Option<Hash> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 || digits.iter().any(|digit| !matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    let value = |digit: u8| if digit <= b'9' { digit - b'0' } else { digit - b'a' + 10 };
-    Some(std::array::from_fn(|at| value(digits[2 * at]) << 4 | value(digits[2 * at + 1])))
 }

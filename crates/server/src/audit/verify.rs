@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::segment::{SegmentScan, read, scan};
-use super::{AuditEntry, AuditHead, Hash};
+use super::{AuditHead, Hash};
 use crate::journal::{AuditFiles, ReadError};
 
 /// The range of entries that was verified.
@@ -15,6 +15,8 @@ pub struct AuditProof {
     pub last: u64,
     /// Hash of the last entry.
     pub hash: Hash,
+    /// Entries that say that entries before them are missing.
+    pub gaps: u64,
 }
 
 impl AuditProof {
@@ -59,6 +61,13 @@ impl From<ReadError> for VerifyError {
     }
 }
 
+/// Whether the text of an entry says that entries before it are missing. Quotes inside of a value are escaped, so this occurs only as
+/// the kind.
+pub(super) fn is_gap(text: &[u8]) -> bool {
+    const KIND: &[u8] = br#""kind":"gap""#;
+    text.windows(KIND.len()).any(|window| window == KIND)
+}
+
 /// Verifies all retained entries, up to `head`.
 pub fn verify(files: &dyn AuditFiles, head: AuditHead) -> Result<AuditProof, VerifyError> {
     let damaged = |number: u64, offset: usize, reason: &str| VerifyError::Damaged {
@@ -67,15 +76,16 @@ pub fn verify(files: &dyn AuditFiles, head: AuditHead) -> Result<AuditProof, Ver
         reason: reason.to_owned(),
     };
     let mut previous: Option<(u64, SegmentScan)> = None;
-    let (mut first, mut last) = (None, None);
+    let (mut first, mut last, mut gaps) = (None, None, 0);
     let mut bytes = Vec::new();
     for (number, length) in files.files()? {
         read(files, number, length, &mut bytes)?;
         let mut starts_with_gap = None;
         let scanned = scan(&bytes, true, |frame| {
             // A file that starts with a gap does not repeat the entries that the damage before it destroyed.
-            let is_gap = || AuditEntry::parse(frame.text).is_some_and(|entry| entry.kind == "gap");
-            starts_with_gap.get_or_insert_with(is_gap);
+            let is_gap = is_gap(frame.text);
+            starts_with_gap.get_or_insert(is_gap);
+            gaps += u64::from(is_gap && frame.entry <= head.entries);
             if frame.entry == head.entries {
                 last = Some(frame.hash);
             }
@@ -87,6 +97,10 @@ pub fn verify(files: &dyn AuditFiles, head: AuditHead) -> Result<AuditProof, Ver
                 Some(reason) if !follows || starts_with_gap == Some(true) => {
                     return Err(damaged(*other, previous.at, reason));
                 }
+                None if scanned.header.first > previous.next => {
+                    let reason = format!("entries {} to {} are missing", previous.next, scanned.header.first - 1);
+                    return Err(damaged(*other, previous.at, &reason));
+                }
                 None if !follows => return Err(damaged(number, 24, "the file does not follow the previous file")),
                 _ => {}
             }
@@ -95,7 +109,7 @@ pub fn verify(files: &dyn AuditFiles, head: AuditHead) -> Result<AuditProof, Ver
         previous = Some((number, scanned));
     }
     let Some((number, scanned)) = previous else {
-        return Ok(AuditProof { first: 1, last: 0, hash: head.hash });
+        return Ok(AuditProof { first: 1, last: 0, hash: head.hash, gaps });
     };
     if scanned.next <= head.entries {
         let reason = scanned.damage.unwrap_or("entries at the end are missing");
@@ -104,5 +118,5 @@ pub fn verify(files: &dyn AuditFiles, head: AuditHead) -> Result<AuditProof, Ver
     if scanned.header.first <= head.entries && last != Some(head.hash) {
         return Err(damaged(number, scanned.at, "the last entry differs from the one that was written"));
     }
-    Ok(AuditProof { first: first.unwrap_or(1), last: head.entries, hash: head.hash })
+    Ok(AuditProof { first: first.unwrap_or(1), last: head.entries, hash: head.hash, gaps })
 }

@@ -78,6 +78,24 @@ impl FileEnd {
     }
 }
 
+/// The highest journal position that an entry or a checkpoint of the newest readable file names, with the name of the file. The batch
+/// there was durable, because the log is derived from durable batches only.
+pub fn proven_position(files: &dyn AuditFiles) -> Option<(u64, String)> {
+    let mut bytes = Vec::new();
+    for (number, length) in files.files().ok()?.into_iter().rev() {
+        read(files, number, length, &mut bytes).ok()?;
+        let mut position = 0;
+        let scan = scan(&bytes, true, |frame| {
+            position = position.max(AuditEntry::parse(frame.text).map_or(0, |entry| entry.position));
+        });
+        if let Ok(scan) = scan {
+            let checked = scan.checkpoint.map_or(0, |(position, _)| position);
+            return Some((position.max(checked).max(scan.header.position), files.label(number)));
+        }
+    }
+    None
+}
+
 /// Position of a change in the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchStep<'a> {
@@ -186,6 +204,11 @@ impl AuditWriter {
         self.put(files, step, change)?;
         self.last = Some((step.position, step.step));
         Ok(())
+    }
+
+    /// Continues after an end that is known from elsewhere, because the entries up to it are lost. Their numbers are not used again.
+    pub fn resume_after(&mut self, known: AuditHead) {
+        (self.head, self.batch_hash, self.last, self.active) = (known, None, None, None);
     }
 
     /// Writes a gap entry and continues at `step`: the journal lacks batches that the log needs, or it differs from the log.

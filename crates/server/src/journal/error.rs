@@ -13,6 +13,11 @@ pub use etcd::EtcdOpenError;
 pub enum JournalError {
     /// The disk is full and nothing was stored. The write can be retried.
     Full,
+    /// The journal was restored to an earlier state while this server led. Others are stopped by a marker where it is shared.
+    RolledBack {
+        /// What proves it.
+        reason: String,
+    },
     /// The content of the disk is unknown: the process must stop, and the journal must be opened again.
     Failed {
         /// The error, with the file.
@@ -25,6 +30,7 @@ impl JournalError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Full => "STORAGE_FULL",
+            Self::RolledBack { .. } => "ROLLED_BACK",
             Self::Failed { .. } => "STORAGE_FAILED",
         }
     }
@@ -34,6 +40,11 @@ impl fmt::Display for JournalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => f.write_str("the journal is full; free some space and retry the request"),
+            Self::RolledBack { reason } => write!(
+                f,
+                "the journal was rolled back while this server led: {reason}; acknowledged grants are lost; if etcd was restored \
+                 from a snapshot, start one server with --accept-restored"
+            ),
             Self::Failed { reason } => {
                 write!(f, "the journal failed: {reason}; check the disk, then restart the server")
             }

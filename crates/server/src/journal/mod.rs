@@ -10,6 +10,7 @@ use std::future::Future;
 use std::ops::ControlFlow;
 
 use leasehold_core::grantor::CorruptionError;
+use leasehold_core::lineage::{LineageVerdict, SeenBatch, TenureStart};
 
 pub use error::{EtcdOpenError, JournalError, OpenError, ReadError};
 
@@ -72,6 +73,9 @@ pub trait Journal: Send + Sized {
 
     /// Access to snapshots, batches and audit files.
     fn snapshots(&self) -> Self::Snapshots;
+
+    /// Records that nothing more is appended. Called once, after the last append of a clean stop.
+    fn close(&mut self) {}
 }
 
 /// Snapshots and the batches after them, usable from any thread, concurrently with appends.
@@ -113,6 +117,11 @@ pub trait AuditFiles: Send + Sync {
     /// Name of a file in messages.
     fn label(&self, number: u64) -> String;
 
+    /// Whether the files are stored with the journal and its snapshots; otherwise every server has its own.
+    fn is_local(&self) -> bool {
+        true
+    }
+
     /// Limit on the bytes of all files, regardless of the configured retention.
     fn max_bytes(&self) -> u64;
 }
@@ -139,6 +148,32 @@ pub trait Replay {
 
     /// The next batch.
     fn batch(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError>;
+
+    /// What identifies the last batch by content; `None` if nothing was replayed, or if the state is not kept.
+    fn head(&self) -> Option<ReplayedHead> {
+        None
+    }
+
+    /// The last batch that the audit log was derived from, and the file that proves it: that batch was durable.
+    fn audited(&self, _files: &dyn AuditFiles) -> Option<(u64, String)> {
+        None
+    }
+
+    /// Compares a batch that a server has seen with what was replayed.
+    fn compare(&self, _seen: &SeenBatch) -> LineageVerdict {
+        LineageVerdict::Unknown
+    }
+}
+
+/// The last replayed batch, by content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayedHead {
+    /// Digest of the batch.
+    pub digest: [u8; 32],
+    /// The opening of its tenure, if it is known.
+    pub opening: Option<TenureStart>,
+    /// The first opening of its incarnation, if it is known.
+    pub incarnation: Option<TenureStart>,
 }
 
 /// An open journal.

@@ -44,6 +44,7 @@ pub struct Metrics {
     expiry_lag: Histogram,
     progress_age: Seconds,
     quarantine: Seconds,
+    rollback_proofs: Counter,
     full_appends: Counter,
     reserve_only: Gauge,
     token: Gauge<u64, AtomicU64>,
@@ -126,6 +127,7 @@ impl Default for Metrics {
             expiry_lag: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             progress_age: Gauge::default(),
             quarantine: Gauge::default(),
+            rollback_proofs: Counter::default(),
             full_appends: Counter::default(),
             reserve_only: Gauge::default(),
             token: Gauge::default(),
@@ -178,6 +180,8 @@ impl Metrics {
             "Time until leases are granted again",
             self.quarantine.clone(),
         );
+        let about = "Presented tokens that this journal never issued: they prove a rollback, or are forged";
+        registry.register("rollback_proofs", about, self.rollback_proofs.clone());
         registry.register(
             "journal_full_appends",
             "Appends that failed because the disk was full",
@@ -263,6 +267,11 @@ impl Metrics {
     pub fn turn_ended(&self, timer: TurnTimer, late_ms: u64) {
         self.turn_seconds.observe(timer.0.elapsed().as_secs_f64());
         self.expiry_lag.observe(late_ms as f64 / 1_000.0);
+    }
+
+    /// Presented tokens proved a rollback, or were forged.
+    pub fn rollback_proofs(&self, new: u64) {
+        self.rollback_proofs.inc_by(new);
     }
 
     /// An append failed because the disk was full.

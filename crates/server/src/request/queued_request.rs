@@ -1,14 +1,17 @@
 //! A request in the queue, with its caller and the destination of its reply.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use leasehold_core::command::Request;
 use leasehold_core::ids::{LeaseId, SessionId};
+use leasehold_core::token::Token;
 use leasehold_wire::Caller;
 use tokio::sync::oneshot;
 
 use super::{DurableReply, Outbox, RequestPayload};
 use crate::cancellation::CallerState;
+use crate::peer;
 
 /// A request up to this many bytes has weight one; a larger one weighs more.
 const WEIGHT_BYTES: usize = 512;
@@ -33,6 +36,8 @@ pub struct QueuedRequest {
     pub to: ReplyTo,
     /// Shared with the caller if a disconnect must cancel the request.
     pub caller_state: Option<Arc<CallerState>>,
+    /// The address that sent it, for log lines.
+    pub peer: Option<SocketAddr>,
     weight: u32,
 }
 
@@ -40,12 +45,17 @@ impl QueuedRequest {
     /// A request that a disconnect of its caller does not cancel.
     pub fn new(request: Request, body: RequestPayload, caller: Caller, to: ReplyTo) -> Self {
         let weight = 1 + u32::try_from(body.bytes() / WEIGHT_BYTES).unwrap_or(u32::MAX);
-        Self { request, body, caller, to, caller_state: None, weight }
+        Self { request, body, caller, to, caller_state: None, peer: peer::current(), weight }
     }
 
     /// Makes the request cancellable by its caller's disconnect.
     pub fn with_caller_state(self, state: Arc<CallerState>) -> Self {
         Self { caller_state: Some(state), ..self }
+    }
+
+    /// Sets the peer of a request that is read outside of the task of its connection.
+    pub fn with_peer(self, peer: Option<SocketAddr>) -> Self {
+        Self { peer, ..self }
     }
 
     /// Whether it extends a lease or a session and therefore bypasses other requests.
@@ -74,4 +84,8 @@ pub struct RenewalBatch {
     pub number: u64,
     /// The leases with their token numbers.
     pub leases: Vec<(LeaseId, u64)>,
+    /// The highest token that the client has seen.
+    pub seen: Option<Token>,
+    /// The address that sent them, for log lines.
+    pub peer: Option<SocketAddr>,
 }

@@ -8,9 +8,10 @@ use leasehold_core::record::BatchHeader;
 use leasehold_core::token::Cluster;
 
 use super::{SnapshotError, SnapshotHandle};
-use crate::audit::{AuditHead, AuditWriter, BatchStep};
+use crate::audit::{self, AuditHead, AuditQuery, AuditWriter, BatchStep};
 use crate::journal::{AuditFiles, Replay, SnapshotStore};
 use crate::recovery::{Backlog, StateReplay};
+use crate::snapshot_file::SnapshotFile;
 
 /// The state after a durable batch.
 #[derive(Debug)]
@@ -48,6 +49,9 @@ impl AuditedReplay {
         handle: &SnapshotHandle,
         writer: &mut AuditWriter,
     ) -> Result<(), SnapshotError> {
+        if let Some(known) = self.replay.audit.take() {
+            self.check_audit_log(store, writer, known)?;
+        }
         if self.replay.position() > writer.head().position {
             self.write_gap(store, writer, "the journal no longer contains these batches")?;
         }
@@ -69,6 +73,32 @@ impl AuditedReplay {
         let (cluster, header) = self.batch_header()?;
         let step = BatchStep { cluster, position: self.replay.position(), step: 0, header: &header };
         Ok(writer.finish(store, step, self.replay.recovered.chain())?)
+    }
+
+    /// Compares the audit log with the end that the newest snapshot names. What is missing is not replaced, and its numbers are not
+    /// used again; a gap entry says so.
+    fn check_audit_log(
+        &self,
+        files: &dyn AuditFiles,
+        writer: &mut AuditWriter,
+        known: AuditHead,
+    ) -> Result<(), SnapshotError> {
+        let head = writer.head();
+        if head.entries < known.entries {
+            let cause = format!("the audit log lost entries {} to {}", head.entries + 1, known.entries);
+            writer.resume_after(known);
+            return self.write_gap(files, writer, &cause);
+        }
+        let (after, before) = (known.entries.saturating_sub(1), known.entries + 1);
+        let only = AuditQuery { after, before, limit: 1, ..AuditQuery::default() };
+        match audit::query(files, head, &only)?.first() {
+            Some((_, hash)) if *hash != known.hash => {
+                let cause = format!("entry {} of the audit log was changed after it was written", known.entries);
+                self.write_gap(files, writer, &cause)
+            }
+            // It matches, or the retention has removed it.
+            _ => Ok(()),
+        }
     }
 
     fn step(
@@ -152,6 +182,11 @@ impl AuditedReplay {
     /// Whether the state takes about `bytes` bytes or fewer.
     pub fn is_small(&self, bytes: u64) -> bool {
         self.replay.backlog.snapshot + self.replay.backlog.bytes <= bytes
+    }
+
+    /// The content of the snapshot's file. The end of the audit log belongs to it only if the log is stored with the journal.
+    pub fn snapshot_file(&self, snapshot: &StateSnapshot, audit: Option<AuditHead>) -> Vec<u8> {
+        SnapshotFile { lineage: self.replay.lineage.clone(), audit, state: &snapshot.bytes }.encode()
     }
 
     /// The encoded state.

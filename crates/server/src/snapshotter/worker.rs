@@ -51,20 +51,22 @@ impl<S: SnapshotStore> Snapshotter<S> {
         let _ = rustix::process::setpriority_process(None, NICE);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("the runtime of a thread can be built");
-        let mut retry_after = None;
-        while let Some(task) = self.next_task(retry_after) {
+        let mut retry_at: Option<Instant> = None;
+        while let Some(task) = self.next_task(retry_at) {
             if self.handle.is_stopping() {
                 return;
             }
             match task {
                 Task::Stop => return,
+                // A turn may have notified while the snapshot failed.
+                Task::SnapshotIfDue if retry_at.is_some_and(|at| at > Instant::now()) => {}
                 Task::SnapshotIfDue => {
                     // Notifications from here on concern batches that this task does not see.
                     self.handle.notified.store(false, Ordering::Relaxed);
                     let done = if self.handle.is_due() { runtime.block_on(self.snapshot()).map(drop) } else { Ok(()) };
-                    retry_after = self.report_failure(&done).then_some(RETRY_PAUSE);
+                    retry_at = self.report_failure(&done).then(|| Instant::now() + RETRY_PAUSE);
                     // After a failure turns do not notify: the thread retries by itself.
-                    self.handle.notified.store(retry_after.is_some(), Ordering::Relaxed);
+                    self.handle.notified.store(retry_at.is_some(), Ordering::Relaxed);
                     self.handle.notify_if_due();
                 }
                 // The caller may be cancelled before or during the task.
@@ -85,7 +87,7 @@ impl<S: SnapshotStore> Snapshotter<S> {
     }
 
     /// The next task; a failed snapshot is retried after a pause.
-    fn next_task(&mut self, retry_after: Option<Duration>) -> Option<Task> {
+    fn next_task(&mut self, retry_at: Option<Instant>) -> Option<Task> {
         if self.replay.as_ref().is_some_and(|replay| !replay.is_small(SMALL_BYTES)) {
             match self.tasks.recv_timeout(LARGE_STATE_TTL) {
                 Ok(task) => return Some(task),
@@ -93,9 +95,9 @@ impl<S: SnapshotStore> Snapshotter<S> {
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
-        match retry_after {
+        match retry_at {
             None => self.tasks.recv().ok(),
-            Some(pause) => match self.tasks.recv_timeout(pause) {
+            Some(at) => match self.tasks.recv_timeout(at.saturating_duration_since(Instant::now())) {
                 Ok(task) => Some(task),
                 Err(RecvTimeoutError::Timeout) => Some(Task::SnapshotIfDue),
                 Err(RecvTimeoutError::Disconnected) => None,
@@ -111,7 +113,9 @@ impl<S: SnapshotStore> Snapshotter<S> {
         let bytes = snapshot.bytes.len() as u64;
         let backlog = replay.backlog();
         if backlog.batches > 0 {
-            check_durable(self.store.save(snapshot.sequence, &snapshot.bytes).await?)?;
+            let file = replay.snapshot_file(&snapshot, self.store.is_local().then_some(head));
+            check_durable(self.store.save(snapshot.sequence, &file).await?)?;
+            drop(file);
             self.handle.covered(backlog.bytes, backlog.batches, self.config.log_bytes.max(bytes));
             replay.saved(bytes);
             self.retain_if_small(replay);

@@ -1,6 +1,7 @@
 //! The accept loop and the HTTP/1 and HTTP/2 setup of connections.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use super::grpc_requests::{is_grpc, problem_response};
 use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW, TransportLimits};
 use super::rate_limit::{ConnectionRate, RateLimit};
 use crate::metrics::Metrics;
+use crate::peer;
 
 /// Idle time of an HTTP/2 peer before it is pinged, and time for it to reply.
 const PING: Duration = Duration::from_secs(20);
@@ -84,7 +86,7 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
         let activity = stream.activity().clone();
         let shared = ConnectionLimits { rate: rate_limit.connection(peer.ip()), bodies: body_budget.connection() };
         if let Some(permit) = connection_limit.try_acquire(&activity) {
-            let served = serve_connection(stream, router.clone(), shared, graceful.watcher());
+            let served = serve_connection(stream, peer, router.clone(), shared, graceful.watcher());
             let gauge = metrics.connection_opened();
             let mut phase = phase.clone();
             tokio::spawn(async move {
@@ -96,7 +98,7 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
                 drop((permit, gauge));
             });
         } else if let Ok(permit) = rejections.clone().try_acquire_owned() {
-            let served = serve_connection(stream, reject.clone(), shared, graceful.watcher());
+            let served = serve_connection(stream, peer, reject.clone(), shared, graceful.watcher());
             tokio::spawn(async move {
                 // A peer that sends no request in time receives no rejection.
                 let _ = tokio::time::timeout(REJECT_TIMEOUT, served).await;
@@ -118,8 +120,14 @@ struct ConnectionLimits {
 }
 
 /// Serves one connection until it ends.
-async fn serve_connection(stream: Connection, router: Router, shared: ConnectionLimits, watcher: Watcher) {
-    let (peer, activity) = (stream.peer_stats(), stream.activity().clone());
+async fn serve_connection(
+    stream: Connection,
+    address: SocketAddr,
+    router: Router,
+    shared: ConnectionLimits,
+    watcher: Watcher,
+) {
+    let (stats, activity) = (stream.peer_stats(), stream.activity().clone());
     let handle = move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(shared.rate.clone());
         request.extensions_mut().insert(shared.bodies.clone());
@@ -128,7 +136,7 @@ async fn serve_connection(stream: Connection, router: Router, shared: Connection
             let Some(guard) = guard else {
                 return Ok(problem_response(closed_as_idle(), is_grpc(request.headers())));
             };
-            let response = router.oneshot(request.map(Body::new)).await?;
+            let response = peer::on_behalf_of(address, router.oneshot(request.map(Body::new))).await?;
             Ok::<_, Infallible>(response.map(|body| Body::new(GuardedBody { body, _guard: guard })))
         }
     };
@@ -142,7 +150,7 @@ async fn serve_connection(stream: Connection, router: Router, shared: Connection
     builder.http2().max_send_buf_size(SEND_BUFFER);
     let served = builder.serve_connection(TokioIo::new(stream), hyper::service::service_fn(handle));
     if let Err(error) = watcher.watch(served).await {
-        peer.connection_failed(&*error);
+        stats.connection_failed(&*error);
     }
 }
 

@@ -1,11 +1,14 @@
 //! Crashes, lost audit files and restores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::command::{Acquire, Command};
-use leasehold_server::audit::{AuditHead, hex, verify};
+use leasehold_core::lease::Validity;
+use leasehold_server::audit::{AuditHead, frame, hex, link, scan, verify};
 use leasehold_server::backup::{self, BackupChunks, RestoreOptions, restore_onto};
-use leasehold_server::journal::Journal;
+use leasehold_server::journal::file::FileJournal;
+use leasehold_server::journal::{Journal, OpenError};
+use leasehold_server::recovery::StateReplay;
 use leasehold_testkit::depth::depth;
 
 use crate::fixture::{entries, memory_harness, open_on, snapshotter};
@@ -80,6 +83,94 @@ fn a_restored_cluster_continues_the_hash_chain_of_its_backup_and_records_every_e
     }
     let expected = [("\"restored\" null", 1), ("\"ended\" \"restored\"", 2), ("\"opened\" null", 1)];
     assert_eq!(kinds, expected.map(|(kind, count)| (kind.to_owned(), count)).into());
+}
+
+/// A disk with a snapshot whose audit log was written, and the end of that log.
+fn disk_with_audited_snapshot() -> (SimulatedDisk, AuditHead) {
+    let disk = SimulatedDisk::new();
+    let (journal, replayed) = open_on(&disk);
+    let mut harness = GrantorHarness::open(replayed.recovered, journal);
+    let mut first = snapshotter(&harness.journal);
+    harness.acquire_and_release(None, 0..24);
+    let head = poll_ready(first.write_audit()).expect("the disk works");
+    poll_ready(first.snapshot()).expect("the disk works");
+    (disk, head)
+}
+
+fn newest_audit_file(disk: &SimulatedDisk) -> String {
+    disk.contents().into_keys().rfind(|name| name.starts_with("trail-")).expect("an audit log")
+}
+
+#[test]
+fn an_audit_log_that_was_cut_continues_after_the_lost_numbers_and_does_not_verify() {
+    let (disk, known) = disk_with_audited_snapshot();
+    // The last file ends after its header, so that it is cut at the end of an entry.
+    let name = newest_audit_file(&disk);
+    disk.tamper(&name, |bytes| bytes.truncate(frame::HEADER_BYTES));
+    let (journal, _) = open_on(&disk);
+    let head = poll_ready(snapshotter(&journal).write_audit()).expect("the disk works");
+    let entries = entries(&journal.snapshots(), head);
+    let gap = entries.last().expect("entries");
+    assert_eq!((gap["kind"].as_str(), gap["entry"].as_u64()), (Some("gap"), Some(known.entries + 1)));
+    assert!(gap["why"].as_str().is_some_and(|why| why.contains("lost entries")), "{gap}");
+    let numbers: BTreeSet<u64> = entries.iter().filter_map(|entry| entry["entry"].as_u64()).collect();
+    assert_eq!(numbers.len(), entries.len(), "no number is used twice");
+    let error = verify(&journal.snapshots(), head).expect_err("entries are missing").to_string();
+    assert!(error.contains(&name) && error.contains("are missing"), "{error}");
+}
+
+#[test]
+fn an_audit_log_that_was_rewritten_before_a_snapshot_gets_a_gap_entry() {
+    let (disk, known) = disk_with_audited_snapshot();
+    let name = newest_audit_file(&disk);
+    // As someone would who can write the file: other entries with a valid chain.
+    disk.tamper(&name, |bytes| {
+        let (header, salt) = frame::FileHeader::decode(bytes).expect("a header");
+        let mut texts = Vec::new();
+        scan(bytes, true, |entry| texts.push((entry.key, entry.text.to_vec()))).expect("an intact file");
+        bytes.truncate(frame::HEADER_BYTES);
+        let mut hash = header.previous;
+        for (key, text) in texts {
+            let text = String::from_utf8(text).expect("UTF-8").replace("worker-", "walker-").into_bytes();
+            hash = link(&hash, &text);
+            frame::put(salt, key, &text, &hash, bytes);
+        }
+        frame::put_checkpoint(salt, known.position, &[0; 32], bytes);
+    });
+    let (journal, _) = open_on(&disk);
+    let head = poll_ready(snapshotter(&journal).write_audit()).expect("the disk works");
+    let gap = entries(&journal.snapshots(), head).pop().expect("entries");
+    assert_eq!(gap["kind"], "gap");
+    assert!(gap["why"].as_str().is_some_and(|why| why.contains("was changed")), "{gap}");
+    assert_eq!(verify(&journal.snapshots(), head).expect("the chain has no key").gaps, 1, "but the gap is reported");
+}
+
+#[test]
+fn a_journal_that_ends_before_its_audit_log_is_refused() {
+    let disk = SimulatedDisk::new();
+    let (journal, replayed) = open_on(&disk);
+    let mut harness = GrantorHarness::open(replayed.recovered, journal);
+    harness.acquire_and_release(None, 0..4);
+    let head = poll_ready(snapshotter(&harness.journal).write_audit()).expect("the disk works");
+    drop(harness);
+    // Nothing but the audit log proves that these batches were durable: after a crash they would be an incomplete end.
+    let name = disk.contents().into_keys().rfind(|name| name.starts_with("segment-")).expect("a segment");
+    let whole = disk.bytes(&name);
+    let written = whole.iter().rposition(|byte| *byte != 0).expect("batches") + 1;
+    disk.tamper(&name, |bytes| bytes[written - 300..].fill(0));
+    let before = disk.contents();
+    let mut replay = StateReplay::new(Validity::Session);
+    match FileJournal::open_on(disk.clone(), &small_segments(), &mut replay).map(drop) {
+        Err(OpenError::Corrupt { file, reason, .. }) => {
+            assert!(file.ends_with(&name), "{}", file.display());
+            assert!(reason.contains(&format!("derived from batch {}", head.position)), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(disk.contents(), before, "nothing was changed");
+    disk.tamper(&name, |bytes| bytes.copy_from_slice(&whole));
+    let mut replay = StateReplay::new(Validity::Session);
+    FileJournal::open_on(disk, &small_segments(), &mut replay).expect("the whole journal opens");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Verification: any changed, missing or damaged entry is detected.
 
-use leasehold_server::audit::{AuditEntry, ExportLineError, VerifyError, frame, scan, verify, verify_export};
+use leasehold_server::audit::{
+    AuditEntry, ExpectedEntry, ExportLineError, VerifyError, frame, hex, scan, verify, verify_export,
+    verify_export_with,
+};
 use leasehold_server::journal::{AuditFiles, Journal};
 use leasehold_testkit::depth::depth;
 use proptest::prelude::*;
@@ -43,6 +46,34 @@ fn an_export_verifies_without_a_server_and_a_changed_export_does_not() {
     altered[9] = &changed;
     assert!(matches!(verify_lines(&altered), Err(ExportLineError { line: 10, .. })), "a changed line");
     assert!(verify_lines(&[&lines[..], &["{}"]].concat()).is_err(), "an added line");
+}
+
+#[test]
+fn an_export_that_was_cut_or_rewritten_verifies_only_without_an_expected_entry() {
+    let mut harness = memory_harness();
+    harness.acquire_and_release(None, 0..10);
+    let head = poll_ready(snapshotter(&harness.journal).write_audit()).expect("the memory journal works");
+    let file = export(&harness.journal.snapshots(), head);
+    let expected: ExpectedEntry = format!("{}:{}", head.entries, hex(&head.hash)).parse().expect("an entry");
+    let verified = verify_export_with(&file[..], Some(expected)).expect("the export is intact");
+    assert_eq!((verified.last, verified.gaps), (head.entries, 0));
+
+    let text = String::from_utf8(file).expect("the export is UTF-8");
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines[lines.len() - 4];
+    let entry: serde_json::Value = serde_json::from_str(last).expect("an entry");
+    let trailer = format!("{{\"end\":{},\"hash\":{}}}", entry["entry"], entry["hash"]);
+    let cut = format!("{}\n{trailer}\n", lines[..lines.len() - 3].join("\n"));
+    verify_export(cut.as_bytes()).expect("the chain has no key");
+    let error = verify_export_with(cut.as_bytes(), Some(expected)).expect_err("the expected entry is missing");
+    assert!(error.reason.contains("it was cut"), "{error}");
+
+    let other = ExpectedEntry { hash: [7; 32], ..expected };
+    let error = verify_export_with(text.as_bytes(), Some(other)).expect_err("another hash");
+    assert!(error.reason.contains("it was") || error.reason.contains("rewritten"), "{error}");
+    for wrong in ["", "7", "0:00", ":", "x:00", &format!("1:{}", "g".repeat(64)), &format!("0:{}", "0".repeat(64))] {
+        assert!(wrong.parse::<ExpectedEntry>().is_err(), "{wrong}");
+    }
 }
 
 #[test]

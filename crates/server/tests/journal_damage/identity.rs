@@ -61,7 +61,7 @@ fn a_missing_or_damaged_identity_file_is_refused() {
     assert_corrupt(&disk, "journal", 0, "batches");
     let disk = intact_log();
     disk.tamper("journal", |bytes| bytes[4_096 + 20] ^= 1);
-    assert_corrupt(&disk, "journal", 0, "");
+    assert_corrupt(&disk, "journal", 4_096, "checksum");
     let disk = intact_log();
     disk.tamper("journal", |bytes| bytes.clear());
     assert_corrupt(&disk, "journal", 0, "");
@@ -79,6 +79,34 @@ fn a_damaged_generation_is_never_reused() {
         assert!(next > last, "{next} after {last}");
         assert_eq!(generation(), next + 1);
     }
+}
+
+#[test]
+fn a_batch_before_a_clean_stop_must_exist_at_the_next_open() {
+    for lost in [1, 2] {
+        let disk = SimulatedDisk::new();
+        let mut journal = open_on(disk.clone(), &small_segments()).expect("an empty disk opens").0.journal;
+        (1..=LAST).for_each(|sequence| append(&mut journal, &batch(sequence)).expect("the disk works"));
+        journal.close();
+        drop(journal);
+        let (name, at) = batch_offset(LAST + 1 - lost);
+        disk.tamper(&name, |bytes| bytes[at..].fill(0));
+        assert_corrupt(&disk, &name, at, "clean stop");
+    }
+    // A journal that was closed opens, and a later one that crashed may lose its incomplete end.
+    let disk = SimulatedDisk::new();
+    for end in [LAST - 1, LAST] {
+        let (opened, replay) = open_on(disk.clone(), &small_segments()).expect("the journal is intact");
+        let mut journal = opened.journal;
+        (replay.batches.len() + 1..=end).for_each(|at| append(&mut journal, &batch(at)).expect("the disk works"));
+        if end < LAST {
+            journal.close();
+        }
+    }
+    let (name, at) = batch_offset(LAST);
+    disk.tamper(&name, |bytes| bytes[at + FRAME_HEADER] ^= 1);
+    let (replay, warnings) = open_journal(&disk).expect("a crash explains an incomplete last batch");
+    assert_eq!((sequences(&replay).last(), warnings.len()), (Some(&(LAST - 1)), 1));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number};
 use leasehold_server::journal::{AppendOutcome, Journal, JournalError, Replay};
 use leasehold_server::metrics::{Metrics, SnapshotMetrics};
+use leasehold_server::snapshot_file::SnapshotFile;
 use leasehold_server::snapshotter::{SnapshotConfig, SnapshotHandle};
 
 /// The output of a future that is ready at its first poll.
@@ -52,7 +53,7 @@ impl Default for ReplayedState {
 
 impl Replay for ReplayedState {
     fn snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), CorruptionError> {
-        self.recovered = RecoveredGrantor::from_snapshot(bytes, 7)?;
+        self.recovered = RecoveredGrantor::from_snapshot(SnapshotFile::decode(bytes, sequence)?.state, 7)?;
         self.snapshot = Some(sequence);
         Ok(())
     }

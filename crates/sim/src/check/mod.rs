@@ -24,6 +24,7 @@ pub mod progress_required;
 pub mod recorded_state;
 pub mod renewals_decided_in_order;
 pub mod reported_state;
+pub mod restored_store;
 pub mod rollback_quarantine;
 #[cfg(test)]
 mod sample_histories;
@@ -64,11 +65,12 @@ pub(crate) fn broken(promise: &'static str, at: SimTime, detail: impl Into<Strin
 
 /// Every checker: file, promises and function.
 #[allow(clippy::type_complexity, reason = "a table of three columns")]
-pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 28] = [
+pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 29] = [
     ("fence_marks", "F1 F2 F3 F4 F5 F7 T5 T6", fence_marks::check),
     ("fence_without_server", "F9", fence_without_server::check),
     ("tokens", "T1 T2 T3 T4 T5 T9", tokens::check),
     ("rollback_quarantine", "T5 T9", rollback_quarantine::check),
+    ("restored_store", "V2", restored_store::check),
     ("durable_before_reply", "L3 L7 E1 X3", durable_before_reply::check),
     ("one_holder", "L1 H2", one_holder::check),
     ("disk_full", "V4", disk_full::check),

@@ -32,6 +32,9 @@ pub struct SimJournal {
     /// Incarnation to start at the next opening, after a restore.
     pub restored: Option<u32>,
     restores: u32,
+    reverted: bool,
+    /// A server found that this journal was rolled back: nothing is appended until an operator accepts it.
+    marked: bool,
 }
 
 impl SimJournal {
@@ -110,6 +113,9 @@ impl SimJournal {
         sequence: u64,
         batch: Batch,
     ) -> JournalOutcome {
+        if self.marked {
+            return JournalOutcome::Failed;
+        }
         let last = self.batches.len() as u64;
         if generation != self.generation && !scheduler.is_planted(PlantedFault::DeposedAppends) {
             return JournalOutcome::Fenced;
@@ -269,6 +275,7 @@ impl SimJournal {
         self.generation += 1;
         self.restores += 1;
         self.restored = Some(1 + self.restores);
+        self.marked = false;
         self.record_revert(scheduler, Fault::Restore);
         true
     }
@@ -278,13 +285,38 @@ impl SimJournal {
         let remaining = scheduler.rng.between(1, self.batches.len() as u64) as usize;
         self.batches.truncate(remaining);
         self.durable = remaining;
-        // Requests in flight to the old store do not reach the new one.
+        // Requests in flight to the old store do not reach the new one, and a marker was in it.
         self.generation += 1;
+        self.marked = false;
         (self.tail, self.in_flight, self.corrupted) = (Vec::new(), None, None);
         self.record_revert(scheduler, Fault::Rollback);
     }
 
-    fn record_revert(&self, scheduler: &mut Scheduler, cause: Fault) {
+    /// Leaves a marker that this journal was rolled back.
+    pub const fn mark_rolled_back(&mut self) {
+        self.marked = true;
+    }
+
+    /// Whether a marker says that this journal was rolled back.
+    pub const fn is_marked(&self) -> bool {
+        self.marked
+    }
+
+    /// An operator accepts that this journal was rolled back: the next opening begins a new incarnation.
+    pub const fn accept_rollback(&mut self) {
+        self.marked = false;
+        self.generation += 1;
+        self.restores += 1;
+        self.restored = Some(1 + self.restores);
+    }
+
+    /// Whether batches were ever lost, by a lying disk, a rollback or a restore.
+    pub const fn was_reverted(&self) -> bool {
+        self.reverted
+    }
+
+    fn record_revert(&mut self, scheduler: &mut Scheduler, cause: Fault) {
+        self.reverted = true;
         scheduler.record_fault(cause, format!("the journal has {} batches", self.batches.len()));
         scheduler.record(HistoryEvent::JournalReverted { cause, batches: self.batches.clone() });
     }

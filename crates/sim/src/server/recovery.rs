@@ -2,19 +2,54 @@
 
 use std::rc::Rc;
 
+use leasehold_core::codec::Reader;
 use leasehold_core::grantor::{Output, RestoreSpec, TenureOptions, recover};
 use leasehold_core::lease::Validity;
+use leasehold_core::lineage::{self, Lineage, LineageVerdict, SeenBatch, TenureStart};
+use leasehold_core::record::{BatchHeader, Record};
 use leasehold_core::token::Incarnation;
 
 use super::SimServer;
-use crate::history::HistoryEvent;
+use crate::history::{Batch, HistoryEvent};
 use crate::journal::SimJournal;
+use crate::planted_fault::PlantedFault;
 use crate::run_constants::{CLUSTER, MAX_TTL};
 use crate::scheduler::{JournalStep, Scheduler};
+
+/// The openings of a journal.
+fn lineage_of(batches: &[Batch]) -> Lineage {
+    let mut lineage = Lineage::starting_at(1);
+    for (sequence, batch) in (1..).zip(batches) {
+        if records(batch).any(|record| matches!(record, Record::Opened { .. })) {
+            lineage.opened(TenureStart { sequence, digest: lineage::digest(batch) }, begins_incarnation(batch));
+        }
+    }
+    lineage
+}
+
+fn begins_incarnation(batch: &[u8]) -> bool {
+    records(batch).any(|record| matches!(record, Record::Created { .. } | Record::Restored { .. }))
+}
+
+/// The records of a batch, as far as they can be read.
+fn records(batch: &[u8]) -> impl Iterator<Item = Record<'_>> {
+    let mut from = Reader::new(batch);
+    let readable = BatchHeader::decode(&mut from).is_ok();
+    std::iter::from_fn(move || {
+        if !readable || from.is_empty() {
+            return None;
+        }
+        Record::decode(&mut from).ok()
+    })
+}
 
 impl SimServer {
     pub(super) fn recover(&mut self, scheduler: &mut Scheduler, journal: &mut SimJournal) -> bool {
         let Some(batches) = journal.read(scheduler) else { return true };
+        if journal.shared && journal.restored.is_none() && self.refuses(scheduler, journal, &batches) {
+            return true;
+        }
+        self.lineage = lineage_of(&batches);
         let cut = scheduler.rng.below(batches.len() as u64 + 1) as usize;
         let seed = scheduler.rng.draw();
         let bytes = |from: usize, to: usize| batches[from..to].iter().map(|batch| &**batch);
@@ -60,6 +95,42 @@ impl SimServer {
             JournalStep::Append { generation: self.generation, sequence: self.next, batch },
         );
         false
+    }
+
+    /// Compares the journal with the last batch that this server has seen. If that is lost, it leaves a marker; a marker stops every
+    /// server.
+    fn refuses(&self, scheduler: &mut Scheduler, journal: &mut SimJournal, batches: &[Batch]) -> bool {
+        let lost = self.seen.is_some_and(|seen| {
+            let last = batches.len() as u64;
+            if scheduler.is_planted(PlantedFault::ContentNotCompared) {
+                return last < seen.sequence;
+            }
+            lineage_of(batches).compare(&seen, last) == LineageVerdict::Lost
+        });
+        if lost {
+            scheduler.record(HistoryEvent::RollbackFound { server: self.index as u32 });
+            journal.mark_rolled_back();
+        }
+        lost || journal.is_marked()
+    }
+
+    /// Remembers the batch that just became durable.
+    pub(super) fn remember_batch(&mut self) {
+        let Some(JournalStep::Append { sequence, batch, .. }) =
+            self.in_flight.as_ref().map(|in_flight| &in_flight.step)
+        else {
+            return;
+        };
+        let (sequence, digest) = (*sequence, lineage::digest(batch));
+        if !self.serving {
+            self.lineage.opened(TenureStart { sequence, digest }, begins_incarnation(batch));
+        }
+        self.seen = self.lineage.opening().map(|opening| SeenBatch {
+            sequence,
+            digest,
+            opening,
+            incarnation: self.lineage.incarnation(),
+        });
     }
 
     /// Starts to serve, once the opening is durable.

@@ -152,6 +152,9 @@ pub struct AuditVerificationBody {
     /// Hash of the last entry. Store it elsewhere to detect truncation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
+    /// Entries that say that entries before them are missing; absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<u64>,
     /// The file that contains the first damage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
@@ -176,6 +179,12 @@ impl AuditVerificationBody {
         }
     }
 
+    /// The same log, with this many entries that report missing ones.
+    #[must_use]
+    pub fn with_gaps(self, gaps: u64) -> Self {
+        Self { gaps: (gaps > 0).then_some(gaps), ..self }
+    }
+
     /// A damaged log. The offset is only known if the file is.
     pub fn broken(file: String, offset: u64, problem: String) -> Self {
         let offset = (!file.is_empty()).then_some(offset);
@@ -186,7 +195,7 @@ impl AuditVerificationBody {
 impl From<v1::AuditVerification> for AuditVerificationBody {
     fn from(from: v1::AuditVerification) -> Self {
         match from.intact {
-            true => Self::whole(from.first, from.last, &from.hash),
+            true => Self::whole(from.first, from.last, &from.hash).with_gaps(from.gaps),
             false => Self::broken(from.file, from.offset, from.problem),
         }
     }

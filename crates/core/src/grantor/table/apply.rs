@@ -38,6 +38,7 @@ impl GrantorTable {
             Record::Restored { incarnation, counter, quarantine } => {
                 self.raise_to(*counter)?;
                 self.restore();
+                self.gaps.clear();
                 self.quarantine = Some(Quarantine { until: *quarantine, rolled_back: false });
                 let identity = self.identity.as_mut().ok_or("restored before it was created")?;
                 identity.incarnation = *incarnation;
@@ -47,9 +48,13 @@ impl GrantorTable {
                     return Err("a rollback that does not raise the counter to the presented number");
                 }
                 self.raise_to(*counter)?;
+                self.gaps.clear();
                 self.quarantine = Some(Quarantine { until: *quarantine, rolled_back: true });
             }
-            Record::QuarantineWaived { .. } => self.quarantine = None,
+            Record::QuarantineWaived { .. } => {
+                let waived = self.quarantine.take().filter(|quarantine| quarantine.rolled_back);
+                self.waived_until = waived.map_or(self.waived_until, |quarantine| quarantine.until);
+            }
             Record::SessionOpened { session, holder, ttl, secret, waits_only } => {
                 self.open_session(*session, holder, *ttl, *secret, *waits_only)?;
             }
@@ -214,6 +219,7 @@ impl GrantorTable {
         if number.get() <= self.counter {
             return Err("a token not above the counter");
         }
+        self.gaps.close(number.get() - 1);
         self.counter = number.get();
         Ok(())
     }
@@ -228,7 +234,11 @@ impl GrantorTable {
     }
 
     fn numbers(&mut self, highest: Option<Number>) -> Result<(), ApplyError> {
-        highest.map_or(Ok(()), |highest| self.raise(highest))
+        highest.map_or(Ok(()), |highest| {
+            // The record issued lower numbers too, from the counter on at the lowest.
+            self.gaps.close(self.counter);
+            self.raise(highest)
+        })
     }
 
     /// Advances grantor time.

@@ -6,6 +6,7 @@ pub(crate) mod actors;
 pub(crate) mod deadline;
 pub(crate) mod ended;
 pub(crate) mod lease;
+pub(crate) mod number_gaps;
 pub(crate) mod resource;
 pub(crate) mod vacant_names;
 
@@ -33,6 +34,7 @@ use actors::{Actors, SessionEntry, Waiter};
 use deadline::StallClock;
 use ended::{EndedLeases, Usage};
 use lease::{LeaseExtra, StoredLease};
+use number_gaps::NumberGaps;
 use resource::Resources;
 
 /// All state of a grantor.
@@ -50,6 +52,10 @@ pub(crate) struct GrantorTable {
     pub counter: u64,
     pub clock: StallClock,
     pub quarantine: Option<Quarantine>,
+    /// An operator waived a quarantine after a rollback that would have lasted until then; further proofs in this tenure start none.
+    pub waived_until: GrantorTime,
+    /// Numbers below the counter that were never issued.
+    pub gaps: NumberGaps,
     pub leases: Slab<StoredLease>,
     pub extras: BTreeMap<u32, Box<LeaseExtra>>,
     pub resources: Resources,
@@ -145,6 +151,8 @@ impl GrantorTable {
             counter: 0,
             clock: StallClock::default(),
             quarantine: None,
+            waived_until: GrantorTime(0),
+            gaps: NumberGaps::default(),
             leases: Slab::with_keep(limits::ENDED_LEASES),
             extras: BTreeMap::new(),
             resources: Resources::new(hash.clone()),

@@ -4,6 +4,7 @@ mod entries;
 
 use super::deadline::StallClock;
 use super::ended::{EndedLeases, Usage};
+use super::number_gaps::NumberGaps;
 use super::{ClusterIdentity, Deadlock, GrantorTable, Quarantine};
 use crate::charter::Charter;
 use crate::codec::{DecodeError, Reader, Write};
@@ -15,9 +16,11 @@ use crate::store::timer_wheel::TimerWheel;
 use crate::time::{GrantorTime, WallClock};
 use crate::token::{Cluster, Incarnation};
 
-/// Format version of a snapshot. The first one had neither the time of the last charter change nor the coverage.
-const VERSION: u8 = 2;
+/// Format version of a snapshot. The first one had neither the time of the last charter change nor the coverage; the second one
+/// had neither gaps nor the end of a waived quarantine.
+const VERSION: u8 = 3;
 const FIRST_VERSION: u8 = 1;
+const SECOND_VERSION: u8 = 2;
 
 impl GrantorTable {
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -45,6 +48,8 @@ impl GrantorTable {
         self.queues.encode(out);
         self.cache.encode(out);
         self.coverage.encode(out);
+        self.gaps.encode(out);
+        out.num(self.waived_until.0);
     }
 
     pub fn decode(bytes: &[u8], hash_seed: u64) -> Result<Self, DecodeError> {
@@ -87,6 +92,10 @@ impl GrantorTable {
         table.cache = CacheTable::decode(&mut from)?;
         if version > FIRST_VERSION {
             table.coverage = CoverageTable::decode(&mut from)?;
+        }
+        if version > SECOND_VERSION {
+            table.gaps = NumberGaps::decode(&mut from, table.counter)?;
+            table.waived_until = GrantorTime(from.num()?);
         }
         from.finish()?;
         Ok(table)

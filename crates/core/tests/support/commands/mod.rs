@@ -85,6 +85,8 @@ impl<'a> LineParser<'a, '_> {
             let (session, _) = self.labels.session(at.word("a session")?)?;
             let lowest = if at.take("lowest") { at.number("a sequence")? } else { 1 };
             self.request.id = Some(RequestId { session, sequence, lowest, digest: 0 });
+        } else if at.take("also showing") {
+            self.request.presented = Some(self.presented_token(at)?);
         } else if at.take("showing") {
             self.request.observed = Some(self.presented_token(at)?);
         } else if at.take("called") {

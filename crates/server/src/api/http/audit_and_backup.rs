@@ -77,7 +77,7 @@ pub async fn verify(
     _: StrictQuery<NoQuery>,
 ) -> Result<Json<AuditVerificationBody>, HttpProblem> {
     Ok(Json(match api.verify_audit().await? {
-        Ok(proof) => AuditVerificationBody::whole(proof.first, proof.last, &proof.hash),
+        Ok(proof) => AuditVerificationBody::whole(proof.first, proof.last, &proof.hash).with_gaps(proof.gaps),
         Err(VerifyError::Damaged { file, offset, reason }) => AuditVerificationBody::broken(file, offset, reason),
         Err(VerifyError::Read(error)) => AuditVerificationBody::broken(String::new(), 0, error.to_string()),
     }))

@@ -120,7 +120,7 @@ pub async fn open_session(
 ) -> HttpResult<SessionBody> {
     let open = body.parse::<OpenSessionBody>()?.into_request();
     let secret = random::bytes();
-    let request = Request { tag: 0, id: None, observed: metadata(&headers, &api.issuer)?.token_seen };
+    let request = Request { observed: metadata(&headers, &api.issuer)?.token_seen, ..Request::tagged(0) };
     match api.submit(request, RequestPayload::Open(open, secret), api.caller()).await?.answer {
         Decided::Session(grant) => {
             let query = api.query_at(0, move |grantor| welcome(&grant, Some(secret), &grantor.status()));

@@ -25,7 +25,9 @@ pub enum EtcdOpenError {
     /// Written by a newer version.
     Newer { prefix: String, have: u32, want: u32 },
     /// etcd was restored from a snapshot that is older than what this server has seen.
-    Restored { what: &'static str, seen: u64, found: u64 },
+    Restored { what: String },
+    /// Another server has found that etcd was restored, and left a marker.
+    Marked { marker: String },
     /// A value is damaged.
     Corrupt { key: String, reason: String },
     /// Another server was faster.
@@ -44,7 +46,7 @@ impl EtcdOpenError {
             Self::Full { .. } => "STORAGE_FULL",
             Self::Damaged { .. } | Self::Corrupt { .. } => "CORRUPT",
             Self::Foreign { .. } | Self::OtherJournal { .. } => "WRONG_CLUSTER",
-            Self::Restored { .. } => "ROLLED_BACK",
+            Self::Restored { .. } | Self::Marked { .. } => "ROLLED_BACK",
         }
     }
 }
@@ -84,10 +86,14 @@ impl fmt::Display for EtcdOpenError {
                 f,
                 "{prefix} in etcd has format version {have}, newer than {want}; use a newer version of leasehold"
             ),
-            Self::Restored { what, seen, found } => write!(
+            Self::Restored { what } => write!(
                 f,
-                "etcd was rolled back: this server has seen {what} {seen}, etcd has {found}; if it was restored from a \
-                 snapshot, start with --accept-restored"
+                "etcd was rolled back: {what}; if it was restored from a snapshot, start one server with --accept-restored"
+            ),
+            Self::Marked { marker } => write!(
+                f,
+                "etcd was rolled back, as another server found ({marker}); if it was restored from a snapshot, start one server \
+                 with --accept-restored"
             ),
             Self::Corrupt { key, reason } => write!(f, "{key} in etcd: {reason}; restore from a backup"),
             Self::Taken => f.write_str("another server has taken over the journal; start again"),

@@ -34,6 +34,16 @@ impl JournalKeys {
         self.named("meta")
     }
 
+    /// Exists after a server found that etcd was rolled back; no server leads until one accepts it.
+    pub fn rolled_back(&self) -> Vec<u8> {
+        self.named("rolled_back")
+    }
+
+    /// Written when a restore is accepted: its last change tells a server that read the journal before from one that read it after.
+    pub fn accepted(&self) -> Vec<u8> {
+        self.named("accepted")
+    }
+
     /// Written to confirm the leader where a read may be stale.
     pub fn confirm(&self) -> Vec<u8> {
         self.named("confirm")

@@ -6,14 +6,18 @@
 //! - `snap/N/…`: the state after batch N, in chunks; it is valid once `meta` names it;
 //! - `meta`: the id of the journal and its newest snapshot;
 //! - `member/…`: the servers that may lead; leased;
-//! - `confirm`: written to confirm the leader on versions of etcd whose reads may be stale.
+//! - `confirm`: written to confirm the leader on versions of etcd whose reads may be stale;
+//! - `rolled_back`: written by a server that found that etcd was restored; every append compares that it does not exist;
+//! - `accepted`: the batch with which the last accepted restore began a new incarnation.
 //!
 //! The generation is the revision of the last change of `leader`, and the nonce in it. Each transaction compares both, so a
 //! deposed leader cannot change anything. One append is in flight at a time, because etcd may reorder two. An append without a
 //! response is sent again with the same bytes until the log has that sequence; equal bytes prove that it is the writer's own.
 //!
 //! After a claim the log is read at the revision of the claim, so that a lagging member fails instead of returning older data. A
-//! high-water mark on the server's own disk detects an etcd that was restored, even if it kept its cluster id.
+//! high-water mark on the server's own disk detects an etcd that was restored, even if it kept its cluster id: it contains the
+//! digest of the last batch and of the opening of its tenure, so that an etcd to which others have appended since is recognized too
+//! ([page 0038](../../../../docs/internals/decisions/0038-recognize-a-restored-journal-by-content.md)).
 //!
 //! The audit log is on each server's own disk: [page 0026](../../../../docs/internals/decisions/0026-keep-the-audit-log-on-each-server.md).
 
@@ -24,6 +28,7 @@ mod error;
 mod keys;
 mod leadership;
 mod local;
+mod marker;
 mod meta;
 mod open;
 pub mod pb;
@@ -104,7 +109,7 @@ impl JournalLocation for EtcdLocation {
         let leadership = Arc::new(etcd.register(self).await?);
         let generation = leadership.claim_by_force().await.map_err(|error| etcd.open_error(error))?;
         let generation = generation.ok_or(OpenError::Etcd(EtcdOpenError::Taken))?;
-        etcd.open(leadership, generation, 0, replay).await
+        etcd.open(leadership, generation, 0, false, replay).await
     }
 }
 
@@ -114,13 +119,12 @@ pub struct EtcdJournal {
     /// Keeps the leader key alive.
     _leadership: Arc<EtcdLeadership>,
     quota_poll: JoinHandle<()>,
-    restored: bool,
 }
 
 impl EtcdJournal {
     /// Whether etcd was restored from an older snapshot, so that a new incarnation of the cluster must begin (T5).
     pub fn was_restored(&self) -> bool {
-        self.restored
+        self.writer.restored
     }
 
     /// Database size and quota of etcd.

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use leasehold_core::grantor::CorruptionError;
+use leasehold_core::lineage::LineageVerdict;
 
 use super::client::EtcdClient;
 use super::error::EtcdError;
 use super::keys::JournalKeys;
 use super::leadership::{EtcdLeadership, Generation};
 use super::local::{HighWater, LocalFiles};
+use super::marker::leave_marker;
 use super::meta::{FORMAT, JournalMeta, MetaError, SnapshotMeta};
 use super::pb::{AlarmType, Compare, RangeRequest, RequestOp};
 use super::quota::Quota;
@@ -19,7 +21,7 @@ use super::version::EtcdVersion;
 use super::writer::EtcdWriter;
 use super::{EtcdJournal, EtcdLocation};
 use crate::journal::EtcdOpenError;
-use crate::journal::{FIRST, OpenError, OpenedJournal, Replay};
+use crate::journal::{FIRST, OpenError, OpenedJournal, Replay, ReplayedHead};
 use crate::random;
 
 /// An etcd that was checked and can be written.
@@ -109,7 +111,7 @@ impl CheckedEtcd {
     /// The prefix must be empty or hold a journal.
     async fn check_prefix(&self) -> Result<(), OpenError> {
         match self.reader(0).meta().await {
-            Ok((Some(meta), revision)) => self.check_high_water(&meta, revision, None).map(drop),
+            Ok((Some(meta), _)) => self.check_journal(&meta),
             Ok((None, revision)) => {
                 if let Some(HighWater { journal, .. }) = self.local.high_water() {
                     let (prefix, found) = (self.keys.prefix().to_owned(), "none".to_owned());
@@ -145,16 +147,20 @@ impl CheckedEtcd {
         leadership.map_err(|error| self.open_error(error))
     }
 
-    /// Opens the claimed journal and replays the batches after `position`. Releases the claim on failure.
+    /// Opens the claimed journal and replays the batches after `position`; `restored` if it is known that etcd was restored. Releases
+    /// the claim on failure.
     pub async fn open(
         self,
         leadership: Arc<EtcdLeadership>,
         generation: Generation,
         position: u64,
+        restored: bool,
         replay: &mut (dyn Replay + Send),
     ) -> Result<OpenedJournal<EtcdJournal>, OpenError> {
         match self.read(&generation, position, replay).await {
-            Ok((meta, next, restored)) => Ok(self.into_journal(leadership, generation, meta, next, restored)),
+            Ok((meta, next, found)) => {
+                Ok(self.into_journal(leadership, generation, meta, next, restored || found, replay.head()))
+            }
             Err(error) => {
                 leadership.end().await;
                 Err(error)
@@ -176,7 +182,7 @@ impl CheckedEtcd {
             None => self.create(generation).await?,
         };
         let (next, _) = self.replay(&reader, meta.snapshot, position, replay).await?;
-        let restored = self.check_high_water(&meta, current, Some(next - 1))?;
+        let restored = self.check_restored(&reader, &meta, current, next - 1, replay).await?;
         Ok((meta, next, restored))
     }
 
@@ -190,10 +196,17 @@ impl CheckedEtcd {
         replay: &mut (dyn Replay + Send),
     ) -> Result<(u64, i64), OpenError> {
         if position > 0 {
+            let digest = reader.digest(position).await.map_err(|error| self.read_error(error))?;
+            let differs = |head: ReplayedHead| digest.is_some_and(|digest| digest != head.digest);
+            if replay.head().is_some_and(differs) {
+                let what = format!("this server has replayed another batch {position} than etcd has");
+                return Err(OpenError::Etcd(EtcdOpenError::Restored { what }));
+            }
             match self.replay_batches(reader, position, position, replay).await {
                 // The last batch is never trimmed. If it is missing, etcd was restored.
                 Ok((next, _)) if next == position => {
-                    return Err(OpenError::Etcd(EtcdOpenError::Restored { what: "batch", seen: position, found: 0 }));
+                    let what = format!("this server has replayed batch {position}, and etcd has no such batch");
+                    return Err(OpenError::Etcd(EtcdOpenError::Restored { what }));
                 }
                 Err(ReplayError::Read(EtcdReadError::Trimmed { .. })) => {}
                 result => return result.map_err(|error| self.replay_error(error)),
@@ -262,30 +275,75 @@ impl CheckedEtcd {
         }
     }
 
-    /// Compares etcd with this server's high-water mark. True if etcd was restored and this is accepted.
-    pub fn check_high_water(
+    /// The journal must be the one that this server has served.
+    fn check_journal(&self, meta: &JournalMeta) -> Result<(), OpenError> {
+        match self.local.high_water() {
+            Some(HighWater { journal, .. }) if journal != meta.id => {
+                let (prefix, found) = (self.keys.prefix().to_owned(), meta.id.clone());
+                Err(OpenError::Etcd(EtcdOpenError::OtherJournal { prefix, seen: journal, found }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares what was replayed, up to the batch `last`, with this server's high-water mark. True if etcd was restored, this is
+    /// accepted, and no new incarnation has begun since. The mark may not be overwritten before.
+    pub async fn check_restored(
         &self,
+        reader: &EtcdReader<'_>,
         meta: &JournalMeta,
         revision: i64,
-        sequence: Option<u64>,
+        last: u64,
+        replay: &mut (dyn Replay + Send),
     ) -> Result<bool, OpenError> {
-        let Some(HighWater { journal, revision: seen, sequence: last }) = self.local.high_water() else {
-            return Ok(false);
-        };
-        if journal != meta.id {
-            let (prefix, found) = (self.keys.prefix().to_owned(), meta.id.clone());
-            return Err(OpenError::Etcd(EtcdOpenError::OtherJournal { prefix, seen: journal, found }));
+        self.check_journal(meta)?;
+        if let Some(what) = self.difference(reader, revision, last, replay).await? {
+            let accepted = reader.accepted().await.map_err(|error| self.read_error(error))?;
+            let unchanged = Compare::changed_at(&self.keys.accepted(), accepted);
+            leave_marker(&self.client, &self.keys, &what, unchanged).await;
+            let error = EtcdOpenError::Restored { what };
+            return if self.accept_restored { Ok(true) } else { Err(OpenError::Etcd(error)) };
         }
-        let (what, seen, found) = match sequence {
-            _ if revision < seen => ("revision", seen.unsigned_abs(), revision.unsigned_abs()),
-            Some(found) if found < last => ("batch", last, found),
-            _ => return Ok(false),
-        };
-        if self.accept_restored {
-            Ok(true)
-        } else {
-            Err(OpenError::Etcd(EtcdOpenError::Restored { what, seen, found }))
+        self.check_marker().await
+    }
+
+    /// Whether another server found that etcd was restored, and this is accepted; an error if it is not.
+    pub async fn check_marker(&self) -> Result<bool, OpenError> {
+        match self.reader(0).rolled_back().await.map_err(|error| self.read_error(error))? {
+            Some(marker) if !self.accept_restored => Err(OpenError::Etcd(EtcdOpenError::Marked { marker })),
+            marker => Ok(marker.is_some()),
         }
+    }
+
+    /// What this server has seen and etcd has lost.
+    async fn difference(
+        &self,
+        reader: &EtcdReader<'_>,
+        revision: i64,
+        last: u64,
+        replay: &mut (dyn Replay + Send),
+    ) -> Result<Option<String>, OpenError> {
+        let Some(seen) = self.local.high_water() else { return Ok(None) };
+        let verdict = seen.batch().map_or(LineageVerdict::Unknown, |batch| replay.compare(&batch));
+        if verdict == LineageVerdict::Superseded {
+            return Ok(None);
+        }
+        if verdict == LineageVerdict::Lost || last < seen.sequence {
+            return Ok(Some(format!(
+                "this server has seen batch {}, which etcd has lost; its last batch is {last}",
+                seen.sequence
+            )));
+        }
+        if let Some(digest) = seen.digest {
+            let found = reader.digest(seen.sequence).await.map_err(|error| self.read_error(error))?;
+            if found.is_some_and(|found| found != digest) {
+                return Ok(Some(format!("this server has seen another batch {} than etcd has", seen.sequence)));
+            }
+        }
+        if revision < seen.revision {
+            return Ok(Some(format!("this server has seen revision {}, etcd has {revision}", seen.revision)));
+        }
+        Ok(None)
     }
 
     fn into_journal(
@@ -295,6 +353,7 @@ impl CheckedEtcd {
         meta: JournalMeta,
         next: u64,
         restored: bool,
+        head: Option<ReplayedHead>,
     ) -> OpenedJournal<EtcdJournal> {
         let warnings = self.local.warnings();
         let writer = Arc::new(EtcdWriter {
@@ -308,10 +367,13 @@ impl CheckedEtcd {
             next: AtomicU64::new(next),
             fenced: AtomicBool::new(false),
             failed: OnceLock::new(),
+            restored,
+            incarnation: head.and_then(|head| head.incarnation),
+            opening: OnceLock::new(),
         });
-        writer.save_high_water();
+        writer.save_high_water(head.map(|head| head.digest), head.and_then(|head| head.opening));
         let quota_poll = self.quota.poll(self.client, self.quota_bytes);
-        OpenedJournal { journal: EtcdJournal { writer, _leadership: leadership, quota_poll, restored }, warnings }
+        OpenedJournal { journal: EtcdJournal { writer, _leadership: leadership, quota_poll }, warnings }
     }
 
     /// The error of opening for the error of a call.

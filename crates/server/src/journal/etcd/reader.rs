@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use leasehold_core::lineage;
+
 use super::batch_value::{self, BatchValue};
 use super::client::EtcdClient;
 use super::error::EtcdError;
@@ -75,6 +77,28 @@ impl EtcdReader<'_> {
             return Err(EtcdReadError::corrupt(&self.keys.chunks(snapshot.sequence).0, "damaged snapshot"));
         }
         Ok(bytes)
+    }
+
+    /// Digest of one batch; `None` if the log does not contain it.
+    pub async fn digest(&self, sequence: u64) -> Result<Option<[u8; 32]>, EtcdReadError> {
+        let key = self.keys.log(sequence);
+        let Some(batch) = self.one(&key).await? else { return Ok(None) };
+        let value = batch_value::decode(&batch.value).map_err(|reason| EtcdReadError::corrupt(&key, reason))?;
+        Ok(Some(match value {
+            BatchValue::Whole(bytes) => lineage::digest(bytes),
+            BatchValue::Parts { parts, checksum } => lineage::digest(&self.parts(sequence, parts, checksum).await?),
+        }))
+    }
+
+    /// The marker that etcd was rolled back.
+    pub async fn rolled_back(&self) -> Result<Option<String>, EtcdReadError> {
+        let marker = self.one(&self.keys.rolled_back()).await?;
+        Ok(marker.map(|marker| String::from_utf8_lossy(&marker.value).into_owned()))
+    }
+
+    /// Revision at which a restore was last accepted; zero if none was.
+    pub async fn accepted(&self) -> Result<i64, EtcdReadError> {
+        Ok(self.one(&self.keys.accepted()).await?.map_or(0, |entry| entry.mod_revision))
     }
 
     async fn one(&self, key: &[u8]) -> Result<Option<KeyValue>, EtcdReadError> {

@@ -184,6 +184,10 @@ impl AuditFiles for EtcdSnapshotStore {
         self.writer.local.audit_files().label(number)
     }
 
+    fn is_local(&self) -> bool {
+        false
+    }
+
     fn max_bytes(&self) -> u64 {
         u64::MAX
     }

@@ -7,10 +7,10 @@ use super::batch_value::{self, BatchValue};
 use super::error::EtcdError;
 use super::leadership::{EtcdLeadership, Generation, address};
 use super::local::HighWater;
-use super::open::{CheckedEtcd, corrupt};
+use super::open::CheckedEtcd;
 use super::pb::{Event, KeyValue, WatchCreateRequest, WatchRequest, WatchResponse, event::EventType, watch_request};
 use super::{EtcdJournal, EtcdLocation, EtcdOpenError};
-use crate::journal::{OpenError, OpenedJournal, Replay};
+use crate::journal::{OpenError, OpenedJournal, Replay, ReplayedHead};
 
 /// Interval at which the standby checks its own lease.
 const LEASE_CHECK: Duration = Duration::from_secs(1);
@@ -93,6 +93,7 @@ impl Standby {
         if self.leadership.is_expired() {
             self.leadership = self.etcd.register(&self.location).await?;
         }
+        self.restored |= self.etcd.check_marker().await?;
         let reached = self.catch_up(replay, observer).await?;
         let leader = self.leadership.leader().await.map_err(|error| self.etcd.open_error(error))?;
         let Some(leader) = leader else { return self.claim().await };
@@ -127,26 +128,33 @@ impl Standby {
         let (next, revision) = self.etcd.replay(&reader, newest, self.position, replay).await?;
         // Before the high-water mark is overwritten, which is all that a restarted server knows.
         if let Some(meta) = meta.as_ref().filter(|_| self.position == 0) {
-            self.restored |= self.etcd.check_high_water(meta, at, Some(next - 1))?;
+            self.restored |= self.etcd.check_restored(&reader, meta, at, next - 1, replay).await?;
         }
         self.journal = meta.map(|meta| meta.id);
-        self.reached(next - 1, observer);
+        self.reached(next - 1, replay.head(), observer);
         Ok(revision)
     }
 
-    fn reached(&mut self, sequence: u64, observer: &mut dyn StandbyObserver) {
+    fn reached(&mut self, sequence: u64, head: Option<ReplayedHead>, observer: &mut dyn StandbyObserver) {
         // The leader that appended has begun the new incarnation already.
         self.restored &= self.position == 0 || sequence == self.position;
         self.position = sequence;
         // Before the observer, so that a reported position is always covered by the high-water mark.
-        self.save_high_water();
+        self.save_high_water(head);
         observer.reached(sequence);
     }
 
     /// Records how far this standby has read, so that it detects an etcd that was restored.
-    fn save_high_water(&self) {
+    fn save_high_water(&self, head: Option<ReplayedHead>) {
         if let Some(journal) = self.journal.clone() {
-            let high_water = HighWater { journal, revision: self.etcd.client.revision(), sequence: self.position };
+            let high_water = HighWater {
+                journal,
+                revision: self.etcd.client.revision(),
+                sequence: self.position,
+                digest: head.map(|head| head.digest),
+                opening: head.and_then(|head| head.opening),
+                incarnation: head.and_then(|head| head.incarnation),
+            };
             self.etcd.local.save_high_water(&high_water);
         }
     }
@@ -218,8 +226,11 @@ impl Standby {
             match (self.etcd.keys.sequence(&batch.key), batch_value::decode(&batch.value)) {
                 (Some(sequence), _) if sequence <= self.position => {}
                 (Some(sequence), Ok(BatchValue::Whole(bytes))) if sequence == self.position + 1 => {
-                    replay.batch(sequence, bytes).map_err(|error| corrupt(&batch.key, error))?;
-                    self.reached(sequence, observer);
+                    // Read again, a batch of a restored etcd is told from a damaged one.
+                    if replay.batch(sequence, bytes).is_err() {
+                        return Ok(false);
+                    }
+                    self.reached(sequence, replay.head(), observer);
                 }
                 _ => return Ok(false),
             }
@@ -235,8 +246,7 @@ impl Standby {
     ) -> Result<(OpenedJournal<EtcdJournal>, LeaderHandle), OpenError> {
         let leadership = Arc::new(self.leadership);
         let leader = LeaderHandle { leadership: leadership.clone(), generation: generation.clone() };
-        let mut opened = self.etcd.open(leadership, generation, self.position, replay).await?;
-        opened.journal.restored |= self.restored;
+        let opened = self.etcd.open(leadership, generation, self.position, self.restored, replay).await?;
         Ok((opened, leader))
     }
 
@@ -247,6 +257,11 @@ impl Standby {
 }
 
 impl LeaderHandle {
+    /// Deletes the leader key without a successor.
+    pub async fn abandon(self) {
+        self.leadership.end().await;
+    }
+
     /// Transfers the leader key to another server, or deletes it. Returns the address of the new leader.
     pub async fn resign(self) -> Option<String> {
         let successor = self.leadership.transfer(&self.generation).await;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use leasehold_core::lineage::{self, TenureStart};
 use prost::bytes::Bytes;
 
 use super::batch_value::{self, CHUNK_BYTES};
@@ -11,6 +12,7 @@ use super::error::EtcdError;
 use super::keys::JournalKeys;
 use super::leadership::Generation;
 use super::local::{HighWater, LocalFiles};
+use super::marker::leave_marker;
 use super::pb::{Compare, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use super::quota::Quota;
 use crate::journal::{AppendOutcome, FIRST, JournalError, WriterStatus};
@@ -29,18 +31,31 @@ pub struct EtcdWriter {
     /// The sequence after the last durable batch.
     pub next: AtomicU64,
     pub fenced: AtomicBool,
-    pub failed: OnceLock<String>,
+    pub failed: OnceLock<JournalError>,
+    /// Whether etcd was restored and this is accepted: the first batch begins a new incarnation and removes the marker.
+    pub restored: bool,
+    /// The first opening of the incarnation that was replayed.
+    pub incarnation: Option<TenureStart>,
+    /// The first batch of this writer, which opens its tenure.
+    pub opening: OnceLock<TenureStart>,
 }
 
 impl EtcdWriter {
     fn fail(&self, reason: String) -> JournalError {
-        JournalError::Failed { reason: self.failed.get_or_init(|| reason).clone() }
+        self.failed.get_or_init(|| JournalError::Failed { reason }).clone()
+    }
+
+    /// etcd has lost what this writer has appended: it stops, and no other server leads until an operator accepts it.
+    async fn roll_back(&self, reason: String) -> JournalError {
+        let next = Compare::absent(&self.keys.log(self.next.load(Ordering::Acquire)));
+        leave_marker(&self.client, &self.keys, &reason, next).await;
+        self.failed.get_or_init(|| JournalError::RolledBack { reason }).clone()
     }
 
     /// Fails if the journal has failed; true if the writer is fenced. Both are permanent.
     fn is_fenced(&self) -> Result<bool, JournalError> {
         match self.failed.get() {
-            Some(reason) => Err(JournalError::Failed { reason: reason.clone() }),
+            Some(error) => Err(error.clone()),
             None => Ok(self.fenced.load(Ordering::Relaxed)),
         }
     }
@@ -57,7 +72,7 @@ impl EtcdWriter {
                 Ok(response) => {
                     let revision = response.header.as_ref().map_or(0, |header| header.revision);
                     if revision < seen {
-                        return Err(self.fail(format!("etcd was rolled back: revision {revision} is below {seen}")));
+                        return Err(self.roll_back(format!("revision {revision} of etcd is below {seen}")).await);
                     }
                     return Ok(response);
                 }
@@ -99,41 +114,59 @@ impl EtcdWriter {
         let value = Bytes::from(batch_value::encode(&self.generation, batch));
         let mut compare = self.generation.conditions(&self.keys);
         compare.push(Compare::absent(&key));
+        let marker = self.keys.rolled_back();
+        let accepts = self.restored && self.opening.get().is_none();
+        if !accepts {
+            compare.push(Compare::absent(&marker));
+        }
         // A restored etcd may know this writer but not its last batch; a gap would be worse than an error.
         if sequence > FIRST {
             compare.push(Compare::present(&self.keys.log(sequence - 1)));
         }
-        let put = RequestOp::put(&key, value.clone(), 0);
-        let failure = vec![RequestOp::get(&leader), RequestOp::get(&key)];
-        let response = self.send_until_known(TxnRequest { compare, success: vec![put], failure }).await?;
+        let mut success = vec![RequestOp::put(&key, value.clone(), 0)];
+        if accepts {
+            success.push(RequestOp::delete(&marker, &[]));
+            success.push(RequestOp::put(&self.keys.accepted(), sequence.to_string(), 0));
+        }
+        let failure = vec![RequestOp::get(&leader), RequestOp::get(&key), RequestOp::get(&marker)];
+        let response = self.send_until_known(TxnRequest { compare, success, failure }).await?;
         if response.succeeded {
-            return Ok(self.appended(sequence));
+            return Ok(self.appended(sequence, batch));
+        }
+        // An earlier attempt succeeded without a response: equal bytes are the writer's own, and durable.
+        if self.generation.matches(response.got(0)) && response.got(1).is_some_and(|there| there.value == value) {
+            return Ok(self.appended(sequence, batch));
+        }
+        if let Some(marker) = response.got(2).filter(|_| !accepts) {
+            let found = String::from_utf8_lossy(&marker.value).into_owned();
+            return Err(self.failed.get_or_init(|| JournalError::RolledBack { reason: found }).clone());
         }
         if !self.generation.matches(response.got(0)) {
             self.fence();
         } else if response.got(1).is_none() {
-            return Err(self.fail(format!("etcd was rolled back: batch {} is missing", sequence - 1)));
+            return Err(self.roll_back(format!("etcd has lost batch {}", sequence - 1)).await);
         }
-        // An earlier attempt succeeded without a response: equal bytes are the writer's own, and durable.
-        match response.got(1).is_some_and(|there| there.value == value) {
-            true => Ok(self.appended(sequence)),
-            false => Ok(AppendOutcome::Fenced),
-        }
+        Ok(AppendOutcome::Fenced)
     }
 
-    fn appended(&self, sequence: u64) -> AppendOutcome {
+    fn appended(&self, sequence: u64, batch: &[u8]) -> AppendOutcome {
         self.next.store(sequence + 1, Ordering::Release);
-        self.save_high_water();
+        let digest = lineage::digest(batch);
+        let opening = *self.opening.get_or_init(|| TenureStart { sequence, digest });
+        self.save_high_water(Some(digest), Some(opening));
         AppendOutcome::Durable
     }
 
-    /// Saves how far the journal is.
-    pub fn save_high_water(&self) {
-        let sequence = self.next.load(Ordering::Acquire) - 1;
+    /// Saves how far the journal is: the digest of its last batch, and the opening of the tenure of that batch.
+    pub fn save_high_water(&self, digest: Option<[u8; 32]>, opening: Option<TenureStart>) {
+        let begun = self.opening.get().copied().filter(|_| self.restored);
         self.local.save_high_water(&HighWater {
             journal: self.journal.clone(),
             revision: self.client.revision(),
-            sequence,
+            sequence: self.next.load(Ordering::Acquire) - 1,
+            digest,
+            opening,
+            incarnation: begun.or(self.incarnation),
         });
     }
 
@@ -149,7 +182,7 @@ impl EtcdWriter {
             let seen = self.client.revision();
             match self.client.range(RangeRequest { key: self.keys.leader(), ..Default::default() }).await {
                 Ok(response) if response.header.as_ref().is_none_or(|header| header.revision < seen) => {
-                    return Err(self.fail(format!("etcd was rolled back to a revision below {seen}")));
+                    return Err(self.roll_back(format!("the revision of etcd is below {seen}")).await);
                 }
                 Ok(response) if self.generation.matches(response.kvs.first()) => return Ok(WriterStatus::Current),
                 Ok(_) => {
@@ -181,7 +214,7 @@ impl EtcdWriter {
             return Ok(WriterStatus::Current);
         }
         if self.generation.matches(response.got(0)) {
-            return Err(self.fail(format!("etcd was rolled back: batch {last} is missing")));
+            return Err(self.roll_back(format!("etcd has lost batch {last}")).await);
         }
         self.fence();
         Ok(WriterStatus::Fenced)

@@ -27,6 +27,10 @@ pub trait Disk: Send + Sync + 'static {
     fn reserve(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
     /// Makes a file's bytes and length durable.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
+    /// Fails if the file or the directory was deleted or moved away: what is written to it would be lost.
+    fn check_present(&self, _file: &Self::File) -> io::Result<()> {
+        Ok(())
+    }
     /// Renames a file; replaces an existing one.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.

@@ -1,7 +1,8 @@
 //! The identity file: id of the journal, generation of the last writer, and its host, to fence earlier writers and detect copies.
 //!
 //! The file has two slots, one page apart. Every open overwrites the older slot, so that a torn write loses nothing, and so that a
-//! journal on a full disk can be opened: nothing is allocated.
+//! journal on a full disk can be opened: nothing is allocated. A clean stop overwrites its own slot with the end of the log; if that
+//! write is torn, the older slot is left, which only checks less.
 
 use std::io;
 
@@ -21,9 +22,9 @@ pub struct JournalIdentity {
     pub journal: JournalId,
     /// Generation of the writer.
     pub generation: u64,
-    /// The last segment when it opened.
+    /// The last segment when it opened or was closed.
     pub segment: u64,
-    /// The next sequence when it opened; every earlier batch was readable then and must be readable now.
+    /// The next sequence when it opened or was closed; every earlier batch was readable then and must be readable now.
     pub next: u64,
     /// The host that opened it.
     pub host: HostIdentity,
@@ -34,8 +35,8 @@ pub struct JournalIdentity {
 pub enum IdentityError {
     /// The read failed.
     Io(io::Error),
-    /// The content is invalid.
-    Header(FileHeaderError),
+    /// The content at an offset is invalid.
+    Header(u64, FileHeaderError),
 }
 
 impl JournalIdentity {
@@ -53,15 +54,16 @@ impl JournalIdentity {
                     newest = Some(identity);
                 }
                 Ok(_) => {}
-                Err(newer @ FileHeaderError::Newer(_)) => return Err(IdentityError::Header(newer)),
-                Err(error) => invalid = Some(error),
+                Err(newer @ FileHeaderError::Newer(_)) => return Err(IdentityError::Header(slot, newer)),
+                Err(error) => invalid = Some((slot, error)),
             }
         }
         match (newest, invalid) {
             // The damaged slot may have been the newer one: skip its generation, and overwrite it next.
             (Some(newest), Some(_)) => Ok((newest.clone(), newest.generation + 3)),
             (Some(newest), None) => Ok((newest.clone(), newest.generation + 1)),
-            (None, error) => Err(IdentityError::Header(error.unwrap_or(FileHeaderError::Corrupt("empty file")))),
+            (None, Some((slot, error))) => Err(IdentityError::Header(slot, error)),
+            (None, None) => Err(IdentityError::Header(0, FileHeaderError::Corrupt("empty file"))),
         }
     }
 
@@ -78,7 +80,7 @@ impl JournalIdentity {
         disk.sync_names()
     }
 
-    /// Overwrites the older slot.
+    /// Overwrites the slot of its generation: the older one at an open, its own at a clean stop.
     pub fn replace<D: Disk>(&self, disk: &D) -> io::Result<()> {
         let file = disk.open(names::IDENTITY)?;
         disk.write(&file, self.slot(), &self.encode())?;

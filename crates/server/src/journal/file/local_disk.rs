@@ -211,6 +211,19 @@ impl Disk for LocalDisk {
         file.sync_data()
     }
 
+    fn check_present(&self, file: &File) -> io::Result<()> {
+        let lost = |what: &str| Err(io::Error::new(io::ErrorKind::NotFound, what));
+        if fs::fstat(file)?.st_nlink == 0 {
+            return lost("the file was deleted while it was in use");
+        }
+        match fs::lstat(&self.path) {
+            Ok(stat) if (stat.st_dev, stat.st_ino) == (self.host.device, self.host.inode) => Ok(()),
+            Ok(_) => lost("another directory took the place of the data directory while it was in use"),
+            Err(Errno::NOENT) => lost("the data directory was deleted or moved while it was in use"),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(fs::renameat(&self.directory, from, &self.directory, to)?)
     }

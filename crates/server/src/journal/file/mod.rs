@@ -12,8 +12,11 @@
 //! Unsynced sectors reach the disk in any order, so an incomplete batch is either the last one, whose append never returned, or
 //! damaged. What follows it decides: a batch is written only when the previous one is durable, so a valid later batch, a later
 //! segment or a snapshot proves damage, and damage is refused with file and offset (V2). An incomplete last batch is truncated,
-//! with a warning. A durable last batch that was damaged later is truncated too, unless the journal was opened after it, because
-//! the two cases look the same.
+//! with a warning. Whatever is durable beside the log proves that more of it was durable: a clean stop records where the log ends, and
+//! a snapshot and the audit log name the batches that they were derived from. Then a shorter log is refused. A durable last batch that
+//! was damaged later, after a crash, and that nothing of this covers, is truncated too, because the two cases look the same.
+//!
+//! After every sync the directory must still be there: what is appended to a deleted or moved one would be lost.
 //!
 //! The fence is the kernel's lock, which is valid on one machine: a second open is refused while the first lives.
 //!
@@ -52,6 +55,7 @@ use super::{
     AppendOutcome, BATCH_BYTES, DiskSpace, Journal, JournalError, JournalLocation, OpenError, OpenedJournal, Replay,
     WriterStatus,
 };
+use identity::JournalIdentity;
 use preallocate::PreallocatedSegment;
 
 /// Default size of a segment.
@@ -102,7 +106,7 @@ impl JournalLocation for Directory {
 #[derive(Debug)]
 pub struct FileJournal<D: Disk> {
     shared: Arc<JournalShared<D>>,
-    generation: u64,
+    identity: JournalIdentity,
     next: u64,
     active: ActiveSegment<D::File>,
     spare: PreallocatedSegment,
@@ -186,8 +190,8 @@ impl<D: Disk> FileJournal<D> {
         spare.begin(&shared);
         let journal = Self {
             shared,
-            generation: found.identity.generation,
             next: found.identity.next,
+            identity: found.identity,
             active: found.active,
             spare,
             segment_bytes,
@@ -218,7 +222,8 @@ impl<D: Disk> FileJournal<D> {
             .disk
             .write(file, *at, &self.writing)
             .map_err(|error| shared.write_error(&names::segment(*number), &error))?;
-        shared.disk.sync(file).map_err(|error| shared.fail(&names::segment(*number), &error))?;
+        let durable = shared.disk.sync(file).and_then(|()| shared.disk.check_present(file));
+        durable.map_err(|error| shared.fail(&names::segment(*number), &error))?;
         *at += size;
         self.next += 1;
         std::mem::swap(&mut self.last, &mut self.writing);
@@ -287,7 +292,7 @@ impl<D: Disk> Journal for FileJournal<D> {
     type Snapshots = FileSnapshotStore<D>;
 
     fn generation(&self) -> u64 {
-        self.generation
+        self.identity.generation
     }
 
     fn next(&self) -> u64 {
@@ -307,6 +312,15 @@ impl<D: Disk> Journal for FileJournal<D> {
 
     fn disk_space(&mut self) -> Result<DiskSpace, JournalError> {
         self.space_left()
+    }
+
+    /// Records where the log ends, so that the next open refuses a shorter one (V2). If this fails, only that check is weaker.
+    fn close(&mut self) {
+        if self.shared.check_failed().is_ok() {
+            let (segment, next) = (self.active.number, self.next);
+            self.identity = JournalIdentity { segment, next, ..self.identity.clone() };
+            let _ = self.identity.replace(&self.shared.disk);
+        }
     }
 
     fn snapshots(&self) -> FileSnapshotStore<D> {

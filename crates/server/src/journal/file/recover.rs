@@ -3,8 +3,10 @@
 //! Nothing is changed until everything is read and valid.
 
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
+use super::audit_files::DiskAuditFiles;
 use super::disk::{Disk, HostIdentity};
 use super::frame::{self, FrameScan};
 use super::header::{self, FileHeaderError, JournalId, VERSION};
@@ -40,7 +42,7 @@ pub(super) fn recover<D: Disk>(
     }
     let (previous, generation) = JournalIdentity::read(disk).map_err(|error| match error {
         IdentityError::Io(error) => io_error(disk, names::IDENTITY, &error),
-        IdentityError::Header(error) => header_error(disk, names::IDENTITY, error),
+        IdentityError::Header(offset, error) => header_error(disk, names::IDENTITY, offset as usize, error),
     })?;
     let host = disk.host_identity();
     match difference(&previous.host, &host) {
@@ -68,7 +70,13 @@ pub(super) fn recover<D: Disk>(
         return Err(corrupt(disk, &names::snapshot(covered), 0, reason));
     }
     if log.next < previous.next || segment.number < previous.segment {
-        let reason = format!("the log ends before sequence {}, which was next at the last open", previous.next);
+        let reason =
+            format!("the log ends before sequence {}, which was next at the last open or clean stop", previous.next);
+        return Err(corrupt(disk, &name, log.at, reason));
+    }
+    let files = DiskAuditFiles { disk, failed: &OnceLock::new() };
+    if let Some((audited, proof)) = replay.audited(&files).filter(|(audited, _)| *audited >= log.next) {
+        let reason = format!("the log ends before sequence {}, but {proof} was derived from batch {audited}", log.next);
         return Err(corrupt(disk, &name, log.at, reason));
     }
     let torn = frame::written_bytes(&bytes).max(log.at) - log.at;
@@ -209,7 +217,7 @@ fn headers<D: Disk>(
         let mut bytes = [0; header::BYTES];
         let got = disk.read(&file, 0, &mut bytes).map_err(refuse)?;
         let (segment, salt) =
-            header::SegmentHeader::decode(&bytes[..got]).map_err(|error| header_error(disk, &name, error))?;
+            header::SegmentHeader::decode(&bytes[..got]).map_err(|error| header_error(disk, &name, 0, error))?;
         if segment.journal != journal {
             return Err(OpenError::Foreign { file: disk.path(&name) });
         }
@@ -271,7 +279,7 @@ fn newest_snapshot<D: Disk>(
                 damaged.get_or_insert((name, reason));
                 left.pop();
             }
-            Err(error) => return Err(header_error(disk, &name, error)),
+            Err(error) => return Err(header_error(disk, &name, 0, error)),
         }
     }
     let covered = found.as_ref().map_or(FIRST - 1, |(sequence, _)| *sequence);
@@ -397,9 +405,9 @@ fn corrupt<D: Disk>(disk: &D, name: &str, offset: usize, reason: impl Into<Strin
     OpenError::Corrupt { file: disk.path(name), offset: offset as u64, reason: reason.into() }
 }
 
-fn header_error<D: Disk>(disk: &D, name: &str, error: FileHeaderError) -> OpenError {
+fn header_error<D: Disk>(disk: &D, name: &str, offset: usize, error: FileHeaderError) -> OpenError {
     match error {
-        FileHeaderError::Corrupt(reason) => corrupt(disk, name, 0, reason),
+        FileHeaderError::Corrupt(reason) => corrupt(disk, name, offset, reason),
         FileHeaderError::Newer(have) => OpenError::UnsupportedVersion { file: disk.path(name), have, want: VERSION },
     }
 }

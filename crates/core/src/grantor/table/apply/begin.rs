@@ -9,6 +9,7 @@ use crate::ids::{LeaseId, SessionId};
 use crate::mutants::{self, Mutant};
 use crate::record::{GrantRecord, WaitRecord};
 use crate::store::slab::REUSE_MAX;
+use crate::time::GrantorTime;
 
 impl GrantorTable {
     /// Begins a tenure: entries alive in the previous tenure get a full ttl (L2), all others keep their deadline (L9).
@@ -16,7 +17,13 @@ impl GrantorTable {
         if self.identity.is_none() {
             return Err("opened before it was created");
         }
+        let last = self.counter;
         self.raise_to(counter)?;
+        // Before the first opening nothing was issued that could be lost.
+        if self.generation > 0 && !mutants::on(Mutant::GapForgotten) {
+            self.gaps.open(last, counter);
+        }
+        self.waived_until = GrantorTime(0);
         self.generation = generation;
         let before = self.clock.clone();
         self.clock.tenure_begins();
