@@ -8,6 +8,10 @@ use leasehold_core::name::NameError;
 
 use crate::FenceRefusal;
 
+/// The message of a conflict: the mark is not that of the fence which reads it.
+#[cfg(any(feature = "etcd", feature = "file", feature = "nats", feature = "objects", feature = "redis"))]
+pub(crate) const OTHER_FENCE: &str = "the mark belongs to another resource or slot; pass the resource and slot for which it was armed, or another target";
+
 /// Why nothing was claimed or written. Each variant has a stable code, and its text ends with the next step.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -14,6 +14,7 @@ use std::fmt;
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
 use crate::admission::{PresentedToken, StoredMark};
+use crate::error::OTHER_FENCE;
 use crate::{Error, FenceId, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 /// A parsed mark.
@@ -54,9 +55,10 @@ impl FixedMark {
         if self.cluster != id.cluster() {
             return Err(FenceRefusal::ForeignMark.into());
         }
-        let (mark, loss) = if self.resource_hash != id.resource_hash() || self.slot != id.slot() {
-            (Mark::Lost, MarkLoss::Unreadable)
-        } else if self.lost {
+        if self.resource_hash != id.resource_hash() || self.slot != id.slot() {
+            return Err(Error::Conflict(OTHER_FENCE));
+        }
+        let (mark, loss) = if self.lost {
             (Mark::Lost, MarkLoss::Declared)
         } else if self.server_id != server_id {
             (Mark::Lost, MarkLoss::Moved)

@@ -20,6 +20,7 @@ use std::fmt::Write;
 use leasehold_core::name::{Name, resource_hash};
 use leasehold_core::token::{Cluster, Number};
 
+use crate::error::OTHER_FENCE;
 use crate::mark_state::MarkState;
 use crate::{Error, FenceId, FenceRefusal, MarkInfo, MarkLoss};
 
@@ -73,9 +74,11 @@ pub(crate) fn parse(text: &str) -> Result<ParsedMark<'_>, Error> {
 impl ParsedMark<'_> {
     /// The state, if this is the mark of this fence.
     pub(crate) fn state_for(&self, id: &FenceId) -> Result<MarkState, Error> {
-        let own = (self.cluster, self.name, self.slot);
-        if own != (id.cluster(), id.resource(), id.slot()) {
+        if self.cluster != id.cluster() {
             return Err(FenceRefusal::ForeignMark.into());
+        }
+        if (self.name, self.slot) != (id.resource(), id.slot()) {
+            return Err(Error::Conflict(OTHER_FENCE));
         }
         Ok(self.state)
     }
@@ -194,5 +197,8 @@ mod tests {
         let other = FenceId::new(Cluster(*b"another!"), "jobs/settle").expect("a name").with_slot(3);
         let error = parse(&text).expect("it parses").state_for(&other).expect_err("another cluster");
         assert_eq!(error.refusal(), Some(&FenceRefusal::ForeignMark));
+        let other = fence_id().with_slot(fence_id().slot() + 1);
+        let error = parse(&text).expect("it parses").state_for(&other).expect_err("another slot");
+        assert_eq!(error.code(), "CONFLICT", "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, XattrFlags, fgetxattr, flock, fsetxattr};
 use rustix::io::Errno;
 
 use super::CLAIM_TIMEOUT;
+use super::identity::{FileIdentity, OWNER_ONLY};
 use super::log_file::{LOCK_POLL_INTERVAL, ensure_local_filesystem, parent_dir, rand_u64};
 use crate::mark_state::MarkState;
 use crate::{Error, FenceId, FenceRefusal, MarkInfo, MarkLoss, lock_holders, mark_text};
@@ -121,7 +122,10 @@ impl OpenedFile {
     }
 
     fn effective_state(&self, parsed: &mark_text::ParsedMark<'_>) -> Result<MarkState, Error> {
-        let own = parsed.value("inode") == Some(self.file.metadata()?.ino().to_string().as_str());
+        let value = |key| parsed.value(key).and_then(|text| text.parse().ok());
+        let stored = value("inode").map(|inode| FileIdentity { inode, born: value("born").unwrap_or(0) });
+        let current = FileIdentity::of(&self.file.metadata()?);
+        let own = stored.is_some_and(|stored| stored.is(current));
         let lost = if own { parsed.state.loss } else { Some(MarkLoss::Moved) };
         Ok(MarkState { loss: lost, ..parsed.state })
     }
@@ -234,14 +238,15 @@ impl TempFile {
         let mut name = temp_prefix(path);
         name.push(format!("-{}-{:016x}", std::process::id(), rand_u64()?));
         let path = parent_dir(path).join(name);
-        let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(&path)?;
         Ok(Self { path, file })
     }
 
     fn write(&self, id: &FenceId, state: &MarkState, content: &[u8]) -> Result<(), Error> {
         ensure_local_filesystem(&self.file)?;
         (&self.file).write_all(content)?;
-        let mark = mark_text::encode(id, state, &[("inode", self.file.metadata()?.ino().to_string())]);
+        let FileIdentity { inode, born } = FileIdentity::of(&self.file.metadata()?);
+        let mark = mark_text::encode(id, state, &[("inode", inode.to_string()), ("born", born.to_string())]);
         fsetxattr(&self.file, ATTRIBUTE, mark.as_bytes(), XattrFlags::empty()).map_err(|errno| match errno {
             Errno::NOTSUP => Error::NotDurable {
                 setting: "the filesystem",

@@ -10,16 +10,19 @@
 //! | 25..29 | the token's incarnation, or the one that the log follows after an arming |
 //! | 29..37 | of an arming: 1 strict, 2 the incarnation is set, or both; of an entry: its sequence plus one, or 0; else 0 |
 //!
+//! The payload of an arming is the identity of the file: its inode number, and in version 2 its time of birth, if it is known.
 //! All numbers are little-endian. Each log has its own random salt, so that entries of another log inside a payload fail the
 //! checksum.
 
 use leasehold_core::limits::LOG_ENTRY_BYTES;
 use leasehold_core::token::{Cluster, FenceKey};
 
+use super::identity::FileIdentity;
+
 /// The first bytes of every log, before the version.
 const MAGIC: [u8; 7] = *b"lhfence";
-/// Format version.
-pub(super) const VERSION: u8 = 1;
+/// Format version of new logs. Version 1 has no time of birth in its armings.
+pub(super) const VERSION: u8 = 2;
 /// Length of the header.
 pub(super) const HEADER_LEN: usize = 40;
 /// Length of an entry without its payload.
@@ -28,6 +31,7 @@ pub(super) const HEAD_LEN: usize = 37;
 /// Cluster, resource and slot of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogHeader {
+    pub(super) version: u8,
     pub(super) cluster: Cluster,
     pub(super) resource: [u8; 8],
     pub(super) slot: u32,
@@ -44,7 +48,7 @@ pub(super) enum HeaderError {
 
 impl LogHeader {
     pub(super) fn new(key: &FenceKey, salt: u64) -> Self {
-        Self { cluster: key.cluster, resource: key.resource, slot: key.slot, salt }
+        Self { version: VERSION, cluster: key.cluster, resource: key.resource, slot: key.slot, salt }
     }
 
     pub(super) fn guards(&self, key: &FenceKey) -> bool {
@@ -54,7 +58,7 @@ impl LogHeader {
     pub(super) fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[..7].copy_from_slice(&MAGIC);
-        bytes[7] = VERSION;
+        bytes[7] = self.version;
         bytes[8..16].copy_from_slice(&self.cluster.0);
         bytes[16..24].copy_from_slice(&self.resource);
         bytes[24..28].copy_from_slice(&self.slot.to_le_bytes());
@@ -69,7 +73,7 @@ impl LogHeader {
         if bytes[..7] != MAGIC {
             return Err(HeaderError::Shape);
         }
-        if bytes[7] != VERSION {
+        if !(1..=VERSION).contains(&bytes[7]) {
             return Err(HeaderError::Version(bytes[7]));
         }
         if u32_at(bytes, 36) != crc32fast::hash(&bytes[..36]) {
@@ -77,7 +81,7 @@ impl LogHeader {
         }
         let field = |at: usize| std::array::from_fn(|i| bytes[at + i]);
         let (cluster, resource) = (Cluster(field(8)), field(16));
-        Ok(Self { cluster, resource, slot: u32_at(bytes, 24), salt: u64_at(bytes, 28) })
+        Ok(Self { version: bytes[7], cluster, resource, slot: u32_at(bytes, 24), salt: u64_at(bytes, 28) })
     }
 }
 
@@ -90,8 +94,8 @@ pub(super) enum EntryKind {
     Entry,
     /// An operator set the mark, in this file.
     Armed {
-        /// Inode of the file. A copy has another one.
-        inode: u64,
+        /// Identity of the file. A copy has another one.
+        identity: FileIdentity,
     },
 }
 
@@ -113,13 +117,13 @@ pub(super) const HAS_INCARNATION: u64 = 2;
 
 /// Encodes an entry.
 pub(super) fn encode(salt: u64, head: EntryHead, payload: &[u8]) -> Vec<u8> {
-    let inode;
+    let identity;
     let (kind, payload) = match head.kind {
         EntryKind::Claim => (1, &[][..]),
         EntryKind::Entry => (2, payload),
-        EntryKind::Armed { inode: of } => {
-            inode = of.to_le_bytes();
-            (3, &inode[..])
+        EntryKind::Armed { identity: FileIdentity { inode, born } } => {
+            identity = [inode.to_le_bytes(), born.to_le_bytes()].concat();
+            (3, if born == 0 { &identity[..8] } else { &identity[..] })
         }
     };
     let length = u32::try_from(payload.len()).expect("an entry's length was checked against its limit");
@@ -154,7 +158,10 @@ pub(super) fn decode(salt: u64, bytes: &[u8]) -> Option<EntryHead> {
     let kind = match (bytes[8], bytes.len() - HEAD_LEN) {
         (1, 0) => EntryKind::Claim,
         (2, _) => EntryKind::Entry,
-        (3, 8) => EntryKind::Armed { inode: u64_at(bytes, HEAD_LEN) },
+        (3, 8) => EntryKind::Armed { identity: FileIdentity { inode: u64_at(bytes, HEAD_LEN), born: 0 } },
+        (3, 16) => EntryKind::Armed {
+            identity: FileIdentity { inode: u64_at(bytes, HEAD_LEN), born: u64_at(bytes, HEAD_LEN + 8) },
+        },
         _ => return None,
     };
     let (number, incarnation, flags) = (u64_at(bytes, 17), u32_at(bytes, 25), u64_at(bytes, 29));

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +12,8 @@ use rustix::fs::{FlockOperation, flock, fstatfs};
 use rustix::io::Errno;
 
 use super::format::{self, EntryHead, HEAD_LEN, HEADER_LEN, HeaderError, LogHeader};
+use super::identity::{FileIdentity, OWNER_ONLY};
+use crate::error::OTHER_FENCE;
 use crate::{Error, FenceId, FenceRefusal, MarkLoss, lock_holders};
 
 /// Filesystems whose locks or syncs are not reliable.
@@ -38,6 +40,8 @@ pub(super) struct LogFile {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) salt: u64,
+    /// Version of the log's format.
+    version: u8,
 }
 
 /// The result of reading an entry at an offset.
@@ -52,8 +56,11 @@ pub(super) enum EntryAt {
 impl LogFile {
     pub(super) fn open(path: &Path, id: &FenceId) -> Result<Self, Error> {
         let (file, header) = Self::open_any(path)?;
-        if !header.guards(id.key()) {
+        if header.cluster != id.cluster() {
             return Err(FenceRefusal::ForeignMark.into());
+        }
+        if !header.guards(id.key()) {
+            return Err(Error::Conflict(OTHER_FENCE));
         }
         Ok(file)
     }
@@ -78,7 +85,7 @@ impl LogFile {
             HeaderError::Version(found) => Error::Version { found: found.into(), supported: format::VERSION.into() },
             HeaderError::Checksum => corrupt("the header's checksum does not match"),
         })?;
-        Ok((Self { path: path.to_owned(), file, salt: header.salt }, header))
+        Ok((Self { path: path.to_owned(), file, salt: header.salt, version: header.version }, header))
     }
 
     /// Locks this log until the guard is dropped.
@@ -104,11 +111,11 @@ impl LogFile {
         }
     }
 
-    /// The inode of the open file, if the path still refers to it.
-    pub(super) fn inode(&self) -> Result<u64, Error> {
+    /// The identity of the open file, if the path still refers to it.
+    pub(super) fn identity(&self) -> Result<FileIdentity, Error> {
         let own = self.file.metadata()?;
         match fs::metadata(&self.path) {
-            Ok(there) if (there.dev(), there.ino()) == (own.dev(), own.ino()) => Ok(own.ino()),
+            Ok(there) if (there.dev(), there.ino()) == (own.dev(), own.ino()) => Ok(FileIdentity::of(&own)),
             Ok(_) => Err(FenceRefusal::MarkLost(MarkLoss::Moved).into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(FenceRefusal::MarkLost(MarkLoss::Missing).into())
@@ -169,20 +176,26 @@ impl LogFile {
         Ok(())
     }
 
+    /// The identity to store in an arming. Version 1 has no time of birth.
+    pub(super) fn identity_to_store(&self) -> Result<FileIdentity, Error> {
+        let identity = self.identity()?;
+        Ok(if self.version == 1 { FileIdentity { born: 0, ..identity } } else { identity })
+    }
+
     pub(super) fn corrupt(&self, offset: u64, reason: &'static str) -> Error {
         Error::Corrupt { file: self.path.clone(), offset, reason }
     }
 }
 
 /// Creates the file of a log with its first bytes, atomically: written and synced under another name, then linked.
-pub(super) fn create(path: &Path, bytes: impl FnOnce(u64) -> Vec<u8>) -> Result<(), Error> {
+pub(super) fn create(path: &Path, bytes: impl FnOnce(FileIdentity) -> Vec<u8>) -> Result<(), Error> {
     let dir = parent_dir(path);
     let mut temp = path.as_os_str().to_owned();
     temp.push(format!(".{}-{:08x}.new", std::process::id(), rand_u64()?));
     let temp = PathBuf::from(temp);
-    let file = OpenOptions::new().write(true).create_new(true).open(&temp)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(&temp)?;
     let created = ensure_local_filesystem(&file).and_then(|()| {
-        file.write_all_at(&bytes(file.metadata()?.ino()), 0)?;
+        file.write_all_at(&bytes(FileIdentity::of(&file.metadata()?)), 0)?;
         file.sync_all()?;
         match fs::hard_link(&temp, path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

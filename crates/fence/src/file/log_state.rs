@@ -3,6 +3,7 @@
 use leasehold_core::token::{Incarnation, Number};
 
 use super::format::{EntryHead, EntryKind, HAS_INCARNATION, HEADER_LEN, STRICT};
+use super::identity::FileIdentity;
 use crate::Mark;
 
 /// State after replaying the entries up to `end`.
@@ -20,8 +21,8 @@ pub(super) struct LogState {
     pub(super) strict: bool,
     /// The last sequence applied under the mark.
     pub(super) last_sequence: Option<u64>,
-    /// Inode of the file that was armed.
-    pub(super) inode: Option<u64>,
+    /// Identity of the file that was armed.
+    pub(super) identity: Option<FileIdentity>,
 }
 
 impl LogState {
@@ -34,15 +35,15 @@ impl LogState {
         incarnation: None,
         strict: false,
         last_sequence: None,
-        inode: None,
+        identity: None,
     };
 
     /// Applies the next entry, which ends at `next`.
     pub(super) fn apply(&mut self, head: EntryHead, next: u64) {
         let number = Number::new(head.number);
         match (head.kind, number) {
-            (EntryKind::Armed { inode }, floor) => {
-                (self.inode, self.declared_lost) = (Some(inode), false);
+            (EntryKind::Armed { identity }, floor) => {
+                (self.identity, self.declared_lost) = (Some(identity), false);
                 let mark = floor.map_or(Mark::Fresh, Mark::Armed);
                 if mark != self.mark {
                     self.last_sequence = None;
@@ -69,9 +70,9 @@ impl LogState {
     }
 
     /// The head of an arming that keeps the incarnation and strictness.
-    pub(super) fn armed_head(&self, inode: u64, floor: Option<Number>) -> EntryHead {
+    pub(super) fn armed_head(&self, identity: FileIdentity, floor: Option<Number>) -> EntryHead {
         EntryHead {
-            kind: EntryKind::Armed { inode },
+            kind: EntryKind::Armed { identity },
             index: self.index,
             number: floor.map_or(0, Number::get),
             incarnation: self.incarnation.map_or(0, |incarnation| incarnation.0),

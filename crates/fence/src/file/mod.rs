@@ -29,6 +29,7 @@
 mod atomic_file;
 mod fenced_file;
 mod format;
+mod identity;
 mod list_marks;
 mod log_file;
 mod log_state;
@@ -51,6 +52,7 @@ use crate::observer::EventSink;
 use crate::{ApplyOnce, Counters, Error, FenceId, Mark, MarkLoss, Observer, Operation};
 pub use fenced_file::FencedFile;
 use format::{EntryHead, EntryKind, LogHeader};
+pub(crate) use identity::{OWNER_ONLY, restrict_access};
 pub use list_marks::list_marks;
 use log_file::{EntryAt, LockMode, LogFile};
 use log_state::LogState;
@@ -76,9 +78,9 @@ impl FencedLog {
     /// marks are entries, so every log has one.
     pub fn create(path: &Path, id: &FenceId) -> Result<(), Error> {
         let salt = log_file::rand_u64()?;
-        log_file::create(path, |inode| {
+        log_file::create(path, |identity| {
             let mut bytes = LogHeader::new(id.key(), salt).encode().to_vec();
-            let head = EntryHead { kind: EntryKind::Armed { inode }, index: 0, number: 0, incarnation: 0, flags: 0 };
+            let head = EntryHead { kind: EntryKind::Armed { identity }, index: 0, number: 0, incarnation: 0, flags: 0 };
             bytes.extend(format::encode(salt, head, &[]));
             bytes
         })
@@ -87,6 +89,7 @@ impl FencedLog {
     /// Opens a log. A missing or damaged log is an error: it is never re-created silently.
     pub fn open(path: &Path, id: &FenceId) -> Result<Self, Error> {
         let file = LogFile::open(path, id)?;
+        restrict_access(&file.file)?;
         let events = EventSink::default();
         let mut log =
             Self { id: id.clone(), file, state: LogState::EMPTY, claim_timeout: CLAIM_TIMEOUT, events, failed: false };
@@ -241,8 +244,8 @@ fn read_to_end(file: &LogFile, mut state: LogState) -> Result<LogState, Error> {
 
 /// The effective mark: it is lost if this is not the file that was armed.
 fn stored_mark(file: &LogFile, state: &LogState) -> Result<StoredMark, Error> {
-    let (mark, loss) = match state.inode {
-        Some(armed) if armed == file.inode()? => {
+    let (mark, loss) = match state.identity {
+        Some(armed) if armed.is(file.identity()?) => {
             (state.mark, if state.declared_lost { MarkLoss::Declared } else { MarkLoss::Unreadable })
         }
         Some(_) => (Mark::Lost, MarkLoss::Moved),

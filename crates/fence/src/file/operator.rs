@@ -5,6 +5,7 @@ use std::path::Path;
 use leasehold_core::token::{Incarnation, Number};
 
 use super::format::{EntryHead, EntryKind};
+use super::identity::FileIdentity;
 use super::log_file::{LockMode, LogFile};
 use super::log_state::LogState;
 use super::{CLAIM_TIMEOUT, FencedLog, read_to_end, stored_mark, write_entry};
@@ -40,11 +41,11 @@ impl FencedLog {
     /// Re-arms a log that was copied, restored or declared lost. No earlier holder may have a number above `floor`. A floor
     /// below the highest number of the log is an error.
     pub fn rearm(&mut self, floor: Number) -> Result<(), Error> {
-        self.append_head(|state, inode| {
+        self.append_head(|state, identity| {
             if state.highest > Some(floor) {
                 return Err(Error::Conflict("the floor is below the mark; use a higher one"));
             }
-            Ok(state.armed_head(inode, Some(floor)))
+            Ok(state.armed_head(identity, Some(floor)))
         })
     }
 
@@ -71,9 +72,9 @@ impl FencedLog {
     }
 
     fn rewrite_arming(&mut self, change: impl FnOnce(&mut LogState)) -> Result<(), Error> {
-        self.append_head(|state, inode| {
+        self.append_head(|state, identity| {
             // Arming here would make a copy the log.
-            if state.inode != Some(inode) {
+            if !state.identity.is_some_and(|armed| armed.is(identity)) {
                 return Err(FenceRefusal::MarkLost(MarkLoss::Moved).into());
             }
             let floor = match state.mark {
@@ -83,16 +84,19 @@ impl FencedLog {
             };
             let mut changed = *state;
             change(&mut changed);
-            Ok(changed.armed_head(inode, floor))
+            Ok(changed.armed_head(identity, floor))
         })
     }
 
-    fn append_head(&mut self, head: impl FnOnce(&LogState, u64) -> Result<EntryHead, Error>) -> Result<(), Error> {
+    fn append_head(
+        &mut self,
+        head: impl FnOnce(&LogState, FileIdentity) -> Result<EntryHead, Error>,
+    ) -> Result<(), Error> {
         self.ensure_usable()?;
         let locked = self.file.lock(LockMode::Exclusive, self.claim_timeout)?;
-        let inode = self.file.inode()?;
+        let identity = self.file.identity_to_store()?;
         self.state = read_to_end(&self.file, self.state)?;
-        let head = head(&self.state, inode)?;
+        let head = head(&self.state, identity)?;
         let appended = write_entry(&self.file, &mut self.state, head, &[]);
         drop(locked);
         self.note_failure(appended)

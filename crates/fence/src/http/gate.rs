@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::GateTimeouts;
 use super::gate_state::{GateRequest, GateState, GateStep, MarkLogOp, RequestOutcome};
-use super::mark_log::{FileStamp, MarkLog, RecoveredState};
+use super::mark_log::{FileStamp, MarkLog, OwnerLock, RecoveredState};
 use crate::admission::PresentedToken;
 use crate::{Error, FenceId, FenceRefusal, Mark, MarkLoss};
 
@@ -20,6 +20,7 @@ pub(super) struct Gate {
     pub(super) fence_id: FenceId,
     pub(super) path: PathBuf,
     mark_log: Mutex<MarkLog>,
+    owner_lock: OwnerLock,
     state: Mutex<GateState>,
     changed: Notify,
     claim_timeout: Duration,
@@ -59,7 +60,7 @@ impl Gate {
     pub(super) fn new(
         fence_id: &FenceId,
         path: PathBuf,
-        mut mark_log: MarkLog,
+        (mut mark_log, owner_lock): (MarkLog, OwnerLock),
         recovered: RecoveredState,
         timeouts: &GateTimeouts,
     ) -> Arc<Self> {
@@ -82,6 +83,7 @@ impl Gate {
             fence_id: fence_id.clone(),
             path,
             mark_log,
+            owner_lock,
             state,
             changed: Notify::new(),
             claim_timeout: timeouts.claim_timeout,
@@ -116,6 +118,7 @@ impl Gate {
         let mut waiter = RaiseWaiter { gate: self, id: None };
         let mut registered = None;
         loop {
+            self.owner_lock.check()?;
             let stamp = FileStamp::at(&self.path);
             let step = self.state().poll(stamp, Instant::now(), presented, request, &mut waiter.id);
             match step {

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use leasehold_core::token::Number;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::file::{FencedLog, LogReader};
+use crate::file::{FencedLog, LogReader, OWNER_ONLY, restrict_access};
 use crate::{Error, FenceId, Mark, lock_holders};
 
 const IN_FLIGHT: u8 = b'i';
@@ -30,8 +30,41 @@ pub(super) struct MarkLog {
     token: Option<String>,
     /// Whether the log states that requests may be in flight.
     begun: bool,
-    /// While this is open, no other process uses the mark file.
-    _lock: File,
+}
+
+/// The lock of the process that gates by a mark file. While it is held, no other process does.
+#[derive(Debug)]
+pub(super) struct OwnerLock {
+    file: File,
+    path: PathBuf,
+}
+
+impl OwnerLock {
+    /// Locks a file next to the mark file. The log itself is locked only during each operation.
+    fn acquire(marks: &Path) -> Result<Self, Error> {
+        let mut path = marks.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(OWNER_ONLY).open(&path)?;
+        restrict_access(&file)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { file, path }),
+            Err(Errno::WOULDBLOCK) => {
+                Err(Error::Blocked { waited: Duration::ZERO, blockers: lock_holders::pids(&[&path]) })
+            }
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+
+    /// Fails if the lock file was removed or replaced: another process can have locked a new one.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let id = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        let current = fs::metadata(&self.path).map(id).ok();
+        if current.is_some() && current == self.file.metadata().map(id).ok() {
+            return Ok(());
+        }
+        Err(Error::Conflict("the lock file next to the marks was removed or replaced; restart this process"))
+    }
 }
 
 /// What the log of an earlier process states.
@@ -72,12 +105,16 @@ impl FileStamp {
 
 impl MarkLog {
     /// Opens a mark file and locks out other processes.
-    pub(super) fn open(path: &Path, id: &FenceId, claim_timeout: Duration) -> Result<(Self, RecoveredState), Error> {
-        let lock = lock_exclusive(path)?;
+    pub(super) fn open(
+        path: &Path,
+        id: &FenceId,
+        claim_timeout: Duration,
+    ) -> Result<(Self, OwnerLock, RecoveredState), Error> {
+        let lock = OwnerLock::acquire(path)?;
         let log = FencedLog::open(path, id)?.with_claim_timeout(claim_timeout);
         let recovered = recover(&mut LogReader::open(path, id)?.with_lock_timeout(claim_timeout))?;
-        let marks = Self { log, path: path.to_owned(), token: None, begun: false, _lock: lock };
-        Ok((marks, recovered))
+        let marks = Self { log, path: path.to_owned(), token: None, begun: false };
+        Ok((marks, lock, recovered))
     }
 
     /// The stored mark.
@@ -148,19 +185,4 @@ fn recover(reader: &mut LogReader) -> Result<RecoveredState, Error> {
         }
     }
     Ok(recovered)
-}
-
-/// Locks a file next to the mark file. The log itself is locked only during each operation.
-fn lock_exclusive(path: &Path) -> Result<File, Error> {
-    let mut lock_path = path.as_os_str().to_owned();
-    lock_path.push(".lock");
-    let lock_path = PathBuf::from(lock_path);
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => {
-            Err(Error::Blocked { waited: Duration::ZERO, blockers: lock_holders::pids(&[&lock_path]) })
-        }
-        Err(errno) => Err(io::Error::from(errno).into()),
-    }
 }

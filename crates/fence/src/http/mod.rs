@@ -154,8 +154,8 @@ impl Fence {
     pub fn open(marks: &Path, rules: Rules, timeouts: GateTimeouts) -> Result<Self, Error> {
         let gates = rules.ids().iter().enumerate().map(|(index, id)| {
             let path = mark_file(marks, index, id);
-            let (log, recovered) = MarkLog::open(&path, id, timeouts.claim_timeout)?;
-            Ok(Gate::new(id, path, log, recovered, &timeouts))
+            let (log, lock, recovered) = MarkLog::open(&path, id, timeouts.claim_timeout)?;
+            Ok(Gate::new(id, path, (log, lock), recovered, &timeouts))
         });
         let gates = gates.collect::<Result<_, Error>>()?;
         let (events, counters) = (EventSink::default(), GateCounters::default());

@@ -45,10 +45,12 @@ fn decode(error: &RedisError) -> Option<Error> {
             let incarnation = detail.text("incarnation")?.parse().ok()?;
             FenceRefusal::NotAdopted { presented: number("presented")?, incarnation }.into()
         }
+        "CONFLICT" if reason == "replica" => Error::Conflict("this server is a replica; call its primary"),
         "CONFLICT" => Error::Conflict("the floor is below the mark; use a higher one"),
-        "INVALID_ARGUMENT" => {
-            Error::InvalidArgument("the command names the key of the mark, which only the fence may write; remove it")
-        }
+        // Other arguments are checked by their types before they are sent.
+        "INVALID_ARGUMENT" => Error::InvalidArgument(
+            "the command is missing or names the key of the mark, which only the fence may write; change it",
+        ),
         "UNSUPPORTED_VERSION" => Error::Version { found: detail.version(), supported: VERSION },
         _ if is_library_missing(error) => FenceRefusal::MarkLost(MarkLoss::Missing).into(),
         _ => return None,

@@ -1,4 +1,4 @@
--- Fence for Redis and Valkey, version 1. The server runs check, mark update and write as one atomic step.
+-- Fence for Redis and Valkey, version 2. The server runs check, mark update and write as one atomic step.
 --
 -- A mark is one string with fixed columns (counted from 1):
 --   1-76    the token that set it, without its checksum: cluster, incarnation, resource, slot and number
@@ -9,25 +9,30 @@
 --   144-    name of the resource
 -- Numbers are compared as fixed-width text, because Lua numbers are exact only up to 2^53.
 local sub, rep, NO_SEQUENCE, TOKEN_PATTERN, MARK_PATTERN
+local HEX = '[0-9a-f]'
 
 -- A library may not use other libraries while it is loaded, so these are initialized by the first call.
 local function init()
   if sub then return end
   sub, rep = string.sub, string.rep
   NO_SEQUENCE = rep('-', 20)
-  local hex = '[0-9a-f]'
+  local hex = HEX
   TOKEN_PATTERN = '^lh1%-' .. rep(hex, 16) .. '%-' .. rep(hex, 8) .. '%-' .. rep(hex, 16) .. '%-[wru]' .. rep(hex, 8) .. '%-'
     .. rep('%d', 19) .. '%-' .. rep(hex, 8) .. '$'
   MARK_PATTERN = '^lh1%-' .. rep(hex, 16) .. '%-' .. rep('[0-9a-f-]', 8) .. '%-' .. rep(hex, 16) .. '%-w' .. rep(hex, 8) .. '%-'
     .. rep('%d', 19) .. ' [fal] [01] ' .. rep(hex, 40) .. ' ' .. rep('[%d-]', 20) .. ' '
 end
 
--- Identity of this server. A library reads it once: its locals live as long as the data it guards, because everything that loads
--- other data (a restart, a full resynchronization) also reloads the library. A script reads it on every call.
+-- Identity of this server; nil on a replica, whose marks are those of its primary. A library reads it once as a primary: its
+-- locals live as long as the data it guards, because everything that loads other data (a restart, a full resynchronization) also
+-- reloads the library. A replica that is promoted has a new identity, so nothing is stored while it is a replica. A script reads
+-- the identity on every call.
 local cached_server_id
 local function server_id()
   if not cached_server_id then
-    cached_server_id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+    local info = redis.call('INFO', 'replication')
+    if not string.find(info, 'role:master', 1, true) then return nil end
+    cached_server_id = string.match(info, 'master_replid:(%x+)')
   end
   return cached_server_id
 end
@@ -41,6 +46,15 @@ local function missing() return fail('STORAGE_FAILED reason=missing (no mark is 
 
 local function moved()
   return fail('STORAGE_FAILED reason=moved (another server stored the mark; re-arm the fence with a number no holder was granted yet)')
+end
+
+local function replica() return fail('CONFLICT reason=replica (this server is a replica; call its primary)') end
+
+local function invalid_argument(field, text) return fail('INVALID_ARGUMENT field=' .. field .. ' (' .. text .. ')') end
+
+-- Whether an argument has this number of characters of a class, such as '%d'.
+local function has_shape(text, class, count)
+  return type(text) == 'string' and string.find(text, '^' .. rep(class, count) .. '$') ~= nil
 end
 
 local function invalid(reason, text)
@@ -98,16 +112,17 @@ local function read_mark(key)
   return mark
 end
 
--- Checks a token and stores the new mark. Returns an error, or the last sequence if this write is a late duplicate, or the
--- previous incarnation if the token is of another one.
+-- Checks a token and stores the new mark, with the last sequence that was applied under it. Returns an error, or the last sequence
+-- if this write is a late duplicate, or the previous incarnation if the token is of another one.
 local function admit(key, token, sequence)
   token = token or ''
   local previous_incarnation
   local mark = redis.pcall('GET', key)
   if sequence == '' and mark and mark == admitted_mark[key] and token == admitted_token[key] then return end
+  local server = server_id()
   local body = sub(token, 1, 76)
   local same = type(mark) == 'string' and #token == 85 and sub(mark, 1, 76) == body and sub(mark, 78, 78) == 'a'
-    and sub(mark, 82, 121) == server_id()
+    and sub(mark, 82, 121) == server
   if not same then
     local err = check_syntax(token)
     if err then return err end
@@ -133,7 +148,7 @@ local function admit(key, token, sequence)
     if sub(mark, 78, 78) == 'l' then
       return fail('STORAGE_FAILED reason=lost (the mark was declared lost; re-arm the fence with a number no holder was granted yet)')
     end
-    if sub(mark, 82, 121) ~= server_id() then return moved() end
+    if sub(mark, 82, 121) ~= server then return moved() end
     if number < mark_number then
       return fail('STALE_TOKEN presented=' .. number .. ' mark=' .. mark_number .. ' (a later holder has claimed; stop)')
     end
@@ -151,7 +166,7 @@ local function admit(key, token, sequence)
   elseif sequence ~= '' and last ~= NO_SEQUENCE and sequence <= last then
     return nil, last
   end
-  local new_mark = body .. ' a ' .. sub(mark, 80, 122) .. (sequence ~= '' and sequence or last) .. sub(mark, 143)
+  local new_mark = body .. ' a ' .. sub(mark, 80, 122) .. last .. sub(mark, 143)
   -- The mark is stored before the write: a failed write may follow a raised mark, never the other way round.
   if new_mark ~= mark then redis.call('SET', key, new_mark) end
   if not admitted_mark[key] then
@@ -162,25 +177,38 @@ local function admit(key, token, sequence)
   return nil, nil, previous_incarnation
 end
 
--- Runs a command if the token is admitted.
+-- Runs a command if the token is admitted. A command that fails leaves the mark raised, and its sequence unused.
 -- KEYS: the mark, then the keys of the command. ARGV: token, sequence (20 digits, or empty), the command.
 local function write(keys, args)
   init()
+  local key, sequence = keys[1], args[2]
+  if not key then return invalid_argument('key', 'no key of a mark was passed; pass it as the first key') end
+  if not args[3] then return invalid_argument('command', 'no command was passed; pass it after the sequence') end
+  if sequence ~= '' and (not has_shape(sequence, '%d', 20) or sequence > '18446744073709551615') then
+    return invalid_argument('sequence', 'the sequence is not a number below 2^64 in 20 digits; pad it with zeros, or pass an empty text')
+  end
   for i = 4, #args do
-    if args[i] == keys[1] then
-      return fail('INVALID_ARGUMENT the command names the key of the mark, which only the fence may write; remove it')
+    if args[i] == key then
+      return invalid_argument('command', 'the command names the key of the mark, which only the fence may write; remove it')
     end
   end
-  local err, last = admit(keys[1], args[1], args[2])
+  local err, last = admit(key, args[1], sequence)
   if err then return err end
   if last then return { 'ALREADY_APPLIED', last } end
-  return redis.call(unpack(args, 3))
+  local reply = redis.pcall(unpack(args, 3))
+  if sequence ~= '' and not (type(reply) == 'table' and reply.err) then
+    -- Only a command that deletes all keys leaves no mark.
+    local mark = redis.call('GET', key)
+    if mark then redis.call('SET', key, sub(mark, 1, 122) .. sequence .. sub(mark, 143)) end
+  end
+  return reply
 end
 
 -- Raises the mark. Returns the token's number, and the previous incarnation if the token is of another one.
 -- KEYS: the mark. ARGV: token.
 local function claim(keys, args)
   init()
+  if not keys[1] then return invalid_argument('key', 'no key of a mark was passed; pass it as the first key') end
   local err, _, previous = admit(keys[1], args[1], '')
   return err or sub(args[1], 58, 76) .. (previous and ' previous_incarnation=' .. previous or '')
 end
@@ -189,43 +217,65 @@ end
 -- KEYS: the mark. ARGV: cluster, hash of the resource, slot in 8 digits, name, strict.
 local function arm(keys, args)
   init()
+  local server = server_id()
+  if not server then return replica() end
+  if not (has_shape(args[1], HEX, 16) and has_shape(args[2], HEX, 16) and has_shape(args[3], HEX, 8) and args[4]
+    and has_shape(args[5], '[01]', 1)) then
+    return invalid_argument('mark', 'pass cluster and hash in 16 hexadecimal digits, slot in 8, a name, and 0 or 1 for strict')
+  end
   local fresh = 'lh1-' .. args[1] .. '---------' .. '-' .. args[2] .. '-w' .. args[3] .. '-' .. rep('0', 19)
-  return redis.call('SET', keys[1], fresh .. ' f ' .. args[5] .. ' ' .. server_id() .. ' ' .. NO_SEQUENCE .. ' ' .. args[4], 'NX')
+  return redis.call('SET', keys[1], fresh .. ' f ' .. args[5] .. ' ' .. server .. ' ' .. NO_SEQUENCE .. ' ' .. args[4], 'NX')
 end
 
 -- Arms a lost mark again at a floor.
 -- KEYS: the mark. ARGV: floor in 19 digits.
 local function rearm(keys, args)
   init()
+  local server = server_id()
+  if not server then return replica() end
+  if not has_shape(args[1], '%d', 19) or args[1] == rep('0', 19) or args[1] > '9223372036854775807' then
+    return invalid_argument('floor', 'the floor is not a number from 1 to 9223372036854775807 in 19 digits; pad it with zeros')
+  end
   local mark, err = read_mark(keys[1])
   if err then return err end
   if sub(mark, 58, 76) > args[1] then
     return fail('CONFLICT reason=floor floor=' .. args[1] .. ' mark=' .. sub(mark, 58, 76) .. ' (the floor is below the mark; use a higher one)')
   end
   return redis.call('SET', keys[1],
-    sub(mark, 1, 57) .. args[1] .. ' a ' .. sub(mark, 80, 81) .. server_id() .. ' ' .. NO_SEQUENCE .. sub(mark, 143))
+    sub(mark, 1, 57) .. args[1] .. ' a ' .. sub(mark, 80, 81) .. server .. ' ' .. NO_SEQUENCE .. sub(mark, 143))
 end
 
 -- Keeps using the mark after this server was restarted on its own disk.
 -- KEYS: the mark. ARGV: none.
 local function resume(keys)
   init()
+  local server = server_id()
+  if not server then return replica() end
   local mark, err = read_mark(keys[1])
   if err then return err end
   if string.find(redis.call('INFO', 'replication'), 'master_replid2:[0-9a-f]*[1-9a-f]') then return moved() end
-  return redis.call('SET', keys[1], sub(mark, 1, 81) .. server_id() .. sub(mark, 122))
+  return redis.call('SET', keys[1], sub(mark, 1, 81) .. server .. sub(mark, 122))
 end
 
 -- Changes one property of the mark.
 -- KEYS: the mark. ARGV: `lost`, `strict`, `lenient`, or `adopt` and an incarnation.
 local function update(keys, args)
   init()
+  if not server_id() then return replica() end
   local mark, err = read_mark(keys[1])
   if err then return err end
-  if args[1] == 'lost' then mark = sub(mark, 1, 77) .. 'l' .. sub(mark, 79) end
-  if args[1] == 'strict' then mark = sub(mark, 1, 79) .. '1' .. sub(mark, 81) end
-  if args[1] == 'lenient' then mark = sub(mark, 1, 79) .. '0' .. sub(mark, 81) end
-  if args[1] == 'adopt' then mark = sub(mark, 1, 21) .. args[2] .. sub(mark, 30) end
+  local change = args[1]
+  if change == 'lost' then
+    mark = sub(mark, 1, 77) .. 'l' .. sub(mark, 79)
+  elseif change == 'strict' then
+    mark = sub(mark, 1, 79) .. '1' .. sub(mark, 81)
+  elseif change == 'lenient' then
+    mark = sub(mark, 1, 79) .. '0' .. sub(mark, 81)
+  elseif change == 'adopt' and has_shape(args[2], HEX, 8) then
+    mark = sub(mark, 1, 21) .. args[2] .. sub(mark, 30)
+  else
+    return invalid_argument('change', 'pass lost, strict, lenient, or adopt and an incarnation in 8 hexadecimal digits')
+  end
   return redis.call('SET', keys[1], mark)
 end
 

@@ -39,7 +39,7 @@ pub use library::{FUNCTIONS, SCRIPT, install};
 pub use operator::list_marks;
 
 /// Version of [`FUNCTIONS`] and [`SCRIPT`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Fence of one resource and slot. It holds no connection and no state of the mark, so it works with any connection.
 #[derive(Clone, Debug)]

@@ -31,14 +31,6 @@ CREATE TABLE leasehold_admission (
   PRIMARY KEY (resource, slot)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TRIGGER leasehold_check_admission BEFORE INSERT ON leasehold_admission BEGIN
-  SELECT RAISE(ABORT, 'CONFIG: foreign_keys is OFF, protected tables need it; run PRAGMA foreign_keys = ON before BEGIN')
-    WHERE (SELECT foreign_keys FROM pragma_foreign_keys) = 0;
-  SELECT RAISE(ABORT, 'STALE_TOKEN: the number is not the current mark; insert a token into leasehold_admit instead')
-    WHERE NOT EXISTS (SELECT 1 FROM leasehold_fence AS f
-      WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.state = 'armed' AND f.mark = NEW.number);
-END;
-
 CREATE TRIGGER leasehold_reject_admission_update BEFORE UPDATE ON leasehold_admission
 BEGIN SELECT RAISE(ABORT, 'CONFLICT: an admission cannot be changed; delete it and insert into leasehold_admit again'); END;
 

@@ -41,7 +41,7 @@ use crate::observer::EventSink;
 use crate::{ApplyOnce, Counters, Error, FenceId, Mark, Observer, Operation};
 pub use operator::list_marks;
 pub use protected::protection_sql;
-pub use schema::{SQL, UPGRADE_FROM_1, VERSION, install};
+pub use schema::{SQL, UPGRADE_FROM_1, UPGRADE_FROM_2, VERSION, install};
 
 const DEFAULT_CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 

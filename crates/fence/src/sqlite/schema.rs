@@ -5,13 +5,18 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use crate::Error;
 
 /// Version of [`SQL`].
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Tables and triggers, to install them by hand into a database that has none: `sqlite3 FILE < …`.
-pub const SQL: &str = concat!(include_str!("schema.sql"), "\n", include_str!("checks.sql"));
+pub const SQL: &str =
+    concat!(include_str!("schema.sql"), "\n", include_str!("checks.sql"), "\n", include_str!("admissions.sql"));
 
 /// Upgrade from version 1, to run it by hand.
-pub const UPGRADE_FROM_1: &str = concat!(include_str!("upgrade_from_1.sql"), "\n", include_str!("checks.sql"));
+pub const UPGRADE_FROM_1: &str =
+    concat!(include_str!("upgrade_from_1.sql"), "\n", include_str!("checks.sql"), "\n", include_str!("admissions.sql"));
+
+/// Upgrade from version 2, to run it by hand.
+pub const UPGRADE_FROM_2: &str = concat!(include_str!("upgrade_from_2.sql"), "\n", include_str!("admissions.sql"));
 
 /// Installs the fence in this database or upgrades an older version; marks are preserved. Fails without a change if a newer
 /// version is installed.
@@ -20,6 +25,7 @@ pub fn install(db: &mut Connection) -> Result<(), Error> {
     match version(&tx)? {
         Some(VERSION) => return Ok(()),
         Some(1) => tx.execute_batch(UPGRADE_FROM_1)?,
+        Some(2) => tx.execute_batch(UPGRADE_FROM_2)?,
         Some(have) => return Err(Error::Version { found: have, supported: VERSION }),
         None => tx.execute_batch(SQL)?,
     }

@@ -89,12 +89,13 @@ fn an_unreadable_or_newer_mark_is_an_error_and_left_unchanged() {
 #[test]
 fn a_file_of_another_cluster_resource_or_slot_is_foreign() {
     let fixture = TestFile::new();
+    let another = FencedFile::open(&fixture.file(), &id_of(Cluster(*b"another!"), RESOURCE));
+    assert_eq!(another.expect_err("a foreign file").refusal(), Some(&FenceRefusal::ForeignMark));
     for opened in [
-        FencedFile::open(&fixture.file(), &id_of(Cluster(*b"another!"), RESOURCE)),
         FencedFile::open(&fixture.file(), &id_of(CLUSTER, "jobs/other")),
         FencedFile::open(&fixture.file(), &fence_id().with_slot(1)),
     ] {
-        assert_eq!(opened.expect_err("a foreign file").refusal(), Some(&FenceRefusal::ForeignMark));
+        assert_eq!(opened.expect_err("a foreign file").code(), "CONFLICT");
     }
 }
 
@@ -128,4 +129,31 @@ fn list_marks_of_a_directory_returns_marks_of_files_and_logs() {
     assert_eq!(marks[1].name.as_deref(), Some("jobs/settle"));
     assert_eq!((marks[0].cluster, &marks[0].resource_hash), (CLUSTER, &marks[1].resource_hash));
     assert_eq!(list_marks(&path).expect("listed").len(), 1);
+}
+
+/// On a disk: only there inode numbers are reused.
+#[test]
+fn a_restored_copy_is_lost_even_if_it_has_the_inode_number_of_the_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, backup) = (dir.path().join("leader.conf"), dir.path().join("backup"));
+    FencedFile::create(&path, &fence_id(), b"").expect("created");
+    copy_with_attributes(&path, &backup);
+    FencedFile::open(&path, &fence_id()).and_then(|file| file.write(token(9), b"kept")).expect("written");
+    for _ in 0..100 {
+        std::fs::remove_file(&path).expect("removed");
+        copy_with_attributes(&backup, &path);
+        let file = FencedFile::open(&path, &fence_id()).expect("opened");
+        assert_eq!(lost(file.write(token(5), b"zombie")), MarkLoss::Moved);
+    }
+}
+
+#[test]
+fn a_new_file_is_for_its_owner_only_and_the_permissions_that_were_set_stay() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = TestFile::new();
+    let mode = || std::fs::metadata(fixture.file()).expect("a file").permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    std::fs::set_permissions(fixture.file(), std::fs::Permissions::from_mode(0o644)).expect("readers are let in");
+    fixture.open().write(token(5), b"published").expect("written");
+    assert_eq!(mode(), 0o644);
 }

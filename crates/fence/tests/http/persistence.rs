@@ -93,3 +93,31 @@ async fn a_removed_mark_file_rejects_tokens_and_an_external_re_arm_is_noticed() 
     assert_eq!(service.write(50, "at the floor").await.code(), None);
     assert_eq!(service.applied(), ["first", "back", "at the floor"]);
 }
+
+#[tokio::test]
+async fn without_its_lock_file_the_fence_admits_nothing() {
+    let service = TestService::new();
+    assert_eq!(service.write(5, "first").await.code(), None);
+    let lock = service.dir.path().join("marks.lock");
+    std::fs::remove_file(&lock).expect("removed");
+    for request in [service.write(5, "without a lock").await, service.claim(6).await] {
+        assert_eq!(request.code().as_deref(), Some("CONFLICT"));
+    }
+    std::fs::write(&lock, "").expect("another one");
+    assert_eq!(service.write(5, "with a lock of another process").await.code().as_deref(), Some("CONFLICT"));
+    assert_eq!(service.applied(), ["first"]);
+}
+
+#[tokio::test]
+async fn mark_files_and_their_locks_are_for_their_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &std::path::Path| std::fs::metadata(path).expect("a file").permissions().mode() & 0o777;
+    let service = TestService::new();
+    let (marks, lock) = (service.file(), service.dir.path().join("marks.lock"));
+    assert_eq!((mode(&marks), mode(&lock)), (0o600, 0o600));
+    for file in [&marks, &lock] {
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o644)).expect("as an older version left it");
+    }
+    let _service = service.restart();
+    assert_eq!((mode(&marks), mode(&lock)), (0o600, 0o600));
+}

@@ -57,6 +57,17 @@ impl Redis {
     pub fn kill(&self) {
         self.daemon.kill();
     }
+
+    pub fn restart(&self) {
+        self.daemon.restart();
+    }
+
+    /// The file to which the server appends now.
+    pub fn append_only_file(&self) -> std::path::PathBuf {
+        let dir = self.daemon.dir().join("appendonlydir");
+        let files = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+        files.filter(|file| file.to_string_lossy().ends_with(".incr.aof")).max().expect("a file")
+    }
 }
 
 /// Connects without timeouts, because the machine may be busy.

@@ -178,3 +178,86 @@ fn only_tables_of_this_database_can_be_protected_and_only_by_one_fence() {
     other.arm(&mut db).expect("armed");
     assert_eq!(other.protect(&mut db, "written").expect_err("protected by another fence").code(), "CONFLICT");
 }
+
+#[test]
+fn no_setting_and_no_row_keeps_an_admission_for_later_transactions() {
+    let admission = format!("INSERT INTO leasehold_admit VALUES ('jobs/settle', '{}');", token(20));
+    let attempts = [
+        ("PRAGMA ignore_check_constraints = ON; INSERT INTO leasehold_empty VALUES (0);", ""),
+        ("PRAGMA ignore_check_constraints = ON; INSERT OR REPLACE INTO leasehold_empty VALUES (0);", ""),
+        ("PRAGMA ignore_check_constraints = ON;", "INSERT INTO leasehold_empty VALUES (0);"),
+        ("PRAGMA ignore_check_constraints = ON;", "UPDATE leasehold_admission SET must_delete = 1;"),
+        (
+            "PRAGMA ignore_check_constraints = ON;",
+            "DELETE FROM leasehold_admission; INSERT INTO leasehold_admission SELECT resource, slot, mark, NULL FROM leasehold_fence;",
+        ),
+        (
+            "CREATE TABLE Pragma_Foreign_Keys (foreign_keys); INSERT INTO pragma_foreign_keys VALUES (1); PRAGMA foreign_keys = OFF;",
+            "",
+        ),
+        (
+            "CREATE TEMP TABLE pragma_foreign_keys (foreign_keys); INSERT INTO pragma_foreign_keys VALUES (1); PRAGMA foreign_keys = OFF;",
+            "",
+        ),
+        ("PRAGMA foreign_keys = OFF; BEGIN; PRAGMA foreign_keys = ON; COMMIT; PRAGMA foreign_keys = OFF;", ""),
+    ];
+    for (before, inside) in attempts {
+        let base = protected();
+        let script = format!("PRAGMA foreign_keys = ON; {before} BEGIN IMMEDIATE; {admission} {inside} COMMIT;");
+        let refused = shell(&base, &script);
+        assert!(!refused.is_empty(), "{script} was committed");
+        let without_token = shell(&base, "INSERT INTO written (number) VALUES (99);");
+        assert!(without_token.contains("TOKEN_INVALID: absent"), "{script}: {without_token}");
+        assert_eq!(base.written(), [20]);
+    }
+}
+
+#[test]
+fn cascades_into_a_protected_table_need_a_token() {
+    let base = protected();
+    let mut db = base.open();
+    db.execute_batch(
+        "CREATE TABLE parent (id INTEGER PRIMARY KEY) STRICT; INSERT INTO parent VALUES (1), (2);
+         CREATE TABLE child (id INTEGER REFERENCES parent ON DELETE CASCADE ON UPDATE CASCADE) STRICT;
+         INSERT INTO child VALUES (1), (2);",
+    )
+    .expect("created");
+    base.fence.protect(&mut db, "child").expect("protected");
+    for write in
+        ["DELETE FROM parent WHERE id = 1", "UPDATE parent SET id = 9 WHERE id = 2", "REPLACE INTO parent VALUES (1)"]
+    {
+        let refused = shell(&base, &format!("PRAGMA foreign_keys = ON; {write};"));
+        assert!(refused.contains("TOKEN_INVALID: absent"), "{write}: {refused}");
+    }
+}
+
+#[test]
+fn version_2_is_upgraded_and_an_admission_that_outlived_its_transaction_ends() {
+    let dir = crate::fixture::directory();
+    let mut db = Connection::open(dir.path().join("old")).expect("a database");
+    db.pragma_update(None, "journal_mode", "wal").expect("wal");
+    db.execute_batch(include_str!("version2.sql")).expect("version 2 installed");
+    db.execute_batch("CREATE TABLE written (number INTEGER) STRICT").expect("a table");
+    let fence = Fence::new(&fence_id());
+    fence.arm(&mut db).expect("armed");
+    fence.protect(&mut db, "written").expect("protected");
+    let opened = format!(
+        "PRAGMA foreign_keys = ON; PRAGMA ignore_check_constraints = ON; INSERT INTO leasehold_empty VALUES (0);
+         BEGIN; INSERT INTO leasehold_admit VALUES ('jobs/settle', '{}'); COMMIT;",
+        token(20)
+    );
+    db.execute_batch(&opened).expect("version 2 allows this");
+    db.execute("INSERT INTO written VALUES (19)", []).expect("the table is open to all");
+
+    install(&mut db).expect("upgraded");
+    let refused = db.execute("INSERT INTO written VALUES (19)", []).expect_err("not admitted");
+    assert!(refused.to_string().contains("TOKEN_INVALID: absent"), "{refused}");
+    let schema = |db: &Connection| -> Vec<String> {
+        let text = "SELECT coalesce(sql, '') FROM sqlite_schema WHERE tbl_name LIKE 'leasehold%' ORDER BY 1";
+        let mut statement = db.prepare(text).expect("the schema");
+        statement.query_map([], |row| row.get(0)).expect("readable").map(|row| row.expect("a text")).collect()
+    };
+    assert_eq!(schema(&db), schema(&Database::new().open()), "the upgraded schema equals a new one");
+    db.execute_batch("PRAGMA ignore_check_constraints = OFF").expect("off");
+    fence.write(&mut db, token(21), |tx| tx.execute("INSERT INTO written VALUES (21)", [])).expect("a current token");
+}
