@@ -81,7 +81,7 @@ mod tests {
     use leasehold_core::time::GrantorTime;
     use leasehold_core::token::Incarnation;
 
-    use super::super::fixtures::*;
+    use super::super::sample_histories::*;
     use super::*;
     use crate::fault::Fault;
 

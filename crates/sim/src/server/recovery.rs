@@ -12,7 +12,7 @@ use leasehold_core::token::Incarnation;
 use super::SimServer;
 use crate::history::{Batch, HistoryEvent};
 use crate::journal::SimJournal;
-use crate::planted_fault::PlantedFault;
+use crate::mutants::PlantedFault;
 use crate::run_constants::{CLUSTER, MAX_TTL};
 use crate::scheduler::{JournalStep, Scheduler};
 
