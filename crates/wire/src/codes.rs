@@ -143,6 +143,7 @@ impl Code {
     pub const fn is_permanent(self) -> bool {
         match self {
             Self::InvalidArgument
+            | Self::MethodNotAllowed
             | Self::Unauthenticated
             | Self::PermissionDenied
             | Self::Conflict
