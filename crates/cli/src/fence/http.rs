@@ -52,6 +52,12 @@ pub struct Args {
     /// Address for metrics (/metrics), health (/healthz) and marks (/marks)
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7423")]
     metrics: SocketAddr,
+    /// Allow addresses that other machines can reach; the proxy has no TLS
+    #[arg(long)]
+    insecure_listen: bool,
+    /// Host name of the proxy; other names are refused. Without it, the service decides, and metrics need an address or localhost
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
     /// Fence requests under a path by another resource: '[METHOD,METHOD... ]PATH=RESOURCE[@SLOT]'
     #[arg(long, value_name = "RULE")]
     scope: Vec<RouteRule>,
@@ -76,6 +82,9 @@ pub struct Args {
     /// Maximum number of open connections
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     connections: usize,
+    /// Time limit for the head of a request, and for the next request of a connection
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    header_timeout: HumanDuration,
     /// Log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
@@ -130,7 +139,10 @@ async fn serve(args: &Args, fence: Fence) -> CommandResult {
     let mut config = ProxyConfig::new(args.upstream.clone());
     config.listen = args.listen;
     config.metrics = args.metrics;
+    config.insecure_listen = args.insecure_listen;
+    config.hosts.clone_from(&args.host);
     config.max_connections = args.connections;
+    config.header_timeout = duration(args.header_timeout);
     config.drain_timeout = duration(args.drain);
     let on_ready = |addresses: proxy::ProxyAddresses| notify::ready(&format!("fencing on {}", addresses.proxy));
     proxy::serve(fence, config, on_ready, shutdown).await.map_err(|error| error_with_code(error.code(), &error))?;

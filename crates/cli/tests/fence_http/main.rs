@@ -3,6 +3,7 @@
 //! Child processes are this program itself, started with a role. Only child processes open mark files.
 
 mod child;
+mod clients;
 mod conformance;
 mod holder;
 mod http_client;
@@ -10,6 +11,7 @@ mod overhead;
 mod process_faults;
 mod proxy;
 mod proxying;
+mod spellings;
 #[path = "../support/mod.rs"]
 mod support;
 mod upstream;

@@ -17,8 +17,9 @@ use crate::http_client::HttpClient;
 use crate::proxy::{ProxySetup, Service};
 use crate::proxying;
 use crate::upstream::MAX_DELAY;
+use crate::{clients, spellings};
 
-pub const ALL: [(&str, fn()); 16] = [
+pub const ALL: [(&str, fn()); 20] = [
     ("the_proxy_passes_the_conformance_suite", conforms),
     ("in_a_race_of_ten_thousand_operations_through_the_proxy_tokens_never_decrease", races),
     ("the_same_race_without_the_fence_is_detected", races_unfenced),
@@ -35,6 +36,10 @@ pub const ALL: [(&str, fn()); 16] = [
     ("invalid_arguments_are_rejected_with_a_code_and_the_next_step", proxying::usage_errors),
     ("metrics_health_and_marks_have_their_own_listener_and_no_token_is_logged", proxying::metrics),
     ("a_grpc_service_works_behind_the_proxy", proxying::grpc),
+    ("every_spelling_of_a_request_is_refused_or_read_by_the_service_as_it_was_judged", spellings::corpus),
+    ("silent_clients_are_disconnected_and_the_metrics_listener_has_a_connection_limit", clients::silent),
+    ("without_free_file_descriptors_the_proxy_pauses_and_recovers", clients::no_descriptors),
+    ("requests_of_other_web_pages_and_unknown_host_names_are_refused", clients::web_pages),
 ];
 
 /// Runs a test on this thread: child processes end with the thread that started them.

@@ -54,6 +54,7 @@ pub struct Proxy {
     pub client: HttpClient,
     pub address: String,
     pub admin: HttpClient,
+    pub admin_address: String,
 }
 
 /// The mark directory of a test, and the flags of its proxies.
@@ -79,23 +80,34 @@ impl ProxySetup {
         words.iter().chain(&quiet).map(|word| (*word).to_owned()).chain(self.flags.iter().cloned()).collect()
     }
 
-    /// Starts a proxy, and arms the mark file if it does not exist.
-    pub fn start(&self, upstream: &str) -> Proxy {
+    /// Arguments that also arm the mark file if it does not exist.
+    pub fn start_args(&self, upstream: &str) -> Vec<String> {
         let mut args = self.args(upstream);
         if !self.marks().exists() {
             args.extend(["--arm", "--cluster"].map(str::to_owned));
             args.push(CLUSTER.to_string());
         }
-        let process = start_logging(env!("CARGO_BIN_EXE_leasehold"), &args);
-        let output = process.stderr().wait_for_rest("fencing on ");
-        let address = output.split(',').next().expect("an address").to_owned();
-        let admin = output.split("metrics on ").nth(1).expect("an address").trim_end_matches('"').to_owned();
-        let admin = admin.split(['"', ',']).next().expect("an address").to_owned();
-        Proxy { process, client: HttpClient::new(&address), address, admin: HttpClient::new(&admin) }
+        args
+    }
+
+    /// Starts a proxy, and arms the mark file if it does not exist.
+    pub fn start(&self, upstream: &str) -> Proxy {
+        let args = self.start_args(upstream);
+        Proxy::new(start_logging(env!("CARGO_BIN_EXE_leasehold"), &args))
     }
 }
 
 impl Proxy {
+    /// Reads the addresses from the log of a process.
+    pub fn new(process: TestProcess) -> Self {
+        let output = process.stderr().wait_for_rest("fencing on ");
+        let address = output.split(',').next().expect("an address").to_owned();
+        let admin = output.split("metrics on ").nth(1).expect("an address").trim_end_matches('"').to_owned();
+        let admin_address = admin.split(['"', ',']).next().expect("an address").to_owned();
+        let (client, admin) = (HttpClient::new(&address), HttpClient::new(&admin_address));
+        Self { process, client, address, admin, admin_address }
+    }
+
     pub async fn claim(&self, number: u64) -> HttpResponse {
         self.client.claim(&token(number)).await
     }

@@ -64,6 +64,9 @@ async fn serve(applied_log: Arc<AppliedLog>, request: Request<Incoming>) -> Resu
     let began = Instant::now();
     let (head, body) = request.into_parts();
     let path = head.uri.path().to_owned();
+    if !path.starts_with("/ghost") && head.headers.get("host").is_some_and(|host| host == "service") {
+        return Ok(reading(&head));
+    }
     let text = match path.as_str() {
         "/echo" => return Ok(Response::new(body.boxed_unsync())),
         "/ghost" => serde_json::to_string(&*applied_log.applied.lock().expect("whole")).expect("JSON"),
@@ -107,6 +110,17 @@ async fn serve(applied_log: Arc<AppliedLog>, request: Request<Incoming>) -> Resu
         }
     };
     Ok(response(&text))
+}
+
+/// How this service reads a request: path and method as they were sent.
+fn reading(head: &hyper::http::request::Parts) -> Response<Body> {
+    let target = head.uri.path_and_query().map_or("*", |target| target.as_str());
+    let mut response = response("");
+    for (name, value) in [("x-method", head.method.as_str()), ("x-path", head.uri.path()), ("x-target", target)] {
+        let value = hyper::header::HeaderValue::from_bytes(value.as_bytes()).expect("a value");
+        response.headers_mut().insert(name, value);
+    }
+    response
 }
 
 fn response(text: &str) -> Response<Body> {

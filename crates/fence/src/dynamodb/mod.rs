@@ -183,6 +183,9 @@ impl Fence {
         items: Vec<TransactWriteItem>,
     ) -> Result<(Admission, ApplyOnce), Error> {
         let (own, began) = (nonce()?, Instant::now());
+        if operation == Operation::Claim && !self.table.is_current().await? {
+            return Err(FenceRefusal::MarkLost(MarkLoss::Moved).into());
+        }
         loop {
             let outcome = match operation {
                 Operation::Claim => self.table.claim(&self.id, presented, &own).await?,

@@ -73,14 +73,13 @@ pub async fn install(client: &Client, table: &str) -> Result<(), Error> {
 
 impl MarkTable {
     pub(super) async fn open(client: Client, table: &str) -> Result<Self, Error> {
-        let reply = client.describe_table().table_name(table).send().await.map_err(storage_error)?;
-        let described = reply.table().ok_or_else(|| Error::Storage("the reply does not describe the table".into()))?;
-        // Servers that only emulate DynamoDB have no table ids; the creation time distinguishes tables there.
-        let created = described.creation_date_time().map(|time| format!("{}.{:09}", time.secs(), time.subsec_nanos()));
-        let id = described.table_id().map(str::to_owned).or(created);
-        let id =
-            id.ok_or_else(|| Error::Storage("the server returns neither a table id nor a creation time".into()))?;
-        Ok(Self { client, table: table.to_owned(), table_id: id })
+        let table_id = read_table_id(&client, table).await?;
+        Ok(Self { client, table: table.to_owned(), table_id })
+    }
+
+    /// Whether the table of this name is still the one that was opened. A restored table is another one, with the old marks.
+    pub(super) async fn is_current(&self) -> Result<bool, Error> {
+        Ok(read_table_id(&self.client, &self.table).await? == self.table_id)
     }
 
     /// The id of the table. A table restored from a backup has another id.
@@ -208,6 +207,15 @@ impl MarkTable {
         }
         values
     }
+}
+
+async fn read_table_id(client: &Client, table: &str) -> Result<String, Error> {
+    let reply = client.describe_table().table_name(table).send().await.map_err(storage_error)?;
+    let described = reply.table().ok_or_else(|| Error::Storage("the reply does not describe the table".into()))?;
+    // Servers that only emulate DynamoDB have no table ids; the creation time distinguishes tables there.
+    let created = described.creation_date_time().map(|time| format!("{}.{:09}", time.secs(), time.subsec_nanos()));
+    let id = described.table_id().map(str::to_owned).or(created);
+    id.ok_or_else(|| Error::Storage("the server returns neither a table id nor a creation time".into()))
 }
 
 fn names(sequence: Option<u64>) -> HashMap<String, String> {

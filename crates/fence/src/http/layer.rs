@@ -146,9 +146,8 @@ impl FenceShared {
         if head.method == Method::POST && (path == CLAIM_PATH || path == CLAIM_GRPC_PATH) {
             return self.claim(headers).await.map(GateDecision::Claimed);
         }
-        let guarded_by = self.rules.id_index(&head.method, path, headers).map_err(|_| {
-            let message = "path: it has segments `.`, `..` or empty segments; send it without them";
-            self.malformed(FenceProblem::new("INVALID_ARGUMENT", message).with_field("path", "ambiguous"))
+        let guarded_by = self.rules.id_index(&head.method, path, headers).map_err(|error| {
+            self.malformed(FenceProblem::new("INVALID_ARGUMENT", error.detail).with_field(error.field, "ambiguous"))
         })?;
         let Some(index) = guarded_by else {
             GateCounters::count(&self.counters.exempt);

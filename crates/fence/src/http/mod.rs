@@ -47,6 +47,7 @@ mod layer;
 mod mark_log;
 mod metrics;
 mod parse_refusal;
+mod plain_path;
 mod problem;
 mod rules;
 

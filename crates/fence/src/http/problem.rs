@@ -36,6 +36,7 @@ macro_rules! rows {
 
 rows! {
     "INVALID_ARGUMENT" 400 3 "A field has an invalid value." "Change the field and retry.";
+    "PERMISSION_DENIED" 403 7 "The caller lacks permission." "Request the permission, or use another identity.";
     "CONFLICT" 409 9 "The request contradicts the current state." "Read the current state before you retry.";
     "STALE_TOKEN" 412 9 "A newer token has been used at this target."
         "Stop writing. The lease of this token has ended.";

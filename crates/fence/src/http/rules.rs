@@ -3,10 +3,13 @@
 use http::{HeaderMap, Method};
 use leasehold_core::token::Cluster;
 
+use super::plain_path::{self, Ambiguity};
 use crate::{Error, FenceId};
 
-/// Headers that override the method of a request.
-const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+/// Headers with which some services override the method of a request. Services that pass headers as variables read `_` as `-`.
+const METHOD_OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+/// Headers with which some services override the path of a request, or a part of it.
+const PATH_OVERRIDES: [&str; 5] = ["x-original-url", "x-rewrite-url", "x-script-name", "script-name", "path-info"];
 
 /// Maps requests to the fence ids that guard them.
 ///
@@ -17,6 +20,8 @@ pub struct Rules {
     /// The main id first.
     ids: Vec<FenceId>,
     fence_reads: bool,
+    /// Number of segments of the longest path of a rule.
+    compared: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -32,7 +37,7 @@ struct Rule {
 impl Rules {
     /// Creates rules with a main id, for all requests that can change data.
     pub fn new(main: &FenceId) -> Self {
-        Self { rules: Vec::new(), ids: vec![main.clone()], fence_reads: false }
+        Self { rules: Vec::new(), ids: vec![main.clone()], fence_reads: false, compared: 0 }
     }
 
     /// Guards requests under a path by another id of the same cluster. Without `methods` the rule covers all that can change
@@ -63,10 +68,16 @@ impl Rules {
 
     fn add(mut self, prefix: &str, methods: &[Method], id: Option<usize>) -> Result<Self, Error> {
         let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-        let well_formed = prefix.is_empty() || (prefix.starts_with('/') && !prefix.contains(['?', '#', '%', ' ']));
-        if !well_formed || is_ambiguous(prefix) {
+        let well_formed =
+            prefix.starts_with('/') && !prefix.ends_with('/') && plain_path::check(prefix, usize::MAX).is_ok();
+        if !well_formed && !prefix.is_empty() {
             return Err(Error::InvalidArgument("the path of a rule is invalid; write a plain path such as /orders"));
         }
+        if self.rules.iter().any(|rule| differs_in_case(prefix, &rule.prefix) || differs_in_case(&rule.prefix, prefix))
+        {
+            return Err(Error::InvalidArgument("the paths of two rules differ only in case; use one spelling"));
+        }
+        self.compared = self.compared.max(prefix.matches('/').count());
         self.rules.push(Rule { prefix: prefix.to_owned(), methods: methods.to_vec(), id });
         Ok(self)
     }
@@ -81,22 +92,21 @@ impl Rules {
         self.ids[0].cluster()
     }
 
-    /// Index of the id that guards a request; `None` if it needs no token.
+    /// Index of the id that guards a request; `None` if it needs no token. Without rules only the method decides.
     pub(super) fn id_index(
         &self,
         method: &Method,
         path: &str,
         headers: &HeaderMap,
-    ) -> Result<Option<usize>, AmbiguousPathError> {
-        let safe = method.is_safe() && !self.fence_reads && !OVERRIDES.iter().any(|name| headers.contains_key(*name));
+    ) -> Result<Option<usize>, AmbiguousRequestError> {
+        let overridden = has_header(headers, &METHOD_OVERRIDES);
+        let safe = method.is_safe() && !self.fence_reads && !overridden;
         if self.rules.is_empty() {
             return Ok((!safe).then_some(0));
         }
-        if is_ambiguous(path) {
-            return Err(AmbiguousPathError);
-        }
+        self.check_unambiguous(method, path, headers, overridden)?;
         let matches = |rule: &&Rule| {
-            let method_matches = if rule.methods.is_empty() { !safe } else { rule.methods.contains(method) };
+            let method_matches = if rule.methods.is_empty() { !safe } else { rule.lists(method) };
             method_matches && is_under(path, &rule.prefix)
         };
         // The longest path wins, then a rule that lists methods, then the first rule.
@@ -104,21 +114,65 @@ impl Rules {
             self.rules.iter().rev().filter(matches).max_by_key(|rule| (rule.prefix.len(), !rule.methods.is_empty()));
         Ok(best.map_or_else(|| (!safe).then_some(0), |rule| rule.id))
     }
+
+    /// Fails if the service could apply the request to another path, or with another method, than the rules.
+    fn check_unambiguous(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        overridden: bool,
+    ) -> Result<(), AmbiguousRequestError> {
+        let ambiguous = |field, detail| Err(AmbiguousRequestError { field, detail });
+        if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+            return ambiguous("method", "method: it is not in upper case; send it in upper case");
+        }
+        if overridden && self.rules.iter().any(|rule| !rule.methods.is_empty()) {
+            let detail =
+                "method: a header overrides it, and rules compare it; send the method itself, without the header";
+            return ambiguous("method", detail);
+        }
+        if has_header(headers, &PATH_OVERRIDES) {
+            return ambiguous("path", "path: a header overrides it; send the path itself, without the header");
+        }
+        plain_path::check(path, self.compared).or_else(|detail| ambiguous("path", detail))?;
+        if self.rules.iter().any(|rule| differs_in_case(path, &rule.prefix)) {
+            return ambiguous("path", "path: it differs from the path of a rule only in case; send it as in the rule");
+        }
+        Ok(())
+    }
 }
 
-/// The service could interpret the path as another one.
+impl Rule {
+    /// Whether the rule lists the method. Services answer HEAD as they answer GET.
+    fn lists(&self, method: &Method) -> bool {
+        self.methods.contains(method) || (*method == Method::HEAD && self.methods.contains(&Method::GET))
+    }
+}
+
+/// The service could interpret the request as one of another rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct AmbiguousPathError;
+pub(super) struct AmbiguousRequestError {
+    pub(super) field: &'static str,
+    pub(super) detail: Ambiguity,
+}
+
+/// Whether one of these headers is present, also if it is spelled with `_`.
+fn has_header(headers: &HeaderMap, names: &[&str]) -> bool {
+    let spells = |(have, want): (u8, u8)| have == want || (have == b'_' && want == b'-');
+    let is = |have: &str, want: &str| have.len() == want.len() && have.bytes().zip(want.bytes()).all(spells);
+    headers.keys().any(|have| names.iter().any(|want| is(have.as_str(), want)))
+}
 
 fn is_under(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a path has `.`, `..` or empty segments, in any encoding. The service could interpret it as the path of another rule.
-fn is_ambiguous(path: &str) -> bool {
-    let plain =
-        path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/").replace('\\', "/");
-    plain.contains("//") || plain.split('/').any(|segment| matches!(segment, "." | ".."))
+/// Whether a path is under a prefix for a service that ignores case, and not for others.
+fn differs_in_case(path: &str, prefix: &str) -> bool {
+    let (path, prefix) = (path.as_bytes(), prefix.as_bytes());
+    let ends = matches!(path.get(prefix.len()), None | Some(b'/'));
+    ends && path.get(..prefix.len()).is_some_and(|start| start != prefix && start.eq_ignore_ascii_case(prefix))
 }
 
 #[cfg(test)]
@@ -137,7 +191,7 @@ mod tests {
             .expect("rules")
     }
 
-    fn index_of(method: Method, path: &str) -> Result<Option<usize>, AmbiguousPathError> {
+    fn index_of(method: Method, path: &str) -> Result<Option<usize>, AmbiguousRequestError> {
         rules().id_index(&method, path, &HeaderMap::new())
     }
 
@@ -157,14 +211,52 @@ mod tests {
 
     #[test]
     fn an_ambiguous_path_is_an_error() {
-        for path in
-            ["/search/../orders", "/search/%2e%2E/orders", "/search/..%2forders", "/search/.%2e\\orders", "//orders"]
-        {
-            assert_eq!(index_of(Method::POST, path), Err(AmbiguousPathError), "{path}");
+        for path in [
+            "/search/../orders",
+            "/search/%2e%2E/orders",
+            "/search/..%2forders",
+            "/search/.%2e\\orders",
+            "//orders",
+            "/%6frders/7",
+            "/ORDERS/7",
+            "/orders;a=b/7",
+            "/search/..;/orders",
+        ] {
+            assert_eq!(index_of(Method::POST, path).map_err(|error| error.field), Err("path"), "{path}");
         }
-        for prefix in ["orders", "/a/../b", "/a?b", "/%6f"] {
+        for prefix in ["orders", "/a/../b", "/a?b", "/%6f", "//", "/a;b", "/ä", "/Search", "/orders/ARCHIVE/x"] {
             assert_eq!(rules().exempt(prefix, &[]).expect_err(prefix).code(), "INVALID_ARGUMENT");
         }
+        assert!(rules().exempt("/", &[]).is_ok());
+    }
+
+    #[test]
+    fn a_method_has_one_spelling_and_head_is_get() {
+        assert_eq!(index_of(Method::HEAD, "/orders/archive/7"), Ok(Some(2)));
+        let lower = Method::from_bytes(b"post").expect("a method");
+        assert_eq!(index_of(lower, "/orders").map_err(|error| error.field), Err("method"));
+    }
+
+    #[test]
+    fn headers_that_override_path_or_method_are_ambiguous_where_a_rule_compares_them() {
+        let with = |name: &'static str| {
+            HeaderMap::from_iter([(http::HeaderName::from_static(name), "/orders/7".parse().expect("a value"))])
+        };
+        let field =
+            |rules: &Rules, name| rules.id_index(&Method::POST, "/search", &with(name)).map_err(|error| error.field);
+        for name in ["x-original-url", "x_rewrite_url", "script_name"] {
+            assert_eq!(field(&rules(), name), Err("path"), "{name}");
+        }
+        for name in ["x-http-method-override", "x_http_method_override", "x-method_override"] {
+            assert_eq!(field(&rules(), name), Err("method"), "{name}");
+        }
+        let paths_only = Rules::new(&id("shop")).exempt("/search", &[]).expect("rules");
+        assert_eq!(field(&paths_only, "x_http_method_override"), Ok(None));
+        assert_eq!(
+            field(&Rules::new(&id("shop")), "x-original-url"),
+            Ok(Some(0)),
+            "without rules the path decides nothing"
+        );
     }
 
     #[test]
@@ -176,11 +268,12 @@ mod tests {
     #[test]
     fn a_method_override_header_makes_a_read_a_write() {
         let mut headers = HeaderMap::new();
-        headers.insert("x-http-method-override", "DELETE".parse().expect("a value"));
-        assert_eq!(rules().id_index(&Method::GET, "/orders/7", &headers), Ok(Some(1)));
+        headers.insert("x_http_method_override", "DELETE".parse().expect("a value"));
         let plain = Rules::new(&id("shop"));
         assert_eq!(plain.id_index(&Method::GET, "/a/../b", &HeaderMap::new()), Ok(None));
         assert_eq!(plain.id_index(&Method::GET, "/a", &headers), Ok(Some(0)));
+        let routed = plain.clone().route("/orders", &[], &id("shop/orders")).expect("a rule");
+        assert_eq!(routed.id_index(&Method::GET, "/orders/7", &headers), Ok(Some(1)));
         assert_eq!(plain.fence_reads().id_index(&Method::GET, "/a", &HeaderMap::new()), Ok(Some(0)));
     }
 }

@@ -45,6 +45,10 @@ pub use record_headers::{MARK_HEADER, RecordKind, stamp};
 /// Default of [`Fence::with_claim_timeout`].
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long an appended record is assumed to be the last one. A stream that is deleted and restored reuses its sequences, so that
+/// an old sequence can be that of another record.
+const CACHE_TIME: Duration = Duration::from_secs(1);
+
 /// JetStream has no id that distinguishes a stream from its copy on another server.
 const SERVER_ID: &str = "0000000000000000000000000000000000000000";
 
@@ -56,8 +60,9 @@ pub struct Fence {
     stream: Stream<()>,
     subject: String,
     claim_timeout: Duration,
-    /// The last known record. It may be outdated: the server compares its sequence at every append.
-    cached: Arc<Mutex<Option<LastRecord>>>,
+    stream_name: String,
+    /// The last record that this fence appended, and when. It may be outdated: the server compares its sequence at every append.
+    cached: Arc<Mutex<Option<(LastRecord, Instant)>>>,
     events: EventSink,
 }
 
@@ -69,6 +74,7 @@ impl Fence {
             jetstream: jetstream.clone(),
             stream: jetstream.get_stream_no_info(stream).await.map_err(storage_error)?,
             subject: subject.to_owned(),
+            stream_name: stream.to_owned(),
             claim_timeout: CLAIM_TIMEOUT,
             cached: Arc::default(),
             events: EventSink::default(),
@@ -129,6 +135,7 @@ impl Fence {
         let presented = self.id.parse_token(token)?;
         let began = Instant::now();
         let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cached = cached.filter(|(_, at)| at.elapsed() < CACHE_TIME).map(|(last, _)| last);
         // The cached record can admit a token, because the server compares its sequence. It never rejects a token or detects
         // a duplicate.
         let mut last = match cached
@@ -177,6 +184,7 @@ impl Fence {
         let message = PublishMessage::build()
             .payload(bytes.to_vec().into())
             .headers(record_headers::headers(kind, mark))
+            .expected_stream(self.stream_name.clone())
             .expected_last_subject_sequence(last.sequence);
         let sent = self.jetstream.send_publish(self.subject.clone(), message).await;
         let reply = match sent {
@@ -186,7 +194,7 @@ impl Fence {
         match reply {
             Ok(ack) => {
                 let now = LastRecord { sequence: ack.sequence, mark: Some(Some(mark.clone())) };
-                *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+                *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Instant::now()));
                 Ok(true)
             }
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(false),
@@ -204,7 +212,7 @@ impl Fence {
 async fn last_record(stream: &Stream<()>, subject: &str) -> Result<LastRecord, Error> {
     match stream.get_last_raw_message_by_subject(subject).await {
         Ok(message) => {
-            Ok(LastRecord { sequence: message.sequence, mark: Some(record_headers::mark(&message.headers)) })
+            Ok(LastRecord { sequence: message.sequence, mark: Some(record_headers::appended_mark(&message.headers)) })
         }
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
             Ok(LastRecord { sequence: 0, mark: None })

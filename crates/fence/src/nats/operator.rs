@@ -101,7 +101,7 @@ async fn previous_mark(stream: &Stream<()>, subject: &str, sequence: u64) -> Res
     for sequence in (1..sequence).rev() {
         match stream.get_raw_message(sequence).await {
             Ok(message) if message.subject.as_str() == subject => {
-                if let Some(mark) = record_headers::mark(&message.headers) {
+                if let Some(mark) = record_headers::appended_mark(&message.headers) {
                     return Ok(mark);
                 }
             }

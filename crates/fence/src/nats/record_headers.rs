@@ -9,6 +9,8 @@ use crate::mark_fixed_text::FixedMark;
 pub const MARK_HEADER: &str = "Leasehold-Mark";
 /// Header with the kind.
 const KIND_HEADER: &str = "Leasehold-Kind";
+/// Header with the expected sequence of the record before. The server refuses any other place, and stores the header.
+const EXPECTED_HEADER: &str = "Nats-Expected-Last-Subject-Sequence";
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +48,13 @@ pub(super) fn headers(kind: RecordKind, mark: &FixedMark) -> HeaderMap {
     headers
 }
 
-pub(super) fn mark(headers: &HeaderMap) -> Option<FixedMark> {
+/// The mark of a record that the fence appended. A client that publishes the headers of an old record again does not expect the
+/// record before it, so its record has no mark.
+pub(super) fn appended_mark(headers: &HeaderMap) -> Option<FixedMark> {
+    headers.get(EXPECTED_HEADER).and_then(|_| mark(headers))
+}
+
+fn mark(headers: &HeaderMap) -> Option<FixedMark> {
     headers.get(MARK_HEADER).and_then(|text| FixedMark::parse(text.as_str()))
 }
 

@@ -25,6 +25,11 @@ const CLAIM: &str = "claim";
 /// Object that completes a generation. It lists the inherited objects.
 const INHERITED: &str = "taken";
 
+/// Folder with one object for each further claim of the same holder.
+const AGAIN: &str = "again";
+/// Number of indices for the writes of one claim.
+const WRITES_PER_CLAIM: u64 = 1_000_000_000;
+
 /// All generations under one prefix.
 #[derive(Clone, Debug)]
 pub struct Generations {
@@ -99,20 +104,55 @@ impl Generations {
         let state =
             MarkState { highest: Some(presented.number), incarnation: Some(presented.incarnation), ..MarkState::FRESH };
         let existing = self.list_of(number, INHERITED).await?;
-        let inherited = match existing {
+        let (inherited, next) = match existing {
             // The same holder claims again.
-            Some(inherited) => inherited,
+            Some(inherited) => self.reopen(number, inherited).await?,
             None => {
                 self.put_list(number, CLAIM, &state, &BTreeMap::new()).await?;
                 // Only now: a predecessor that writes after this point finds the claim when it lists the generations.
                 let (_, inherited) = self.latest_complete(number).await?;
                 self.put_list(number, INHERITED, &state, &inherited).await?;
-                inherited
+                (inherited, 0)
             }
         };
         self.check_current(presented).await?;
-        let next = self.written_keys(number).await?.len() as u64;
         Ok(ClaimedGeneration { generations: self.clone(), presented, inherited, next })
+    }
+
+    /// The objects of a generation that its holder claims again, and the first index for its writes. Each claim has indices of
+    /// its own, above those of earlier claims: a write of an earlier claim whose outcome is unknown may still arrive, and must
+    /// not replace a later one.
+    async fn reopen(
+        &self,
+        number: u64,
+        inherited: BTreeMap<String, String>,
+    ) -> Result<(BTreeMap<String, String>, u64), Error> {
+        let again = self.generation_path(number).join(AGAIN);
+        let listed: Vec<Path> = self
+            .store
+            .list(Some(&again))
+            .map_ok(|object| object.location)
+            .try_collect()
+            .await
+            .map_err(storage_error)?;
+        let claims = listed.iter().filter_map(|path| path.filename()?.parse::<u64>().ok());
+        let claim = claims.max().unwrap_or(0) + 1;
+        let marker = again.join(format!("{claim:019}"));
+        self.store.put(&marker, Vec::new().into()).await.map_err(storage_error)?;
+        Ok((self.with_written(number, inherited).await?, claim * WRITES_PER_CLAIM))
+    }
+
+    /// Adds what was written in a generation to what it inherited.
+    async fn with_written(
+        &self,
+        number: u64,
+        mut entries: BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>, Error> {
+        for key in self.written_keys(number).await? {
+            let name = key.rsplit_once('/').expect("a key ends with its name").1;
+            entries.insert(name.to_owned(), key.clone());
+        }
+        Ok(entries)
     }
 
     /// Rejects a number below the highest announced generation.
@@ -127,12 +167,8 @@ impl Generations {
     /// The newest complete generation below this number, and its objects.
     async fn latest_complete(&self, below: u64) -> Result<(u64, BTreeMap<String, String>), Error> {
         for number in self.numbers().await?.into_iter().rev().filter(|number| *number < below) {
-            if let Some(mut entries) = self.list_of(number, INHERITED).await? {
-                for key in self.written_keys(number).await? {
-                    let name = key.rsplit_once('/').expect("a key ends with its name").1;
-                    entries.insert(name.to_owned(), key.clone());
-                }
-                return Ok((number, entries));
+            if let Some(entries) = self.list_of(number, INHERITED).await? {
+                return Ok((number, self.with_written(number, entries).await?));
             }
         }
         Err(FenceRefusal::MarkLost(MarkLoss::Missing).into())

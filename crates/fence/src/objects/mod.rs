@@ -76,7 +76,8 @@ enum WritePlan<'a> {
     Claim,
     /// The second field contains the data keys, once the data is stored.
     Changes(&'a [ObjectChange<'a>], Option<Vec<String>>),
-    Update(&'a str, &'a mut (dyn FnMut(Option<&[u8]>) -> Vec<u8> + Send)),
+    /// The last field is the data key that did not exist in an earlier attempt.
+    Update(&'a str, &'a mut (dyn FnMut(Option<&[u8]>) -> Vec<u8> + Send), Option<String>),
 }
 
 impl Fence {
@@ -145,7 +146,7 @@ impl Fence {
         name: &str,
         mut change: impl FnMut(Option<&[u8]>) -> Vec<u8> + Send,
     ) -> Result<Number, Error> {
-        self.step(Operation::Write, token.as_ref(), None, WritePlan::Update(name, &mut change))
+        self.step(Operation::Write, token.as_ref(), None, WritePlan::Update(name, &mut change, None))
             .await
             .map(|(admission, _)| admission.number)
     }
@@ -160,10 +161,7 @@ impl Fence {
                 Ok(object) => return Ok(Some(object.bytes().await.map_err(cas::storage_error)?.to_vec())),
                 // Replaced and garbage-collected since the manifest was read, unless the manifest still lists it.
                 Err(object_store::Error::NotFound { .. }) if before.as_ref() != Some(key) => before = Some(key.clone()),
-                Err(object_store::Error::NotFound { path, .. }) => {
-                    let reason = "the manifest lists an object that does not exist";
-                    return Err(Error::Corrupt { file: path.into(), offset: 0, reason });
-                }
+                Err(object_store::Error::NotFound { path, .. }) => return Err(missing_object(path)),
                 Err(error) => return Err(cas::storage_error(error)),
             }
         }
@@ -245,7 +243,7 @@ impl Fence {
         let presented = self.id.parse_token(token)?;
         if let WritePlan::Changes(changes, _) = plan {
             changes.iter().try_for_each(|change| validate_name(change.name()))?;
-        } else if let WritePlan::Update(name, _) = plan {
+        } else if let WritePlan::Update(name, ..) = plan {
             validate_name(name)?;
         }
         let mut cas = ManifestCas::new(self)?;
@@ -266,14 +264,17 @@ impl Fence {
             if matches!(plan, WritePlan::Claim) && next.state == stored.manifest.state {
                 return Ok((admission, once));
             }
-            self.put_data(&mut next, &stored, &cas, plan, presented.number).await?;
+            if !self.put_data(&mut next, &stored, &cas, plan, presented.number).await? {
+                continue;
+            }
             if let CasOutcome::Swapped = cas.put(Some(&stored), &next).await? {
                 return Ok((admission, once));
             }
         }
     }
 
-    /// Stores the data for the next manifest. It does not exist until that manifest is stored.
+    /// Stores the data for the next manifest. It does not exist until that manifest is stored. Returns false if the manifest must
+    /// be read again.
     async fn put_data(
         &self,
         next: &mut Manifest,
@@ -281,7 +282,7 @@ impl Fence {
         cas: &ManifestCas<'_>,
         plan: &mut WritePlan<'_>,
         number: Number,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         match plan {
             WritePlan::Claim => {}
             WritePlan::Changes(changes, keys) => {
@@ -302,11 +303,15 @@ impl Fence {
                     };
                 }
             }
-            WritePlan::Update(name, change) => {
+            WritePlan::Update(name, change, missing) => {
                 let old = match stored.manifest.entries.get(*name) {
                     Some(key) => match self.store.get(&self.data(key)).await {
-                        // Garbage-collected: then the manifest was replaced too, and this attempt will fail.
-                        Err(object_store::Error::NotFound { .. }) => None,
+                        // Garbage-collected since the manifest was read, unless the manifest still lists it.
+                        Err(object_store::Error::NotFound { .. }) if missing.as_ref() != Some(key) => {
+                            *missing = Some(key.clone());
+                            return Ok(false);
+                        }
+                        Err(object_store::Error::NotFound { path, .. }) => return Err(missing_object(path)),
                         object => Some(object.map_err(cas::storage_error)?.bytes().await.map_err(cas::storage_error)?),
                     },
                     None => None,
@@ -316,7 +321,7 @@ impl Fence {
                 next.entries.insert((*name).to_owned(), key);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn put_object(&self, key: &str, content: Vec<u8>) -> Result<(), Error> {
@@ -330,6 +335,10 @@ impl ObjectChange<'_> {
             Self::Put(name, _) | Self::Remove(name) => name,
         }
     }
+}
+
+fn missing_object(path: String) -> Error {
+    Error::Corrupt { file: path.into(), offset: 0, reason: "the manifest lists an object that does not exist" }
 }
 
 /// Checks that a name fits on a line of the manifest.

@@ -2,45 +2,62 @@
 
 use std::convert::Infallible;
 use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
+use super::connection::ClientConnection;
+use super::listener::{accept, http_builder};
+use super::upstream::{ProxyBody, problem_response};
+use super::web_origin;
 use crate::Mark;
-use crate::http::{Fence, GateStatus};
+use crate::http::{Fence, GateStatus, UpstreamOutcome};
+
+/// Maximum number of connections to the metrics listener.
+const MAX_CONNECTIONS: usize = 64;
 
 /// Serves metrics until the task is aborted.
-pub(super) async fn serve(listener: TcpListener, fence: Fence) {
+pub(super) async fn serve(listener: TcpListener, fence: Fence, hosts: Vec<String>, header_timeout: Duration) {
+    let limit = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let hosts: Arc<[String]> = hosts.into();
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        let fence = fence.clone();
+        let (stream, permit) = accept(&listener, &limit).await;
+        let (fence, hosts) = (fence.clone(), hosts.clone());
         tokio::spawn(async move {
             let handler = service_fn(move |request| {
-                let response = respond(&fence, &request);
+                let response = respond(&fence, &hosts, &request);
                 async move { Ok::<_, Infallible>(response) }
             });
+            let stream = TokioIo::new(ClientConnection::new(stream, header_timeout));
             // A client that disconnects needs no handling.
-            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), handler).await;
+            let _ = http_builder(header_timeout).serve_connection(stream, handler).await;
+            drop(permit);
         });
     }
 }
 
-fn respond(fence: &Fence, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn respond(fence: &Fence, hosts: &[String], request: &Request<Incoming>) -> Response<ProxyBody> {
+    let checked = web_origin::check_host(request, hosts, false).and_then(|()| web_origin::check_origin(request));
+    if let Err(problem) = checked {
+        return problem_response(problem, false, UpstreamOutcome::NotSent);
+    }
     let (content_type, text, status) = match request.uri().path() {
         "/metrics" => ("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics(fence), StatusCode::OK),
         "/healthz" => ("text/plain", "ok\n".to_owned(), StatusCode::OK),
         "/marks" => ("application/json", marks(fence), StatusCode::OK),
         _ => ("text/plain", "use /metrics, /healthz or /marks\n".to_owned(), StatusCode::NOT_FOUND),
     };
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let mut response = Response::new(Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

@@ -14,10 +14,12 @@
 //! # }
 //! ```
 
+mod connection;
 mod listener;
 mod metrics;
 mod rules;
 mod upstream;
+mod web_origin;
 
 use std::fmt;
 use std::future::Future;
@@ -42,8 +44,16 @@ pub struct ProxyConfig {
     pub listen: SocketAddr,
     /// Address for `/metrics`, `/healthz` and `/marks`. Default: 127.0.0.1:7423.
     pub metrics: SocketAddr,
-    /// Maximum number of open connections; others are closed immediately. Default: 10,000.
+    /// Allows addresses that other machines can reach. The proxy has no TLS. Default: false.
+    pub insecure_listen: bool,
+    /// Host names under which the proxy is reached, besides IP addresses and `localhost`. If there are none, the main listener
+    /// accepts every name and leaves the check to the service; the metrics listener accepts no name. Default: none.
+    pub hosts: Vec<String>,
+    /// Maximum number of open connections; others are closed immediately. It is lowered to what the limit of open files
+    /// allows. Default: 10,000.
     pub max_connections: usize,
+    /// Time limit for the head of a request, and for the next request of a connection. Default: 10 s.
+    pub header_timeout: Duration,
     /// Time for open requests to complete at shutdown. Default: 30 s.
     pub drain_timeout: Duration,
 }
@@ -52,8 +62,16 @@ impl ProxyConfig {
     /// The default configuration for a service.
     pub fn new(upstream: UpstreamUrl) -> Self {
         let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let drain_timeout = Duration::from_secs(30);
-        Self { upstream, listen: local(7422), metrics: local(7423), max_connections: 10_000, drain_timeout }
+        Self {
+            upstream,
+            listen: local(7422),
+            metrics: local(7423),
+            insecure_listen: false,
+            hosts: Vec::new(),
+            max_connections: 10_000,
+            header_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(30),
+        }
     }
 }
 
@@ -78,6 +96,11 @@ pub enum ProxyError {
         /// The error of the operating system.
         error: std::io::Error,
     },
+    /// Other machines can reach the address, and there is no TLS.
+    Insecure {
+        /// The address.
+        address: SocketAddr,
+    },
     /// The proxy would forward requests to itself.
     Loop,
 }
@@ -93,6 +116,9 @@ impl fmt::Display for ProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind { address, error } => write!(f, "cannot listen on {address}: {error}; use another address"),
+            Self::Insecure { address } => {
+                write!(f, "refusing to listen on {address} without TLS; use 127.0.0.1 or pass --insecure-listen")
+            }
             Self::Loop => f.write_str("--upstream and --listen are the same address; set --upstream to the service"),
         }
     }
@@ -108,6 +134,10 @@ pub async fn serve(
     on_ready: impl FnOnce(ProxyAddresses),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ProxyError> {
+    let reachable = [config.listen, config.metrics].into_iter().find(|address| !address.ip().is_loopback());
+    if let Some(address) = reachable.filter(|_| !config.insecure_listen) {
+        return Err(ProxyError::Insecure { address });
+    }
     let (listener, proxy) = bind(config.listen).await?;
     let (metrics_listener, metrics) = bind(config.metrics).await?;
     if proxy == config.upstream.address() {
@@ -115,10 +145,11 @@ pub async fn serve(
     }
     let upstream = Upstream::new(config.upstream.clone());
     log_start(&config, &fence, &upstream).await;
-    let metrics_task = tokio::spawn(metrics::serve(metrics_listener, fence.clone()));
+    let metrics_task =
+        tokio::spawn(metrics::serve(metrics_listener, fence.clone(), config.hosts.clone(), config.header_timeout));
     tracing::info!("fencing on {proxy}, upstream {}, metrics on {metrics}", config.upstream);
     on_ready(ProxyAddresses { proxy, metrics });
-    listener::serve(listener, &fence, upstream, config.max_connections, shutdown, config.drain_timeout).await;
+    listener::serve(listener, &fence, upstream, &config, shutdown).await;
     metrics_task.abort();
     let settle_time = fence.timeouts().settle_time;
     match fence.record_settled() {

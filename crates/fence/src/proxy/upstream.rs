@@ -13,12 +13,12 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::net::TcpStream;
 
+use super::connection::TimedBody;
 use crate::http::{FenceProblem, RequestBody, UpstreamOutcome};
 
 /// The body of a response: of the service, or of an error response of the proxy.
@@ -71,7 +71,7 @@ impl FromStr for UpstreamUrl {
     }
 }
 
-type ForwardedBody = RequestBody<Incoming>;
+type ForwardedBody = RequestBody<TimedBody>;
 
 /// A client of the service.
 #[derive(Clone)]
@@ -105,8 +105,7 @@ impl Upstream {
 
     /// Forwards a request. If the service does not reply, returns an error response with what is known about the outcome.
     async fn forward(self, mut request: Request<ForwardedBody>) -> Response<ProxyBody> {
-        let grpc =
-            request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        let grpc = is_grpc(request.headers());
         if request.method() == Method::CONNECT || request.headers().contains_key(UPGRADE) {
             let detail = "upgrade: another protocol cannot be fenced; send the request without an upgrade";
             return problem_response(
@@ -160,7 +159,8 @@ impl Upstream {
         match (version, host) {
             // In HTTP/2 the host is part of the address.
             (Version::HTTP_2, _) => drop(headers.remove(HOST)),
-            (_, Some(host)) if !headers.contains_key(HOST) => {
+            // A host in the address overrides the header, which was not checked.
+            (_, Some(host)) => {
                 if let Ok(host) = HeaderValue::from_str(&host) {
                     headers.insert(HOST, host);
                 }
@@ -186,11 +186,15 @@ impl tower::Service<Request<ForwardedBody>> for Upstream {
     }
 }
 
-fn problem_response(problem: FenceProblem, grpc: bool, outcome: UpstreamOutcome) -> Response<ProxyBody> {
+pub(super) fn problem_response(problem: FenceProblem, grpc: bool, outcome: UpstreamOutcome) -> Response<ProxyBody> {
     let mut response =
         problem.into_response::<http_body_util::Empty<Bytes>>(grpc).map(|body| body.map_err(Into::into).boxed_unsync());
     response.extensions_mut().insert(outcome);
     response
+}
+
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// Whether the request certainly was not sent: there was no connection.

@@ -94,12 +94,15 @@ fn restored() {
     let subject = CloudSubject::new("dynamodb");
     block_on(subject.fresh());
     block_on(async {
-        subject.open().await.claim(&token(33)).await.expect("claimed");
+        let before = subject.open().await;
+        before.claim(&token(33)).await.expect("claimed");
         let (client, table) = (subject.address().client(), subject.address().name);
         let item = client.scan().table_name(&table).send().await.expect("scanned").items.expect("one").remove(0);
         client.delete_table().table_name(&table).send().await.expect("deleted");
         leasehold_fence::dynamodb::install(&client, &table).await.expect("created again");
         client.put_item().table_name(&table).set_item(Some(item)).send().await.expect("restored");
+        let refused = before.claim(&token(34)).await.expect_err("opened before the restore");
+        assert_eq!(refused.refusal().expect("refused").reason(), "moved");
         let Target::Dynamo(copy, _) = subject.open().await else { unreachable!("the subject is DynamoDB") };
         assert_eq!(copy.claim(&token(34)).await.expect_err("a copy").refusal().expect("refused").reason(), "moved");
         copy.rearm(conformance::number(40)).await.expect("armed");

@@ -110,3 +110,73 @@ fn a_reader_fence_drops_invalid_tokens_and_has_a_mark_for_each_partition() {
     let torn = fence.checkpoint().replace("5 10 a", "5 x a");
     assert_eq!(ReaderFence::resume(&fence_id(), &torn).expect_err("torn").code(), "STORAGE_FAILED");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_was_published_again_does_not_lower_the_mark() {
+    let nats = NatsServer::start().await;
+    nats.fresh().await;
+    let mut writer = nats.writer().await;
+    writer.write(&token(33), "first").await.expect("written");
+    let old = nats.stream().await.get_last_raw_message_by_subject(SUBJECT).await.expect("there").headers;
+    writer.claim(&token(34)).await.expect("the successor");
+    let mut copied = HeaderMap::new();
+    for name in ["Leasehold-Kind", MARK_HEADER] {
+        copied.insert(name, old.get(name).expect("a fenced record").as_str());
+    }
+    let jetstream = nats.jetstream().await;
+    let sent = jetstream.publish_with_headers(SUBJECT, copied, "first".into()).await.expect("sent");
+    sent.await.expect("the server accepts it");
+
+    let lost = Some(FenceRefusal::MarkLost(MarkLoss::Unreadable));
+    for late in [33, 34, 35] {
+        let refused = nats.writer().await.write(&token(late), "late").await.expect_err("the mark is hidden");
+        assert_eq!(refused.refusal(), lost.as_ref(), "{late}: {refused}");
+    }
+    assert_eq!(nats.fence().await.rearm(number(33)).await.expect_err("below the mark").code(), "CONFLICT");
+    nats.fence().await.rearm(number(35)).await.expect("re-armed");
+    assert_eq!(nats.writer().await.write(&token(34), "late").await.expect_err("stale").code(), "STALE_TOKEN");
+    // With all its headers, the server refuses it.
+    let sent = jetstream.publish_with_headers(SUBJECT, old, "first".into()).await.expect("sent");
+    sent.await.expect_err("it expects another record before it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_of_a_stream_that_was_created_again_does_not_append_after_another_record() {
+    let nats = NatsServer::start().await;
+    nats.fresh().await;
+    let zombie = nats.fence().await;
+    zombie.append(token(33), "first").await.expect("written");
+    let stream = nats.stream().await;
+    let (config, last) =
+        (stream.cached_info().config.clone(), stream.get_info().await.expect("known").state.last_sequence);
+    let jetstream = nats.jetstream().await;
+    jetstream.delete_stream(&config.name).await.expect("deleted");
+    jetstream.create_stream(config).await.expect("created again");
+    let fence = nats.fence().await;
+    fence.arm().await.expect("armed");
+    for sequence in 2..=last {
+        fence.append(token(40), format!("{sequence}")).await.expect("a later holder");
+    }
+    // The last record has the sequence that the zombie expects, and the zombie was paused.
+    assert_eq!(nats.stream().await.get_info().await.expect("known").state.last_sequence, last);
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    let refused = zombie.append(token(33), "late").await.expect_err("another stream");
+    assert_eq!(refused.code(), "STALE_TOKEN", "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_of_another_stream_is_not_written() {
+    let nats = NatsServer::start().await;
+    nats.fresh().await;
+    nats.fence().await.append(token(33), "first").await.expect("written");
+    let jetstream = nats.jetstream().await;
+    let config = async_nats::jetstream::stream::Config {
+        name: "OTHER".to_owned(),
+        subjects: vec!["other.*".to_owned()],
+        ..Default::default()
+    };
+    jetstream.create_stream(config).await.expect("a stream");
+    let fence = leasehold_fence::nats::Fence::open(&jetstream, "OTHER", SUBJECT, &fence_id()).await.expect("opened");
+    fence.arm().await.expect_err("the subject belongs to another stream");
+    assert_eq!(nats.fence().await.mark().await.expect("unchanged"), Some(number(33)));
+}

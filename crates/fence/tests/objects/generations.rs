@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use leasehold_fence::objects::Generations;
 use leasehold_fence::{Error, FenceRefusal, MarkLoss};
+use object_store::ObjectStoreExt;
 use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
 use tempfile::TempDir;
 
 use crate::invalid_tokens::mistakes;
@@ -131,4 +134,31 @@ async fn with_concurrent_holders_generations_never_decrease_and_acknowledged_wri
     for name in acked {
         assert!(last.get(&name).await.expect("it can be read").is_some(), "{name} was acknowledged");
     }
+}
+
+#[tokio::test]
+async fn a_holder_that_claims_again_sees_its_writes_and_a_delayed_one_does_not_replace_a_later_one() {
+    let store = Arc::new(InMemory::new());
+    let generations = Generations::new(store.clone(), "guarded", &fence_id()).expect("a prefix");
+    generations.arm().await.expect("armed");
+    let mut first = generations.claim(&token(33)).await.expect("claimed");
+    first.write("balance", b"1").await.expect("current");
+    first.write("balance", b"2").await.expect("current");
+    let delayed: Path = "guarded/generations/0000000000000000033/w/0000000000000000002/balance".into();
+
+    let mut again = generations.claim(&token(33)).await.expect("the same holder, restarted");
+    assert_eq!(again.get("balance").await.expect("read").as_deref(), Some(&b"2"[..]), "it sees what it wrote");
+    again.write("balance", b"3").await.expect("current");
+    // The third write of the first process had no reply, and arrives now.
+    store.put(&delayed, "late".into()).await.expect("stored");
+    for _ in 0..2 {
+        assert_eq!(generations.get("balance").await.expect("read").expect("there").1, b"3");
+        let mut again = generations.claim(&token(33)).await.expect("once more");
+        assert_eq!(again.get("balance").await.expect("read").as_deref(), Some(&b"3"[..]));
+        again.write("other", b"x").await.expect("current");
+    }
+    let mut successor = generations.claim(&token(34)).await.expect("a successor");
+    assert_eq!(successor.get("balance").await.expect("read").as_deref(), Some(&b"3"[..]));
+    successor.write("balance", b"4").await.expect("current");
+    assert_eq!(again.write("balance", b"zombie").await.expect_err("stale").code(), "STALE_TOKEN");
 }

@@ -115,3 +115,26 @@ async fn a_store_without_conditional_puts_is_an_error_that_suggests_generations(
     assert!(error.to_string().contains("Generations"), "{error}");
     assert_eq!(fence.mark().await.expect("still fresh"), None);
 }
+
+#[tokio::test]
+async fn an_update_of_an_object_that_was_deleted_past_the_fence_fails_and_changes_nothing() {
+    let (store, fence) = armed().await;
+    fence.write(&token(33), &[ObjectChange::Put("balance", b"1200")]).await.expect("current");
+    let listed: Vec<_> =
+        futures::TryStreamExt::try_collect(store.list(Some(&Path::from("guarded/data")))).await.expect("listed");
+    let data: &object_store::ObjectMeta = &listed[0];
+    store.delete(&data.location).await.expect("deleted past the fence");
+    let manifest = Path::from("guarded/leasehold.manifest");
+    let before = store.get(&manifest).await.expect("read").bytes().await.expect("read");
+    let mut calls = 0;
+    let failed = fence.update(token(33), "balance", |old| {
+        calls += 1;
+        old.unwrap_or(b"0").to_vec()
+    });
+    assert_eq!(failed.await.expect_err("the balance is gone").code(), "CORRUPT");
+    assert_eq!(calls, 0, "a missing object is not an empty one");
+    assert_eq!(store.get(&manifest).await.expect("read").bytes().await.expect("read"), before);
+    fence.write(&token(33), &[ObjectChange::Put("balance", b"900")]).await.expect("it can be set again");
+    fence.update(&token(33), "balance", |old| [old.expect("set"), b"0"].concat()).await.expect("updated");
+    assert_eq!(fence.get("balance").await.expect("read").as_deref(), Some(&b"9000"[..]));
+}
