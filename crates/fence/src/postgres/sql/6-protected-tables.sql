@@ -50,13 +50,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
       WHERE a.attrelid = target AND a.attnum > 0),
     -- A key that refers to a partitioned table has one more row for each of its partitions; a constraint trigger is a trigger.
     (SELECT string_agg(ROW(k.conname, k.contype, k.condeferrable, k.condeferred, k.convalidated, k.conkey, k.confrelid, k.confkey,
-        k.confupdtype, k.confdeltype, k.conbin::text)::text, ' ' ORDER BY k.oid)
+        k.confupdtype, k.confdeltype, k.conbin::text)::text, ' ' ORDER BY k.conname, k.contype)
       FROM pg_constraint AS k WHERE k.conrelid = target AND k.conparentid = 0 AND k.contype <> 't'),
     (SELECT string_agg(ROW(i.inhparent, i.inhseqno, i.inhdetachpending)::text, ' ' ORDER BY i.inhseqno, i.inhparent)
       FROM pg_inherits AS i WHERE i.inhrelid = target),
     (SELECT string_agg(ROW(t.oid, t.typtype, t.typbasetype, t.typtypmod, t.typnotnull, t.typdefaultbin::text,
         (SELECT string_agg(ROW(e.oid, e.enumlabel)::text, ' ' ORDER BY e.enumsortorder) FROM pg_enum AS e WHERE e.enumtypid = t.oid),
-        (SELECT string_agg(ROW(k.conname, k.convalidated, k.conbin::text)::text, ' ' ORDER BY k.oid)
+        (SELECT string_agg(ROW(k.conname, k.convalidated, k.conbin::text)::text, ' ' ORDER BY k.conname)
           FROM pg_constraint AS k WHERE k.contypid = t.oid),
         (SELECT string_agg(ROW(a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped)::text, ' ' ORDER BY a.attnum)
           FROM pg_attribute AS a WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0))::text, ' ' ORDER BY t.oid)

@@ -8,7 +8,7 @@ pub type DdlAttack = (&'static [TableLayout], &'static str, &'static str);
 const ANY: &[TableLayout] = &TableLayout::ALL;
 const BELOW: &[TableLayout] = &[Partition, Inherited];
 
-pub const ATTACKS: [DdlAttack; 74] = [
+pub const ATTACKS: [DdlAttack; 79] = [
     // The table itself.
     (ANY, "ALTER TABLE app.t ADD COLUMN extra int DEFAULT 1", ""),
     (ANY, "ALTER TABLE app.t DROP COLUMN mood", ""),
@@ -25,6 +25,7 @@ pub const ATTACKS: [DdlAttack; 74] = [
     (ANY, "ALTER VIEW app.t RENAME TO u", ""),
     (ANY, "ALTER SEQUENCE app.t RENAME TO u", ""),
     (ANY, "DROP TABLE app.t CASCADE", ""),
+    (ANY, "DROP TABLE app.referenced CASCADE", ""),
     (ANY, "ALTER SCHEMA app RENAME TO gone", ""),
     (ANY, "DROP SCHEMA app CASCADE", ""),
     (
@@ -101,6 +102,10 @@ pub const ATTACKS: [DdlAttack; 74] = [
     (&[Typed], "ALTER TYPE app.line RENAME ATTRIBUTE v TO x CASCADE", ""),
     (&[Typed], "DROP TYPE app.line CASCADE", ""),
     // What leaves rows, columns and guards as they are.
+    (ANY, "ALTER TABLE app.referenced ALTER id TYPE bigint", "ALTER TABLE app.referenced ALTER id TYPE int"),
+    (ANY, "CREATE POLICY extra ON app.t USING (true)", "DROP POLICY extra ON app.t"),
+    (ANY, "CREATE RULE extra AS ON INSERT TO app.t DO INSTEAD NOTHING", "DROP RULE extra ON app.t"),
+    (ANY, "CREATE STATISTICS app.extra ON id, v FROM app.t", "DROP STATISTICS app.extra"),
     (ANY, "CREATE INDEX extra ON app.t (v)", "DROP INDEX app.extra"),
     (
         ANY,

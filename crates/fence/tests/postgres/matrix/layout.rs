@@ -102,6 +102,8 @@ impl Attacker {
 pub struct AttackedDatabase {
     pub base: Database,
     pub layout: TableLayout,
+    /// [`AttackedDatabase::state`] before the first attack.
+    pub initial: String,
     attackers: Vec<(Attacker, Client)>,
 }
 
@@ -147,7 +149,9 @@ impl AttackedDatabase {
             let client = base.server.connect(&attacker.role(&base), &base.name).await.expect("connected");
             attackers.push((attacker, client));
         }
-        Self { base, layout, attackers }
+        let mut target = Self { base, layout, initial: String::new(), attackers };
+        target.initial = target.state().await;
+        target
     }
 
     pub fn client(&self, attacker: Attacker) -> &Client {

@@ -48,7 +48,7 @@ async fn attack(
     undo: &str,
     failures: &mut Vec<String>,
 ) -> Outcome {
-    let (db, before) = (target.client(attacker), target.state().await);
+    let db = target.client(attacker);
     let in_block = sql.starts_with("DECLARE") || sql.starts_with("SET LOCAL");
     let plain = if in_block { format!("BEGIN; {sql}; COMMIT") } else { sql.to_owned() };
     let code = sqlstate(db, &plain).await;
@@ -82,7 +82,7 @@ async fn attack(
             Outcome::NotSupported
         }
         None => {
-            expect(target.state().await == before, "changed the table without a token");
+            expect(target.state().await == target.initial, "changed the table without a token");
             if !undo.is_empty() {
                 let undone = target.base.db.batch_execute(&format!("BEGIN; {}; {undo}; COMMIT", admit(20))).await;
                 expect(undone.is_ok(), &format!("cannot be undone: {undone:?}"));
@@ -90,7 +90,7 @@ async fn attack(
             Outcome::Harmless
         }
     };
-    expect(target.state().await == before, "changed the table");
+    expect(target.state().await == target.initial, "changed the table");
     outcome
 }
 
