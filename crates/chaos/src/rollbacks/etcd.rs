@@ -73,8 +73,8 @@ fn restore(program: &Program, etcd: &mut EtcdCluster, round: u32, rng: &mut SimR
     expect(log.contains("ROLLED_BACK"), || format!("what was found is forgotten: {log}"))?;
 
     let accepting = started("first", &["--accept-restored"])?;
-    let refused =
-        program.call(&accepting, &["acquire", "free", "--holder", "other", "--ttl", "10m", "--wait", "20s"])?;
+    accepting.wait_until_ready()?;
+    let refused = program.call(&accepting, &["acquire", "free", "--holder", "other", "--ttl", "10m"])?;
     expect(refused.text.contains("QUARANTINED"), || format!("a new incarnation starts with {}", refused.text))?;
     let waived = program.call(&accepting, &["quarantine", "waive", "--comment", "the next round"])?;
     expect(waived.ok, || waived.text)?;

@@ -1,6 +1,7 @@
 //! The `leasehold` binary: servers, and client commands with their JSON output.
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -85,21 +86,38 @@ impl Program {
 
     /// Acquires a resource; waits until the server leads.
     pub fn acquire(&self, server: &Server, resource: &str) -> io::Result<GrantedLease> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let outcome = self.call(server, &["acquire", resource, "--holder", "chaos", "--ttl", "10m"])?;
-            if let Some(token) = outcome.json["token"].as_str().filter(|_| outcome.ok) {
-                return Ok(GrantedLease { resource: resource.to_owned(), token: token.to_owned() });
-            }
-            let later = outcome.text.contains("NOT_LEADER") || outcome.text.contains("UNAVAILABLE");
-            if !later || Instant::now() > until {
-                return Err(io::Error::other(format!("{resource} was not granted: {}", outcome.text)));
-            }
+        server.wait_until_ready()?;
+        let outcome = self.call(server, &["acquire", resource, "--holder", "chaos", "--ttl", "10m"])?;
+        match outcome.json["token"].as_str().filter(|_| outcome.ok) {
+            Some(token) => Ok(GrantedLease { resource: resource.to_owned(), token: token.to_owned() }),
+            None => Err(io::Error::other(format!("{resource} was not granted: {}", outcome.text))),
         }
     }
 }
 
 impl Server {
+    /// Waits until the server leads. Fails if it no longer listens.
+    pub fn wait_until_ready(&self) -> io::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while !self.is_ready()? {
+            if Instant::now() > until {
+                return Err(io::Error::other("the server does not lead"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn is_ready(&self) -> io::Result<bool> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let request = b"GET /readyz HTTP/1.1\r\nhost: chaos\r\nconnection: close\r\n\r\n";
+        let mut response = String::new();
+        // A connection that breaks belongs to a server that is about to lead, or to end.
+        let read = stream.write_all(request).and_then(|()| stream.read_to_string(&mut response));
+        Ok(read.is_ok() && response.ends_with("ready\n") && response.starts_with("HTTP/1.1 200"))
+    }
+
     /// kill −9.
     pub fn kill(mut self) {
         self.process.kill();

@@ -74,6 +74,11 @@ impl Server {
         metrics
     }
 
+    /// Waits for a log line that contains a text.
+    pub fn wait_for_log(&self, text: &str) -> String {
+        self.process.stderr().wait_for(text)
+    }
+
     /// All log lines so far.
     pub fn log_text(&self) -> String {
         self.process.stderr().so_far().join("\n")

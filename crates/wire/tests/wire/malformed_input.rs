@@ -205,13 +205,16 @@ fn a_presented_token_is_validated() {
 }
 
 #[test]
-fn a_token_in_a_request_counts_as_observed() {
+fn the_token_in_a_request_and_the_highest_one_seen_both_reach_the_core() {
     let (low, high) = (token("jobs/a", 9), token("jobs/b", 10));
-    let ask = Operation::ObserveToken(v1::ObserveToken { token: high.to_string() });
-    assert_eq!(leasehold_wire::core_request(1, &ask, None, Some(low), &ISSUER).observed, Some(high));
-    let ask = Operation::ObserveToken(v1::ObserveToken { token: low.to_string() });
-    assert_eq!(leasehold_wire::core_request(1, &ask, None, Some(high), &ISSUER).observed, Some(high));
-    assert_eq!(leasehold_wire::core_request(1, &ask, None, None, &ISSUER).observed, Some(low));
+    let tokens = |inside: &leasehold_core::token::Token, seen| {
+        let ask = Operation::ObserveToken(v1::ObserveToken { token: inside.to_string() });
+        let request = leasehold_wire::core_request(1, &ask, None, seen, &ISSUER);
+        (request.observed, request.presented)
+    };
+    assert_eq!(tokens(&high, Some(low)), (Some(low), Some(high)));
+    assert_eq!(tokens(&low, Some(high)), (Some(high), Some(low)), "a lower one may be lost");
+    assert_eq!(tokens(&low, None), (None, Some(low)));
 }
 
 #[test]
