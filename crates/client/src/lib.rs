@@ -105,6 +105,7 @@ mod token;
 mod transport;
 pub mod types;
 mod unary;
+mod wait_session;
 mod watch;
 
 pub use audit::{AuditExportStream, AuditFilter, AuditPage, AuditPages};

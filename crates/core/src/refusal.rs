@@ -4,12 +4,13 @@ mod codec;
 mod subject;
 
 pub(crate) use codec::number;
-pub use subject::{Limit, RefusalSubject};
+pub use subject::{AccessKind, Limit, RefusalSubject};
 
 use std::fmt;
 
 use crate::lease::EndReason;
 use crate::name::NameError;
+use crate::time::DurationText;
 use crate::token::{Number, TokenError};
 
 /// A declined request. It is an answer, not an error: the request was valid, and the state does not allow it.
@@ -21,6 +22,17 @@ pub enum Refusal {
         field: &'static str,
         /// What is allowed.
         reason: &'static str,
+    },
+    /// A ttl is outside of the range that the cluster or the charter allows.
+    Ttl {
+        /// The requested ttl, in milliseconds.
+        requested: u64,
+        /// The shortest, in milliseconds.
+        min: u64,
+        /// The longest, in milliseconds.
+        max: u64,
+        /// Whether the charter of the resource sets the range.
+        by_charter: bool,
     },
     /// A resource or holder name is malformed.
     Name(NameError),
@@ -50,6 +62,15 @@ pub enum Refusal {
     Busy {
         /// The queue position that a wait would get, from 1.
         position: u32,
+        /// Who has the resource; none if only waiters are ahead.
+        holder: Option<Box<BusyHolder>>,
+    },
+    /// The caller holds the resource with another access.
+    AccessChange {
+        /// The access of the held lease.
+        held: AccessKind,
+        /// The requested access.
+        requested: AccessKind,
     },
     /// The wait would never end, or it was ended to resolve a deadlock.
     Deadlock(Box<Cycle>),
@@ -88,6 +109,19 @@ pub enum Refusal {
     Denied(&'static str),
 }
 
+/// A holder that blocks a request, at the time of the refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusyHolder {
+    /// Its name.
+    pub holder: String,
+    /// How many other leases are on the resource.
+    pub others: u32,
+    /// Time since the grant, in milliseconds of grantor time.
+    pub held_ms: u64,
+    /// Time until its lease ends unless renewed, in milliseconds.
+    pub remaining_ms: u64,
+}
+
 /// Why the caller does not hold a lease, although no lease ended under its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCurrent {
@@ -118,10 +152,15 @@ pub struct CycleMember {
 }
 
 impl Refusal {
+    /// Another has the resource, and its holder is not known.
+    pub const fn busy(position: u32) -> Self {
+        Self::Busy { position, holder: None }
+    }
+
     /// The stable code.
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Invalid { .. } => "INVALID_ARGUMENT",
+            Self::Invalid { .. } | Self::Ttl { .. } => "INVALID_ARGUMENT",
             Self::Name(e) => e.code(),
             Self::Token(e) => e.code(),
             Self::Implausible { .. } => "TOKEN_IMPLAUSIBLE",
@@ -131,6 +170,7 @@ impl Refusal {
             Self::NotCurrent(_) => "NOT_CURRENT",
             Self::Stale { .. } => "STALE_TOKEN",
             Self::Busy { .. } => "BUSY",
+            Self::AccessChange { .. } => "ACCESS_CHANGE",
             Self::Deadlock(_) => "DEADLOCK",
             Self::Exhausted { .. } => "RESOURCE_EXHAUSTED",
             Self::TokensExhausted => "TOKEN_EXHAUSTED",
@@ -151,6 +191,7 @@ impl Refusal {
         !matches!(
             self,
             Self::Invalid { .. }
+                | Self::Ttl { .. }
                 | Self::Name(_)
                 | Self::Token(_)
                 | Self::Denied(_)
@@ -177,17 +218,20 @@ impl fmt::Display for Refusal {
         match self {
             Self::Invalid { field, reason } => write!(f, "{field}: {reason}"),
             Self::Name(e) => e.fmt(f),
-            Self::Token(e) => e.fmt(f),
+            Self::Token(e) => token_text(e, f),
+            Self::Ttl { requested, min, max, by_charter } => {
+                let owner = if *by_charter { "the charter of this resource" } else { "the cluster" };
+                let (requested, min, max) = (DurationText(*requested), DurationText(*min), DurationText(*max));
+                write!(f, "ttl: {requested} is not allowed; {owner} allows {min} to {max}")
+            }
             Self::Implausible { presented } => {
                 write!(
                     f,
                     "token {presented} is more than a day ahead of the server's clock; check its origin and both clocks"
                 )
             }
-            Self::NotFound(subject) => write!(f, "{} not found; check its name or id", subject.word()),
-            Self::Conflict(subject) => {
-                write!(f, "the request conflicts with the current {}; read it before you retry", subject.word())
-            }
+            Self::NotFound(subject) => f.write_str(subject.not_found_text()),
+            Self::Conflict(subject) => f.write_str(subject.conflict_text()),
             Self::Lost(EndReason::Released) => f.write_str("the lease was released; stop, then acquire again"),
             Self::Lost(reason) if reason.may_retry() => {
                 write!(f, "the lease expired ({reason}); stop, then acquire again")
@@ -207,9 +251,25 @@ impl fmt::Display for Refusal {
             Self::Stale { presented, mark } => {
                 write!(f, "token {presented} is stale, the current one is {mark}; stop, another holder took over")
             }
-            Self::Busy { position } => {
+            Self::Busy { position, holder: None } => {
                 write!(f, "held by another holder (queue position {position}); wait, or retry later")
             }
+            Self::Busy { position, holder: Some(by) } => {
+                write!(f, "held by {}", by.holder)?;
+                match by.others {
+                    0 => {}
+                    1 => f.write_str(" and 1 other")?,
+                    others => write!(f, " and {others} others")?,
+                }
+                let (held, left) = (DurationText(by.held_ms), DurationText(by.remaining_ms));
+                write!(f, " for {held}, {left} left unless renewed (queue position {position}); wait, or retry later")
+            }
+            Self::AccessChange { held, requested } => write!(
+                f,
+                "you hold this resource with {} access and requested {}; release it, then acquire it again",
+                held.word(),
+                requested.word()
+            ),
             Self::Deadlock(cycle) if cycle.length <= 1 => {
                 f.write_str("you already hold this resource; release it first, or acquire it re-entrantly")
             }
@@ -230,11 +290,13 @@ impl fmt::Display for Refusal {
                 write!(f, "request ids below {lowest} are acknowledged and no longer stored; use a new request id")
             }
             Self::Quarantined { remaining, rolled_back: false } => {
-                write!(f, "nothing is granted for {remaining} ms after a restore; wait, or waive the quarantine")
+                let remaining = DurationText(*remaining);
+                write!(f, "nothing is granted for {remaining} after a restore; wait, or waive the quarantine")
             }
             Self::Quarantined { remaining, rolled_back: true } => write!(
                 f,
-                "the cluster's state was rolled back and nothing is granted for {remaining} ms; find the cause, then wait or waive the quarantine"
+                "the cluster's state was rolled back and nothing is granted for {}; find the cause, then wait or waive the quarantine",
+                DurationText(*remaining)
             ),
             Self::HeldForOperator => {
                 f.write_str("the resource is held for an operator after a revocation; an operator must free it")
@@ -246,3 +308,23 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// A token error as a server reports it. Its own text is about the target of a fence.
+fn token_text(error: &TokenError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(match error {
+        TokenError::Absent => "no token; pass the token text of the grant",
+        TokenError::Zero | TokenError::TooLarge => {
+            "not a token number that was granted; pass the token text of the grant"
+        }
+        TokenError::Implausible => {
+            "token number is more than a day ahead of the server's clock; check its origin and both clocks"
+        }
+        TokenError::WrongCluster => "token of another cluster; send the request to the cluster that granted it",
+        TokenError::Resource => "token of another resource; pass the token that was granted for this resource",
+        TokenError::Version { .. }
+        | TokenError::Shape
+        | TokenError::Checksum
+        | TokenError::Shared
+        | TokenError::Slot => return fmt::Display::fmt(error, f),
+    })
+}

@@ -18,7 +18,7 @@ pub use charter::{
     AtExpiryBody, CharterBody, CharterEntryBody, HandoffTermsBody, PreemptionBody, RenewalBody, SetCharterBody,
     StartsFromBody, TargetBody,
 };
-pub use cluster::{ClusterBody, EtcdMemberBody, StepDownBody};
+pub use cluster::{ClusterBody, EtcdMemberBody, SetMaxTtlBody, StepDownBody};
 pub use coverage::{
     CoverageBody, FenceReportBody, FenceReportsBody, LastZombieBody, RefusedZombieBody, TargetCoverageBody,
     TargetSlotBody,
@@ -53,12 +53,40 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<v1::Problem>> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut from).map_err(|error| {
         let path = error.path().to_string();
-        let reason = error.inner().to_string();
+        let reason = plain_words(&error.inner().to_string());
         let field = if path == "." || path == "?" { quoted(&reason).unwrap_or("body").to_owned() } else { path };
         invalid(field, reason)
     })?;
     from.end().map_err(|error| invalid("body".into(), error.to_string()))?;
     Ok(value)
+}
+
+/// A parser's message in the words of the person who wrote the text, without names of Rust types.
+pub fn plain_words(message: &str) -> String {
+    let mut words = Vec::new();
+    let mut rest = message.split(' ').peekable();
+    while let Some(word) = rest.next() {
+        match (word, rest.peek()) {
+            ("expected", Some(number)) if is_integer_type(number) => {
+                rest.next();
+                words.extend(["expected", "a", "whole", "number"]);
+            }
+            ("struct", Some(_)) => {
+                rest.next();
+                words.extend(["a", "table", "of", "fields"]);
+            }
+            ("sequence,", _) => words.push("list,"),
+            ("sequence", _) => words.push("list"),
+            ("map,", _) => words.push("table,"),
+            ("map", _) => words.push("table"),
+            (word, _) => words.push(word),
+        }
+    }
+    words.join(" ")
+}
+
+fn is_integer_type(word: &str) -> bool {
+    matches!(word, "u8" | "u16" | "u32" | "u64" | "usize" | "i8" | "i16" | "i32" | "i64" | "isize")
 }
 
 /// The field name that a serde error quotes in backticks.

@@ -9,7 +9,7 @@ use crate::token::{Token, next_number, plausible};
 
 impl Grantor {
     /// Processes the highest token that a caller has observed. A token above the counter was issued by a state that is lost:
-    /// raise the counter above it, start a quarantine of one maximum ttl and notify, all recorded before any answer.
+    /// raise the counter above it, start a quarantine and notify, all recorded before any answer.
     pub(super) fn observe_token(&mut self, token: &Token) -> Result<(), Refusal> {
         let identity = self.table.identity.expect("a serving grantor has an identity");
         let ours = token.cluster == identity.cluster && token.incarnation == identity.incarnation;
@@ -22,7 +22,7 @@ impl Grantor {
         // The clock may be ahead of the token; the next number must be above both.
         let counter =
             next_number(token.number.get(), self.table.wall).map_or(token.number.get(), |next| next.get() - 1);
-        let length = if mutants::on(Mutant::RollbackNotQuarantined) { 0 } else { self.table.max_ttl() };
+        let length = if mutants::on(Mutant::RollbackNotQuarantined) { 0 } else { self.quarantine_ms() };
         let quarantine = self.now().plus(length);
         self.record(&Record::RolledBack { presented: token.number, counter, quarantine });
         self.quarantine_seen = false;

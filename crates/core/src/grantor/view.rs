@@ -196,6 +196,11 @@ impl Grantor {
         self.table.live(id).map(|lease| self.table.resources.name(lease.resource))
     }
 
+    /// Name of the holder of a held lease.
+    pub fn holder_name_of(&self, id: LeaseId) -> Option<&str> {
+        self.table.live(id).map(|lease| self.table.holder_name(lease.actor))
+    }
+
     /// A resource with its leases.
     pub fn show(&self, name: &str) -> Option<ResourceView> {
         self.table.resources.find(name).map(|resource| self.resource_view(resource))

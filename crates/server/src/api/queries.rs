@@ -34,8 +34,9 @@ impl Api {
     pub async fn show(&self, request: v1::ShowRequest) -> QueryResult<v1::ResourceView> {
         Name::parse(&request.resource).map_err(invalid_name)?;
         let name = request.resource;
-        let query =
-            self.query_at(request.min_position, move |grantor| grantor.show(&name).map(|view| resource_view(&view)));
+        let query = self.query_at("show", request.min_position, move |grantor| {
+            grantor.show(&name).map(|view| resource_view(&view))
+        });
         let (view, position) = query.await?;
         let missing = || problem(&Refusal::NotFound(RefusalSubject::Resource));
         Ok((view.ok_or_else(missing)?, position))
@@ -48,14 +49,14 @@ impl Api {
             let (found, next) = grantor.list(&request.prefix, request.cursor, page(request.limit), MAX_SCANNED);
             v1::ResourceList { resources: found.iter().map(resource_view).collect(), next_cursor: next, position: 0 }
         };
-        let (list, position) = self.query_at(request.min_position, query).await?;
+        let (list, position) = self.query_at("list", request.min_position, query).await?;
         Ok((v1::ResourceList { position, ..list }, position))
     }
 
     /// Leases of the holders with a name.
     pub async fn held_by(&self, request: v1::HeldByRequest) -> QueryResult<v1::LeaseList> {
         HolderName::parse(&request.holder).map_err(invalid_name)?;
-        self.query_at(0, move |grantor| {
+        self.query_at("held_by", 0, move |grantor| {
             let leases = grantor.held_page(&request.holder, request.after, page(request.limit));
             v1::LeaseList { leases: leases.iter().map(lease_view).collect() }
         })
@@ -65,7 +66,7 @@ impl Api {
     /// Waiters of a resource.
     pub async fn waiters(&self, request: v1::WaitersRequest) -> QueryResult<v1::WaiterList> {
         Name::parse(&request.resource).map_err(invalid_name)?;
-        self.query_at(0, move |grantor| {
+        self.query_at("waiters", 0, move |grantor| {
             let waiters = grantor.waiters_page(&request.resource, request.offset as usize, page(request.limit));
             v1::WaiterList { waiters: waiters.iter().map(waiter_view).collect() }
         })
@@ -74,7 +75,7 @@ impl Api {
 
     /// Recent deadlocks, latest last.
     pub async fn deadlocks(&self, request: v1::DeadlocksRequest) -> QueryResult<v1::DeadlockList> {
-        self.query_at(0, move |grantor| {
+        self.query_at("deadlocks", 0, move |grantor| {
             let mut deadlocks: Vec<_> = grantor.deadlocks().map(deadlock_view).collect();
             deadlocks.drain(..deadlocks.len().saturating_sub(page(request.limit)));
             v1::DeadlockList { deadlocks }
@@ -85,7 +86,7 @@ impl Api {
     /// Ended leases of a resource that are still in memory, latest first.
     pub async fn ended_leases(&self, request: v1::HistoryRequest) -> QueryResult<v1::EndedLeaseList> {
         Name::parse(&request.resource).map_err(invalid_name)?;
-        self.query_at(0, move |grantor| v1::EndedLeaseList {
+        self.query_at("history", 0, move |grantor| v1::EndedLeaseList {
             leases: grantor.history(&request.resource, page(request.limit)).iter().map(ended_lease).collect(),
         })
         .await
@@ -93,7 +94,7 @@ impl Api {
 
     /// The small state of a resource.
     pub async fn state(&self, request: v1::StateRequest) -> QueryResult<v1::StateList> {
-        self.query_at(request.min_position, move |grantor| {
+        self.query_at("state", request.min_position, move |grantor| {
             state_list(grantor.state(), &request.resource, &request.after, page(request.limit))
         })
         .await
@@ -101,7 +102,7 @@ impl Api {
 
     /// A queue, with its dead letters if a limit is given.
     pub async fn queue(&self, request: v1::QueueRequest) -> QueryResult<v1::QueueView> {
-        self.query_at(request.min_position, move |grantor| {
+        self.query_at("queue", request.min_position, move |grantor| {
             let (now, limit) = (grantor.status().time, request.limit.map_or(0, page));
             queue_view(grantor.queues(), now, &request.queue, request.after, limit)
         })
@@ -113,7 +114,7 @@ impl Api {
         if !request.holder.is_empty() {
             HolderName::parse(&request.holder).map_err(invalid_name)?;
         }
-        self.query_at(0, move |grantor| {
+        self.query_at("usage", 0, move |grantor| {
             if !request.holder.is_empty() {
                 let used = grantor.usage(&request.holder);
                 return v1::UsageList { holders: used.iter().map(|used| usage(&request.holder, used)).collect() };
@@ -130,7 +131,7 @@ impl Api {
     /// Targets of a resource and holes in their coverage.
     pub async fn coverage(&self, request: v1::CoverageRequest) -> QueryResult<v1::Coverage> {
         Name::parse(&request.resource).map_err(invalid_name)?;
-        self.query_at(request.min_position, move |grantor| {
+        self.query_at("coverage", request.min_position, move |grantor| {
             encode_coverage(&request.resource, &grantor.targets(&request.resource))
         })
         .await
@@ -138,7 +139,7 @@ impl Api {
 
     /// Status of the grantor.
     pub async fn status(&self, min_position: u64) -> QueryResult<v1::Status> {
-        let (status, position) = self.query_at(min_position, |grantor| grantor.status()).await?;
+        let (status, position) = self.query_at("status", min_position, |grantor| grantor.status()).await?;
         Ok((status_view(&status, position), position))
     }
 
@@ -147,7 +148,7 @@ impl Api {
         if !request.resource.is_empty() {
             Name::parse(&request.resource).map_err(invalid_name)?;
         }
-        self.query_at(0, move |grantor| {
+        self.query_at("charters", 0, move |grantor| {
             let entry = |(prefix, found): (&str, &Charter)| v1::CharterEntry {
                 prefix: prefix.into(),
                 charter: Some(encode_charter(found)),

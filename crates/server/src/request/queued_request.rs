@@ -1,6 +1,7 @@
 //! A request in the queue, with its caller and the destination of its reply.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use leasehold_core::command::Request;
 use leasehold_core::ids::{LeaseId, SessionId};
@@ -33,6 +34,8 @@ pub struct QueuedRequest {
     pub to: ReplyTo,
     /// Shared with the caller if a disconnect must cancel the request.
     pub caller_state: Option<Arc<CallerState>>,
+    /// When it arrived.
+    pub arrived: Instant,
     weight: u32,
 }
 
@@ -40,7 +43,7 @@ impl QueuedRequest {
     /// A request that a disconnect of its caller does not cancel.
     pub fn new(request: Request, body: RequestPayload, caller: Caller, to: ReplyTo) -> Self {
         let weight = 1 + u32::try_from(body.bytes() / WEIGHT_BYTES).unwrap_or(u32::MAX);
-        Self { request, body, caller, to, caller_state: None, weight }
+        Self { request, body, caller, to, caller_state: None, arrived: Instant::now(), weight }
     }
 
     /// Makes the request cancellable by its caller's disconnect.

@@ -50,6 +50,9 @@ impl GrantorTable {
                 self.quarantine = Some(Quarantine { until: *quarantine, rolled_back: true });
             }
             Record::QuarantineWaived { .. } => self.quarantine = None,
+            Record::MaxTtlSet { max_ttl, .. } => {
+                self.identity.as_mut().ok_or("a longest ttl before the cluster exists")?.max_ttl = *max_ttl;
+            }
             Record::SessionOpened { session, holder, ttl, secret, waits_only } => {
                 self.open_session(*session, holder, *ttl, *secret, *waits_only)?;
             }
