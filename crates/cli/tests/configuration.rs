@@ -69,7 +69,7 @@ fn an_invalid_file_is_rejected_with_file_line_and_key() {
         ("snapshot_after_bytes = \"64\"\n", ", 1, snapshot_after_bytes}: ", "for example 64MiB"),
         ("snapshot_after_bytes = \"1023B\"\n", ", 1, snapshot_after_bytes}: ", "from 1KiB to 1TiB"),
         ("snapshot_after_batches = 0\n", ", 1, snapshot_after_batches}: ", "from 1 to 4294967296"),
-        ("snapshot_after_batches = -1\n", ", 1, snapshot_after_batches}: ", "u64"),
+        ("snapshot_after_batches = -1\n", ", 1, snapshot_after_batches}: ", "a whole number"),
         ("audit_max_bytes = \"63KiB\"\n", ", 1, audit_max_bytes}: ", "from 64KiB to 1024TiB"),
         ("audit_max_age = \"-1d\"\n", ", 1, audit_max_age}: ", "not a duration"),
         ("audit_max_age = \"999ms\"\n", ", 1, audit_max_age}: ", "less than 1s"),

@@ -67,13 +67,17 @@ pub fn plain_words(message: &str) -> String {
     let mut rest = message.split(' ').peekable();
     while let Some(word) = rest.next() {
         match (word, rest.peek()) {
-            ("expected", Some(number)) if is_integer_type(number) => {
+            ("expected", Some(&("u8" | "u16" | "u32" | "u64" | "usize"))) => {
                 rest.next();
-                words.extend(["expected", "a", "whole", "number"]);
+                words.push("expected a whole number from 0");
+            }
+            ("expected", Some(&("i8" | "i16" | "i32" | "i64" | "isize"))) => {
+                rest.next();
+                words.push("expected a whole number");
             }
             ("struct", Some(_)) => {
                 rest.next();
-                words.extend(["a", "table", "of", "fields"]);
+                words.push("a table of fields");
             }
             ("sequence,", _) => words.push("list,"),
             ("sequence", _) => words.push("list"),
@@ -83,10 +87,6 @@ pub fn plain_words(message: &str) -> String {
         }
     }
     words.join(" ")
-}
-
-fn is_integer_type(word: &str) -> bool {
-    matches!(word, "u8" | "u16" | "u32" | "u64" | "usize" | "i8" | "i16" | "i32" | "i64" | "isize")
 }
 
 /// The field name that a serde error quotes in backticks.

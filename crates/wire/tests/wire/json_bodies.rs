@@ -150,7 +150,7 @@ fn an_end_has_state_and_reason() {
     let ended = v1::EndedEvent { lease: 17 << 32, token_number: 9, reason: v1::EndReason::Operator.into() };
     let event = v1::Event {
         position: 4,
-            wall_ms: 0,
+        wall_ms: 0,
         resource: "jobs/a".into(),
         holder: String::new(),
         event: Some(v1::event::Event::Ended(ended)),
@@ -195,6 +195,6 @@ fn a_parse_error_names_no_rust_type() {
     }
     assert_eq!(
         plain_words("invalid type: map, expected u64 at line 1"),
-        "invalid type: table, expected a whole number at line 1"
+        "invalid type: table, expected a whole number from 0 at line 1"
     );
 }
