@@ -66,15 +66,47 @@ fn describe(servers: &LocalServers, leader: usize, in_json: bool) -> String {
     let each: Vec<_> = each.map(|(at, (address, id))| format!("{address} (process {id}, {})", role(at))).collect();
     let lines = key_values(&[("etcd", etcd.join(", ")), ("servers", each.join(", "))]);
     format!(
-        "{lines}\n\nTry it in another terminal:\n  export LEASEHOLD_ADDR={}\n  leasehold cluster status\n  \
-         leasehold acquire jobs/settle --holder me --ttl 60s\n  leasehold step-down          # another server takes over immediately\n  \
-         kill -9 {}           # another server takes over after about 3 s\n  leasehold show jobs/settle   # still held\n\n\
-         Press Ctrl-C to end the cluster.",
-        addresses.join(","),
-        ids[leader]
+        "{lines}\n\n{}\n\nPress Ctrl-C to end the cluster.",
+        walkthrough(&addresses.join(","), ids[leader], ids.len())
     )
+}
+
+/// Commands to try, in an order in which each has the effect that its comment names: the process id is the leader's only until
+/// another server leads, and the last server has no one to step down to.
+fn walkthrough(addresses: &str, leader: u32, servers: usize) -> String {
+    let mut lines = vec![
+        ("Try it in another terminal:".to_owned(), ""),
+        (format!("  export LEASEHOLD_ADDR={addresses}"), ""),
+        ("  leasehold cluster status".to_owned(), ""),
+        ("  leasehold acquire jobs/settle --holder me --ttl 5m".to_owned(), ""),
+        (format!("  kill -9 {leader}"), "the leader; another server takes over after about 3 s"),
+        ("  leasehold show jobs/settle".to_owned(), "still held"),
+    ];
+    if servers > 2 {
+        lines.push(("  leasehold step-down".to_owned(), "another server takes over immediately"));
+        lines.push(("  leasehold show jobs/settle".to_owned(), "still held"));
+    }
+    let text = |(command, comment): &(String, &str)| match *comment {
+        "" => command.clone(),
+        comment => format!("{command:<30} # {comment}"),
+    };
+    lines.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
 fn failed(message: &str) -> CommandError {
     CommandError::Other(format!("dev-cluster: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::walkthrough;
+
+    #[test]
+    fn the_walkthrough_kills_the_leader_before_another_server_leads() {
+        let text = walkthrough("a:1,b:1,c:1", 17, 3);
+        let at = |command: &str| text.find(command).unwrap_or_else(|| panic!("{command}: {text}"));
+        assert!(at("leasehold acquire") < at("kill -9 17") && at("kill -9 17") < at("leasehold show"), "{text}");
+        assert!(at("leasehold show") < at("leasehold step-down"), "{text}");
+        assert!(!walkthrough("a:1,b:1", 17, 2).contains("step-down"), "the last server has no successor");
+    }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use leasehold::Error;
+use leasehold::json::plain_words;
 use serde::de::DeserializeOwned;
 
 /// Size limit of a file.
@@ -55,7 +56,7 @@ pub fn json<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
 }
 
 fn parse_error(path: &Path, line: Option<u64>, key: String, message: &str) -> Error {
-    let message = message.replace('\n', " ");
+    let message = plain_words(&message.replace('\n', " "));
     // The key in serde's message is more exact than the one at the start of the line.
     let markers = ["unknown field `", "missing field `", "duplicate field `"];
     let named = markers.iter().find_map(|marker| message.split(marker).nth(1)?.split('`').next());

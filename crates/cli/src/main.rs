@@ -17,6 +17,7 @@ mod run;
 mod serve;
 mod table;
 mod target;
+mod terminal_text;
 
 use std::process::ExitCode;
 

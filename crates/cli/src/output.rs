@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use leasehold::{Code, Error};
 use serde::Serialize;
 
+use crate::terminal_text::{escape_json, escape_line, escape_lines};
+
 /// Result of a command.
 pub type CommandResult = Result<CommandOutput, CommandError>;
 
@@ -72,9 +74,9 @@ pub fn error_with_code(word: &str, message: &dyn std::fmt::Display) -> CommandEr
 /// Exit code of errors without a stable code.
 const EXIT_OTHER: u8 = 1;
 
-/// One JSON document on one line.
+/// One JSON document on one line, safe to print on a terminal.
 pub fn json<T: Serialize>(body: &T) -> String {
-    serde_json::to_string(body).expect("all map keys are strings")
+    escape_json(serde_json::to_string(body).expect("all map keys are strings"))
 }
 
 /// Prints the result of a command and returns the exit code.
@@ -87,7 +89,7 @@ pub fn finish(result: CommandResult, in_json: bool) -> ExitCode {
                 return print_error(&error, in_json);
             }
             if let Some(note) = output.note {
-                print_stderr(&format!("leasehold: {note}"));
+                write_stderr(&escape_lines(&format!("leasehold: {note}")));
             }
             ExitCode::from(output.exit)
         }
@@ -125,17 +127,21 @@ pub fn usage_error(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_OTHER))
 }
 
-/// Prints a line and flushes. Returns false if the reader has closed standard output, which is not an error.
+/// Prints text and flushes; control characters other than line breaks are escaped. Returns false if the reader has closed standard output, which is not an error.
 pub fn print_line(text: &str) -> Result<bool, CommandError> {
     let mut out = io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+    match writeln!(out, "{}", escape_lines(text)).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(CommandError::Other(format!("cannot write to standard output: {error}"))),
     }
 }
 
-/// Prints a line on standard error. A failure is ignored: the exit code still reports the result.
+/// Prints one line on standard error; control characters are escaped. A failure is ignored: the exit code still reports the result.
 pub fn print_stderr(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    write_stderr(&escape_line(line));
+}
+
+fn write_stderr(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }

@@ -26,6 +26,7 @@ use crate::table::format_duration;
 use byte_size::ByteSize;
 use journal_url::JournalUrl;
 use log::LogLevelHandle;
+pub use parsers::parse_max_ttl;
 use parsers::parse_segment_size;
 use reload::Reload;
 use settings::{ServeSettings, SettingsArgs};
@@ -130,7 +131,7 @@ fn server_config(settings: &ServeSettings) -> ServerConfig {
             .cloned()
             .chain(settings.advertise.iter().map(ToString::to_string))
             .collect(),
-        max_ttl_ms: settings.max_ttl.millis(),
+        max_ttl_ms: settings.max_ttl_is_set.then(|| settings.max_ttl.millis()),
         limits: TransportLimits {
             connections: settings.max_connections as usize,
             request_rate: settings.max_request_rate,
@@ -147,11 +148,11 @@ fn log_start(running: &ServerHandle, settings: &ServeSettings) {
     for warning in &running.warnings {
         tracing::warn!("{warning}");
     }
-    // All leases were granted under the max_ttl of the first start, so a later start cannot change it. A refusal to start
-    // would turn a line in a file into an outage.
+    // Leases were granted under the cluster's own max_ttl, so a start does not change it. A refusal to start would turn a line in a
+    // file into an outage.
     if settings.max_ttl_is_set && running.max_ttl_ms != settings.max_ttl.millis() {
         tracing::warn!(
-            "max_ttl stays {}: it is fixed at the first start of a cluster; remove it from the settings, or create a new cluster",
+            "max_ttl stays {}; change it with leasehold cluster set-max-ttl, or correct the setting",
             format_duration(running.max_ttl_ms)
         );
     }

@@ -71,7 +71,10 @@ fn an_unanswered_question_fails_the_check_and_names_the_field() {
     let file = files.write("settle.toml", &COMPLETE.replace("validity = \"quorum\"\n", ""));
     let result = check(&file, &[]);
     assert_eq!((result.exit, result.err.as_str()), (8, "leasehold: 1 question is unanswered; answer it in the file\n"));
-    assert!(result.out.contains("OPEN  validity: ") && result.out.contains("set `validity` to session"), "{result:?}");
+    assert!(
+        result.out.contains("OPEN  validity: ") && result.out.contains("set `validity` to \"session\""),
+        "{result:?}"
+    );
     let body = check(&file, &["--json"]);
     assert_eq!(body.exit, 8);
     let finding = &body.json()[0]["findings"][0];
@@ -84,7 +87,7 @@ fn a_charter_is_applied_shown_as_a_charter_file_and_removed() {
     let complete = COMPLETE.replace("validity = \"quorum\"", "validity = \"session\"");
     let file = files.write("settle.toml", &complete);
     let applied = server.json(&["charter", "apply", &file, "--comment", "agreed"]);
-    assert_eq!(applied, serde_json::json!({ "done": true, "prefixes": ["jobs/settle"] }));
+    assert_eq!(applied, serde_json::json!({ "done": true, "prefixes": ["jobs/settle"], "unanswered": 0 }));
     server
         .run(&["acquire", "jobs/settle/7", "--holder", "w", "--ttl", "20s"])
         .fails(2, "leasehold: INVALID_ARGUMENT{ttl");
@@ -148,4 +151,39 @@ fn an_invalid_file_is_rejected_with_its_position_and_changes_nothing() {
     assert_eq!(server.json(&["charter", "show"]), serde_json::json!([]), "no charter was applied");
     check(files.0.path().to_str().expect("a UTF-8 path"), &[]).fails(78, "leasehold: CONFIG{");
     check("/nowhere/at/all.toml", &[]).fails(78, "leasehold: CONFIG{/nowhere/at/all.toml}: ");
+}
+
+#[test]
+fn applying_a_charter_warns_of_what_the_check_reports() {
+    let (server, files) = (Server::start(), Files::new());
+    let file = files.write("open.toml", "prefix = \"jobs\"\n[charter]\nttl_max_ms = 60000\n");
+    let applied = server.run(&["charter", "apply", &file, "--comment", "a start"]).ok();
+    assert_eq!(applied.out, "applied the charter of jobs\n");
+    assert!(applied.err.starts_with("leasehold: warning: 12 questions are unanswered; run leasehold charter check "));
+    assert_eq!(check(&file, &[]).exit, 8);
+}
+
+#[test]
+fn the_advice_of_the_check_is_accepted_by_the_parser() {
+    let files = Files::new();
+    let open = files.write("open.toml", "prefix = \"jobs\"\n[charter]\n");
+    let advice = check(&open, &[]).out;
+    assert!(advice.contains("set renewal = { proves = \"pulse\" }"), "{advice}");
+    let followed = files.write("followed.toml", "prefix = \"jobs\"\n[charter]\nrenewal = { proves = \"pulse\" }\n");
+    assert_eq!(check(&followed, &[]).exit, 8, "other questions are open");
+    let tables = [
+        ("renewal = \"pulse\"", "{ proves = \"pulse\" }"),
+        ("handoff = \"gap\"", "{ mode = \"gap\", drain_ms = 30000 }"),
+        ("starts_from = \"newest\"", "{ at = \"newest\" }"),
+        ("at_expiry = \"free\"", "{ then = \"free\" }"),
+        ("preemption = \"never\"", "{ rule = \"never\" }"),
+        ("targets = [\"ledger\"]", "{ name = \"ledger\", "),
+        ("ttl_max_ms = \"10s\"", "a whole number"),
+    ];
+    for (line, expected) in tables {
+        let file = files.write("wrong.toml", &format!("prefix = \"jobs\"\n[charter]\n{line}\n"));
+        let refused = check(&file, &[]).fails(78, "leasehold: CONFIG{");
+        assert!(refused.err.contains(expected), "{line}: {refused:?}");
+        assert!(!refused.err.contains("struct") && !refused.err.contains("Body"), "{line}: {refused:?}");
+    }
 }

@@ -56,8 +56,9 @@ fn an_invalid_file_is_rejected_with_file_line_and_key() {
         ("lisen = \"127.0.0.1:0\"\n", ", 1, lisen}: ", "expected one of"),
         ("log_format = \"text\"\nlog_format = \"json\"\n", ", 2, log_format}: ", "duplicate key"),
         ("listen = 7421\n", ", 1, listen}: ", "invalid type"),
-        ("\n\nlisten = \"localhost\"\n", ", 3, listen}: ", "socket address"),
-        ("max_connections = -1\n", ", 1, max_connections}: ", "u32"),
+        ("\n\nlisten = \"localhost\"\n", ", 3, listen}: ", "not an IP address and a port"),
+        ("listen = \":7421\"\n", ", 1, listen}: ", "write 127.0.0.1:7421 for this machine"),
+        ("max_connections = -1\n", ", 1, max_connections}: ", "a whole number"),
         ("max_connections = 0\n", ", 1, max_connections}: ", "from 1 to 1000000"),
         ("allowed_hosts = \"a\"\n", ", 1, allowed_hosts}: ", "invalid type"),
         ("allowed_hosts = [\"a.example\", \"b.example:7421\"]\n", ", 1, allowed_hosts}: ", "write the name alone"),
@@ -73,7 +74,7 @@ fn an_invalid_file_is_rejected_with_file_line_and_key() {
         ("snapshot_after_bytes = \"64\"\n", ", 1, snapshot_after_bytes}: ", "for example 64MiB"),
         ("snapshot_after_bytes = \"1023B\"\n", ", 1, snapshot_after_bytes}: ", "from 1KiB to 1TiB"),
         ("snapshot_after_batches = 0\n", ", 1, snapshot_after_batches}: ", "from 1 to 4294967296"),
-        ("snapshot_after_batches = -1\n", ", 1, snapshot_after_batches}: ", "u64"),
+        ("snapshot_after_batches = -1\n", ", 1, snapshot_after_batches}: ", "a whole number"),
         ("audit_max_bytes = \"63KiB\"\n", ", 1, audit_max_bytes}: ", "from 64KiB to 1024TiB"),
         ("audit_max_age = \"-1d\"\n", ", 1, audit_max_age}: ", "not a duration"),
         ("audit_max_age = \"999ms\"\n", ", 1, audit_max_age}: ", "less than 1s"),
@@ -219,6 +220,8 @@ fn invalid_flags_are_usage_errors() {
         &["--allowed-hosts", "http://a.example"],
         &["--allowed-hosts", ""],
         &["--listen", "localhost"],
+        &["--listen", ":7421"],
+        &["--listen", "localhost:many"],
         &["--journal", "tape"],
         &["--journal", "etcd://127.0.0.1:2379/a b"],
         &["--log-format", "xml"],
@@ -232,6 +235,28 @@ fn invalid_flags_are_usage_errors() {
     assert!(result.fails(78, "leasehold: CONFIG{advertise}: ").err.contains("clients can reach"));
     let result = run(&mut leasehold(&["serve", "--ephemeral", "--listen", "0.0.0.0:0"]));
     assert!(result.fails(78, "leasehold: CONFIG: ").err.contains("--insecure-listen"));
+}
+
+#[test]
+fn a_password_for_etcd_is_not_sent_to_other_machines_without_tls() {
+    let dir = ConfigDir::new();
+    let password = dir.path("password");
+    std::fs::write(&password, "secret\n").expect("the directory is writable");
+    let journal = "etcd://127.0.0.1:2379,192.0.2.1:2379/p";
+    let mut command = leasehold(&["serve", "--journal", journal, "--etcd-user", "u", "--etcd-password-file"]);
+    let refused = run(command.arg(&password).arg("--data").arg(dir.path("data")));
+    let refused = refused.fails(78, "leasehold: CONFIG{etcd_ca}: ");
+    assert!(refused.err.contains("192.0.2.1:2379") && refused.err.contains("--insecure-etcd"), "{refused:?}");
+}
+
+#[test]
+fn a_server_listens_on_localhost_by_name() {
+    let server = Server::with_flags(&["--ephemeral", "--listen", "localhost:0"]);
+    assert!(server.address.starts_with("127.0.0.1:"), "{}", server.address);
+    let port = server.address.rsplit(':').next().expect("a port").to_owned();
+    run(&mut leasehold(&["status", "--addr", &format!("localhost:{port}")])).ok();
+    let refused = run(&mut leasehold(&["status", "--addr", &format!(":{port}")]));
+    assert!(refused.fails(78, "leasehold: CONFIG").err.contains("write 127.0.0.1 for this machine"));
 }
 
 #[test]
@@ -251,7 +276,7 @@ fn max_ttl_is_fixed_at_the_first_start() {
     drop(server);
     let server = Server::with_flags(&["--config", &config, "--max-ttl", "1h"]);
     assert_eq!(server.json(&["status"])["max_ttl_ms"], 60_000);
-    assert!(server.startup_log.iter().any(|line| line.contains("WARN") && line.contains("max_ttl stays 1m00s")));
+    assert!(server.startup_log.iter().any(|line| line.contains("WARN") && line.contains("max_ttl stays 1m")));
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn a_grant_is_printed_with_its_token_as_text_and_as_json() {
     let server = Server::start();
     let result = server.run(&["acquire", "jobs/settle", "--holder", "w1", "--ttl", "30s"]).ok();
     assert!(result.out.starts_with("resource   jobs/settle\nholder     w1\n"), "{result:?}");
-    assert!(result.out.contains("token      lh1-") && result.out.contains("ttl        30.0s"), "{result:?}");
+    assert!(result.out.contains("token      lh1-") && result.out.contains("ttl        30s"), "{result:?}");
     assert_eq!(result.err, "");
 
     let grant = server.json(&["acquire", "jobs/other", "--holder", "w1", "--ttl", "1500ms"]);
@@ -47,15 +47,18 @@ fn with_quiet_only_the_token_is_printed() {
 fn a_held_resource_is_busy_and_a_wait_times_out() {
     let server = Server::start();
     server.acquire("a", "w1");
-    server
-        .run(&["acquire", "a", "--holder", "w2", "--ttl", "1s"])
-        .fails(4, "leasehold: BUSY{1}: held by another holder (queue position 1); ");
+    let busy = server.run(&["acquire", "a", "--holder", "w2", "--ttl", "1s"]);
+    let busy = busy.fails(4, "leasehold: BUSY: held by w1 for ");
+    assert!(busy.err.contains(" left unless renewed (queue position 1); wait"), "{busy:?}");
     let waited = server.run(&["acquire", "a", "--holder", "w2", "--ttl", "1s", "--wait", "50ms"]);
     waited.fails(4, "leasehold: TIMEOUT: not granted within the wait; ");
     let busy = server.run(&["acquire", "a", "--holder", "w2", "--ttl", "1s", "--json"]);
     assert_eq!(busy.exit, 4);
     let problem = busy.problem();
     assert_eq!((&problem["code"], &problem["queue_position"]), (&"BUSY".into(), &1.into()));
+    assert_eq!(problem["holder"], "w1");
+    assert!(problem["remaining_ms"].as_u64().is_some_and(|ms| (1..=60_000).contains(&ms)), "{problem}");
+    assert!(problem["held_ms"].is_u64(), "{problem}");
     assert!(problem["next_step"].is_string() && problem["detail"].is_string());
 }
 
@@ -157,4 +160,37 @@ fn a_grant_survives_a_killed_server() {
     let server = server.crash_and_restart();
     server.run(&["check", "a", "--token", &token]).ok();
     server.run(&["acquire", "a", "--holder", "w2", "--ttl", "1s"]).fails(4, "leasehold: BUSY");
+}
+
+#[test]
+fn a_ttl_that_is_too_long_is_refused_with_its_bound() {
+    let server = Server::start();
+    let refused = server.run(&["acquire", "a", "--holder", "w1", "--ttl", "11m"]);
+    let refused = refused.fails(2, "leasehold: INVALID_ARGUMENT{ttl}: ttl: 11m is not allowed; ");
+    assert!(refused.err.contains("the cluster allows 100ms to 10m"), "{refused:?}");
+}
+
+#[test]
+fn an_exclusive_lease_shows_no_units() {
+    let server = Server::start();
+    server.acquire("a", "w1");
+    let shown = server.run(&["show", "a"]).ok().out;
+    assert!(!shown.contains("units") && shown.contains("held      1"), "{shown}");
+    server.run(&["acquire", "pool", "--holder", "w1", "--ttl", "60s", "--slots", "3"]).ok();
+    assert!(server.run(&["show", "pool"]).ok().out.contains("units     1 of 3"));
+}
+
+#[test]
+fn an_interrupted_wait_is_withdrawn() {
+    let server = Server::start();
+    let token = server.acquire("a", "w1");
+    let mut waiting = server.command(&["acquire", "a", "--holder", "w2", "--ttl", "60s", "--wait", "10m"]);
+    let waiting = spawn_piped(&mut waiting);
+    server.wait_for_waiter("a");
+    let pid = rustix::process::Pid::from_raw(waiting.id() as i32).expect("a process id");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process runs");
+    wait_for_output(waiting).fails(4, "leasehold: CANCELLED: interrupted; ");
+    server.wait_until_resource("a", |show| show["waiters"] == 0);
+    server.run(&["release", "a", "--token", &token]).ok();
+    assert_eq!(server.json(&["ls"])["resources"].as_array().map(Vec::len), Some(0), "granted to no one");
 }

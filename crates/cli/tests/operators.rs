@@ -40,7 +40,8 @@ fn a_resource_held_for_an_operator_is_freed_with_a_comment() {
     std::fs::write(&file, charter).expect("the directory exists");
     server.run(&["charter", "apply", file.to_str().expect("a UTF-8 path"), "--comment", "books"]).ok();
     server.acquire("jobs/a", "w1");
-    server.run(&["free", "jobs/a", "--comment", "too early"]).fails(1, "leasehold: NOT_FOUND{");
+    let early = server.run(&["free", "jobs/a", "--comment", "too early"]).fails(1, "leasehold: NOT_FOUND{hold}: ");
+    assert!(early.err.contains("is not held for an operator"), "{early:?}");
     server.run(&["revoke", "jobs/a", "--comment", "zombie"]).ok();
     let held = server.run(&["acquire", "jobs/a", "--holder", "w2", "--ttl", "1s"]);
     held.fails(4, "leasehold: HELD_FOR_OPERATOR: ");
@@ -99,4 +100,55 @@ fn waiving_without_a_quarantine_fails() {
     let result = server.run(&["quarantine", "waive", "--comment", "x", "--json"]);
     assert_eq!(result.problem()["subject"], "quarantine");
     assert_eq!(server.run(&["quarantine", "waive"]).exit, 2, "a comment is required");
+}
+
+#[test]
+fn what_is_not_found_is_named_with_a_fitting_next_step() {
+    let server = Server::start();
+    let table: [(&[&str], &str); 4] = [
+        (&["step-down"], "only a server over etcd can step down"),
+        (&["quarantine", "waive", "--comment", "c"], "there is no quarantine; nothing is left to waive"),
+        (&["revoke", "a", "--comment", "c"], "no lease on this resource exists"),
+        (&["charter", "remove", "a", "--comment", "c"], "has no charter of its own"),
+    ];
+    for (command, text) in table {
+        let refused = server.run(command).fails(1, "leasehold: NOT_FOUND{");
+        assert!(refused.err.contains(text) && !refused.err.contains("check its name or id"), "{refused:?}");
+    }
+}
+
+#[test]
+fn the_longest_ttl_is_changed_recorded_and_logged() {
+    let server = Server::start();
+    let acquire = |ttl: &str| server.run(&["acquire", "a", "--holder", "w1", "--ttl", ttl, "--json"]);
+    acquire("20m").problem();
+    let set = |ttl: &str| server.run(&["cluster", "set-max-ttl", ttl, "--comment", "slow\nbatches"]);
+    assert_eq!(set("1h").ok().out, "the maximum ttl is 1h\n");
+    assert_eq!(server.json(&["status"])["max_ttl_ms"], 3_600_000);
+    let token = text(&acquire("20m").ok().json()["token"]);
+    set("10m").fails(1, "leasehold: CONFLICT{max_ttl}: a lease, session, ");
+    server.run(&["release", "a", "--token", &token]).ok();
+    set("10m").ok();
+    acquire("20m").problem();
+    set("8d").fails(2, "leasehold: INVALID_ARGUMENT{max_ttl}: ");
+    let entries = server.json(&["history"])["entries"].clone();
+    let changes = entries.as_array().into_iter().flatten().filter(|entry| entry["kind"] == "max_ttl_set");
+    let ttls: Vec<_> = changes.map(|entry| (entry["ttl_ms"].clone(), entry["comment"].clone())).collect();
+    assert_eq!(ttls, [(600_000.into(), "slow\nbatches".into()), (3_600_000.into(), "slow\nbatches".into())]);
+    let line = server.wait_for_log("operator command executed");
+    assert!(line.contains("INFO") && line.contains("act=\"set_max_ttl\"") && line.contains("slow\\nbatches"), "{line}");
+    let server = server.crash_and_restart();
+    assert_eq!(server.json(&["status"])["max_ttl_ms"], 600_000);
+    let http = server.http("POST", "/v1/cluster:set_max_ttl", "", r#"{"max_ttl":"2h","comment":"over http"}"#);
+    assert!(http.starts_with("HTTP/1.1 200"), "{http}");
+    assert_eq!(server.json(&["status"])["max_ttl_ms"], 7_200_000);
+}
+
+#[test]
+fn acts_of_operators_are_logged() {
+    let server = Server::start();
+    server.acquire("jobs/a", "w1");
+    server.run(&["revoke", "jobs/a", "--comment", "wrong version"]).ok();
+    let line = server.wait_for_log("act=\"revoke\"");
+    assert!(line.contains("jobs/a") && line.contains("wrong version"), "{line}");
 }

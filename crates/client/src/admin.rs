@@ -44,6 +44,13 @@ impl Client {
         self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, v1::StepDown {}, send).await.map(drop)
     }
 
+    /// Changes the longest ttl of the cluster. It is lowered only if nothing in use has a longer ttl. The comment is recorded.
+    pub async fn set_max_ttl(&self, max_ttl_ms: u64, comment: &str) -> Result<(), Error> {
+        let request = v1::SetMaxTtl { max_ttl_ms, comment: comment.into() };
+        let send = |mut client: GrpcClient, request| async move { client.set_max_ttl(request).await };
+        self.servers.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await.map(drop)
+    }
+
     /// Ends a quarantine early. The comment is recorded.
     pub async fn waive_quarantine(&self, comment: &str) -> Result<(), Error> {
         let request = v1::WaiveQuarantine { comment: comment.into() };

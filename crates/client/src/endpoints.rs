@@ -26,7 +26,7 @@ impl Address {
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(|| invalid("has no port"))?;
         if host.is_empty() {
-            return Err(invalid("has no host"));
+            return Err(invalid("has no host; write 127.0.0.1 for this machine"));
         }
         let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let valid = match bracketed {

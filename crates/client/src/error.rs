@@ -199,8 +199,9 @@ impl From<Box<v1::Problem>> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The message already contains a reason in words.
-        let fields = self.fields().into_iter().filter(|(name, value)| *name != "reason" || !value.contains(' '));
+        // The message already contains a reason in words, and everything about the holder of a busy resource.
+        let fields = if self.code() == Some(Code::Busy) { Vec::new() } else { self.fields() };
+        let fields = fields.into_iter().filter(|(name, value)| *name != "reason" || !value.contains(' '));
         let values: Vec<_> = fields.map(|(_, value)| value).collect();
         write!(f, "{}", self.code_name())?;
         if !values.is_empty() {
@@ -239,7 +240,7 @@ mod tests {
         let member = |holder: &str| CycleMember { holder: holder.into(), waits_for: "x".into() };
         let cycle = Cycle { members: vec![member("a"), member("b")], length: 2 };
         let table = [
-            (Error::from(&Refusal::Busy { position: 2 }), "BUSY{2}: held by another"),
+            (Error::from(&Refusal::busy(2)), "BUSY: held by another holder (queue position 2); "),
             (Error::from(&Refusal::Lost(EndReason::Ttl)), "LEASE_LOST{expired, ttl}: "),
             (Error::from(&Refusal::Token(TokenError::Checksum)), "TOKEN_INVALID{checksum}: "),
             (

@@ -5,6 +5,7 @@ use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
 
+use leasehold_core::time::DurationText;
 use leasehold_wire::headers::{IDEMPOTENCY_KEY, POSITION, STANDBY, TOKEN_SEEN};
 use leasehold_wire::{Code, problem_from_status};
 use tonic::metadata::MetadataValue;
@@ -172,7 +173,10 @@ impl ServerPool {
     ) -> AttemptOutcome<A> {
         let Ok(answered) = tokio::time::timeout(timeout, sent).await else {
             self.mark_suspect(at);
-            return AttemptOutcome::NoReply(format!("no reply within {} ms", timeout.as_millis()));
+            return AttemptOutcome::NoReply(format!(
+                "no reply within {}",
+                DurationText(crate::lock_builder::millis(timeout))
+            ));
         };
         self.clear_suspect(at);
         let status = match answered {

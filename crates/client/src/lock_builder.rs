@@ -8,6 +8,7 @@ use leasehold_core::holder::{NextStep, Timing};
 use leasehold_core::lease::Access;
 use leasehold_core::limits::{HOLD_MAX, METADATA_BYTES, TTL_MAX_EVER, TTL_MIN, WAIT_MAX};
 use leasehold_core::name::{HolderName, Name};
+use leasehold_core::time::DurationText;
 
 use crate::session_worker::{AcquireSpec, Job, PendingCall, Response};
 use crate::{Client, Error, Guard, LeaseHandle, RequestError};
@@ -199,8 +200,11 @@ impl Lock {
         let ttl = self.ttl.unwrap_or(TTL.min(config.ttl));
         if ttl > config.ttl {
             let (ttl, max) = (millis(ttl), millis(config.ttl));
-            let reason =
-                format_args!("{ttl} ms; a lease ends with its session, so at most {max} ms, or a longer session_ttl");
+            let reason = format!(
+                "{} is not allowed; a lease ends with its session, so at most {}, or a longer session_ttl",
+                DurationText(ttl),
+                DurationText(max)
+            );
             return Err(Error::invalid("ttl", reason));
         }
         let mut timing = Timing::new(millis(ttl), config.clock_drift).map_err(|wrong| Error::invalid("ttl", wrong))?;
@@ -245,6 +249,9 @@ pub(crate) fn millis_within(field: &str, value: Duration, min: u64, max: u64) ->
     if (min..=max).contains(&ms) {
         Ok(ms)
     } else {
-        Err(Error::invalid(field, format_args!("{ms} ms; must be from {min} ms to {max} ms")))
+        Err(Error::invalid(
+            field,
+            format!("{} is not allowed; from {} to {}", DurationText(ms), DurationText(min), DurationText(max)),
+        ))
     }
 }

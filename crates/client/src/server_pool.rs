@@ -130,6 +130,11 @@ impl ServerPool {
         self.state().last_server = Some(at.clone());
     }
 
+    /// The server that answered last.
+    pub(crate) fn last_server(&self) -> Option<Address> {
+        self.state().last_server.clone()
+    }
+
     /// A server did not answer in time.
     pub(crate) fn mark_suspect(&self, silent: &Address) {
         let mut state = self.state();

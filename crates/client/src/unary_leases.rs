@@ -8,6 +8,7 @@ use std::time::Duration;
 use leasehold_core::command::{Acquire, AcquireAll, CurrentLease, Grant, Handoff, LeaseSelector};
 #[cfg(any(test, feature = "testing"))]
 use leasehold_core::command::{Command, LeaseRef, Renew};
+use leasehold_core::ids::SessionId;
 use leasehold_core::name::resource_hash;
 use leasehold_core::token::Token;
 use leasehold_wire::json::{CurrentLeaseBody, GrantBody};
@@ -79,7 +80,10 @@ impl GrantedLease {
             return Err(Error::invalid_reply("the token does not belong to the grant"));
         }
         message.resource = resource.into();
-        message.holder = holder.into();
+        // In a session, only the server knows the name of the session's holder.
+        if !holder.is_empty() {
+            message.holder = holder.into();
+        }
         Ok(Self { grant, token, message })
     }
 
@@ -156,7 +160,7 @@ impl fmt::Debug for RenewedLease {
 }
 
 impl Client {
-    /// Acquires a lease, now or after waiting.
+    /// Acquires a lease, now or after waiting. A wait without a session survives a change of the leader.
     pub async fn acquire(&self, acquire: &Acquire<'_>) -> Result<GrantedLease, Error> {
         #[cfg(any(test, feature = "testing"))]
         if let Some(answer) = self.servers.memory_call(Command::Acquire(*acquire), acquire.resource) {
@@ -166,21 +170,40 @@ impl Client {
             };
         }
         let wait = Duration::from_millis(acquire.options.wait_ms);
-        let send = |mut client: GrpcClient, request| async move { client.acquire(request).await };
-        let grant = self.servers.call(RetrySafety::NotIdempotent, wait, v1::Acquire::from(acquire), send).await?;
+        let call = |client: Self| async move {
+            let send = |mut client: GrpcClient, request| async move { client.acquire(request).await };
+            client.servers.call(RetrySafety::NotIdempotent, wait, v1::Acquire::from(acquire), send).await
+        };
+        let grant = if self.needs_wait_session(acquire.session, wait) {
+            self.call_with_wait_session(acquire.holder, wait, call).await?
+        } else {
+            call(self.clone()).await?
+        };
         self.granted(grant, acquire.resource, acquire.holder)
     }
 
     /// Acquires several leases: all or none.
     pub async fn acquire_all(&self, acquire: &AcquireAll<'_>) -> Result<Vec<GrantedLease>, Error> {
         let wait = Duration::from_millis(acquire.options.wait_ms);
-        let send = |mut client: GrpcClient, request| async move { client.acquire_all(request).await };
-        let reply = self.servers.call(RetrySafety::NotIdempotent, wait, v1::AcquireAll::from(acquire), send).await?;
+        let call = |client: Self| async move {
+            let send = |mut client: GrpcClient, request| async move { client.acquire_all(request).await };
+            client.servers.call(RetrySafety::NotIdempotent, wait, v1::AcquireAll::from(acquire), send).await
+        };
+        let reply = if self.needs_wait_session(acquire.session, wait) {
+            self.call_with_wait_session(acquire.holder, wait, call).await?
+        } else {
+            call(self.clone()).await?
+        };
         if reply.grants.len() != acquire.resources.len() {
             return Err(Error::invalid_reply("another number of grants than requested"));
         }
         let each = reply.grants.into_iter().zip(acquire.resources);
         each.map(|(grant, (resource, _))| self.granted(grant, resource, acquire.holder)).collect()
+    }
+
+    /// Whether a wait has neither a session nor a key of its own.
+    fn needs_wait_session(&self, session: Option<SessionId>, wait: Duration) -> bool {
+        !wait.is_zero() && session.is_none() && self.servers.idempotency_key.is_none()
     }
 
     fn granted(&self, message: v1::Grant, resource: &str, holder: &str) -> Result<GrantedLease, Error> {

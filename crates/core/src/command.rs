@@ -226,6 +226,13 @@ pub enum Command<'a> {
         /// Operator's comment for the audit log.
         comment: &'a str,
     },
+    /// Change the longest ttl of the cluster.
+    SetMaxTtl {
+        /// The new longest ttl.
+        max_ttl_ms: u64,
+        /// Operator's comment for the audit log.
+        comment: &'a str,
+    },
     /// Hand leadership to another server. This grantor takes no further turn; no lease ends.
     StepDown,
     /// Only present the observed token of the [`Request`].

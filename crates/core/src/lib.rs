@@ -77,5 +77,6 @@ pub mod record;
 pub mod refusal;
 pub mod time;
 pub mod token;
+pub mod unicode;
 
 pub(crate) mod store;

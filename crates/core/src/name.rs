@@ -5,6 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use crate::limits::{HOLDER_BYTES, NAME_BYTES, NAME_SEGMENTS};
+use crate::unicode::is_invisible;
 
 /// First segment that is reserved for the service.
 const RESERVED: &str = "_sys";
@@ -126,7 +127,7 @@ pub enum NameProblem {
         /// Its byte offset.
         at: usize,
     },
-    /// An invisible character, or one that changes the writing direction.
+    /// A character that is not visible or changes the writing direction: see [`is_invisible`](crate::unicode::is_invisible).
     Invisible {
         /// The character.
         found: char,
@@ -231,13 +232,4 @@ fn readable_text(text: &str, max: usize) -> Result<(), NameProblem> {
         }
     }
     if unicode_normalization::is_nfc(text) { Ok(()) } else { Err(NameProblem::NotNormal) }
-}
-
-/// Direction marks and overrides, zero-width characters, line and paragraph separators. With them two names look alike,
-/// or one name looks like two lines of a log.
-const fn is_invisible(c: char) -> bool {
-    matches!(
-        c,
-        '\u{061C}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}'
-    )
 }

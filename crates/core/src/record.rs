@@ -94,6 +94,8 @@ pub enum Record<'a> {
     Cache(cache::CacheRecord),
     /// A change of a target's coverage.
     Coverage(coverage::CoverageRecord),
+    /// An operator changed the longest ttl of the cluster.
+    MaxTtlSet { max_ttl: u64, comment: &'a str },
 }
 
 /// The record of a grant.

@@ -4,12 +4,13 @@ mod codec;
 mod subject;
 
 pub(crate) use codec::number;
-pub use subject::{Limit, RefusalSubject};
+pub use subject::{AccessKind, Limit, RefusalSubject};
 
 use std::fmt;
 
 use crate::lease::EndReason;
 use crate::name::NameError;
+use crate::time::DurationText;
 use crate::token::{Number, TokenError};
 
 /// A declined request. It is an answer, not an error: the request was valid, and the state does not allow it.
@@ -22,15 +23,17 @@ pub enum Refusal {
         /// What is allowed.
         reason: &'static str,
     },
-    /// A duration is outside the limits of the cluster or of a charter.
+    /// A ttl is outside of the range that the cluster or the charter allows.
     OutOfRange {
         /// The field.
         field: &'static str,
-        /// Shortest allowed duration, in milliseconds.
+        /// The requested ttl, in milliseconds.
+        requested: u64,
+        /// The shortest, in milliseconds.
         min: u64,
-        /// Longest allowed duration, in milliseconds.
+        /// The longest, in milliseconds.
         max: u64,
-        /// Whether a charter sets these limits, and not the cluster.
+        /// Whether the charter of the resource sets the range.
         by_charter: bool,
     },
     /// A resource or holder name is malformed.
@@ -61,6 +64,15 @@ pub enum Refusal {
     Busy {
         /// The queue position that a wait would get, from 1.
         position: u32,
+        /// Who has the resource; none if only waiters are ahead.
+        holder: Option<Box<BusyHolder>>,
+    },
+    /// The caller holds the resource with another access.
+    AccessChange {
+        /// The access of the held lease.
+        held: AccessKind,
+        /// The requested access.
+        requested: AccessKind,
     },
     /// The wait would never end, or it was ended to resolve a deadlock.
     Deadlock(Box<Cycle>),
@@ -99,6 +111,19 @@ pub enum Refusal {
     Denied(&'static str),
 }
 
+/// A holder that blocks a request, at the time of the refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusyHolder {
+    /// Its name.
+    pub holder: String,
+    /// How many other leases are on the resource.
+    pub others: u32,
+    /// Time since the grant, in milliseconds of grantor time.
+    pub held_ms: u64,
+    /// Time until its lease ends unless renewed, in milliseconds.
+    pub remaining_ms: u64,
+}
+
 /// Why the caller does not hold a lease, although no lease ended under its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCurrent {
@@ -129,6 +154,11 @@ pub struct CycleMember {
 }
 
 impl Refusal {
+    /// Another has the resource, and its holder is not known.
+    pub const fn busy(position: u32) -> Self {
+        Self::Busy { position, holder: None }
+    }
+
     /// The stable code.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -142,6 +172,7 @@ impl Refusal {
             Self::NotCurrent(_) => "NOT_CURRENT",
             Self::Stale { .. } => "STALE_TOKEN",
             Self::Busy { .. } => "BUSY",
+            Self::AccessChange { .. } => "ACCESS_CHANGE",
             Self::Deadlock(_) => "DEADLOCK",
             Self::Exhausted { .. } => "RESOURCE_EXHAUSTED",
             Self::TokensExhausted => "TOKEN_EXHAUSTED",
@@ -188,23 +219,21 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid { field, reason } => write!(f, "{field}: {reason}"),
-            Self::OutOfRange { field, min, max, by_charter } => {
-                let limited_by = if *by_charter { "under the charter" } else { "in this cluster" };
-                let (min, max) = (DurationText(*min), DurationText(*max));
-                write!(f, "{field}: from {min} to {max} {limited_by}; choose a duration within these limits")
-            }
             Self::Name(e) => e.fmt(f),
-            Self::Token(e) => e.fmt(f),
+            Self::Token(e) => token_text(e, f),
+            Self::OutOfRange { field, requested, min, max, by_charter } => {
+                let owner = if *by_charter { "the charter of this resource" } else { "the cluster" };
+                let (requested, min, max) = (DurationText(*requested), DurationText(*min), DurationText(*max));
+                write!(f, "{field}: {requested} is not allowed; {owner} allows {min} to {max}")
+            }
             Self::Implausible { presented } => {
                 write!(
                     f,
                     "token {presented} is more than a day ahead of the server's clock; check its origin and both clocks"
                 )
             }
-            Self::NotFound(subject) => write!(f, "{} not found; check its name or id", subject.word()),
-            Self::Conflict(subject) => {
-                write!(f, "the request conflicts with the current {}; read it before you retry", subject.word())
-            }
+            Self::NotFound(subject) => f.write_str(subject.not_found_text()),
+            Self::Conflict(subject) => f.write_str(subject.conflict_text()),
             Self::Lost(EndReason::Released) => f.write_str("the lease was released; stop, then acquire again"),
             Self::Lost(reason) if reason.may_retry() => {
                 write!(f, "the lease expired ({reason}); stop, then acquire again")
@@ -224,9 +253,25 @@ impl fmt::Display for Refusal {
             Self::Stale { presented, mark } => {
                 write!(f, "token {presented} is stale, the current one is {mark}; stop, another holder took over")
             }
-            Self::Busy { position } => {
+            Self::Busy { position, holder: None } => {
                 write!(f, "held by another holder (queue position {position}); wait, or retry later")
             }
+            Self::Busy { position, holder: Some(by) } => {
+                write!(f, "held by {}", by.holder)?;
+                match by.others {
+                    0 => {}
+                    1 => f.write_str(" and 1 other")?,
+                    others => write!(f, " and {others} others")?,
+                }
+                let (held, left) = (DurationText(by.held_ms), DurationText(by.remaining_ms));
+                write!(f, " for {held}, {left} left unless renewed (queue position {position}); wait, or retry later")
+            }
+            Self::AccessChange { held, requested } => write!(
+                f,
+                "you hold this resource with {} access and requested {}; release it, then acquire it again",
+                held.word(),
+                requested.word()
+            ),
             Self::Deadlock(cycle) if cycle.length <= 1 => {
                 f.write_str("you already hold this resource; release it first, or acquire it re-entrantly")
             }
@@ -247,11 +292,13 @@ impl fmt::Display for Refusal {
                 write!(f, "request ids below {lowest} are acknowledged and no longer stored; use a new request id")
             }
             Self::Quarantined { remaining, rolled_back: false } => {
-                write!(f, "nothing is granted for {remaining} ms after a restore; wait, or waive the quarantine")
+                let remaining = DurationText(*remaining);
+                write!(f, "nothing is granted for {remaining} after a restore; wait, or waive the quarantine")
             }
             Self::Quarantined { remaining, rolled_back: true } => write!(
                 f,
-                "the cluster's state was rolled back and nothing is granted for {remaining} ms; find the cause, then wait or waive the quarantine"
+                "the cluster's state was rolled back and nothing is granted for {}; find the cause, then wait or waive the quarantine",
+                DurationText(*remaining)
             ),
             Self::HeldForOperator => {
                 f.write_str("the resource is held for an operator after a revocation; an operator must free it")
@@ -264,28 +311,22 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Milliseconds with the largest unit that expresses them as a whole number, like `10m`.
-struct DurationText(u64);
-
-impl fmt::Display for DurationText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
-        let (unit, ms) =
-            units.into_iter().find(|(_, ms)| self.0 >= *ms && self.0.is_multiple_of(*ms)).unwrap_or(("ms", 1));
-        write!(f, "{}{unit}", self.0 / ms)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_duration_out_of_range_is_refused_with_both_limits_and_who_sets_them() {
-        let refusal = |min, max, by_charter| Refusal::OutOfRange { field: "ttl", min, max, by_charter }.to_string();
-        let step = "; choose a duration within these limits";
-        assert_eq!(refusal(100, 600_000, false), format!("ttl: from 100ms to 10m in this cluster{step}"));
-        assert_eq!(refusal(1_000, 5_400_000, true), format!("ttl: from 1s to 90m under the charter{step}"));
-        assert_eq!(refusal(0, 604_800_001, true), format!("ttl: from 0ms to 604800001ms under the charter{step}"));
-    }
+/// A token error as a server reports it. Its own text is about the target of a fence.
+fn token_text(error: &TokenError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(match error {
+        TokenError::Absent => "no token; pass the token text of the grant",
+        TokenError::Zero | TokenError::TooLarge => {
+            "not a token number that was granted; pass the token text of the grant"
+        }
+        TokenError::Implausible => {
+            "token number is more than a day ahead of the server's clock; check its origin and both clocks"
+        }
+        TokenError::WrongCluster => "token of another cluster; send the request to the cluster that granted it",
+        TokenError::Resource => "token of another resource; pass the token that was granted for this resource",
+        TokenError::Version { .. }
+        | TokenError::Shape
+        | TokenError::Checksum
+        | TokenError::Shared
+        | TokenError::Slot => return fmt::Display::fmt(error, f),
+    })
 }

@@ -78,3 +78,53 @@ pub struct Now {
     /// The wall clock.
     pub wall: WallClock,
 }
+
+/// A number of milliseconds as people read it: its two largest units without zeros, for example `1m30s`, `29.9s` or `10m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurationText(pub u64);
+
+impl fmt::Display for DurationText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.0;
+        let (s, m, h) = (ms / 1_000, ms / 60_000, ms / 3_600_000);
+        let (whole, unit, part, rest) = match ms {
+            0..1_000 => return write!(f, "{ms}ms"),
+            1_000..60_000 if ms % 1_000 / 100 == 0 => return write!(f, "{s}s"),
+            1_000..60_000 => return write!(f, "{s}.{}s", ms % 1_000 / 100),
+            60_000..3_600_000 => (m, "m", s % 60, "s"),
+            3_600_000..86_400_000 => (h, "h", m % 60, "m"),
+            _ => (h / 24, "d", h % 24, "h"),
+        };
+        match part {
+            0 => write!(f, "{whole}{unit}"),
+            part => write!(f, "{whole}{unit}{part:02}{rest}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DurationText;
+
+    #[test]
+    fn a_duration_shows_its_two_largest_units_without_zeros() {
+        let table = [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1_000, "1s"),
+            (1_099, "1s"),
+            (29_960, "29.9s"),
+            (60_000, "1m"),
+            (61_000, "1m01s"),
+            (600_000, "10m"),
+            (3_600_000, "1h"),
+            (3_660_000, "1h01m"),
+            (86_400_000, "1d"),
+            (90_000_000, "1d01h"),
+            (u64::MAX, "213503982334d14h"),
+        ];
+        for (ms, text) in table {
+            assert_eq!(DurationText(ms).to_string(), text);
+        }
+    }
+}

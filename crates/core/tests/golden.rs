@@ -16,7 +16,7 @@ use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Access, EndReason, Validity};
 use leasehold_core::payload::{cache, delivery, state};
 use leasehold_core::record::{DrainCause, ExpiredBatch, GrantRecord, Record, StoredOutcome, WaitRecord};
-use leasehold_core::refusal::{Cycle, CycleMember, Limit, NotCurrent, Refusal, RefusalSubject};
+use leasehold_core::refusal::{AccessKind, BusyHolder, Cycle, CycleMember, Limit, NotCurrent, Refusal, RefusalSubject};
 use leasehold_core::time::{GrantorTime, Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
 
@@ -143,7 +143,7 @@ fn records() -> Vec<Record<'static>> {
         Refusal::Lost(EndReason::MaxHold),
         Refusal::NotCurrent(NotCurrent::Superseded),
         Refusal::Stale { presented: 4, mark: 5 },
-        Refusal::Busy { position: 3 },
+        Refusal::busy(3),
         Refusal::Deadlock(Box::new(cycle())),
         Refusal::Exhausted { limit: Limit::Units, max: 8, got: 9 },
         Refusal::TokensExhausted,
@@ -165,6 +165,13 @@ fn records() -> Vec<Record<'static>> {
     all.extend(cache_records(session).into_iter().map(Record::Cache));
     all.push(Record::Expired(ExpiredBatch(vec![(7, number(1 << 60)), (8, number((1 << 60) + 1)), (2, number(12))])));
     all.extend(coverage_records().into_iter().map(Record::Coverage));
+    let by = BusyHolder { holder: "worker-2".into(), others: 2, held_ms: 4_000, remaining_ms: 26_000 };
+    let later = [
+        Refusal::Busy { position: 3, holder: Some(Box::new(by)) },
+        Refusal::AccessChange { held: AccessKind::Shared, requested: AccessKind::Exclusive },
+    ];
+    all.extend(later.iter().map(|why| Record::WaitEnded { waiter: 5, refusal: why.clone() }));
+    all.push(Record::MaxTtlSet { max_ttl: 1_200_000, comment: "slow batches" });
     all
 }
 

@@ -78,14 +78,21 @@ fn invalid_names_are_refused_with_the_problem() {
 #[test]
 fn invisible_characters_are_refused_in_every_name() {
     let turning = ('\u{202A}'..='\u{202E}').chain('\u{2066}'..='\u{2069}').chain(['\u{061C}']);
-    let empty = ('\u{200B}'..='\u{200F}').chain('\u{2060}'..='\u{2064}').chain(['\u{FEFF}']);
-    for found in turning.chain(empty).chain(['\u{2028}', '\u{2029}']) {
+    let empty = ('\u{200B}'..='\u{200F}').chain('\u{2060}'..='\u{206F}').chain(['\u{FEFF}']);
+    let fillers = ['\u{115F}', '\u{1160}', '\u{3164}', '\u{FFA0}', '\u{17B4}', '\u{17B5}', '\u{2800}', '\u{1D159}'];
+    let selectors = ('\u{FE00}'..='\u{FE0F}').chain('\u{180B}'..='\u{180F}').chain('\u{E0000}'..='\u{E01EF}');
+    let formats = ['\u{AD}', '\u{34F}', '\u{600}', '\u{70F}', '\u{FFF9}', '\u{1343F}', '\u{1BCA0}', '\u{1D173}'];
+    let spaces =
+        ['\u{A0}', '\u{1680}', '\u{2002}', '\u{200A}', '\u{202F}', '\u{205F}', '\u{3000}', '\u{2028}', '\u{2029}'];
+    for found in turning.chain(empty).chain(fillers).chain(selectors).chain(formats).chain(spaces) {
         let text = format!("ab{found}c");
         let expected = NameProblem::Invisible { found, at: 2 };
         assert_eq!(problem(&text), expected);
         assert_eq!(HolderName::parse(&text), Err(NameError { field: "holder", problem: expected }));
     }
-    for visible in ['\u{200A}', '\u{2010}', '\u{2027}', '\u{202F}', '\u{205F}', '\u{206A}'] {
+    for visible in
+        ['\u{AC}', '\u{AE}', '\u{2010}', '\u{2027}', '\u{2070}', '\u{3001}', '\u{FE10}', '\u{FFFD}', '\u{1F600}']
+    {
         assert!(Name::parse(&format!("ab{visible}c")).is_ok(), "U+{:04X}", visible as u32);
     }
 }
@@ -157,6 +164,21 @@ fn the_hash_of_a_resource_is_a_prefix_of_its_sha_256() {
 }
 
 proptest! {
+    /// The classes come from the tables of the regular expressions, not from ours.
+    #[test]
+    fn no_character_of_an_invisible_class_is_part_of_a_name(
+        ignorable in "[\\p{Default_Ignorable_Code_Point}--[\\x{E0000}-\\x{E0FFF}]]",
+        tag in "[\\x{E0000}-\\x{E0FFF}&&\\p{Default_Ignorable_Code_Point}]",
+        format in "\\p{Cf}",
+        separator in "[\\p{Z}--[ ]]",
+    ) {
+        for found in [ignorable, tag, format, separator] {
+            let text = format!("a{found}b");
+            let refused = HolderName::parse(&text).expect_err("the character is invisible").problem;
+            prop_assert!(matches!(refused, NameProblem::Invisible { at: 1, .. }), "{:?}: {:?}", text, refused);
+        }
+    }
+
     #[test]
     fn any_text_is_validated_without_a_panic(
         text in "[/._*?a-c\\PC\\p{Cc}]{0,600}|[/._sy]{0,8}",

@@ -199,9 +199,9 @@ impl<J: Journal> Driver<J> {
     }
 
     fn step_request(&mut self, now: Now, queued: QueuedRequest) {
-        let QueuedRequest { request, body, caller, to, caller_state, peer, .. } = queued;
+        let QueuedRequest { request, body, caller, to, caller_state, peer, arrived, .. } = queued;
         let proofs = self.grantor.rollback_proofs();
-        let tag = self.pending.register(to, &request, body);
+        let tag = self.pending.register(to, &request, body, arrived);
         if caller_state.is_some_and(|state| !state.register(tag)) {
             return self.pending.discard(tag);
         }
@@ -302,8 +302,21 @@ impl<J: Journal> Driver<J> {
         self.pending.set_position(position);
         self.metrics.set_position(position);
         self.metrics.rejections().replies(&self.output.replies, |slot| self.pending.is_renewal(slot));
-        self.output.replies.drain(..).for_each(|reply| self.pending.deliver(reply));
-        self.watchers.publish(&self.output.notices, &self.grantor, position);
+        for reply in self.output.replies.drain(..) {
+            let granted = match &reply.answer {
+                Answer::Granted(grant) => Some(grant.lease),
+                Answer::GrantedAll(grants) => grants.first().map(|grant| grant.lease),
+                _ => None,
+            };
+            // The reply names the holder, also where the request left it to the session.
+            if let Some(holder) = granted.and_then(|lease| self.grantor.names_of(lease)).map(|(_, holder)| holder)
+                && let Some(body) = self.pending.unnamed_acquire(reply.tag)
+            {
+                body.set_holder(holder);
+            }
+            self.pending.deliver(reply);
+        }
+        self.watchers.publish(&self.output.notices, &self.grantor, position, clock::now().wall);
         for notice in self.output.notices.drain(..) {
             if let Some(session) = notice.session {
                 self.pending.notify(session, notice.event);
@@ -318,7 +331,7 @@ impl<J> Drop for Driver<J> {
     /// Ends all waiting requests, streams and watches, however the driver ends.
     fn drop(&mut self) {
         self.watchers.close();
-        let (queued, drained) = (self.queue.close(), std::mem::take(&mut self.inputs));
+        let (queued, drained) = (self.queue.close(&self.close_reason), std::mem::take(&mut self.inputs));
         let priority = [queued.priority, drained.priority].into_iter().flatten();
         for request in priority.chain(queued.requests).chain(drained.requests) {
             if let ReplyTo::Stream(outbox, _) = request.to {

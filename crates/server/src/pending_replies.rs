@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use leasehold_core::command::{Answer, Reply, Request, SessionEvent};
 use leasehold_core::ids::SessionId;
@@ -15,7 +16,7 @@ use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_wire::{Code, RenewBatchReply, v1};
 
 use crate::cancellation::{CancellationSink, UndeliveredGrant};
-use crate::request::{DurableReply, Outbox, Outgoing, ReplyTo, RequestPayload};
+use crate::request::{DurableReply, Outbox, Outgoing, ReplyTo, RequestPayload, RequestTiming};
 
 /// Below this number of sessions, entries of closed connections are not swept.
 const MIN_SWEEP: usize = 256;
@@ -48,6 +49,7 @@ struct PendingReply {
     body: RequestPayload,
     /// The id under which it can be retried.
     id: Option<(SessionId, u64)>,
+    timing: RequestTiming,
 }
 
 impl PendingReplies {
@@ -66,9 +68,9 @@ impl PendingReplies {
     }
 
     /// Registers a request and returns its slot, which the core echoes in its reply.
-    pub fn register(&mut self, to: ReplyTo, request: &Request, body: RequestPayload) -> u64 {
+    pub fn register(&mut self, to: ReplyTo, request: &Request, body: RequestPayload, arrived: Instant) -> u64 {
         let id = request.id.map(|id| (id.session, id.sequence));
-        self.insert(Pending::Request(PendingReply { to, body, id }))
+        self.insert(Pending::Request(PendingReply { to, body, id, timing: RequestTiming::since(arrived) }))
     }
 
     /// Registers a batch of renewals and returns its slot, which the core echoes in each of the replies.
@@ -82,6 +84,14 @@ impl PendingReplies {
         match self.slots.get(slot as usize)?.as_ref()? {
             Pending::Request(request) => Some(&request.body),
             Pending::Renewals { .. } => None,
+        }
+    }
+
+    /// The body of the request in a slot, if it acquires a lease for the session's own holder and so does not name it.
+    pub fn unnamed_acquire(&mut self, slot: u64) -> Option<&mut RequestPayload> {
+        match self.slots.get_mut(slot as usize)?.as_mut()? {
+            Pending::Request(request) if request.body.holder().is_empty() => Some(&mut request.body),
+            _ => None,
         }
     }
 
@@ -181,12 +191,12 @@ impl PendingReplies {
         let previous = self.wait_listeners.insert(id, slot).filter(|previous| *previous != slot);
         let Some(previous) = previous else { return };
         // A unary caller sees its channel drop.
-        if let Some(Pending::Request(PendingReply { to: ReplyTo::Stream(outbox, number), body, .. })) =
+        if let Some(Pending::Request(PendingReply { to: ReplyTo::Stream(outbox, number), body, timing, .. })) =
             self.remove(previous)
             && !matches!(to, ReplyTo::Stream(current, _) if Arc::ptr_eq(current, &outbox))
         {
             let answer = Answer::Refused(Refusal::Conflict(RefusalSubject::Request));
-            let reply = DurableReply { answer, body, position: self.position, undelivered: None };
+            let reply = DurableReply { answer, body, position: self.position, timing, undelivered: None };
             outbox.push(Outgoing::Answer(number, reply), self.position);
             self.mark_dirty(outbox);
         }
@@ -195,14 +205,19 @@ impl PendingReplies {
     /// Sends a reply. Returns the request if its final reply is still to come.
     fn deliver_to(&mut self, request: PendingReply, answer: Answer, is_interim: bool) -> Option<PendingReply> {
         let position = self.position;
-        let PendingReply { to, body, id } = request;
+        let PendingReply { to, body, id, mut timing } = request;
+        if is_interim {
+            timing.waiting_since.get_or_insert_with(Instant::now);
+        }
         match to {
             // A unary caller receives the end of a wait, not its beginning.
-            ReplyTo::Caller(caller) if is_interim => Some(PendingReply { to: ReplyTo::Caller(caller), body, id }),
+            ReplyTo::Caller(caller) if is_interim => {
+                Some(PendingReply { to: ReplyTo::Caller(caller), body, id, timing })
+            }
             ReplyTo::Caller(caller) => {
                 // With a request id the caller can retry, so its grant is not released.
                 let undelivered = if id.is_none() { UndeliveredGrant::of(&answer, &self.cancellations) } else { None };
-                let _ = caller.send(DurableReply { answer, body, position, undelivered });
+                let _ = caller.send(DurableReply { answer, body, position, timing, undelivered });
                 None
             }
             ReplyTo::Stream(outbox, number) => {
@@ -211,9 +226,9 @@ impl PendingReplies {
                     self.bind_session(grant.session, outbox.clone());
                 }
                 self.mark_dirty(outbox.clone());
-                let reply = DurableReply { answer, body: body.clone(), position, undelivered: None };
+                let reply = DurableReply { answer, body: body.clone(), position, timing, undelivered: None };
                 outbox.push(Outgoing::Answer(number, reply), position);
-                is_interim.then_some(PendingReply { to: ReplyTo::Stream(outbox, number), body, id })
+                is_interim.then_some(PendingReply { to: ReplyTo::Stream(outbox, number), body, id, timing })
             }
         }
     }

@@ -7,12 +7,13 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::command::LeaseRef;
 use leasehold_core::grantor::Grantor;
 use leasehold_core::ids::SessionId;
+use leasehold_wire::v1;
 use tokio::sync::Semaphore;
 
 use crate::cancellation::{CancellationSink, Cancellations};
@@ -71,6 +72,8 @@ pub struct RequestQueue {
     renewal_permits: Semaphore,
     /// Whether the driver sleeps; a producer signals only then.
     driver_sleeps: AtomicBool,
+    /// Why the driver takes no further turn.
+    close_reason: OnceLock<v1::Problem>,
 }
 
 impl Default for RequestQueue {
@@ -81,6 +84,7 @@ impl Default for RequestQueue {
             request_permits: Semaphore::new(MAX_REQUESTS),
             renewal_permits: Semaphore::new(MAX_RENEWALS),
             driver_sleeps: AtomicBool::new(false),
+            close_reason: OnceLock::new(),
         }
     }
 }
@@ -150,8 +154,16 @@ impl RequestQueue {
         self.lanes().stopping
     }
 
-    /// Accepts no further input and returns what is queued, which will not be executed.
-    pub fn close(&self) -> TurnInputs {
+    /// Why no further turn is taken; none while the driver runs.
+    pub fn close_reason(&self) -> Option<&v1::Problem> {
+        self.close_reason.get()
+    }
+
+    /// Accepts no further input and returns what is queued, which will not be executed. A caller whose channel drops finds the
+    /// reason.
+    pub fn close(&self, reason: &v1::Problem) -> TurnInputs {
+        // Only the first reason counts.
+        let _ = self.close_reason.set(reason.clone());
         self.stop();
         std::mem::replace(&mut *self.lanes(), TurnInputs { stopping: true, ..TurnInputs::default() })
     }

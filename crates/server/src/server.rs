@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::grantor::{Grantor, OpenTenureError, Output, RecoveredGrantor, RestoreSpec, TenureOptions};
 use leasehold_core::lease::Validity;
+use leasehold_core::limits::TTL_MAX_DEFAULT;
 use leasehold_core::time::WallClock;
 use leasehold_core::token::{Cluster, Incarnation};
 use leasehold_wire::TokenIssuer;
@@ -36,8 +37,9 @@ pub struct ServerConfig {
     pub insecure_listen: bool,
     /// Names under which clients may address this server, besides IP addresses and `localhost`.
     pub allowed_hosts: Vec<String>,
-    /// Longest ttl of a new cluster; an existing cluster keeps its own.
-    pub max_ttl_ms: u64,
+    /// Longest ttl of a new cluster, if the operator states one. An existing cluster keeps its own; a quarantine lasts at least as
+    /// long as stated.
+    pub max_ttl_ms: Option<u64>,
     /// What the validity of leases rests on with this journal.
     pub validity: Validity,
     /// Set if the state comes from a backup.
@@ -54,7 +56,7 @@ impl Default for ServerConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7421)),
             insecure_listen: false,
             allowed_hosts: Vec::new(),
-            max_ttl_ms: leasehold_core::limits::TTL_MAX_DEFAULT,
+            max_ttl_ms: None,
             validity: Validity::Session,
             restore: None,
             limits: TransportLimits::default(),
@@ -106,7 +108,7 @@ pub struct ServerHandle {
     pub address: SocketAddr,
     /// Cluster and incarnation of the tokens that this server issues.
     pub issuer: TokenIssuer,
-    /// Longest ttl of the cluster, set when it was created.
+    /// Longest ttl of the cluster at the start.
     pub max_ttl_ms: u64,
     /// Warnings about the journal for the operator, one line each.
     pub warnings: Vec<String>,
@@ -199,12 +201,13 @@ async fn open_tenure<J: Journal>(
     journal: &mut J,
     config: &ServerConfig,
 ) -> Result<Grantor, ServerError> {
+    let default_ttl = if recovered.cluster().is_some() { 0 } else { TTL_MAX_DEFAULT };
     let options = TenureOptions {
         cluster: recovered.cluster().unwrap_or_else(|| Cluster(random::bytes())),
         incarnation: Incarnation(u32::from_ne_bytes(random::bytes())),
         generation: journal.generation(),
         validity: config.validity,
-        max_ttl: config.max_ttl_ms,
+        max_ttl: config.max_ttl_ms.unwrap_or(default_ttl),
         restore: config.restore,
     };
     let mut grantor = recovered.open(clock::now(), &options).map_err(ServerError::Tenure)?;

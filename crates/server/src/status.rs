@@ -38,8 +38,13 @@ impl ServerStatus {
         Self { address, role, since: Instant::now(), etcd: Some(etcd) }
     }
 
-    /// The cluster as seen at a journal position.
-    pub async fn view(&self, position: u64) -> v1::ClusterView {
+    /// Whether this server leads unless another one has taken over.
+    pub fn may_lead(&self) -> bool {
+        self.role == Role::Leader
+    }
+
+    /// The cluster as seen at a journal position; `leads` if this server has just confirmed that it leads.
+    pub async fn view(&self, position: u64, leads: bool) -> v1::ClusterView {
         let role_age_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let address = self.address.clone();
         let Some(etcd) = &self.etcd else {
@@ -48,9 +53,19 @@ impl ServerStatus {
             return v1::ClusterView { address, role, role_age_ms, position, leader, servers, ..Default::default() };
         };
         let status = etcd.read().await;
-        let leader = status.leader.unwrap_or_default();
-        // A deposed leader may not know it yet; etcd does.
-        let leads = self.role == Role::Leader && (leader == self.address || status.problem.is_some());
+        let mut leader = status.leader.unwrap_or_default();
+        let mut problem = status.problem.unwrap_or_default();
+        // etcd may name another server before this one has noticed.
+        let leads = leads && (leader.is_empty() || leader == self.address);
+        if leads {
+            leader = address.clone();
+        } else if self.may_lead() && (leader.is_empty() || leader == self.address) {
+            // Its key may outlive its leadership, so it is not a claim to lead.
+            leader.clear();
+            if problem.is_empty() {
+                problem = "this server cannot confirm that it still leads".to_owned();
+            }
+        }
         v1::ClusterView {
             address,
             role: if leads { v1::Role::Leader } else { v1::Role::Standby }.into(),
@@ -61,7 +76,7 @@ impl ServerStatus {
             etcd: status.members.into_iter().map(member_view).collect(),
             database_bytes: status.database.0,
             quota_bytes: status.database.1,
-            problem: status.problem.unwrap_or_default(),
+            problem,
         }
     }
 

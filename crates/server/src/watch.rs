@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold_core::command::{Notice, SessionEvent};
 use leasehold_core::grantor::Grantor;
+use leasehold_core::time::WallClock;
+use leasehold_wire::{encode_event, v1};
 use tokio::sync::broadcast;
 
 /// Events that one watcher may leave unread before its watch ends.
@@ -21,6 +23,16 @@ pub struct ResourceEvent {
     pub event: SessionEvent,
     /// The journal position it depends on.
     pub position: u64,
+    /// The server's wall clock when the event became durable.
+    pub wall: WallClock,
+}
+
+impl ResourceEvent {
+    /// The event as a message.
+    pub fn encode(&self) -> v1::Event {
+        let event = encode_event(&self.event, self.position, &self.resource, &self.holder);
+        v1::Event { wall_ms: self.wall.0, ..event }
+    }
 }
 
 /// A message to watchers.
@@ -65,7 +77,7 @@ impl Watchers {
     }
 
     /// Sends the events of a turn. Names are looked up only if there is a watcher.
-    pub fn publish(&self, notices: &[Notice], grantor: &Grantor, position: u64) {
+    pub fn publish(&self, notices: &[Notice], grantor: &Grantor, position: u64, wall: WallClock) {
         if notices.is_empty() || !self.any() {
             return;
         }
@@ -88,7 +100,7 @@ impl Watchers {
                 SessionEvent::Zombie(zombie) => (zombie.resource.clone(), zombie.holder.clone()),
                 _ => (String::new(), String::new()),
             };
-            let event = ResourceEvent { resource, holder, event: notice.event.clone(), position };
+            let event = ResourceEvent { resource, holder, event: notice.event.clone(), position, wall };
             let _ = self.messages.send(WatchMessage::Event(Arc::new(event)));
         }
     }

@@ -44,7 +44,8 @@ fn exported(text: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
             "info" => format!("{base}_info"),
             _ => base.to_owned(),
         };
-        let samples = text.lines().filter_map(|line| line.strip_prefix(&name)?.strip_prefix('{'));
+        let sample = if kind == "histogram" { format!("{name}_count") } else { name.clone() };
+        let samples = text.lines().filter_map(|line| line.strip_prefix(&sample)?.strip_prefix('{'));
         let labels = samples.filter_map(|rest| rest.split_once('}')).flat_map(|(labels, _)| labels.split("\","));
         let labels = labels.filter_map(|label| Some(label.split_once('=')?.0.to_owned())).collect();
         metrics.insert(name, (kind.to_owned(), labels));
@@ -70,9 +71,13 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exported_and_documented_metrics_are_equal() {
     let server = start(Memory::default(), free_port_config()).await.expect("a server starts on a free port");
+    // A family has labels only after its first sample.
+    assert_eq!(http(server.address, "POST", "/v1/leases/a:acquire", r#"{"holder":"w1","ttl":"60s"}"#).await.0, 200);
+    let wait = r#"{"holder":"w2","ttl":"60s","wait":"1ms"}"#;
+    assert_eq!(http(server.address, "POST", "/v1/leases/a:acquire", wait).await.0, 408);
     let text = scrape(server.address).await;
-    let samples = text.lines().filter(|line| !line.starts_with('#'));
-    assert!(samples.into_iter().all(|line| line.starts_with("leasehold_")), "{text}");
+    let mut samples = text.lines().filter(|line| !line.starts_with('#'));
+    assert!(samples.all(|line| line.starts_with("leasehold_") || line.starts_with("process_")), "{text}");
     assert_eq!(exported(&text), documented());
     let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     for page in ["how-to/monitor-and-alert.md", "how-to/debug-a-lost-lease.md", "explanation/failure-modes.md"] {
@@ -84,6 +89,39 @@ async fn exported_and_documented_metrics_are_equal() {
             );
         }
     }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_waits_grants_and_hold_times_are_counted() {
+    let server = start(Memory::default(), free_port_config()).await.expect("a server starts on a free port");
+    let address = server.address;
+    let (_, granted) = http(address, "POST", "/v1/leases/a:acquire", r#"{"holder":"w1","ttl":"60s"}"#).await;
+    assert_eq!(http(address, "POST", "/v1/leases/a:acquire", r#"{"holder":"w2","ttl":"60s"}"#).await.0, 423);
+    let wait = r#"{"holder":"w2","ttl":"60s","wait":"20ms"}"#;
+    assert_eq!(http(address, "POST", "/v1/leases/a:acquire", wait).await.0, 408);
+    assert_eq!(http(address, "GET", "/v1/leases/a", "").await.0, 200);
+    assert_eq!(http(address, "GET", "/v1/leases/none", "").await.0, 404);
+    let token = format!(r#"{{"token":"{}"}}"#, field(&granted, "token"));
+    assert_eq!(http(address, "POST", "/v1/leases/a:release", &token).await.0, 200);
+    let text = scrape(address).await;
+    let requests = |operation: &str, code: &str| {
+        value(&text, &format!(r#"leasehold_request_seconds_count{{operation="{operation}",code="{code}"}}"#))
+    };
+    assert_eq!(
+        (requests("acquire", "OK"), requests("acquire", "BUSY"), requests("acquire", "TIMEOUT")),
+        (1.0, 1.0, 1.0)
+    );
+    assert_eq!((requests("show", "OK"), requests("release", "OK")), (2.0, 1.0), "a missing resource is an answer");
+    let waited = value(&text, r#"leasehold_wait_seconds_sum{code="TIMEOUT"}"#);
+    assert!((0.02..60.0).contains(&waited), "{waited}");
+    let latency = value(&text, r#"leasehold_request_seconds_sum{operation="acquire",code="TIMEOUT"}"#);
+    assert!(latency >= 0.0, "{latency}");
+    assert_eq!(value(&text, "leasehold_leases_granted_total"), 1.0);
+    let held = value(&text, r#"leasehold_lease_held_seconds_total{state="released",reason="released"}"#);
+    assert!((0.02..60.0).contains(&held), "it was held during the wait: {held}");
+    assert!(value(&text, "process_resident_memory_bytes") > 1e6 && value(&text, "process_open_fds") >= 3.0);
+    assert!(value(&text, "process_cpu_seconds_total") > 0.0 && value(&text, "process_start_time_seconds") > 1.6e9);
     server.stop().await;
 }
 

@@ -12,14 +12,20 @@ use crate::problem::problem;
 use crate::v1::response::Answer as WireAnswer;
 use crate::{session_bits, session_id, v1};
 
-/// Encodes an answer. `resource_of` returns the resource of a granted lease, which is part of its token text.
-pub fn encode_answer<'n>(from: &Answer, issuer: &TokenIssuer, resource_of: impl Fn(LeaseId) -> &'n str) -> WireAnswer {
+/// Encodes an answer. `resource_of` returns the resource of a granted lease, which is part of its token text; `holder` is the name
+/// of its holder.
+pub fn encode_answer<'n>(
+    from: &Answer,
+    issuer: &TokenIssuer,
+    resource_of: impl Fn(LeaseId) -> &'n str,
+    holder: &str,
+) -> WireAnswer {
     match from {
         Answer::Done => WireAnswer::Done(v1::Done {}),
         Answer::Session(session) => WireAnswer::Session((*session).into()),
-        Answer::Granted(one) => WireAnswer::Granted(encode_grant(one, issuer, resource_of(one.lease), "")),
+        Answer::Granted(one) => WireAnswer::Granted(encode_grant(one, issuer, resource_of(one.lease), holder)),
         Answer::GrantedAll(all) => {
-            let grants = all.iter().map(|one| encode_grant(one, issuer, resource_of(one.lease), "")).collect();
+            let grants = all.iter().map(|one| encode_grant(one, issuer, resource_of(one.lease), holder)).collect();
             WireAnswer::GrantedAll(v1::Grants { grants })
         }
         Answer::Current(current) => WireAnswer::Current(encode_current(current)),

@@ -30,7 +30,7 @@ macro_rules! message_limits {
 
 message_limits! { MAX_REQUEST_BYTES, MAX_REQUEST_FIELDS:
     ClientBatch Request OpenSession RenewSession CloseSession Acquire AcquireAll Renew LeaseRef Revoke Handoff Free
-    SetCapacity WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest
+    SetCapacity SetMaxTtl WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest
     UsageRequest StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter BackupRequest AuditRequest
     ExportAuditRequest VerifyAuditRequest ResizeHold Veto StateRequest QueueRequest FenceReports CoverageRequest
     ForgetTarget StepDown ClusterRequest

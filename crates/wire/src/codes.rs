@@ -63,7 +63,7 @@ codes! {
     NotCurrent = "NOT_CURRENT", carries "reason", http 412, grpc FailedPrecondition, exit 3,
         "The caller does not hold this lease.", "Stop writing. Use the newest token of the lease, or acquire again.";
     StaleToken = "STALE_TOKEN", carries "presented, mark", http 412, grpc FailedPrecondition, exit 3,
-        "A newer token has been used at this target.", "Stop writing. The lease of this token has ended.";
+        "A newer token has been used.", "Stop writing. The lease of this token has ended.";
     TokenInvalid = "TOKEN_INVALID", carries "reason", http 400, grpc InvalidArgument, exit 2,
         "The token is malformed, or belongs to another resource or slot.", "Pass the token text from the grant unchanged.";
     TokenImplausible = "TOKEN_IMPLAUSIBLE", carries "presented", http 400, grpc InvalidArgument, exit 2,
@@ -72,10 +72,12 @@ codes! {
         "No token numbers are left.", "Restore into a new cluster.";
     WrongCluster = "WRONG_CLUSTER", carries "", http 421, grpc FailedPrecondition, exit 2,
         "The token belongs to another cluster.", "Send the request to the cluster that issued the token.";
-    Busy = "BUSY", carries "queue_position", http 423, grpc Aborted, exit 4,
+    Busy = "BUSY", carries "holder, held_ms, remaining_ms, queue_position", http 423, grpc Aborted, exit 4,
         "Another holder has the lease.", "Wait for it with a wait time, or retry later.";
     Deadlock = "DEADLOCK", carries "cycle", http 409, grpc Aborted, exit 4,
         "The wait would complete a deadlock.", "Release what you hold, then retry.";
+    AccessChange = "ACCESS_CHANGE", carries "reason", http 409, grpc FailedPrecondition, exit 4,
+        "The caller holds the resource with another access.", "Release the lease, then acquire it with the new access.";
     ResourceExhausted = "RESOURCE_EXHAUSTED", carries "limit, max, got", http 429, grpc ResourceExhausted, exit 7,
         "A limit is exceeded.", "Request less, or release something.";
     Timeout = "TIMEOUT", carries "", http 408, grpc DeadlineExceeded, exit 4,
@@ -147,6 +149,7 @@ impl Code {
             | Self::Unauthenticated
             | Self::PermissionDenied
             | Self::Conflict
+            | Self::AccessChange
             | Self::LeaseLost
             | Self::NotCurrent
             | Self::StaleToken

@@ -95,6 +95,9 @@ impl<'a> DecodedCommand<'a> {
                 Command::RemoveCharter { prefix: &request.prefix, comment: &request.comment }
             }
             Operation::WaiveQuarantine(request) => Command::WaiveQuarantine { comment: &request.comment },
+            Operation::SetMaxTtl(request) => {
+                Command::SetMaxTtl { max_ttl_ms: request.max_ttl_ms, comment: &request.comment }
+            }
             Operation::StepDown(_) => Command::StepDown,
             Operation::ReportFences(request) => {
                 let (cluster, reports) = decode_reports(request)?;
@@ -242,6 +245,9 @@ pub fn encode_command(command: &Command<'_>) -> Option<Operation> {
         })),
         Command::RemoveCharter { prefix, comment } => {
             Operation::RemoveCharter(v1::RemoveCharter { prefix: (*prefix).into(), comment: (*comment).into() })
+        }
+        Command::SetMaxTtl { max_ttl_ms, comment } => {
+            Operation::SetMaxTtl(v1::SetMaxTtl { max_ttl_ms: *max_ttl_ms, comment: (*comment).into() })
         }
         Command::WaiveQuarantine { comment } => {
             Operation::WaiveQuarantine(v1::WaiveQuarantine { comment: (*comment).into() })

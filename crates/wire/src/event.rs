@@ -44,11 +44,11 @@ pub fn encode_event(from: &SessionEvent, position: u64, resource: &str, holder: 
                 times: zombie.times,
             });
             let (resource, holder) = (zombie.resource.clone(), zombie.holder.clone());
-            return v1::Event { position, resource, holder, event: Some(event) };
+            return v1::Event { position, resource, holder, wall_ms: 0, event: Some(event) };
         }
-        _ => return v1::Event { position, resource: resource.into(), holder: holder.into(), event: None },
+        _ => return v1::Event { position, resource: resource.into(), holder: holder.into(), wall_ms: 0, event: None },
     };
-    v1::Event { position, resource: resource.into(), holder: holder.into(), event: Some(event) }
+    v1::Event { position, resource: resource.into(), holder: holder.into(), wall_ms: 0, event: Some(event) }
 }
 
 /// Decodes an event.

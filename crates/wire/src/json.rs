@@ -18,7 +18,7 @@ pub use charter::{
     AtExpiryBody, CharterBody, CharterEntryBody, HandoffTermsBody, PreemptionBody, RenewalBody, SetCharterBody,
     StartsFromBody, TargetBody,
 };
-pub use cluster::{ClusterBody, EtcdMemberBody, StepDownBody};
+pub use cluster::{ClusterBody, EtcdMemberBody, SetMaxTtlBody, StepDownBody};
 pub use coverage::{
     CoverageBody, FenceReportBody, FenceReportsBody, LastZombieBody, RefusedZombieBody, TargetCoverageBody,
     TargetSlotBody,
@@ -99,6 +99,34 @@ fn plain_type(expected: &str) -> &str {
         }
         other => other,
     }
+}
+
+/// A parser's message in the words of the person who wrote the text, without names of Rust types.
+pub fn plain_words(message: &str) -> String {
+    let mut words = Vec::new();
+    let mut rest = message.split(' ').peekable();
+    while let Some(word) = rest.next() {
+        match (word, rest.peek()) {
+            ("expected", Some(&("u8" | "u16" | "u32" | "u64" | "usize"))) => {
+                rest.next();
+                words.push("expected a whole number from 0");
+            }
+            ("expected", Some(&("i8" | "i16" | "i32" | "i64" | "isize"))) => {
+                rest.next();
+                words.push("expected a whole number");
+            }
+            ("struct", Some(_)) => {
+                rest.next();
+                words.push("a table of fields");
+            }
+            ("sequence,", _) => words.push("list,"),
+            ("sequence", _) => words.push("list"),
+            ("map,", _) => words.push("table,"),
+            ("map", _) => words.push("table"),
+            (word, _) => words.push(word),
+        }
+    }
+    words.join(" ")
 }
 
 /// The field name that a serde error quotes in backticks.

@@ -50,9 +50,9 @@ pub fn problem(refusal: &Refusal) -> v1::Problem {
     let base = v1::Problem::of(code, refusal.to_string());
     match refusal {
         Refusal::Invalid { field, reason } => base.with_field(field, *reason),
-        Refusal::OutOfRange { field, max, .. } => {
+        Refusal::OutOfRange { field, requested, max, .. } => {
             let reason = base.message.split_once(": ").map_or("", |(_, reason)| reason).to_owned();
-            v1::Problem { max: Some(*max), ..base.with_field(field, reason) }
+            v1::Problem { max: Some(*max), got: Some(*requested), ..base.with_field(field, reason) }
         }
         Refusal::Name(error) => name_problem(base, error),
         Refusal::Token(error) => token_problem(base, error),
@@ -66,7 +66,21 @@ pub fn problem(refusal: &Refusal) -> v1::Problem {
         },
         Refusal::NotCurrent(reason) => v1::Problem { reason: not_current(*reason).into(), ..base },
         Refusal::Stale { presented, mark } => v1::Problem { presented: Some(*presented), mark: Some(*mark), ..base },
-        Refusal::Busy { position } => v1::Problem { queue_position: Some(*position), ..base },
+        Refusal::Busy { position, holder } => {
+            let base = v1::Problem { queue_position: Some(*position), ..base };
+            match holder.as_deref() {
+                None => base,
+                Some(by) => v1::Problem {
+                    holder: by.holder.clone(),
+                    held_ms: Some(by.held_ms),
+                    remaining_ms: Some(by.remaining_ms),
+                    ..base
+                },
+            }
+        }
+        Refusal::AccessChange { held, requested } => {
+            v1::Problem { reason: format!("{}_to_{}", held.word(), requested.word()), ..base }
+        }
         Refusal::Deadlock(cycle) => v1::Problem { cycle: Some(encode_cycle(cycle)), ..base },
         Refusal::Exhausted { limit, max, got } => {
             v1::Problem { limit: limit.word().into(), max: Some(*max), got: Some(*got), ..base }

@@ -293,7 +293,7 @@ fn sim_answer(event: &LoggedEvent, requests: &BTreeMap<u64, (SimTime, RequestKin
             let refusal = match (code.as_str(), request) {
                 ("LEASE_LOST", _) => Refusal::Lost(lost?),
                 ("NOT_CURRENT", _) => Refusal::NotCurrent(NotCurrent::NotHolder),
-                ("BUSY", _) => Refusal::Busy { position: 1 },
+                ("BUSY", _) => Refusal::busy(1),
                 ("TIMEOUT", _) => Refusal::Timeout,
                 ("STORAGE_FULL", _) => Refusal::StorageFull,
                 _ => Refusal::Cancelled,

@@ -1,9 +1,13 @@
 //! `leasehold acquire`: acquires a lease, immediately or after a wait.
 
+use std::time::Duration;
+
 use leasehold::duration::HumanDuration;
 use leasehold::json::GrantBody;
+use leasehold::{Client, Code, Error, GrantedLease};
 use leasehold_core::command::{Acquire, AcquireOptions};
 use leasehold_core::lease::Access;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandOutput, CommandResult};
@@ -12,8 +16,8 @@ use crate::table::{format_duration, key_values, or_dash};
 /// Acquire a lease and print its token
 ///
 /// The token proves the grant to fences. Renew the lease with `leasehold renew` before its ttl ends, and return it with
-/// `leasehold release`. This command does not retry: after exit code 5 (outcome unknown), run `leasehold show RESOURCE`
-/// first.
+/// `leasehold release`. With --wait, the command continues at the next leader when the leader fails; pass the addresses of all
+/// servers. Without --wait it does not retry: after exit code 5 (outcome unknown), run `leasehold show RESOURCE` first.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  leasehold acquire jobs/settle --holder worker-1 --ttl 30s --wait 5s\n  \
                         TOKEN=$(leasehold acquire jobs/settle --holder worker-1 --ttl 30s --quiet)")]
@@ -60,12 +64,29 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         options: AcquireOptions { wait_ms, priority: args.priority, ..AcquireOptions::DEFAULT },
         ..Acquire::exclusive(&args.resource, &args.holder, args.ttl.millis())
     };
-    let grant = global.call(async |client| client.acquire(&acquire).await)?.body();
+    let grant = global.call(async |client| acquire_or_cancel(&client, &acquire).await)?.body();
     if args.quiet {
         return Ok(CommandOutput::from(grant.token));
     }
     Ok(global.output(&grant, || grant_text(&grant)))
 }
+
+/// Acquires the lease. An interrupt withdraws the wait, so that the lease is not granted to a process that has ended.
+async fn acquire_or_cancel(client: &Client, acquire: &Acquire<'_>) -> Result<GrantedLease, Error> {
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let [Ok(mut interrupt), Ok(mut terminate)] = signals else { return client.acquire(acquire).await };
+    tokio::select! {
+        granted = client.acquire(acquire) => return granted,
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    // The dropped call withdraws its wait in the background.
+    tokio::time::sleep(WITHDRAW_TIME).await;
+    Err(Error::new(Code::Cancelled, "interrupted; the wait is withdrawn"))
+}
+
+/// Time for a wait to be withdrawn after an interrupt.
+const WITHDRAW_TIME: Duration = Duration::from_millis(500);
 
 fn grant_text(grant: &GrantBody) -> String {
     let mut lines = vec![

@@ -33,7 +33,8 @@ pub struct Args {
 enum CharterCommand {
     /// Apply the charters of a file
     ///
-    /// Each charter replaces the one of its prefix. All are validated before the first is applied.
+    /// Each charter replaces the one of its prefix. All are validated before the first is applied. A charter that leaves a question
+    /// of `charter check` unanswered is applied with a warning.
     #[command(after_help = "Example:\n  leasehold charter apply settle.toml --comment \"agreed on Monday\"")]
     Apply {
         /// Charter file, *.toml or *.json
@@ -78,11 +79,17 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
                 }
                 Ok(())
             })?;
+            let unanswered: usize = charters.iter().map(|(_, charter)| check::unanswered(charter)).sum();
             let prefixes: Vec<_> = charters.into_iter().map(|(prefix, _)| prefix).collect();
-            Ok(global.output(&json!({ "done": true, "prefixes": prefixes }), || {
+            let body = json!({ "done": true, "prefixes": prefixes, "unanswered": unanswered });
+            let output = global.output(&body, || {
                 let applied = prefixes.iter().map(|prefix| format!("applied the charter of {}", prefix_text(prefix)));
                 applied.collect::<Vec<_>>().join("\n")
-            }))
+            });
+            let file = file.display();
+            Ok(output.with_note((unanswered > 0).then(|| {
+                format!("warning: {}; run leasehold charter check {file}", check::unanswered_text(unanswered))
+            })))
         }
         CharterCommand::Show { prefix } => show(prefix.as_deref(), global),
         CharterCommand::Remove { prefix, comment } => {

@@ -1,17 +1,19 @@
-//! `leasehold cluster status`: the servers that share one journal, and their leader.
+//! `leasehold cluster`: the servers that share one journal, their leader, and the maximum ttl.
 
 use std::time::Duration;
 
 use clap::Subcommand;
+use leasehold::duration::HumanDuration;
 use leasehold::json::ClusterBody;
 use leasehold::{Client, ClientBuilder, Endpoints};
 use serde_json::{Value, json};
 
+use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
-use crate::output::{CommandError, CommandOutput, CommandResult};
+use crate::output::{CommandError, CommandOutput, CommandResult, json as to_json};
 use crate::table::{TextTable, format_duration, key_values};
 
-/// Inspect the servers that share one journal
+/// Inspect the servers that share one journal, and change the maximum ttl
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold cluster status")]
 pub struct Args {
@@ -27,6 +29,19 @@ enum ClusterCommand {
     /// listed with its error. Exits with 5 if no server leads.
     #[command(after_help = "Example:\n  leasehold cluster status --json")]
     Status,
+    /// Change the maximum ttl of the cluster
+    ///
+    /// It is raised at once. It is lowered only if no lease, session, wait, message, cached key or charter has a longer ttl. The
+    /// quarantine after a restore or a rollback lasts one maximum ttl. After raising it, also set `max_ttl` in the configuration of
+    /// every server and take a new backup: an older state does not know of the change.
+    #[command(after_help = "Example:\n  leasehold cluster set-max-ttl 1h --comment \"the nightly batch takes longer\"")]
+    SetMaxTtl {
+        /// New maximum ttl, from 100ms to 7d
+        max_ttl: HumanDuration,
+        /// Comment for the audit log
+        #[arg(long, value_name = "TEXT", value_parser = parse_comment)]
+        comment: String,
+    },
 }
 
 /// Time limit for one server's status.
@@ -47,13 +62,16 @@ struct ClusterReport {
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
-    let ClusterCommand::Status = args.command;
+    if let ClusterCommand::SetMaxTtl { max_ttl, comment } = &args.command {
+        global.call(async |client| client.set_max_ttl(max_ttl.millis(), comment).await)?;
+        return Ok(global.done(format!("the maximum ttl is {max_ttl}")));
+    }
     let report = global.with_client(async |client| fetch_report(&client).await)?;
     let body = report_json(&report);
     if report.first.leader.is_some() {
         return Ok(global.output(&body, || report_text(&report)));
     }
-    let text = if global.json { body.to_string() } else { report_text(&report) };
+    let text = if global.json { to_json(&body) } else { report_text(&report) };
     let note = "no server leads; holders keep their leases until their own deadlines".to_owned();
     Ok(CommandOutput::with_exit_code(text, note, EXIT_NO_LEADER))
 }
@@ -130,6 +148,8 @@ fn report_text(report: &ClusterReport) -> String {
     if let Some(problem) = &report.first.problem {
         lines.push(("problem", problem.clone()));
     }
+    // An error is a sentence; in a cell it would widen its column for every server.
+    let mut problems = Vec::new();
     let mut servers = TextTable::new(["SERVER", "ROLE", "SINCE", "POSITION", "BEHIND"]);
     for server in &report.servers {
         let address = server.address.clone();
@@ -140,22 +160,61 @@ fn report_text(report: &ClusterReport) -> String {
                 let since = format_duration(status.role_age_ms);
                 servers.row([address, role, since, status.position.to_string(), lag]);
             }
-            Err(error) => servers.row([address, error.clone(), "-".to_owned(), "-".to_owned(), "-".to_owned()]),
+            Err(error) => {
+                let dash = || "-".to_owned();
+                problems.push(format!("{address}: {error}"));
+                servers.row([address, "no reply".to_owned(), dash(), dash(), dash()]);
+            }
         }
     }
     let mut etcd = TextTable::new(["ETCD", "HEALTH", "VERSION", "DATABASE", "IN USE"]);
     for member in &report.first.etcd {
         let health = match &member.problem {
-            Some(problem) => problem.clone(),
+            Some(problem) => {
+                problems.push(format!("etcd {}: {problem}", member.endpoint));
+                "failing".to_owned()
+            }
             None if member.is_leader => "healthy, leader".to_owned(),
             None => "healthy".to_owned(),
         };
         let (size, used) = (mebibytes(member.database_bytes), mebibytes(member.in_use_bytes));
         etcd.row([member.endpoint.clone(), health, member.version.clone(), size, used]);
     }
-    format!("{}\n\n{}\n\n{}", key_values(&lines), servers.text(), etcd.text())
+    let problems: Vec<_> = problems.iter().map(|problem| ("problem", problem.clone())).collect();
+    let tables = format!("{}\n\n{}\n\n{}", key_values(&lines), servers.text(), etcd.text());
+    if problems.is_empty() { tables } else { format!("{tables}\n\n{}", key_values(&problems)) }
 }
 
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(address: &str, role: &str) -> ClusterBody {
+        let servers = vec!["a:1".to_owned(), "b:1".to_owned()];
+        ClusterBody {
+            address: address.into(),
+            role: role.into(),
+            leader: Some("a:1".into()),
+            servers,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_dead_server_does_not_widen_the_table() {
+        let error = "UNAVAILABLE: no server answered (b:1: connection refused); check that a server is running";
+        let first = status("a:1", "leader");
+        let servers = vec![
+            ServerReport { address: "a:1".into(), status: Ok(first.clone()) },
+            ServerReport { address: "b:1".into(), status: Err(error.to_owned()) },
+        ];
+        let text = report_text(&ClusterReport { first, servers });
+        let row = text.lines().find(|line| line.starts_with("b:1")).expect("the dead server is listed");
+        assert_eq!(row, "b:1     no reply  -      -         -");
+        assert!(text.ends_with(&format!("problem  b:1: {error}")), "{text}");
+    }
 }

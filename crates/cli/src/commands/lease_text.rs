@@ -1,6 +1,6 @@
 //! Leases as people read them: the text that several commands print.
 
-use leasehold::json::{CurrentLeaseBody, LeaseBody};
+use leasehold::json::{CurrentLeaseBody, LeaseBody, ResourceBody};
 
 use crate::table::{TextTable, format_duration, key_values, or_dash};
 
@@ -57,6 +57,12 @@ pub fn lease_table(leases: &[LeaseBody]) -> String {
 /// The slot's number, or the access of a lease without a slot.
 pub fn slot_or_access(lease: &LeaseBody) -> String {
     lease.slot.map_or_else(|| lease.access.clone(), |slot| slot.to_string())
+}
+
+/// Used units of a resource with slots or a capacity. Exclusive and shared leases use none.
+pub fn used_units(resource: &ResourceBody) -> Option<String> {
+    let counts = resource.used > 0 || resource.capacity > 1;
+    counts.then(|| format!("{} of {}", resource.used, resource.capacity))
 }
 
 /// The end of a lease. A release and a handoff are no expiry to a reader, although both end in the state `expired`.

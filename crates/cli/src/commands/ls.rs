@@ -3,7 +3,7 @@
 use futures::TryStreamExt;
 use leasehold::json::{ResourceBody, ResourcesBody};
 
-use super::lease_text::slot_or_access;
+use super::lease_text::{slot_or_access, used_units};
 use crate::global_args::{GlobalArgs, StandbyArgs};
 use crate::output::CommandResult;
 use crate::table::{TextTable, format_duration, or_dash};
@@ -50,9 +50,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 fn resource_table(resources: &[ResourceBody]) -> String {
     let mut table = TextTable::new(["RESOURCE", "HOLDER", "NUMBER", "SLOT", "REMAINING", "UNITS", "WAITERS"]);
     for resource in resources {
-        // Exclusive and shared leases use no units.
-        let counts = resource.used > 0 || resource.capacity > 1;
-        let used = or_dash(counts.then(|| format!("{}/{}", resource.used, resource.capacity)));
+        let used = or_dash(used_units(resource));
         let waiters = resource.waiters.to_string();
         if resource.leases.is_empty() {
             let holder = if resource.held_for_operator { "(operator)" } else { "-" };

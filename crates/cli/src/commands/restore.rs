@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use leasehold::duration::HumanDuration;
 use leasehold_core::token::{Cluster, Number};
 use leasehold_fence::{Mark, MarkInfo};
 use leasehold_server::backup::{RestoreError, RestoreOptions, RestoreSummary, restore};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use crate::fence::parse_number;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandResult, error_with_code};
+use crate::serve::parse_max_ttl;
 use crate::table::key_values;
 use crate::target::{TargetAddress, display_name};
 
@@ -31,6 +33,9 @@ pub struct Args {
     /// Issue only tokens above this number; required if the clock is behind the backup
     #[arg(long, value_name = "NUMBER", value_parser = parse_number)]
     token_floor: Option<Number>,
+    /// Longest maximum ttl that the cluster had since the backup, if it was raised: nothing is granted for at least this long
+    #[arg(long, value_name = "DURATION", value_parser = parse_max_ttl)]
+    max_ttl: Option<HumanDuration>,
     /// Read the marks in this target and issue only tokens above them; may be repeated
     #[arg(long, value_name = "TARGET", value_parser = TargetAddress::parse)]
     target: Vec<TargetAddress>,
@@ -44,7 +49,11 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let marks = targets.iter().flat_map(|(target, marks)| marks.iter().map(move |mark| (target.as_str(), mark)));
     let marks = marks.map(|(target, mark)| ListedMark { target, mark }).collect::<Vec<_>>();
     let numbers = marks.iter().filter_map(|found| Some((found.mark.cluster, mark_number(found.mark)?)));
-    let options = RestoreOptions { floor: args.token_floor, marks: numbers.collect() };
+    let options = RestoreOptions {
+        floor: args.token_floor,
+        max_ttl: args.max_ttl.map(HumanDuration::millis),
+        marks: numbers.collect(),
+    };
     let restored = restore(&args.file, &Directory::new(&args.data), &options);
     let restored = restored.map_err(|error: RestoreError| error_with_code(error.code(), &error))?;
     let data = args.data.display().to_string();

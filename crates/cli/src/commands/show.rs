@@ -2,7 +2,7 @@
 
 use leasehold::json::ResourceBody;
 
-use super::lease_text::lease_table;
+use super::lease_text::{lease_table, used_units};
 use crate::global_args::{GlobalArgs, StandbyArgs};
 use crate::output::CommandResult;
 use crate::table::key_values;
@@ -25,10 +25,12 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 fn resource_text(resource: &ResourceBody) -> String {
     let mut lines = vec![
         ("resource", resource.resource.clone()),
-        ("units", format!("{} of {} used", resource.used, resource.capacity)),
         ("held", resource.held.to_string()),
         ("waiters", resource.waiters.to_string()),
     ];
+    if let Some(units) = used_units(resource) {
+        lines.push(("units", units));
+    }
     if resource.confirmed > 0 {
         lines.push(("confirmed", resource.confirmed.to_string()));
     }

@@ -7,8 +7,12 @@ use leasehold::json::EventBody;
 use super::lease_text::lease_end;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandOutput, CommandResult, json, print_line, print_stderr};
+use crate::table::format_time;
+use crate::terminal_text::escape_line;
 
 /// Print events as they happen, until interrupted
+///
+/// Each event has the time at which it became durable, by the server's clock.
 ///
 /// With --json each event is one JSON document on one line. After a connection breaks, the command reconnects and reports
 /// that on standard error; events in between are not printed.
@@ -39,7 +43,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 }
 
 fn event_line(event: &EventBody) -> String {
-    let mut words = vec![format!("{:<8}", event.event)];
+    let mut words: Vec<_> = event.wall_ms.map(format_time).into_iter().collect();
+    words.push(format!("{:<8}", event.event));
     words.extend(event.resource.clone());
     words.extend(event.holder.clone());
     words.extend(event.token_number.clone());
@@ -52,5 +57,23 @@ fn event_line(event: &EventBody) -> String {
     let members = event.cycle.iter().map(|member| format!("{} waits for {}", member.holder, member.waits_for));
     let cycle = members.collect::<Vec<_>>().join(", ");
     words.extend((!cycle.is_empty()).then_some(cycle));
-    words.join("  ").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    escape_line(&words.join("  ")).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_its_time_and_cannot_control_the_terminal() {
+        let event = EventBody {
+            event: "granted".into(),
+            wall_ms: Some(1_770_000_000_020),
+            resource: Some("jobs/settle".into()),
+            holder: Some("w\u{1b}[31m\n1".into()),
+            token_number: Some("7".into()),
+            ..EventBody::default()
+        };
+        assert_eq!(event_line(&event), "2026-02-02 02:40:00Z  granted   jobs/settle  w\\u{1b}[31m\\n1  7");
+    }
 }

@@ -40,6 +40,7 @@ pub async fn serve(
     let location = location.map_err(|error| error_with_code(error.code(), &error))?;
     let location = location.with_quota(settings.etcd.quota.0);
     let location = location.with_accept_restored(settings.accept_restored).with_lease(lease_seconds);
+    let location = location.with_insecure(settings.etcd.insecure);
     let (connection_limit, rate_limit) = (listener.connection_limit.clone(), listener.rate_limit.clone());
     let started_with = settings.clone();
     let at = listener.address;

@@ -1,6 +1,7 @@
 //! Parsers and ranges of settings, shared by flags and the configuration file.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use leasehold::Address;
@@ -63,6 +64,27 @@ pub fn parse_audit_age(text: &str) -> Result<HumanDuration, String> {
         age if age >= MIN_AUDIT_AGE => Ok(age),
         age => Err(format!("{age} is less than {MIN_AUDIT_AGE}; for example 90d")),
     }
+}
+
+/// Parses an address to listen on. A host name is not resolved, except `localhost`.
+pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    match (host, port) {
+        ("localhost", port) if !port.is_empty() => format!("127.0.0.1:{port}").parse().map_err(|_| listen_error(text)),
+        ("", port) if !port.is_empty() => Err(format!(
+            "{text:?} has no host; write 127.0.0.1:{port} for this machine, or 0.0.0.0:{port} with --insecure-listen for all \
+             interfaces"
+        )),
+        _ => text.parse().map_err(|_| listen_error(text)),
+    }
+}
+
+fn listen_error(text: &str) -> String {
+    format!("{text:?} is not an IP address and a port; for example 127.0.0.1:7421 or [::1]:7421")
+}
+
+pub fn deserialize_listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    deserialize_with_parser(from, parse_listen)
 }
 
 pub fn parse_advertised_address(text: &str) -> Result<Address, String> {

@@ -17,9 +17,9 @@ use super::journal_url::JournalUrl;
 use super::log::{LogFormat, LogLevel};
 use super::parsers::{
     MAX_BATCHES, MAX_CONNECTIONS, MAX_REQUEST_RATE, deserialize_address, deserialize_audit_age, deserialize_audit_size,
-    deserialize_batches, deserialize_connections, deserialize_host_names, deserialize_log_size, deserialize_max_ttl,
-    deserialize_quota, deserialize_rate, deserialize_text, parse_advertised_address, parse_audit_age, parse_audit_size,
-    parse_host_name, parse_log_size, parse_max_ttl, parse_quota,
+    deserialize_batches, deserialize_connections, deserialize_host_names, deserialize_listen, deserialize_log_size,
+    deserialize_max_ttl, deserialize_quota, deserialize_rate, deserialize_text, parse_advertised_address,
+    parse_audit_age, parse_audit_size, parse_host_name, parse_listen, parse_log_size, parse_max_ttl, parse_quota,
 };
 use crate::input_file;
 
@@ -27,9 +27,9 @@ use crate::input_file;
 #[derive(Clone, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SettingsArgs {
-    /// Address to listen on [default: 127.0.0.1:7421]
-    #[arg(long, value_name = "ADDRESS")]
-    #[serde(deserialize_with = "deserialize_text")]
+    /// IP address and port to listen on, or localhost:PORT [default: 127.0.0.1:7421]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
+    #[serde(deserialize_with = "deserialize_listen")]
     pub listen: Option<SocketAddr>,
     /// Address at which clients and other servers reach this server [default: the listen address]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_advertised_address)]
@@ -72,6 +72,9 @@ pub struct SettingsArgs {
     /// Private key of the client certificate (PEM)
     #[arg(long, value_name = "FILE")]
     pub etcd_key: Option<PathBuf>,
+    /// Allow a password for etcd without TLS to other machines, and an etcd with authentication whose version lets others bypass it
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub insecure_etcd: Option<bool>,
     /// Size limit of the etcd database, if etcd does not report its own [default: 2GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_quota)]
     #[serde(deserialize_with = "deserialize_quota")]
@@ -143,6 +146,7 @@ impl SettingsArgs {
             etcd_ca: self.etcd_ca.or(other.etcd_ca),
             etcd_cert: self.etcd_cert.or(other.etcd_cert),
             etcd_key: self.etcd_key.or(other.etcd_key),
+            insecure_etcd: self.insecure_etcd.or(other.insecure_etcd),
             etcd_quota: self.etcd_quota.or(other.etcd_quota),
             max_ttl: self.max_ttl.or(other.max_ttl),
             max_connections: self.max_connections.or(other.max_connections),
@@ -196,6 +200,7 @@ impl ServeSettings {
             ca: given.etcd_ca,
             client_cert: EtcdCredentialFiles::pair(given.etcd_cert, given.etcd_key)?,
             quota: given.etcd_quota.unwrap_or(ByteSize(QUOTA)),
+            insecure: given.insecure_etcd.unwrap_or(false),
         };
         etcd.validate()?;
         Ok(Self {
@@ -261,6 +266,7 @@ impl ServeSettings {
             ("etcd_ca", path_text(&self.etcd.ca)),
             ("etcd_cert", path_text(&cert)),
             ("etcd_key", path_text(&key)),
+            ("insecure_etcd", self.etcd.insecure.to_string()),
             ("etcd_quota", self.etcd.quota.to_string()),
             ("max_ttl", self.max_ttl.to_string()),
             ("max_connections", self.max_connections.to_string()),

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, Guard, GuardState};
 use leasehold_testkit::etcd::EtcdCluster;
+use leasehold_testkit::tcp_proxy::Flow;
 use serde_json::Value;
 
 use crate::faults::depth;
 use crate::harness::{TEST_TIMEOUT, ThreeServers};
 use crate::history::History;
-use crate::support::{CommandRun, leasehold, run, text};
+use crate::support::{CommandRun, leasehold, run, spawn_piped, text, wait_for_output};
 use crate::{number, wait_until_redirects};
 
 /// Exit code if another holder has the lease.
@@ -90,6 +91,61 @@ fn a_stopped_leader_that_continues_grants_renews_expires_and_shows_nothing() {
         assert!(shown.to_string().contains(&text(&grant["token_number"])), "{name}: {shown}");
     }
     assert_eq!(cluster.server(old).run(&["renew", "a", "--token", &held]).exit, 3, "on every server");
+}
+
+/// Fields of the cluster view of one server.
+fn cluster_view(address: &str) -> Option<(String, Value)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).ok()?;
+    stream.write_all(b"GET /v1/cluster HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let view: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1)?).ok()?;
+    Some((text(&view["role"]), view["leader"].clone()))
+}
+
+#[test]
+fn a_deposed_server_claims_nothing_and_refuses_reads_as_not_the_leader() {
+    let cluster = ThreeServers::on(EtcdCluster::single());
+    let old = cluster.leader();
+    let address = cluster.server(old).address.clone();
+    assert_eq!(cluster_view(&address), Some(("leader".to_owned(), address.as_str().into())));
+    // It is cut off, so that it does not learn that another server leads.
+    cluster.set_etcd_links(old, Flow::Hold, Flow::Hold);
+    let new = cluster.wait_for_other_leader(old);
+    let view = cluster_view(&address).expect("every server reports its role");
+    assert!(view.0 == "standby" && view.1 != address.as_str(), "it claims to lead: {view:?}");
+    let reads: Vec<_> = ["status", "ls"]
+        .map(|command| spawn_piped(leasehold(&[command, "--json"]).env("LEASEHOLD_ADDR", &address)))
+        .into();
+    cluster.set_etcd_links(old, Flow::Pass, Flow::Pass);
+    for read in reads {
+        let reply = wait_for_output(read);
+        // Either it is a standby by now and refers to the leader, or the read ends without an answer; it is never unknown.
+        assert!(reply.exit == 0 || !reply.err.contains("INDETERMINATE"), "{reply:?}");
+    }
+    cluster.wait_for_standby(old);
+    assert_eq!(cluster_view(&address).map(|view| view.0), Some("standby".to_owned()));
+    assert_eq!(cluster_view(&cluster.server(new).address).map(|view| view.0), Some("leader".to_owned()));
+}
+
+#[test]
+fn a_wait_of_the_command_line_continues_at_the_next_leader() {
+    let mut cluster = ThreeServers::on(EtcdCluster::single());
+    let old = cluster.leader();
+    let held = run_on(&cluster, &["acquire", "a", "--holder", "first", "--ttl", "10m"]).ok().json();
+    let wait = ["acquire", "a", "--holder", "second", "--ttl", "10m", "--wait", "100s", "--json"];
+    let waiting = spawn_piped(leasehold(&wait).env("LEASEHOLD_ADDR", cluster.addresses()));
+    cluster.server(old).wait_for_waiter("a");
+    cluster.kill(old);
+    let new = cluster.wait_for_other_leader(old);
+    cluster.server(new).wait_for_waiter("a");
+    let token = text(&held["token"]);
+    cluster.server(new).run(&["release", "a", "--token", &token]).ok();
+    let granted = wait_for_output(waiting).ok().json();
+    let shown = cluster.server(new).json(&["show", "a"]);
+    assert_eq!(shown["leases"][0]["token_number"], granted["token_number"], "it holds the one grant: {shown}");
+    assert_eq!((&shown["held"], &shown["leases"][0]["session"]), (&1.into(), &Value::Null), "{shown}");
 }
 
 #[test]

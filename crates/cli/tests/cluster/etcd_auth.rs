@@ -11,7 +11,7 @@ use leasehold_testkit::process::{TestProcess, tied_command};
 use tempfile::TempDir;
 
 use crate::harness::{TEST_TIMEOUT, wait_for_leadership};
-use crate::support::{CommandRun, Server, leasehold, spawn_piped, wait_for_output};
+use crate::support::{CommandRun, Server, leasehold, run, spawn_piped, wait_for_output};
 
 /// An etcd with TLS, and the certificates for it.
 struct AuthEtcd {
@@ -154,7 +154,11 @@ fn a_server_authenticates_to_etcd_with_certificate_and_password() {
     }
     let flags = etcd.flags("second", &[&own[..], &[("--etcd-password-file", "password")]].concat());
     let flags: Vec<_> = flags.iter().map(String::as_str).chain(["--etcd-user", "writer"]).collect();
-    let second = Server::with_flags(&flags);
+    // The installed etcd lets others bypass its authentication.
+    let refused = run(leasehold(&["serve"]).args(&flags));
+    assert_eq!((refused.exit, refused.err.lines().count()), (78, 1), "{refused:?}");
+    assert!(refused.err.contains("end the leader's lease") && refused.err.contains("--insecure-etcd"), "{refused:?}");
+    let second = Server::with_flags(&[&flags[..], &["--insecure-etcd"]].concat());
     wait_for_leadership(&second);
     assert_eq!(second.json(&["show", "a"])["held"], 1, "the same journal");
 }

@@ -73,8 +73,8 @@ fn a_held_lease_is_reported_with_the_chosen_exit_code() {
     let holder = fixture.start(&["run", "a"], "echo began; read line");
     holder.wait_line("began");
     for (args, exit, output) in [
-        (&["run", "a", "--no-wait"][..], 4, "leasehold: BUSY{1}: "),
-        (&["run", "a", "--no-wait", "--exit-code-busy", "75"], 75, "leasehold: BUSY{1}: "),
+        (&["run", "a", "--no-wait"][..], 4, "leasehold: BUSY: "),
+        (&["run", "a", "--no-wait", "--exit-code-busy", "75"], 75, "leasehold: BUSY: "),
         (&["run", "a", "--wait", "100ms"], 4, "leasehold: TIMEOUT: "),
         (&["run", "a", "--wait", "100ms", "--exit-code-busy", "0"], 0, "leasehold: TIMEOUT: "),
     ] {

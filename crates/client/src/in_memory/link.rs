@@ -66,7 +66,7 @@ impl MemoryLink {
         self.check_connected()?;
         let mut server = lock(&self.server);
         let answer = server.execute(self.clock.now(), command);
-        match leasehold_wire::encode_answer(&answer, &server.issuer(), |_| resource) {
+        match leasehold_wire::encode_answer(&answer, &server.issuer(), |_| resource, "") {
             v1::response::Answer::Refused(problem) => Err(Error::from(problem)),
             answer => Ok(answer),
         }

@@ -182,7 +182,7 @@ impl MemoryServer {
                     Message::Acquire(acquire) => acquire.resource.as_str(),
                     _ => "",
                 };
-                outbox.respond(sequence, leasehold_wire::encode_answer(answer, &self.issuer, |_| resource));
+                outbox.respond(sequence, leasehold_wire::encode_answer(answer, &self.issuer, |_| resource, ""));
                 if matches!(answer, Answer::Waiting { .. }) {
                     self.routes.insert(to, ReplyRoute::Request(outbox, sequence, operation));
                 }

@@ -5,6 +5,7 @@ use super::{
     Charter, HandoffMode, Payload, Question, RenewalProof, StartsFrom, TargetMode, Uncommitted, has_words, quoted_names,
 };
 use crate::lease::Validity;
+use crate::time::DurationText;
 
 /// The result for one question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +96,7 @@ fn answer(charter: &Charter, question: Question) -> Result<String, String> {
             Some(Validity::Session) => Ok("session: a session with one grantor; its machine must fail".into()),
             Some(Validity::Quorum) => Ok("quorum: an entry of a replicated log; a majority must fail".into()),
             Some(Validity::Issuer) => Ok("issuer: a signature; its key must leak, or its clock must be wrong".into()),
-            None => Err("set `validity` to session, quorum or issuer".into()),
+            None => Err("set `validity` to \"session\", \"quorum\" or \"issuer\"".into()),
         },
         Question::Observer => words(
             charter.observer.as_deref(),
@@ -137,26 +138,27 @@ fn answer(charter: &Charter, question: Question) -> Result<String, String> {
         Question::Renewal => match charter.renewal {
             Some(RenewalProof::Pulse) => Ok("pulse: the holder is alive".into()),
             Some(RenewalProof::Progress { window_ms }) => {
-                Ok(format!("progress: the lease ends as stalled after {window_ms} ms without progress"))
+                let window = DurationText(window_ms);
+                Ok(format!("progress: the lease ends as stalled after {window} without progress"))
             }
-            None => Err("set `renewal` to pulse, or to progress with a window".into()),
+            None => Err("set renewal = { proves = \"pulse\" }, or { proves = \"progress\", window_ms = 30000 }".into()),
         },
         Question::Handoff => match charter.handoff {
             Some(handoff) => Ok(match handoff.mode {
                 HandoffMode::Gap => {
                     format!(
-                        "gap: the successor is granted only after the predecessor's lease ends; at most {} ms of drain",
-                        handoff.drain_ms
+                        "gap: the successor is granted only after the predecessor's lease ends; at most {} of drain",
+                        DurationText(handoff.drain_ms)
                     )
                 }
                 HandoffMode::Overlap => {
                     format!(
-                        "overlap: the successor is granted immediately and claims after at most {} ms of drain",
-                        handoff.drain_ms
+                        "overlap: the successor is granted immediately and claims after at most {} of drain",
+                        DurationText(handoff.drain_ms)
                     )
                 }
             }),
-            None => Err("set `handoff` to gap or overlap, with `drain_ms`".into()),
+            None => Err("set handoff = { mode = \"gap\", drain_ms = 30000 }, or mode = \"overlap\"".into()),
         },
         Question::Uncommitted => match charter.uncommitted {
             Some(fate) => Ok(fate.word().into()),
@@ -168,7 +170,10 @@ fn answer(charter: &Charter, question: Question) -> Result<String, String> {
             Some(StartsFrom::Newest) => Ok("the newest checkpoint, with the token of the holder that wrote it".into()),
             Some(StartsFrom::Nothing) => Ok("nothing: the successor starts over".into()),
             Some(StartsFrom::Key(key)) => Ok(format!("the state `{key}`, with the token of the holder that wrote it")),
-            None => Err("set `starts_from` to newest, none, or a key".into()),
+            None => {
+                Err("set starts_from = { at = \"newest\" }, { at = \"none\" } or { at = \"key\", key = \"NAME\" }"
+                    .into())
+            }
         },
     }
 }
@@ -216,7 +221,7 @@ fn all_modes(charter: &Charter) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "set `mode` of {} to forced, cooperative, grantor, bounded_pause or none",
+        "set `mode` of {} to \"forced\", \"cooperative\", \"grantor\", \"bounded_pause\" or \"none\"",
         quoted_names(undeclared.into_iter())
     ))
 }
@@ -340,7 +345,7 @@ mod tests {
         assert_eq!(text(Question::Holes), "none: every target refuses a lower token");
         assert_eq!(
             text(Question::Handoff),
-            "overlap: the successor is granted immediately and claims after at most 7 ms of drain"
+            "overlap: the successor is granted immediately and claims after at most 7ms of drain"
         );
         assert_eq!(text(Question::Authority), "rows of the ledger for this shard; the shard's checkpoint");
     }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::lease::Validity;
 use crate::limits;
+use crate::unicode::{is_invisible, is_misleading};
 
 /// An invalid field of a charter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +140,8 @@ impl Charter {
 impl Target {
     fn validate(&self) -> Result<(), CharterError> {
         text(&self.name, limits::TARGET_NAME_BYTES, "targets.name", KEY_LONG)?;
+        let visible = !self.name.chars().any(|c| c.is_control() || is_invisible(c));
+        ensure(visible, "targets.name", "no line breaks and no invisible characters")?;
         text(&self.at, limits::CHARTER_TEXT_BYTES, "targets.at", TEXT_LONG)?;
         ensure(
             !contains_password(&self.at),
@@ -183,15 +186,10 @@ fn text(text: &str, limit: usize, field: &'static str, too_long: &'static str) -
     ensure(text.len() <= limit, field, too_long)?;
     ensure(has_words(text), field, "must contain words, not only spaces or punctuation")?;
     ensure(
-        !text.chars().any(is_misleading),
+        !text.chars().any(|c| is_misleading(c) && c != '\n'),
         field,
         "no control characters except line breaks, and no text-direction characters",
     )
-}
-
-/// Whether a character can make a text display as something else than it contains.
-fn is_misleading(c: char) -> bool {
-    (c.is_control() && c != '\n') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether an address contains a password. Charters go into the journal and the audit log, which must hold no secrets.

@@ -4,6 +4,8 @@ use super::{
     Charter, HandoffMode, Payload, Question, RenewalProof, StartsFrom, Target, TargetMode, TokenOnRenewal, quoted_names,
 };
 
+use crate::time::DurationText;
+
 /// A longer ttl causes a warning, because a vanished holder blocks its successor that long.
 const LONG_TTL: u64 = 60_000;
 
@@ -58,8 +60,9 @@ fn weak_check(target: &Target) -> Option<String> {
 fn hole(target: &Target) -> Option<String> {
     match &target.mode {
         Some(TargetMode::BoundedPause { assumed_ms, .. }) => Some(format!(
-            "`{}` is safe only while no holder pauses for {assumed_ms} ms; fence it if possible",
-            target.name
+            "`{}` is safe only while no holder pauses for {}; fence it if possible",
+            target.name,
+            DurationText(*assumed_ms)
         )),
         Some(TargetMode::None { .. }) => {
             Some(format!("`{}` is a hole: nothing there stops a zombie; fence it", target.name))
@@ -80,7 +83,8 @@ fn renewal_warnings(charter: &Charter) -> Vec<String> {
             "no `ttl_max_ms`: a vanished holder can block for the cluster's longest ttl; set `ttl_max_ms`".into(),
         ),
         Some(max) if max > LONG_TTL => {
-            warnings.push(format!("a vanished holder blocks its successor for up to {max} ms; shorten `ttl_max_ms`"));
+            let max = DurationText(max);
+            warnings.push(format!("a vanished holder blocks its successor for up to {max}; shorten `ttl_max_ms`"));
         }
         Some(_) => {}
     }
@@ -106,7 +110,7 @@ mod tests {
             ("holes", "`ledger` is a hole", |c| {
                 c.targets[0].mode = Some(TargetMode::None { comment: Some("old".into()) })
             }),
-            ("holes", "pauses for 900 ms", |c| {
+            ("holes", "pauses for 900ms", |c| {
                 c.targets[0].mode =
                     Some(TargetMode::BoundedPause { assumed_ms: 900, blast_radius: Some("a row".into()) });
             }),
@@ -114,7 +118,7 @@ mod tests {
             ("stale", "in-flight", |c| c.token_on_renewal = TokenOnRenewal::Rotate),
             ("renewal", "keeps the lease", |c| (c.renewal, c.max_hold_ms) = (Some(RenewalProof::Pulse), None)),
             ("renewal", "the cluster's longest ttl", |c| c.ttl_max_ms = None),
-            ("renewal", "up to 60001 ms", |c| c.ttl_max_ms = Some(60_001)),
+            ("renewal", "up to 1m01s", |c| c.ttl_max_ms = Some(61_000)),
             ("starts_from", "never read", |c| c.starts_from = Some(StartsFrom::Nothing)),
         ];
         for (row, (question, part, change)) in table.iter().enumerate() {

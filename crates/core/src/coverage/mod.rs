@@ -15,6 +15,7 @@ use crate::limits::{TARGET_NAME_BYTES, TARGETS};
 use crate::refusal::{Limit, Refusal};
 use crate::time::WallClock;
 use crate::token::Number;
+use crate::unicode::is_invisible;
 
 /// How a reporting fence handles writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -181,8 +182,24 @@ impl CoverageTable {
 /// Checks a target name, with the same rule as for charters.
 pub(crate) fn check_target(name: &str) -> Result<(), Refusal> {
     let long = name.is_empty() || name.len() > TARGET_NAME_BYTES;
-    if long || name.chars().any(char::is_control) {
-        return Err(Refusal::Invalid { field: "target", reason: "1 to 128 bytes without control characters" });
+    if long || name.chars().any(|c| c.is_control() || is_invisible(c)) {
+        let reason = "1 to 128 bytes without control characters and invisible characters";
+        return Err(Refusal::Invalid { field: "target", reason });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_target;
+
+    #[test]
+    fn a_target_name_is_visible_text() {
+        for name in ["ledger", "postgres://db/ledger", "müller 7"] {
+            assert_eq!(check_target(name), Ok(()), "{name:?}");
+        }
+        for name in ["", "a\nb", "a\u{1b}[31m", "a\u{ad}b", "a\u{202e}b", "a\u{e0041}b", &"n".repeat(129)] {
+            assert!(check_target(name).is_err(), "{name:?}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::name::{HolderName, Name};
 use crate::record::{Record, WaitRecord};
-use crate::refusal::{Cycle, CycleMember, Limit, Refusal, RefusalSubject};
+use crate::refusal::{BusyHolder, Cycle, CycleMember, Limit, Refusal, RefusalSubject};
 
 /// The validated requester.
 #[derive(Clone, Copy)]
@@ -38,8 +38,9 @@ impl Grantor {
         self.check_options(&acquire.options)?;
         let ttl = self.check_lease_ttl(name, acquire.ttl_ms, acquire.session)?;
         self.check_access(name, acquire.access, acquire.slots)?;
+        let session = acquire.session.or_else(|| self.key_session(request, &acquire.options));
         let mut own_name = std::mem::take(&mut self.scratch.0);
-        let result = self.requester(acquire.session, acquire.holder, &mut own_name).and_then(|requester| {
+        let result = self.requester(session, acquire.holder, &mut own_name).and_then(|requester| {
             if let Some(answer) = self.reenter(&requester, name, acquire.access, &acquire.options)? {
                 return Ok(answer);
             }
@@ -70,8 +71,9 @@ impl Grantor {
             ttl = self.check_lease_ttl(name, acquire.ttl_ms, acquire.session)?;
             self.check_access(name, *access, None)?;
         }
+        let session = acquire.session.or_else(|| self.key_session(request, &acquire.options));
         let mut own_name = std::mem::take(&mut self.scratch.0);
-        let result = self.requester(acquire.session, acquire.holder, &mut own_name).and_then(|requester| {
+        let result = self.requester(session, acquire.holder, &mut own_name).and_then(|requester| {
             for (name, access) in acquire.resources {
                 self.check_not_self_blocked(&requester, name, *access)?;
             }
@@ -111,7 +113,7 @@ impl Grantor {
             Ok(ttl as u32)
         } else {
             let by_charter = (min, longest) != (limits::TTL_MIN, max);
-            Err(Refusal::OutOfRange { field: "ttl", min, max: longest, by_charter })
+            Err(Refusal::OutOfRange { field: "ttl", requested: ttl, min, max: longest, by_charter })
         }
     }
 
@@ -123,6 +125,13 @@ impl Grantor {
             None if carries => Ok(0),
             None => Err(Refusal::Invalid { field: "ttl", reason: "required without a session, for example 10s" }),
         }
+    }
+
+    /// The session of the request id, if it can carry the wait of a request that names no session: it carries only waits, so that
+    /// the lease lives by its own ttl.
+    fn key_session(&self, request: &Request, options: &AcquireOptions<'_>) -> Option<SessionId> {
+        let id = request.id.filter(|_| options.wait_ms > 0)?.session;
+        (!self.session_holds_leases(id)).then_some(id)
     }
 
     fn session_holds_leases(&self, id: SessionId) -> bool {
@@ -198,7 +207,8 @@ impl Grantor {
             return Ok(Requester { session: NONE, waits_only: false, holder, actor: None });
         };
         let slot = self.live_session(id)?;
-        let holder = if holder.is_empty() {
+        // A session that only carries waits does not hold: its name is not the holder's.
+        let holder = if holder.is_empty() && !self.table.session(slot).waits_only {
             own_name.clear();
             let own = self.table.session(slot).holder;
             own_name.push_str(self.table.resources.names.get(self.table.actors.holder(own).name));
@@ -228,7 +238,10 @@ impl Grantor {
             self.check_not_self_blocked(requester, name, access)?;
             return Ok(None);
         };
-        if !options.reentrant || access != Access::Exclusive {
+        if access != Access::Exclusive {
+            return Err(Refusal::AccessChange { held: Access::Exclusive.into(), requested: access.into() });
+        }
+        if !options.reentrant {
             return Err(self.self_deadlock(requester, name));
         }
         let depth = self.table.extra(own).map_or(0, |extra| extra.depth) + 1;
@@ -262,7 +275,7 @@ impl Grantor {
         };
         let sole = self.table.resources.sole(resource);
         let state = self.table.resources.state(resource).map_or(&[][..], |state| &state.leases);
-        let own = state.iter().copied().chain((sole != NONE).then_some(sole)).any(|slot| {
+        let own = state.iter().copied().chain((sole != NONE).then_some(sole)).find_map(|slot| {
             let lease = self.table.lease(slot);
             let clash = match (lease.access(), access) {
                 (Access::Exclusive, _) | (_, Access::Exclusive) => true,
@@ -270,9 +283,13 @@ impl Grantor {
                 (Access::Shared, _) | (_, Access::Shared) => true,
                 _ => false,
             };
-            lease.actor == actor && clash && !lease.is_predecessor()
+            (lease.actor == actor && clash && !lease.is_predecessor()).then_some(lease.access())
         });
-        if own { Err(self.self_deadlock(requester, name)) } else { Ok(()) }
+        match own {
+            None => Ok(()),
+            Some(Access::Exclusive) if access == Access::Exclusive => Err(self.self_deadlock(requester, name)),
+            Some(held) => Err(Refusal::AccessChange { held: held.into(), requested: access.into() }),
+        }
     }
 
     fn self_deadlock(&self, requester: &Requester<'_>, name: &str) -> Refusal {
@@ -299,7 +316,7 @@ impl Grantor {
         if requester.session == NONE {
             return Err(Refusal::Invalid {
                 field: "wait",
-                reason: "a wait requires a session; open one, or do not wait",
+                reason: "a wait requires a session; name one that is open, or do not wait",
             });
         }
         self.wait(request, requester, plan, options)
@@ -312,7 +329,7 @@ impl Grantor {
         };
         let Some(state) = self.table.resources.state(resource) else {
             let free = self.table.resources.sole(resource) == NONE;
-            return if free { Ok(()) } else { Err(Refusal::Busy { position: 1 }) };
+            return if free { Ok(()) } else { Err(self.busy(resource, 1)) };
         };
         if state.for_operator {
             return Err(Refusal::HeldForOperator);
@@ -322,8 +339,25 @@ impl Grantor {
         if fits && (overtakes || !self.has_waiter_ahead(resource, priority)) {
             Ok(())
         } else {
-            Err(Refusal::Busy { position: state.queue.position(priority) })
+            Err(self.busy(resource, state.queue.position(priority)))
         }
+    }
+
+    /// The refusal of a resource that is not free. It names one holder, whatever their number, so that it costs the same.
+    fn busy(&self, resource: u32, position: u32) -> Refusal {
+        let sole = self.table.resources.sole(resource);
+        let leases = self.table.resources.state(resource).map_or(&[][..], |state| &state.leases);
+        let (first, count) = if sole == NONE { (leases.first().copied(), leases.len()) } else { (Some(sole), 1) };
+        let holder = first.map(|slot| {
+            let lease = self.table.lease(slot);
+            Box::new(BusyHolder {
+                holder: self.table.holder_name(lease.actor).to_owned(),
+                others: u32::try_from(count - 1).unwrap_or(u32::MAX),
+                held_ms: self.now().since(lease.granted()),
+                remaining_ms: self.remaining(slot),
+            })
+        });
+        Refusal::Busy { position, holder }
     }
 
     fn check_lease_limits(&self, requester: &Requester<'_>, resources: &[(&str, Access)]) -> Result<(), Refusal> {

@@ -61,6 +61,9 @@ impl GrantorTable {
                 each(&AuditChange { number: Some(presented.get()), until_ms: Some(quarantine.0), ..of("rolled_back") });
             }
             Record::QuarantineWaived { comment } => each(&AuditChange { comment, ..of("quarantine_waived") }),
+            Record::MaxTtlSet { max_ttl, comment } => {
+                each(&AuditChange { ttl_ms: Some(*max_ttl), comment, ..of("max_ttl_set") });
+            }
             Record::SessionOpened { session, holder, ttl, .. } => {
                 let ttl_ms = Some(u64::from(*ttl));
                 each(&AuditChange { session: Some(*session), holder, ttl_ms, ..of("session_opened") });

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Grantor;
+use super::operator::check_comment;
 use super::table::lease::NONE;
 use crate::command::{Answer, SessionEvent};
 use crate::coverage::{
@@ -98,9 +99,7 @@ impl Grantor {
     pub(super) fn forget_target(&mut self, resource: &str, target: &str, comment: &str) -> Result<Answer, Refusal> {
         Name::parse(resource)?;
         check_target(target)?;
-        if comment.len() > limits::COMMENT_BYTES {
-            return Err(Refusal::Invalid { field: "comment", reason: "at most 512 bytes" });
-        }
+        check_comment(comment)?;
         if !self.table.coverage.targets_of(resource).any(|(name, _, _)| name == target) {
             return Err(Refusal::NotFound(RefusalSubject::Target));
         }

@@ -12,6 +12,7 @@ mod handoff;
 mod idempotency;
 mod lag_gauges;
 mod lease_ops;
+mod max_ttl;
 mod operator;
 mod payloads;
 mod priority;
@@ -55,6 +56,8 @@ use table::GrantorTable;
 pub struct Grantor {
     table: GrantorTable,
     validity: Validity,
+    /// The longest ttl that the operator of this tenure states. A state that was rolled back does not know of a later raise.
+    stated_max_ttl: u64,
     /// When service started in this tenure, and grantor time at that moment. `None` until the opening is durable.
     serving: Option<(Instant, GrantorTime)>,
     turn: Option<Turn>,
@@ -264,6 +267,7 @@ impl Grantor {
             Command::Report { cluster, reports } => self.report(*cluster, reports),
             Command::ForgetTarget { resource, target, comment } => self.forget_target(resource, target, comment),
             Command::WaiveQuarantine { comment } => self.waive_quarantine(comment),
+            Command::SetMaxTtl { max_ttl_ms, comment } => self.set_max_ttl(*max_ttl_ms, comment),
             Command::StepDown => self.step_down(),
             // Where renewals rotate the token, a retry must get the same answer.
             Command::Renew(renew) => self.renew(renew),

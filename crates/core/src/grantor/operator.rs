@@ -10,6 +10,7 @@ use crate::mutants::{self, Mutant};
 use crate::name::{Name, Prefix};
 use crate::record::{DrainCause, Record};
 use crate::refusal::{Limit, NotCurrent, Refusal, RefusalSubject};
+use crate::unicode::is_misleading;
 
 /// Largest record of an end or of its announcement, without the comment.
 const ENDED_BYTES: usize = 64;
@@ -160,9 +161,31 @@ impl Grantor {
     }
 }
 
-fn check_comment(comment: &str) -> Result<(), Refusal> {
+/// Checks an operator's comment: text that a later reader of the audit log sees as it was written.
+pub(super) fn check_comment(comment: &str) -> Result<(), Refusal> {
     if comment.len() > limits::COMMENT_BYTES {
         return Err(Refusal::Invalid { field: "comment", reason: "at most 512 bytes" });
     }
+    if comment.chars().any(|c| is_misleading(c) && c != '\n') {
+        let reason = "no control characters except line breaks, and no text-direction characters";
+        return Err(Refusal::Invalid { field: "comment", reason });
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_comment;
+
+    #[test]
+    fn a_comment_is_prose_without_characters_that_mislead_its_reader() {
+        for comment in ["", "the books agree", "line one\nline two", "überprüft ✔\u{fe0f}"] {
+            assert_eq!(check_comment(comment), Ok(()), "{comment:?}");
+        }
+        for comment in
+            ["\u{1b}[2J", "\u{9b}31m", "a\rb", "a\0b", "\u{202e}txt", "\u{2066}x", "a\u{2028}b", &"w".repeat(513)]
+        {
+            assert!(check_comment(comment).is_err(), "{comment:?}");
+        }
+    }
 }

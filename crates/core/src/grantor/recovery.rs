@@ -13,7 +13,7 @@ use crate::lease::Validity;
 use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::record::{BatchHeader, Record};
-use crate::time::{GrantorTime, Instant, Now, WallClock};
+use crate::time::{DurationText, GrantorTime, Instant, Now, WallClock};
 use crate::token::{Cluster, Incarnation, Number, next_number};
 
 /// A grantor recovered from records that does not serve yet. A standby keeps one and applies the leader's batches.
@@ -33,7 +33,8 @@ pub struct TenureOptions {
     pub generation: u64,
     /// What the validity of leases rests on with this journal.
     pub validity: Validity,
-    /// The longest ttl of a new cluster; an existing one keeps its own.
+    /// The longest ttl of a new cluster; an existing one keeps its own. A quarantine lasts at least this long, because a state that
+    /// was restored or rolled back may not know that it was raised; 0 states nothing about an existing cluster.
     pub max_ttl: u64,
     /// Set if the state comes from a backup: starts a new incarnation.
     pub restore: Option<RestoreSpec>,
@@ -126,7 +127,9 @@ impl fmt::Display for OpenTenureError {
             Self::WrongCluster { found } => {
                 write!(f, "the journal belongs to cluster {found}; use that cluster id, or another journal")
             }
-            Self::MaxTtl { requested } => write!(f, "max_ttl: from 100 ms to 7 days, got {requested} ms"),
+            Self::MaxTtl { requested } => {
+                write!(f, "max_ttl: {} is not allowed; from 100ms to 7d", DurationText(*requested))
+            }
             Self::NothingToRestore => f.write_str("the backup contains no cluster; start a new cluster instead"),
             Self::ClockBehind { backup } => {
                 write!(
@@ -270,6 +273,7 @@ impl RecoveredGrantor {
         grantor.table.due.listening = true;
         grantor.table.wall = now.wall;
         grantor.validity = options.validity;
+        grantor.stated_max_ttl = options.max_ttl;
         grantor.last_turn = now.instant;
         if is_new {
             let TenureOptions { cluster, incarnation, max_ttl, .. } = *options;
@@ -316,6 +320,7 @@ impl Grantor {
         Self {
             table,
             validity: Validity::Session,
+            stated_max_ttl: 0,
             serving: None,
             turn: None,
             last_turn: Instant::default(),
@@ -352,7 +357,7 @@ impl Grantor {
         } else {
             next_number(floor, self.table.wall).map_or(floor, |next| next.get() - 1)
         };
-        let quarantine = self.table.time.plus(self.table.max_ttl());
+        let quarantine = self.table.time.plus(self.quarantine_ms());
         self.record(&Record::Restored { incarnation: restore.incarnation, counter, quarantine });
     }
 

@@ -9,7 +9,7 @@ use crate::token::{Number, Token, next_number, plausible};
 
 impl Grantor {
     /// Processes a token that a caller presents. One above the counter, or in a gap below it, was issued by a state that is lost:
-    /// raise the counter above it, start a quarantine of one maximum ttl and notify, all recorded before any answer.
+    /// raise the counter above it, start a quarantine and notify, all recorded before any answer.
     pub(super) fn observe_token(&mut self, token: &Token) -> Result<(), Refusal> {
         let identity = self.table.identity.expect("a serving grantor has an identity");
         if token.cluster == identity.cluster && token.incarnation == identity.incarnation {
@@ -53,7 +53,7 @@ impl Grantor {
         let counter = next_number(known, self.table.wall).map_or(known, |next| next.get() - 1);
         // An operator who waived the quarantine answers for the holders that are lost, as long as it would have lasted.
         let waived = self.table.waived_until > self.now();
-        let length = if waived || mutants::on(Mutant::RollbackNotQuarantined) { 0 } else { self.table.max_ttl() };
+        let length = if waived || mutants::on(Mutant::RollbackNotQuarantined) { 0 } else { self.quarantine_ms() };
         let quarantine = self.now().plus(length);
         self.record(&Record::RolledBack { presented, counter, quarantine });
         self.rollback_proofs += 1;

@@ -70,6 +70,10 @@ impl ExpiryIndex {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
 
+    pub(super) fn last_deadline(&self) -> Option<GrantorTime> {
+        self.by_deadline.last().map(|(deadline, _)| *deadline)
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.by_deadline.len()

@@ -62,7 +62,7 @@ impl TurnContext<'_> {
         if (TTL_MIN..=self.max_ttl).contains(&ttl) {
             Ok(Span { since: self.now, ttl })
         } else {
-            Err(Refusal::OutOfRange { field, min: TTL_MIN, max: self.max_ttl, by_charter: false })
+            Err(Refusal::OutOfRange { field, requested: ttl, min: TTL_MIN, max: self.max_ttl, by_charter: false })
         }
     }
 }

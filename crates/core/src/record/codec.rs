@@ -122,6 +122,10 @@ impl<'a> Record<'a> {
                 out.u8(37);
                 fact.encode(out);
             }
+            Self::MaxTtlSet { max_ttl, comment } => {
+                tagged(out, 38, &[*max_ttl]);
+                out.text(comment);
+            }
         }
     }
 
@@ -212,6 +216,7 @@ impl<'a> Record<'a> {
             35 => Self::Cache(cache::CacheRecord::decode(from)?),
             36 => Self::Expired(ExpiredBatch::decode(from)?),
             37 => Self::Coverage(coverage::CoverageRecord::decode(from)?),
+            38 => Self::MaxTtlSet { max_ttl: max_ttl(from)?, comment: from.text()? },
             _ => return Err(from.wrong("unknown record")),
         })
     }
@@ -220,6 +225,16 @@ impl<'a> Record<'a> {
 /// A resource name of valid length.
 fn name<'a>(from: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
     short(from, limits::NAME_BYTES, "a resource name of a wrong length")
+}
+
+/// A longest ttl within its limits.
+fn max_ttl(from: &mut Reader<'_>) -> Result<u64, DecodeError> {
+    let ms = from.num()?;
+    if (limits::TTL_MIN..=limits::TTL_MAX_EVER).contains(&ms) {
+        Ok(ms)
+    } else {
+        Err(from.wrong("an impossible longest ttl"))
+    }
 }
 
 /// A holder name of valid length.

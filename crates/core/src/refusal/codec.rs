@@ -1,6 +1,6 @@
 //! Binary codec of stored refusals: those that depend on the state.
 
-use super::{Cycle, CycleMember, Limit, NotCurrent, Refusal, RefusalSubject};
+use super::{AccessKind, BusyHolder, Cycle, CycleMember, Limit, NotCurrent, Refusal, RefusalSubject};
 use crate::codec::{DecodeError, Reader, Write};
 use crate::lease::EndReason;
 use crate::token::Number;
@@ -30,10 +30,19 @@ impl Refusal {
                 out.num(*presented);
                 out.num(*mark);
             }
-            Self::Busy { position } => {
+            Self::Busy { position, holder: None } => {
                 out.u8(7);
                 out.num(u64::from(*position));
             }
+            Self::Busy { position, holder: Some(by) } => {
+                out.u8(15);
+                out.num(u64::from(*position));
+                out.text(&by.holder);
+                out.num(u64::from(by.others));
+                out.num(by.held_ms);
+                out.num(by.remaining_ms);
+            }
+            Self::AccessChange { held, requested } => out.raw(&[16, *held as u8, *requested as u8]),
             Self::Deadlock(cycle) => {
                 out.u8(8);
                 cycle.encode(out);
@@ -66,7 +75,7 @@ impl Refusal {
             }
             5 => Self::NotCurrent(pick(from, &[NotCurrent::Unknown, NotCurrent::NotHolder, NotCurrent::Superseded])?),
             6 => Self::Stale { presented: from.num()?, mark: from.num()? },
-            7 => Self::Busy { position: from.num32()? },
+            7 => Self::busy(from.num32()?),
             8 => Self::Deadlock(Box::new(Cycle::decode(from)?)),
             9 => Self::Exhausted { limit: pick(from, Limit::ALL)?, max: from.num()?, got: from.num()? },
             10 => Self::TokensExhausted,
@@ -74,6 +83,13 @@ impl Refusal {
             12 => Self::Cancelled,
             13 => Self::Quarantined { remaining: from.num()?, rolled_back: from.flag()? },
             14 => Self::HeldForOperator,
+            15 => {
+                let position = from.num32()?;
+                let holder = from.text()?.to_owned();
+                let (others, held_ms, remaining_ms) = (from.num32()?, from.num()?, from.num()?);
+                Self::Busy { position, holder: Some(Box::new(BusyHolder { holder, others, held_ms, remaining_ms })) }
+            }
+            16 => Self::AccessChange { held: pick(from, AccessKind::ALL)?, requested: pick(from, AccessKind::ALL)? },
             _ => return Err(from.wrong("no such refusal")),
         })
     }

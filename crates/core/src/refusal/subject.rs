@@ -1,4 +1,6 @@
-//! Subjects of refusals, and the limits that can be exceeded.
+//! Subjects of refusals with their texts, and the limits that can be exceeded.
+
+use crate::lease::Access;
 
 macro_rules! named {
     ($(#[$doc:meta])* $name:ident { $($(#[$item:meta])* $variant:ident => $word:literal,)* }) => {
@@ -58,6 +60,85 @@ named! {
         Target => "target",
         /// A standby server that could lead.
         Standby => "standby",
+        /// The longest ttl of the cluster.
+        MaxTtl => "max_ttl",
+    }
+}
+
+impl RefusalSubject {
+    /// What a `NOT_FOUND` says: what does not exist, and the next step.
+    pub(super) const fn not_found_text(self) -> &'static str {
+        match self {
+            Self::Resource => "no lease, waiter or setting of this resource exists; check its name",
+            Self::Lease => "no lease on this resource exists; check its name",
+            Self::Session => "the session does not exist or has ended; open a new session",
+            Self::Wait => "no matching waiter exists; it has ended, or none waits for this resource",
+            Self::Request => "the request is not known; send it under a new request id",
+            Self::Charter => "this prefix has no charter of its own; list the charters",
+            Self::Message => "the message does not exist or was acknowledged; receive another one",
+            Self::Key => "the key does not exist; list the keys of the resource",
+            Self::Intent => "the write intent does not exist; begin the write again",
+            Self::Capacity => "the resource has no capacity; set one",
+            Self::Handoff => "no handoff of this lease is in progress; nothing is left to do",
+            Self::Floor => "the resource has no floor; nothing is left to do",
+            Self::Hold => "the resource is not held for an operator; nothing is left to free",
+            Self::Quarantine => "there is no quarantine; nothing is left to waive",
+            Self::Target => "no fence reported this target; check its name in the coverage of the resource",
+            Self::Standby => {
+                "no standby exists, because the journal is on this machine; only a server over etcd can step down"
+            }
+            Self::MaxTtl => "the cluster has no longest ttl; create the cluster first",
+        }
+    }
+
+    /// What a `CONFLICT` says: what is in the way, and the next step.
+    pub(super) const fn conflict_text(self) -> &'static str {
+        match self {
+            Self::Request => "the request id was used for another request; use a new request id",
+            Self::Capacity => "the resource has another number of slots; read it, then request that number",
+            Self::Message => "the message is not a dead letter; only a dead letter is redriven or dropped",
+            Self::Key => "the key has another revision; read it before you retry",
+            Self::Intent => "a write of this key is in progress; retry when it has ended",
+            Self::Handoff => "the lease is already being drained; wait until that has ended",
+            Self::Floor => "data at this position may be deleted already; pin a position at or above the floor",
+            Self::Hold => "the lease is not a reservation of units; use the commands of a lease",
+            Self::Resource => "the request conflicts with the current resource; read it before you retry",
+            Self::Lease => "the request conflicts with the current lease; read it before you retry",
+            Self::Session => "the request conflicts with the current session; read it before you retry",
+            Self::Wait => "the request conflicts with the current wait; read it before you retry",
+            Self::Charter => "the request conflicts with the current charter; read it before you retry",
+            Self::Quarantine => "the request conflicts with the quarantine; read the status before you retry",
+            Self::Target => "the request conflicts with the reported target; read the coverage before you retry",
+            Self::Standby => "the request conflicts with the standbys; read the cluster status before you retry",
+            Self::MaxTtl => {
+                "a lease, session, wait, message, cached key or charter has a longer ttl; end or shorten it, then retry"
+            }
+        }
+    }
+}
+
+named! {
+    /// The access of a lease, without its units.
+    AccessKind {
+        /// All of the resource.
+        Exclusive => "exclusive",
+        /// Together with other readers.
+        Shared => "shared",
+        /// One numbered slot.
+        Slot => "slot",
+        /// Units of the capacity.
+        Units => "units",
+    }
+}
+
+impl From<Access> for AccessKind {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::Exclusive => Self::Exclusive,
+            Access::Shared => Self::Shared,
+            Access::Slot => Self::Slot,
+            Access::Units(_) => Self::Units,
+        }
     }
 }
 

@@ -4,10 +4,11 @@ use leasehold_core::command::{Acquire, AcquireAll, AcquireOptions, Answer, Reque
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Access;
 use leasehold_core::limits;
+use leasehold_core::name::{NameError, NameProblem};
 use leasehold_core::refusal::{Limit, Refusal, RefusalSubject};
 
 use super::command_effects::{SpecResult, invalid};
-use super::model::{Actor, Lease, Name, Spec, Wait, units};
+use super::model::{Actor, Lease, Name, Session, Spec, Wait, units};
 use super::queue::NewLease;
 
 /// A validated acquire.
@@ -24,7 +25,8 @@ impl Spec {
         self.check_options(&acquire.options)?;
         let ttl = self.check_ttl(acquire.ttl_ms, acquire.session)?;
         self.check_access(resource, access, acquire.slots)?;
-        let actor = self.requester(acquire.session, acquire.holder)?;
+        let session = acquire.session.or_else(|| self.key_session(request, &acquire.options));
+        let actor = self.requester(session, acquire.holder)?;
         let own = self.live_on(resource).into_iter().find(|i| {
             let lease = &self.leases[*i];
             actor.session.is_some()
@@ -51,7 +53,8 @@ impl Spec {
             ttl = self.check_ttl(acquire.ttl_ms, acquire.session)?;
             self.check_access(resource, *access, None)?;
         }
-        let actor = self.requester(acquire.session, acquire.holder)?;
+        let session = acquire.session.or_else(|| self.key_session(request, &acquire.options));
+        let actor = self.requester(session, acquire.holder)?;
         for (resource, access) in acquire.resources {
             self.check_no_self_deadlock(actor, resource, *access)?;
         }
@@ -86,6 +89,13 @@ impl Spec {
         }
     }
 
+    /// The session of a request id carries the wait of a request that names no session, if it carries only waits.
+    fn key_session(&self, request: &Request, options: &AcquireOptions<'static>) -> Option<SessionId> {
+        let id = request.id.filter(|_| options.wait_ms > 0)?.session;
+        let session = self.sessions.get(id.slot as usize)?;
+        (session.reuse == id.reuse && !session.ended && session.waits_only).then_some(id)
+    }
+
     /// Refuses an access that can never be granted, so that it is not queued.
     pub fn check_access(&self, resource: &str, access: Access, slots: Option<u32>) -> Result<(), Refusal> {
         if slots.is_some_and(|slots| access != Access::Slot || !(1..=limits::CAPACITY).contains(&slots)) {
@@ -113,7 +123,10 @@ impl Spec {
             return Ok(Actor { session: None, holder });
         };
         let slot = self.live_session(id)?;
-        let own = self.sessions[slot as usize].holder;
+        let Session { holder: own, waits_only, .. } = self.sessions[slot as usize];
+        if holder.is_empty() && waits_only {
+            return Err(Refusal::Name(NameError { field: "holder", problem: NameProblem::Empty }));
+        }
         Ok(Actor { session: Some(slot), holder: if holder.is_empty() { own } else { holder } })
     }
 
@@ -133,10 +146,13 @@ impl Spec {
         };
         // A name without a session identifies no one: two requests with one name are two holders (L5).
         let own = |lease: &&&Lease| actor.session.is_some() && lease.actor == actor;
-        if self.counted_on(resource).iter().filter(own).any(|lease| clash(lease.access)) {
-            return Err(self.self_deadlock(actor, resource));
+        match self.counted_on(resource).iter().filter(own).find(|lease| clash(lease.access)) {
+            None => Ok(()),
+            Some(lease) if (lease.access, access) == (Access::Exclusive, Access::Exclusive) => {
+                Err(self.self_deadlock(actor, resource))
+            }
+            Some(lease) => Err(Refusal::AccessChange { held: lease.access.into(), requested: access.into() }),
         }
-        Ok(())
     }
 
     pub fn grant_or_wait(

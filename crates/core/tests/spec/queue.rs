@@ -118,7 +118,7 @@ impl Spec {
         if self.fits(resource, access) && !passed {
             Ok(())
         } else {
-            Err(Refusal::Busy { position: self.position(resource, priority) })
+            Err(Refusal::busy(self.position(resource, priority)))
         }
     }
 

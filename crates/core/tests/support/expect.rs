@@ -237,7 +237,12 @@ pub fn refused(refusal: &Refusal) -> String {
         Refusal::NotCurrent(NotCurrent::NotHolder) => "not_holder".to_owned(),
         Refusal::NotCurrent(NotCurrent::Superseded) => "superseded".to_owned(),
         Refusal::Stale { mark, .. } => format!("behind #{mark}"),
-        Refusal::Busy { position } => position.to_string(),
+        Refusal::Busy { position, holder: None } => position.to_string(),
+        Refusal::Busy { position, holder: Some(by) } => {
+            let others = if by.others == 0 { String::new() } else { format!(" and {}", by.others) };
+            format!("{position} {}{others} for {}, {} left", by.holder, span(by.held_ms), span(by.remaining_ms))
+        }
+        Refusal::AccessChange { held, requested } => format!("{} to {}", held.word(), requested.word()),
         Refusal::Deadlock(cycle) => cycle_text(cycle),
         Refusal::Exhausted { limit, max, got } => format!("{} {max} {got}", limit.word()),
         Refusal::TooOld { lowest } => lowest.to_string(),

@@ -13,7 +13,7 @@ use leasehold_wire::headers::POSITION;
 use leasehold_wire::v1::leasehold_server::Leasehold;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
-use leasehold_wire::{encode_event, problem, problem_to_status, v1, welcome};
+use leasehold_wire::{problem, problem_to_status, v1, welcome};
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
@@ -132,11 +132,12 @@ impl Leasehold for GrpcService {
         let core_request = CoreRequest { observed, ..CoreRequest::tagged(0) };
         let body = RequestPayload::Open(request.into_inner(), secret);
         let reply = self.api.submit(core_request, body, self.api.caller()).await.map_err(problem_to_status)?;
+        self.api.observe(&reply);
         match reply.answer {
             command::Answer::Session(grant) => {
                 let query =
                     move |grantor: &leasehold_core::grantor::Grantor| welcome(&grant, Some(secret), &grantor.status());
-                respond_query(self.api.query_at(0, query).await)
+                respond_query(self.api.query_unmeasured(0, query).await)
             }
             command::Answer::Refused(refusal) => Err(problem_to_status(problem(&refusal))),
             _ => Err(unexpected_answer()),
@@ -240,6 +241,11 @@ impl Leasehold for GrpcService {
         self.execute_done(&metadata, Operation::WaiveQuarantine(message)).await
     }
 
+    async fn set_max_ttl(&self, request: Request<v1::SetMaxTtl>) -> Result<Response<v1::Done>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        self.execute_done(&metadata, Operation::SetMaxTtl(message)).await
+    }
+
     async fn step_down(&self, request: Request<v1::StepDown>) -> Result<Response<v1::Done>, Status> {
         let (metadata, _, message) = request.into_parts();
         self.execute_done(&metadata, Operation::StepDown(message)).await
@@ -323,9 +329,7 @@ impl Leasehold for GrpcService {
         let events =
             self.api.watch(prefix).map_err(|error| problem_to_status(invalid_name(error)))?.map(
                 |watched| match watched {
-                    Ok(watched) => {
-                        Ok(encode_event(&watched.event, watched.position, &watched.resource, &watched.holder))
-                    }
+                    Ok(watched) => Ok(watched.encode()),
                     Err(problem) => Err(problem_to_status(problem)),
                 },
             );

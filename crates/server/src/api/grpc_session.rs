@@ -17,7 +17,7 @@ use prost::Message;
 use tonic::{Status, Streaming};
 
 use super::Api;
-use super::problems::{no_reply, not_submitted};
+use super::problems::{no_reply, not_submitted, queue_full};
 use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
 use crate::request_queue::SubmitError;
 use crate::transport::{ConnectionRate, problem_of_status, rate_limit};
@@ -80,10 +80,14 @@ async fn establish(
         api.metrics.clocks().holder(wall_ms, clock::now().wall.0);
     }
     let queued = QueuedRequest::new(request, body, api.caller(), ReplyTo::Stream(outbox.clone(), 0));
-    api.queue.submit(queued).map_err(not_submitted)?;
+    api.queue.submit(queued).map_err(|error| not_submitted(error, &api.queue))?;
     // Both in the same turn, so that a slow journal is waited for only once.
     let (batch, status) = tokio::join!(outbox.recv(), api.query(|grantor| grantor.status()));
-    match batch.ok_or_else(no_reply)?.items.into_iter().next() {
+    let answer = batch.ok_or_else(no_reply)?.items.into_iter().next();
+    if let Some(Outgoing::Answer(_, reply)) = &answer {
+        api.observe(reply);
+    }
+    match answer {
         Some(Outgoing::Answer(_, DurableReply { answer: Answer::Session(grant), .. })) => {
             Ok((welcome(&grant, new_secret, &status?), grant.session))
         }
@@ -121,7 +125,7 @@ impl From<SubmitError> for StreamEnd {
     fn from(error: SubmitError) -> Self {
         match error {
             SubmitError::Stopping => Self::Stopping,
-            SubmitError::Full => Self::Invalid(not_submitted(error).into()),
+            SubmitError::Full => Self::Invalid(queue_full().into()),
         }
     }
 }
@@ -281,6 +285,7 @@ fn encode_batch(items: &mut std::vec::IntoIter<Outgoing>, position: u64, api: &A
             Outgoing::Renewed(result) => {
                 let bytes = 8 * result.remaining_ms.len() + 128 * result.details.len();
                 bytes_left = bytes_left.saturating_sub(bytes);
+                api.metrics.requests().batch_renewed(result.remaining_ms.len());
                 batch.renewals.push(result);
             }
             Outgoing::Event(session_event, position) => {
@@ -307,6 +312,7 @@ const _: () = {
 
 /// Encodes an answer with the tokens of its grants.
 pub fn encode_answer(reply: &DurableReply, api: &Api) -> v1::response::Answer {
+    api.observe(reply);
     let order: Vec<LeaseId> = match &reply.answer {
         Answer::GrantedAll(all) => all.iter().map(|grant| grant.lease).collect(),
         _ => Vec::new(),
@@ -315,5 +321,5 @@ pub fn encode_answer(reply: &DurableReply, api: &Api) -> v1::response::Answer {
         let index = order.iter().position(|other| *other == lease).unwrap_or(0);
         reply.body.resource(index)
     };
-    leasehold_wire::encode_answer(&reply.answer, &api.issuer, resource)
+    leasehold_wire::encode_answer(&reply.answer, &api.issuer, resource, reply.body.holder())
 }

@@ -9,6 +9,7 @@ mod grpc_session;
 mod http;
 mod metadata;
 mod openapi;
+mod operator_log;
 mod problems;
 mod queries;
 mod router;
@@ -16,9 +17,10 @@ mod standby;
 mod wait_session;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::Stream;
-use leasehold_core::command::Request;
+use leasehold_core::command::{Answer, Request};
 use leasehold_core::grantor::Grantor;
 use leasehold_core::ids::SessionId;
 use leasehold_core::name::{NameError, Prefix};
@@ -27,14 +29,14 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
 use crate::cancellation::{CallerState, CancelOnDrop};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, OK};
 use crate::replicated_state::StandbyState;
-use crate::request::{DurableReply, QueuedRequest, ReplyTo, RequestPayload};
+use crate::request::{DurableReply, QueuedRequest, ReplyTo, RequestPayload, operation_name};
 use crate::request_queue::{QueryReply, RequestQueue};
 use crate::snapshotter::SnapshotHandle;
 use crate::status::ServerStatus;
 use crate::watch::{self, ResourceEvent, WatchMessage, Watchers};
-use problems::{no_reply, not_submitted, position_not_reached, shutting_down, standby_not_ready};
+use problems::{no_reply, not_answered, not_submitted, position_not_reached, shutting_down, standby_not_ready};
 use wait_session::WaitSession;
 
 pub use grpc::GrpcService;
@@ -42,6 +44,9 @@ pub use http::served;
 pub use metadata::RequestMetadata;
 pub use openapi::document;
 pub use router::{router, standby_router};
+
+/// Time for a turn to confirm that this server leads.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Operations of a server. Cheap to clone.
 #[derive(Clone)]
@@ -71,7 +76,9 @@ impl Api {
         caller: Caller,
     ) -> Result<DurableReply, v1::Problem> {
         let (to, reply) = oneshot::channel();
-        self.queue.submit(QueuedRequest::new(request, body, caller, ReplyTo::Caller(to))).map_err(not_submitted)?;
+        self.queue
+            .submit(QueuedRequest::new(request, body, caller, ReplyTo::Caller(to)))
+            .map_err(|error| not_submitted(error, &self.queue))?;
         reply.await.map(DurableReply::delivered).map_err(|_| no_reply())
     }
 
@@ -87,7 +94,7 @@ impl Api {
         let state = Arc::new(CallerState::default());
         let queued = QueuedRequest::new(request, body, caller, ReplyTo::Caller(to)).with_caller_state(state.clone());
         let cancel = CancelOnDrop::new(self.queue.clone(), session, state);
-        self.queue.submit(queued).map_err(not_submitted)?;
+        self.queue.submit(queued).map_err(|error| not_submitted(error, &self.queue))?;
         let reply = reply.await.map(DurableReply::delivered).map_err(|_| no_reply());
         cancel.disarm();
         reply
@@ -98,11 +105,25 @@ impl Api {
         &self,
         query: impl FnOnce(&Grantor) -> T + Send + 'static,
     ) -> Result<T, v1::Problem> {
-        self.query_at(0, query).await.map(|(result, _)| result)
+        self.query_unmeasured(0, query).await.map(|(result, _)| result)
     }
 
-    /// Queries the state and returns the journal position that the result depends on, which is at least `min_position` (E1).
+    /// Queries the state and returns the journal position that the result depends on, which is at least `min_position` (E1). Metrics
+    /// count the query under `name`.
     pub async fn query_at<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        min_position: u64,
+        query: impl FnOnce(&Grantor) -> T + Send + 'static,
+    ) -> Result<(T, u64), v1::Problem> {
+        let arrived = Instant::now();
+        let result = self.query_unmeasured(min_position, query).await;
+        let code = result.as_ref().map_or_else(problem_code, |_| OK);
+        self.metrics.requests().answered(name, code, arrived.elapsed());
+        result
+    }
+
+    async fn query_unmeasured<T: Send + 'static>(
         &self,
         min_position: u64,
         query: impl FnOnce(&Grantor) -> T + Send + 'static,
@@ -130,26 +151,35 @@ impl Api {
             });
             reply
         };
-        self.queue.query(Box::new(query)).map_err(not_submitted)?;
-        result.await.map_err(|_| no_reply())
+        self.queue.query(Box::new(query)).map_err(|error| not_submitted(error, &self.queue))?;
+        result.await.map_err(|_| not_answered(&self.queue))
     }
 
     /// Executes the operation of a unary call. A wait without a session gets a session of its own for the time of the call.
     pub async fn call(
         &self,
         metadata: RequestMetadata,
+        operation: v1::request::Operation,
+    ) -> Result<(v1::response::Answer, u64), v1::Problem> {
+        let (arrived, name) = (Instant::now(), operation_name(&operation));
+        let result = self.call_unmeasured(metadata, operation).await;
+        if let Err(problem) = &result {
+            self.metrics.requests().answered(name, problem_code(problem), arrived.elapsed());
+        }
+        result
+    }
+
+    async fn call_unmeasured(
+        &self,
+        metadata: RequestMetadata,
         mut operation: v1::request::Operation,
     ) -> Result<(v1::response::Answer, u64), v1::Problem> {
         self.check_step_down(&operation).await?;
         let caller = self.caller();
-        let wait_session = match (unsessioned_wait(&mut operation), metadata.key) {
-            (None, _) => None,
-            // The wait belongs to the session of the key, so that a retry finds it.
-            (Some(session), Some(key)) => {
-                *session = Some(session_bits(key.session));
-                None
-            }
-            (Some(session), None) => {
+        // A session of the request id may carry the wait, so that a retry finds it; the core decides.
+        let wait_session = match unsessioned_wait(&mut operation).filter(|_| metadata.key.is_none()) {
+            None => None,
+            Some(session) => {
                 let opened = WaitSession::open(self).await?;
                 *session = Some(session_bits(opened.id));
                 Some(opened)
@@ -195,10 +225,15 @@ impl Api {
         }))
     }
 
-    /// Status of this server and of the cluster.
+    /// Status of this server and of the cluster. A server that led confirms first that it still does.
     pub async fn cluster(&self) -> (v1::ClusterView, u64) {
+        let leads = self.server_status.may_lead() && self.confirm_leadership().await;
         let position = self.metrics.position();
-        (self.server_status.view(position).await, position)
+        (self.server_status.view(position, leads).await, position)
+    }
+
+    async fn confirm_leadership(&self) -> bool {
+        matches!(tokio::time::timeout(CONFIRM_TIMEOUT, self.query(|_| ())).await, Ok(Ok(())))
     }
 
     /// Refuses to step down if no other server stands by: service would only be interrupted.
@@ -212,10 +247,32 @@ impl Api {
         Err(v1::Problem { subject: "standby".into(), ..v1::Problem::of(Code::NotFound, message) })
     }
 
+    /// Counts a final reply, and logs it if an operator acted.
+    fn observe(&self, reply: &DurableReply) {
+        let code = match &reply.answer {
+            Answer::Waiting { .. } => return,
+            Answer::Refused(refusal) => refusal.code(),
+            _ => OK,
+        };
+        let (took, waited) = reply.timing.elapsed();
+        self.metrics.requests().answered(reply.body.operation_name(), code, took);
+        if let Some(waited) = waited {
+            self.metrics.requests().waited(code, waited);
+        }
+        if code == OK {
+            operator_log::log(&reply.body);
+        }
+    }
+
     /// A caller without a session stream.
     pub fn caller(&self) -> Caller {
         Caller { session: None, issuer: self.issuer }
     }
+}
+
+/// The code of a problem in metrics.
+fn problem_code(problem: &v1::Problem) -> &'static str {
+    problem.known_code().map_or("OTHER", Code::word)
 }
 
 /// The session field of a wait that names no session.

@@ -2,17 +2,25 @@
 
 use leasehold_wire::{Code, v1};
 
-use crate::request_queue::SubmitError;
+use crate::request_queue::{RequestQueue, SubmitError};
 
-/// The request was not queued, so nothing happened.
-pub fn not_submitted(error: SubmitError) -> v1::Problem {
+/// The request was not queued, so nothing happened. A server that no longer leads refers the caller to the leader.
+pub fn not_submitted(error: SubmitError, queue: &RequestQueue) -> v1::Problem {
     match error {
-        SubmitError::Full => {
-            let message = "the request queue is full; retry the same request after a moment";
-            v1::Problem { retry_after_ms: Some(100), ..v1::Problem::of(Code::Unavailable, message) }
-        }
-        SubmitError::Stopping => shutting_down(),
+        SubmitError::Full => queue_full(),
+        SubmitError::Stopping => not_answered(queue),
     }
+}
+
+/// The request queue has no capacity left.
+pub fn queue_full() -> v1::Problem {
+    let message = "the request queue is full; retry the same request after a moment";
+    v1::Problem { retry_after_ms: Some(100), ..v1::Problem::of(Code::Unavailable, message) }
+}
+
+/// A query was not answered. It changes nothing, so its outcome is not unknown.
+pub fn not_answered(queue: &RequestQueue) -> v1::Problem {
+    queue.close_reason().cloned().unwrap_or_else(shutting_down)
 }
 
 /// The server accepts no more requests.

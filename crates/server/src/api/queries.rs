@@ -40,7 +40,7 @@ impl Api {
     pub async fn show(&self, request: v1::ShowRequest) -> QueryResult<v1::ResourceView> {
         Name::parse(&request.resource).map_err(invalid_name)?;
         let name = request.resource;
-        let query = self.query_at(request.min_position, move |grantor| {
+        let query = self.query_at("show", request.min_position, move |grantor| {
             grantor.show_first(&name, MAX_LEASES_PER_VIEW, &mut QueryBudget::default())
         });
         let (view, position) = query.await?;
@@ -55,7 +55,7 @@ impl Api {
             let (limit, budget) = (page(request.limit), &mut QueryBudget::default());
             grantor.list(&request.prefix, request.cursor, limit, MAX_LEASES_PER_VIEW, budget)
         };
-        let ((found, next_cursor), position) = self.query_at(request.min_position, query).await?;
+        let ((found, next_cursor), position) = self.query_at("list", request.min_position, query).await?;
         let resources = found.iter().map(resource_view).collect();
         Ok((v1::ResourceList { resources, next_cursor, position }, position))
     }
@@ -66,7 +66,7 @@ impl Api {
         let query = move |grantor: &Grantor| {
             grantor.held_page(&request.holder, request.after, page(request.limit), &mut QueryBudget::default())
         };
-        let (leases, position) = self.query_at(0, query).await?;
+        let (leases, position) = self.query_at("held_by", 0, query).await?;
         let leases = leases.ok_or_else(too_many_leases)?;
         Ok((v1::LeaseList { leases: leases.iter().map(lease_view).collect() }, position))
     }
@@ -77,13 +77,13 @@ impl Api {
         let query = move |grantor: &Grantor| {
             grantor.waiters_page(&request.resource, request.offset as usize, page(request.limit))
         };
-        let (waiters, position) = self.query_at(0, query).await?;
+        let (waiters, position) = self.query_at("waiters", 0, query).await?;
         Ok((v1::WaiterList { waiters: waiters.iter().map(waiter_view).collect() }, position))
     }
 
     /// Recent deadlocks, latest last.
     pub async fn deadlocks(&self, request: v1::DeadlocksRequest) -> QueryResult<v1::DeadlockList> {
-        self.query_at(0, move |grantor| {
+        self.query_at("deadlocks", 0, move |grantor| {
             let mut deadlocks: Vec<_> = grantor.deadlocks().map(deadlock_view).collect();
             deadlocks.drain(..deadlocks.len().saturating_sub(page(request.limit)));
             v1::DeadlockList { deadlocks }
@@ -94,7 +94,7 @@ impl Api {
     /// Ended leases of a resource that are still in memory, latest first.
     pub async fn ended_leases(&self, request: v1::HistoryRequest) -> QueryResult<v1::EndedLeaseList> {
         Name::parse(&request.resource).map_err(invalid_name)?;
-        self.query_at(0, move |grantor| v1::EndedLeaseList {
+        self.query_at("history", 0, move |grantor| v1::EndedLeaseList {
             leases: grantor.history(&request.resource, page(request.limit)).iter().map(ended_lease).collect(),
         })
         .await
@@ -102,7 +102,7 @@ impl Api {
 
     /// The small state of a resource.
     pub async fn state(&self, request: v1::StateRequest) -> QueryResult<v1::StateList> {
-        self.query_at(request.min_position, move |grantor| {
+        self.query_at("state", request.min_position, move |grantor| {
             state_list(grantor.state(), &request.resource, &request.after, page(request.limit))
         })
         .await
@@ -110,7 +110,7 @@ impl Api {
 
     /// A queue, with its dead letters if a limit is given.
     pub async fn queue(&self, request: v1::QueueRequest) -> QueryResult<v1::QueueView> {
-        self.query_at(request.min_position, move |grantor| {
+        self.query_at("queue", request.min_position, move |grantor| {
             let (now, limit) = (grantor.status().time, request.limit.map_or(0, page));
             queue_view(grantor.queues(), now, &request.queue, request.after, limit)
         })
@@ -124,13 +124,13 @@ impl Api {
         }
         if !request.holder.is_empty() {
             let holder = request.holder.clone();
-            let (used, position) = self.query_at(0, move |grantor| grantor.usage(&holder)).await?;
+            let (used, position) = self.query_at("usage", 0, move |grantor| grantor.usage(&holder)).await?;
             let holders = used.iter().map(|used| usage(&request.holder, used)).collect();
             return Ok((v1::UsageList { holders }, position));
         }
         let (is_first, limit) = (request.after.is_empty(), page(request.limit));
         let query = move |grantor: &Grantor| grantor.usage_page(&request.after, limit);
-        let ((counted, others), position) = self.query_at(0, query).await?;
+        let ((counted, others), position) = self.query_at("usage", 0, query).await?;
         let rest = (is_first && others != Usage::default()).then(|| usage("", &others));
         let counted = counted.iter().map(|(holder, used)| usage(holder, used));
         Ok((v1::UsageList { holders: rest.into_iter().chain(counted).take(limit).collect() }, position))
@@ -139,7 +139,7 @@ impl Api {
     /// Targets of a resource and holes in their coverage.
     pub async fn coverage(&self, request: v1::CoverageRequest) -> QueryResult<v1::Coverage> {
         Name::parse(&request.resource).map_err(invalid_name)?;
-        self.query_at(request.min_position, move |grantor| {
+        self.query_at("coverage", request.min_position, move |grantor| {
             encode_coverage(&request.resource, &grantor.targets(&request.resource))
         })
         .await
@@ -147,7 +147,7 @@ impl Api {
 
     /// Status of the grantor.
     pub async fn status(&self, min_position: u64) -> QueryResult<v1::Status> {
-        let (status, position) = self.query_at(min_position, |grantor| grantor.status()).await?;
+        let (status, position) = self.query_at("status", min_position, |grantor| grantor.status()).await?;
         Ok((status_view(&status, position), position))
     }
 
@@ -156,7 +156,7 @@ impl Api {
         if !request.resource.is_empty() {
             Name::parse(&request.resource).map_err(invalid_name)?;
         }
-        self.query_at(0, move |grantor| {
+        self.query_at("charters", 0, move |grantor| {
             let entry = |(prefix, found): (&str, &Charter)| v1::CharterEntry {
                 prefix: prefix.into(),
                 charter: Some(encode_charter(found)),

@@ -5,8 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_core::command::{Answer, Request};
+use leasehold_core::command::{Answer, Request, SessionGrant};
 use leasehold_core::ids::SessionId;
+use leasehold_core::refusal::Refusal;
 use leasehold_wire::{problem, session_bits, v1};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -30,14 +31,14 @@ pub struct WaitSession {
 impl WaitSession {
     /// Opens a session and renews it in the background.
     pub async fn open(api: &Api) -> Result<Self, v1::Problem> {
-        let (started, interval) = (Instant::now(), Duration::from_millis(TTL_MS / 3));
-        let open = v1::OpenSession { holder: "unary wait".into(), ttl_ms: TTL_MS, waits_only: true };
-        let reply = api.submit(Request::tagged(0), RequestPayload::Open(open, random::bytes()), api.caller()).await?;
-        let id = match reply.answer {
-            Answer::Session(grant) => grant.session,
-            Answer::Refused(refusal) => return Err(problem(&refusal)),
-            _ => return Err(no_reply()),
+        let started = Instant::now();
+        let grant = match open(api, TTL_MS).await? {
+            // The longest ttl of the cluster is shorter.
+            Err(Refusal::OutOfRange { field: "ttl", max, .. }) if max < TTL_MS => open(api, max).await?,
+            opened => opened,
         };
+        let SessionGrant { session: id, ttl_ms, .. } = grant.map_err(|refusal| problem(&refusal))?;
+        let interval = Duration::from_millis(ttl_ms / 3);
         // A slow journal may have used up the first interval.
         if started.elapsed() > interval {
             renew(api, id).await;
@@ -52,6 +53,16 @@ impl WaitSession {
             }
         });
         Ok(Self { id, api: api.clone(), renewal })
+    }
+}
+
+async fn open(api: &Api, ttl_ms: u64) -> Result<Result<SessionGrant, Refusal>, v1::Problem> {
+    let open = v1::OpenSession { holder: "unary wait".into(), ttl_ms, waits_only: true };
+    let reply = api.submit(Request::tagged(0), RequestPayload::Open(open, random::bytes()), api.caller()).await?;
+    match reply.answer {
+        Answer::Session(grant) => Ok(Ok(grant)),
+        Answer::Refused(refusal) => Ok(Err(refusal)),
+        _ => Err(no_reply()),
     }
 }
 

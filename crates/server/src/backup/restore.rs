@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use leasehold_core::grantor::{OpenTenureError, Output, RecoveredGrantor, RestoreSpec, TenureOptions};
 use leasehold_core::lease::Validity;
-use leasehold_core::limits::TTL_MAX_DEFAULT;
 use leasehold_core::time::{Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number};
 
@@ -23,6 +22,8 @@ use crate::{clock, random};
 pub struct RestoreOptions {
     /// Every new token number is above this number of the operator.
     pub floor: Option<Number>,
+    /// The longest ttl that the cluster had since the backup, in milliseconds: the quarantine lasts at least this long.
+    pub max_ttl: Option<u64>,
     /// Marks found at targets: every new token number is above those of this cluster too.
     pub marks: Vec<(Cluster, Number)>,
 }
@@ -179,7 +180,7 @@ fn begin(file: &Path, backup: &Backup<'_>, options: &RestoreOptions, now: Now) -
         incarnation,
         generation: about.generation + 1,
         validity: Validity::Session,
-        max_ttl: TTL_MAX_DEFAULT,
+        max_ttl: options.max_ttl.unwrap_or(0),
         restore: Some(RestoreSpec { incarnation, floor }),
     };
     let mut grantor = recovered.open(now, &opening).map_err(RestoreError::Tenure)?;

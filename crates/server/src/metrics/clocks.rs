@@ -1,4 +1,4 @@
-//! Metrics of clocks: skew of holders, steps of the server's wall clock, and the kernel's error bound.
+//! Metrics of clocks: skew of holders, and steps of the server's wall clock.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use rtime_clock::adjtime::{Timex, adjtimex};
 
 /// A wall clock that moved this much against the monotonic clock between two turns was set, not slewed.
 const STEP_MS: i64 = 500;
@@ -20,7 +19,6 @@ const WINDOW: Duration = Duration::from_secs(300);
 /// Metrics of clocks.
 pub struct ClockMetrics {
     skew: Gauge<f64, AtomicU64>,
-    error: Gauge<f64, AtomicU64>,
     max_skew: Mutex<MaxSkew>,
     steps: Family<DirectionLabel, Counter>,
     step: Gauge<f64, AtomicU64>,
@@ -37,7 +35,6 @@ impl ClockMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             skew: Gauge::default(),
-            error: Gauge::default(),
             max_skew: Mutex::default(),
             steps: Family::default(),
             step: Gauge::default(),
@@ -48,8 +45,6 @@ impl ClockMetrics {
         }
         let about = "Largest difference between a holder's wall clock and the server's in the last minutes";
         registry.register("holder_clock_skew_seconds", about, metrics.skew.clone());
-        let about = "The kernel's bound for the error of the server's wall clock; NaN if it is unknown";
-        registry.register("clock_error_seconds", about, metrics.error.clone());
         registry.register("clock_steps", "Times that the server's wall clock was set", metrics.steps.clone());
         registry.register(
             "clock_step_seconds",
@@ -90,20 +85,11 @@ impl ClockMetrics {
     /// Updates the gauges before a scrape.
     pub(super) fn refresh(&self) {
         self.skew.set(self.max_skew().of(Instant::now()) as f64 / 1_000.0);
-        self.error.set(kernel_bound().unwrap_or(f64::NAN));
     }
 
     fn max_skew(&self) -> std::sync::MutexGuard<'_, MaxSkew> {
         self.max_skew.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The kernel's bound for the error of the wall clock, in seconds.
-fn kernel_bound() -> Option<f64> {
-    let mut timex = Timex::new();
-    // A sandbox may forbid the call, although it only reads.
-    adjtimex(&mut timex).ok()?;
-    Some(timex.0.maxerror as f64 / 1_000_000.0)
 }
 
 /// The wall clock minus the monotonic clock, in milliseconds.
@@ -181,11 +167,6 @@ mod tests {
         metrics.turn(at(1_000, 1_009_000), || at(9_001, 1_009_001));
         metrics.turn(at(10_000, 1_010_000), || unreachable!("nothing moved"));
         assert_eq!((steps(&metrics, "forward"), steps(&metrics, "back")), (0, 0));
-    }
-
-    #[test]
-    fn the_kernel_reports_its_error_bound() {
-        assert!(kernel_bound().is_some_and(|seconds| seconds >= 0.0));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 mod clocks;
 mod etcd;
+mod process;
 mod rejections;
+mod requests;
 mod snapshots;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -22,7 +24,10 @@ use prometheus_client::registry::Registry;
 pub use clocks::ClockMetrics;
 pub use etcd::EtcdMetrics;
 pub use rejections::{BODY_BYTES_LIMIT, REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, RejectionMetrics};
+pub use requests::{OK, RequestMetrics};
 pub use snapshots::SnapshotMetrics;
+
+use process::ProcessMetrics;
 
 /// A gauge of seconds.
 type Seconds = Gauge<f64, AtomicU64>;
@@ -30,12 +35,16 @@ type Seconds = Gauge<f64, AtomicU64>;
 /// All metrics of one server.
 pub struct Metrics {
     registry: Registry,
+    /// Metrics whose names have no prefix.
+    process_registry: Registry,
     turns: Counter,
     turn_requests: Histogram,
     turn_seconds: Histogram,
     sync_seconds: Histogram,
     batch_bytes: Counter,
     ended: Family<EndLabel, Counter>,
+    held_seconds: Family<EndLabel, Counter<f64, AtomicU64>>,
+    granted: Counter,
     held: Gauge,
     sessions: Gauge,
     waiters: Gauge,
@@ -58,6 +67,8 @@ pub struct Metrics {
     etcd: EtcdMetrics,
     clocks: ClockMetrics,
     rejections: RejectionMetrics,
+    requests: RequestMetrics,
+    process: ProcessMetrics,
     snapshots: SnapshotMetrics,
 }
 
@@ -110,7 +121,7 @@ impl Drop for ConnectionGauge {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("leasehold");
+        let (mut registry, mut process_registry) = (Registry::with_prefix("leasehold"), Registry::default());
         let seconds = || Histogram::new(exponential_buckets(0.000_01, 2.0, 20));
         let metrics = Self {
             turns: Counter::default(),
@@ -119,6 +130,8 @@ impl Default for Metrics {
             sync_seconds: seconds(),
             batch_bytes: Counter::default(),
             ended: Family::default(),
+            held_seconds: Family::default(),
+            granted: Counter::default(),
             held: Gauge::default(),
             sessions: Gauge::default(),
             waiters: Gauge::default(),
@@ -141,11 +154,14 @@ impl Default for Metrics {
             etcd: EtcdMetrics::new(&mut registry),
             clocks: ClockMetrics::new(&mut registry),
             rejections: RejectionMetrics::new(&mut registry),
+            requests: RequestMetrics::new(&mut registry),
+            process: ProcessMetrics::new(&mut process_registry),
             snapshots: SnapshotMetrics::new(&mut registry),
             registry: Registry::default(),
+            process_registry: Registry::default(),
         };
         metrics.register(&mut registry);
-        Self { registry, ..metrics }
+        Self { registry, process_registry, ..metrics }
     }
 }
 
@@ -162,6 +178,12 @@ impl Metrics {
         registry.register("journal_sync_seconds", "Time to make a batch durable", self.sync_seconds.clone());
         registry.register("journal_appended_bytes", "Bytes appended to the journal", self.batch_bytes.clone());
         registry.register("leases_ended", "Leases that ended, by state and reason", self.ended.clone());
+        registry.register(
+            "lease_held_seconds",
+            "Time that ended leases were held, by state and reason",
+            self.held_seconds.clone(),
+        );
+        registry.register("leases_granted", "Leases granted", self.granted.clone());
         registry.register("leases_held", "Leases held", self.held.clone());
         registry.register("sessions", "Open sessions", self.sessions.clone());
         registry.register("waiters", "Requests that wait for a lease", self.waiters.clone());
@@ -239,6 +261,11 @@ impl Metrics {
         &self.rejections
     }
 
+    /// Metrics of answered requests.
+    pub fn requests(&self) -> &RequestMetrics {
+        &self.requests
+    }
+
     /// A turn has drained `requests` requests; `reserve_only` if the disk is almost full.
     pub fn turn_started(&self, requests: usize, reserve_only: bool) -> TurnTimer {
         self.turns.inc();
@@ -312,15 +339,25 @@ impl Metrics {
         for reason in EndReason::ALL {
             let ended = self.ended.get_or_create(&EndLabel { state: reason.outcome(), reason: reason.word() });
             ended.inner().store(status.totals.ended[usize::from(reason.code())], Ordering::Relaxed);
+            let held = self.held_seconds.get_or_create(&EndLabel { state: reason.outcome(), reason: reason.word() });
+            let seconds = status.totals.held_ms[usize::from(reason.code())] as f64 / 1_000.0;
+            held.inner().store(seconds.to_bits(), Ordering::Relaxed);
         }
+        // Every lease that was granted is held or has ended.
+        let granted = status.totals.ended.iter().sum::<u64>() + status.held as u64;
+        self.granted.inner().store(granted, Ordering::Relaxed);
         self.encode()
     }
 
     /// All metrics as OpenMetrics text, without those of a grantor, for a standby.
     pub fn encode(&self) -> String {
         self.etcd.refresh();
+        self.process.refresh();
         let mut out = String::new();
-        text::encode(&mut out, &self.registry).expect("writing to a string does not fail");
+        let written = text::encode_registry(&mut out, &self.registry)
+            .and_then(|()| text::encode_registry(&mut out, &self.process_registry))
+            .and_then(|()| text::encode_eof(&mut out));
+        written.expect("writing to a string does not fail");
         out
     }
 

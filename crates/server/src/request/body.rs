@@ -4,6 +4,8 @@ use std::fmt;
 
 use leasehold_wire::v1;
 
+use super::operation_name::operation_name;
+
 /// Payload of a request.
 #[derive(Clone, PartialEq)]
 pub enum RequestPayload {
@@ -38,6 +40,37 @@ impl RequestPayload {
                 _ => "",
             },
             Self::Open(..) | Self::Resume(_) => "",
+        }
+    }
+
+    /// The holder that the request names; empty for the session's own, and for a request that acquires nothing.
+    pub fn holder(&self) -> &str {
+        match self {
+            Self::Operation(operation) => match &**operation {
+                v1::request::Operation::Acquire(acquire) => &acquire.holder,
+                v1::request::Operation::AcquireAll(all) => &all.holder,
+                _ => "",
+            },
+            Self::Open(..) | Self::Resume(_) => "",
+        }
+    }
+
+    /// Sets the holder of an acquire that named none.
+    pub fn set_holder(&mut self, name: &str) {
+        let Self::Operation(operation) = self else { return };
+        match &mut **operation {
+            v1::request::Operation::Acquire(acquire) => acquire.holder = name.to_owned(),
+            v1::request::Operation::AcquireAll(all) => all.holder = name.to_owned(),
+            _ => {}
+        }
+    }
+
+    /// The name of the operation in metrics.
+    pub fn operation_name(&self) -> &'static str {
+        match self {
+            Self::Operation(operation) => operation_name(operation),
+            Self::Open(..) => "open_session",
+            Self::Resume(_) => "resume_session",
         }
     }
 

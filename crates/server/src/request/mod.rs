@@ -4,11 +4,13 @@
 //! channel for a unary caller or through the [`Outbox`] of a session stream.
 
 mod body;
+mod operation_name;
 mod outbox;
 mod queued_request;
 mod reply;
 
 pub use body::RequestPayload;
+pub use operation_name::operation_name;
 pub use outbox::{MAX_UNREAD, Outbox, OutboxBatch, Outgoing};
 pub use queued_request::{QueuedRequest, RenewalBatch, ReplyTo};
-pub use reply::DurableReply;
+pub use reply::{DurableReply, RequestTiming};

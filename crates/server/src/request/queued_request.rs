@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use leasehold_core::command::Request;
 use leasehold_core::ids::{LeaseId, SessionId};
@@ -38,6 +39,8 @@ pub struct QueuedRequest {
     pub caller_state: Option<Arc<CallerState>>,
     /// The address that sent it, for log lines.
     pub peer: Option<SocketAddr>,
+    /// When it arrived.
+    pub arrived: Instant,
     weight: u32,
 }
 
@@ -45,7 +48,7 @@ impl QueuedRequest {
     /// A request that a disconnect of its caller does not cancel.
     pub fn new(request: Request, body: RequestPayload, caller: Caller, to: ReplyTo) -> Self {
         let weight = 1 + u32::try_from(body.bytes() / WEIGHT_BYTES).unwrap_or(u32::MAX);
-        Self { request, body, caller, to, caller_state: None, peer: peer::current(), weight }
+        Self { request, body, caller, to, caller_state: None, peer: peer::current(), arrived: Instant::now(), weight }
     }
 
     /// Makes the request cancellable by its caller's disconnect.

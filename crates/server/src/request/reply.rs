@@ -1,9 +1,35 @@
 //! A reply whose records are durable.
 
+use std::time::{Duration, Instant};
+
 use leasehold_core::command::Answer;
 
 use super::RequestPayload;
 use crate::cancellation::UndeliveredGrant;
+
+/// Start of a request, and of its wait for a lease.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestTiming {
+    /// When the request arrived.
+    pub arrived: Instant,
+    /// When it began to wait for a lease, if it did.
+    pub waiting_since: Option<Instant>,
+}
+
+impl RequestTiming {
+    /// The request arrived at this time.
+    pub const fn since(arrived: Instant) -> Self {
+        Self { arrived, waiting_since: None }
+    }
+
+    /// Time that the request took without its wait, and the time that it waited.
+    pub fn elapsed(&self) -> (Duration, Option<Duration>) {
+        match self.waiting_since {
+            None => (self.arrived.elapsed(), None),
+            Some(since) => (since.saturating_duration_since(self.arrived), Some(since.elapsed())),
+        }
+    }
+}
 
 /// A reply with the context needed to encode it.
 #[derive(Debug)]
@@ -14,6 +40,8 @@ pub struct DurableReply {
     pub body: RequestPayload,
     /// The journal position that the answer depends on.
     pub position: u64,
+    /// When the request arrived, and since when it waited for a lease.
+    pub timing: RequestTiming,
     /// Releases the granted leases unless the caller receives the reply.
     pub undelivered: Option<UndeliveredGrant>,
 }

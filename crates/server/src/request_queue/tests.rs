@@ -119,10 +119,10 @@ async fn a_closed_queue_rejects_requests_and_wakes_waiting_streams() {
         async move { queue.submit_all(vec![request(60_000)]).await }
     });
     tokio::task::yield_now().await;
-    let left = queue.close();
+    let left = queue.close(&v1::Problem::default());
     assert!(!left.requests.is_empty());
     assert_eq!(wait.await.expect("no panic"), Err(SubmitError::Stopping));
     assert_eq!(queue.submit(request(0)), Err(SubmitError::Stopping));
     assert_eq!(queue.renew(renewals(1)).await, Err(SubmitError::Stopping));
-    assert!(queue.close().is_empty());
+    assert!(queue.close(&v1::Problem::default()).is_empty());
 }

@@ -53,6 +53,7 @@ pub async fn unary_call(client: &mut GrpcClient, operation: Operation) -> Option
         Operation::Free(request) => done(client.free(request).await),
         Operation::SetCharter(request) => done(client.set_charter(*request).await),
         Operation::WaiveQuarantine(request) => done(client.waive_quarantine(request).await),
+        Operation::SetMaxTtl(request) => done(client.set_max_ttl(request).await),
         Operation::StepDown(request) => done(client.step_down(request).await),
         Operation::ReportFences(request) => done(client.report_fences(request).await),
         Operation::ForgetTarget(request) => done(client.forget_target(request).await),

@@ -15,10 +15,14 @@ pub fn free_port_config() -> ServerConfig {
 
 /// Sends one request and returns the response's status, its headers in lower case, and its body as sent.
 pub async fn raw(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String, Vec<u8>) {
+    raw_with(address, method, path, "", body).await
+}
+
+async fn raw_with(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.expect("the server listens");
     let length = body.len();
     let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{kind}");
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}{kind}");
     let request = format!("{head}content-length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await.expect("the server reads");
     let mut response = Vec::new();
@@ -31,7 +35,12 @@ pub async fn raw(address: SocketAddr, method: &str, path: &str, body: &str) -> (
 
 /// Sends one request and returns the response's status and its body as text.
 pub async fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
-    let (status, head, body) = raw(address, method, path, body).await;
+    http_with(address, method, path, "", body).await
+}
+
+/// Sends one request with more headers, each with its line end.
+pub async fn http_with(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+    let (status, head, body) = raw_with(address, method, path, headers, body).await;
     let body = if head.contains("transfer-encoding: chunked") { decode_chunked(&body) } else { body };
     (status, String::from_utf8(body).expect("the body is UTF-8"))
 }

@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn busy(op: u64) -> HistoryEvent {
-        reply_received(op, Answer::Refused(Refusal::Busy { position: 1 }))
+        reply_received(op, Answer::Refused(Refusal::busy(1)))
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The terms of every lease under one prefix. An absent field is an open question, which the charter check reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(expecting = "a table with the terms of the charter", deny_unknown_fields, default)]
 pub struct CharterBody {
     /// What the lease is used for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +75,10 @@ pub struct CharterBody {
 /// What a renewal must prove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(
+    expecting = "a table like { proves = \"pulse\" } or { proves = \"progress\", window_ms = 30000 }",
+    deny_unknown_fields
+)]
 pub struct RenewalBody {
     /// `pulse` or `progress`.
     pub proves: String,
@@ -87,7 +90,7 @@ pub struct RenewalBody {
 /// The terms of planned transfers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "a table like { mode = \"gap\", drain_ms = 30000 }", deny_unknown_fields)]
 pub struct HandoffTermsBody {
     /// `gap` or `overlap`.
     pub mode: String,
@@ -98,7 +101,7 @@ pub struct HandoffTermsBody {
 /// Where a successor resumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "a table like { at = \"newest\" } or { at = \"key\", key = \"offset\" }", deny_unknown_fields)]
 pub struct StartsFromBody {
     /// `newest`, `none` or `key`.
     pub at: String,
@@ -110,7 +113,7 @@ pub struct StartsFromBody {
 /// What happens when a lease expires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "a table like { then = \"free\" } or { then = \"veto\", max_ms = 60000 }", deny_unknown_fields)]
 pub struct AtExpiryBody {
     /// `free` or `veto`.
     pub then: String,
@@ -122,7 +125,10 @@ pub struct AtExpiryBody {
 /// Whether a waiter may preempt the holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(
+    expecting = "a table like { rule = \"never\" } or { rule = \"lower_priority\", grace_ms = 5000 }",
+    deny_unknown_fields
+)]
 pub struct PreemptionBody {
     /// `never` or `lower_priority`.
     pub rule: String,
@@ -134,7 +140,10 @@ pub struct PreemptionBody {
 /// One system that the holder writes to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(
+    expecting = "a table like { name = \"ledger\", at = \"postgres://db/ledger\", mode = \"forced\" }",
+    deny_unknown_fields
+)]
 pub struct TargetBody {
     /// Name of the target.
     pub name: String,
@@ -157,7 +166,7 @@ pub struct TargetBody {
 /// `PUT /v1/charters/{prefix}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct SetCharterBody {
     /// Comment for the audit log.
     pub comment: String,
@@ -168,7 +177,7 @@ pub struct SetCharterBody {
 /// A charter and its prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "a table with prefix and charter", deny_unknown_fields)]
 pub struct CharterEntryBody {
     /// Prefix of whole segments; empty for all resources.
     pub prefix: String,

@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::duration::HumanDuration;
 use crate::v1;
+use crate::v1::request::Operation;
 
 /// One server and its view of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClusterBody {
     /// Address at which others reach this server.
@@ -55,8 +57,26 @@ pub struct EtcdMemberBody {
 /// `POST /v1/cluster:step_down`. The body is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct StepDownBody {}
+
+/// `POST /v1/cluster:set_max_ttl`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(expecting = "an object", deny_unknown_fields)]
+pub struct SetMaxTtlBody {
+    /// The new maximum ttl of the cluster.
+    pub max_ttl: HumanDuration,
+    /// Comment for the audit log; required.
+    pub comment: String,
+}
+
+impl SetMaxTtlBody {
+    /// Converts the body into the request.
+    pub fn into_operation(self) -> Operation {
+        Operation::SetMaxTtl(v1::SetMaxTtl { max_ttl_ms: self.max_ttl.millis(), comment: self.comment })
+    }
+}
 
 fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)

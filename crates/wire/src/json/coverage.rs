@@ -13,7 +13,7 @@ use crate::v1::request::Operation;
 /// `POST /v1/coverage`: reports of fences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(expecting = "an object", deny_unknown_fields, default)]
 pub struct FenceReportsBody {
     /// The cluster whose tokens the fences check, as printed in tokens.
     pub cluster: String,
@@ -24,7 +24,7 @@ pub struct FenceReportsBody {
 /// The report for one slot of one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(expecting = "an object", deny_unknown_fields, default)]
 pub struct FenceReportBody {
     /// The resource whose tokens the fence checks.
     pub resource: String,
@@ -52,7 +52,7 @@ pub struct FenceReportBody {
 /// Refused writes of one zombie.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct RefusedZombieBody {
     /// The token number that the zombie presented.
     pub presented: String,

@@ -15,6 +15,9 @@ pub struct EventBody {
     pub event: String,
     /// Journal position that the event depends on.
     pub position: u64,
+    /// Wall clock of the server when the event became durable, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_ms: Option<u64>,
     /// The resource, or the cached key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
@@ -61,6 +64,7 @@ impl From<v1::Event> for EventBody {
         let number = |number: u64| Some(number.to_string());
         let base = Self {
             position: from.position,
+            wall_ms: (from.wall_ms != 0).then_some(from.wall_ms),
             resource: some(from.resource),
             holder: some(from.holder),
             ..Self::default()

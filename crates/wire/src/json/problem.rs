@@ -96,6 +96,15 @@ pub struct ProblemBody {
     /// The incarnation that has not been adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<String>,
+    /// The holder that has the resource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// How long that holder has had it, counting only time of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_ms: Option<u64>,
+    /// Time until that holder's lease ends unless renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining_ms: Option<u64>,
 }
 
 impl From<v1::Problem> for ProblemBody {
@@ -137,6 +146,9 @@ impl From<v1::Problem> for ProblemBody {
             line: from.line,
             key: some(from.key),
             incarnation: some(from.incarnation),
+            holder: some(from.holder),
+            held_ms: from.held_ms,
+            remaining_ms: from.remaining_ms,
         }
     }
 }

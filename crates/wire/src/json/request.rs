@@ -13,7 +13,7 @@ use crate::{lease_bits, session_bits, v1};
 /// `POST /v1/leases/{name}:acquire`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(expecting = "an object", deny_unknown_fields, default)]
 pub struct AcquireBody {
     /// Name of the holder. Within a session: name of an actor; empty for the session's own holder.
     pub holder: String,
@@ -83,7 +83,7 @@ impl AcquireBody {
 /// `POST /v1/leases/{name}:renew`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct RenewBody {
     /// Text of the lease's token.
     #[serde(default)]
@@ -108,7 +108,7 @@ impl RenewBody {
 /// `POST /v1/leases/{name}:release`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct ReleaseBody {
     /// Text of the lease's token.
     #[serde(default)]
@@ -125,7 +125,7 @@ impl ReleaseBody {
 /// `POST /v1/leases/{name}:check`: checks whether a lease is current.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct CheckBody {
     /// Text of the lease's token.
     #[serde(default)]
@@ -142,7 +142,7 @@ impl CheckBody {
 /// `POST /v1/leases/{name}:handoff`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct HandoffBody {
     /// Text of the lease's token, if the holder requests the handoff.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -178,7 +178,7 @@ impl HandoffBody {
 /// `POST /v1/leases/{name}:revoke`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct RevokeBody {
     /// Comment for the audit log.
     pub comment: String,
@@ -210,7 +210,7 @@ impl RevokeBody {
 /// `POST /v1/leases/{name}:free`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct FreeBody {
     /// Comment for the audit log.
     pub comment: String,
@@ -226,7 +226,7 @@ impl FreeBody {
 /// `POST /v1/leases/{name}:capacity`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct CapacityBody {
     /// Capacity in units.
     pub units: u32,
@@ -242,7 +242,7 @@ impl CapacityBody {
 /// `POST /v1/quarantine:waive`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct WaiveBody {
     /// Comment for the audit log.
     pub comment: String,
@@ -258,18 +258,21 @@ impl WaiveBody {
 /// `POST /v1/sessions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub struct OpenSessionBody {
     /// Name of the holder, for people.
     pub holder: String,
     /// Lifetime after each renewal.
     pub ttl: HumanDuration,
+    /// Whether the session carries only the waits of requests with its idempotency keys. Their leases live by their own ttl.
+    #[serde(default)]
+    pub waits_only: bool,
 }
 
 impl OpenSessionBody {
     /// Converts the body into the request.
     pub fn into_request(self) -> v1::OpenSession {
-        v1::OpenSession { holder: self.holder, ttl_ms: self.ttl.millis(), waits_only: false }
+        v1::OpenSession { holder: self.holder, ttl_ms: self.ttl.millis(), waits_only: self.waits_only }
     }
 }
 

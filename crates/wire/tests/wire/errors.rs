@@ -5,7 +5,7 @@ use std::path::Path;
 
 use leasehold_core::lease::EndReason;
 use leasehold_core::name::{Name, NameError, NameProblem};
-use leasehold_core::refusal::{Cycle, CycleMember, Limit, NotCurrent, Refusal, RefusalSubject};
+use leasehold_core::refusal::{AccessKind, BusyHolder, Cycle, CycleMember, Limit, NotCurrent, Refusal, RefusalSubject};
 use leasehold_core::token::{Number, TokenError};
 use leasehold_wire::json::ProblemBody;
 use leasehold_wire::{Code, codes, problem, problem_from_status, problem_to_status, v1};
@@ -42,17 +42,22 @@ fn the_table_contains_exactly_the_documented_codes() {
     let vocabulary = "INVALID_ARGUMENT UNAUTHENTICATED PERMISSION_DENIED NOT_FOUND METHOD_NOT_ALLOWED CONFLICT \
          LEASE_LOST STALE_TOKEN TOKEN_INVALID TOKEN_IMPLAUSIBLE TOKEN_EXHAUSTED WRONG_CLUSTER BUSY DEADLOCK RESOURCE_EXHAUSTED TIMEOUT \
          INDETERMINATE NOT_LEADER UNAVAILABLE UNSUPPORTED_VERSION FRAME_ERROR STORAGE_FULL STORAGE_FAILED CORRUPT \
-         CONFIG REQUEST_TOO_OLD ROLLED_BACK QUARANTINED HELD_FOR_OPERATOR NOT_ADOPTED NOT_CURRENT CANCELLED";
+         CONFIG REQUEST_TOO_OLD ROLLED_BACK QUARANTINED HELD_FOR_OPERATOR NOT_ADOPTED NOT_CURRENT CANCELLED \
+         ACCESS_CHANGE";
     let wanted: BTreeSet<_> = vocabulary.split_whitespace().collect();
     assert_eq!(Code::ALL.iter().map(|code| code.word()).collect::<BTreeSet<_>>(), wanted);
+}
+
+fn held_by(others: u32) -> Refusal {
+    let by = BusyHolder { holder: "worker-2".into(), others, held_ms: 12_000, remaining_ms: 18_000 };
+    Refusal::Busy { position: 4, holder: Some(Box::new(by)) }
 }
 
 /// One refusal of each kind.
 fn refusals() -> Vec<Refusal> {
     let cycle = Cycle { members: vec![CycleMember { holder: "a".into(), waits_for: "x".into() }], length: 3 };
     let mut all = vec![
-        Refusal::Invalid { field: "ttl", reason: "at least 100 ms" },
-        Refusal::OutOfRange { field: "ttl", min: 100, max: 600_000, by_charter: false },
+        Refusal::Invalid { field: "units", reason: "at least 1" },
         Refusal::Name(Name::parse("").unwrap_err()),
         Refusal::Name(Name::parse("_sys/a").unwrap_err()),
         Refusal::Name(NameError { field: "resource", problem: NameProblem::TooLong { bytes: 513, max: 512 } }),
@@ -60,7 +65,10 @@ fn refusals() -> Vec<Refusal> {
         Refusal::NotFound(RefusalSubject::Session),
         Refusal::Conflict(RefusalSubject::Request),
         Refusal::Stale { presented: 3, mark: 9 },
-        Refusal::Busy { position: 4 },
+        Refusal::busy(4),
+        held_by(2),
+        Refusal::AccessChange { held: AccessKind::Shared, requested: AccessKind::Exclusive },
+        Refusal::OutOfRange { field: "ttl", requested: 660_000, min: 100, max: 600_000, by_charter: false },
         Refusal::Deadlock(Box::new(cycle)),
         Refusal::Deadlock(Box::default()),
         Refusal::Exhausted { limit: Limit::Metadata, max: 4_096, got: 4_097 },
@@ -104,20 +112,37 @@ fn every_refusal_of_the_core_has_a_code_and_keeps_its_message() {
 }
 
 #[test]
+fn the_text_of_a_refusal_fits_a_server() {
+    for refusal in refusals().into_iter().chain(RefusalSubject::ALL.iter().map(|subject| Refusal::NotFound(*subject))) {
+        let text = refusal.to_string();
+        assert!(text.contains("; ") || matches!(refusal, Refusal::Denied(_) | Refusal::Invalid { .. }), "{text}");
+        let (about_fences, about_ids) = (text.contains("this target"), text.contains("check its name or id"));
+        assert!(!about_fences && !about_ids && !text.contains(" ms"), "{text}");
+    }
+}
+
+#[test]
 fn a_problem_has_the_fields_of_its_code() {
     let of = |refusal: Refusal| problem(&refusal);
-    let invalid = of(Refusal::Invalid { field: "ttl", reason: "at least 100 ms" });
-    assert_eq!((invalid.field.as_str(), invalid.reason.as_str()), ("ttl", "at least 100 ms"));
-    let out_of_range = of(Refusal::OutOfRange { field: "ttl", min: 100, max: 600_000, by_charter: true });
-    assert_eq!((out_of_range.field.as_str(), out_of_range.max), ("ttl", Some(600_000)));
-    assert!(out_of_range.reason.starts_with("from 100ms to 10m under the charter"), "{out_of_range:?}");
+    let invalid = of(Refusal::Invalid { field: "units", reason: "at least 1" });
+    assert_eq!((invalid.field.as_str(), invalid.reason.as_str()), ("units", "at least 1"));
     let long = of(Refusal::Name(Name::parse(&"a".repeat(513)).unwrap_err()));
     assert_eq!((long.field.as_str(), long.max, long.got), ("resource", Some(512), Some(513)));
     let stale = of(Refusal::Stale { presented: 3, mark: 9 });
     assert_eq!((stale.presented, stale.mark), (Some(3), Some(9)));
     let full = of(Refusal::Exhausted { limit: Limit::Units, max: 4, got: 5 });
     assert_eq!((full.limit.as_str(), full.max, full.got), ("units", Some(4), Some(5)));
-    assert_eq!(of(Refusal::Busy { position: 4 }).queue_position, Some(4));
+    assert_eq!(of(Refusal::busy(4)).queue_position, Some(4));
+    let busy = of(held_by(2));
+    assert_eq!((busy.holder.as_str(), busy.held_ms, busy.remaining_ms), ("worker-2", Some(12_000), Some(18_000)));
+    let text =
+        "held by worker-2 and 2 others for 12s, 18s left unless renewed (queue position 4); wait, or retry later";
+    assert_eq!(busy.message, text);
+    let ttl = of(Refusal::OutOfRange { field: "ttl", requested: 660_000, min: 100, max: 600_000, by_charter: false });
+    assert_eq!((ttl.field.as_str(), ttl.max, ttl.got), ("ttl", Some(600_000), Some(660_000)));
+    assert_eq!(ttl.reason, "11m is not allowed; the cluster allows 100ms to 10m");
+    let change = of(Refusal::AccessChange { held: AccessKind::Shared, requested: AccessKind::Exclusive });
+    assert_eq!((change.code.as_str(), change.reason.as_str()), ("ACCESS_CHANGE", "shared_to_exclusive"));
     assert_eq!(of(Refusal::TooOld { lowest: 17 }).lowest, Some(17));
     assert_eq!(of(Refusal::NotFound(RefusalSubject::Session)).subject, "session");
     assert_eq!(of(Refusal::Quarantined { remaining: 500, rolled_back: true }).retry_after_ms, Some(500));

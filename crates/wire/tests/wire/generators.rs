@@ -162,6 +162,8 @@ fn admin_operations() -> impl Strategy<Value = Operation> {
         (any::<u64>(), session()).prop_map(|(sequence, session)| Operation::Cancel(v1::Cancel { sequence, session })),
         (text(), text()).prop_map(|(prefix, comment)| Operation::RemoveCharter(v1::RemoveCharter { prefix, comment })),
         text().prop_map(|comment| Operation::WaiveQuarantine(v1::WaiveQuarantine { comment })),
+        (any::<u64>(), text())
+            .prop_map(|(max_ttl_ms, comment)| Operation::SetMaxTtl(v1::SetMaxTtl { max_ttl_ms, comment })),
         (text(), charter(), text()).prop_map(|(prefix, charter, comment)| {
             Operation::SetCharter(Box::new(v1::SetCharter { prefix, charter: Some(charter), comment }))
         }),

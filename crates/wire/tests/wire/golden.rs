@@ -188,6 +188,7 @@ fn the_encoding_of_answers_never_changes() {
         renewals: vec![v1::RenewBatchResult { sequence: 8, remaining_ms: vec![10_000, 0], details: vec![other] }],
         events: vec![v1::Event {
             position: 77,
+            wall_ms: 0,
             resource: "jobs/settle".into(),
             holder: "worker-1".into(),
             event: Some(v1::event::Event::Ended(ended)),

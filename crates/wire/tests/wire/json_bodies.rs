@@ -7,7 +7,7 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Number, TokenScope};
 use leasehold_wire::json::{
     self, AcquireBody, AuditEntryBody, CapacityBody, EventBody, FreeBody, GrantBody, HandoffBody, OpenSessionBody,
-    ProblemBody, RenewBody, RevokeBody, SessionBody,
+    ProblemBody, RenewBody, RevokeBody, SessionBody, SetCharterBody, plain_words,
 };
 use leasehold_wire::{DecodedCommand, v1};
 use serde_json::json;
@@ -150,6 +150,7 @@ fn an_end_has_state_and_reason() {
     let ended = v1::EndedEvent { lease: 17 << 32, token_number: 9, reason: v1::EndReason::Operator.into() };
     let event = v1::Event {
         position: 4,
+        wall_ms: 0,
         resource: "jobs/a".into(),
         holder: String::new(),
         event: Some(v1::event::Event::Ended(ended)),
@@ -173,5 +174,27 @@ fn a_released_lease_is_shown_as_released() {
     assert_eq!(
         (entry.state.as_deref(), entry.comment.as_deref(), entry.hash.as_str()),
         (Some("released"), Some("done"), "ab")
+    );
+}
+
+#[test]
+fn a_parse_error_names_no_rust_type() {
+    let bodies = [
+        r#"{"comment":"c","charter":"x"}"#,
+        r#"{"comment":"c","charter":{"renewal":"pulse"}}"#,
+        r#"{"comment":"c","charter":{"handoff":["gap"]}}"#,
+        r#"{"comment":"c","charter":{"ttl_max_ms":"10s"}}"#,
+        r#"{"comment":"c","charter":{"ttl_max_ms":-1}}"#,
+        r#"{"comment":"c","charter":{"targets":{}}}"#,
+    ];
+    for body in bodies {
+        let error = json::decode::<SetCharterBody>(body.as_bytes()).expect_err(body).message;
+        for word in ["struct", "Body", "u64", "u32", "sequence", "a map"] {
+            assert!(!error.contains(word), "{body}: {error}");
+        }
+    }
+    assert_eq!(
+        plain_words("invalid type: map, expected u64 at line 1"),
+        "invalid type: table, expected a whole number from 0 at line 1"
     );
 }

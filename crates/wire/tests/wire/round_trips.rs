@@ -159,7 +159,7 @@ proptest! {
 
     #[test]
     fn an_answer_survives_a_round_trip(given in any_answer()) {
-        let encoded = encode_answer(&given, &ISSUER, |_| "jobs/settle");
+        let encoded = encode_answer(&given, &ISSUER, |_| "jobs/settle", "worker-1");
         let sent = v1::Response { sequence: 1, answer: Some(encoded) };
         let received = v1::Response::decode(&*sent.encode_to_vec()).expect("just written");
         let answer = received.answer.expect("it has an answer");

@@ -55,6 +55,9 @@ impl GrantorTable {
                 let waived = self.quarantine.take().filter(|quarantine| quarantine.rolled_back);
                 self.waived_until = waived.map_or(self.waived_until, |quarantine| quarantine.until);
             }
+            Record::MaxTtlSet { max_ttl, .. } => {
+                self.identity.as_mut().ok_or("a longest ttl before the cluster exists")?.max_ttl = *max_ttl;
+            }
             Record::SessionOpened { session, holder, ttl, secret, waits_only } => {
                 self.open_session(*session, holder, *ttl, *secret, *waits_only)?;
             }

@@ -213,7 +213,7 @@ impl CacheTable {
         at.span("ttl", ttl_ms)?;
         let key_state = self.current_key(at, key);
         if key_state.owner.is_some_and(|owner| owner.kind == OwnerKind::Intent) {
-            return Err(Refusal::Busy { position: 1 }.into());
+            return Err(Refusal::busy(1).into());
         }
         let mut records = key_state.records;
         let (intent, _) = self.prepare(at, key, session, &mut records)?;
@@ -241,7 +241,7 @@ impl CacheTable {
         self.owner(at, key, Some(OwnerKind::Intent), intent)?;
         let left = if mutants::on(Mutant::WriteDoesNotWait) { 0 } else { self.readers(at, key).count() };
         if left > 0 {
-            return Err(Refusal::Busy { position: u32::try_from(left).unwrap_or(u32::MAX) }.into());
+            return Err(Refusal::busy(u32::try_from(left).unwrap_or(u32::MAX)).into());
         }
         Ok(Decision::accept(
             vec![CacheRecord::Done { number: intent }],
@@ -363,6 +363,11 @@ impl CacheTable {
     /// The earliest deadline. Stalls can move the end later, never earlier.
     pub fn next_deadline(&self) -> Option<GrantorTime> {
         self.live.next_deadline()
+    }
+
+    /// The latest deadline.
+    pub(crate) fn last_deadline(&self) -> Option<GrantorTime> {
+        self.live.last_deadline()
     }
 
     /// Number of readers that a writer still waits for; it writes only when there is none.

@@ -154,7 +154,7 @@ fn r1_no_read_lease_is_granted_or_renewed_under_a_write_intent() {
     assert_eq!(fixture.try_read("k", Some(B)), refused);
     assert_eq!(fixture.renew(old), refused);
     assert_eq!(fixture.get_or_fill(Some(B), None), refused);
-    assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::busy(1)));
     assert_eq!(fixture.invalidated(old), Ok(CacheAnswer::Dropped));
     assert_eq!(fixture.notices, [PayloadNotice::Clear { session: W, key: "k".into(), intent }]);
     assert_eq!(fixture.try_read("k", Some(B)), refused, "no read lease between the last drop and the commit");
@@ -177,7 +177,7 @@ fn r1_a_writer_waits_until_a_silent_reader_expires() {
     assert_eq!(fixture.notices, [PayloadNotice::Invalidate { session: A, key: "k".into(), lease: second }]);
     fixture.now = 1_399;
     assert_eq!(fixture.in_turn(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(1));
-    assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::busy(1)));
     fixture.now = 1_400;
     assert_eq!(fixture.in_turn(|at| fixture.cache.waiting_for(at, "k", intent)), Ok(0));
     assert_eq!(fixture.commit("k", intent), Ok(CacheAnswer::Committed { version: intent.get() }));
@@ -192,7 +192,7 @@ fn r1_a_writer_waits_for_a_reader_that_gets_credit_for_a_stall() {
     let (intent, _) = fixture.intend("k");
     fixture.stalled = 300;
     fixture.now = 1_299;
-    assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::busy(1)));
     fixture.now = 1_300;
     assert_eq!(fixture.commit("k", intent), Ok(CacheAnswer::Committed { version: intent.get() }));
 }
@@ -207,7 +207,7 @@ fn r2_read_leases_and_their_renewals_survive_a_failover() {
     let (intent, waiting_for) = fixture.intend("k");
     assert_eq!(waiting_for, 1);
     fixture.tick(999);
-    assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::busy(1)));
     fixture.tick(1);
     assert_eq!(fixture.commit("k", intent), Ok(CacheAnswer::Committed { version: intent.get() }));
 }
@@ -253,7 +253,7 @@ fn an_aborted_write_leaves_the_version_and_frees_the_key() {
     let version = fixture.write("k");
     let (intent, _) = fixture.intend("k");
     let second = CacheCommand::Intend { key: "k", session: None, writer: "x", ttl_ms: 1_000 };
-    assert_eq!(fixture.execute(second), Err(Refusal::Busy { position: 1 }));
+    assert_eq!(fixture.execute(second), Err(Refusal::busy(1)));
     assert_eq!(fixture.execute(CacheCommand::Abort { key: "k", number: intent }), Ok(CacheAnswer::Aborted));
     assert_eq!(fixture.read("k", None).0, version);
     assert_eq!(fixture.commit("k", intent), Err(Refusal::Lost(EndReason::Released)));
@@ -325,7 +325,7 @@ fn s1_the_end_of_a_session_ends_its_reads_intents_and_fills_in_one_step() {
     let (intent, waiting_for) = fixture.intend("k");
     assert_eq!(waiting_for, 2);
     fixture.end_session(A);
-    assert_eq!(fixture.commit("k", intent), Err(Refusal::Busy { position: 1 }));
+    assert_eq!(fixture.commit("k", intent), Err(Refusal::busy(1)));
     fixture.end_session(W);
     assert_eq!(fixture.commit("k", intent), Err(Refusal::Lost(EndReason::Session)));
     assert_eq!(fixture.cache.live.len(), 1);

@@ -235,6 +235,11 @@ impl QueueTable {
         self.live.next_deadline()
     }
 
+    /// The latest deadline.
+    pub(crate) fn last_deadline(&self) -> Option<GrantorTime> {
+        self.live.last_deadline()
+    }
+
     /// When the next message can be received; a time in the past means now.
     pub fn available_from(&self, queue: &str) -> Option<GrantorTime> {
         self.queues.get(queue)?.ready.first().map(|(from, _)| *from)

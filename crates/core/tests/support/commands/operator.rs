@@ -62,6 +62,9 @@ pub fn parse<'a>(
         Command::SetCharter { prefix, charter, comment: "as the story says" }
     } else if at.take("remove charter") {
         Command::RemoveCharter { prefix: at.word("a prefix")?, comment: "as the story says" }
+    } else if at.take("set max ttl") {
+        let max_ttl_ms = at.millis("a longest ttl")?;
+        Command::SetMaxTtl { max_ttl_ms, comment: parse_comment(at)? }
     } else if at.take("waive quarantine") {
         Command::WaiveQuarantine { comment: parse_comment(at)? }
     } else {

@@ -12,7 +12,7 @@ use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
     AcquireBody, CapacityBody, CheckBody, CurrentLeaseBody, DoneBody, FenceReportsBody, FreeBody, GrantBody,
     HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody, SessionBody, SessionStateBody, SetCharterBody,
-    StepDownBody, WaiveBody,
+    SetMaxTtlBody, StepDownBody, WaiveBody,
 };
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
@@ -79,23 +79,13 @@ pub async fn lease(
     };
     check_rate(charge, &operation)?;
     let metadata = metadata(&headers, &api.issuer)?;
-    let holder = holder_of(&operation);
     match api.call(metadata, operation).await? {
-        (Answer::Granted(grant), position) => {
-            Ok(WithPosition::new(GrantBody { holder, ..GrantBody::from(grant) }, position).into_response())
-        }
+        (Answer::Granted(grant), position) => Ok(WithPosition::new(GrantBody::from(grant), position).into_response()),
         (Answer::Current(current), position) => {
             Ok(WithPosition::new(CurrentLeaseBody::new(name, current), position).into_response())
         }
         (Answer::Refused(problem), position) => Ok(HttpProblem(problem).with_position(position)),
         (_, position) => Ok(done(position)),
-    }
-}
-
-fn holder_of(operation: &Operation) -> String {
-    match operation {
-        Operation::Acquire(acquire) => acquire.holder.clone(),
-        _ => String::new(),
     }
 }
 
@@ -121,9 +111,11 @@ pub async fn open_session(
     let open = body.parse::<OpenSessionBody>()?.into_request();
     let secret = random::bytes();
     let request = Request { observed: metadata(&headers, &api.issuer)?.token_seen, ..Request::tagged(0) };
-    match api.submit(request, RequestPayload::Open(open, secret), api.caller()).await?.answer {
+    let reply = api.submit(request, RequestPayload::Open(open, secret), api.caller()).await?;
+    api.observe(&reply);
+    match reply.answer {
         Decided::Session(grant) => {
-            let query = api.query_at(0, move |grantor| welcome(&grant, Some(secret), &grantor.status()));
+            let query = api.query_unmeasured(0, move |grantor| welcome(&grant, Some(secret), &grantor.status()));
             WithPosition::from_query(query.await?)
         }
         Decided::Refused(refusal) => Err(problem(&refusal).into()),
@@ -248,6 +240,17 @@ pub async fn step_down(
 ) -> Result<Response, HttpProblem> {
     body.parse::<StepDownBody>()?;
     execute(&api, &headers, Operation::StepDown(v1::StepDown {})).await
+}
+
+/// `POST /v1/cluster:set_max_ttl`.
+pub async fn set_max_ttl(
+    State(api): State<Api>,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, HttpProblem> {
+    let operation = body.parse::<SetMaxTtlBody>()?.into_operation();
+    execute(&api, &headers, operation).await
 }
 
 /// Executes an operation whose answer has no content.

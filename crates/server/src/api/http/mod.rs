@@ -92,6 +92,7 @@ fn table() -> Vec<Route> {
         Route::delete("/v1/coverage/{*name}", commands::forget_target),
         Route::post("/v1/quarantine:waive", commands::waive),
         Route::get("/v1/cluster", queries::cluster),
+        Route::post("/v1/cluster:set_max_ttl", commands::set_max_ttl),
         Route::post("/v1/cluster:step_down", commands::step_down),
         Route::get("/v1/backup", audit_and_backup::backup),
         Route::get("/v1/openapi.json", health::openapi_document),

@@ -10,7 +10,7 @@ use leasehold_wire::json::{
     CharterEntryBody, ClusterBody, CoverageBody, DeadlockBody, EndedLeaseBody, EventBody, LeaseBody, ProblemBody,
     ResourceBody, ResourcesBody, StatusBody, UsageBody, WaiterBody,
 };
-use leasehold_wire::{decode_charter, encode_event, v1};
+use leasehold_wire::{decode_charter, v1};
 use serde::Deserialize;
 
 use super::extract::{NoQuery, PathName, StrictQuery};
@@ -201,7 +201,7 @@ pub async fn events(
                 return Ok(Event::default().event("problem").json_data(ProblemBody::from(problem)).unwrap_or_default());
             }
         };
-        let body = EventBody::from(encode_event(&watched.event, watched.position, &watched.resource, &watched.holder));
+        let body = EventBody::from(watched.encode());
         let name = body.event.clone();
         Ok(Event::default().id(watched.position.to_string()).event(name).json_data(body).unwrap_or_default())
     });

@@ -1,7 +1,7 @@
-//! OpenAPI specification of cluster status and step-down.
+//! OpenAPI specification of cluster status, maximum ttl and step-down.
 
 use leasehold_wire::Code;
-use leasehold_wire::json::{ClusterBody, DoneBody, StepDownBody};
+use leasehold_wire::json::{ClusterBody, DoneBody, SetMaxTtlBody, StepDownBody};
 use serde_json::json;
 
 use super::Document;
@@ -23,6 +23,16 @@ pub fn describe(document: &mut Document) {
         .problems(&[]);
     document.get("/v1/cluster", status);
     let refused = [Code::Conflict, Code::RequestTooOld, Code::LeaseLost, Code::TokenInvalid, Code::WrongCluster];
+    let set_max_ttl = OperationSpec::new("server", "setMaxTtl", "Change the maximum ttl of the cluster")
+        .description(
+            "Raised at once; lowered only if no lease, session, wait, message, cached key or charter has a longer ttl.",
+        )
+        .command_headers()
+        .body::<SetMaxTtlBody>(true, json!({ "max_ttl": "1h", "comment": "the nightly batch takes longer" }))
+        .responds::<DoneBody>("The maximum ttl is recorded", json!({ "done": true }))
+        .problems(&refused)
+        .problems(&[Code::RolledBack, Code::StorageFull]);
+    document.post("/v1/cluster:set_max_ttl", set_max_ttl);
     let step_down = OperationSpec::new("server", "stepDown", "Let another server lead")
         .description("No lease ends. Refused if the journal is not shared, or if no other server stands by.")
         .command_headers()

@@ -10,6 +10,8 @@ pub enum EtcdOpenError {
     Unreachable { reason: String },
     /// This version of etcd is not supported.
     Version { endpoint: String, have: String },
+    /// This version of etcd does not enforce its authentication for leases.
+    Bypass { endpoint: String, have: String },
     /// Authentication failed.
     Login { reason: String },
     /// The user has no write permission.
@@ -42,7 +44,7 @@ impl EtcdOpenError {
         match self {
             Self::Unreachable { .. } | Self::Taken => "UNAVAILABLE",
             Self::Version { .. } | Self::Newer { .. } => "UNSUPPORTED_VERSION",
-            Self::Login { .. } | Self::ReadOnly { .. } | Self::Led { .. } => "CONFIG",
+            Self::Bypass { .. } | Self::Login { .. } | Self::ReadOnly { .. } | Self::Led { .. } => "CONFIG",
             Self::Full { .. } => "STORAGE_FULL",
             Self::Damaged { .. } | Self::Corrupt { .. } => "CORRUPT",
             Self::Foreign { .. } | Self::OtherJournal { .. } => "WRONG_CLUSTER",
@@ -60,6 +62,11 @@ impl fmt::Display for EtcdOpenError {
             Self::Version { endpoint, have } => {
                 write!(f, "etcd at {endpoint} is version {have}; 3.4.x and 3.5.3 or newer are supported")
             }
+            Self::Bypass { endpoint, have } => write!(
+                f,
+                "etcd at {endpoint} is version {have}, in which others can end the leader's lease despite authentication; upgrade it to \
+                 3.4.44, 3.5.30, 3.6.11 or newer, or pass --insecure-etcd"
+            ),
             Self::Login { reason } => {
                 write!(f, "etcd authentication failed: {reason}; check --etcd-user and its password")
             }

@@ -69,6 +69,7 @@ pub struct EtcdLocation {
     quota_bytes: u64,
     lease_seconds: u32,
     accept_restored: bool,
+    insecure: bool,
     local: Arc<LocalFiles>,
 }
 
@@ -77,7 +78,16 @@ impl EtcdLocation {
     pub fn new(endpoints: EtcdEndpoints, prefix: &str, address: &str, data: &Path) -> Result<Self, OpenError> {
         let local = Arc::new(LocalFiles::open(data)?);
         let (prefix, address) = (prefix.to_owned(), address.to_owned());
-        Ok(Self { endpoints, prefix, address, quota_bytes: QUOTA, lease_seconds: 1, accept_restored: false, local })
+        Ok(Self {
+            endpoints,
+            prefix,
+            address,
+            quota_bytes: QUOTA,
+            lease_seconds: 1,
+            accept_restored: false,
+            insecure: false,
+            local,
+        })
     }
 
     /// Sets the quota of etcd's database, for versions of etcd that do not report it.
@@ -88,6 +98,11 @@ impl EtcdLocation {
     /// Sets whether an etcd that was restored from an older snapshot is accepted.
     pub fn with_accept_restored(self, accept_restored: bool) -> Self {
         Self { accept_restored, ..self }
+    }
+
+    /// Sets whether an etcd with authentication is accepted although its version lets others bypass it.
+    pub fn with_insecure(self, insecure: bool) -> Self {
+        Self { insecure, ..self }
     }
 
     /// Address at which other servers and clients reach this server.

@@ -33,7 +33,27 @@ pub struct CheckedEtcd {
     quota: Arc<Quota>,
     quota_bytes: u64,
     accept_restored: bool,
+    /// Whether an etcd whose access control can be bypassed is accepted.
+    accept_bypass: bool,
+    authenticates: bool,
     reads_are_fresh: bool,
+    warnings: Vec<String>,
+}
+
+/// What an operator should know about a version that is supported.
+fn version_warning(endpoint: &str, version: EtcdVersion, authenticates: bool) -> Option<String> {
+    if authenticates && !version.protects_leases() {
+        return Some(format!(
+            "etcd at {endpoint} is version {version}: anyone who reaches it can end the leader's lease despite its authentication; \
+             upgrade it to 3.4.44, 3.5.30, 3.6.11 or newer"
+        ));
+    }
+    (!version.keeps_renewed_leases()).then(|| {
+        format!(
+            "etcd at {endpoint} is version {version}, which can end the leader's lease after a stall of its own; upgrade it to \
+             3.4.31, 3.5.13 or newer"
+        )
+    })
 }
 
 impl CheckedEtcd {
@@ -48,7 +68,10 @@ impl CheckedEtcd {
             quota: Arc::default(),
             quota_bytes: location.quota_bytes,
             accept_restored: location.accept_restored,
+            accept_bypass: location.insecure,
+            authenticates: location.endpoints.login.is_some(),
             reads_are_fresh: true,
+            warnings: Vec::new(),
         };
         etcd.check_members().await.map_err(OpenError::Etcd)?;
         etcd.check_alarms().await?;
@@ -68,6 +91,11 @@ impl CheckedEtcd {
                         return Err(EtcdOpenError::Version { endpoint, have });
                     };
                     self.reads_are_fresh &= version.reads_are_fresh();
+                    if self.authenticates && !version.protects_leases() && !self.accept_bypass {
+                        let (endpoint, have) = ((*endpoint).to_owned(), status.version.clone());
+                        return Err(EtcdOpenError::Bypass { endpoint, have });
+                    }
+                    self.warnings.extend(version_warning(endpoint, version, self.authenticates));
                 }
                 Err(EtcdError::Login(reason)) => return Err(EtcdOpenError::Login { reason: reason.clone() }),
                 Err(error) => {
@@ -355,7 +383,7 @@ impl CheckedEtcd {
         restored: bool,
         head: Option<ReplayedHead>,
     ) -> OpenedJournal<EtcdJournal> {
-        let warnings = self.local.warnings();
+        let warnings = self.local.warnings().into_iter().chain(self.warnings).collect();
         let writer = Arc::new(EtcdWriter {
             client: self.client.clone(),
             keys: self.keys,

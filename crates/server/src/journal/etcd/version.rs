@@ -1,4 +1,4 @@
-//! Versions of etcd: which are supported, and in which a linearizable read may be stale.
+//! Versions of etcd: which are supported, in which a linearizable read may be stale, and which protect the leader's lease.
 
 use std::fmt;
 
@@ -20,13 +20,30 @@ impl EtcdVersion {
         self >= Self(3, 4, 0) && !(Self(3, 5, 0)..Self(3, 5, 3)).contains(&self)
     }
 
+    /// Whether etcd enforces its own access control for leases: before, anyone who reaches it may end the leader's lease although
+    /// authentication is enabled (GHSA-q8m4-xhhv-38mg), or attach keys to it in a transaction (CVE-2026-44283).
+    pub fn protects_leases(self) -> bool {
+        self.has_fix([44, 30, 11])
+    }
+
+    /// Whether etcd ends no lease that is renewed: before, a member that was its leader and stalled may revoke leases that its successor
+    /// renews (etcd-io/etcd#15247).
+    pub fn keeps_renewed_leases(self) -> bool {
+        self.has_fix([31, 13, 0])
+    }
+
     /// Whether reads are linearizable even after a member was paused (etcd-io/etcd#20418).
     pub fn reads_are_fresh(self) -> bool {
+        self.has_fix([42, 28, 9])
+    }
+
+    /// Whether the version contains a fix that was released in these patch versions of 3.4, 3.5 and 3.6.
+    fn has_fix(self, [in_3_4, in_3_5, in_3_6]: [u32; 3]) -> bool {
         match (self.0, self.1) {
-            (3, 4) => self.2 >= 42,
-            (3, 5) => self.2 >= 28,
-            (3, 6) => self.2 >= 9,
-            _ => self > Self(3, 6, 9),
+            (3, 4) => self.2 >= in_3_4,
+            (3, 5) => self.2 >= in_3_5,
+            (3, 6) => self.2 >= in_3_6,
+            minor => minor > (3, 6),
         }
     }
 }
@@ -55,6 +72,26 @@ mod tests {
         }
         for text in ["", "3", "3.4", "three", "3.x.1"] {
             assert_eq!(EtcdVersion::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_versions_with_the_fixes_protect_the_leaders_lease() {
+        for (text, protects, keeps) in [
+            ("3.4.23", false, false),
+            ("3.4.31", false, true),
+            ("3.4.43", false, true),
+            ("3.4.44", true, true),
+            ("3.5.12", false, false),
+            ("3.5.29", false, true),
+            ("3.5.30", true, true),
+            ("3.6.0", false, true),
+            ("3.6.11", true, true),
+            ("3.7.0", true, true),
+            ("4.0.0", true, true),
+        ] {
+            let version = version(text);
+            assert_eq!((version.protects_leases(), version.keeps_renewed_leases()), (protects, keeps), "{text}");
         }
     }
 
