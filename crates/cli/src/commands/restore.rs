@@ -12,7 +12,7 @@ use crate::fence::parse_number;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandResult, error_with_code};
 use crate::table::key_values;
-use crate::target::{TargetAddress, display_name};
+use crate::target::{AddressParser, TargetAddress, display_name};
 
 /// Restore a backup into an empty directory
 ///
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", value_parser = parse_number)]
     token_floor: Option<Number>,
     /// Read the marks in this target and issue only tokens above them; may be repeated
-    #[arg(long, value_name = "TARGET", value_parser = TargetAddress::parse)]
+    #[arg(long, value_name = "TARGET", value_parser = AddressParser::new(TargetAddress::parse))]
     target: Vec<TargetAddress>,
 }
 

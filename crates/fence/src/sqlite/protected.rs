@@ -25,12 +25,12 @@ pub fn protection_sql(table: &str, id: &FenceId) -> String {
     sql
 }
 
-fn guard_triggers(table: &str) -> [(String, &'static str); 3] {
+pub(super) fn guard_triggers(table: &str) -> [(String, &'static str); 3] {
     ["INSERT", "UPDATE", "DELETE"]
         .map(|statement| (quoted(&format!("leasehold_guard_{table}_{statement}"), '"'), statement))
 }
 
-fn quoted(text: &str, quote: char) -> String {
+pub(super) fn quoted(text: &str, quote: char) -> String {
     format!("{quote}{}{quote}", text.replace(quote, &format!("{quote}{quote}")))
 }
 
