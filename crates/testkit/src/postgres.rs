@@ -37,10 +37,7 @@ impl PostgresServer {
 
     /// Creates a database cluster in `dir` and starts the server.
     pub fn start_in(dir: TempDir, settings: &[&str]) -> io::Result<Self> {
-        if geteuid().is_root() {
-            let (uid, gid) = other_user()?;
-            chown(dir.path(), Some(uid), Some(gid))?;
-        }
+        give_to_server_user(dir.path())?;
         let initdb = program("initdb")?
             .args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username", USER, "-D"])
             .arg(dir.path().join("data"))
@@ -50,6 +47,19 @@ impl PostgresServer {
         }
         let settings: Vec<_> = settings.iter().map(|setting| (*setting).to_owned()).collect();
         Ok(Self { process: spawn(dir.path(), &settings)?, dir, settings })
+    }
+
+    /// Copies this server and starts the copy as a streaming standby, which accepts read-only connections.
+    pub fn start_standby(&self) -> io::Result<Self> {
+        let dir = crate::temp_dir::in_memory()?;
+        give_to_server_user(dir.path())?;
+        let mut backup = program("pg_basebackup")?;
+        backup.args(["--write-recovery-conf", "--no-sync", "--checkpoint=fast", "--username", USER, "--host"]);
+        let copied = backup.arg(self.socket_dir()).arg("--pgdata").arg(dir.path().join("data")).output()?;
+        if !copied.status.success() {
+            return Err(io::Error::other(format!("pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr))));
+        }
+        Ok(Self { process: spawn(dir.path(), &self.settings)?, dir, settings: self.settings.clone() })
     }
 
     /// Directory of the Unix socket.
@@ -69,7 +79,9 @@ impl PostgresServer {
         loop {
             let lock = self.lock_file().unwrap_or_default();
             let mut lines = lock.lines();
-            if lines.next() == Some(own.as_str()) && lines.nth(6).is_some_and(|status| status.trim() == "ready") {
+            if lines.next() == Some(own.as_str())
+                && lines.nth(6).is_some_and(|status| ["ready", "standby"].contains(&status.trim()))
+            {
                 return;
             }
             if Instant::now() > deadline || self.process.try_wait().is_some() {
@@ -158,6 +170,15 @@ fn spawn(dir: &Path, settings: &[String]) -> io::Result<TestProcess> {
     command.args(["-c", "max_connections=60", "-c", "shared_buffers=16MB"]).stderr(log);
     command.args(settings.iter().flat_map(|setting| ["-c", setting]));
     TestProcess::spawn_tied(command)
+}
+
+/// PostgreSQL refuses root, so its directory belongs to the user that runs it.
+fn give_to_server_user(dir: &Path) -> io::Result<()> {
+    if geteuid().is_root() {
+        let (uid, gid) = other_user()?;
+        chown(dir, Some(uid), Some(gid))?;
+    }
+    Ok(())
 }
 
 /// A PostgreSQL program, run by a user that it accepts. It ends with this process.

@@ -52,8 +52,11 @@ fn decode_db_error(error: &DbError, waited: Duration) -> Option<Error> {
             FenceRefusal::Token(TokenError::Version { have: detail.version() }).into()
         }
         "LH008" => Error::Version { found: detail.version(), supported: VERSION },
+        "LH009" if text("reason") == Some("owner") => Error::Conflict(
+            "objects in schema leasehold belong to another role; install as their owner, or inspect and drop the schema",
+        ),
         "LH009" => Error::Conflict(
-            "the change would lower, move or delete a mark, or remove a guard trigger; see the server log for details",
+            "the change would lower, move or delete a mark, or open a protected table; see the server log for details",
         ),
         "LH010" => FenceRefusal::NotAdopted {
             presented: number("presented")?,

@@ -1,7 +1,8 @@
--- Leasehold fence for PostgreSQL, version 2. Marks are stored next to the data and checked in the writer's own transaction.
+-- Leasehold fence for PostgreSQL, version 3. Marks are stored next to the data and checked in the writer's own transaction.
 --
 --   psql -v ON_ERROR_STOP=1 -f install.sql      Run as a superuser, or as the database owner (then DDL on protected tables is not
---                                               checked). Idempotent. Upgrades version 1 and preserves its marks.
+--                                               checked). Idempotent and quiet. Upgrades versions 1 and 2 and
+--                                               preserves their marks.
 --   SELECT leasehold.arm('jobs/settle', '<cluster>');                              once per resource
 --   SELECT leasehold.protect('paid', 'jobs/settle');                               optional: the database enforces the fence
 --   GRANT USAGE ON SCHEMA leasehold TO app;                                        for each role that writes
@@ -10,9 +11,13 @@
 --
 -- SQLSTATE: LH001 stale, LH002 invalid, LH003 implausible, LH004 wrong cluster, LH005 mark lost, LH006 blocked,
 -- LH007 not durable, LH008 version, LH009 conflict, LH010 not adopted. The detail holds the values: `presented=33 mark=34`.
+\set QUIET on
 \ir sql/1-marks.sql
 \ir sql/2-token.sql
 \ir sql/3-check.sql
 \ir sql/4-claim.sql
-\ir sql/5-protected-tables.sql
-\ir sql/6-operator.sql
+\ir sql/5-guards.sql
+\ir sql/6-protected-tables.sql
+\ir sql/7-ddl-check.sql
+\ir sql/8-probe.sql
+\ir sql/9-operator.sql

@@ -26,6 +26,7 @@
 
 mod error;
 mod operator;
+mod probe;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +38,10 @@ use tokio_postgres::{Client, Statement, Transaction};
 use crate::observer::EventSink;
 use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation};
 pub use operator::list_marks;
+pub use probe::{GuardInfo, ProbeReport, ProbedWrite, repair_guards};
 
 /// Version of [`SQL`].
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Installation script. To run it by hand, use `psql -v ON_ERROR_STOP=1 -f install.sql`, which includes the same files.
 pub const SQL: &str = concat!(
@@ -47,14 +49,17 @@ pub const SQL: &str = concat!(
     include_str!("sql/2-token.sql"),
     include_str!("sql/3-check.sql"),
     include_str!("sql/4-claim.sql"),
-    include_str!("sql/5-protected-tables.sql"),
-    include_str!("sql/6-operator.sql"),
+    include_str!("sql/5-guards.sql"),
+    include_str!("sql/6-protected-tables.sql"),
+    include_str!("sql/7-ddl-check.sql"),
+    include_str!("sql/8-probe.sql"),
+    include_str!("sql/9-operator.sql"),
 );
 
 const DEFAULT_CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Installs the fence in this database or upgrades an older version; marks are preserved. Fails without a change if a newer
-/// version is installed.
+/// version is installed, or if schema `leasehold` or an object in it belongs to another role.
 pub async fn install(db: &Client) -> Result<(), Error> {
     let installed = db.batch_execute(SQL).await;
     if installed.is_err() {
@@ -86,8 +91,9 @@ impl Fence {
         self
     }
 
-    /// Lets a claim that reaches its timeout terminate the blocking backends and wait for the timeout once more. The owner of
-    /// the installed functions must be a superuser or a member of `pg_signal_backend`.
+    /// Lets a claim that reaches its timeout terminate the blocking backends and wait for the timeout once more. The role needs
+    /// `EXECUTE` on `leasehold.terminate_blockers`, and the owner of the installed functions must be a superuser or a member of
+    /// `pg_signal_backend`.
     pub const fn terminate_blockers(mut self) -> Self {
         self.terminate_blockers = true;
         self
@@ -129,7 +135,7 @@ impl Fence {
     /// a refusal the transaction has failed; drop it to roll it back.
     ///
     /// `remaining` is the remaining time of the lease. The server ends a statement that runs longer and a transaction that is
-    /// idle for longer, so that a paused holder does not block its successor (F8).
+    /// idle for longer, so that a paused holder does not block its successor (F8). The call waits no longer than this for a claim.
     pub async fn admit(
         &self,
         tx: &Transaction<'_>,

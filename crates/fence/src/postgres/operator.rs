@@ -1,4 +1,4 @@
-//! Operator calls: arm, re-arm, adopt, list marks and protect tables.
+//! Operator calls: arm, re-arm, adopt, list marks, and protect tables.
 
 use leasehold_core::token::{Incarnation, Number};
 use tokio_postgres::types::{ToSql, Type};
@@ -82,12 +82,13 @@ impl Fence {
     }
 
     /// Protects a table with its partitions and children: the database refuses every write that does not present a current
-    /// token of this fence (F3).
+    /// token of this fence, whichever table, view or function it names (F3). Protecting the root of a partitioned table is faster
+    /// than protecting its partitions, because rows below an unprotected table are checked one by one.
     pub async fn protect(&self, db: &Client, table: &str) -> Result<(), Error> {
         self.call(db, "SELECT leasehold.protect($3::regclass, $1, $2)", &[(&table, Type::TEXT)]).await
     }
 
-    /// Removes the protection of a table.
+    /// Removes the protection of a table with its partitions and children. A table that is protected with its parent is refused.
     pub async fn unprotect(&self, db: &Client, table: &str) -> Result<(), Error> {
         db.query_typed("SELECT leasehold.unprotect($1::regclass)", &[(&table, Type::TEXT)]).await?;
         Ok(())

@@ -144,3 +144,87 @@ async fn a_canceled_claim_blocks_no_writer() {
     new.batch_execute("SET statement_timeout = 0").await.expect("set");
     base.fence.claim(&new, &token(34)).await.expect("the connection is usable");
 }
+
+/// A role that can connect, and has no right on the fence.
+async fn stranger(base: &Database) -> Client {
+    let role = format!("stranger_{}", base.name);
+    base.db.batch_execute(&format!("CREATE ROLE {role} LOGIN")).await.expect("a role");
+    base.server.connect(&role, &base.name).await.expect("connected")
+}
+
+/// Statement that acquires the fence's advisory lock by its number.
+async fn lock_by_number(base: &Database, function: &str) -> String {
+    let row = base.db.query_one("SELECT leasehold.lock_key('jobs/settle', 0)", &[]).await.expect("a number");
+    format!("SELECT {function}({})", row.get::<_, i64>(0))
+}
+
+#[tokio::test]
+async fn a_role_without_a_right_on_the_fence_cannot_block_claims_and_writes_by_the_locks_number() {
+    for function in ["pg_advisory_lock", "pg_advisory_lock_shared"] {
+        let base = Database::new().await;
+        let (foreign, mut holder) = (stranger(&base).await, base.connect().await);
+        base.fence.claim(&holder, &token(33)).await.expect("claimed");
+        let lock = lock_by_number(&base, function).await;
+        foreign.batch_execute(&lock).await.expect("any role can acquire an advisory lock");
+        let brief = base.fence.clone().with_claim_timeout(Duration::from_millis(200));
+        brief.claim(&base.db, &token(34)).await.expect("the claim ends the stranger's backend");
+        assert!(foreign.batch_execute("SELECT 1").await.is_err(), "{function}");
+        base.write(&mut holder, 34).await.expect("written");
+    }
+}
+
+#[tokio::test]
+async fn a_write_waits_for_the_lock_for_at_most_its_remaining_time() {
+    let base = Database::new().await;
+    let (foreign, mut holder, mut other) = (stranger(&base).await, base.connect().await, base.connect().await);
+    base.fence.claim(&holder, &token(33)).await.expect("claimed");
+    let lock = lock_by_number(&base, "pg_advisory_lock").await;
+    foreign.batch_execute(&lock).await.expect("locked");
+    // The stranger is ended after half of the remaining time, so the write succeeds.
+    let tx = holder.transaction().await.expect("begun");
+    base.fence.admit(&tx, &token(33), Duration::from_secs(1)).await.expect("admitted");
+    let restored: String = tx.query_one("SHOW lock_timeout", &[]).await.expect("read").get(0);
+    assert_eq!(restored, "0");
+    tx.rollback().await.expect("ended");
+    // A role with a right on the fence is not ended, but named.
+    base.db.batch_execute(&lock).await.expect("locked");
+    let blocker = backend(&base.db).await;
+    let tx = other.transaction().await.expect("begun");
+    match base.fence.admit(&tx, &token(33), Duration::from_millis(200)).await {
+        Err(Error::Blocked { blockers, .. }) => assert_eq!(blockers, [blocker]),
+        outcome => panic!("not blocked: {outcome:?}"),
+    }
+    assert_eq!(backend(&base.db).await, blocker, "the backend of a role with a right goes on");
+}
+
+#[tokio::test]
+async fn a_role_ends_other_backends_only_if_an_operator_granted_it() {
+    let base = Database::new().await;
+    let role = format!("app_{}", base.name);
+    let sql = format!("CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA leasehold TO {role}");
+    base.db.batch_execute(&sql).await.expect("a role");
+    let (mut holder, app) = (base.connect().await, base.server.connect(&role, &base.name).await.expect("connected"));
+    base.fence.claim(&holder, &token(33)).await.expect("claimed");
+    let victim = backend(&holder).await;
+    let tx = holder.transaction().await.expect("begun");
+    base.fence.admit(&tx, &token(33), LONG).await.expect("admitted");
+    let forged = token(99);
+    for attack in [
+        format!("SELECT leasehold.terminate_blockers('{forged}', 'jobs/settle', 0)"),
+        format!("CALL leasehold.claim('{forged}', 'jobs/settle', 0, '100 ms', true)"),
+        "SELECT leasehold.end_strangers(leasehold.lock_key('jobs/settle', 0))".to_owned(),
+    ] {
+        let error = app.batch_execute(&attack).await.expect_err("no right");
+        assert_eq!(error.code().map(|code| code.code()), Some("42501"), "{attack}: {error}");
+    }
+    tx.rollback().await.expect("the holder's backend goes on");
+    assert_eq!(backend(&holder).await, victim);
+
+    let grant = format!("GRANT EXECUTE ON FUNCTION leasehold.terminate_blockers(text, text, bigint) TO {role}");
+    base.db.batch_execute(&grant).await.expect("granted");
+    let tx = holder.transaction().await.expect("begun");
+    base.fence.admit(&tx, &token(33), LONG).await.expect("admitted");
+    let terminating = base.fence.clone().with_claim_timeout(Duration::from_secs(2)).terminate_blockers();
+    terminating.claim(&app, &token(34)).await.expect("claimed");
+    tx.commit().await.expect_err("ended");
+}

@@ -11,6 +11,14 @@ async fn guard_triggers_cannot_be_disabled_replaced_or_dropped_even_with_a_token
     let guard: String =
         base.db.query_one(sql, &[&crate::support::RESOURCE]).await.expect("the name of the guard function").get(0);
     let drop_guard = format!("DROP FUNCTION {guard}() CASCADE");
+    let drop_row_guard = format!("DROP FUNCTION {guard}_row() CASCADE");
+    let other_events = format!(
+        "CREATE OR REPLACE TRIGGER leasehold_guard AFTER INSERT ON written FOR EACH STATEMENT EXECUTE FUNCTION {guard}()"
+    );
+    let other_condition = format!(
+        "DROP TRIGGER leasehold_guard_row ON written; CREATE TRIGGER leasehold_guard_row BEFORE INSERT ON written FOR EACH ROW
+           WHEN (false) EXECUTE FUNCTION {guard}_row()"
+    );
     for bypass in [
         "ALTER TABLE written DISABLE TRIGGER ALL",
         "ALTER TABLE written DISABLE TRIGGER leasehold_guard",
@@ -22,7 +30,9 @@ async fn guard_triggers_cannot_be_disabled_replaced_or_dropped_even_with_a_token
         "ALTER TRIGGER leasehold_guard ON written RENAME TO gone",
         "CREATE OR REPLACE TRIGGER leasehold_guard AFTER INSERT ON written FOR EACH STATEMENT EXECUTE FUNCTION noop()",
         &drop_guard,
-        "DROP FUNCTION leasehold.guard_row() CASCADE",
+        &drop_row_guard,
+        &other_events,
+        &other_condition,
     ] {
         for sql in [bypass.to_owned(), format!("BEGIN; {}; {bypass}; COMMIT", admit(20))] {
             let refused = code(&base.db, &sql).await;

@@ -3,14 +3,18 @@
 mod atomic;
 mod blocked_claims;
 mod bypass;
+mod concurrent_ddl;
 mod conformance;
+mod copies;
 mod database;
 mod exploits;
 #[path = "../support/invalid_tokens.rs"]
 mod invalid_tokens;
+mod installation;
 mod logical_replication;
 mod marks;
 mod paused_processes;
+mod probe;
 mod protected_tables;
 mod psql_examples;
 mod random;

@@ -10,7 +10,7 @@ fn psql(base: &Database, option: &str, value: &str) -> Output {
     Command::new("psql")
         .arg("-h")
         .arg(base.server.socket())
-        .args(["-U", "leasehold", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", option, value])
+        .args(["-U", "leasehold", "-X", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", option, value])
         .arg(&base.name)
         .output()
         .expect("psql can be started; ./test installs it")
@@ -32,13 +32,18 @@ fn fill(title: &str, number: u64) -> String {
 }
 
 #[tokio::test]
-async fn install_sql_is_idempotent_from_psql() {
+async fn install_sql_is_idempotent_and_quiet_from_psql() {
     let base = Database::new().await;
     base.fence.claim(&base.db, &token(20)).await.expect("claimed");
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/install.sql");
-    let output = psql(&base, "-f", file);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(base.mark().await, Some(20));
+    base.fence.protect(&base.db, "written").await.expect("protected");
+    for _ in 0..2 {
+        let output = psql(&base, "-f", file);
+        let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        assert!(output.status.success(), "{stderr}");
+        assert_eq!((stdout.as_str(), stderr.as_str()), ("", ""), "nothing changed, nothing is printed");
+        assert_eq!(base.mark().await, Some(20));
+    }
 }
 
 #[tokio::test]

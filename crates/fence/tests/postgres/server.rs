@@ -38,6 +38,13 @@ impl Server {
         Self { socket_dir: server.socket_dir().to_owned(), process: Mutex::new(server) }
     }
 
+    /// Starts a streaming standby of this server.
+    pub fn start_standby(&self) -> Self {
+        let mut standby = self.process().start_standby().expect("a standby starts");
+        standby.wait_until_ready();
+        Self { socket_dir: standby.socket_dir().to_owned(), process: Mutex::new(standby) }
+    }
+
     /// Stops the server without a checkpoint, as in a crash, and restarts it.
     pub fn crash_and_restart(&self) {
         let mut process = self.process();

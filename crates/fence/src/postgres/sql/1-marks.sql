@@ -1,19 +1,63 @@
--- Tables of the fence and the upgrade from version 1.
+-- Tables of the fence and the upgrade from versions 1 and 2.
 BEGIN;
+-- Only the server's own functions and operators are called: this script may run as a superuser, in a database of another role.
+SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL client_min_messages = warning;
+SET LOCAL lock_timeout = '1min';
 DO $$ BEGIN PERFORM pg_advisory_xact_lock(1818780003, 0); END $$; -- serializes concurrent installations
 
-CREATE SCHEMA IF NOT EXISTS leasehold;
+-- Objects that another role owns could run its code with the installer's rights. So nothing that could call one comes before this block.
+-- Only a superuser can have installed event triggers; they are created again at the end, and until the commit they check other sessions.
+DO $$
+DECLARE
+  planted record;
+  installed name;
+BEGIN
+  SELECT o.kind || ' ' || o.name AS object, pg_get_userbyid(o.owner) AS owner INTO planted FROM (
+    SELECT 'schema' AS kind, n.nspname AS name, n.nspowner AS owner, n.oid AS id FROM pg_namespace AS n
+    UNION ALL SELECT 'relation', c.relname, c.relowner, c.relnamespace FROM pg_class AS c
+    UNION ALL SELECT 'function', p.proname, p.proowner, p.pronamespace FROM pg_proc AS p
+    UNION ALL SELECT 'type', t.typname, t.typowner, t.typnamespace FROM pg_type AS t
+    UNION ALL SELECT 'operator', o.oprname, o.oprowner, o.oprnamespace FROM pg_operator AS o
+    UNION ALL SELECT 'operator class', o.opcname, o.opcowner, o.opcnamespace FROM pg_opclass AS o
+    UNION ALL SELECT 'collation', c.collname, c.collowner, c.collnamespace FROM pg_collation AS c
+    UNION ALL SELECT 'conversion', c.conname, c.conowner, c.connamespace FROM pg_conversion AS c
+  ) AS o WHERE o.id = to_regnamespace('leasehold') AND o.owner <> current_user::regrole
+    ORDER BY o.kind <> 'schema', o.kind, o.name LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH009',
+      MESSAGE = 'CONFLICT: ' || planted.object || ' belongs to role ' || planted.owner || ', the installer is ' || current_user,
+      DETAIL = 'reason=owner',
+      HINT = 'Install as that role if it installed the fence; otherwise inspect schema leasehold, and drop it if it is not a fence.';
+  END IF;
+  FOR installed IN SELECT evtname FROM pg_event_trigger WHERE evtname LIKE 'leasehold\_check\_%' LOOP
+    EXECUTE format('DROP EVENT TRIGGER %I', installed);
+  END LOOP;
+  IF to_regnamespace('leasehold') IS NULL THEN
+    CREATE SCHEMA leasehold;
+  END IF;
+END $$;
+
 CREATE TABLE IF NOT EXISTS leasehold.version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL);
-INSERT INTO leasehold.version (version) VALUES (2) ON CONFLICT DO NOTHING;
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM leasehold.version) THEN
+    INSERT INTO leasehold.version (version) VALUES (3);
+    IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+      RAISE WARNING 'installed without DDL checks on protected tables; install as a superuser to enable them';
+    END IF;
+  END IF;
+END $$;
 
 DO $$
 DECLARE have integer := (SELECT version FROM leasehold.version);
 BEGIN
-  IF have NOT IN (1, 2) THEN
+  IF have NOT IN (1, 2, 3) THEN
     RAISE EXCEPTION USING ERRCODE = 'LH008',
-      MESSAGE = 'UNSUPPORTED_VERSION: version ' || have || ' is installed, this script installs version 2',
-      DETAIL = 'have=' || have || ' want=2', HINT = 'Update the older side.';
-  ELSIF have = 1 THEN
+      MESSAGE = 'UNSUPPORTED_VERSION: version ' || have || ' is installed, this script installs version 3',
+      DETAIL = 'have=' || have || ' want=3', HINT = 'Update the older side.';
+  END IF;
+  IF have = 1 THEN
     -- ALTER TABLE waits for transactions that version 1 admitted. Marks are preserved.
     ALTER TABLE leasehold.fence RENAME COLUMN home TO server_id;
     ALTER TABLE leasehold.fence ADD COLUMN is_strict boolean NOT NULL DEFAULT false, ADD COLUMN token_digest bigint,
@@ -25,7 +69,15 @@ BEGIN
     DROP PROCEDURE leasehold.claim(text, text, bigint, interval, boolean);
     DROP FUNCTION leasehold.claims, leasehold.intend, leasehold.raised, leasehold.withdraw, leasehold.evict,
       leasehold.inside, leasehold.pass, leasehold.place, leasehold.bounded, leasehold.home, leasehold.token, leasehold.mark_stays;
-    UPDATE leasehold.version SET version = 2;
+  ELSIF have = 2 THEN
+    -- Transactions that version 2 admitted hold the same lock.
+    DROP FUNCTION leasehold.lock(bigint, boolean), leasehold.admit_uncached(text, text, bigint), leasehold.admit_full(text, text, bigint),
+      leasehold.blocking_pids(text, text, bigint, boolean), leasehold.table_tree, leasehold.guard_relation;
+    ALTER TABLE leasehold.protected ALTER COLUMN relation TYPE regclass, ADD COLUMN definition text, ADD COLUMN server_id text;
+  END IF;
+  IF have < 3 THEN
+    UPDATE leasehold.version SET version = 3;
+    PERFORM set_config('leasehold.upgraded_from', have::text, true);
   END IF;
 END $$;
 
@@ -40,7 +92,7 @@ CREATE TABLE IF NOT EXISTS leasehold.fence (
   mark        bigint CHECK (mark > 0),                            -- highest token number seen
   incarnation text CHECK (incarnation ~ '^[0-9a-f]{8}$'),         -- of the token that set the mark, or adopted by an operator
   sequence    bigint CHECK (sequence >= 0),                       -- last sequenced write applied under the mark
-  server_id   text NOT NULL,                                      -- server that stored the mark: system identifier and timeline
+  server_id   text NOT NULL,                                      -- server and database that stored the mark, see leasehold.server_id
   PRIMARY KEY (resource, slot),
   CHECK (CASE state WHEN 'fresh' THEN mark IS NULL WHEN 'armed' THEN mark IS NOT NULL ELSE true END),
   is_strict   boolean NOT NULL DEFAULT false,                     -- another incarnation must be adopted first
@@ -64,12 +116,17 @@ BEGIN
   END LOOP;
 END $$;
 
--- Protected tables with their partitions and children, each with its fence.
+-- Protected tables with their partitions and children, each with its fence. A dump contains their names, not their ids.
 CREATE TABLE IF NOT EXISTS leasehold.protected (
-  relation oid PRIMARY KEY,
-  name     text NOT NULL,
-  slot     bigint NOT NULL
+  relation   regclass PRIMARY KEY,
+  name       text NOT NULL,
+  slot       bigint NOT NULL,
+  definition text,               -- of the table, see leasehold.definition; a DDL command that changes it needs a token
+  server_id  text                -- server and database in which the definition was read
 );
+
+-- Transactions in which the fence itself changes triggers. Only the owner of this schema can add one.
+CREATE TABLE IF NOT EXISTS leasehold.changing_guards (transaction xid8 PRIMARY KEY);
 
 -- Rejects changes that lower, move or delete a mark, and clears the token cache on every other change.
 CREATE OR REPLACE FUNCTION leasehold.check_mark_change() RETURNS trigger
@@ -89,7 +146,7 @@ BEGIN
   IF (NEW.name, NEW.mark, NEW.state, NEW.incarnation, NEW.is_strict, NEW.server_id, NEW.protects_tables)
       IS DISTINCT FROM (OLD.name, OLD.mark, OLD.state, OLD.incarnation, OLD.is_strict, OLD.server_id, OLD.protects_tables) THEN
     key := leasehold.lock_key(OLD.name, OLD.slot);
-    PERFORM leasehold.lock(key, true);
+    PERFORM leasehold.lock(key, true, NULL);
     PERFORM setval(('leasehold.token_cache_' || (key & 63))::regclass, 0);
     -- A digest that this change did not set belongs to the previous token.
     NEW.token_digest := nullif(NEW.token_digest, OLD.token_digest);
@@ -100,3 +157,5 @@ CREATE OR REPLACE TRIGGER check_mark_change BEFORE UPDATE OR DELETE ON leasehold
   FOR EACH ROW EXECUTE FUNCTION leasehold.check_mark_change();
 CREATE OR REPLACE TRIGGER check_mark_truncate BEFORE TRUNCATE ON leasehold.fence
   FOR EACH STATEMENT EXECUTE FUNCTION leasehold.check_mark_change();
+-- Also for changes that a subscription applies.
+ALTER TABLE leasehold.fence ENABLE ALWAYS TRIGGER check_mark_change, ENABLE ALWAYS TRIGGER check_mark_truncate;

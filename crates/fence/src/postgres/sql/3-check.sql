@@ -1,10 +1,13 @@
 -- The check: takes the fence's lock, compares the token with the mark and admits the rest of the transaction.
 
--- Identity of this server: system identifier and timeline. It changes after a failover, a point-in-time recovery or a dump into
--- another server; then the stored marks may be older than the claims that holders were granted.
+-- Identity of the place where marks are stored: system identifier, timeline, database and table. It changes after a failover, a
+-- point-in-time recovery, and in every copy or restored dump, also in the same server; then the stored marks may be older than the
+-- claims that holders were granted. A dump carries none of these.
 CREATE OR REPLACE FUNCTION leasehold.server_id() RETURNS text LANGUAGE sql STABLE AS $$
-  SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()) || '/'
-    || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8)
+  SELECT pg_catalog.concat_ws('/', (SELECT system_identifier FROM pg_catalog.pg_control_system()),
+    pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8),
+    (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()),
+    pg_catalog.to_regclass('leasehold.fence')::pg_catalog.oid)
 $$;
 
 -- Advisory lock key of a fence. Writers hold the lock shared until they commit, a claim holds it exclusively. The server's lock
@@ -13,22 +16,70 @@ CREATE OR REPLACE FUNCTION leasehold.lock_key(name text, slot bigint) RETURNS bi
   SELECT pg_catalog.hashtextextended(name, 1818780001::bigint + slot)
 $$;
 
--- Acquires the lock until the transaction ends. The inner block is essential: a lock acquired while a cursor runs is released if
--- the cursor fails in a savepoint, although its earlier writes remain. A lock acquired in a block with an exception handler
--- belongs to the transaction.
-CREATE OR REPLACE FUNCTION leasehold.lock(key bigint, exclusive boolean) RETURNS void LANGUAGE plpgsql
+-- Ends backends that hold or await the lock, although neither their role nor one that it can assume may use this schema. Any role
+-- that can connect can acquire an advisory lock by its number. Returns how many it ended.
+CREATE OR REPLACE FUNCTION leasehold.end_strangers(key bigint) RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  stranger integer;
+  ended integer := 0;
 BEGIN
-  BEGIN
-    IF exclusive THEN
-      PERFORM pg_advisory_xact_lock(key);
-    ELSE
-      PERFORM pg_advisory_xact_lock_shared(key);
-    END IF;
-  EXCEPTION WHEN query_canceled THEN
-    RAISE;
-  END;
+  FOR stranger IN SELECT DISTINCT l.pid FROM pg_locks AS l JOIN pg_stat_get_activity(l.pid) AS a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.classid = ((key >> 32) & 4294967295)::oid AND l.objid = (key & 4294967295)::oid
+      AND l.objsubid = 1 AND l.pid <> pg_backend_pid() AND a.usesysid IS NOT NULL
+      AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+      AND NOT EXISTS (SELECT FROM pg_roles AS r WHERE pg_has_role(a.usesysid, r.oid, 'MEMBER')
+        AND has_schema_privilege(r.oid, 'leasehold', 'USAGE')) LOOP
+    BEGIN
+      ended := ended + pg_terminate_backend(stranger)::integer;
+    EXCEPTION WHEN insufficient_privilege THEN
+      NULL; -- the owner of this function may not end it; the error of the caller names it
+    END;
+  END LOOP;
+  RETURN ended;
 END $$;
+
+-- Acquires the lock until the transaction ends, within `ms` if it is set. The inner block is essential: a lock acquired while a cursor
+-- runs is released if the cursor fails in a savepoint, although its earlier writes remain. A lock acquired in a block with an exception
+-- handler belongs to the transaction.
+CREATE OR REPLACE FUNCTION leasehold.lock(key bigint, exclusive boolean, ms bigint) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  callers text := current_setting('lock_timeout');
+  capped boolean := ms IS NOT NULL AND (callers = '0' OR extract(epoch FROM callers::interval) * 1000 > ms);
+BEGIN
+  FOR attempt IN 1 .. 2 LOOP
+    IF capped THEN
+      -- The second half of the time follows after strangers were ended.
+      PERFORM set_config('lock_timeout', greatest(1, ms / 2)::text, true);
+    END IF;
+    BEGIN
+      IF exclusive THEN
+        PERFORM pg_advisory_xact_lock(key);
+      ELSE
+        PERFORM pg_advisory_xact_lock_shared(key);
+      END IF;
+      PERFORM set_config('lock_timeout', callers, true) WHERE capped;
+      RETURN;
+    EXCEPTION WHEN query_canceled THEN
+      RAISE;
+    WHEN lock_not_available THEN
+      IF NOT capped THEN
+        RAISE;
+      ELSIF attempt = 2 THEN
+        RAISE EXCEPTION USING ERRCODE = 'LH006', MESSAGE = 'UNAVAILABLE: the fence was locked for ' || ms || ' ms',
+          DETAIL = 'blocking_pids=' || array_to_string(leasehold.lock_holders(key), ','),
+          HINT = 'A holder stops, because its lease has ended. An operator ends these backends and retries.';
+      END IF;
+      PERFORM leasehold.end_strangers(key);
+    END;
+  END LOOP;
+END $$;
+
+-- Marks of versions 1 and 2 name only the server. A dump of those versions must not be restored into the server that wrote it.
+UPDATE leasehold.fence SET server_id = leasehold.server_id()
+  WHERE server_id ~ '^[0-9]+/[0-9A-F]{8}$' AND starts_with(leasehold.server_id(), server_id || '/')
+    AND current_setting('leasehold.upgraded_from', true) IN ('1', '2');
 
 -- Parses a token, finds its fence and checks everything that needs no lock.
 CREATE OR REPLACE FUNCTION leasehold.parse_for(token text, of_resource text, of_slot bigint, OUT number bigint,
@@ -91,7 +142,7 @@ BEGIN
   IF reason IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = 'LH005',
       MESSAGE = 'STORAGE_FAILED: the mark of ' || fence.name || CASE reason WHEN 'lost' THEN ' was declared lost'
-        ELSE ' was stored by another server (' || fence.server_id || '): failover, recovery or restore' END,
+        ELSE ' was stored by another server or database (' || fence.server_id || '): failover, recovery, copy or restore' END,
       DETAIL = 'reason=' || reason, HINT = 'Call leasehold.rearm with a number that no holder was granted yet.';
   ELSIF presented < fence.mark THEN
     RAISE EXCEPTION USING ERRCODE = 'LH001',
@@ -110,7 +161,7 @@ END $$;
 -- Full check, for a token whose text this session has not checked yet: parses it and compares it with the row. A higher number
 -- raises the mark under the exclusive lock. The lock mode is chosen before locking, because two sessions that upgrade a shared
 -- lock to an exclusive one would deadlock.
-CREATE OR REPLACE FUNCTION leasehold.admit_full(token text, resource text, slot bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION leasehold.admit_full(token text, resource text, slot bigint, ms bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   p record := leasehold.parse_for(token, resource, slot);
@@ -121,10 +172,10 @@ BEGIN
   PERFORM leasehold.require_durable();
   SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = p.name AND g.slot = p.slot;
   IF p.number > coalesce(f.mark, 0) OR (p.number = f.mark AND p.incarnation IS DISTINCT FROM f.incarnation) THEN
-    PERFORM leasehold.lock(key, true);
+    PERFORM leasehold.lock(key, true, ms);
     SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = p.name AND g.slot = p.slot FOR UPDATE;
   ELSE
-    PERFORM leasehold.lock(key, false);
+    PERFORM leasehold.lock(key, false, ms);
     IF read_committed THEN
       SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = p.name AND g.slot = p.slot;
     ELSE
@@ -162,10 +213,17 @@ BEGIN
   END IF;
 END $$;
 
--- The check against the row, for a token that is not in the cache.
-CREATE OR REPLACE FUNCTION leasehold.admit_uncached(token text, resource text, slot bigint) RETURNS bigint
+-- A duration in milliseconds, within the range of the server's timeout settings.
+CREATE OR REPLACE FUNCTION leasehold.milliseconds(duration interval) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE WHEN duration IS NOT NULL THEN greatest(1, least(2147483647,
+    pg_catalog.ceil(pg_catalog.date_part('epoch', duration) OPERATOR(pg_catalog.*) 1000)))::pg_catalog.int8 END
+$$;
+
+-- The check against the row, for a token that is not in the cache. It waits for the lock for at most `remaining`.
+CREATE OR REPLACE FUNCTION leasehold.admit_uncached(token text, resource text, slot bigint, remaining interval) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  ms bigint := leasehold.milliseconds(remaining);
   key bigint := leasehold.lock_key(resource, coalesce(slot, 0));
   digest bigint := hashtextextended(token, key) & -2;
   cached bigint;
@@ -174,14 +232,14 @@ BEGIN
   IF current_setting('leasehold.checked_token', true) = hashtextextended(token, 0)::text
     AND current_setting('transaction_isolation') = 'read committed'
   THEN
-    PERFORM leasehold.lock(key, false);
+    PERFORM leasehold.lock(key, false, ms);
     -- The snapshot is taken after the lock, so it contains every acknowledged claim.
     SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = admit_uncached.resource
       AND g.slot = coalesce(admit_uncached.slot, 0)
       AND g.token_digest = hashtextextended(token, 1) AND g.server_started_at = pg_postmaster_start_time();
   END IF;
   IF f.mark IS NULL THEN
-    RETURN leasehold.admit_full(token, resource, slot);
+    RETURN leasehold.admit_full(token, resource, slot, ms);
   END IF;
   PERFORM leasehold.require_durable();
   -- A transaction without writes cannot have raised the mark itself, so the row is committed and its digest may be cached.
@@ -236,7 +294,7 @@ BEGIN
         pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0))),
       pg_catalog.pg_current_xact_id()::pg_catalog.text OPERATOR(pg_catalog.||) ':' OPERATOR(pg_catalog.||) token, true),
       28), 19)::pg_catalog.int8
-    ELSE leasehold.admit_uncached(token, resource, slot) END;
+    ELSE leasehold.admit_uncached(token, resource, slot, remaining) END;
   IF remaining IS NOT NULL THEN
     ms := greatest(1, least(2147483647,
       pg_catalog.ceil(pg_catalog.date_part('epoch', remaining) OPERATOR(pg_catalog.*) 1000)))::pg_catalog.int8;

@@ -32,43 +32,60 @@ BEGIN
   done := true;
 END $$;
 
--- Backends that block a claim with this token. With `terminate` it also ends them, which requires that the owner of this function
--- is a superuser or a member of pg_signal_backend, and that the token is current or newer.
-CREATE OR REPLACE FUNCTION leasehold.blocking_pids(token text, resource text, slot bigint, terminate boolean) RETURNS integer[]
+-- Fails with the backends that block a claim with this token.
+CREATE OR REPLACE FUNCTION leasehold.raise_blocked(token text, resource text, slot bigint, timeout interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  p record := leasehold.parse_for(token, resource, slot);
-  pids integer[] := leasehold.lock_holders(leasehold.lock_key(p.name, p.slot));
+DECLARE p record := leasehold.parse_for(token, resource, slot);
 BEGIN
-  IF terminate THEN
-    PERFORM leasehold.check_mark(f, p.number, p.incarnation) FROM leasehold.fence AS f WHERE f.name = p.name AND f.slot = p.slot;
-    PERFORM pg_terminate_backend(pid) FROM unnest(pids) AS pid WHERE pid IS NOT NULL;
-  END IF;
-  RETURN pids;
+  RAISE EXCEPTION USING ERRCODE = 'LH006',
+    MESSAGE = 'UNAVAILABLE: admitted transactions blocked the claim for ' || timeout,
+    DETAIL = 'blocking_pids=' || array_to_string(leasehold.lock_holders(leasehold.lock_key(p.name, p.slot)), ','),
+    HINT = 'End these backends if their holder is paused, then retry; or claim with terminate => true, if the role may call '
+      'leasehold.terminate_blockers.';
+END $$;
+
+-- Ends backends that block a claim without the right to use the fence, see leasehold.end_strangers.
+CREATE OR REPLACE FUNCTION leasehold.end_blocking_strangers(token text, resource text, slot bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE p record := leasehold.parse_for(token, resource, slot);
+BEGIN
+  RETURN leasehold.end_strangers(leasehold.lock_key(p.name, p.slot)) > 0;
+END $$;
+
+-- Ends all backends that block a claim with this token, which must be current or newer. The owner of this function must be a superuser
+-- or a member of pg_signal_backend. Token text can be forged, so only roles that an operator grants it to can call this function.
+CREATE OR REPLACE FUNCTION leasehold.terminate_blockers(token text, resource text, slot bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE p record := leasehold.parse_for(token, resource, slot);
+BEGIN
+  PERFORM leasehold.check_mark(f, p.number, p.incarnation) FROM leasehold.fence AS f WHERE f.name = p.name AND f.slot = p.slot;
+  PERFORM pg_terminate_backend(pid) FROM unnest(leasehold.lock_holders(leasehold.lock_key(p.name, p.slot))) AS pid
+    WHERE pid IS NOT NULL;
 END $$;
 
 -- Claims the fence for a new holder, which calls this first, before it reads. Raises the mark in transactions of its own; the mark
 -- is durable when the call returns. Waits up to `timeout` for admitted transactions; then it ends them if `terminate` is set and
--- waits as long again, or fails and names their backends. New writers queue behind it. `previous_incarnation` returns the
--- incarnation of the old mark if the token is of another one, because the cluster was restored.
+-- waits as long again, or fails and names their backends. Backends that hold the lock without the right to use the fence are ended.
+-- New writers queue behind it. `previous_incarnation` returns the incarnation of the old mark if the token is of another one, because
+-- the cluster was restored.
 CREATE OR REPLACE PROCEDURE leasehold.claim(token text, resource text DEFAULT NULL, slot bigint DEFAULT NULL,
   timeout interval DEFAULT '5 s', terminate boolean DEFAULT false, INOUT previous_incarnation text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
-  ms bigint := least(2147483647, ceil(extract(epoch FROM timeout) * 1000))::bigint;
+  ms bigint := leasehold.milliseconds(timeout);
   r record;
 BEGIN
+  -- It cannot set a search path, because it commits. So it calls functions only, which do.
   COMMIT; -- fails inside a transaction block: a claim that can be rolled back proves nothing
   r := leasehold.try_raise(token, resource, slot, ms);
   IF NOT r.done AND terminate THEN
-    PERFORM leasehold.blocking_pids(token, resource, slot, true);
+    PERFORM leasehold.terminate_blockers(token, resource, slot);
+    r := leasehold.try_raise(token, resource, slot, ms);
+  ELSIF NOT r.done AND leasehold.end_blocking_strangers(token, resource, slot) THEN
     r := leasehold.try_raise(token, resource, slot, ms);
   END IF;
   IF NOT r.done THEN
-    RAISE EXCEPTION USING ERRCODE = 'LH006',
-      MESSAGE = 'UNAVAILABLE: admitted transactions blocked the claim for ' || timeout,
-      DETAIL = 'blocking_pids=' || array_to_string(leasehold.blocking_pids(token, resource, slot, false), ','),
-      HINT = 'End these backends if their holder is paused, then retry; or claim with terminate => true.';
+    PERFORM leasehold.raise_blocked(token, resource, slot, timeout);
   END IF;
   previous_incarnation := r.previous_incarnation;
   COMMIT;

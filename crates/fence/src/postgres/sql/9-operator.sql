@@ -25,12 +25,12 @@ CREATE OR REPLACE FUNCTION leasehold.list_marks() RETURNS TABLE (cluster text, r
   FROM leasehold.fence AS f ORDER BY f.name, f.slot
 $$;
 
--- Acquires the fence's exclusive lock and returns the id of its row; fails if there is none.
+-- Acquires the fence's exclusive lock within a minute and returns the id of its row; fails if there is none.
 CREATE OR REPLACE FUNCTION leasehold.lock_exclusive(resource text, slot bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE row_id integer;
 BEGIN
-  PERFORM pg_advisory_xact_lock(leasehold.lock_key(resource, slot));
+  PERFORM leasehold.lock(leasehold.lock_key(resource, slot), true, 60000);
   SELECT f.id INTO row_id FROM leasehold.fence AS f WHERE f.name = lock_exclusive.resource AND f.slot = lock_exclusive.slot;
   IF row_id IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = 'LH005',
@@ -73,5 +73,32 @@ $$;
 REVOKE ALL ON ALL TABLES IN SCHEMA leasehold FROM PUBLIC;
 REVOKE ALL ON FUNCTION leasehold.arm, leasehold.rearm, leasehold.declare_lost, leasehold.set_strict, leasehold.adopt,
   leasehold.list_marks, leasehold.lock_exclusive, leasehold.protect, leasehold.unprotect, leasehold.guard_relation,
-  leasehold.create_guard FROM PUBLIC;
+  leasehold.create_guard, leasehold.repair_guards, leasehold.suspend_check, leasehold.resume_check, leasehold.extend_guards,
+  leasehold.lock_tree, leasehold.list_guards, leasehold.list_triggers, leasehold.probe_writes, leasehold.end_strangers,
+  leasehold.terminate_blockers FROM PUBLIC;
+
+-- Replaces the triggers and functions that an earlier installation created. In a copied or restored database they wait for an operator.
+DO $$
+BEGIN
+  IF current_setting('leasehold.upgraded_from', true) = '2' OR EXISTS (SELECT FROM leasehold.list_guards() AS g
+      JOIN leasehold.protected AS p ON p.server_id = leasehold.server_id() WHERE g.guard = 'function' AND g.problem IS NOT NULL) THEN
+    PERFORM leasehold.repair_guards();
+    DROP FUNCTION IF EXISTS leasehold.guard_row();
+  END IF;
+END $$;
+
+-- Only a superuser can create event triggers. Without them, the owner of a protected table can drop its triggers.
+DO $$
+BEGIN
+  IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+    CREATE EVENT TRIGGER leasehold_check_start ON ddl_command_start WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION leasehold.check_ddl_start();
+    CREATE EVENT TRIGGER leasehold_check_ddl ON ddl_command_end EXECUTE FUNCTION leasehold.check_ddl();
+    CREATE EVENT TRIGGER leasehold_check_drop ON sql_drop EXECUTE FUNCTION leasehold.check_ddl();
+    CREATE EVENT TRIGGER leasehold_check_rewrite ON table_rewrite EXECUTE FUNCTION leasehold.check_ddl();
+    ALTER EVENT TRIGGER leasehold_check_start ENABLE ALWAYS;
+    ALTER EVENT TRIGGER leasehold_check_ddl ENABLE ALWAYS;
+    ALTER EVENT TRIGGER leasehold_check_drop ENABLE ALWAYS;
+    ALTER EVENT TRIGGER leasehold_check_rewrite ENABLE ALWAYS;
+  END IF;
+END $$;
 COMMIT;
