@@ -8,14 +8,17 @@ use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::postgres::{Fence, install, list_marks};
 use leasehold_fence::{FenceId, FenceRefusal, MarkInfo, MarkLoss};
 use tokio_postgres::config::Host;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::address::AddressSource;
-use super::fence_error;
 use super::probe::{TableFinding, TokenProbe, WriteProbe, token_probe};
+use super::{fence_error, printable, token};
 use crate::output::{CommandError, error_with_code};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// SQLSTATE of a probe's write that passed.
+const ACCEPTED: &str = "LH000";
 /// Remaining lease time that a probe's transaction declares.
 const PROBE_REMAINING: Duration = Duration::from_secs(5);
 
@@ -115,7 +118,7 @@ pub async fn probe(
     token_probe(verdict)
 }
 
-/// Attempts writes without a token to the protected tables and to those that the address lists.
+/// Attempts a write without a token to each protected table, and compares them with the tables that the address lists.
 pub async fn probe_writes(
     url: &str,
     source: AddressSource,
@@ -123,25 +126,56 @@ pub async fn probe_writes(
     tables: &[String],
 ) -> Result<WriteProbe, CommandError> {
     let mut db = open(url, source).await?;
-    let listed = "SELECT relation::regclass::text FROM leasehold.protected WHERE name = $1 AND slot = $2 ORDER BY 1";
-    let listed = db.query(listed, &[&fence_id.resource(), &i64::from(fence_id.slot())]).await.map_err(failed)?;
-    let mut names: Vec<String> = listed.iter().map(|row| row.get(0)).collect();
-    names.extend(tables.iter().filter(|table| !names.contains(table)).cloned().collect::<Vec<_>>());
+    // The reply to the token itself was probed before.
+    let stale = token(fence_id, Number::FIRST, Incarnation(0));
+    let report = fence(fence_id).probe(&mut db, stale).await.map_err(|error| fence_error(&error))?;
     let mut findings = Vec::new();
-    for table in &names {
-        let tx = db.transaction().await.map_err(failed)?;
-        let attempt = tx.batch_execute(&format!("DELETE FROM {table} WHERE false")).await;
-        tx.rollback().await.map_err(failed)?;
-        match attempt {
-            Err(error) if error.code().is_some_and(|code| code.code() == "LH002") => {}
-            Err(error) => return Err(failed(error)),
-            Ok(()) => findings.push(TableFinding { table: table.clone(), finding: "accepted".to_owned() }),
+    let mut add = |table: &str, finding: String| {
+        findings.push(TableFinding { table: printable(table), finding: printable(&finding) });
+    };
+    for write in report.writes.iter().filter(|write| !write.refused) {
+        let unclear = || format!("a write without a token failed for another reason: {}", write.message);
+        let accepted = || "a write without a token was accepted".to_owned();
+        add(&write.table, if write.sqlstate == ACCEPTED { accepted() } else { unclear() });
+    }
+    // The database has guards of its own, which matter only to protected tables.
+    for guard in report.guards.iter().filter(|_| report.is_forced()) {
+        if let Some(problem) = &guard.problem {
+            add(&guard.object, format!("{}: {problem}", guard.guard));
         }
     }
-    Ok(if names.is_empty() || !findings.is_empty() {
+    let protected: Vec<String> = report.writes.iter().map(|write| write.table.clone()).collect();
+    for table in tables {
+        match find_table(&db, table, &protected).await? {
+            TableLookup::Protected => {}
+            TableLookup::Unprotected => add(table, "not protected by this resource".to_owned()),
+            TableLookup::Missing => add(table, "no such table".to_owned()),
+        }
+    }
+    Ok(if protected.is_empty() || !findings.is_empty() {
         WriteProbe::NotRefused(findings)
     } else {
-        WriteProbe::Refused(names)
+        WriteProbe::Refused(protected)
+    })
+}
+
+/// Whether a table of an address is one of those that the fence protects.
+enum TableLookup {
+    Protected,
+    Unprotected,
+    Missing,
+}
+
+/// Compares tables by their identity, because one table has several spellings.
+async fn find_table(db: &Client, table: &str, protected: &[String]) -> Result<TableLookup, CommandError> {
+    let sql = "SELECT to_regclass($1) IS NOT NULL, to_regclass($1) IN (SELECT to_regclass(p) FROM unnest($2) AS p)";
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&table, Type::TEXT), (&protected, Type::TEXT_ARRAY)];
+    let rows = db.query_typed(sql, &params).await.map_err(failed)?;
+    let known = |column: usize| rows.first().and_then(|row| row.get::<_, Option<bool>>(column)).unwrap_or(false);
+    Ok(match (known(0), known(1)) {
+        (_, true) => TableLookup::Protected,
+        (true, false) => TableLookup::Unprotected,
+        (false, false) => TableLookup::Missing,
     })
 }
 

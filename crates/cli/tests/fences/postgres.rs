@@ -98,9 +98,9 @@ async fn a_forced_postgres_target_is_green_only_while_its_guards_refuse() {
     let disabled = probe(&format!("orders={url}"));
     assert_eq!((disabled.exit, hole(&disabled)), (8, "unprotected".to_owned()), "{disabled:?}");
     assert!(disabled.err.contains("paid"), "{disabled:?}");
-    let enable = disable.replace("DISABLE TRIGGER", "ENABLE ALWAYS TRIGGER");
-    db.batch_execute(&enable).await.expect("a superuser can");
-    assert_eq!(probe(&listed).exit, 0);
+    server.run(&["fence", "protect", &url, "--resource", RESOURCE, "--table", "paid"]).ok();
+    let closed = probe(&listed);
+    assert_eq!(closed.exit, 0, "the command of the message closes the hole: {closed:?}");
 
     db.batch_execute("SELECT leasehold.unprotect('paid'); SELECT leasehold.unprotect('refunds')")
         .await

@@ -8,9 +8,9 @@ mod conformance;
 mod copies;
 mod database;
 mod exploits;
+mod installation;
 #[path = "../support/invalid_tokens.rs"]
 mod invalid_tokens;
-mod installation;
 mod logical_replication;
 mod marks;
 mod paused_processes;

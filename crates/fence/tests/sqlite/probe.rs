@@ -70,6 +70,11 @@ fn a_guard_that_never_fires_is_found_by_a_write_without_a_token() {
         run(&base, &format!("DROP TRIGGER {name}; {disabled}"));
         let found = probe(&base, &[]).into_iter().find(|(name, _)| name == "written").expect("it is listed");
         assert_eq!(found.1, GuardFinding::Accepted { statement }, "{disabled}");
+        base.fence.protect(&mut base.open(), "written").expect("protected again");
+        assert!(
+            probe(&base, &[]).iter().all(|(_, finding)| *finding == GuardFinding::Refused),
+            "the guard is replaced"
+        );
     }
 }
 
