@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::probe::{ProbeOutcome, TargetProbe};
 use super::verdict::{self, ShownHole};
 use crate::table::{TextTable, format_time, or_dash};
-use crate::target::{TokenProbe, WriteProbe};
+use crate::target::{TableFinding, TokenProbe, WriteProbe};
 
 /// A target with its probe, if it was probed, and its hole.
 pub struct Row {
@@ -114,13 +114,10 @@ fn probe_body(probe: &TargetProbe) -> Value {
                 body["presented"] = json!(presented.to_string());
                 body["mark"] = json!(mark.to_string());
             }
-            match &report.write {
-                WriteProbe::Refused(tables) => body["refused_without_token"] = json!(tables),
-                WriteProbe::NotRefused(tables) => {
-                    let table = |at: &crate::target::TableFinding| json!({ "table": at.table, "finding": at.finding });
-                    body["accepted_without_token"] = tables.iter().map(table).collect();
-                }
-                WriteProbe::NeverRefused | WriteProbe::NotAttempted => {}
+            if let WriteProbe::Attempted { refused, findings } = &report.write {
+                let finding = |at: &TableFinding| json!({ "table": at.table, "finding": at.finding });
+                body["refused_without_token"] = json!(refused);
+                body["findings"] = findings.iter().map(finding).collect();
             }
         }
     }

@@ -15,6 +15,23 @@ pub struct ShownHole {
     pub message: String,
 }
 
+impl ShownHole {
+    /// A message on one line: a name in a charter may contain line breaks.
+    fn new(word: &str, message: &str) -> Self {
+        let message = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Self { word: word.to_owned(), message }
+    }
+}
+
+/// A word of a command that can be pasted into a shell. Names and addresses may be those of a charter's author.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// A hole that only a probe can find.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ProbeHole {
@@ -55,6 +72,7 @@ impl ProbeHole {
 
     /// What it means, and how to close it.
     fn message(&self, resource: &str, target: &str, address: &str) -> String {
+        let (resource, address) = (shell_word(resource), shell_word(address));
         match self {
             Self::Admitted => format!(
                 "admitted a stale token; reinstall its fence with leasehold fence arm {address} --resource {resource}, and \
@@ -92,8 +110,9 @@ impl ProbeHole {
             }
             Self::Unreachable(error) => format!("probe failed: {error}"),
             Self::NotProbed(reason) => format!(
-                "not probed, {reason}; run leasehold coverage {resource} --probe --target {target}=ADDRESS, or pass \
-                 --charter-addresses if you trust the charter's author"
+                "not probed, {reason}; run leasehold coverage {resource} --probe --target {}, or pass \
+                 --charter-addresses if you trust the charter's author",
+                shell_word(&format!("{target}=ADDRESS"))
             ),
         }
     }
@@ -104,10 +123,7 @@ pub fn hole(resource: &str, target: &TargetCoverageBody, probe: Option<&TargetPr
     let name = if target.name.is_empty() { "no target" } else { &target.name };
     if let Some(found) = probe.and_then(|probe| probe_hole(target, probe)).or_else(|| false_grantor(target)) {
         let address = probe.and_then(|probe| probe.address.as_deref()).unwrap_or("ADDRESS");
-        return Some(ShownHole {
-            word: found.word().to_owned(),
-            message: format!("{name}: {}", found.message(resource, name, address)),
-        });
+        return Some(ShownHole::new(found.word(), &format!("{name}: {}", found.message(resource, name, address))));
     }
     let word = target.hole.as_deref()?;
     let reported = Hole::from_word(word);
@@ -118,7 +134,7 @@ pub fn hole(resource: &str, target: &TargetCoverageBody, probe: Option<&TargetPr
     // A newer server may know other holes.
     let advice =
         reported.map_or_else(|| format!("{word}; update this command to learn more"), |hole| hole.advice().into());
-    Some(ShownHole { word: word.to_owned(), message: format!("{name}: {advice}") })
+    Some(ShownHole::new(word, &format!("{name}: {advice}")))
 }
 
 fn probe_hole(target: &TargetCoverageBody, probe: &TargetProbe) -> Option<ProbeHole> {
@@ -146,10 +162,9 @@ fn report_hole(report: &ProbeResult, forced: bool) -> Option<ProbeHole> {
         TokenProbe::Refused { .. } | TokenProbe::Lost => {}
     }
     match &report.write {
-        _ if !forced => None,
-        WriteProbe::Refused(_) => None,
-        WriteProbe::NotRefused(tables) => {
-            Some(ProbeHole::Unprotected(tables.iter().map(|at| format!("{}: {}", at.table, at.finding)).collect()))
+        write if !forced || write.is_refused() => None,
+        WriteProbe::Attempted { findings, .. } => {
+            Some(ProbeHole::Unprotected(findings.iter().map(|at| format!("{}: {}", at.table, at.finding)).collect()))
         }
         WriteProbe::NeverRefused | WriteProbe::NotAttempted => Some(ProbeHole::NotForced),
     }
@@ -199,15 +214,17 @@ mod tests {
 
     #[test]
     fn each_declared_mode_agrees_only_with_what_the_probe_must_establish() {
-        let open = || WriteProbe::NotRefused(vec![TableFinding { table: "paid".into(), finding: "no guard".into() }]);
-        let all = || WriteProbe::Refused(vec!["paid".into()]);
+        let finding = TableFinding { table: "paid".into(), finding: "no guard".into() };
+        let open = || WriteProbe::Attempted { refused: vec!["sold".into()], findings: vec![finding.clone()] };
+        let nothing = || WriteProbe::Attempted { refused: Vec::new(), findings: Vec::new() };
+        let all = || WriteProbe::Attempted { refused: vec!["paid".into()], findings: Vec::new() };
         let none = || WriteProbe::NotAttempted;
         let other = TokenProbe::Foreign(Some(Cluster(*b"elsewher")));
         let cases = [
             ("forced", REFUSED, all(), None),
             ("forced", TokenProbe::Lost, all(), None),
             ("forced", REFUSED, open(), Some("unprotected")),
-            ("forced", REFUSED, WriteProbe::NotRefused(Vec::new()), Some("unprotected")),
+            ("forced", REFUSED, nothing(), Some("unprotected")),
             ("forced", REFUSED, WriteProbe::NeverRefused, Some("not_forced")),
             ("forced", TokenProbe::Admitted, all(), Some("admitted")),
             ("forced", TokenProbe::Missing, none(), Some("missing")),
@@ -263,6 +280,23 @@ mod tests {
             assert_eq!(word(&target(Some("forced"), at, None), skipped()).as_deref(), Some("not_forced"), "{at}");
             assert_eq!(word(&target(Some("cooperative"), at, None), skipped()).as_deref(), Some("not_probed"), "{at}");
         }
+    }
+
+    #[test]
+    fn a_hostile_name_or_address_cannot_add_a_line_or_a_command() {
+        let name = "a\nleasehold: 0 holes; $(id)".to_owned();
+        let target = TargetCoverageBody { name: name.clone(), ..target(Some("forced"), "x", None) };
+        let message = |outcome: ProbeOutcome| {
+            let probe = TargetProbe { target: name.clone(), address: Some("sqlite:/x';id;'".into()), outcome };
+            hole("jobs/settle", &target, Some(&probe)).expect("a hole").message
+        };
+        let missing = message(report(TokenProbe::Missing, WriteProbe::NotAttempted));
+        assert!(missing.contains(r"fence arm 'sqlite:/x'\'';id;'\''' --resource"), "{missing}");
+        let skipped = message(ProbeOutcome::Skipped("its address is not given".into()));
+        assert!(skipped.contains("--target 'a leasehold: 0 holes; $(id)=ADDRESS'"), "{skipped}");
+        assert!(!missing.contains('\n') && !skipped.contains('\n'), "{missing} {skipped}");
+        assert_eq!(shell_word("sqlite:/var/lib/app/ledger.db"), "sqlite:/var/lib/app/ledger.db");
+        assert_eq!(shell_word("http://gate?a&b"), "'http://gate?a&b'");
     }
 
     #[test]

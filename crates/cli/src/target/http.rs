@@ -46,11 +46,12 @@ pub async fn probe_writes(url: &str) -> Result<WriteProbe, CommandError> {
     let method = Method::from_bytes(PROBE_METHOD.as_bytes()).expect("it is a token of HTTP");
     let (_, body) = send(url, "/", method, None).await?;
     let absent = leasehold_fence::Error::Refused(FenceRefusal::Token(TokenError::Absent));
+    let path = "/".to_owned();
     if parse_refusal(&body).is_some_and(|error| error.refusal() == absent.refusal()) {
-        return Ok(WriteProbe::Refused(Vec::new()));
+        return Ok(WriteProbe::Attempted { refused: vec![path], findings: Vec::new() });
     }
-    let finding = "a request without a token was forwarded; remove the rule of the fence that exempts it".to_owned();
-    Ok(WriteProbe::NotRefused(vec![TableFinding { table: "/".to_owned(), finding }]))
+    let finding = "a request without a token was forwarded, a rule of the fence exempts it".to_owned();
+    Ok(WriteProbe::Attempted { refused: Vec::new(), findings: vec![TableFinding { table: path, finding }] })
 }
 
 /// Sends one request without a body, and follows no redirect.

@@ -146,7 +146,7 @@ impl TargetAddress {
     }
 
     /// Presents a token below the mark to the fence of each slot, and attempts writes without a token if the options ask for
-    /// it. Returns the report of the first slot whose fence is not as it should be.
+    /// it. Returns the reply of the first slot that does not refuse.
     ///
     /// Nothing changes in the target, with one exception: an HTTP fence that has not seen any token accepts the lowest number.
     pub async fn probe(&self, options: ProbeOptions<'_>) -> Result<ProbeResult, CommandError> {
@@ -170,22 +170,20 @@ impl TargetAddress {
             slots.push(0);
         }
         let mut report = ProbeResult::token_only(TokenProbe::Missing);
+        let mut write = WriteProbe::NotAttempted;
         for slot in slots {
             let fence = fence_id(options.cluster, options.resource, slot)?;
             let mark = marks.iter().find(|info| is_mark_of(info, &fence));
             let token = self.probe_token(&fence, mark, options).await?;
-            report = ProbeResult { token, write: WriteProbe::NotAttempted };
+            report = ProbeResult::token_only(token);
             if !report.refuses_stale() {
                 return Ok(report);
             }
             if options.attempt_writes {
-                report.write = self.probe_writes(&fence).await?;
-                if !matches!(report.write, WriteProbe::Refused(_)) {
-                    return Ok(report);
-                }
+                write = write.merge(self.probe_writes(&fence).await?);
             }
         }
-        Ok(report)
+        Ok(ProbeResult { write, ..report })
     }
 
     /// Presents a token below the mark to the fence inside the target.

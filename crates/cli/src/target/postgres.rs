@@ -1,11 +1,12 @@
 //! `postgres://USER@HOST/DATABASE`: a PostgreSQL database. Without TLS. For an address from the operator, the password can also
 //! be in `PGPASSWORD`.
 
+use std::error::Error;
 use std::ffi::OsString;
 use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::postgres::{Fence, install, list_marks};
+use leasehold_fence::postgres::{Fence, ProbedWrite, install, list_marks};
 use leasehold_fence::{FenceId, FenceRefusal, MarkInfo, MarkLoss};
 use tokio_postgres::config::Host;
 use tokio_postgres::types::{ToSql, Type};
@@ -24,7 +25,7 @@ const PROBE_REMAINING: Duration = Duration::from_secs(5);
 
 async fn open(url: &str, source: AddressSource) -> Result<Client, CommandError> {
     let config = config(url, source, std::env::var_os("PGPASSWORD"))?;
-    let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
+    let (client, connection) = config.connect(NoTls).await.map_err(|error| connect_failed(&error))?;
     tokio::spawn(connection);
     Ok(client)
 }
@@ -58,6 +59,12 @@ fn ensure_anonymous(config: &Config) -> Result<(), CommandError> {
     };
     let next_step = "pass --target NAME=postgres://USER@HOST/DATABASE";
     Err(error_with_code("INVALID_ARGUMENT", &format!("the address in the charter {problem}; {next_step}")))
+}
+
+fn connect_failed(error: &tokio_postgres::Error) -> CommandError {
+    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    let message = printable(&format!("cannot connect to the database: {error}{cause}"));
+    error_with_code("UNAVAILABLE", &format!("{message}; check the address and its password, and that the server runs"))
 }
 
 fn failed(error: tokio_postgres::Error) -> CommandError {
@@ -152,11 +159,9 @@ pub async fn probe_writes(
             TableLookup::Missing => add(table, "no such table".to_owned()),
         }
     }
-    Ok(if protected.is_empty() || !findings.is_empty() {
-        WriteProbe::NotRefused(findings)
-    } else {
-        WriteProbe::Refused(protected)
-    })
+    let is_open = |write: &&ProbedWrite| findings.iter().any(|at| at.table == write.table);
+    let refused = report.writes.iter().filter(|write| !is_open(write)).map(|write| write.table.clone()).collect();
+    Ok(WriteProbe::Attempted { refused, findings })
 }
 
 /// Whether a table of an address is one of those that the fence protects.

@@ -37,10 +37,44 @@ pub enum WriteProbe {
     NotAttempted,
     /// Targets of this kind accept writes that bypass their fence.
     NeverRefused,
-    /// All were refused, at these tables if the target is a database.
-    Refused(Vec<String>),
-    /// Some were not refused: the tables, with what was found there. Without tables, the fence protects none.
-    NotRefused(Vec<TableFinding>),
+    /// What was found at each table, or at each path of a service. If both are empty, the fence protects nothing.
+    Attempted {
+        /// Those that refused every write.
+        refused: Vec<String>,
+        /// The others, with what was found there.
+        findings: Vec<TableFinding>,
+    },
+}
+
+impl WriteProbe {
+    /// Whether every write was refused, and any was attempted.
+    pub const fn is_refused(&self) -> bool {
+        matches!(self, Self::Attempted { refused, findings } if !refused.is_empty() && findings.is_empty())
+    }
+
+    /// Combines the probes of two slots. A table is protected by one slot, so that a finding of the other one does not count.
+    pub fn merge(self, other: Self) -> Self {
+        match (self, other) {
+            (
+                Self::Attempted { mut refused, mut findings },
+                Self::Attempted { refused: more_refused, findings: more_findings },
+            ) => {
+                refused.extend(more_refused);
+                findings.extend(more_findings);
+                findings.retain(|at| !refused.iter().any(|table| is_same_table(table, &at.table)));
+                findings.dedup();
+                Self::Attempted { refused, findings }
+            }
+            (Self::NotAttempted, other) => other,
+            (probe, _) => probe,
+        }
+    }
+}
+
+/// Whether two names can mean one table: with or without the default schema, in any case.
+fn is_same_table(one: &str, other: &str) -> bool {
+    let bare = |name: &str| name.strip_prefix("public.").unwrap_or(name).to_lowercase();
+    bare(one) == bare(other)
 }
 
 /// A table that is not protected.
@@ -63,11 +97,11 @@ impl ProbeResult {
 
     /// The mode that the probe established, in the words of a charter; `None` if it could not tell.
     pub const fn established(&self) -> Option<&'static str> {
-        match (&self.token, &self.write) {
-            (TokenProbe::Refused { .. } | TokenProbe::Lost, WriteProbe::Refused(_)) => Some("forced"),
-            (TokenProbe::Refused { .. } | TokenProbe::Lost, _) => Some("cooperative"),
-            (TokenProbe::Admitted | TokenProbe::Missing, _) => Some("none"),
-            (TokenProbe::Fresh | TokenProbe::Foreign(_), _) => None,
+        match self.token {
+            TokenProbe::Refused { .. } | TokenProbe::Lost if self.write.is_refused() => Some("forced"),
+            TokenProbe::Refused { .. } | TokenProbe::Lost => Some("cooperative"),
+            TokenProbe::Admitted | TokenProbe::Missing => Some("none"),
+            TokenProbe::Fresh | TokenProbe::Foreign(_) => None,
         }
     }
 }
@@ -85,5 +119,26 @@ pub fn token_probe(reply: Result<Number, leasehold_fence::Error>) -> Result<Toke
             other => Err(fence_error(&other.into())),
         },
         Err(error) => Err(fence_error(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempted(refused: &[&str], findings: &[&str]) -> WriteProbe {
+        let refused = refused.iter().map(|&table| table.to_owned()).collect();
+        let finding = |table: &&str| TableFinding { table: (*table).to_owned(), finding: "of another slot".to_owned() };
+        WriteProbe::Attempted { refused, findings: findings.iter().map(finding).collect() }
+    }
+
+    #[test]
+    fn a_table_needs_the_protection_of_one_slot_only() {
+        let both = attempted(&["part0"], &["public.Part1"]).merge(attempted(&["part1"], &["part0"]));
+        assert!(both.is_refused(), "{both:?}");
+        let open = attempted(&["part0"], &["part1", "part2"]).merge(attempted(&["part1"], &["part0", "part2"]));
+        assert_eq!(open, attempted(&["part0", "part1"], &["part2"]));
+        assert!(!open.is_refused() && !attempted(&[], &[]).is_refused(), "nothing is protected");
+        assert_eq!(WriteProbe::NotAttempted.merge(WriteProbe::NeverRefused), WriteProbe::NeverRefused);
     }
 }

@@ -65,16 +65,14 @@ pub fn probe_writes(path: &Path, fence_id: &FenceId, tables: &[String]) -> Resul
         GuardFinding::NoTable => Some("no such table".to_owned()),
         _ => Some("not protected".to_owned()),
     };
-    let tables: Vec<String> = probes.iter().map(|probe| probe.table.clone()).collect();
-    let findings: Vec<TableFinding> = probes
-        .into_iter()
-        .filter_map(|probe| Some(TableFinding { finding: finding(probe.finding)?, table: probe.table }))
-        .collect();
-    Ok(if tables.is_empty() || !findings.is_empty() {
-        WriteProbe::NotRefused(findings)
-    } else {
-        WriteProbe::Refused(tables)
-    })
+    let (mut refused, mut findings) = (Vec::new(), Vec::new());
+    for probe in probes {
+        match finding(probe.finding) {
+            None => refused.push(probe.table),
+            Some(finding) => findings.push(TableFinding { table: probe.table, finding }),
+        }
+    }
+    Ok(WriteProbe::Attempted { refused, findings })
 }
 
 /// Probes first with the SQL statement that every language uses, so that the triggers in the database decide; then with the
