@@ -84,8 +84,9 @@ fn ensure_one_cluster(fences: &[SelectedFence]) -> Result<(), CommandError> {
 
 /// Adds to an error which fence or table failed, and which ones have changed before it.
 pub fn name_failure(error: CommandError, failed: &dyn Display, done: Vec<String>) -> CommandError {
-    let done = if done.is_empty() { "nothing changed".to_owned() } else { format!("changed: {}", done.join(", ")) };
-    let named = |message: &str| format!("{failed}: {message} ({done})");
+    // Whether the failed one changed is unknown after a timeout.
+    let done = if done.is_empty() { "none".to_owned() } else { done.join(", ") };
+    let named = |message: &str| format!("{failed}: {message} (changed before it: {done})");
     let coded = |error: Error| match error.code() {
         Some(code) => Error::new(code, named(error.message())).with_next_step(error.next_step()),
         None => error,

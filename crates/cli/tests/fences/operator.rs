@@ -179,7 +179,7 @@ fn all_marks_are_checked_before_the_first_one_changes() {
     let first = text(&marks[0]["resource"]);
     let partly = server.run(&["fence", "rearm", &ledger.url, "--floor", "7"]);
     assert!(partly.exit != 0 && partly.err.contains(&format!("{RESOURCE} slot 0: ")), "{partly:?}");
-    let done = if first == RESOURCE { "nothing changed" } else { "changed: jobs/aaa slot 0" };
+    let done = if first == RESOURCE { "changed before it: none" } else { "changed before it: jobs/aaa slot 0" };
     assert!(partly.err.contains(done), "{partly:?}");
 }
 
