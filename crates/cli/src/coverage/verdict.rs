@@ -89,6 +89,10 @@ impl ProbeHole {
                 "its mark belongs to another cluster; give each cluster its own target, or another resource name"
                     .to_owned()
             }
+            Self::Unprotected(paths) if address.starts_with("http") => format!(
+                "declared as forced, but accepts requests without a token ({}); remove the exemption from its fence",
+                paths.join(", ")
+            ),
             Self::Unprotected(tables) if tables.is_empty() => format!(
                 "declared as forced, but no table is protected; run leasehold fence protect {address} --resource {resource} \
                  --table TABLE"
@@ -172,7 +176,9 @@ fn report_hole(report: &ProbeResult, forced: bool) -> Option<ProbeHole> {
 
 /// A target that is declared as part of the grantor, although its address is that of a database or service.
 fn false_grantor(target: &TargetCoverageBody) -> Option<ProbeHole> {
-    (target.mode.as_deref() == Some("grantor") && can_be_forced(&target.at).is_some()).then_some(ProbeHole::NotGrantor)
+    // The server itself has an HTTP address.
+    let elsewhere = can_be_forced(&target.at).is_some() && !target.at.starts_with("http");
+    (target.mode.as_deref() == Some("grantor") && elsewhere).then_some(ProbeHole::NotGrantor)
 }
 
 #[cfg(test)]
@@ -303,6 +309,7 @@ mod tests {
     fn an_external_address_is_not_the_grantor() {
         let shown = |at: &str| hole("a", &target(Some("grantor"), at, None), None).map(|hole| hole.word);
         assert_eq!(shown("the grantor"), None);
+        assert_eq!(shown("http://leasehold.example:7421"), None);
         assert_eq!(shown("postgres://db/shop").as_deref(), Some("not_grantor"));
     }
 }
