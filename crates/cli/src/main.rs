@@ -13,6 +13,7 @@ mod input_file;
 mod local_cluster;
 mod output;
 mod part_file;
+mod random_name;
 mod run;
 mod serve;
 mod table;

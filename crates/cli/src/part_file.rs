@@ -1,64 +1,87 @@
-//! Atomic file creation: data is written to a `.part` file, synced, then renamed.
+//! Atomic creation of files: data is written under an unpredictable name in the same directory, synced, then renamed.
+//!
+//! The directory may be writable by others, like `/tmp`: nothing that already exists is opened, followed or replaced.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use leasehold::{Code, Error};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use crate::output::CommandError;
+use crate::random_name::random_hex;
 
 /// A file that appears under its name only when it is complete. Dropping it before [`PartFile::commit`] removes the data.
 pub struct PartFile {
+    /// Where the data is until the commit.
     path: PathBuf,
     name: PathBuf,
     file: Option<File>,
 }
 
 impl PartFile {
-    /// Prepares a file that does not exist yet. The `.part` file is created by the first write.
+    /// Prepares a file that does not exist yet. Nothing is created before the first write.
     pub fn create(name: &Path) -> Result<Self, CommandError> {
         let at = name.display();
         if fs::symlink_metadata(name).is_ok() {
-            return Err(Error::config("file", format!("{at} already exists; choose another name")).into());
+            return Err(exists(name));
         }
         let last =
             name.file_name().ok_or_else(|| Error::config("file", format!("{at} is not a file name; name a file")))?;
-        let mut part = last.to_owned();
-        part.push(".part");
+        let random = random_hex().map_err(|error| write_error(name, &error))?;
+        // A name has at most 255 bytes, so that the part file's name does not repeat a long one.
+        let readable = last.to_string_lossy().chars().take(32).collect::<String>();
+        let part = format!(".{readable}.{random}.part");
         Ok(Self { path: name.with_file_name(part), name: name.to_owned(), file: None })
-    }
-
-    /// Path of the `.part` file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Appends bytes.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), CommandError> {
-        let failed = |error| write_error(&self.path, &error);
         if self.file.is_none() {
             let mut options = OpenOptions::new();
-            self.file =
-                Some(options.write(true).create(true).truncate(true).mode(0o600).open(&self.path).map_err(failed)?);
+            // `create_new` (O_EXCL) neither opens an existing file nor follows a symbolic link.
+            let opened = options.read(true).write(true).create_new(true).mode(0o600).open(&self.path);
+            self.file = Some(opened.map_err(|error| write_error(&self.name, &error))?);
         }
-        self.file.as_mut().expect("just opened").write_all(bytes).map_err(failed)
+        let file = self.file.as_mut().expect("just opened");
+        file.write_all(bytes).map_err(|error| write_error(&self.name, &error))
     }
 
-    /// Syncs the data to disk, so that the caller can read it back before [`PartFile::commit`].
-    pub fn sync(&mut self) -> Result<(), CommandError> {
+    /// Syncs the data to disk. Returns the same open file at its start, so that what is read back is what was written, even if
+    /// another process replaced its name.
+    pub fn sync(&mut self) -> Result<File, CommandError> {
         self.write(&[])?;
         let file = self.file.as_ref().expect("a write opens the file");
-        file.sync_all().map_err(|error| write_error(&self.path, &error))
+        let reopened = file.sync_all().and_then(|()| file.try_clone()).and_then(|mut file| {
+            file.seek(SeekFrom::Start(0))?;
+            Ok(file)
+        });
+        reopened.map_err(|error| write_error(&self.name, &error))
     }
 
-    /// Renames the file to its final name and syncs the directory.
+    /// Renames the file to its final name, unless a file of that name exists by now, and syncs the directory.
     pub fn commit(mut self) -> Result<(), CommandError> {
-        fs::rename(&self.path, &self.name).map_err(|error| write_error(&self.name, &error))?;
+        self.rename().map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => exists(&self.name),
+            _ => write_error(&self.name, &error),
+        })?;
         self.file = None;
         let folder = self.name.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| write_error(folder, &error))
+    }
+
+    fn rename(&self) -> io::Result<()> {
+        match renameat_with(CWD, &self.path, CWD, &self.name, RenameFlags::NOREPLACE) {
+            // The filesystem does not support the flag. A hard link replaces nothing either.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                fs::hard_link(&self.path, &self.name)?;
+                fs::remove_file(&self.path)
+            }
+            renamed => Ok(renamed?),
+        }
     }
 }
 
@@ -71,6 +94,10 @@ impl Drop for PartFile {
     }
 }
 
+fn exists(name: &Path) -> CommandError {
+    Error::config("file", format!("{} already exists; choose another name", name.display())).into()
+}
+
 /// The error for a file that cannot be written or read back.
 pub fn write_error(path: &Path, error: &io::Error) -> CommandError {
     let at = path.display();
@@ -80,5 +107,55 @@ pub fn write_error(path: &Path, error: &io::Error) -> CommandError {
                 .into()
         }
         _ => Error::config("file", format!("cannot write {at}: {error}; check the path and its mode")).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_file_that_appears_meanwhile_is_not_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let name = dir.path().join("monday.backup");
+        let mut part = PartFile::create(&name).expect("prepared");
+        part.write(b"data").expect("written");
+        fs::write(&name, "of another user").expect("planted");
+        let refused = part.commit().expect_err("it exists");
+        assert!(format!("{refused:?}").contains("already exists"), "{refused:?}");
+        assert_eq!(fs::read_to_string(&name).expect("it is there"), "of another user");
+        assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1, "the part file was removed");
+    }
+
+    #[test]
+    fn a_planted_link_is_neither_followed_nor_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (victim, name) = (dir.path().join("victim"), dir.path().join("monday.backup"));
+        fs::write(&victim, "precious").expect("written");
+        symlink(&victim, &name).expect("planted");
+        assert!(PartFile::create(&name).is_err(), "the name itself is a link");
+        fs::remove_file(&name).expect("removed");
+        let mut part = PartFile::create(&name).expect("prepared");
+        symlink(&victim, &part.path).expect("an attacker guessed the name");
+        assert!(part.write(b"data").is_err(), "the part file must be new");
+        assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious");
+    }
+
+    #[test]
+    fn the_file_is_private_and_read_back_from_the_same_open_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let name = dir.path().join("n".repeat(255));
+        let mut part = PartFile::create(&name).expect("prepared");
+        part.write(b"da").expect("written");
+        part.write(b"ta").expect("written");
+        let mode = fs::metadata(&part.path).expect("it is there").permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600);
+        fs::rename(&part.path, dir.path().join("moved")).expect("moved away");
+        fs::write(&part.path, "forged").expect("replaced");
+        let mut read = String::new();
+        part.sync().expect("synced").read_to_string(&mut read).expect("read");
+        assert_eq!(read, "data");
     }
 }

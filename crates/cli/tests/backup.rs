@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::os::unix::fs::{PermissionsExt, symlink};
+
 use support::{Server, UNUSED_ADDRESS, keys, leasehold, run};
 
 #[test]
@@ -35,4 +37,34 @@ fn a_failed_backup_leaves_and_overwrites_no_file() {
     let result = run(&mut leasehold(&["backup", fresh.to_str().expect("a UTF-8 path"), "--addr", UNUSED_ADDRESS]));
     result.fails(5, "leasehold: UNAVAILABLE: ");
     assert_eq!(std::fs::read_dir(data.path()).expect("the directory exists").count(), 0);
+}
+
+#[test]
+fn a_planted_part_file_is_neither_followed_nor_overwritten() {
+    let server = Server::start();
+    server.acquire("a", "w1");
+    for (command, name) in [(&["backup"][..], "monday.backup"), (&["audit", "export"], "monday.jsonl")] {
+        let folder = tempfile::tempdir().expect("a directory");
+        let (victim, file) = (folder.path().join("victim"), folder.path().join(name));
+        std::fs::write(&victim, "precious").expect("written");
+        symlink(&victim, folder.path().join(format!("{name}.part"))).expect("planted");
+        server.run(&[command, &[file.to_str().expect("a UTF-8 path")]].concat()).ok();
+        assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "precious", "{command:?}");
+        let kept = file.symlink_metadata().expect("it was written");
+        assert!(kept.is_file(), "{command:?}: a file, not a link");
+        assert_eq!(kept.permissions().mode() & 0o777, 0o600, "{command:?}");
+        let names: Vec<_> = std::fs::read_dir(folder.path()).expect("a directory").flatten().collect();
+        assert_eq!(names.len(), 3, "{command:?} leaves nothing else: {names:?}");
+
+        // The planted file belongs to someone else, who would read the state while it is written.
+        let open = folder.path().join(format!("{name}.2.part"));
+        std::fs::write(&open, "").expect("planted");
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o666)).expect("planted");
+        server.run(&[command, &[&format!("{}.2", file.display())]].concat()).ok();
+        assert_eq!(
+            std::fs::read_to_string(&open).expect("it is there"),
+            "",
+            "{command:?} wrote to a file of another user"
+        );
+    }
 }

@@ -59,7 +59,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     match &args.command {
         AuditCommand::Export(ExportArgs { file }) => export(file, global),
         AuditCommand::Verify(VerifyArgs { file: Some(file), expect }) => {
-            Ok(proof_output(&verify(file, file, *expect)?, global))
+            Ok(proof_output(&verify(open(file)?, file, *expect)?, global))
         }
         AuditCommand::Verify(VerifyArgs { file: None, expect }) => {
             Ok(proof_output(&global.call(async |client| verify_server(&client, *expect).await)?, global))
@@ -69,8 +69,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 
 fn export(path: &Path, global: &GlobalArgs) -> CommandResult {
     let mut file = PartFile::create(path)?;
-    global.with_client(async |client| copy(client, &mut file).await)?;
-    let proof = verify(file.path(), path, None)?;
+    let written = global.with_client(async |client| copy(client, &mut file).await)?;
+    let proof = verify(written, path, None)?;
     file.commit()?;
     let name = path.display().to_string();
     let body = json!({
@@ -83,7 +83,7 @@ fn export(path: &Path, global: &GlobalArgs) -> CommandResult {
     }))
 }
 
-async fn copy(client: Client, file: &mut PartFile) -> Result<(), CommandError> {
+async fn copy(client: Client, file: &mut PartFile) -> Result<File, CommandError> {
     let mut export = client.export_audit().await?;
     while let Some(chunk) = export.try_next().await? {
         file.write(&chunk)?;
@@ -91,11 +91,14 @@ async fn copy(client: Client, file: &mut PartFile) -> Result<(), CommandError> {
     file.sync()
 }
 
+fn open(path: &Path) -> Result<File, CommandError> {
+    let failed = |error| format!("cannot read {}: {error}; check the path and its mode", path.display());
+    File::open(path).map_err(|error| Error::config("file", failed(error)).into())
+}
+
 /// Verifies a whole exported file. `name` is its final name, for messages.
-fn verify(path: &Path, name: &Path, expect: Option<ExpectedEntry>) -> Result<AuditVerificationBody, CommandError> {
+fn verify(file: File, name: &Path, expect: Option<ExpectedEntry>) -> Result<AuditVerificationBody, CommandError> {
     let name = name.display().to_string();
-    let file = File::open(path)
-        .map_err(|error| Error::config("file", format!("cannot read {name}: {error}; check the path and its mode")))?;
     let found = verify_export_with(BufReader::new(file), expect)
         .map_err(|bad| Error::corrupt_file(&name, bad.line, bad.to_string()))?;
     Ok(AuditVerificationBody::whole(found.first, found.last, &found.hash).with_gaps(found.gaps))

@@ -1,6 +1,7 @@
 //! `leasehold backup`: copies the whole state of a running server into one file.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use futures::TryStreamExt;
@@ -16,7 +17,7 @@ use crate::table::key_values;
 /// Back up the whole state of a running server to a file
 ///
 /// The file appears under its name only after it is complete, verified and synced to disk. It contains no session secret
-/// in clear text; protect it as you protect the data directory. `leasehold restore` creates a data directory from it.
+/// in clear text, and only you can read it; protect it as you protect the data directory. `leasehold restore` creates a data directory from it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold backup /backups/leasehold-$(date +%F).backup")]
 pub struct Args {
@@ -26,8 +27,8 @@ pub struct Args {
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let mut file = PartFile::create(&args.file)?;
-    global.with_client(async |client| copy(client, &mut file).await)?;
-    let header = verify(&file, &args.file)?;
+    let written = global.with_client(async |client| copy(client, &mut file).await)?;
+    let header = verify(written, &args.file)?;
     file.commit()?;
     let body = json!({
         "file": args.file.display().to_string(),
@@ -49,7 +50,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     }))
 }
 
-async fn copy(client: Client, file: &mut PartFile) -> Result<(), CommandError> {
+async fn copy(client: Client, file: &mut PartFile) -> Result<File, CommandError> {
     let mut backup = client.backup().await?;
     while let Some(chunk) = backup.try_next().await? {
         file.write(&chunk)?;
@@ -58,8 +59,9 @@ async fn copy(client: Client, file: &mut PartFile) -> Result<(), CommandError> {
 }
 
 /// Reads the written file back and checks all of it. `name` is its final name, for messages.
-fn verify(file: &PartFile, name: &Path) -> Result<BackupHeader, CommandError> {
-    let bytes = fs::read(file.path()).map_err(|error| write_error(file.path(), &error))?;
+fn verify(mut file: File, name: &Path) -> Result<BackupHeader, CommandError> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|error| write_error(name, &error))?;
     let backup = decode(&bytes).map_err(|error| Error::new(Code::Corrupt, format!("{}: {error}", name.display())))?;
     Ok(backup.header)
 }

@@ -14,7 +14,7 @@ use crate::global_args::GlobalArgs;
 use crate::output::{CommandResult, error_with_code};
 use crate::serve::parse_max_ttl;
 use crate::table::key_values;
-use crate::target::{TargetAddress, display_name};
+use crate::target::{AddressParser, TargetAddress, display_name};
 
 /// Restore a backup into an empty directory
 ///
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", value_parser = parse_max_ttl)]
     max_ttl: Option<HumanDuration>,
     /// Read the marks in this target and issue only tokens above them; may be repeated
-    #[arg(long, value_name = "TARGET", value_parser = TargetAddress::parse)]
+    #[arg(long, value_name = "TARGET", value_parser = AddressParser::new(TargetAddress::parse))]
     target: Vec<TargetAddress>,
 }
 

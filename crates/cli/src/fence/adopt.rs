@@ -1,6 +1,7 @@
 //! `leasehold fence adopt`: let a strict fence accept a new incarnation of its cluster.
 
 use leasehold_core::token::Incarnation;
+use leasehold_fence::FenceId;
 
 use super::selection::{FenceSelection, describe};
 use crate::global_args::GlobalArgs;
@@ -20,9 +21,8 @@ pub struct Args {
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let fences = global.with_client(async |_| {
         let fences = args.selection.resolve().await?;
-        for fence in &fences {
-            args.selection.target.adopt(fence, args.incarnation).await?;
-        }
+        let adopt = async |fence: &FenceId| args.selection.target.adopt(fence, args.incarnation).await;
+        args.selection.change_each(&fences, adopt).await?;
         Ok(fences)
     })?;
     Ok(global.done(describe(&fences, &format!("accepts incarnation {}", args.incarnation))))

@@ -5,7 +5,7 @@ use leasehold_core::token::Cluster;
 use super::selection::cluster_and_counter;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
-use crate::target::{TargetAddress, fence_id};
+use crate::target::{AddressParser, TargetAddress, fence_id};
 
 /// Arm a fence for a new resource
 ///
@@ -15,7 +15,7 @@ use crate::target::{TargetAddress, fence_id};
 #[command(after_help = "Example:\n  leasehold fence arm sqlite:/var/lib/app/ledger.db --resource jobs/settle")]
 pub struct Args {
     /// Address of the target
-    #[arg(value_name = "TARGET", value_parser = TargetAddress::parse)]
+    #[arg(value_name = "TARGET", value_parser = AddressParser::new(TargetAddress::parse))]
     target: TargetAddress,
     /// Resource that the fence protects
     #[arg(long, value_name = "NAME")]

@@ -17,9 +17,7 @@ pub struct Args {
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let fences = global.with_client(async |_| {
         let fences = args.selection.resolve().await?;
-        for fence in &fences {
-            args.selection.target.declare_lost(fence).await?;
-        }
+        args.selection.change_each(&fences, async |fence| args.selection.target.declare_lost(fence).await).await?;
         Ok(fences)
     })?;
     Ok(global.done(describe(&fences, "rejects all writes until re-armed")))

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 use crate::table::{TextTable, or_dash};
-use crate::target::{TargetAddress, display_name};
+use crate::target::{AddressParser, TargetAddress, display_name};
 
 /// List the marks (highest admitted token numbers) of a target
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold fence marks postgres://app@db/ledger")]
 pub struct Args {
     /// Address of the target
-    #[arg(value_name = "TARGET", value_parser = TargetAddress::parse)]
+    #[arg(value_name = "TARGET", value_parser = AddressParser::new(TargetAddress::parse))]
     target: TargetAddress,
 }
 

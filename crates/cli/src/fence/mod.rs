@@ -5,6 +5,7 @@ mod arm;
 mod http;
 mod lost;
 mod marks;
+mod protect;
 mod rearm;
 mod selection;
 
@@ -29,6 +30,7 @@ enum FenceCommand {
     Http(http::Args),
     Marks(marks::Args),
     Arm(arm::Args),
+    Protect(protect::Args),
     Rearm(rearm::Args),
     Lost(lost::Args),
     Adopt(adopt::Args),
@@ -39,6 +41,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         FenceCommand::Http(args) => http::run(args, global),
         FenceCommand::Marks(args) => marks::run(args, global),
         FenceCommand::Arm(args) => arm::run(args, global),
+        FenceCommand::Protect(args) => protect::run(args, global),
         FenceCommand::Rearm(args) => rearm::run(args, global),
         FenceCommand::Lost(args) => lost::run(args, global),
         FenceCommand::Adopt(args) => adopt::run(args, global),

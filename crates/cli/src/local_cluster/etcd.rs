@@ -52,7 +52,9 @@ impl LocalEtcd {
             // Another process may have taken a free port in the meantime: then try others.
             if let Some(etcd) = Self::start_on(free_ports()?, directory).await? {
                 let text: Vec<_> = etcd.ports.iter().map(ToString::to_string).collect();
-                let written = std::fs::write(&ports_file, text.join(" "));
+                // A new file: a link that someone planted is not followed.
+                let written = std::fs::File::create_new(&ports_file)
+                    .and_then(|mut file| file.write_all(text.join(" ").as_bytes()));
                 written.map_err(|error| format!("{}: {error}", ports_file.display()))?;
                 return Ok(etcd);
             }

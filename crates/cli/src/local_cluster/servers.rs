@@ -64,6 +64,7 @@ impl LocalServers {
         made.map_err(|error| failed(command, &format!("{}: {error}", directory.display())))?;
         let directory = directory.canonicalize();
         let directory = directory.map_err(|error| failed(command, &error.to_string()))?;
+        ensure_private(&directory).map_err(|error| error_with_code("CONFIG", &format!("{command}: {error}")))?;
         Self::start_with_dir(command, ClusterDir::Persistent(directory), servers).await
     }
 
@@ -199,6 +200,35 @@ impl LocalServers {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Fails if another user could plant files in a directory.
+fn ensure_private(directory: &Path) -> Result<(), String> {
+    use std::os::unix::fs::MetadataExt;
+    let at = directory.display();
+    let metadata = directory.metadata().map_err(|error| format!("{at}: {error}"))?;
+    let writable_by_others = metadata.mode() & 0o002 != 0;
+    if metadata.uid() != rustix::process::geteuid().as_raw() || writable_by_others {
+        return Err(format!("{at}: other users own it or can write to it; use a directory of your own"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(ensure_private(dir.path()), Ok(()));
+        for mode in [0o777, 0o1777, 0o702] {
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).expect("own directory");
+            let refused = ensure_private(dir.path()).expect_err("others can write");
+            assert!(refused.contains("use a directory of your own"), "{refused}");
         }
     }
 }

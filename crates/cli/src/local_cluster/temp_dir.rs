@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use crate::random_name::random_hex;
+
 /// Internal subcommand that starts a cleanup process.
 const SUBCOMMAND: &str = "__cleanup";
 /// Attempts of the cleanup process: processes that are being killed may still write to the directory.
@@ -23,7 +25,8 @@ pub struct TempDir {
 
 impl TempDir {
     pub fn create(command: &str, parent: &Path) -> Result<Self, String> {
-        let path = parent.join(format!("leasehold-{command}-{}", std::process::id()));
+        let random = random_hex().map_err(|error| format!("cannot choose the name of a directory: {error}"))?;
+        let path = parent.join(format!("leasehold-{command}-{random}"));
         fs::DirBuilder::new().mode(0o700).create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         // In its own process group, so that Ctrl-C does not end it.
         let cleaner = Command::new("/proc/self/exe")

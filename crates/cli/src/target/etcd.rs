@@ -7,7 +7,8 @@ use leasehold_fence::etcd::{Fence, list_marks};
 use leasehold_fence::{FenceId, MarkInfo};
 use tonic::transport::{Channel, Endpoint};
 
-use super::{ProbeResult, fence_error, probe_result};
+use super::fence_error;
+use super::probe::{TokenProbe, token_probe};
 use crate::output::{CommandError, error_with_code};
 
 /// Timeout of the connection and of each request.
@@ -74,6 +75,6 @@ pub async fn adopt(url: &str, fence_id: &FenceId, incarnation: Incarnation) -> R
 }
 
 /// Probes with a claim: a claim below the mark changes nothing.
-pub async fn probe(url: &str, fence_id: &FenceId, stale: &str) -> Result<ProbeResult, CommandError> {
-    probe_result(fence(url, fence_id).await?.claim(stale).await)
+pub async fn probe(url: &str, fence_id: &FenceId, stale: &str) -> Result<TokenProbe, CommandError> {
+    token_probe(fence(url, fence_id).await?.claim(stale).await)
 }

@@ -1,23 +1,20 @@
 //! `http://HOST[:PORT]`: an HTTP fence proxy. It can be probed over HTTP; its marks are in a file on its own machine.
 
-use std::time::Duration;
-
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use leasehold::{Code, Error};
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::FenceId;
 use leasehold_fence::http::{CLAIM_PATH, LEASE_TOKEN, parse_refusal};
+use leasehold_fence::{FenceId, FenceRefusal, TokenError};
 
-use super::{ProbeResult, fence_error, probe_result, token};
+use super::probe::{TableFinding, TokenProbe, WriteProbe, token_probe};
+use super::{fence_error, token};
 use crate::output::{CommandError, error_with_code};
 
-/// Timeout of the whole probe.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response in bytes.
 const MAX_RESPONSE: usize = 64 * 1024;
 
@@ -27,12 +24,43 @@ pub fn marks_are_in_a_file() -> CommandError {
     Error::new(Code::InvalidArgument, message).with_next_step("leasehold fence marks file:PATH").into()
 }
 
+/// Method of a write without a token. No service gives it a meaning, so that nothing changes even if it passes the fence.
+const PROBE_METHOD: &str = "LEASEHOLD-PROBE";
+
 /// Probes with a claim of the lowest number, which is below every granted token. A fresh fence admits it, and still admits every
 /// granted token afterwards.
-pub async fn probe(url: &str, fence_id: &FenceId) -> Result<ProbeResult, CommandError> {
-    let token = token(fence_id, Number::FIRST, Incarnation(0));
-    let claim_url = format!("{}{CLAIM_PATH}", url.trim_end_matches('/'));
-    let request = Request::post(claim_url).header(LEASE_TOKEN, token).body(Empty::<Bytes>::new());
+pub async fn probe(url: &str, fence_id: &FenceId, incarnation: Incarnation) -> Result<TokenProbe, CommandError> {
+    let token = token(fence_id, Number::FIRST, incarnation);
+    let (status, body) = send(url, CLAIM_PATH, Method::POST, Some(&token)).await?;
+    match parse_refusal(&body) {
+        // A fence replies to every claim.
+        _ if status == StatusCode::NOT_FOUND => Ok(TokenProbe::Missing),
+        Some(error) => token_probe(Err(error)),
+        None if status != StatusCode::OK => Ok(TokenProbe::Missing),
+        None => Ok(if is_claimed(&body) { TokenProbe::Fresh } else { TokenProbe::Missing }),
+    }
+}
+
+/// Sends a request without a token, with a method that can change data for all the fence knows.
+pub async fn probe_writes(url: &str) -> Result<WriteProbe, CommandError> {
+    let method = Method::from_bytes(PROBE_METHOD.as_bytes()).expect("it is a token of HTTP");
+    let (_, body) = send(url, "/", method, None).await?;
+    let absent = leasehold_fence::Error::Refused(FenceRefusal::Token(TokenError::Absent));
+    let path = "/".to_owned();
+    if parse_refusal(&body).is_some_and(|error| error.refusal() == absent.refusal()) {
+        return Ok(WriteProbe::Attempted { refused: vec![path], findings: Vec::new() });
+    }
+    let finding = "a request without a token was forwarded, a rule of the fence exempts it".to_owned();
+    Ok(WriteProbe::Attempted { refused: Vec::new(), findings: vec![TableFinding { table: path, finding }] })
+}
+
+/// Sends one request without a body, and follows no redirect.
+async fn send(url: &str, path: &str, method: Method, token: Option<&str>) -> Result<(StatusCode, Bytes), CommandError> {
+    let mut request = Request::builder().method(method).uri(format!("{}{path}", url.trim_end_matches('/')));
+    if let Some(token) = token {
+        request = request.header(LEASE_TOKEN, token);
+    }
+    let request = request.body(Empty::<Bytes>::new());
     let request =
         request.map_err(|_| error_with_code("INVALID_ARGUMENT", &"invalid HTTP address; use http://HOST[:PORT]"))?;
     let client = Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(HttpConnector::new());
@@ -41,16 +69,7 @@ pub async fn probe(url: &str, fence_id: &FenceId) -> Result<ProbeResult, Command
         let body = Limited::new(body, MAX_RESPONSE).collect().await.map_err(leasehold_fence::Error::Storage)?;
         Ok::<_, leasehold_fence::Error>((head.status, body.to_bytes()))
     };
-    let timed_out = |_| Err(leasehold_fence::Error::Storage("no response within 10 s".into()));
-    let (status, body) =
-        tokio::time::timeout(TIMEOUT, response).await.unwrap_or_else(timed_out).map_err(|e| fence_error(&e))?;
-    match parse_refusal(&body) {
-        // A fence replies to every claim.
-        _ if status == StatusCode::NOT_FOUND => Ok(ProbeResult::Missing),
-        Some(error) => probe_result(Err(error)),
-        None if status != StatusCode::OK => Ok(ProbeResult::Missing),
-        None => Ok(if is_claimed(&body) { ProbeResult::Fresh } else { ProbeResult::Missing }),
-    }
+    response.await.map_err(|error| fence_error(&error))
 }
 
 fn failed(error: hyper_util::client::legacy::Error) -> leasehold_fence::Error {

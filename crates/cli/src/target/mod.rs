@@ -1,229 +1,253 @@
 //! Targets by their address, and the operator's actions on their fences. Each scheme has its own file.
 
+mod address;
 mod etcd;
 mod fence_id;
 mod file;
 mod http;
 mod nats;
 mod postgres;
+mod probe;
 mod redis;
 mod sqlite;
+mod timeouts;
 
-use std::path::PathBuf;
+use std::time::Duration;
 
 use leasehold::{Code, Error};
-use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::{FenceId, FenceRefusal, MarkInfo, MarkLoss};
+use leasehold_core::token::{Cluster, Incarnation, Number};
+use leasehold_fence::{FenceId, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 use crate::output::{CommandError, error_with_code};
+use address::Location;
+pub use address::{AddressParser, TargetAddress, can_be_forced};
 use fence_id::token;
 pub use fence_id::{display_name, fence_id, is_mark_of};
+pub use probe::{ProbeResult, TableFinding, TokenProbe, WriteProbe};
+use timeouts::{ACTION_TIMEOUT, on_thread, within};
 
-/// The supported schemes, for error messages.
-pub const SCHEMES: &str = "postgres://USER@HOST/DATABASE, redis://HOST[:PORT][/DB], \
-                           etcd://HOST:PORT[,HOST:PORT][/PREFIX], \
-                           nats://HOST[:PORT]/STREAM[/SUBJECT], sqlite:PATH, file:PATH, and for probes \
-                           http://HOST[:PORT]";
+/// Longest error text of a target that is shown.
+const MAX_ERROR_CHARS: usize = 500;
 
-/// A target that stores the marks of its fences.
-#[derive(Clone, Debug)]
-pub enum TargetAddress {
-    Etcd(String),
-    File(PathBuf),
-    /// Can only be probed.
-    Http(String),
-    Nats(String),
-    Postgres(String),
-    Redis(String),
-    Sqlite(PathBuf),
-}
-
-/// Result of presenting a stale token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeResult {
-    /// The fence rejected it, as expected.
-    Refused { presented: Number, mark: Number },
-    /// The mark is lost: the fence rejects everything until it is re-armed.
-    Lost,
-    /// The fence admitted it: a zombie could write.
-    Admitted,
-    /// The target has no fence for this resource.
-    Missing,
-    /// The fence has not seen any token, so that no lower one exists.
-    Fresh,
+/// What a probe presents, and for how long it waits.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeOptions<'a> {
+    pub cluster: Cluster,
+    /// The incarnation of the cluster, for a fence that does not say which one it follows.
+    pub incarnation: Incarnation,
+    pub resource: &'a str,
+    /// Slots that have reported. Slots with a mark are probed too.
+    pub slots: &'a [u32],
+    /// Whether writes without a token are attempted too.
+    pub attempt_writes: bool,
+    pub timeout: Duration,
 }
 
 impl TargetAddress {
-    /// Parses an address.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        let invalid =
-            |message: String| Err(Error::new(Code::InvalidArgument, message).with_next_step("Use a supported scheme."));
-        let Some((scheme, rest)) = text.split_once(':') else {
-            return invalid(format!("not the address of a target; supported are {SCHEMES}"));
-        };
-        match scheme {
-            "postgres" | "postgresql" => Ok(Self::Postgres(text.to_owned())),
-            "redis" => Ok(Self::Redis(text.to_owned())),
-            "etcd" => Ok(Self::Etcd(text.to_owned())),
-            "nats" => Ok(Self::Nats(text.to_owned())),
-            "http" => Ok(Self::Http(text.to_owned())),
-            "s3" | "dynamodb" => {
-                Err(Error::new(Code::InvalidArgument, no_client(scheme)).with_next_step(NO_CLIENT_ADVICE))
-            }
-            "sqlite" | "file" if rest.trim_start_matches('/').is_empty() => invalid(format!("{scheme}: has no path")),
-            "sqlite" => Ok(Self::Sqlite(rest.strip_prefix("//").unwrap_or(rest).into())),
-            "file" => Ok(Self::File(rest.strip_prefix("//").unwrap_or(rest).into())),
-            other => {
-                let scheme: String = other.chars().filter(|c| c.is_ascii_alphanumeric()).take(16).collect();
-                invalid(format!("{scheme}: is not supported; supported are {SCHEMES}"))
-            }
-        }
-    }
-
-    /// The address without its password.
-    pub fn redacted(&self) -> String {
-        match self {
-            Self::File(path) => format!("file:{}", path.display()),
-            Self::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Self::Etcd(url) | Self::Http(url) | Self::Nats(url) | Self::Postgres(url) | Self::Redis(url) => {
-                let url = url.split(['?', '#']).next().unwrap_or_default();
-                match (url.split_once("://"), url.rfind('@')) {
-                    (Some((scheme, rest)), Some(at)) => {
-                        let user = rest.split(['@', ':']).next().unwrap_or_default();
-                        format!("{scheme}://{user}@{}", &url[at + 1..])
-                    }
-                    _ => url.to_owned(),
-                }
-            }
-        }
-    }
-
     /// Lists all marks.
     pub async fn marks(&self) -> Result<Vec<MarkInfo>, CommandError> {
-        match self {
-            Self::Postgres(url) => postgres::marks(url).await,
-            Self::Redis(url) => redis::marks(url).await,
-            Self::Etcd(url) => etcd::marks(url).await,
-            Self::Nats(url) => nats::marks(url).await,
-            Self::Http(_) => Err(http::marks_are_in_a_file()),
-            Self::Sqlite(path) => sqlite::marks(path),
-            Self::File(path) => file::marks(path),
+        within(ACTION_TIMEOUT, self.marks_without_limit()).await
+    }
+
+    async fn marks_without_limit(&self) -> Result<Vec<MarkInfo>, CommandError> {
+        match self.location.clone() {
+            Location::Postgres(url) => postgres::marks(&url, self.source).await,
+            Location::Redis(url) => redis::marks(&url).await,
+            Location::Etcd(url) => etcd::marks(&url).await,
+            Location::Nats(url) => nats::marks(&url).await,
+            Location::Http(_) => Err(http::marks_are_in_a_file()),
+            Location::Sqlite(path) => on_thread(move || sqlite::marks(&path)).await,
+            Location::File(path) => on_thread(move || file::marks(&path)).await,
         }
     }
 
     /// Installs the fence if necessary, and arms it for a resource that was not written to under a lease before.
     pub async fn arm(&self, fence_id: &FenceId) -> Result<(), CommandError> {
-        match self {
-            Self::Postgres(url) => postgres::arm(url, fence_id).await,
-            Self::Redis(url) => redis::arm(url, fence_id).await,
-            Self::Etcd(url) => etcd::arm(url, fence_id).await,
-            Self::Nats(url) => nats::arm(url, fence_id).await,
-            Self::Http(_) => Err(http::marks_are_in_a_file()),
-            Self::Sqlite(path) => sqlite::arm(path, fence_id),
-            Self::File(path) => file::arm(path, fence_id),
-        }
+        let id = fence_id.clone();
+        let work = async {
+            match self.location.clone() {
+                Location::Postgres(url) => postgres::arm(&url, self.source, &id).await,
+                Location::Redis(url) => redis::arm(&url, &id).await,
+                Location::Etcd(url) => etcd::arm(&url, &id).await,
+                Location::Nats(url) => nats::arm(&url, &id).await,
+                Location::Http(_) => Err(http::marks_are_in_a_file()),
+                Location::Sqlite(path) => on_thread(move || sqlite::arm(&path, &id)).await,
+                Location::File(path) => on_thread(move || file::arm(&path, &id)).await,
+            }
+        };
+        within(ACTION_TIMEOUT, work).await
+    }
+
+    /// Protects a table of a database: it refuses every write without a current token.
+    pub async fn protect(&self, fence_id: &FenceId, table: &str) -> Result<(), CommandError> {
+        let (id, table) = (fence_id.clone(), table.to_owned());
+        let work = async {
+            match self.location.clone() {
+                Location::Postgres(url) => postgres::protect(&url, self.source, &id, &table).await,
+                Location::Sqlite(path) => on_thread(move || sqlite::protect(&path, &id, &table)).await,
+                _ => Err(error_with_code(
+                    "INVALID_ARGUMENT",
+                    &"only PostgreSQL and SQLite have tables; use postgres://USER@HOST/DATABASE or sqlite:PATH",
+                )),
+            }
+        };
+        within(ACTION_TIMEOUT, work).await
     }
 
     /// Sets the mark to `floor`.
     pub async fn rearm(&self, fence_id: &FenceId, floor: Number) -> Result<(), CommandError> {
-        match self {
-            Self::Postgres(url) => postgres::rearm(url, fence_id, floor).await,
-            Self::Redis(url) => redis::rearm(url, fence_id, floor).await,
-            Self::Etcd(url) => etcd::rearm(url, fence_id, floor).await,
-            Self::Nats(url) => nats::rearm(url, fence_id, floor).await,
-            Self::Http(_) => Err(http::marks_are_in_a_file()),
-            Self::Sqlite(path) => sqlite::rearm(path, fence_id, floor),
-            Self::File(path) => file::rearm(path, fence_id, floor),
-        }
+        let id = fence_id.clone();
+        let work = async {
+            match self.location.clone() {
+                Location::Postgres(url) => postgres::rearm(&url, self.source, &id, floor).await,
+                Location::Redis(url) => redis::rearm(&url, &id, floor).await,
+                Location::Etcd(url) => etcd::rearm(&url, &id, floor).await,
+                Location::Nats(url) => nats::rearm(&url, &id, floor).await,
+                Location::Http(_) => Err(http::marks_are_in_a_file()),
+                Location::Sqlite(path) => on_thread(move || sqlite::rearm(&path, &id, floor)).await,
+                Location::File(path) => on_thread(move || file::rearm(&path, &id, floor)).await,
+            }
+        };
+        within(ACTION_TIMEOUT, work).await
     }
 
     /// Declares the mark lost.
     pub async fn declare_lost(&self, fence_id: &FenceId) -> Result<(), CommandError> {
-        match self {
-            Self::Postgres(url) => postgres::declare_lost(url, fence_id).await,
-            Self::Redis(url) => redis::declare_lost(url, fence_id).await,
-            Self::Etcd(url) => etcd::declare_lost(url, fence_id).await,
-            Self::Nats(url) => nats::declare_lost(url, fence_id).await,
-            Self::Http(_) => Err(http::marks_are_in_a_file()),
-            Self::Sqlite(path) => sqlite::declare_lost(path, fence_id),
-            Self::File(path) => file::declare_lost(path, fence_id),
-        }
+        let id = fence_id.clone();
+        let work = async {
+            match self.location.clone() {
+                Location::Postgres(url) => postgres::declare_lost(&url, self.source, &id).await,
+                Location::Redis(url) => redis::declare_lost(&url, &id).await,
+                Location::Etcd(url) => etcd::declare_lost(&url, &id).await,
+                Location::Nats(url) => nats::declare_lost(&url, &id).await,
+                Location::Http(_) => Err(http::marks_are_in_a_file()),
+                Location::Sqlite(path) => on_thread(move || sqlite::declare_lost(&path, &id)).await,
+                Location::File(path) => on_thread(move || file::declare_lost(&path, &id)).await,
+            }
+        };
+        within(ACTION_TIMEOUT, work).await
     }
 
     /// Accepts tokens of this incarnation from now on.
     pub async fn adopt(&self, fence_id: &FenceId, incarnation: Incarnation) -> Result<(), CommandError> {
-        match self {
-            Self::Postgres(url) => postgres::adopt(url, fence_id, incarnation).await,
-            Self::Redis(url) => redis::adopt(url, fence_id, incarnation).await,
-            Self::Etcd(url) => etcd::adopt(url, fence_id, incarnation).await,
-            Self::Nats(url) => nats::adopt(url, fence_id, incarnation).await,
-            Self::Http(_) => Err(http::marks_are_in_a_file()),
-            Self::Sqlite(path) => sqlite::adopt(path, fence_id, incarnation),
-            Self::File(path) => file::adopt(path, fence_id, incarnation),
-        }
-    }
-
-    /// Presents a token below the mark to the fence inside the target. Nothing changes, whether the fence admits it or not.
-    pub async fn probe(&self, fence_id: &FenceId) -> Result<ProbeResult, CommandError> {
-        if let Self::Http(url) = self {
-            return http::probe(url, fence_id).await;
-        }
-        let marks = match self.marks().await {
-            Err(error) if is_missing(&error) => return Ok(ProbeResult::Missing),
-            marks => marks?,
-        };
-        let stale = match marks.iter().find(|info| is_mark_of(info, fence_id)).map(|info| (info.mark, info.incarnation))
-        {
-            None => return Ok(ProbeResult::Missing),
-            Some((leasehold_fence::Mark::Lost, _)) => return Ok(ProbeResult::Lost),
-            Some((leasehold_fence::Mark::Fresh, _)) => return Ok(ProbeResult::Fresh),
-            Some((leasehold_fence::Mark::Armed(mark), incarnation)) => {
-                let Some(below) = Number::new(mark.get() - 1) else { return Ok(ProbeResult::Fresh) };
-                token(fence_id, below, incarnation.unwrap_or(Incarnation(0)))
+        let id = fence_id.clone();
+        let work = async {
+            match self.location.clone() {
+                Location::Postgres(url) => postgres::adopt(&url, self.source, &id, incarnation).await,
+                Location::Redis(url) => redis::adopt(&url, &id, incarnation).await,
+                Location::Etcd(url) => etcd::adopt(&url, &id, incarnation).await,
+                Location::Nats(url) => nats::adopt(&url, &id, incarnation).await,
+                Location::Http(_) => Err(http::marks_are_in_a_file()),
+                Location::Sqlite(path) => on_thread(move || sqlite::adopt(&path, &id, incarnation)).await,
+                Location::File(path) => on_thread(move || file::adopt(&path, &id, incarnation)).await,
             }
         };
-        match self {
-            Self::Postgres(url) => postgres::probe(url, fence_id, &stale).await,
-            Self::Redis(url) => redis::probe(url, fence_id, &stale).await,
-            Self::Etcd(url) => etcd::probe(url, fence_id, &stale).await,
-            Self::Nats(url) => nats::probe(url, fence_id, &stale).await,
-            Self::Http(url) => http::probe(url, fence_id).await,
-            Self::Sqlite(path) => sqlite::probe(path, fence_id, &stale),
-            Self::File(path) => file::probe(path, fence_id, &stale),
+        within(ACTION_TIMEOUT, work).await
+    }
+
+    /// Presents a token below the mark to the fence of each slot, and attempts writes without a token if the options ask for
+    /// it. Returns the reply of the first slot that does not refuse.
+    ///
+    /// Nothing changes in the target, with one exception: an HTTP fence that has not seen any token accepts the lowest number.
+    pub async fn probe(&self, options: ProbeOptions<'_>) -> Result<ProbeResult, CommandError> {
+        within(options.timeout, self.probe_without_limit(options)).await
+    }
+
+    async fn probe_without_limit(&self, options: ProbeOptions<'_>) -> Result<ProbeResult, CommandError> {
+        let marks = match self.location {
+            Location::Http(_) => Vec::new(),
+            _ => match self.marks_without_limit().await {
+                Err(error) if is_missing(&error) => return Ok(ProbeResult::token_only(TokenProbe::Missing)),
+                marks => marks?,
+            },
+        };
+        let main = fence_id(options.cluster, options.resource, 0)?;
+        let mut slots = options.slots.to_vec();
+        slots.extend(marks.iter().filter(|info| info.resource_hash == main.resource_hash()).map(|info| info.slot));
+        slots.sort_unstable();
+        slots.dedup();
+        if slots.is_empty() {
+            slots.push(0);
+        }
+        let mut report = ProbeResult::token_only(TokenProbe::Missing);
+        let mut write = WriteProbe::NotAttempted;
+        for slot in slots {
+            let fence = fence_id(options.cluster, options.resource, slot)?;
+            let mark = marks.iter().find(|info| is_mark_of(info, &fence));
+            let token = self.probe_token(&fence, mark, options).await?;
+            report = ProbeResult::token_only(token);
+            if !report.refuses_stale() {
+                return Ok(report);
+            }
+            if options.attempt_writes {
+                write = write.merge(self.probe_writes(&fence).await?);
+            }
+        }
+        Ok(ProbeResult { write, ..report })
+    }
+
+    /// Presents a token below the mark to the fence inside the target.
+    async fn probe_token(
+        &self,
+        fence_id: &FenceId,
+        mark: Option<&MarkInfo>,
+        options: ProbeOptions<'_>,
+    ) -> Result<TokenProbe, CommandError> {
+        if let Location::Http(url) = &self.location {
+            return http::probe(url, fence_id, options.incarnation).await;
+        }
+        let stale = match mark {
+            None => return Ok(TokenProbe::Missing),
+            Some(info) if info.cluster != fence_id.cluster() => return Ok(TokenProbe::Foreign(Some(info.cluster))),
+            Some(MarkInfo { mark: Mark::Lost, .. }) => return Ok(TokenProbe::Lost),
+            Some(MarkInfo { mark: Mark::Fresh, .. }) => return Ok(TokenProbe::Fresh),
+            Some(MarkInfo { mark: Mark::Armed(mark), incarnation, .. }) => {
+                let Some(below) = Number::new(mark.get() - 1) else { return Ok(TokenProbe::Fresh) };
+                token(fence_id, below, incarnation.unwrap_or(options.incarnation))
+            }
+        };
+        let id = fence_id.clone();
+        match self.location.clone() {
+            Location::Postgres(url) => postgres::probe(&url, self.source, &id, &stale).await,
+            Location::Redis(url) => redis::probe(&url, &id, &stale).await,
+            Location::Etcd(url) => etcd::probe(&url, &id, &stale).await,
+            Location::Nats(url) => nats::probe(&url, &id, &stale).await,
+            Location::Http(url) => http::probe(&url, &id, options.incarnation).await,
+            Location::Sqlite(path) => on_thread(move || sqlite::probe(&path, &id, &stale)).await,
+            Location::File(path) => on_thread(move || file::probe(&path, &id, &stale)).await,
+        }
+    }
+
+    /// Attempts writes without a token, which are rolled back.
+    async fn probe_writes(&self, fence_id: &FenceId) -> Result<WriteProbe, CommandError> {
+        let (id, tables) = (fence_id.clone(), self.tables.clone());
+        match self.location.clone() {
+            Location::Postgres(url) => postgres::probe_writes(&url, self.source, &id, &tables).await,
+            Location::Sqlite(path) => on_thread(move || sqlite::probe_writes(&path, &id, &tables)).await,
+            Location::Http(url) => http::probe_writes(&url).await,
+            Location::Redis(_) | Location::Etcd(_) | Location::Nats(_) | Location::File(_) => {
+                Ok(WriteProbe::NeverRefused)
+            }
         }
     }
 }
 
-/// Next step for a target that this binary has no client for.
-const NO_CLIENT_ADVICE: &str = "Read its marks with that function, then restore with --token-floor NUMBER.";
-
-fn no_client(scheme: &str) -> String {
-    let module = if scheme == "s3" { "objects" } else { "dynamodb" };
-    format!(
-        "{scheme}: this binary has no client for it; call leasehold_fence::{module}::list_marks in your program; supported \
-         are {SCHEMES}"
-    )
-}
-
-/// Converts a fence's reply to a stale token.
-fn probe_result(answer: Result<Number, leasehold_fence::Error>) -> Result<ProbeResult, CommandError> {
-    match answer {
-        Ok(_) => Ok(ProbeResult::Admitted),
-        Err(leasehold_fence::Error::Refused(FenceRefusal::Stale { presented, mark })) => {
-            Ok(ProbeResult::Refused { presented, mark })
-        }
-        Err(leasehold_fence::Error::Refused(FenceRefusal::MarkLost(MarkLoss::Missing))) => Ok(ProbeResult::Missing),
-        Err(leasehold_fence::Error::Refused(FenceRefusal::MarkLost(_))) => Ok(ProbeResult::Lost),
-        Err(error) => Err(fence_error(&error)),
-    }
-}
-
-/// Converts a fence's error, with its code.
+/// Converts a fence's error, with its code. A target may be anyone's, so that its text is cut and cannot control the terminal.
 fn fence_error(error: &leasehold_fence::Error) -> CommandError {
+    let shown = printable(&error.to_string());
     if let leasehold_fence::Error::Refused(FenceRefusal::MarkLost(MarkLoss::Missing)) = error {
-        return CommandError::Coded(Error::new(Code::NotFound, error.to_string()));
+        return CommandError::Coded(Error::new(Code::NotFound, shown));
     }
-    error_with_code(error.code(), error)
+    error_with_code(error.code(), &shown)
+}
+
+/// A text from a target on one line, without control characters.
+fn printable(text: &str) -> String {
+    let mut shown: String = text.chars().take(MAX_ERROR_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(MAX_ERROR_CHARS).is_some() {
+        shown.push('…');
+    }
+    shown
 }
 
 fn is_missing(error: &CommandError) -> bool {
@@ -235,40 +259,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redacted_address_contains_no_password() {
-        let table = [
-            ("postgres://app:hunter2@db:5432/ledger?password=x", "postgres://app@db:5432/ledger"),
-            ("postgres://db/ledger", "postgres://db/ledger"),
-            ("redis://:hunter2@cache:6379/3", "redis://@cache:6379/3"),
-            ("redis://cache", "redis://cache"),
-            ("etcd://a:2379,b:2379/app/", "etcd://a:2379,b:2379/app/"),
-            ("sqlite:/var/ledger.db", "sqlite:/var/ledger.db"),
-            ("sqlite:///var/ledger.db", "sqlite:/var/ledger.db"),
-        ];
-        for (text, redacted) in table {
-            assert_eq!(TargetAddress::parse(text).unwrap().redacted(), redacted);
-        }
-    }
-
-    #[test]
-    fn the_error_for_an_unsupported_address_lists_the_supported_schemes() {
-        for text in ["", "ledger.db", "mysql://db/x", "sqlite:", "sqlite://"] {
-            let error = TargetAddress::parse(text).unwrap_err();
-            assert_eq!(error.code(), Some(Code::InvalidArgument), "{text}");
-        }
-        let error = TargetAddress::parse("mysql://db/x").unwrap_err().to_string();
-        for scheme in ["postgres://", "redis://", "etcd://", "nats://", "sqlite:", "file:"] {
-            assert!(error.contains(scheme), "{error}");
-        }
-    }
-
-    #[test]
-    fn the_error_for_a_target_without_a_client_names_the_library_function() {
-        for (text, function) in [("s3://bucket/x", "objects::list_marks"), ("dynamodb://table", "dynamodb::list_marks")]
-        {
-            let error = TargetAddress::parse(text).unwrap_err();
-            assert_eq!(error.code(), Some(Code::InvalidArgument), "{text}");
-            assert!(error.to_string().contains(function), "{error}");
-        }
+    fn the_text_of_a_target_is_cut_and_cannot_control_the_terminal() {
+        let error = leasehold_fence::Error::Storage(format!("\u{1b}[2J\r\n{}", "x".repeat(10_000)).into());
+        let CommandError::Coded(error) = fence_error(&error) else { panic!("it has a code") };
+        assert!(!error.to_string().chars().any(char::is_control), "{error}");
+        assert!(error.to_string().chars().count() < 600, "{error}");
     }
 }

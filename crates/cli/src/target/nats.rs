@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, Context};
+use async_nats::{ConnectErrorKind, ConnectOptions};
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::nats::{Fence, list_marks, subject_mark};
 use leasehold_fence::{FenceId, MarkInfo};
 
-use super::{ProbeResult, fence_error, probe_result};
+use super::fence_error;
+use super::probe::{TokenProbe, token_probe};
 use crate::output::{CommandError, error_with_code};
 
 /// Timeout of the connection and of each request.
@@ -30,8 +31,19 @@ fn parts(url: &str) -> Result<(&str, &str, Option<&str>), CommandError> {
 
 async fn open(server: &str) -> Result<Context, CommandError> {
     let options = ConnectOptions::new().connection_timeout(TIMEOUT).request_timeout(Some(TIMEOUT));
+    // The server can name others, to which the client would reconnect with the credentials of this address.
+    let options = options.ignore_discovered_servers();
     let client = options.connect(format!("nats://{server}")).await;
-    let client = client.map_err(|error| fence_error(&leasehold_fence::Error::Storage(Box::new(error))))?;
+    let client = client.map_err(|error| {
+        // An invalid address may contain a password, so the message repeats nothing of it.
+        if error.kind() == ConnectErrorKind::ServerParse {
+            return error_with_code(
+                "INVALID_ARGUMENT",
+                &"invalid NATS address; use nats://HOST[:PORT]/STREAM[/SUBJECT]",
+            );
+        }
+        fence_error(&leasehold_fence::Error::Storage(Box::new(error)))
+    })?;
     let mut jetstream = jetstream::new(client);
     jetstream.set_timeout(TIMEOUT);
     Ok(jetstream)
@@ -75,6 +87,6 @@ pub async fn adopt(url: &str, fence_id: &FenceId, incarnation: Incarnation) -> R
 }
 
 /// Probes with a claim: a claim below the mark changes nothing.
-pub async fn probe(url: &str, fence_id: &FenceId, stale: &str) -> Result<ProbeResult, CommandError> {
-    probe_result(log(url, fence_id).await?.claim(stale).await)
+pub async fn probe(url: &str, fence_id: &FenceId, stale: &str) -> Result<TokenProbe, CommandError> {
+    token_probe(log(url, fence_id).await?.claim(stale).await)
 }

@@ -8,7 +8,8 @@ use leasehold_fence::{FenceId, MarkInfo};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-use super::{ProbeResult, fence_error, probe_result};
+use super::fence_error;
+use super::probe::{TokenProbe, token_probe};
 use crate::output::{CommandError, error_with_code};
 
 /// Timeout of the connection and of each request.
@@ -69,7 +70,7 @@ pub async fn adopt(url: &str, fence_id: &FenceId, incarnation: Incarnation) -> R
 }
 
 /// Probes the fence functions in the server with a claim: a claim below the mark changes nothing.
-pub async fn probe(url: &str, fence_id: &FenceId, stale: &str) -> Result<ProbeResult, CommandError> {
+pub async fn probe(url: &str, fence_id: &FenceId, stale: &str) -> Result<TokenProbe, CommandError> {
     let mut db = open(url).await?;
-    probe_result(fence(&mut db, fence_id).await?.claim(&mut db, stale).await)
+    token_probe(fence(&mut db, fence_id).await?.claim(&mut db, stale).await)
 }

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use leasehold::{Code, Error};
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::sqlite::{Fence, install, list_marks};
+use leasehold_fence::sqlite::{Fence, GuardFinding, install, list_marks};
 use leasehold_fence::{FenceId, MarkInfo};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::{ProbeResult, fence_error, probe_result};
+use super::fence_error;
+use super::probe::{TableFinding, TokenProbe, WriteProbe, token_probe};
 use crate::output::{CommandError, error_with_code};
 
 /// Opens an existing database: a mistyped path must not create an empty one.
@@ -49,22 +50,48 @@ pub fn adopt(path: &Path, fence_id: &FenceId, incarnation: Incarnation) -> Resul
     fence(fence_id).adopt(&mut open(path)?, incarnation).map_err(|error| fence_error(&error))
 }
 
+pub fn protect(path: &Path, fence_id: &FenceId, table: &str) -> Result<(), CommandError> {
+    fence(fence_id).protect(&mut open(path)?, table).map_err(|error| fence_error(&error))
+}
+
+/// Attempts writes without a token to the protected tables and to those that the address lists.
+pub fn probe_writes(path: &Path, fence_id: &FenceId, tables: &[String]) -> Result<WriteProbe, CommandError> {
+    let probes = fence(fence_id).probe_guards(&mut open(path)?, tables).map_err(|error| fence_error(&error))?;
+    let finding = |finding: GuardFinding| match finding {
+        GuardFinding::Refused => None,
+        GuardFinding::Accepted { statement } => Some(format!("{statement} without a token was accepted")),
+        GuardFinding::Unguarded { statement } => Some(format!("no guard for {statement}")),
+        GuardFinding::OtherFence => Some("protected by another resource or slot".to_owned()),
+        GuardFinding::NoTable => Some("no such table".to_owned()),
+        _ => Some("not protected".to_owned()),
+    };
+    let (mut refused, mut findings) = (Vec::new(), Vec::new());
+    for probe in probes {
+        match finding(probe.finding) {
+            None => refused.push(probe.table),
+            Some(finding) => findings.push(TableFinding { table: probe.table, finding }),
+        }
+    }
+    Ok(WriteProbe::Attempted { refused, findings })
+}
+
 /// Probes first with the SQL statement that every language uses, so that the triggers in the database decide; then with the
 /// library, which reports the numbers.
-pub fn probe(path: &Path, fence_id: &FenceId, stale: &str) -> Result<ProbeResult, CommandError> {
+pub fn probe(path: &Path, fence_id: &FenceId, stale: &str) -> Result<TokenProbe, CommandError> {
     let mut db = open(path)?;
     let tx = Transaction::new(&mut db, TransactionBehavior::Immediate).map_err(failed)?;
     let inserted = tx.execute("INSERT INTO leasehold_admit VALUES (?1, ?2)", [fence_id.resource(), stale]);
     drop(tx);
     match inserted {
-        Ok(_) => return Ok(ProbeResult::Admitted),
-        Err(error) if error.to_string().contains("no such table") => return Ok(ProbeResult::Missing),
+        Ok(_) => return Ok(TokenProbe::Admitted),
+        Err(error) if error.to_string().contains("no such table") => return Ok(TokenProbe::Missing),
         Err(error) if error.to_string().contains("STALE_TOKEN") || fence_id.slot() > 0 => {}
-        Err(error) if error.to_string().contains("STORAGE_FAILED") => return Ok(ProbeResult::Lost),
+        Err(error) if error.to_string().contains("WRONG_CLUSTER") => return Ok(TokenProbe::Foreign(None)),
+        Err(error) if error.to_string().contains("STORAGE_FAILED") => return Ok(TokenProbe::Lost),
         Err(error) => return Err(failed(error)),
     }
     let tx = Transaction::new(&mut db, TransactionBehavior::Immediate).map_err(failed)?;
     let verdict = fence(fence_id).admit(&tx, stale);
     drop(tx);
-    probe_result(verdict)
+    token_probe(verdict)
 }

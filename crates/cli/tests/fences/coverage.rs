@@ -84,12 +84,13 @@ async fn a_probe_confirms_a_fence_and_detects_its_removal() {
     let server = Server::start();
     let ledger = Ledger::fenced(&server);
     declare(&server, "ledger", &ledger.url, TargetMode::Cooperative).await;
-    let fresh = server.run(&["coverage", RESOURCE, "--probe"]);
+    let target = format!("ledger={}", ledger.url);
+    let fresh = server.run(&["coverage", RESOURCE, "--probe", "--target", &target]);
     assert_eq!(fresh.exit, 8, "no token was claimed yet: {fresh:?}");
     let (_, successor) = zombie_and_successor(&server);
     let mark = fence(&server).claim(&mut ledger.open(), &successor).expect("the holder claims");
     let before = server.json(&["fence", "marks", &ledger.url]);
-    let proven = server.run(&["coverage", RESOURCE, "--probe", "--json"]);
+    let proven = server.run(&["coverage", RESOURCE, "--probe", "--target", &target, "--json"]);
     assert_eq!(proven.exit, 0, "{proven:?}");
     let probe = &proven.json()["targets"][0]["probe"];
     assert_eq!((&probe["result"], &probe["mark"]), (&"refused".into(), &mark.to_string().into()));
@@ -98,7 +99,7 @@ async fn a_probe_confirms_a_fence_and_detects_its_removal() {
     // The fence is removed, and any write succeeds.
     let db = ledger.open();
     db.execute_batch("DROP VIEW IF EXISTS leasehold_admit; DROP TABLE leasehold_fence").expect("it can be removed");
-    let removed = server.run(&["coverage", RESOURCE, "--probe"]);
+    let removed = server.run(&["coverage", RESOURCE, "--probe", "--target", &target]);
     assert_eq!(removed.exit, 8, "{removed:?}");
     assert!(removed.err.contains("ledger: has no fence"), "{removed:?}");
     let nowhere = server.run(&["coverage", RESOURCE, "--probe", "--target", "ledger=sqlite:/nowhere/at/all.db"]);

@@ -20,7 +20,8 @@ async fn an_http_fence_is_probed_by_its_address_and_its_marks_are_in_its_file() 
     let at = output.split(',').next().expect("an address");
     let url = format!("http://{at}");
     declare(&server, "service", &url, TargetMode::Cooperative).await;
-    let probe = || server.run(&["coverage", RESOURCE, "--probe", "--json"]);
+    let target = format!("service={url}");
+    let probe = || server.run(&["coverage", RESOURCE, "--probe", "--target", &target, "--json"]);
     let probe_result = |output: &serde_json::Value| text(&output["targets"][0]["probe"]["result"]);
     for _ in 0..2 {
         assert_eq!(probe_result(&probe().json()), "fresh", "no token was claimed yet");
@@ -31,6 +32,10 @@ async fn an_http_fence_is_probed_by_its_address_and_its_marks_are_in_its_file() 
     let proven = probe();
     assert_eq!((proven.exit, probe_result(&proven.json())), (0, "refused".to_owned()), "{proven:?}");
     assert_eq!(text(&proven.json()["targets"][0]["probe"]["mark"]), number(&token));
+    declare(&server, "service", &url, TargetMode::Forced).await;
+    let forced = probe();
+    assert_eq!(forced.exit, 0, "requests without a token are refused: {forced:?}");
+    assert_eq!(forced.json()["targets"][0]["probe"]["established"], "forced", "{forced:?}");
     for verb in ["marks", "lost"] {
         let output = server.run(&["fence", verb, &url]);
         assert!(output.exit != 0 && output.err.contains("file:PATH"), "{output:?}");
@@ -40,6 +45,26 @@ async fn an_http_fence_is_probed_by_its_address_and_its_marks_are_in_its_file() 
     // The service at this address is not a fence.
     let other = server.run(&["coverage", RESOURCE, "--probe", "--json", "--target", &format!("service={upstream}")]);
     assert_eq!((other.exit, probe_result(&other.json())), (8, "missing".to_owned()), "{other:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_http_fence_that_exempts_requests_is_not_forced() {
+    let server = Server::start();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let marks = dir.path().join("settle.marks");
+    let (marks, of, upstream) =
+        (marks.to_str().expect("plain"), cluster(&server).to_string(), format!("http://{}", server.address));
+    let args = ["fence", "http", "--upstream", &upstream, "--resource", RESOURCE, "--marks", marks, "--arm"];
+    let more = ["--cluster", &of, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--exempt", "/"];
+    let proxy = TestProcess::from(spawn_piped(&mut crate::support::leasehold(&[&args[..], &more].concat())));
+    let output = proxy.stderr().wait_for_rest("fencing on ");
+    let at = output.split(',').next().expect("an address");
+    declare(&server, "service", &format!("http://{at}"), TargetMode::Forced).await;
+    claim(at, &server.acquire(RESOURCE, "w1"));
+    let probed = server.run(&["coverage", RESOURCE, "--probe", "--json", "--target", &format!("service=http://{at}")]);
+    let target = &probed.json()["targets"][0];
+    assert_eq!((probed.exit, text(&target["hole"])), (8, "unprotected".to_owned()), "{probed:?}");
+    assert_eq!(text(&target["probe"]["established"]), "cooperative", "{probed:?}");
 }
 
 fn claim(at: &str, token: &str) -> String {

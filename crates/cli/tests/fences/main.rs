@@ -13,6 +13,7 @@ mod nats_server;
 mod operator;
 mod pages;
 mod postgres;
+mod probes;
 mod redis;
 #[allow(dead_code, reason = "the fence crate's tests use all of it")]
 #[path = "../../../fence/tests/redis/server.rs"]

@@ -124,3 +124,77 @@ fn an_append_log_is_armed_probed_lost_and_rearmed_by_its_address() {
     server.run(&["fence", "rearm", &url, "--resource", RESOURCE]).ok();
     assert_eq!(server.json(&["fence", "marks", &url])[0]["state"], "armed");
 }
+
+/// A target with a fence of this cluster and one of another, both claimed or fresh as `arm` left them.
+fn shared_by_two_clusters(server: &Server) -> Ledger {
+    let ledger = Ledger::fenced(server);
+    let foreign = ["--resource", "jobs/aaa", "--cluster", "00c0ffee00c0ffee"];
+    server.run(&[&["fence", "arm", &ledger.url][..], &foreign].concat()).ok();
+    ledger
+}
+
+#[test]
+fn a_change_of_all_fences_leaves_those_of_another_cluster_alone() {
+    let server = Server::start();
+    let ledger = shared_by_two_clusters(&server);
+    fence(&server).claim(&mut ledger.open(), server.acquire(RESOURCE, "w1")).expect("the holder claims");
+    let before = server.json(&["fence", "marks", &ledger.url]);
+    let mine = cluster(&server).to_string();
+    for command in [&["rearm", "--floor", "7"][..], &["rearm"], &["lost"], &["adopt", "--incarnation", "0badcafe"]] {
+        let refused = server.run(&[&["fence", command[0], &ledger.url][..], &command[1..]].concat());
+        assert_eq!(refused.exit, 2, "{command:?}: {refused:?}");
+        for named in ["WRONG_CLUSTER", "jobs/aaa", RESOURCE, "00c0ffee00c0ffee", &mine, "--cluster"] {
+            assert!(refused.err.contains(named), "{command:?} names {named}: {refused:?}");
+        }
+        assert_eq!(server.json(&["fence", "marks", &ledger.url]), before, "{command:?} changed nothing");
+    }
+    server.run(&["fence", "rearm", &ledger.url, "--cluster", &mine]).ok();
+    let after = server.json(&["fence", "marks", &ledger.url]);
+    let find = |marks: &serde_json::Value, name: &str| {
+        marks.as_array().expect("a list").iter().find(|mark| mark["resource"] == name).expect("it is listed").clone()
+    };
+    assert_eq!(find(&after, "jobs/aaa"), find(&before, "jobs/aaa"));
+    assert_eq!(find(&after, RESOURCE)["state"], "armed");
+    let none = server.run(&["fence", "lost", &ledger.url, "--cluster", "1111111111111111"]);
+    assert!(none.exit != 0 && none.err.contains("NOT_FOUND"), "{none:?}");
+}
+
+#[test]
+fn all_marks_are_checked_before_the_first_one_changes() {
+    let server = Server::start();
+    let ledger = Ledger::fenced(&server);
+    server.run(&["fence", "arm", &ledger.url, "--resource", "jobs/aaa"]).ok();
+    let token = server.acquire(RESOURCE, "w1");
+    fence(&server).claim(&mut ledger.open(), &token).expect("the holder claims");
+    let before = server.json(&["fence", "marks", &ledger.url]);
+    let refused = server.run(&["fence", "rearm", &ledger.url, "--floor", "7"]);
+    assert!(refused.exit != 0 && refused.err.contains("CONFLICT"), "{refused:?}");
+    let names = refused.err.contains(RESOURCE) && refused.err.contains(&number(&token));
+    assert!(names && refused.err.contains("nothing changed"), "{refused:?}");
+    assert_eq!(server.json(&["fence", "marks", &ledger.url]), before, "jobs/aaa was not re-armed");
+
+    // A lost mark shows no number: the failure names the fence, and the one that was re-armed before it.
+    server.run(&["fence", "lost", &ledger.url, "--resource", RESOURCE]).ok();
+    let marks = server.json(&["fence", "marks", &ledger.url]);
+    let first = text(&marks[0]["resource"]);
+    let partly = server.run(&["fence", "rearm", &ledger.url, "--floor", "7"]);
+    assert!(partly.exit != 0 && partly.err.contains(&format!("{RESOURCE} slot 0: ")), "{partly:?}");
+    let done = if first == RESOURCE { "changed before it: none" } else { "changed before it: jobs/aaa slot 0" };
+    assert!(partly.err.contains(done), "{partly:?}");
+}
+
+#[test]
+fn a_damaged_log_is_not_armed_as_a_replaced_file() {
+    let server = Server::start();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = dir.path().join("events.log");
+    let url = format!("file:{}", path.display());
+    server.run(&["fence", "arm", &url, "--resource", RESOURCE]).ok();
+    let mut bytes = std::fs::read(&path).expect("it is there");
+    // The header keeps its shape, but not its checksum.
+    bytes[20] ^= 1;
+    std::fs::write(&path, &bytes).expect("written");
+    let refused = server.run(&["fence", "arm", &url, "--resource", RESOURCE]);
+    assert!(refused.exit != 0 && refused.err.contains("CORRUPT"), "{refused:?}");
+    assert_eq!(std::fs::read(&path).expect("it is there"), bytes);
+}

@@ -20,7 +20,9 @@ pub async fn check_target(
 ) {
     server.run(&["fence", "arm", url, "--resource", RESOURCE]).ok();
     declare(server, "store", url, TargetMode::Cooperative).await;
-    let fresh = server.run(&["coverage", RESOURCE, "--probe", "--json"]);
+    let target = format!("store={url}");
+    let probe = || server.run(&["coverage", RESOURCE, "--probe", "--target", &target, "--json"]);
+    let fresh = probe();
     assert_eq!((fresh.exit, probe_result(&fresh.json())), (8, json!("fresh")), "no token was claimed yet");
     let (zombie, successor) = zombie_and_successor(server);
     claim(&zombie).await.expect("the first holder claims");
@@ -29,9 +31,19 @@ pub async fn check_target(
     let marks = server.json(&["fence", "marks", url]);
     let mark = (&marks[0]["resource"], &marks[0]["state"], text(&marks[0]["mark"]));
     assert_eq!(mark, (&RESOURCE.into(), &"armed".into(), number(&successor)));
-    let proven = server.run(&["coverage", RESOURCE, "--probe", "--json"]);
+    let proven = probe();
     assert_eq!(proven.exit, 0, "{proven:?}");
     assert_eq!(probe_result(&proven.json()), "refused", "{proven:?}");
+    assert_eq!(established(&proven.json()), "cooperative", "{proven:?}");
+    assert_eq!(proven.json()["targets"][0]["hole"], Value::Null, "no hole and exit code 0 agree");
+    let by_charter = server.run(&["coverage", RESOURCE, "--probe", "--charter-addresses", "--json"]);
+    assert_eq!((by_charter.exit, probe_result(&by_charter.json())), (0, json!("refused")), "{by_charter:?}");
+    declare(server, "store", url, TargetMode::Forced).await;
+    let claimed_forced = probe();
+    assert_eq!(claimed_forced.exit, 8, "it accepts writes that bypass the fence: {claimed_forced:?}");
+    assert_eq!(claimed_forced.json()["targets"][0]["hole"], "not_forced", "{claimed_forced:?}");
+    assert!(claimed_forced.err.contains("leasehold charter apply"), "{claimed_forced:?}");
+    declare(server, "store", url, TargetMode::Cooperative).await;
     assert_eq!(marks, server.json(&["fence", "marks", url]), "a probe changes nothing");
 
     server.run(&["fence", "lost", url]).ok();
@@ -48,9 +60,13 @@ pub async fn check_target(
     check_restore_floor(server, url, &claim).await;
 
     remove().await;
-    let removed = server.run(&["coverage", RESOURCE, "--probe"]);
+    let removed = probe();
     assert_eq!(removed.exit, 8, "{removed:?}");
     assert!(removed.err.contains("store: has no fence"), "{removed:?}");
+}
+
+fn established(coverage: &Value) -> Value {
+    coverage["targets"][0]["probe"]["established"].clone()
 }
 
 fn probe_result(coverage: &Value) -> Value {

@@ -26,6 +26,7 @@
 mod begin;
 mod durability;
 mod operator;
+mod probe;
 mod protected;
 mod row;
 mod schema;
@@ -40,6 +41,7 @@ use crate::admission::Admission;
 use crate::observer::EventSink;
 use crate::{ApplyOnce, Counters, Error, FenceId, Mark, Observer, Operation};
 pub use operator::list_marks;
+pub use probe::{GuardFinding, GuardProbe};
 pub use protected::protection_sql;
 pub use schema::{SQL, UPGRADE_FROM_1, UPGRADE_FROM_2, VERSION, install};
 

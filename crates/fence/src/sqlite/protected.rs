@@ -25,18 +25,18 @@ pub fn protection_sql(table: &str, id: &FenceId) -> String {
     sql
 }
 
-fn guard_triggers(table: &str) -> [(String, &'static str); 3] {
+pub(super) fn guard_triggers(table: &str) -> [(String, &'static str); 3] {
     ["INSERT", "UPDATE", "DELETE"]
         .map(|statement| (quoted(&format!("leasehold_guard_{table}_{statement}"), '"'), statement))
 }
 
-fn quoted(text: &str, quote: char) -> String {
+pub(super) fn quoted(text: &str, quote: char) -> String {
     format!("{quote}{}{quote}", text.replace(quote, &format!("{quote}{quote}")))
 }
 
 impl Fence {
     /// Protects a table: the database refuses every insert, update and delete, from any process and language, in a transaction
-    /// that did not present a current token of this fence.
+    /// that did not present a current token of this fence. Guards that exist are replaced, also if someone changed them.
     pub fn protect(&self, db: &mut Connection, table: &str) -> Result<(), Error> {
         let tx = self.begin(db)?;
         if row::read_mark(&tx, &self.id)?.loss == MarkLoss::Missing {
@@ -56,6 +56,7 @@ impl Fence {
         if same == Some(false) {
             return Err(Error::Conflict("the table is protected by another resource or slot; unprotect it first"));
         }
+        drop_guards(&tx, table)?;
         tx.execute_batch(&protection_sql(table, &self.id))?;
         tx.commit()?;
         Ok(())
@@ -65,9 +66,7 @@ impl Fence {
     pub fn unprotect(&self, db: &mut Connection, table: &str) -> Result<(), Error> {
         let tx = self.begin(db)?;
         tx.execute("DELETE FROM main.leasehold_protected WHERE relation = ?1", [table])?;
-        for (name, _) in guard_triggers(table) {
-            tx.execute_batch(&format!("DROP TRIGGER IF EXISTS main.{name}"))?;
-        }
+        drop_guards(&tx, table)?;
         tx.commit()?;
         Ok(())
     }
@@ -78,6 +77,13 @@ impl Fence {
         tx.prepare_cached(sql)?.execute(params![self.id.resource_hash(), self.id.slot()])?;
         Ok(())
     }
+}
+
+fn drop_guards(tx: &Connection, table: &str) -> Result<(), Error> {
+    for (name, _) in guard_triggers(table) {
+        tx.execute_batch(&format!("DROP TRIGGER IF EXISTS main.{name}"))?;
+    }
+    Ok(())
 }
 
 /// Stores the admission of a transaction for the triggers, if this fence protects tables.

@@ -6,6 +6,7 @@ mod fixture;
 #[path = "../support/invalid_tokens.rs"]
 mod invalid_tokens;
 mod marks;
+mod probe;
 mod protected_tables;
 mod random;
 mod refusals;

@@ -1,0 +1,125 @@
+//! Coverage as a text table and as JSON.
+
+use leasehold::json::{TargetCoverageBody, TargetSlotBody};
+use serde_json::{Value, json};
+
+use super::probe::{ProbeOutcome, TargetProbe};
+use super::verdict::{self, ShownHole};
+use crate::table::{TextTable, format_time, or_dash};
+use crate::target::{TableFinding, TokenProbe, WriteProbe};
+
+/// A target with its probe, if it was probed, and its hole.
+pub struct Row {
+    target: TargetCoverageBody,
+    probe: Option<TargetProbe>,
+    pub hole: Option<ShownHole>,
+}
+
+impl Row {
+    pub fn new(resource: &str, mut target: TargetCoverageBody, probe: Option<TargetProbe>) -> Self {
+        let hole = verdict::hole(resource, &target, probe.as_ref());
+        // The word that is shown is the one that decides the exit code.
+        target.hole = hole.as_ref().map(|hole| hole.word.clone());
+        Self { target, probe, hole }
+    }
+}
+
+/// The result of a probe as a stable word.
+const fn probe_word(outcome: &ProbeOutcome) -> &'static str {
+    match outcome {
+        ProbeOutcome::Report(report) => match report.token {
+            TokenProbe::Refused { .. } => "refused",
+            TokenProbe::Lost => "lost",
+            TokenProbe::Admitted => "admitted",
+            TokenProbe::Missing => "missing",
+            TokenProbe::Fresh => "fresh",
+            TokenProbe::Foreign(_) => "foreign",
+        },
+        ProbeOutcome::Failed(_) => "unreachable",
+        ProbeOutcome::Skipped(_) => "skipped",
+    }
+}
+
+/// The mode that a probe established.
+const fn established(probe: &TargetProbe) -> Option<&'static str> {
+    match &probe.outcome {
+        ProbeOutcome::Report(report) => report.established(),
+        ProbeOutcome::Failed(_) | ProbeOutcome::Skipped(_) => None,
+    }
+}
+
+pub fn text_table(rows: &[Row]) -> String {
+    let head = [
+        "TARGET",
+        "SLOT",
+        "DECLARED",
+        "REPORTED",
+        "CHECKS",
+        "LAST CHECK",
+        "ZOMBIES",
+        "LAST ZOMBIE",
+        "PROBE",
+        "PROBED AS",
+        "HOLE",
+    ];
+    let mut table = TextTable::new(head);
+    for Row { target, probe, hole } in rows {
+        let declared = if target.declared { target.mode.clone().unwrap_or_else(|| "?".into()) } else { "-".into() };
+        let name = if target.name.is_empty() { "(none)".to_owned() } else { target.name.clone() };
+        let slots: Vec<Option<&TargetSlotBody>> =
+            if target.slots.is_empty() { vec![None] } else { target.slots.iter().map(Some).collect() };
+        for slot in slots {
+            let last = slot.and_then(|slot| slot.last_zombie.as_ref()).map(|last| {
+                let holder = last.holder.as_deref().unwrap_or("unknown holder");
+                format!("{holder}, {} below {}, {}", last.presented, last.mark, format_time(last.at_ms))
+            });
+            table.row([
+                name.clone(),
+                or_dash(slot.map(|slot| slot.slot)),
+                declared.clone(),
+                or_dash(slot.map(|slot| slot.mode.clone())),
+                or_dash(slot.map(|slot| slot.checks)),
+                or_dash(slot.and_then(|slot| slot.checked_ms).map(format_time)),
+                or_dash(slot.map(|slot| slot.zombies)),
+                or_dash(last),
+                or_dash(probe.as_ref().map(|probe| probe_word(&probe.outcome))),
+                or_dash(probe.as_ref().and_then(established)),
+                or_dash(hole.as_ref().map(|hole| hole.word.clone())),
+            ]);
+        }
+    }
+    table.text()
+}
+
+pub fn json_body(resource: &str, rows: &[Row], holes: &[String]) -> Value {
+    let row = |row: &Row| {
+        let mut body = json!(row.target);
+        if let Some(probe) = &row.probe {
+            body["probe"] = probe_body(probe);
+        }
+        body
+    };
+    json!({ "resource": resource, "targets": rows.iter().map(row).collect::<Vec<_>>(), "holes": holes })
+}
+
+fn probe_body(probe: &TargetProbe) -> Value {
+    let mut body = json!({ "result": probe_word(&probe.outcome), "established": established(probe) });
+    if let Some(address) = &probe.address {
+        body["address"] = json!(address);
+    }
+    match &probe.outcome {
+        ProbeOutcome::Failed(error) | ProbeOutcome::Skipped(error) => body["error"] = json!(error),
+        ProbeOutcome::Report(report) => {
+            if let TokenProbe::Refused { presented, mark } = report.token {
+                body["presented"] = json!(presented.to_string());
+                body["mark"] = json!(mark.to_string());
+            }
+            if let WriteProbe::Attempted { refused, findings } = &report.write {
+                let finding = |at: &TableFinding| json!({ "table": at.table, "finding": at.finding });
+                body["refused_without_token"] = json!(refused);
+                body["findings"] = findings.iter().map(finding).collect();
+            }
+        }
+    }
+    body
+}
