@@ -24,6 +24,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use crate::types::EndReason;
 use crate::{
     AcquireError, ClockDrift, Error, FencingToken, GuardState, HandoffOptions, LeaseHandle, Loss, MetricsHook,
     RequestError,
@@ -206,6 +207,11 @@ impl Guard {
     /// Releases the lease and waits for the confirmation.
     pub fn release(self) -> Result<(), RequestError<()>> {
         block_on(self.0.release())
+    }
+
+    /// Releases the lease, and returns how it ended according to the grantor.
+    pub fn release_with_reason(self) -> Result<EndReason, Error> {
+        block_on(self.0.release_with_reason())
     }
 
     /// Runs work, and releases the lease after it has returned. Nothing can stop a thread: the work must check the state of its

@@ -16,7 +16,7 @@ use super::stderr_writer::StderrWriter;
 use super::supervisor::{POLL_INTERVAL, now};
 use super::supervisor_handle::SupervisorHandle;
 
-/// Minimum time in nanoseconds that the wrapper waits for the report of a supervisor that was told to stop the command.
+/// Minimum time in nanoseconds that the wrapper waits for the report of a supervisor that must stop the command.
 const MIN_LATE: u64 = 250_000_000;
 
 /// How a run ended.
@@ -134,7 +134,7 @@ impl CommandRun<'_> {
     fn deadlines(&self, status: &LeaseStatus, state: &mut RunState) -> Option<LeaseDeadlines> {
         let (now, deadline) = (now(), status.deadline.earliest.0);
         state.longest = state.longest.max(deadline.saturating_sub(now));
-        let end = LeaseEnd { deadline, fixed: status.fixed_end.map(|end| end.0), longest: state.longest };
+        let end = LeaseTimes { deadline, fixed: status.fixed_end.map(|end| end.0), longest: state.longest };
         let deadlines = self.times.deadlines(now, end)?;
         state.schedule.renew(deadlines.wrapper_deadline(deadline));
         Some(deadlines)
@@ -255,7 +255,7 @@ impl LeaseDeadlines {
 
 /// What a holder knows about the end of its lease, in nanoseconds of the boot clock.
 #[derive(Clone, Copy, Debug)]
-struct LeaseEnd {
+struct LeaseTimes {
     /// The local deadline.
     deadline: u64,
     /// When the lease ends even if it is renewed.
@@ -266,7 +266,7 @@ struct LeaseEnd {
 
 impl CommandTimes {
     /// Deadlines of the command under a lease; `None` if the command may outlive its lease.
-    fn deadlines(&self, now: u64, end: LeaseEnd) -> Option<LeaseDeadlines> {
+    fn deadlines(&self, now: u64, end: LeaseTimes) -> Option<LeaseDeadlines> {
         let left = end.deadline.saturating_sub(now);
         // A charter's drain period can make a renewal shorter than the ttl. The lease is then renewed after a third of that
         // time, and the command receives SIGTERM after two thirds.
@@ -314,7 +314,7 @@ mod tests {
     fn deadlines_of(on_lost: OnLost, left: u64) -> Option<LeaseDeadlines> {
         let times = CommandTimes { on_lost, ttl: 10 * SECOND, grace: 5 * SECOND, progress: None };
         let deadline = (100 + left) * SECOND;
-        times.deadlines(100 * SECOND, LeaseEnd { deadline, fixed: None, longest: left * SECOND })
+        times.deadlines(100 * SECOND, LeaseTimes { deadline, fixed: None, longest: left * SECOND })
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
             CommandTimes { on_lost: OnLost::Term, ttl: 10 * SECOND, grace: 2 * SECOND, progress: Some(4 * SECOND) };
         let (end, longest) = (108 * SECOND, 8 * SECOND);
         for now in [100 * SECOND, 104 * SECOND, 107 * SECOND, end - 1] {
-            let end = LeaseEnd { deadline: end, fixed: Some(end), longest };
+            let end = LeaseTimes { deadline: end, fixed: Some(end), longest };
             let deadlines = times.deadlines(now, end).expect("has deadlines");
             let kill_at = 108 * SECOND - SECOND / 2;
             assert_eq!((deadlines.terminate_at, deadlines.kill_at), (Some(kill_at - 2 * SECOND), kill_at), "{now}");
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_fixed_end_leaves_the_command_time_to_work_before_sigterm() {
         let times = |progress| CommandTimes { on_lost: OnLost::Term, ttl: 10 * SECOND, grace: 5 * SECOND, progress };
-        let end = LeaseEnd { deadline: 104 * SECOND, fixed: Some(104 * SECOND), longest: 4 * SECOND };
+        let end = LeaseTimes { deadline: 104 * SECOND, fixed: Some(104 * SECOND), longest: 4 * SECOND };
         let kill_at = 104 * SECOND - SECOND / 2;
         for (progress, grace) in
             [(None, 2 * SECOND), (Some(SECOND), 3 * SECOND), (Some(3 * SECOND), 2 * SECOND), (Some(0), 4 * SECOND)]

@@ -84,11 +84,7 @@ impl<'a> Wrapper<'a> {
         let client = options.client(global, retries.then(|| ConnectionMessages::new(&stderr)))?;
         let session = client.session();
         let dir = RuntimeDir::create()?;
-        let socket = runtime_dir::progress(dir.path());
-        let notify = NotifySocket::bind(&socket).map_err(|error| {
-            let path = socket.display();
-            Error::config("TMPDIR", format!("cannot create the socket {path}: {error}; set a shorter TMPDIR"))
-        })?;
+        let notify = bind_notify(&dir)?;
         let addr = global.addr_or_default().to_owned();
         let command = &options.command;
         let (unkillable, interrupted, unresolved, unanswered) = (false, None, None, false);
@@ -111,7 +107,12 @@ impl<'a> Wrapper<'a> {
     }
 
     /// Starts a supervisor for the next run. It starts before the lease is granted, so that it costs no lease time.
-    pub async fn start_supervisor(&self) -> Result<SupervisorHandle, CommandError> {
+    pub async fn start_supervisor(&mut self) -> Result<SupervisorHandle, CommandError> {
+        if !self.dir.path().is_dir() {
+            // Someone cleans up the directory for temporary files.
+            self.dir = RuntimeDir::create()?;
+            self.notify = bind_notify(&self.dir)?;
+        }
         let socket = runtime_dir::progress(self.dir.path());
         let env = [
             (RESOURCE, OsStr::new(self.name)),
@@ -298,6 +299,14 @@ impl<'a> Wrapper<'a> {
         self.stderr.flush(CLOSE_TIMEOUT);
         outcome
     }
+}
+
+fn bind_notify(dir: &RuntimeDir) -> Result<NotifySocket, Error> {
+    let socket = runtime_dir::progress(dir.path());
+    NotifySocket::bind(&socket).map_err(|error| {
+        let path = socket.display();
+        Error::config("TMPDIR", format!("cannot create the socket {path}: {error}; set a shorter TMPDIR"))
+    })
 }
 
 /// Timeout of a release. A release after the local deadline is only a courtesy, and so is one that takes longer than the lease.

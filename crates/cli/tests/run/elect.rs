@@ -5,7 +5,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::TTL;
 use crate::harness::{Fixture, WrapperProcess, is_alive, wait_until};
-use crate::support::{UNUSED_ADDRESS, run};
+use crate::support::{Server, UNUSED_ADDRESS, run};
 
 const LEADS: &str = "echo leads $$; while :; do sleep 0.01; done";
 
@@ -145,6 +145,33 @@ fn a_lease_that_was_revoked_during_an_outage_is_not_acquired_again() {
     assert_eq!(result.exit, 3, "{result:?}");
     assert!(result.errors.contains("LEASE_LOST{revoked, operator}"), "{result:?}");
     assert!(result.lines.is_empty(), "it did not lead again: {result:?}");
+    fixture.assert_clean();
+}
+
+#[test]
+fn a_candidate_whose_servers_belong_to_another_cluster_ends_with_the_reason() {
+    let fixture = Fixture::new();
+    let (proxy, replacement) = (TcpProxy::start(&fixture.server.address), Server::start());
+    let mut command = fixture.command(&["elect", "a", "--ttl", TTL, "--pause", "10ms", "--", "sh", "-c", LEADS]);
+    let candidate = WrapperProcess::start(command.env("LEASEHOLD_ADDR", proxy.address().to_string()));
+    candidate.wait_line("leads");
+    proxy.set_upstream(&replacement.address);
+    proxy.disconnect_all();
+    let result = candidate.wait_exit();
+    assert_eq!((result.exit, result.lines.len()), (2, 0), "{result:?}");
+    assert!(result.errors.contains("leasehold: WRONG_CLUSTER: "), "{result:?}");
+    fixture.assert_clean();
+}
+
+#[test]
+fn a_candidate_survives_the_removal_of_its_runtime_directory() {
+    let fixture = Fixture::new();
+    let script = r#"echo leads $$; echo socket $LEASEHOLD_SOCKET; rm -r "$(dirname "$LEASEHOLD_SOCKET")""#;
+    let candidate = fixture.start(&["elect", "a", "--pause", "10ms"], script);
+    let first = candidate.wait_line("socket");
+    assert_ne!(candidate.wait_line("socket"), first);
+    candidate.signal(Signal::TERM);
+    assert_eq!(candidate.wait_exit().exit, 0);
     fixture.assert_clean();
 }
 

@@ -195,7 +195,7 @@ fn handle_connect(state: &mut WorkerState, now: Instant, sent: Instant, result: 
             let denied = error.code() == Some(crate::Code::PermissionDenied);
             if state.session.is_some() && (denied || error.is_session_ended()) {
                 state.session_ended(now);
-            } else if state.session.is_none() && error.is_permanent() {
+            } else if error.is_permanent() && state.session_is_over(now) {
                 tracing::warn!(%error, "session refused");
                 state.session_refused(now, &error);
             } else {

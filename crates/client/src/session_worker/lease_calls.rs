@@ -282,8 +282,10 @@ impl WorkerState {
         }
     }
 
-    /// No server opens a session for this client, now or later: every request that waits for one is refused at once.
+    /// No server opens a session for this client, now or later: every request that waits for one is refused at once. A session
+    /// whose time is over is not resumed either, for example at a server of another cluster.
     pub(super) fn session_refused(&mut self, now: Instant, error: &Error) {
+        self.session_ended(now);
         for request in self.requests.take_unsent() {
             self.reject_unsent(now, request, error.clone());
         }

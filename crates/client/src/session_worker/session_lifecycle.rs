@@ -32,6 +32,11 @@ impl WorkerState {
         self.session.as_ref().map(|session| SessionResume { session: session.id, secret: session.secret })
     }
 
+    /// Whether there is no session, or none that can carry a lease any more.
+    pub(super) fn session_is_over(&self, now: Instant) -> bool {
+        self.session.as_ref().is_none_or(|session| now >= session.renewal.deadline().latest)
+    }
+
     /// A stream is connected. Open requests are sent again, and every lease renews.
     pub(super) fn stream_connected(
         &mut self,

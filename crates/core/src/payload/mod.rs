@@ -237,7 +237,7 @@ mod tests {
         let at = TurnContext { now: GrantorTime(0), next: Number::FIRST, max_ttl: 10_000, stalls: &|_| 0 };
         for bad in [0, 99, 10_001, u64::MAX] {
             let refusal = at.span("visibility", bad).expect_err("out of bounds");
-            assert!(matches!(refusal, Refusal::Invalid { field: "visibility", .. }), "{bad}: {refusal:?}");
+            assert!(matches!(refusal, Refusal::OutOfRange { field: "visibility", .. }), "{bad}: {refusal:?}");
         }
         assert_eq!(at.span("visibility", 100), Ok(Span { since: GrantorTime(0), ttl: 100 }));
         assert_eq!(at.span("visibility", 10_000), Ok(Span { since: GrantorTime(0), ttl: 10_000 }));
