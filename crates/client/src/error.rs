@@ -275,7 +275,7 @@ mod tests {
             assert!(!(error.is_permanent() && (error.is_retryable() || error.outcome_unknown())), "{error}");
         }
         assert!(Error::from(&Refusal::Lost(EndReason::Operator)).is_permanent());
-        assert!(!Error::from(&Refusal::Busy { position: 1 }).is_permanent());
+        assert!(!Error::from(&Refusal::Busy { position: 1, holder: None }).is_permanent());
     }
 
     #[test]
