@@ -77,7 +77,7 @@ BEGIN
   ELSIF EXISTS (SELECT FROM leasehold.protected AS o WHERE o.server_id IS DISTINCT FROM leasehold.server_id()) THEN
     RAISE EXCEPTION USING ERRCODE = 'LH005',
       MESSAGE = 'STORAGE_FAILED: this database was copied, restored or failed over after its tables were protected',
-      DETAIL = 'reason=moved', HINT = 'As the owner of schema leasehold, call leasehold.repair_guards(), then leasehold.rearm for each resource.';
+      DETAIL = 'reason=moved', HINT = 'As the owner of schema leasehold, call leasehold.repair_guards(), and leasehold.rearm for each resource.';
   END IF;
 
   IF TG_EVENT = 'table_rewrite' THEN

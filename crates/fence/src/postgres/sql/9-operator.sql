@@ -47,13 +47,18 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WHERE f.id = (SELECT leasehold.lock_exclusive(declare_lost.resource, declare_lost.slot))
 $$;
 
--- Sets a lost mark to `floor` on this server. No earlier holder may have a higher number.
+-- Sets a lost mark to `floor` in this database. No earlier holder may have a higher number. In a copied or restored database it also
+-- repairs the guards of protected tables.
 CREATE OR REPLACE FUNCTION leasehold.rearm(resource text, floor bigint, slot bigint DEFAULT 0) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
   UPDATE leasehold.fence AS f SET state = 'armed', mark = rearm.floor, sequence = NULL, server_id = leasehold.server_id(),
       token_digest = NULL
-    WHERE f.id = (SELECT leasehold.lock_exclusive(rearm.resource, rearm.slot))
-$$;
+    WHERE f.id = (SELECT leasehold.lock_exclusive(rearm.resource, rearm.slot));
+  IF EXISTS (SELECT FROM leasehold.protected AS p WHERE p.server_id IS DISTINCT FROM leasehold.server_id()) THEN
+    PERFORM leasehold.repair_guards();
+  END IF;
+END $$;
 
 -- Sets whether tokens of another incarnation are rejected until it is adopted (T5).
 CREATE OR REPLACE FUNCTION leasehold.set_strict(resource text, enabled boolean DEFAULT true, slot bigint DEFAULT 0) RETURNS void
