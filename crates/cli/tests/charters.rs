@@ -168,7 +168,7 @@ fn the_advice_of_the_check_is_accepted_by_the_parser() {
     let files = Files::new();
     let open = files.write("open.toml", "prefix = \"jobs\"\n[charter]\n");
     let advice = check(&open, &[]).out;
-    assert!(advice.contains("set renewal = { proves = \"pulse\" }"), "{advice}");
+    assert!(advice.contains("set `renewal` = { proves = \"pulse\" }"), "{advice}");
     let followed = files.write("followed.toml", "prefix = \"jobs\"\n[charter]\nrenewal = { proves = \"pulse\" }\n");
     assert_eq!(check(&followed, &[]).exit, 8, "other questions are open");
     let tables = [

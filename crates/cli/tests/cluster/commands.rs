@@ -100,7 +100,7 @@ fn step_down_fails_without_a_standby() {
     assert!(number(&after) > number(&before), "the server still leads: {after}");
     // A server with a local journal has no standby.
     let single = Server::start();
-    single.run(&["step-down"]).fails(1, "leasehold: NOT_FOUND{standby}: standby not found");
+    single.run(&["step-down"]).fails(1, "leasehold: NOT_FOUND{standby}: no standby exists, ");
     assert_eq!(single.json(&["cluster", "status"])["servers"][0]["role"], "standalone");
     let text = single.run(&["cluster", "status"]).ok().out;
     assert!(text.contains("there are no other servers"), "{text}");

@@ -104,7 +104,8 @@ fn missing_credentials_and_permissions_are_reported() {
     let (right, wrong) = (password("right", "secret\n"), password("wrong", "geheim\n"));
     let anonymous = serve(&etcd, at, "kept", &[]);
     let unknown = serve(&etcd, at, "kept", &["--etcd-user", "reader", "--etcd-password-file", &wrong]);
-    let reader = serve(&etcd, at, "kept", &["--etcd-user", "reader", "--etcd-password-file", &right]);
+    let reader =
+        serve(&etcd, at, "kept", &["--etcd-user", "reader", "--etcd-password-file", &right, "--insecure-etcd"]);
     etcd.disable_auth();
     assert_refused(&etcd, "kept", &anonymous, CONFIG, "--etcd-user", "");
     assert_refused(&etcd, "kept", &unknown, CONFIG, "--etcd-user", "");

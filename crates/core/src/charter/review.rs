@@ -141,7 +141,9 @@ fn answer(charter: &Charter, question: Question) -> Result<String, String> {
                 let window = DurationText(window_ms);
                 Ok(format!("progress: the lease ends as stalled after {window} without progress"))
             }
-            None => Err("set renewal = { proves = \"pulse\" }, or { proves = \"progress\", window_ms = 30000 }".into()),
+            None => {
+                Err("set `renewal` = { proves = \"pulse\" }, or { proves = \"progress\", window_ms = 30000 }".into())
+            }
         },
         Question::Handoff => match charter.handoff {
             Some(handoff) => Ok(match handoff.mode {
@@ -158,7 +160,7 @@ fn answer(charter: &Charter, question: Question) -> Result<String, String> {
                     )
                 }
             }),
-            None => Err("set handoff = { mode = \"gap\", drain_ms = 30000 }, or mode = \"overlap\"".into()),
+            None => Err("set `handoff` = { mode = \"gap\", drain_ms = 30000 }, or mode = \"overlap\"".into()),
         },
         Question::Uncommitted => match charter.uncommitted {
             Some(fate) => Ok(fate.word().into()),
@@ -171,7 +173,7 @@ fn answer(charter: &Charter, question: Question) -> Result<String, String> {
             Some(StartsFrom::Nothing) => Ok("nothing: the successor starts over".into()),
             Some(StartsFrom::Key(key)) => Ok(format!("the state `{key}`, with the token of the holder that wrote it")),
             None => {
-                Err("set starts_from = { at = \"newest\" }, { at = \"none\" } or { at = \"key\", key = \"NAME\" }"
+                Err("set `starts_from` = { at = \"newest\" }, { at = \"none\" } or { at = \"key\", key = \"NAME\" }"
                     .into())
             }
         },

@@ -83,7 +83,7 @@ impl RefusalSubject {
             Self::Floor => "the resource has no floor; nothing is left to do",
             Self::Hold => "the resource is not held for an operator; nothing is left to free",
             Self::Quarantine => "there is no quarantine; nothing is left to waive",
-            Self::Target => "no fence reported this target; check its name in the coverage of the resource",
+            Self::Target => "no fence reported a target of this name; check it in the coverage of the resource",
             Self::Standby => {
                 "no standby exists, because the journal is on this machine; only a server over etcd can step down"
             }

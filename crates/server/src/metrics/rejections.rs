@@ -44,7 +44,7 @@ const FIELDS: &str = "\
     access actor after answer at_expiry before body cache capacity charter client clock_drift_ppm cluster comment \
     content-encoding content-type cursor delay delivery drain drain_ms event grace grpc-encoding grpc-timeout \
     handoff head held hello highest highest_token holder host idempotency-key interval_ms key lease lease-token \
-    lease-token-seen leases limit lowest_pending mark max_attempts max_hold method min_position mode number offset \
+    lease-token-seen leases limit lowest_pending mark max_attempts max_hold max_ttl method min_position mode number offset \
     oldest_first operation origin path payload preemption prefix presented priority progress query reason receipt \
     refusals renewal renewals reports request required_features resource resources sec-fetch-site secret sequence \
     session shared slot slots starts_from target targets times token token_number token_numbers ttl ttl_ms \

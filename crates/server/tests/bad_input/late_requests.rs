@@ -102,7 +102,7 @@ async fn a_stale_receipt_is_refused_and_the_message_is_kept() {
     let stale = refusal("STALE_TOKEN", "", "is stale");
     server.grpc_refuses("a stale receipt", &queue(Queue::Ack(old)), stale).await;
     let unknown = v1::Receipt { item: 777, receipt: first.receipt };
-    let missing = refusal("NOT_FOUND", "", "message not found");
+    let missing = refusal("NOT_FOUND", "", "receive another one");
     server.grpc_refuses("an unknown message", &queue(Queue::Ack(unknown)), missing).await;
     server.handle.stop().await;
 }

@@ -135,7 +135,7 @@ async fn an_ended_session_is_refused() {
     let ended = refusal("LEASE_LOST", "", "session");
     server.http_refuses("an ended session", "POST /v1/leases/jobs/a:acquire", "", &body, ended).await;
     server.http_refuses("an ended session", &format!("POST /v1/sessions/{id}:renew"), "", "", ended).await;
-    let unknown = refusal("NOT_FOUND", "", "session not found");
+    let unknown = refusal("NOT_FOUND", "", "open a new session");
     server.http_refuses("an unknown session", "POST /v1/sessions/77777.0:renew", "", "", unknown).await;
     let malformed = refusal("INVALID_ARGUMENT", "session", "17.0");
     server.http_refuses("an invalid session id", "POST /v1/sessions/seventeen:renew", "", "", malformed).await;
@@ -157,7 +157,7 @@ async fn a_request_id_identifies_one_request() {
     let before = server.state().await;
     let other = server.stream.request_with_sequence(900, Some(Operation::Acquire(acquire("two", "")))).await;
     let Answer::Refused(problem) = other else { panic!("{other:?}") };
-    server.assert_refused("another body", &problem, refusal("CONFLICT", "", "read it before you retry"), &before).await;
+    server.assert_refused("another body", &problem, refusal("CONFLICT", "", "use a new request id"), &before).await;
     assert_eq!(problem.subject, "request");
     // A repeated release request is executed once.
     let Answer::Granted(one) = answer else { panic!("{answer:?}") };
@@ -178,7 +178,7 @@ async fn a_request_id_identifies_one_request() {
     let key = |sequence: u64| format!("idempotency-key: {id}:{sequence}\r\n");
     let (status, _) = server.http.request("POST /v1/leases/k1:acquire", &key(1_000), &body).await;
     assert_eq!(status, 200);
-    let conflict = refusal("CONFLICT", "", "read it before you retry");
+    let conflict = refusal("CONFLICT", "", "use a new request id");
     server.http_refuses("another body", "POST /v1/leases/k2:acquire", &key(1_000), &body, conflict).await;
     let old = refusal("REQUEST_TOO_OLD", "", "use a new request id");
     server
