@@ -20,8 +20,6 @@ pub struct Rules {
     /// The main id first.
     ids: Vec<FenceId>,
     fence_reads: bool,
-    /// Number of segments of the longest path of a rule.
-    compared: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -37,7 +35,7 @@ struct Rule {
 impl Rules {
     /// Creates rules with a main id, for all requests that can change data.
     pub fn new(main: &FenceId) -> Self {
-        Self { rules: Vec::new(), ids: vec![main.clone()], fence_reads: false, compared: 0 }
+        Self { rules: Vec::new(), ids: vec![main.clone()], fence_reads: false }
     }
 
     /// Guards requests under a path by another id of the same cluster. Without `methods` the rule covers all that can change
@@ -77,7 +75,6 @@ impl Rules {
         {
             return Err(Error::InvalidArgument("the paths of two rules differ only in case; use one spelling"));
         }
-        self.compared = self.compared.max(prefix.matches('/').count());
         self.rules.push(Rule { prefix: prefix.to_owned(), methods: methods.to_vec(), id });
         Ok(self)
     }
@@ -135,7 +132,8 @@ impl Rules {
         if has_header(headers, &PATH_OVERRIDES) {
             return ambiguous("path", "path: a header overrides it; send the path itself, without the header");
         }
-        plain_path::check(path, self.compared).or_else(|detail| ambiguous("path", detail))?;
+        let compared = self.rules.iter().map(|rule| rule.compared_segments(path)).max().unwrap_or(0);
+        plain_path::check(path, compared).or_else(|detail| ambiguous("path", detail))?;
         if self.rules.iter().any(|rule| differs_in_case(path, &rule.prefix)) {
             return ambiguous("path", "path: it differs from the path of a rule only in case; send it as in the rule");
         }
@@ -144,6 +142,14 @@ impl Rules {
 }
 
 impl Rule {
+    /// Number of leading segments of a path that the rule compares: up to the first that differs.
+    fn compared_segments(&self, path: &str) -> usize {
+        let own = self.prefix.split('/').skip(1);
+        let pairs = own.clone().zip(path.split('/').skip(1));
+        let equal = pairs.take_while(|(own, segment)| own.eq_ignore_ascii_case(segment)).count();
+        own.count().min(equal + 1)
+    }
+
     /// Whether the rule lists the method. Services answer HEAD as they answer GET.
     fn lists(&self, method: &Method) -> bool {
         self.methods.contains(method) || (*method == Method::HEAD && self.methods.contains(&Method::GET))
@@ -224,6 +230,10 @@ mod tests {
         ] {
             assert_eq!(index_of(Method::POST, path).map_err(|error| error.field), Err("path"), "{path}");
         }
+        for path in ["/other/a%20b", "/orders/archive/a%20b", "/search/%C3%A4"] {
+            assert!(index_of(Method::POST, path).is_ok(), "no rule compares the last segment of {path}");
+        }
+        assert!(index_of(Method::POST, "/orders/a%20b").is_err(), "a rule compares the second segment");
         for prefix in ["orders", "/a/../b", "/a?b", "/%6f", "//", "/a;b", "/ä", "/Search", "/orders/ARCHIVE/x"] {
             assert_eq!(rules().exempt(prefix, &[]).expect_err(prefix).code(), "INVALID_ARGUMENT");
         }

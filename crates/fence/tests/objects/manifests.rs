@@ -93,7 +93,7 @@ async fn a_damaged_or_foreign_manifest_is_an_error() {
     let other = Fence::new(store.clone(), "guarded", &id_of(Cluster(*b"another!"), RESOURCE)).expect("a prefix");
     assert_eq!(other.claim(&token(5)).await.expect_err("its token").code(), "WRONG_CLUSTER");
     let other = Fence::new(store.clone(), "guarded", &id_of(CLUSTER, "jobs/other")).expect("a prefix");
-    assert_eq!(other.mark().await.expect_err("another's").refusal(), Some(&FenceRefusal::ForeignMark));
+    assert_eq!(other.mark().await.expect_err("another's").code(), "CONFLICT");
     let manifest = Path::from("guarded/leasehold.manifest");
     for body in ["", "something else", "leasehold-mark 1\ncut"] {
         store.put(&manifest, body.into()).await.expect("put without the fence");
