@@ -134,6 +134,41 @@ fn an_export_appears_complete_and_verifies_like_the_server() {
 }
 
 #[test]
+fn an_expected_entry_reveals_a_log_that_was_cut_or_rewritten() {
+    let server = server_with_history();
+    let file = server.data.path().join("monday.jsonl");
+    let path = file.to_str().expect("a UTF-8 path");
+    let exported = server.json(&["audit", "export", path]);
+    let (last, hash) = (exported["last"].as_u64().expect("a number"), text(&exported["hash"]));
+    let offline = |file: &str, expected: &str| run(&mut leasehold(&["audit", "verify", file, "--expect", expected]));
+    let noted = format!("{last}:{hash}");
+    offline(path, &noted).ok();
+    server.run(&["audit", "verify", "--expect", &noted]).ok();
+
+    // Whoever can write the file can cut it and close it again; the chain has no key.
+    let lines = fs::read_to_string(&file).expect("the file exists");
+    let mut lines: Vec<&str> = lines.lines().collect();
+    lines.truncate(lines.len() - 2);
+    let entry: Value = serde_json::from_str(lines[lines.len() - 1]).expect("an entry");
+    let end = format!("{{\"end\":{},\"hash\":{}}}", entry["entry"], entry["hash"]);
+    let cut = server.data.path().join("cut.jsonl");
+    fs::write(&cut, format!("{}\n{end}\n", lines.join("\n"))).expect("the directory exists");
+    let cut = cut.to_str().expect("a UTF-8 path");
+    run(&mut leasehold(&["audit", "verify", cut])).ok();
+    let result = offline(cut, &noted).fails(65, "leasehold: CORRUPT");
+    assert!(result.err.contains(&format!("entry {last} is expected")), "{result:?}");
+
+    for (expected, part) in
+        [(format!("{}:{hash}", last + 1), "is expected"), (format!("{}:{hash}", last - 1), "was rewritten")]
+    {
+        for result in [offline(path, &expected), server.run(&["audit", "verify", "--expect", &expected])] {
+            assert!(result.fails(65, "leasehold: CORRUPT").err.contains(part), "{expected}");
+        }
+    }
+    offline(path, "17").fails(2, "error: invalid value '17' for '--expect <ENTRY:HASH>': must be ENTRY:HASH");
+}
+
+#[test]
 fn an_audit_trail_changed_on_disk_is_reported_with_file_and_offset() {
     let server = server_with_history();
     server.run(&["audit", "verify"]).ok();

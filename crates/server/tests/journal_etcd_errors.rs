@@ -236,3 +236,31 @@ fn a_restored_etcd_is_recognized_although_another_server_has_appended_more() {
     assert!(matches!(open_error(&unaware), EtcdOpenError::Marked { .. }));
     assert_eq!(open_error(&seen).code(), "ROLLED_BACK");
 }
+
+#[test]
+fn a_snapshot_that_is_taken_while_etcd_is_restored_leaves_the_restored_journal_readable() {
+    let mut etcd = EtcdCluster::single();
+    let location = etcd_location(&etcd, "snapshots", "server");
+    let runtime = tokio::runtime::Runtime::new().expect("the runtime starts");
+    let (mut journal, _) = runtime.block_on(open(&location));
+    let snapshot = etcd.dir().join("snapshot.db");
+    let snapshot = snapshot.to_str().expect("the path is UTF-8").to_owned();
+    let store = journal.snapshots();
+    for sequence in 1..=6 {
+        assert_eq!(runtime.block_on(journal.append(sequence, &batch(sequence))), Ok(AppendOutcome::Durable));
+        if sequence == 3 {
+            assert_eq!(runtime.block_on(store.save(2, b"the state after batch 2")), Ok(AppendOutcome::Durable));
+            etcd.ctl_ok(&["snapshot", "save", &snapshot]);
+        }
+    }
+    etcd.restore_snapshot(&snapshot);
+    // The leader key is unchanged, so only what is lost tells that the snapshot does not belong to this journal.
+    let saved = runtime.block_on(store.save(5, b"the state after batch 5"));
+    assert!(matches!(saved, Err(JournalError::RolledBack { .. })), "{saved:?}");
+    assert!(matches!(runtime.block_on(store.trim(5)), Err(JournalError::RolledBack { .. })));
+    drop((journal, store));
+    let accepting = location.with_accept_restored(true);
+    let (_, replay) = runtime.block_on(open(&accepting));
+    assert_eq!(replay.snapshot, Some((2, b"the state after batch 2".to_vec())));
+    assert_eq!(replay.batches, vec![(3, batch(3))]);
+}

@@ -162,7 +162,7 @@ impl FromStr for ExpectedEntry {
             let entry = entry.parse().ok().filter(|entry| *entry > 0)?;
             Some(Self { entry, hash: unhex(hash)? })
         });
-        parsed.ok_or("must be ENTRY:HASH, as `audit verify` prints them, for example 17:9f86d0…")
+        parsed.ok_or("must be ENTRY:HASH: the last entry and the last hash that `audit verify` prints")
     }
 }
 
@@ -175,6 +175,9 @@ impl ExpectedEntry {
             Some(found) => {
                 Err(format!("entry {entry} has hash {}, expected {}: the log was rewritten", hex(found), hex(hash)))
             }
+            None if *entry < first => Err(format!(
+                "entry {entry} is expected, but the log starts at entry {first}: the retention removed it, or it was cut"
+            )),
             None => Err(format!("entry {entry} is expected, but the log has entries {first} to {last}: it was cut")),
         }
     }

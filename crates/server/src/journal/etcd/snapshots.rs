@@ -103,7 +103,9 @@ impl SnapshotStore for EtcdSnapshotStore {
         let (bytes, checksum) = (snapshot.len() as u64, crc32fast::hash(snapshot));
         meta.snapshot = Some(SnapshotMeta { sequence, chunks, bytes, checksum });
         let put = RequestOp::put(&writer.keys.meta(), meta.encode(), 0);
-        if writer.change(vec![put]).await?.is_none() {
+        // Chunks are written in order: if the last one exists, all do, also in an etcd that was rolled back meanwhile.
+        let written = chunks.checked_sub(1).map(|last| writer.keys.chunk(sequence, last));
+        if writer.change_after(written, vec![put]).await?.is_none() {
             return Ok(AppendOutcome::Fenced);
         }
         self.delete_others(sequence).await

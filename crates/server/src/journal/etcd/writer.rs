@@ -86,15 +86,33 @@ impl EtcdWriter {
 
     /// Executes operations if this writer leads; `None` if it does not.
     pub async fn change(&self, operations: Vec<RequestOp>) -> Result<Option<TxnResponse>, JournalError> {
+        let last = self.next.load(Ordering::Acquire) - 1;
+        let written = if last >= FIRST { Some(self.keys.log(last)) } else { None };
+        self.change_after(written, operations).await
+    }
+
+    /// Like [`change`](Self::change), if a key exists that this writer has written. Otherwise etcd was rolled back, and a change would
+    /// refer to what is lost: a snapshot that no longer exists, or batches that it does not cover.
+    pub async fn change_after(
+        &self,
+        written: Option<Vec<u8>>,
+        operations: Vec<RequestOp>,
+    ) -> Result<Option<TxnResponse>, JournalError> {
         if self.is_fenced()? {
             return Ok(None);
         }
-        let compare = self.generation.conditions(&self.keys);
-        let response = self.send_until_known(TxnRequest { compare, success: operations, failure: Vec::new() }).await?;
-        if !response.succeeded {
-            self.fence();
+        let mut compare = self.generation.conditions(&self.keys);
+        compare.extend(written.as_deref().map(Compare::present));
+        let failure = vec![RequestOp::get(&self.keys.leader())];
+        let response = self.send_until_known(TxnRequest { compare, success: operations, failure }).await?;
+        if response.succeeded {
+            return Ok(Some(response));
         }
-        Ok(response.succeeded.then_some(response))
+        if let Some(key) = written.filter(|_| self.generation.matches(response.got(0))) {
+            return Err(self.roll_back(format!("etcd has lost {}", String::from_utf8_lossy(&key))).await);
+        }
+        self.fence();
+        Ok(None)
     }
 
     /// Appends one batch. Its parts are written first; without the key of the batch they have no effect.
