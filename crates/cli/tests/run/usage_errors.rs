@@ -61,7 +61,7 @@ fn a_ttl_that_the_cluster_never_grants_is_refused_at_once_with_the_limit() {
     for args in [&["run", "a", "--ttl", "1h", "--wait", "24h"][..], &["elect", "a", "--ttl", "1h"]] {
         let result = fixture.start(args, "echo ran").wait_exit();
         assert_eq!((result.exit, result.lines.len()), (2, 0), "{args:?}: {result:?}");
-        let refusal = "leasehold: INVALID_ARGUMENT{ttl}: ttl: from 100ms to 10m in this cluster; ";
+        let refusal = "leasehold: INVALID_ARGUMENT{ttl}: ttl: 1h is not allowed; the cluster allows 100ms to 10m";
         assert!(result.errors.starts_with(refusal), "{args:?}: {result:?}");
     }
     fixture.assert_clean();
