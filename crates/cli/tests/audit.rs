@@ -145,7 +145,7 @@ fn an_expected_entry_reveals_a_log_that_was_cut_or_rewritten() {
     offline(path, &noted).ok();
     server.run(&["audit", "verify", "--expect", &noted]).ok();
 
-    // Whoever can write the file can cut it and close it again; the chain has no key.
+    // Anyone who can write the file can cut it and close it again; the chain has no key.
     let lines = fs::read_to_string(&file).expect("the file exists");
     let mut lines: Vec<&str> = lines.lines().collect();
     lines.truncate(lines.len() - 2);

@@ -175,7 +175,7 @@ impl ServerPool {
             self.mark_suspect(at);
             return AttemptOutcome::NoReply(format!(
                 "no reply within {}",
-                DurationText(crate::lock_builder::millis(timeout))
+                DurationText(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
             ));
         };
         self.clear_suspect(at);

@@ -32,7 +32,7 @@ impl Client {
         send: impl Fn(Self) -> W,
     ) -> Result<T, Error> {
         let opened = self.open_wait_session(holder).await?;
-        let session = WaitSession { client: self.clone(), id: opened.id(), closed: false };
+        let session = OpenWaitSession { client: self.clone(), id: opened.id(), closed: false };
         let keyed = self.with_idempotency_key(IdempotencyKey { session: session.id, sequence: 1 });
         let give_up = Instant::now() + wait + RESOLVE_TIMEOUT;
         let leader_moved = Notify::new();
@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    async fn renew_wait_session(&self, session: &WaitSession, ttl_ms: u64, leader_moved: &Notify) -> Infallible {
+    async fn renew_wait_session(&self, session: &OpenWaitSession, ttl_ms: u64, leader_moved: &Notify) -> Infallible {
         let mut leader = self.servers.last_server();
         loop {
             tokio::time::sleep(Duration::from_millis(ttl_ms / 3)).await;
@@ -104,13 +104,13 @@ fn longest_ttl(error: &Error) -> Option<u64> {
 }
 
 /// An open session; closed in the background if the call is dropped.
-struct WaitSession {
+struct OpenWaitSession {
     client: Client,
     id: SessionId,
     closed: bool,
 }
 
-impl WaitSession {
+impl OpenWaitSession {
     async fn close(mut self) {
         self.closed = true;
         // If this fails, the session expires. A granted lease does not depend on it.
@@ -118,7 +118,7 @@ impl WaitSession {
     }
 }
 
-impl Drop for WaitSession {
+impl Drop for OpenWaitSession {
     fn drop(&mut self) {
         if self.closed {
             return;

@@ -114,7 +114,7 @@ async fn requests_waits_grants_and_hold_times_are_counted() {
     );
     assert_eq!((requests("show", "OK"), requests("release", "OK")), (2.0, 1.0), "a missing resource is an answer");
     let waited = value(&text, r#"leasehold_wait_seconds_sum{code="TIMEOUT"}"#);
-    assert!((0.02..60.0).contains(&waited), "{waited}");
+    assert!(waited > 0.0, "{waited}");
     let latency = value(&text, r#"leasehold_request_seconds_sum{operation="acquire",code="TIMEOUT"}"#);
     assert!(latency >= 0.0, "{latency}");
     assert_eq!(value(&text, "leasehold_leases_granted_total"), 1.0);

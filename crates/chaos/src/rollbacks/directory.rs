@@ -7,7 +7,7 @@ use std::path::Path;
 
 use leasehold_sim::rng::SimRng;
 
-use super::program::{GrantedLease, Program, Server};
+use super::program::{GrantedToken, Program, Server};
 
 /// Rolls a directory back several times. Returns how many rollbacks were detected; an undetected one is an error.
 pub fn run(program: &Program, dir: &Path, count: u32, rng: &mut SimRng) -> io::Result<u32> {
@@ -20,7 +20,7 @@ pub fn run(program: &Program, dir: &Path, count: u32, rng: &mut SimRng) -> io::R
 }
 
 fn roll_back(program: &Program, data: &Path, round: u32, rng: &mut SimRng) -> io::Result<()> {
-    let acquire = |server: &Server, name: &str, count: u64| -> io::Result<Vec<GrantedLease>> {
+    let acquire = |server: &Server, name: &str, count: u64| -> io::Result<Vec<GrantedToken>> {
         (0..count).map(|at| program.acquire(server, &format!("{round}/{name}/{at}"))).collect()
     };
     let mut server = start(program, data)?;

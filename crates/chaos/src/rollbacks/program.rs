@@ -37,7 +37,7 @@ pub struct CommandOutcome {
 
 /// A lease that was granted.
 #[derive(Clone)]
-pub struct GrantedLease {
+pub struct GrantedToken {
     /// The resource.
     pub resource: String,
     /// The token text.
@@ -85,11 +85,11 @@ impl Program {
     }
 
     /// Acquires a resource; waits until the server leads.
-    pub fn acquire(&self, server: &Server, resource: &str) -> io::Result<GrantedLease> {
+    pub fn acquire(&self, server: &Server, resource: &str) -> io::Result<GrantedToken> {
         server.wait_until_ready()?;
         let outcome = self.call(server, &["acquire", resource, "--holder", "chaos", "--ttl", "10m"])?;
         match outcome.json["token"].as_str().filter(|_| outcome.ok) {
-            Some(token) => Ok(GrantedLease { resource: resource.to_owned(), token: token.to_owned() }),
+            Some(token) => Ok(GrantedToken { resource: resource.to_owned(), token: token.to_owned() }),
             None => Err(io::Error::other(format!("{resource} was not granted: {}", outcome.text))),
         }
     }

@@ -41,7 +41,7 @@ struct ExportArgs {
 
 /// Verify the hash chain of an audit log: no entry is missing, changed or added
 ///
-/// With a file, works without a server. Without one, the server verifies its own audit log. The chain has no key: whoever can write
+/// With a file, works without a server. Without one, the server verifies its own audit log. The chain has no key: anyone who can write
 /// the file can cut it or compute another one. Note the last entry and its hash elsewhere, and pass them with `--expect`.
 #[derive(clap::Args)]
 #[command(

@@ -42,7 +42,7 @@ enum FenceFileKind {
     Missing,
 }
 
-/// Tells an append log from a replaced file. A log that is damaged or locked is an error, never a replaced file.
+/// Distinguishes an append log from a replaced file. A log that is damaged or locked is an error, never a replaced file.
 fn file_kind(path: &Path) -> Result<FenceFileKind, CommandError> {
     match file_type(path)? {
         None => return Ok(FenceFileKind::Missing),

@@ -97,7 +97,7 @@ fn a_stopped_leader_that_continues_grants_renews_expires_and_shows_nothing() {
 fn cluster_view(address: &str) -> Option<(String, Value)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(TEST_TIMEOUT)).ok()?;
-    stream.write_all(b"GET /v1/cluster HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").ok()?;
+    stream.write_all(b"GET /v1/cluster HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let view: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1)?).ok()?;

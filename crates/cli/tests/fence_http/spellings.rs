@@ -3,6 +3,7 @@
 //! Each service reports how it read a request. A request may reach it only unchanged, and only with the token of the resource
 //! that guards what the service read. Each cell of the table (rules, service, spelling, credential) has a recorded outcome.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -82,13 +83,8 @@ impl RuleSet {
 struct ReportingService {
     name: &'static str,
     address: String,
-    _process: UpstreamProcess,
-}
-
-enum UpstreamProcess {
-    Script(#[expect(dead_code, reason = "it runs until it is dropped")] TestProcess),
-    Nginx(#[expect(dead_code, reason = "it runs until it is dropped")] Daemon),
-    Hyper(#[expect(dead_code, reason = "it runs until it is dropped")] Service),
+    /// Runs until it is dropped.
+    _process: Box<dyn Any>,
 }
 
 fn file(name: &str) -> PathBuf {
@@ -99,7 +95,7 @@ fn upstreams() -> Vec<ReportingService> {
     let script = |name, program: &str, script: &str| {
         let process = start_printing(program, &[file(script).display().to_string()]);
         let address = process.stdout().wait_for_rest("upstream on ");
-        ReportingService { name, address, _process: UpstreamProcess::Script(process) }
+        ReportingService { name, address, _process: Box::new(process) }
     };
     let nginx = || {
         let address = unused_address();
@@ -111,14 +107,14 @@ fn upstreams() -> Vec<ReportingService> {
             vec!["-p".to_owned(), format!("{dir}/"), "-c".to_owned(), format!("{dir}/nginx.conf")]
         });
         crate::process_faults::run(daemon.retry(|| async { TcpStream::connect(address).map(drop) }));
-        ReportingService { name: "nginx", address: address.to_string(), _process: UpstreamProcess::Nginx(daemon) }
+        ReportingService { name: "nginx", address: address.to_string(), _process: Box::new(daemon) }
     };
     let hyper = Service::start();
     vec![
         script("wsgi", "python3", "wsgi.py"),
         script("node", "node", "node.js"),
         nginx(),
-        ReportingService { name: "hyper", address: hyper.address.clone(), _process: UpstreamProcess::Hyper(hyper) },
+        ReportingService { name: "hyper", address: hyper.address.clone(), _process: Box::new(hyper) },
     ]
 }
 

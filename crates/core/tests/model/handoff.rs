@@ -289,7 +289,7 @@ impl HandoffModel {
         let charter = Box::new(Charter { handoff, ..Charter::default() });
         let open = OpenSession { holder: "second", ttl_ms: MAX_TTL, secret: [7; 32].into(), waits_only: true };
         let options = AcquireOptions { wait_ms: 60_000, ..AcquireOptions::DEFAULT };
-        let wait = Acquire { session: Some(S), options, ..Acquire::exclusive(RESOURCE, "", MAX_TTL) };
+        let wait = Acquire { session: Some(S), options, ..Acquire::exclusive(RESOURCE, "second", MAX_TTL) };
         let requests = vec![
             (Request::tagged(8), Command::SetCharter { prefix: "ledger", charter, comment: "" }),
             (Request::tagged(1), Command::Acquire(Acquire::exclusive(RESOURCE, "first", MAX_TTL))),

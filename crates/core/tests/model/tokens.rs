@@ -322,6 +322,11 @@ impl TokenModel {
                 let turn = state.turn.as_mut().expect("a turn is in flight");
                 let batch = turn.batch.take().expect("the turn has a batch");
                 state.journal = state.journal.append(&batch)?;
+                if let Reply::Presented { ahead: Some(_), .. } = turn.reply {
+                    // The rollback is on record, whether or not the reply arrives.
+                    state.quarantined = state.quarantined.max(Some(state.at));
+                    state.lost = [false; 2];
+                }
                 if std::mem::take(&mut state.backup) {
                     state.incarnation = 1 + u32::from(state.restores);
                     state.quarantined = Some(state.at);

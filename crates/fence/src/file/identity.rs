@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::UNIX_EPOCH;
 
-/// Permissions of a new file. Whoever can open a file can lock it, and so block its writers.
+/// Permissions of a new file. Anyone who can open a file can lock it, and so block its writers.
 pub(crate) const OWNER_ONLY: u32 = 0o600;
 
 /// Inode number and time of birth. Filesystems give the number of a deleted file to the next one, often at once, so the number

@@ -38,7 +38,7 @@ rows! {
     "INVALID_ARGUMENT" 400 3 "A field has an invalid value." "Change the field and retry.";
     "PERMISSION_DENIED" 403 7 "The caller lacks permission." "Request the permission, or use another identity.";
     "CONFLICT" 409 9 "The request contradicts the current state." "Read the current state before you retry.";
-    "STALE_TOKEN" 412 9 "A newer token has been used at this target."
+    "STALE_TOKEN" 412 9 "A newer token has been used."
         "Stop writing. The lease of this token has ended.";
     "TOKEN_INVALID" 400 3 "The token is malformed, or belongs to another resource or slot."
         "Pass the token text from the grant unchanged.";

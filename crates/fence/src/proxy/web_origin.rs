@@ -19,7 +19,7 @@ pub(super) fn check_host<B>(request: &Request<B>, names: &[String], any_name: bo
     let name = name(&host);
     let allowed = any_name
         || name.eq_ignore_ascii_case("localhost")
-        || name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
+        || without_brackets(name).parse::<IpAddr>().is_ok()
         || names.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
     if allowed {
         return Ok(());
@@ -59,6 +59,11 @@ fn name(host: &str) -> &str {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !is_open_bracket(name) => name,
         _ => host,
     }
+}
+
+/// An IPv6 address without its brackets, or the text as it is.
+fn without_brackets(name: &str) -> &str {
+    name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name)
 }
 
 /// Whether the text ends inside of an IPv6 address.

@@ -56,7 +56,7 @@ fn sqlite_table() -> TestResult {
     let fence = sqlite::Fence::new(&FenceId::new(cluster, "jobs/settle")?);
     sqlite::install(&mut db)?; // once per database; upgrades an older version
     fence.arm(&mut db)?; // once per resource
-    fence.protect(&mut db, "paid")?; // optional: forced mode
+    fence.protect(&mut db, "paid")?; // optional: forced mode; or `leasehold fence protect`
     fence.claim(&mut db, token)?; // before reading
     fence.write(&mut db, token, |tx| tx.execute("INSERT INTO paid VALUES (7, 1200)", []))?;
     let late = fence.write(&mut db, token_text(33), |tx| tx.execute("DELETE FROM paid", []));
@@ -179,7 +179,7 @@ async fn redis_keys() -> TestResult {
     let (cluster, token) = (CLUSTER, &token_text(34));
     let server = redis_server::Redis::durable().await;
     let mut db = server.connect().await;
-    redis::install(&mut db).await?; // the same, from Rust
+    redis::install(&mut db).await?; // the same, from Rust; it also upgrades an older version
     let fence = redis::Fence::new(&FenceId::new(cluster, "jobs/settle")?);
     fence.arm(&mut db).await?; // once per resource
     fence.claim(&mut db, token).await?; // before reading

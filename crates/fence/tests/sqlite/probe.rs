@@ -79,7 +79,7 @@ fn a_guard_that_never_fires_is_found_by_a_write_without_a_token() {
 }
 
 #[test]
-fn an_unprotected_a_missing_and_a_foreign_table_are_told_apart() {
+fn an_unprotected_a_missing_and_a_foreign_table_are_distinguished() {
     let base = protected();
     let mut db = base.open();
     base.fence.unprotect(&mut db, "written").expect("unprotected");

@@ -17,7 +17,7 @@ pub struct ConnectionActivity {
     phase: Mutex<Phase>,
     /// Whether the peer has not yet read what it was sent.
     is_blocked: AtomicBool,
-    /// The reader of an HTTP/1 connection, which sets its deadline anew when the last request has ended.
+    /// The reader of an HTTP/1 connection, which sets its deadline again when the last request has ended.
     reader: AtomicWaker,
     closed: Notify,
 }

@@ -23,7 +23,11 @@ fn with_key(acquire: v1::Acquire, session: u64, sequence: u64) -> Request<v1::Ac
 }
 
 async fn open_session(client: &mut GrpcClient) -> u64 {
-    let open = v1::OpenSession { holder: "w".into(), ttl_ms: 600_000, waits_only: false };
+    open(client, false).await
+}
+
+async fn open(client: &mut GrpcClient, waits_only: bool) -> u64 {
+    let open = v1::OpenSession { holder: "w".into(), ttl_ms: 600_000, waits_only };
     client.open_session(open).await.expect("the session opens").into_inner().session
 }
 
@@ -120,7 +124,7 @@ async fn a_wait_with_a_key_keeps_its_queue_position_after_a_disconnect() {
 async fn a_retry_with_the_same_key_continues_the_same_wait() {
     let mut server = start_server().await;
     let first = server.acquire_lease("r", 600_000).await;
-    let session = open_session(&mut server.client).await;
+    let session = open(&mut server.client, true).await;
     let request = move || with_key(waiting_acquire("r", "back", None), session, 1);
     let mut client = connect(server.handle.address).await;
     let call = tokio::spawn(async move { client.acquire(request()).await });

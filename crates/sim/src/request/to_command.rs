@@ -39,7 +39,7 @@ impl SimRequest {
             Self::Close { session } => Command::CloseSession { session: *session },
             Self::Acquire { resource, session, access, options } => Command::Acquire(Acquire {
                 resource,
-                holder: if session.is_some() { "" } else { holder },
+                holder,
                 session: *session,
                 access: *access,
                 slots: (*access == Access::Slot).then_some(2),

@@ -39,7 +39,7 @@ impl JournalKeys {
         self.named("rolled_back")
     }
 
-    /// Written when a restore is accepted: its last change tells a server that read the journal before from one that read it after.
+    /// Written when a restore is accepted: its last change shows whether a server read the journal before or after it.
     pub fn accepted(&self) -> Vec<u8> {
         self.named("accepted")
     }

@@ -226,7 +226,7 @@ impl Standby {
             match (self.etcd.keys.sequence(&batch.key), batch_value::decode(&batch.value)) {
                 (Some(sequence), _) if sequence <= self.position => {}
                 (Some(sequence), Ok(BatchValue::Whole(bytes))) if sequence == self.position + 1 => {
-                    // Read again, a batch of a restored etcd is told from a damaged one.
+                    // Read again, a batch of a restored etcd is distinguished from a damaged one.
                     if replay.batch(sequence, bytes).is_err() {
                         return Ok(false);
                     }
