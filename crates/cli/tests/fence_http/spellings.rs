@@ -14,7 +14,7 @@ use leasehold_core::token::Token;
 use leasehold_fence::conformance::token;
 use leasehold_testkit::daemon::Daemon;
 use leasehold_testkit::ports::unused_address;
-use leasehold_testkit::process::{TIMEOUT, TestProcess};
+use leasehold_testkit::process::TIMEOUT;
 
 use crate::child::start_printing;
 use crate::proxy::{Proxy, ProxySetup, Service};
@@ -84,7 +84,7 @@ struct ReportingService {
     name: &'static str,
     address: String,
     /// Runs until it is dropped.
-    _process: Box<dyn Any>,
+    _process: Box<dyn Any + Send + Sync>,
 }
 
 fn file(name: &str) -> PathBuf {
