@@ -111,7 +111,7 @@ impl Server {
     fn is_ready(&self) -> io::Result<bool> {
         let mut stream = TcpStream::connect(&self.address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let request = b"GET /readyz HTTP/1.1\r\nhost: chaos\r\nconnection: close\r\n\r\n";
+        let request = b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
         let mut response = String::new();
         // A connection that breaks belongs to a server that is about to lead, or to end.
         let read = stream.write_all(request).and_then(|()| stream.read_to_string(&mut response));
