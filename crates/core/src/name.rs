@@ -127,7 +127,7 @@ pub enum NameProblem {
         /// Its byte offset.
         at: usize,
     },
-    /// A character that is not visible or changes the writing direction: see [`is_invisible`](crate::unicode::is_invisible).
+    /// A character that is not visible or changes the writing direction: see [`is_invisible`].
     Invisible {
         /// The character.
         found: char,
