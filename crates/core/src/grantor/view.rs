@@ -271,18 +271,18 @@ impl Grantor {
             },
         )?;
         budget.take(held);
-        let mut slots = Vec::new();
+        let mut found = Vec::new();
         for actor in actors {
             let mut slot = self.table.actors[*actor].leases;
             while slot != NONE {
                 let lease = self.table.lease(slot);
                 if lease.number().get() > after {
-                    slots.push(slot);
+                    found.push((lease.number(), slot));
                 }
                 slot = lease.next;
             }
         }
-        Some(self.first_views(slots, limit, budget))
+        Some(self.first_views(found, limit, budget))
     }
 
     /// Waiters of a resource, in queue order.
@@ -417,9 +417,9 @@ impl Grantor {
         let state = self.table.resources.state(resource);
         let (sole, held) = (self.table.resources.sole(resource), self.held_on(resource));
         let slots = state.map_or(&[][..], |state| &state.leases).iter().copied().chain((sole != NONE).then_some(sole));
-        let slots: Vec<u32> = slots.take(budget.left()).collect();
-        budget.take(slots.len());
-        let leases = self.first_views(slots, leases, budget);
+        let found: Vec<_> = slots.take(budget.left()).map(|slot| (self.table.lease(slot).number(), slot)).collect();
+        budget.take(found.len());
+        let leases = self.first_views(found, leases, budget);
         let capacity = self.table.capacity(resource);
         let (used, confirmed) = state.map_or((0, 0), |state| (state.used, state.confirmed));
         ResourceView {
@@ -437,10 +437,10 @@ impl Grantor {
     }
 
     /// Views of the leases with the lowest token numbers, in their order. Only these are built.
-    fn first_views(&self, slots: Vec<u32>, limit: usize, budget: &mut QueryBudget) -> Vec<LeaseView> {
-        let slots = first_by_key(slots, limit, |slot| self.table.lease(*slot).number());
-        budget.take(QueryBudget::steps_of_views(0, slots.len()));
-        slots.into_iter().map(|slot| self.lease_view(slot)).collect()
+    fn first_views(&self, found: Vec<(Number, u32)>, limit: usize, budget: &mut QueryBudget) -> Vec<LeaseView> {
+        let first = first_by_key(found, limit, |(number, _)| *number);
+        budget.take(QueryBudget::steps_of_views(0, first.len()));
+        first.into_iter().map(|(_, slot)| self.lease_view(slot)).collect()
     }
 
     fn waiter_view(&self, resource: u32, waiter: &Waiter) -> WaiterView {
