@@ -59,6 +59,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod charter;
 pub mod codec;
 pub mod command;

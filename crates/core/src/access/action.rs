@@ -1,0 +1,131 @@
+//! Actions: everything that a caller can request, and the permission matrix.
+
+use super::Role;
+
+/// Whether a role may perform an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Not allowed.
+    No,
+    /// Allowed under the prefix of the grant.
+    Yes,
+    /// Allowed under the prefix of the grant, on leases, sessions, waits and receipts that the identity itself was given.
+    Own,
+}
+
+/// What the prefix of a grant is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActionScope {
+    /// Every resource that the action concerns.
+    Names,
+    /// The names in the result: others are left out.
+    Results,
+    /// Nothing: a grant with any prefix is enough.
+    AnyGrant,
+    /// All names: only a grant with the empty prefix is enough.
+    WholeCluster,
+}
+
+const N: Permission = Permission::No;
+const Y: Permission = Permission::Yes;
+const O: Permission = Permission::Own;
+
+macro_rules! actions {
+    ($($action:ident $word:literal $scope:ident [$($cell:ident)*],)*) => {
+        /// Everything that a caller can request. Each command and each query is exactly one action.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        #[allow(missing_docs, reason = "the words of the protocol")]
+        pub enum Action {
+            $($action,)*
+        }
+
+        impl Action {
+            /// All actions, in the order of the permission matrix.
+            pub const ALL: &'static [Self] = &[$(Self::$action,)*];
+
+            /// The name in metrics, logs and documents.
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$action => $word,)*
+                }
+            }
+
+            /// What the prefix of a grant is compared with.
+            pub const fn scope(self) -> ActionScope {
+                match self {
+                    $(Self::$action => ActionScope::$scope,)*
+                }
+            }
+
+            /// The row of the permission matrix, in the order of [`Role::ALL`].
+            pub const fn row(self) -> [Permission; Role::ALL.len()] {
+                match self {
+                    $(Self::$action => [$($cell,)*],)*
+                }
+            }
+        }
+    };
+}
+
+impl Action {
+    /// The cell of the permission matrix.
+    pub const fn permission(self, role: Role) -> Permission {
+        self.row()[role as usize]
+    }
+}
+
+// Columns: holder, observer, operator, reporter, approver, admin.
+actions! {
+    OpenSession "open_session" AnyGrant [Y N N N N Y],
+    ResumeSession "resume_session" AnyGrant [O N N N N O],
+    RenewSession "renew_session" AnyGrant [O N N N N O],
+    Reconcile "reconcile" AnyGrant [O N N N N O],
+    CloseSession "close_session" AnyGrant [O N N N N O],
+    Acquire "acquire" Names [Y N N N N Y],
+    AcquireAll "acquire_all" Names [Y N N N N Y],
+    Cancel "cancel" AnyGrant [O N N N N O],
+    Withdraw "withdraw" AnyGrant [O N N N N O],
+    Renew "renew" Names [O N N N N O],
+    Release "release" Names [O N N N N O],
+    Check "check" Names [Y Y Y N N Y],
+    Rotate "rotate" Names [O N N N N O],
+    Progress "progress" Names [O N N N N O],
+    Revoke "revoke" Names [N N Y N N Y],
+    Free "free" Names [N N Y N N Y],
+    Handoff "handoff" Names [O N Y N N Y],
+    FinishDrain "finish_drain" Names [O N N N N O],
+    SetCapacity "set_capacity" Names [N N Y N N Y],
+    ConfirmHold "confirm_hold" Names [O N N N N O],
+    ResizeHold "resize_hold" Names [O N N N N O],
+    Veto "veto" Names [O N N N N O],
+    Pin "pin" Names [O N N N N O],
+    Collect "collect" Names [N N Y N N Y],
+    Put "put" Names [O N N N N O],
+    SetCharter "set_charter" Names [N N Y N N Y],
+    RemoveCharter "remove_charter" Names [N N Y N N Y],
+    ReportFences "report_fences" Names [N N N Y N Y],
+    ForgetTarget "forget_target" Names [N N Y N N Y],
+    WaiveQuarantine "waive_quarantine" WholeCluster [N N N N N Y],
+    SetMaxTtl "set_max_ttl" WholeCluster [N N N N N Y],
+    StepDown "step_down" WholeCluster [N N N N N Y],
+    Show "show" Names [Y Y Y N N Y],
+    List "list" Results [Y Y Y N N Y],
+    HeldBy "held_by" Results [Y Y Y N N Y],
+    Waiters "waiters" Names [Y Y Y N N Y],
+    Deadlocks "deadlocks" Results [N Y Y N N Y],
+    EndedLeases "ended_leases" Names [N Y Y N N Y],
+    State "state" Names [Y Y Y N N Y],
+    Queue "queue" Names [Y Y Y N N Y],
+    Usage "usage" WholeCluster [N Y Y N N Y],
+    Status "status" AnyGrant [Y Y Y Y Y Y],
+    Cluster "cluster" AnyGrant [Y Y Y Y Y Y],
+    Watch "watch" Results [Y Y Y N N Y],
+    Charters "charters" Results [Y Y Y Y N Y],
+    Coverage "coverage" Names [N Y Y Y N Y],
+    Audit "audit" Results [N Y Y N N Y],
+    ExportAudit "export_audit" WholeCluster [N N N N N Y],
+    VerifyAudit "verify_audit" WholeCluster [N N N N N Y],
+    Backup "backup" WholeCluster [N N N N N Y],
+    Metrics "metrics" WholeCluster [N Y Y N N Y],
+}

@@ -1,0 +1,12 @@
+//! Access control: which identity may perform which action on which names.
+//!
+//! The core decides. Identities and rights come from outside with each request, so replaying records needs none of them: a
+//! record is a decision that was already taken. Without a grant nothing is allowed, and there are no deny rules.
+
+mod action;
+mod rights;
+mod role;
+
+pub use action::{Action, ActionScope, Permission};
+pub use rights::{AccessGrant, Caller, Rights};
+pub use role::Role;
