@@ -23,21 +23,26 @@ local function init()
     .. rep('%d', 19) .. ' [fal] [01] ' .. rep(hex, 40) .. ' ' .. rep('[%d-]', 20) .. ' '
 end
 
--- Identity of this server; nil on a replica, whose marks are those of its primary. A library reads it once as a primary: its
--- locals live as long as the data it guards, because everything that loads other data (a restart, a full resynchronization) also
--- reloads the library. A replica that is promoted has a new identity, so nothing is stored while it is a replica. A script reads
--- the identity on every call.
-local cached_server_id
+-- Identity of this server: its first replication id since the library was loaded; nil on a replica, whose marks are those of its
+-- primary. Redis changes the id in two cases. When the backlog for replicas is created or freed, the second id is empty, and the server
+-- is the same. When a replica is promoted, the second id is its primary's: it is another server now, also if it was this one before it
+-- was demoted, because it may lack marks that its successor stored. A script has no lasting locals and takes each id as another server.
+local first_id, current_id
 local function server_id()
-  if not cached_server_id then
-    local info = redis.call('INFO', 'replication')
-    if not string.find(info, 'role:master', 1, true) then return nil end
-    cached_server_id = string.match(info, 'master_replid:(%x+)')
+  local info = redis.call('INFO', 'replication')
+  if not string.find(info, 'role:master', 1, true) then
+    first_id, current_id = nil, nil
+    return nil
   end
-  return cached_server_id
+  local id = string.match(info, 'master_replid:(%x+)')
+  if id ~= current_id then
+    if not (first_id and string.find(info, 'master_replid2:0+%s')) then first_id = id end
+    current_id = id
+  end
+  return first_id
 end
 
--- Last admitted mark text and token per key. While both are unchanged, the token is admitted without a check.
+-- Last admitted mark text and token per key. While both are unchanged on the same server, the token is admitted without a check.
 local admitted_mark, admitted_token, admitted_count = {}, {}, 0
 
 local function fail(text) return { err = text } end
@@ -118,8 +123,10 @@ local function admit(key, token, sequence)
   token = token or ''
   local previous_incarnation
   local mark = redis.pcall('GET', key)
-  if sequence == '' and mark and mark == admitted_mark[key] and token == admitted_token[key] then return end
   local server = server_id()
+  if sequence == '' and mark and mark == admitted_mark[key] and token == admitted_token[key] and sub(mark, 82, 121) == server then
+    return
+  end
   local body = sub(token, 1, 76)
   local same = type(mark) == 'string' and #token == 85 and sub(mark, 1, 76) == body and sub(mark, 78, 78) == 'a'
     and sub(mark, 82, 121) == server

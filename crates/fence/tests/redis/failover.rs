@@ -88,6 +88,45 @@ async fn a_primary_that_was_resynchronized_from_a_replica_without_its_last_mark_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_was_demoted_and_promoted_again_refuses_every_token() {
+    let (first, second) = (Redis::durable().await, Redis::durable().await);
+    first.fresh().await;
+    let mut writer = first.writer().await;
+    writer.claim(&token(20)).await.expect("claimed");
+    let mut other = second.connect().await;
+    follow(&mut other, listen(&mut writer.db).await).await;
+    wait_for_mark(&second, &mut other, 20).await;
+    promote(&mut other).await;
+    // Nothing was lost, so it continues from its own history, and its library is not reloaded.
+    let before = statistic(&mut other, "sync_partial_ok").await;
+    follow(&mut writer.db, listen(&mut other).await).await;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while statistic(&mut other, "sync_partial_ok").await == before {
+        assert!(Instant::now() < deadline, "the demoted primary does not replicate");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("replica-read-only")
+        .arg("no")
+        .query_async::<()>(&mut writer.db)
+        .await
+        .expect("set");
+    assert!(is_moved(&writer.write(&token(20), "at a replica").await.expect_err("only the primary decides")));
+    // The second one could have stored a mark since that the first one has not received.
+    promote(&mut writer.db).await;
+    assert!(is_moved(&writer.write(&token(20), "late").await.expect_err("a mark may be missing")));
+    assert!(is_moved(&writer.claim(&token(21)).await.expect_err("a mark may be missing")));
+}
+
+/// A number that a server reports about itself.
+async fn statistic(db: &mut MultiplexedConnection, name: &str) -> u64 {
+    let all: String = redis::cmd("INFO").arg("stats").query_async(db).await.expect("reported");
+    let line = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.expect("known").trim().parse().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_writable_replica_refuses_every_call_and_a_call_before_its_promotion_changes_nothing() {
     let (primary, replica) = (Redis::durable().await, Redis::durable().await);
     primary.fresh().await;
