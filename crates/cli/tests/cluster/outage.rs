@@ -81,6 +81,37 @@ fn renewed_leases_survive_a_slow_disk_of_etcd() {
 }
 
 #[test]
+fn a_standby_that_finds_a_restored_etcd_leaves_a_marker_that_stops_the_others() {
+    let mut cluster = ThreeServers::on(EtcdCluster::single());
+    let snapshot = cluster.etcd.dir().join("snapshot.db");
+    let snapshot = snapshot.to_str().expect("a UTF-8 path").to_owned();
+    run_on(&cluster, &["acquire", "a", "--holder", "h", "--ttl", "60s"]).ok();
+    cluster.etcd.ctl_ok(&["snapshot", "save", &snapshot]);
+    run_on(&cluster, &["acquire", "b", "--holder", "h", "--ttl", "60s"]).ok();
+    cluster.wait_for_followers();
+    let leader = cluster.leader();
+    let standbys: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
+    // Stopped while the leader dies and etcd is restored, so that neither of them leads in between.
+    standbys.iter().for_each(|at| cluster.server(*at).signal("STOP"));
+    cluster.kill(leader);
+    cluster.etcd.restore_snapshot(&snapshot);
+    for at in standbys {
+        let mut server = cluster.take(at);
+        server.signal("CONT");
+        assert_ne!(server.wait(), Some(0));
+        let log = server.all_log_lines().join("\n");
+        assert!(log.contains("ROLLED_BACK"), "{log}");
+    }
+    let marker = cluster.etcd.ctl_ok(&["get", "/cluster/rolled_back"]);
+    assert!(marker.contains("rolled_back"), "{marker}");
+    // A server that has seen nothing.
+    std::fs::remove_dir_all(cluster.etcd.dir().join(format!("server-{leader}"))).expect("it has a data directory");
+    let mut command = leasehold(&["serve"]);
+    let reply = run(command.args(cluster.flags(leader)));
+    assert!(reply.exit != 0 && reply.err.contains("ROLLED_BACK"), "{reply:?}");
+}
+
+#[test]
 fn a_restored_etcd_is_refused_until_it_is_accepted() {
     let mut cluster = ThreeServers::on(EtcdCluster::single());
     let snapshot = cluster.etcd.dir().join("snapshot.db");

@@ -327,12 +327,17 @@ impl CheckedEtcd {
         self.check_journal(meta)?;
         if let Some(what) = self.difference(reader, revision, last, replay).await? {
             let accepted = reader.accepted().await.map_err(|error| self.read_error(error))?;
-            let unchanged = Compare::changed_at(&self.keys.accepted(), accepted);
-            leave_marker(&self.client, &self.keys, &what, unchanged).await;
+            self.leave_marker(&what, accepted).await;
             let error = EtcdOpenError::Restored { what };
             return if self.accept_restored { Ok(true) } else { Err(OpenError::Etcd(error)) };
         }
         self.check_marker().await
+    }
+
+    /// Leaves a marker that etcd was restored, unless a restore was accepted after `accepted`, the revision of the last one.
+    pub async fn leave_marker(&self, what: &str, accepted: i64) {
+        let unchanged = Compare::changed_at(&self.keys.accepted(), accepted);
+        leave_marker(&self.client, &self.keys, what, unchanged).await;
     }
 
     /// Whether another server found that etcd was restored, and this is accepted; an error if it is not.

@@ -27,6 +27,8 @@ pub struct Standby {
     journal: Option<String>,
     /// etcd was restored, this was accepted, and no batch was appended since.
     restored: bool,
+    /// Revision at which a restore was last accepted, as of the last batch that was replayed.
+    accepted: i64,
 }
 
 /// The leader's access to the leader key.
@@ -57,7 +59,8 @@ impl EtcdLocation {
     pub async fn stand_by(&self) -> Result<Standby, OpenError> {
         let etcd = CheckedEtcd::check(self).await?;
         let leadership = etcd.register(self).await?;
-        Ok(Standby { location: self.clone(), etcd, leadership, position: 0, journal: None, restored: false })
+        let location = self.clone();
+        Ok(Standby { location, etcd, leadership, position: 0, journal: None, restored: false, accepted: 0 })
     }
 }
 
@@ -125,11 +128,22 @@ impl Standby {
         let (meta, at) = self.etcd.reader(0).meta().await.map_err(|error| self.etcd.read_error(error))?;
         let newest = meta.as_ref().and_then(|meta| meta.snapshot);
         let reader = self.etcd.reader(at);
-        let (next, revision) = self.etcd.replay(&reader, newest, self.position, replay).await?;
-        // Before the high-water mark is overwritten, which is all that a restarted server knows.
-        if let Some(meta) = meta.as_ref().filter(|_| self.position == 0) {
+        let accepted = reader.accepted().await.map_err(|error| self.etcd.read_error(error))?;
+        let replayed = self.etcd.replay(&reader, newest, self.position, replay).await;
+        if let Err(OpenError::Etcd(EtcdOpenError::Restored { what })) = &replayed {
+            // If a restore was accepted since, the others serve a new incarnation; a restart of this server compares with it.
+            if accepted == 0 || accepted == self.accepted {
+                self.etcd.leave_marker(what, accepted).await;
+            }
+        }
+        let (next, revision) = replayed?;
+        // Before the high-water mark is overwritten, which is all that a restarted server knows. A snapshot may have replaced what this
+        // server has replayed.
+        let is_replaced = self.position == 0 || newest.is_some_and(|newest| newest.sequence > self.position);
+        if let Some(meta) = meta.as_ref().filter(|_| is_replaced) {
             self.restored |= self.etcd.check_restored(&reader, meta, at, next - 1, replay).await?;
         }
+        self.accepted = accepted;
         self.journal = meta.map(|meta| meta.id);
         self.reached(next - 1, replay.head(), observer);
         Ok(revision)
