@@ -42,6 +42,10 @@ pub async fn serve(
     let guard = OutboxGuard(Arc::new(Outbox::default()));
     let outbox = &guard.0;
     let hello = first.hello.take().ok_or_else(hello_missing)?;
+    // A resumed session keeps its leases, so it does not count.
+    if let (Some(rate), Some(v1::hello::Session::Open(_))) = (&rate, &hello.session) {
+        rate.check().map_err(|problem| problem_to_status(*problem))?;
+    }
     let (welcome, session) = establish(&api, &hello, outbox).await.map_err(problem_to_status)?;
     let caller = Caller { session: Some(session), issuer: api.issuer };
     let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate, peer: peer::current() };

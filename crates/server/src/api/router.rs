@@ -14,7 +14,7 @@ use crate::transport::{TransportLimits, error_layer, rate_limit};
 pub fn router(api: Api, limits: TransportLimits) -> Router {
     let service = GrpcService { api: api.clone(), hello_timeout: limits.body_timeout };
     let service = LeaseholdServer::new(service)
-        .max_decoding_message_size(leasehold_wire::MAX_TRANSPORT_BYTES)
+        .max_decoding_message_size(leasehold_wire::MAX_REQUEST_BYTES)
         .max_encoding_message_size(4 * leasehold_wire::MAX_TRANSPORT_BYTES);
     let reader = BodyReader { timeout: limits.body_timeout, metrics: api.metrics.clone() };
     let grpc = tonic::service::Routes::new(service).into_axum_router();

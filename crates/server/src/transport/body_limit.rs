@@ -19,7 +19,7 @@ use super::limits::{BODY_BYTES, CONNECTION_BODY_BYTES};
 use crate::metrics::{BODY_BYTES_LIMIT, Metrics};
 
 /// Bytes before each gRPC message: a flag and the length.
-const GRPC_PREFIX: usize = 5;
+pub(super) const GRPC_PREFIX: usize = 5;
 
 /// Bytes of unfinished bodies that all connections share.
 #[derive(Clone, Debug)]
@@ -46,13 +46,13 @@ pub struct ConnectionBodies {
 
 /// The bytes of one body, returned to the budget when it is dropped.
 #[derive(Debug, Default)]
-struct BodyCharge {
+pub(super) struct BodyCharge {
     permits: Vec<OwnedSemaphorePermit>,
 }
 
 impl BodyCharge {
     /// Charges further bytes; false if the budget is used up.
-    fn add(&mut self, bodies: &ConnectionBodies, bytes: usize) -> bool {
+    pub(super) fn add(&mut self, bodies: &ConnectionBodies, bytes: usize) -> bool {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let permit = [&bodies.own, &bodies.shared]
             .into_iter()

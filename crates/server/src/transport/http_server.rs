@@ -22,8 +22,9 @@ use super::connection_activity::GuardedBody;
 use super::connection_deadlines::{Connection, IdleTimeout};
 use super::connection_limit::ConnectionLimit;
 use super::error_layer;
-use super::grpc_requests::{is_grpc, problem_response};
+use super::grpc_requests::{SESSION_PATH, is_grpc, problem_response};
 use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW, TransportLimits};
+use super::message_meter::MeteredBody;
 use super::rate_limit::{ConnectionRate, RateLimit};
 use crate::metrics::Metrics;
 use crate::peer;
@@ -131,12 +132,17 @@ async fn serve_connection(
     let handle = move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(shared.rate.clone());
         request.extensions_mut().insert(shared.bodies.clone());
-        let (guard, router) = (activity.begin(), router.clone());
+        let (guard, router, bodies) = (activity.begin(), router.clone(), shared.bodies.clone());
         async move {
             let Some(guard) = guard else {
                 return Ok(problem_response(closed_as_idle(), is_grpc(request.headers())));
             };
-            let response = peer::on_behalf_of(address, router.oneshot(request.map(Body::new))).await?;
+            let request = request.map(Body::new);
+            // Other bodies are read as a whole, and charged then.
+            let is_session = request.uri().path() == SESSION_PATH;
+            let request =
+                if is_session { request.map(|body| Body::new(MeteredBody::new(body, bodies))) } else { request };
+            let response = peer::on_behalf_of(address, router.oneshot(request)).await?;
             Ok::<_, Infallible>(response.map(|body| Body::new(GuardedBody { body, _guard: guard })))
         }
     };

@@ -13,6 +13,7 @@ mod http_problem;
 mod http_server;
 mod limits;
 mod listener;
+mod message_meter;
 pub mod rate_limit;
 
 pub use allowed_hosts::AllowedHosts;

@@ -1,6 +1,7 @@
 //! The request rate limit refuses new requests, and never the renewal or release of a held lease.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use leasehold_server::transport::TransportLimits;
 use leasehold_wire::v1;
@@ -8,7 +9,7 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
 use crate::test_server::{TestServer, start_server_with};
-use crate::transport_clients::{HttpConnection, acquire, connect, lease_ref};
+use crate::transport_clients::{HttpConnection, SessionStream, acquire, connect, lease_ref, with_timeout};
 
 /// Far more requests at once than the limit of one per second.
 const FLOOD: u64 = 64;
@@ -30,14 +31,25 @@ async fn refused_count(server: &TestServer) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_on_a_stream_is_refused_and_its_leases_are_kept() {
     let mut server = start_rate_limited().await;
-    let Answer::Granted(grant) = server.stream.request(Operation::Acquire(acquire("mine", "streams"))).await else {
-        panic!("the first request of a connection is accepted")
+    let mut early = 0;
+    // The session of this stream was the first request of its connection.
+    let grant = loop {
+        match server.stream.request(Operation::Acquire(acquire("mine", "streams"))).await {
+            Answer::Granted(grant) => break grant,
+            Answer::Refused(problem) => {
+                assert_eq!(problem.limit, "request_rate");
+                early += 1;
+                tokio::time::sleep(Duration::from_millis(problem.retry_after_ms.unwrap_or(1))).await;
+            }
+            other => panic!("{other:?}"),
+        }
     };
+    let sequence = 2 + early;
     let request = |sequence| v1::Request {
         sequence,
         operation: Some(Operation::Acquire(acquire(&format!("more/{sequence}"), "w"))),
     };
-    let requests = (2..2 + FLOOD).map(request).collect();
+    let requests = (sequence..sequence + FLOOD).map(request).collect();
     server.stream.skip(FLOOD);
     server.stream.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
     let (mut granted, mut refused) = (0, 0);
@@ -56,7 +68,7 @@ async fn a_flood_on_a_stream_is_refused_and_its_leases_are_kept() {
         }
     }
     assert!(refused > 0);
-    assert_eq!(refused_count(&server).await, refused);
+    assert_eq!(refused_count(&server).await, early + refused);
     let held_now = server.handle.api().query(|grantor| grantor.status().held).await.expect("the server is running");
     assert_eq!(held_now as u64, 1 + granted, "refused requests have no effect");
     for _ in 0..FLOOD {
@@ -162,5 +174,38 @@ async fn new_connections_do_not_evade_the_limit_of_their_address() {
         }
     }
     assert!(refused > 0, "each connection has its own burst");
+    server.handle.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_sessions_on_streams_are_limited_and_resumed_ones_are_not() {
+    let server = start_rate_limited().await;
+    let hello = |session| v1::Hello { protocol: 1, session: Some(session), ..Default::default() };
+    let start = async |session| {
+        let first = v1::ClientBatch { hello: Some(hello(session)), ..Default::default() };
+        SessionStream::start(server.client.clone(), first).await
+    };
+    let open = || v1::hello::Session::Open(v1::OpenSession { holder: "w".into(), ttl_ms: 600_000, waits_only: false });
+    let mut refused = 0;
+    for _ in 0..FLOOD {
+        if let Err(status) = start(open()).await {
+            assert_eq!(leasehold_wire::problem_from_status(&status).limit, "request_rate");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "each stream opens a session");
+    let opened = with_timeout(async {
+        loop {
+            if let Ok(mut stream) = start(open()).await {
+                return stream.next().await.and_then(|batch| batch.welcome).expect("a welcome");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let welcome = opened.await;
+    for _ in 0..FLOOD {
+        let resume = v1::ResumeSession { session: welcome.session, secret: welcome.secret.clone() };
+        start(v1::hello::Session::Resume(resume)).await.expect("a holder that reconnects is not limited");
+    }
     server.handle.stop().await;
 }
