@@ -138,6 +138,9 @@ async fn an_invalid_query_is_refused() {
     server.handle.stop().await;
 }
 
+/// A form that is sent by a page which this server could have sent.
+const OWN_FORM: &str = "content-type: application/x-www-form-urlencoded\r\norigin: http://localhost\r\n";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_is_not_json_is_refused() {
     let body = r#"{"holder":"w","ttl":"60s"}"#;
@@ -149,7 +152,12 @@ async fn a_body_that_is_not_json_is_refused() {
         ("an empty type", "content-type: \r\n", kind("application/json")),
         ("another charset", "content-type: application/json; charset=latin1\r\n", kind("UTF-8")),
         ("gRPC", "content-type: application/grpc\r\n", kind("application/json")),
-        ("a form, as a web page sends it", "content-type: application/x-www-form-urlencoded\r\n", kind("use --json")),
+        ("a form of a page of this server", OWN_FORM, kind("use --json")),
+        (
+            "a form of a browser",
+            "content-type: application/x-www-form-urlencoded\r\nsec-fetch-site: none\r\n",
+            kind("use --json"),
+        ),
         ("two types", "content-type: application/json\r\ncontent-type: text/xml\r\n", kind("repeated")),
     ];
     let mut server = start_server().await;
@@ -165,7 +173,8 @@ async fn a_body_that_is_not_json_is_refused() {
         let expected = refusal("INVALID_ARGUMENT", "content-encoding", "uncompressed");
         server.http_refuses(encoding, ACQUIRE, &headers, body, expected).await;
     }
-    let kinds = ["application/json", "Application/JSON; charset=\"UTF-8\"", "application/problem+json"];
+    let curl = "application/x-www-form-urlencoded";
+    let kinds = ["application/json", "Application/JSON; charset=\"UTF-8\"", "application/problem+json", curl];
     for (index, kind) in kinds.into_iter().enumerate() {
         let request = format!("POST /v1/leases/{index}:acquire");
         let (status, response) = server.http.request(&request, &format!("content-type: {kind}\r\n"), body).await;

@@ -99,7 +99,8 @@ fn query_problem(text: &str) -> HttpProblem {
     invalid(field, reason).into()
 }
 
-/// The body of a request, which is JSON and says so. Without this check a web page could send commands as a form.
+/// The body of a request, which is JSON and says so. The type that `curl -d` states is accepted too, unless a browser sent the request:
+/// a web page could send commands as a form.
 pub struct JsonBody(Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for JsonBody {
@@ -144,9 +145,11 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), HttpProblem> {
     let mut parts = kind.split(';').map(|part| part.trim().to_ascii_lowercase());
     let kind = parts.next().unwrap_or_default();
     let is_json = kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"));
+    let is_page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    let is_accepted = is_json || (kind == "application/x-www-form-urlencoded" && !is_page);
     let charset = parts.find_map(|part| part.strip_prefix("charset=").map(|set| set.trim_matches('"').to_owned()));
     match charset {
-        _ if !is_json => Err(invalid(name, "must be application/json for a body; with curl, use --json").into()),
+        _ if !is_accepted => Err(invalid(name, "must be application/json for a body; with curl, use --json").into()),
         Some(set) if set != "utf-8" && set != "utf8" => Err(invalid(name, "the charset of JSON must be UTF-8").into()),
         _ => Ok(()),
     }
