@@ -305,7 +305,7 @@ fn sighup_reloads_the_file_and_an_invalid_file_changes_nothing() {
     server.signal("HUP");
     server.wait_for_log("max_connections changed from 10 to 20");
     server.wait_for_log("listen stays 127.0.0.1:0; restart the server to change it to 127.0.0.1:1");
-    server.wait_for_log("max_ttl stays 10m; restart the server to change it to 1h");
+    server.wait_for_log("max_ttl stays 10m; change it with: leasehold cluster set-max-ttl 1h");
 
     dir.write("max_connections = \"none\"\n");
     server.signal("HUP");

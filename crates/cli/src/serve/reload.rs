@@ -48,7 +48,12 @@ impl Reload {
             tracing::info!("{key} changed from {before} to {after}");
         }
         for ((key, before), (_, after)) in &deferred {
-            tracing::warn!("{key} stays {before}; restart the server to change it to {after}");
+            match *key {
+                "max_ttl" => {
+                    tracing::warn!("max_ttl stays {before}; change it with: leasehold cluster set-max-ttl {after}")
+                }
+                _ => tracing::warn!("{key} stays {before}; restart the server to change it to {after}"),
+            }
         }
         if applied.is_empty() && deferred.is_empty() {
             tracing::info!("settings reloaded; nothing changed");
