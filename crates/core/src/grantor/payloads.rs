@@ -73,8 +73,7 @@ impl Grantor {
             }
         }
         let next = self.next_number()?;
-        let decision =
-            with_owner(&self.table, next, owner.as_deref(), |at| self.table.queues.decide(at, command));
+        let decision = with_owner(&self.table, next, owner.as_deref(), |at| self.table.queues.decide(at, command));
         for record in decision.records {
             self.record(&Record::Delivery(record));
         }
@@ -119,11 +118,7 @@ impl Grantor {
     }
 
     /// The owner of what a command is granted, as it is recorded: the session's, or the caller.
-    fn payload_owner(
-        &self,
-        session: Option<SessionId>,
-        caller: &Caller<'_>,
-    ) -> Result<Option<Arc<str>>, Refusal> {
+    fn payload_owner(&self, session: Option<SessionId>, caller: &Caller<'_>) -> Result<Option<Arc<str>>, Refusal> {
         match session {
             Some(id) => Ok(self.session_owner(id)),
             None => Ok(recorded_owner(caller)?.map(Arc::from)),

@@ -237,8 +237,13 @@ mod tests {
         let span = Span { since: GrantorTime(1_000), ttl: 500 };
         for (stalled, ends) in [(0, 1_500), (200, 1_700), (500, 2_000), (60_000, 2_000)] {
             let stalls = |_| stalled;
-            let at =
-                |now| TurnContext { now: GrantorTime(now), next: Number::FIRST, max_ttl: 600_000, stalls: &stalls, owner: None };
+            let at = |now| TurnContext {
+                now: GrantorTime(now),
+                next: Number::FIRST,
+                max_ttl: 600_000,
+                stalls: &stalls,
+                owner: None,
+            };
             assert!(!at(ends - 1).is_over(span), "stalled {stalled}: too early");
             assert_eq!(at(ends - 1).remaining(span), 1);
             assert!(at(ends).is_over(span), "stalled {stalled}: too late");

@@ -308,7 +308,8 @@ impl Actors {
 
     fn key(session: u32, owner: u32, holder: u32) -> u64 {
         let owner = u64::from(owner).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let mixed = (u64::from(session) << 32 | u64::from(holder)).wrapping_add(owner).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed =
+            (u64::from(session) << 32 | u64::from(holder)).wrapping_add(owner).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ mixed >> 29
     }
 }

@@ -68,7 +68,8 @@ impl GrantorTable {
         if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(from.wrong("a snapshot of another format version"));
         }
-        let owners = if version > THIRD_VERSION { SnapshotOwners::decode(&mut from)? } else { SnapshotOwners::default() };
+        let owners =
+            if version > THIRD_VERSION { SnapshotOwners::decode(&mut from)? } else { SnapshotOwners::default() };
         let mut table = Self::new(hash_seed);
         if from.flag()? {
             let (cluster, incarnation) = (Cluster(from.array()?), Incarnation(from.num32()?));
