@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn only_the_owner_of_a_lease_renews_it() {
         let run = |owner: &str| {
-            let Record::Granted(granted) = granted(5, 0, "jobs/a") else { panic!("a grant") };
+            let Record::Granted(granted) = granted(0, 5, "jobs/a") else { panic!("a grant") };
             let record = Record::Granted(GrantRecord { owner: Some(owner), ..granted });
             let actor = SimActor::Holder(3).index() as u32;
             let asks = HistoryEvent::Requested { op: 1, actor, request: renew() };
