@@ -4,6 +4,7 @@
 
 mod acquire;
 mod audit;
+mod authorize;
 mod capacity;
 mod deadlock;
 mod fence_reports;
@@ -28,6 +29,7 @@ mod view;
 mod waiters;
 
 pub use audit::AuditChange;
+pub use authorize::Denial;
 pub use query_budget::QueryBudget;
 pub use recovery::{
     ChangeSink, CorruptionError, JournalInfo, OpenTenureError, RecoveredGrantor, RestoreSpec, TenureOptions, recover,
@@ -101,6 +103,8 @@ pub struct Output {
     pub replies: Vec<Reply>,
     /// Notices to send after that.
     pub notices: Vec<Notice>,
+    /// Requests that the access rules refused, for metrics and logs.
+    pub denials: Vec<Denial>,
     /// Whether to take no further turn, because another server shall lead.
     pub step_down: bool,
 }
@@ -115,6 +119,7 @@ impl Output {
         self.batch.clear();
         self.replies.clear();
         self.notices.clear();
+        self.denials.clear();
         self.step_down = false;
     }
 }
@@ -192,16 +197,24 @@ impl Grantor {
         }
     }
 
-    fn handle_request(&mut self, request: &Request, command: &Command<'_>) {
-        self.settle_priorities(limits::EDGES_PER_STEP);
-        let answer = self.decide(request, command).unwrap_or_else(Answer::Refused);
+    fn handle_request(&mut self, request: &Request<'_>, command: &Command<'_>) {
+        let answer = self.check_and_decide(request, command).unwrap_or_else(Answer::Refused);
         self.reply(request.tag, answer);
     }
 
-    fn decide(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
-        for token in request.observed.iter().chain(&request.presented) {
-            self.observe_token(token)?;
+    /// Checks the caller before the request has any effect (A4), then decides.
+    fn check_and_decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
+        if mutants::on(Mutant::PresentedBeforeCheck) {
+            self.observe_tokens(request)?;
         }
+        let authorization = self.authorize(request, command)?;
+        self.observe_tokens(request)?;
+        self.authorize_subject(authorization, request, command)?;
+        self.settle_priorities(limits::EDGES_PER_STEP);
+        self.decide(request, command)
+    }
+
+    fn decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
         // Renewals are the hot path. Repeating one has no further effect, so they need no stored answer.
         match command {
             Command::Renew(renew) if request.id.is_none() || self.table.due.rotating == 0 => return self.renew(renew),
@@ -233,12 +246,12 @@ impl Grantor {
     }
 
     /// Executes a command that is not a retry.
-    fn perform(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
+    fn perform(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
         if self.only_endings && !command.only_ends() && !mutants::on(Mutant::FullJournalGrants) {
             return Err(Refusal::StorageFull);
         }
         match command {
-            Command::OpenSession(open) => self.open_session(open),
+            Command::OpenSession(open) => self.open_session(&request.caller, open),
             Command::ResumeSession { session, secret } => self.resume_session(*session, *secret),
             Command::Reconcile { session, leases, range: part } => self.reconcile(*session, leases, *part),
             Command::CloseSession { session } => self.close_session(*session),
@@ -260,8 +273,8 @@ impl Grantor {
             Command::Pin { lease, at } => self.pin(lease, *at),
             Command::Collect { resource, below } => self.collect(resource, *below),
             Command::Put { lease, key, bytes, expect } => self.put(lease, key, *bytes, *expect),
-            Command::Delivery(command) => self.delivery_command(command),
-            Command::Cache(command) => self.cache_command(command),
+            Command::Delivery(command) => self.delivery_command(&request.caller, command),
+            Command::Cache(command) => self.cache_command(&request.caller, command),
             Command::SetCharter { prefix, charter, comment } => self.set_charter(prefix, charter, comment),
             Command::RemoveCharter { prefix, comment } => self.remove_charter(prefix, comment),
             Command::Report { cluster, reports } => self.report(*cluster, reports),

@@ -1,0 +1,523 @@
+//! The one authorization check: every request passes it before anything of the request is read, replayed or changed (A4).
+//!
+//! It has two halves. The rights of the caller are compared with the action and the names that the request gives; then a token that
+//! the request presents counts as evidence of a rollback; then the subject is looked up. A holder whose session or lease was lost in
+//! a rollback passes the first half, so that its token is seen. What a request names by id is judged by the resource that it belongs to, at this moment. What the caller may not see is answered
+//! like what does not exist, before any other field of the request is looked at (A5). Only the identity that was granted something
+//! acts on it (A6). A caller without restrictions passes; its requests are not checked.
+
+#![deny(clippy::wildcard_enum_match_arm, reason = "a new command must say which action it is")]
+
+use super::Grantor;
+use super::payloads::{key_of, queue_of};
+use super::table::actors::SessionEntry;
+use super::table::lease::{NONE, StoredLease};
+use crate::access::{Action, Caller, LOCAL_PRINCIPAL, NOT_OWNER, Permission};
+use crate::command::{Command, LeaseRef, LeaseSelector, Renew, Request};
+use crate::coverage::FenceReport;
+use crate::ids::{LeaseId, SessionId};
+use crate::lease::Access;
+use crate::mutants::{self, Mutant};
+use crate::payload::cache::CacheCommand;
+use crate::payload::delivery::DeliveryCommand;
+use crate::refusal::{NotCurrent, Refusal, RefusalSubject};
+use crate::token::Number;
+
+/// A request that the access rules refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The tag of the request.
+    pub tag: u64,
+    /// What it requested.
+    pub action: Action,
+    /// Whether the reply says that the subject does not exist, because the caller may not see it.
+    pub hidden: bool,
+}
+
+/// What is known about a request after the first half of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Authorization {
+    /// Nothing is left to check.
+    Complete,
+    /// The rights suffice; its subject is not checked yet.
+    ByRights,
+}
+
+/// The reply for a lease that does not exist.
+const NO_LEASE: Refusal = Refusal::NotCurrent(NotCurrent::Unknown);
+const NO_SESSION: Refusal = Refusal::NotFound(RefusalSubject::Session);
+const NO_MESSAGE: Refusal = Refusal::NotFound(RefusalSubject::Message);
+
+impl Grantor {
+    /// The first half of the check: whether the caller may do this at all, to the names that it gives. It depends on the request and
+    /// the rights alone. After it, a token that the request presents counts as evidence, also if the state that knew the subject of
+    /// the request is lost (T9).
+    #[inline]
+    pub(super) fn authorize(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Authorization, Refusal> {
+        if request.caller.rights.is_unrestricted() || self.is_checked_renewal(request, command) {
+            return Ok(Authorization::Complete);
+        }
+        let checked = self.access_check(request, command).rights();
+        self.count_denial(request, command, &checked)?;
+        Ok(Authorization::ByRights)
+    }
+
+    /// The second half: whether the subject of the request is the caller's to act on, judged by the resource that it belongs to.
+    #[inline]
+    pub(super) fn authorize_subject(
+        &mut self,
+        authorization: Authorization,
+        request: &Request<'_>,
+        command: &Command<'_>,
+    ) -> Result<(), Refusal> {
+        if authorization == Authorization::Complete {
+            return Ok(());
+        }
+        let checked = self.access_check(request, command).request_id(request, command);
+        self.count_denial(request, command, &checked)?;
+        self.remember_check(request, command);
+        Ok(())
+    }
+
+    fn access_check<'a>(&'a mut self, request: &'a Request<'_>, command: &'a Command<'_>) -> AccessCheck<'a> {
+        let me = self.table.owners.resolve(request.caller.principal);
+        AccessCheck { grantor: self, caller: &request.caller, me, action: action(command), subject: subject(command) }
+    }
+
+    fn count_denial(
+        &mut self,
+        request: &Request<'_>,
+        command: &Command<'_>,
+        checked: &Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        if let Err(refusal) = checked {
+            let hidden = !matches!(refusal, Refusal::Denied(_));
+            self.out.denials.push(Denial { tag: request.tag, action: action(command), hidden });
+        }
+        checked.clone()
+    }
+
+    /// Whether this is a renewal by the owner that was checked under the same access rules: the hot path compares two numbers.
+    #[inline]
+    fn is_checked_renewal(&mut self, request: &Request<'_>, command: &Command<'_>) -> bool {
+        let Some(subject) = renewal_subject(command) else { return false };
+        // The answer may be a stored one.
+        if request.id.is_some() && self.uses_request_id(command) {
+            return false;
+        }
+        if mutants::on(Mutant::RenewUnchecked) {
+            return true;
+        }
+        let Some(me) = self.table.owners.resolve(request.caller.principal) else { return false };
+        let known = match subject {
+            RenewalSubject::Lease(id) => self.table.live(id).map(|lease| (lease.owner, lease.checked)),
+            RenewalSubject::Session(id) => {
+                let session = self.table.sessions.live(id.slot, id.reuse);
+                session.map(|session| (session.owner, session.checked))
+            }
+        };
+        known == Some((me, request.caller.rights.epoch()))
+    }
+
+    /// Remembers that the owner may renew, until the access rules change. A session renews all its leases at once, so those that the
+    /// rules no longer cover are revoked here.
+    fn remember_check(&mut self, request: &Request<'_>, command: &Command<'_>) {
+        let (me, epoch) = (self.table.owners.resolve(request.caller.principal), request.caller.rights.epoch());
+        if let Command::Renew(Renew { lease: LeaseRef { selector: LeaseSelector::Id(id), .. }, .. }) = command
+            && self.table.live(*id).is_some_and(|lease| Some(lease.owner) == me)
+        {
+            self.table.leases.at_mut(id.slot).expect("live").checked = epoch;
+        }
+        // Resuming a session renews it too.
+        if let Command::RenewSession { session: id, .. } | Command::ResumeSession { session: id, .. } = command {
+            let first = |session: &SessionEntry| Some(session.owner) == me && session.checked != epoch;
+            if self.table.sessions.live(id.slot, id.reuse).is_some_and(first) {
+                self.table.sessions.at_mut(id.slot).expect("live").checked = epoch;
+                self.revoke_uncovered_leases(id.slot, request.caller.rights);
+            }
+        }
+    }
+
+    /// Whether the answer to the command may come from the stored replies of the session that its id names.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "all other commands do")]
+    fn uses_request_id(&self, command: &Command<'_>) -> bool {
+        match command {
+            Command::Renew(_) => self.table.due.rotating > 0,
+            Command::RenewSession { .. } | Command::Confirm(_) | Command::ObserveToken => false,
+            _ => true,
+        }
+    }
+
+    /// The identity that owns a held lease.
+    pub fn owner_of_lease(&self, id: LeaseId) -> Option<&str> {
+        self.table.live(id).map(|lease| self.table.owners.name(lease.owner))
+    }
+
+    /// The identity that owns a live session.
+    pub fn owner_of_session(&self, id: SessionId) -> Option<&str> {
+        self.table.sessions.live(id.slot, id.reuse).map(|session| self.table.owners.name(session.owner))
+    }
+}
+
+/// What the most frequent commands renew.
+enum RenewalSubject {
+    Lease(LeaseId),
+    Session(SessionId),
+}
+
+#[inline]
+#[allow(clippy::wildcard_enum_match_arm, reason = "all other commands take the full check")]
+fn renewal_subject(command: &Command<'_>) -> Option<RenewalSubject> {
+    match command {
+        Command::Renew(Renew { lease: LeaseRef { selector: LeaseSelector::Id(id), .. }, .. })
+        | Command::Confirm(LeaseRef { selector: LeaseSelector::Id(id), .. }) => Some(RenewalSubject::Lease(*id)),
+        Command::RenewSession { session, .. } => Some(RenewalSubject::Session(*session)),
+        _ => None,
+    }
+}
+
+/// What a request is about.
+#[derive(Clone, Copy)]
+enum AccessSubject<'a> {
+    /// Nothing in particular.
+    Nothing,
+    /// The whole cluster.
+    Cluster,
+    Session(SessionId),
+    /// A name that need not exist, and the session that carries what is granted.
+    Name(&'a str, Option<SessionId>),
+    /// All names of an atomic acquire.
+    Names(&'a [(&'a str, Access)], Option<SessionId>),
+    Reports(&'a [FenceReport<'a>]),
+    /// Something that must exist under a name.
+    Existing(&'a str, RefusalSubject),
+    /// A lease with its token number.
+    Lease(LeaseRef<'a>),
+    /// Leases without a token number.
+    Leases(LeaseSelector<'a>),
+    Receipt {
+        queue: &'a str,
+        item: u64,
+        receipt: Number,
+    },
+    CacheGrant {
+        key: &'a str,
+        number: Number,
+    },
+}
+
+/// One check of one request.
+struct AccessCheck<'a> {
+    grantor: &'a Grantor,
+    caller: &'a Caller<'a>,
+    /// The number of the caller among the owners, if it was ever given anything.
+    me: Option<u32>,
+    action: Action,
+    subject: AccessSubject<'a>,
+}
+
+impl AccessCheck<'_> {
+    /// Checks the rights alone.
+    fn rights(&self) -> Result<(), Refusal> {
+        match self.subject {
+            AccessSubject::Nothing | AccessSubject::Session(_) => self.anywhere(),
+            AccessSubject::Cluster => self.everywhere(),
+            AccessSubject::Name(name, _) => self.name(name, None).map(drop),
+            AccessSubject::Names(names, _) => {
+                let leaves = if mutants::on(Mutant::LeafUnchecked) { 1 } else { names.len() };
+                names.iter().take(leaves).try_for_each(|(name, _)| self.name(name, None).map(drop))
+            }
+            AccessSubject::Reports(reports) => {
+                reports.iter().try_for_each(|report| self.name(report.resource, None).map(drop))
+            }
+            AccessSubject::Existing(name, subject) => self.name(name, Some(Refusal::NotFound(subject))).map(drop),
+            // Who may not do this anywhere learns nothing about ids.
+            AccessSubject::Lease(LeaseRef { selector: LeaseSelector::Id(_), .. })
+            | AccessSubject::Leases(LeaseSelector::Id(_)) => self.anywhere(),
+            AccessSubject::Lease(LeaseRef { selector: LeaseSelector::Resource(name), .. })
+            | AccessSubject::CacheGrant { key: name, .. } => self.name(name, Some(NO_LEASE)).map(drop),
+            AccessSubject::Leases(LeaseSelector::Resource(name)) => {
+                self.name(name, Some(Refusal::NotFound(RefusalSubject::Lease))).map(drop)
+            }
+            AccessSubject::Receipt { queue, .. } => self.name(queue, Some(NO_MESSAGE)).map(drop),
+        }
+    }
+
+    /// Checks the session of a request id, whose stored replies only its owner receives, and the subject.
+    fn request_id(&self, request: &Request<'_>, command: &Command<'_>) -> Result<(), Refusal> {
+        let Some(id) = request.id.filter(|_| self.grantor.uses_request_id(command)) else { return self.subject() };
+        if mutants::on(Mutant::ReplayUnchecked) {
+            let session = self.grantor.table.sessions.live(id.session.slot, id.session.reuse);
+            if session.is_some_and(|session| session.stored_reply(id.sequence).is_some()) {
+                return Ok(());
+            }
+        }
+        self.subject()?;
+        if mutants::on(Mutant::ReplayToStranger) { Ok(()) } else { self.session(id.session) }
+    }
+
+    /// Checks ownership, and what is named by id.
+    fn subject(&self) -> Result<(), Refusal> {
+        let table = &self.grantor.table;
+        match self.subject {
+            AccessSubject::Nothing
+            | AccessSubject::Cluster
+            | AccessSubject::Reports(_)
+            | AccessSubject::Existing(..) => Ok(()),
+            AccessSubject::Session(session) => self.session(session),
+            AccessSubject::Name(_, session) | AccessSubject::Names(_, session) => {
+                session.map_or(Ok(()), |id| self.session(id))
+            }
+            AccessSubject::Lease(LeaseRef { selector: LeaseSelector::Id(id), number, .. }) => match table.live(id) {
+                Some(lease) => self.live_lease(lease),
+                None => self.ended_lease(id, Some(number)),
+            },
+            AccessSubject::Lease(LeaseRef { selector: LeaseSelector::Resource(name), number, .. }) => {
+                if let Some(lease) = self.leases_on(name).find(|lease| lease.number() == number) {
+                    return self.own(name, lease.owner);
+                }
+                if self.hides_end_of(number) {
+                    let exists = table.resources.find(name).is_some();
+                    let reason = if exists { NotCurrent::Superseded } else { NotCurrent::Unknown };
+                    return Err(Refusal::NotCurrent(reason));
+                }
+                Ok(())
+            }
+            AccessSubject::Leases(LeaseSelector::Id(id)) => match table.live(id) {
+                Some(lease) => self.live_lease(lease),
+                None => self.ended_lease(id, None),
+            },
+            AccessSubject::Leases(LeaseSelector::Resource(name)) => {
+                self.leases_on(name).try_for_each(|lease| self.own(name, lease.owner))
+            }
+            AccessSubject::Receipt { queue, item, receipt } => {
+                self.own_payload(queue, table.queues.owner_of(queue, item, receipt))
+            }
+            AccessSubject::CacheGrant { key, number } => self.own_payload(key, table.cache.owner_of(key, number)),
+        }
+    }
+
+    fn anywhere(&self) -> Result<(), Refusal> {
+        self.allowed(self.caller.rights.permission_anywhere(self.action)).map(drop)
+    }
+
+    fn everywhere(&self) -> Result<(), Refusal> {
+        self.allowed(self.caller.rights.permission_everywhere(self.action)).map(drop)
+    }
+
+    fn allowed(&self, permission: Permission) -> Result<Permission, Refusal> {
+        match permission {
+            Permission::No => Err(Refusal::Denied(self.action.missing_role())),
+            Permission::Yes | Permission::Own => Ok(permission),
+        }
+    }
+
+    /// Checks the action on a name. Where it needs something that exists, `absent` is the reply for a name that may not be seen.
+    fn name(&self, name: &str, absent: Option<Refusal>) -> Result<Permission, Refusal> {
+        self.allowed(self.caller.rights.permission(self.action, name)).map_err(|denied| match absent {
+            Some(absent) if !self.caller.rights.sees(name) && !mutants::on(Mutant::ForbiddenTells) => absent,
+            Some(_) | None => denied,
+        })
+    }
+
+    /// Checks that a session is the caller's own. One that does not exist gets the same reply as one of another identity.
+    fn session(&self, id: SessionId) -> Result<(), Refusal> {
+        let sessions = &self.grantor.table.sessions;
+        let known = sessions.live(id.slot, id.reuse).or_else(|| sessions.tombstone(id.slot, id.reuse));
+        match known {
+            Some(_) if mutants::on(Mutant::SessionIdIsEnough) => Ok(()),
+            Some(session) if Some(session.owner) == self.me => Ok(()),
+            Some(_) | None => Err(NO_SESSION),
+        }
+    }
+
+    /// Checks that what another identity was granted is not changed.
+    fn own(&self, name: &str, owner: u32) -> Result<(), Refusal> {
+        let permission = self.caller.rights.permission(self.action, name);
+        if permission == Permission::Own && Some(owner) != self.me && !mutants::on(Mutant::NumberIsEnough) {
+            return Err(Refusal::Denied(NOT_OWNER));
+        }
+        Ok(())
+    }
+
+    /// The same for a receipt or a cache grant, if it exists.
+    fn own_payload(&self, name: &str, owner: Option<Option<&str>>) -> Result<(), Refusal> {
+        let permission = self.caller.rights.permission(self.action, name);
+        let others = owner.is_some_and(|owner| owner.unwrap_or(LOCAL_PRINCIPAL) != self.caller.principal);
+        if permission == Permission::Own && others && !mutants::on(Mutant::NumberIsEnough) {
+            return Err(Refusal::Denied(NOT_OWNER));
+        }
+        Ok(())
+    }
+
+    /// Checks a lease by the resource that it is of.
+    fn live_lease(&self, lease: &StoredLease) -> Result<(), Refusal> {
+        if mutants::on(Mutant::IdByRequest) {
+            return Ok(());
+        }
+        let name = self.grantor.table.resources.name(lease.resource);
+        self.name(name, Some(NO_LEASE))?;
+        self.own(name, lease.owner)
+    }
+
+    /// Checks an id without a live lease: the end of a lease is told to its owner, and to a caller that sees its resource.
+    fn ended_lease(&self, id: LeaseId, number: Option<Number>) -> Result<(), Refusal> {
+        let table = &self.grantor.table;
+        let visible = match (table.leases.tombstone(id.slot, id.reuse), number) {
+            (Some(ended), _) => Some(ended.owner) == self.me || self.sees_end_of(ended.number()),
+            (None, Some(number)) => self.sees_end_of(number),
+            (None, None) => false,
+        };
+        if visible { Ok(()) } else { Err(NO_LEASE) }
+    }
+
+    /// Whether a lease with this number ended, and the caller may see its resource.
+    fn sees_end_of(&self, number: Number) -> bool {
+        let ended = self.grantor.table.ended_leases.by_number(number.get());
+        ended.is_some_and(|ended| self.caller.rights.sees(&ended.resource))
+    }
+
+    /// Whether a lease with this number ended, and the caller may not see its resource.
+    fn hides_end_of(&self, number: Number) -> bool {
+        let ended = self.grantor.table.ended_leases.by_number(number.get());
+        ended.is_some_and(|ended| !self.caller.rights.sees(&ended.resource))
+    }
+
+    fn leases_on(&self, name: &str) -> impl Iterator<Item = &StoredLease> {
+        let table = &self.grantor.table;
+        let resource = table.resources.find(name);
+        let sole = resource.map(|at| table.resources.sole(at)).filter(|sole| *sole != NONE);
+        let state = resource.and_then(|at| table.resources.state(at));
+        let shared = state.map_or(&[][..], |state| &state.leases).iter().copied();
+        shared.chain(sole).map(|slot| table.lease(slot))
+    }
+}
+
+/// What a command is about.
+const fn subject<'a>(command: &'a Command<'a>) -> AccessSubject<'a> {
+    match command {
+        Command::OpenSession(_) | Command::ObserveToken => AccessSubject::Nothing,
+        Command::ResumeSession { session, .. }
+        | Command::RenewSession { session, .. }
+        | Command::Reconcile { session, .. }
+        | Command::CloseSession { session }
+        | Command::Cancel { session, .. }
+        | Command::Withdraw { session, .. } => AccessSubject::Session(*session),
+        Command::Acquire(acquire) => AccessSubject::Name(acquire.resource, acquire.session),
+        Command::AcquireAll(acquire) => AccessSubject::Names(acquire.resources, acquire.session),
+        Command::Renew(Renew { lease, .. })
+        | Command::Release(lease)
+        | Command::Confirm(lease)
+        | Command::Rotate(lease)
+        | Command::Drained(lease)
+        | Command::ConfirmHold(lease)
+        | Command::Progress { lease, .. }
+        | Command::ResizeHold { lease, .. }
+        | Command::Veto { lease, .. }
+        | Command::Pin { lease, .. }
+        | Command::Put { lease, .. } => AccessSubject::Lease(*lease),
+        Command::Revoke(revoke) => AccessSubject::Leases(revoke.selector),
+        Command::Handoff(handoff) => match handoff.number {
+            Some(number) => {
+                AccessSubject::Lease(LeaseRef { selector: handoff.selector, number, session: None, holder: None })
+            }
+            None => AccessSubject::Leases(handoff.selector),
+        },
+        Command::Free { resource, .. } => AccessSubject::Existing(resource, RefusalSubject::Hold),
+        Command::RemoveCharter { prefix, .. } => AccessSubject::Existing(prefix, RefusalSubject::Charter),
+        Command::ForgetTarget { resource, .. } => AccessSubject::Existing(resource, RefusalSubject::Target),
+        Command::SetCapacity { resource, .. }
+        | Command::Collect { resource, .. }
+        | Command::SetCharter { prefix: resource, .. } => AccessSubject::Name(resource, None),
+        Command::Report { reports, .. } => AccessSubject::Reports(reports),
+        Command::Delivery(command) => delivery_subject(command),
+        Command::Cache(command) => cache_subject(command),
+        Command::WaiveQuarantine { .. } | Command::SetMaxTtl { .. } | Command::StepDown => AccessSubject::Cluster,
+    }
+}
+
+const fn delivery_subject<'a>(command: &DeliveryCommand<'a>) -> AccessSubject<'a> {
+    let queue = queue_of(command);
+    match *command {
+        DeliveryCommand::Enqueue { .. } => AccessSubject::Name(queue, None),
+        DeliveryCommand::Receive { session, .. } => AccessSubject::Name(queue, session),
+        DeliveryCommand::Extend { item, receipt, .. }
+        | DeliveryCommand::Ack { item, receipt, .. }
+        | DeliveryCommand::Nack { item, receipt, .. } => AccessSubject::Receipt { queue, item, receipt },
+        DeliveryCommand::Redrive { .. } | DeliveryCommand::Drop { .. } => {
+            AccessSubject::Existing(queue, RefusalSubject::Message)
+        }
+    }
+}
+
+const fn cache_subject<'a>(command: &CacheCommand<'a>) -> AccessSubject<'a> {
+    let key = key_of(command);
+    match *command {
+        CacheCommand::Read { session, .. }
+        | CacheCommand::Intend { session, .. }
+        | CacheCommand::GetOrFill { session, .. } => AccessSubject::Name(key, session),
+        CacheCommand::RenewRead { lease: number, .. }
+        | CacheCommand::Invalidated { lease: number, .. }
+        | CacheCommand::Commit { intent: number, .. }
+        | CacheCommand::Abort { number, .. }
+        | CacheCommand::Filled { token: number, .. } => AccessSubject::CacheGrant { key, number },
+    }
+}
+
+/// The action of a command.
+pub(super) const fn action(command: &Command<'_>) -> Action {
+    match command {
+        Command::OpenSession(_) => Action::OpenSession,
+        Command::ResumeSession { .. } => Action::ResumeSession,
+        Command::RenewSession { .. } => Action::RenewSession,
+        Command::Reconcile { .. } => Action::Reconcile,
+        Command::CloseSession { .. } => Action::CloseSession,
+        Command::Acquire(_) => Action::Acquire,
+        Command::AcquireAll(_) => Action::AcquireAll,
+        Command::Cancel { .. } => Action::Cancel,
+        Command::Withdraw { .. } => Action::Withdraw,
+        Command::Renew(_) => Action::Renew,
+        Command::Release(_) => Action::Release,
+        Command::Confirm(_) => Action::Check,
+        Command::Rotate(_) => Action::Rotate,
+        Command::Progress { .. } => Action::Progress,
+        Command::Revoke(_) => Action::Revoke,
+        Command::Free { .. } => Action::Free,
+        Command::Handoff(_) => Action::Handoff,
+        Command::Drained(_) => Action::FinishDrain,
+        Command::SetCapacity { .. } => Action::SetCapacity,
+        Command::ConfirmHold(_) => Action::ConfirmHold,
+        Command::ResizeHold { .. } => Action::ResizeHold,
+        Command::Veto { .. } => Action::Veto,
+        Command::Pin { .. } => Action::Pin,
+        Command::Collect { .. } => Action::Collect,
+        Command::Put { .. } => Action::Put,
+        Command::Delivery(command) => match command {
+            DeliveryCommand::Enqueue { .. } => Action::Enqueue,
+            DeliveryCommand::Receive { .. } => Action::Receive,
+            DeliveryCommand::Extend { .. } => Action::ExtendMessage,
+            DeliveryCommand::Ack { .. } => Action::AckMessage,
+            DeliveryCommand::Nack { .. } => Action::NackMessage,
+            DeliveryCommand::Redrive { .. } => Action::RedriveMessage,
+            DeliveryCommand::Drop { .. } => Action::DropMessage,
+        },
+        Command::Cache(command) => match command {
+            CacheCommand::Read { .. } => Action::CacheRead,
+            CacheCommand::RenewRead { .. } => Action::CacheRenewRead,
+            CacheCommand::Invalidated { .. } => Action::CacheInvalidated,
+            CacheCommand::Intend { .. } => Action::CacheIntend,
+            CacheCommand::Commit { .. } => Action::CacheCommit,
+            CacheCommand::Abort { .. } => Action::CacheAbort,
+            CacheCommand::GetOrFill { .. } => Action::CacheGetOrFill,
+            CacheCommand::Filled { .. } => Action::CacheFilled,
+        },
+        Command::SetCharter { .. } => Action::SetCharter,
+        Command::RemoveCharter { .. } => Action::RemoveCharter,
+        Command::Report { .. } => Action::ReportFences,
+        Command::ForgetTarget { .. } => Action::ForgetTarget,
+        Command::WaiveQuarantine { .. } => Action::WaiveQuarantine,
+        Command::SetMaxTtl { .. } => Action::SetMaxTtl,
+        Command::StepDown => Action::StepDown,
+        Command::ObserveToken => Action::ObserveToken,
+    }
+}
