@@ -1,6 +1,5 @@
 //! The turn: drain the queue, step the grantor, append to the journal, and only then reply.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use leasehold_wire::{Code, DecodedCommand, v1};
 
 use crate::api::Api;
 use crate::clock;
+use crate::identity::Identity;
 use crate::journal::file::SEGMENT_BYTES;
 use crate::journal::{AppendOutcome, BATCH_BYTES, DiskSpace, Journal, JournalError, WriterStatus};
 use crate::metrics::Metrics;
@@ -195,11 +195,11 @@ impl<J: Journal> Driver<J> {
             let request = Request { observed: renewals.seen, ..Request::tagged(NO_SLOT) };
             self.grantor.step(now, &Input::Request(request, Command::ObserveToken));
         }
-        self.report_rollback(proofs, renewals.seen, renewals.peer);
+        self.report_rollback(proofs, renewals.seen, renewals.identity.as_deref());
     }
 
     fn step_request(&mut self, now: Now, queued: QueuedRequest) {
-        let QueuedRequest { request, body, caller, to, caller_state, peer, arrived, .. } = queued;
+        let QueuedRequest { request, body, caller, to, caller_state, identity, arrived, .. } = queued;
         let proofs = self.grantor.rollback_proofs();
         let tag = self.pending.register(to, &request, body, arrived);
         if caller_state.is_some_and(|state| !state.register(tag)) {
@@ -230,19 +230,21 @@ impl<J: Journal> Driver<J> {
         if let Some(refusal) = refused {
             self.pending.deliver(Reply { tag, answer: Answer::Refused(refusal) });
         }
-        self.report_rollback(proofs, request.presented.or(request.observed), peer);
+        self.report_rollback(proofs, request.presented.or(request.observed), identity.as_deref());
     }
 
-    /// Logs and counts a presented token that this journal never issued (T9). In plain mode it may be forged, so the peer is named.
-    fn report_rollback(&self, proofs: u64, token: Option<Token>, peer: Option<SocketAddr>) {
+    /// Logs and counts a presented token that this journal never issued (T9). In plain mode it may be forged, so the caller is named.
+    fn report_rollback(&self, proofs: u64, token: Option<Token>, identity: Option<&Identity>) {
         let new = self.grantor.rollback_proofs() - proofs;
         if new == 0 {
             return;
         }
         self.metrics.rollback_proofs(new);
-        let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+        let peer = identity.map_or_else(|| "unknown".to_owned(), Identity::peer_text);
+        let principal = identity.map_or(Identity::LOCAL, |identity| &identity.principal);
         let token_number = token.map_or(0, |token| token.number.get());
         tracing::warn!(
+            principal,
             %peer,
             token_number,
             "ROLLED_BACK: a presented token was never issued by this journal; nothing is granted for one maximum ttl; \

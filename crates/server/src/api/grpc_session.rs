@@ -1,6 +1,5 @@
 //! The session stream: batches in both directions, one stream for each process that holds leases.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +17,11 @@ use tonic::{Status, Streaming};
 
 use super::Api;
 use super::problems::{no_reply, not_submitted, queue_full};
+use crate::identity::{self, Identity};
 use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
 use crate::request_queue::SubmitError;
 use crate::transport::{ConnectionRate, problem_of_status, rate_limit};
-use crate::{clock, peer, random};
+use crate::{clock, random};
 
 /// The messages that the server sends on a stream.
 pub type ServerBatchStream = Pin<Box<dyn Stream<Item = Result<v1::ServerBatch, Status>> + Send>>;
@@ -44,7 +44,7 @@ pub async fn serve(
     let hello = first.hello.take().ok_or_else(hello_missing)?;
     let (welcome, session) = establish(&api, &hello, outbox).await.map_err(problem_to_status)?;
     let caller = Caller { session: Some(session), issuer: api.issuer };
-    let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate, peer: peer::current() };
+    let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate, identity: identity::current() };
     match reader.submit_batch(first).await {
         Ok(()) | Err(StreamEnd::Stopping) => {}
         Err(StreamEnd::Invalid(problem)) => return Err(problem_to_status(*problem)),
@@ -137,7 +137,7 @@ struct StreamReader {
     outbox: Arc<Outbox>,
     /// Rate limit of its connection.
     rate: Option<Arc<ConnectionRate>>,
-    peer: Option<SocketAddr>,
+    identity: Option<Arc<Identity>>,
 }
 
 impl StreamReader {
@@ -215,7 +215,7 @@ impl StreamReader {
         let request = leasehold_wire::core_request(0, &operation, Some(id), token_seen, &self.api.issuer);
         let to = ReplyTo::Stream(self.outbox.clone(), sequence);
         QueuedRequest::new(request, RequestPayload::Operation(Box::new(operation)), self.caller, to)
-            .with_peer(self.peer)
+            .with_identity(self.identity.clone())
     }
 
     async fn submit_renewals(&self, batch: v1::RenewBatch, seen: Option<Token>) -> Result<(), StreamEnd> {
@@ -227,8 +227,8 @@ impl StreamReader {
             batch.leases.iter().map(|bits| leasehold_wire::lease_id(*bits)).zip(batch.token_numbers).collect();
         if !leases.is_empty() {
             let session = self.caller.session.expect("a stream has a session");
-            let (to, number, peer) = (self.outbox.clone(), batch.sequence, self.peer);
-            self.api.queue.renew(RenewalBatch { to, session, number, leases, seen, peer }).await?;
+            let (to, number, identity) = (self.outbox.clone(), batch.sequence, self.identity.clone());
+            self.api.queue.renew(RenewalBatch { to, session, number, leases, seen, identity }).await?;
         }
         Ok(())
     }
