@@ -386,7 +386,7 @@ fn cluster() -> (Vec<Vec<u8>>, Vec<u8>) {
     ];
     for (at, (sequence, command)) in commands.into_iter().enumerate() {
         let now = now(20 * (at as u64 + 1));
-        let request = Request { tag: at as u64, id: sequence.map(id), observed: None, presented: None };
+        let request = Request { id: sequence.map(id), ..Request::tagged(at as u64) };
         grantor.step(now, &Input::Request(request, command));
         grantor.step(now, &Input::Tick);
         grantor.take_output(&mut out);

@@ -68,7 +68,7 @@ impl PendingReplies {
     }
 
     /// Registers a request and returns its slot, which the core echoes in its reply.
-    pub fn register(&mut self, to: ReplyTo, request: &Request, body: RequestPayload, arrived: Instant) -> u64 {
+    pub fn register(&mut self, to: ReplyTo, request: &Request<'_>, body: RequestPayload, arrived: Instant) -> u64 {
         let id = request.id.map(|id| (id.session, id.sequence));
         self.insert(Pending::Request(PendingReply { to, body, id, timing: RequestTiming::since(arrived) }))
     }

@@ -33,7 +33,7 @@ pub(super) struct AcquirePlan<'a> {
 }
 
 impl Grantor {
-    pub(super) fn acquire(&mut self, request: &Request, acquire: &Acquire<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn acquire(&mut self, request: &Request<'_>, acquire: &Acquire<'_>) -> Result<Answer, Refusal> {
         let name = Name::parse(acquire.resource)?.as_str();
         self.check_options(&acquire.options)?;
         let ttl = self.check_lease_ttl(name, acquire.ttl_ms, acquire.session)?;
@@ -51,7 +51,7 @@ impl Grantor {
         result
     }
 
-    pub(super) fn acquire_all(&mut self, request: &Request, acquire: &AcquireAll<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn acquire_all(&mut self, request: &Request<'_>, acquire: &AcquireAll<'_>) -> Result<Answer, Refusal> {
         let count = acquire.resources.len();
         if count == 0 {
             return Err(Refusal::Invalid { field: "resources", reason: "name at least one" });
@@ -129,7 +129,7 @@ impl Grantor {
 
     /// The session of the request id, if it can carry the wait of a request that names no session: it carries only waits, so that
     /// the lease lives by its own ttl.
-    fn key_session(&self, request: &Request, options: &AcquireOptions<'_>) -> Option<SessionId> {
+    fn key_session(&self, request: &Request<'_>, options: &AcquireOptions<'_>) -> Option<SessionId> {
         let id = request.id.filter(|_| options.wait_ms > 0)?.session;
         (!self.session_holds_leases(id)).then_some(id)
     }
@@ -299,7 +299,7 @@ impl Grantor {
 
     fn grant_or_wait(
         &mut self,
-        request: &Request,
+        request: &Request<'_>,
         requester: &Requester<'_>,
         plan: &AcquirePlan<'_>,
         options: &AcquireOptions<'_>,
@@ -378,7 +378,7 @@ impl Grantor {
 
     fn wait(
         &mut self,
-        request: &Request,
+        request: &Request<'_>,
         requester: &Requester<'_>,
         plan: &AcquirePlan<'_>,
         options: &AcquireOptions<'_>,

@@ -192,13 +192,13 @@ impl Grantor {
         }
     }
 
-    fn handle_request(&mut self, request: &Request, command: &Command<'_>) {
+    fn handle_request(&mut self, request: &Request<'_>, command: &Command<'_>) {
         self.settle_priorities(limits::EDGES_PER_STEP);
         let answer = self.decide(request, command).unwrap_or_else(Answer::Refused);
         self.reply(request.tag, answer);
     }
 
-    fn decide(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
+    fn decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
         for token in request.observed.iter().chain(&request.presented) {
             self.observe_token(token)?;
         }
@@ -233,7 +233,7 @@ impl Grantor {
     }
 
     /// Executes a command that is not a retry.
-    fn perform(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
+    fn perform(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
         if self.only_endings && !command.only_ends() && !mutants::on(Mutant::FullJournalGrants) {
             return Err(Refusal::StorageFull);
         }

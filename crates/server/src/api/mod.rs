@@ -71,7 +71,7 @@ impl Api {
     /// Submits a request and waits for its final reply.
     pub async fn submit(
         &self,
-        request: Request,
+        request: Request<'static>,
         body: RequestPayload,
         caller: Caller,
     ) -> Result<DurableReply, v1::Problem> {
@@ -86,7 +86,7 @@ impl Api {
     async fn submit_cancellable(
         &self,
         session: SessionId,
-        request: Request,
+        request: Request<'static>,
         body: RequestPayload,
         caller: Caller,
     ) -> Result<DurableReply, v1::Problem> {

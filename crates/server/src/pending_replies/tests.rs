@@ -14,7 +14,7 @@ fn queue() -> Arc<RequestQueue> {
     Arc::default()
 }
 
-fn request(session: u32, sequence: u64) -> Request {
+fn request(session: u32, sequence: u64) -> Request<'static> {
     let session = SessionId { slot: session, reuse: 0 };
     Request { id: Some(RequestId { session, sequence, lowest: 1, digest: 0 }), ..Request::tagged(0) }
 }

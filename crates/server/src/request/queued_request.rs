@@ -27,7 +27,7 @@ pub enum ReplyTo {
 /// A request on its way to a turn. It owns what its command borrows.
 pub struct QueuedRequest {
     /// Its id and the highest token that the caller has seen. The driver sets the tag.
-    pub request: Request,
+    pub request: Request<'static>,
     /// The payload.
     pub body: RequestPayload,
     /// Session and issuer of the caller.
@@ -45,7 +45,7 @@ pub struct QueuedRequest {
 
 impl QueuedRequest {
     /// A request that a disconnect of its caller does not cancel.
-    pub fn new(request: Request, body: RequestPayload, caller: Caller, to: ReplyTo) -> Self {
+    pub fn new(request: Request<'static>, body: RequestPayload, caller: Caller, to: ReplyTo) -> Self {
         let weight = 1 + u32::try_from(body.bytes() / WEIGHT_BYTES).unwrap_or(u32::MAX);
         Self {
             request,
