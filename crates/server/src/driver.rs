@@ -11,6 +11,7 @@ use leasehold_core::time::Now;
 use leasehold_core::token::{Number, Token};
 use leasehold_wire::{Code, DecodedCommand, v1};
 
+use crate::access::{AccessControl, AccessRules, DenialLog};
 use crate::api::Api;
 use crate::clock;
 use crate::identity::Identity;
@@ -32,6 +33,10 @@ pub struct Driver<J> {
     watchers: Arc<Watchers>,
     metrics: Arc<Metrics>,
     snapshots: Arc<SnapshotHandle>,
+    access: Arc<AccessControl>,
+    /// The access rules of this turn.
+    rules: Arc<AccessRules>,
+    denials: Arc<DenialLog>,
     inputs: TurnInputs,
     output: Output,
     query_replies: Vec<QueryReply>,
@@ -63,6 +68,9 @@ impl<J: Journal> Driver<J> {
             watchers: api.watchers.clone(),
             metrics: api.metrics.clone(),
             snapshots: api.snapshots.clone(),
+            access: api.access.clone(),
+            rules: api.access.rules(),
+            denials: api.denials.clone(),
             inputs: TurnInputs::default(),
             output: Output::default(),
             query_replies: Vec::new(),
@@ -106,6 +114,8 @@ impl<J: Journal> Driver<J> {
         }
         self.absorb_backlog();
         self.queue.drain(&mut self.inputs);
+        // After the drain, so that no request is judged by rules that were replaced before it arrived (A10).
+        self.rules = self.access.rules();
         let space = self.journal.disk_space().map_err(StopReason::Failed)?;
         let is_full = space != DiskSpace::Plenty;
         self.grantor.set_endings_only(is_full);
@@ -181,6 +191,7 @@ impl<J: Journal> Driver<J> {
     fn step_renewals(&mut self, now: Now, renewals: RenewalBatch) {
         let proofs = self.grantor.rollback_proofs();
         let numbers = renewals.leases.iter().map(|(_, number)| *number).collect();
+        let caller = self.rules.caller(&renewals.identity);
         let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers);
         for (lease, number) in renewals.leases {
             // Zero is not a token number; the first number is never current either, so the reply is the same.
@@ -188,24 +199,24 @@ impl<J: Journal> Driver<J> {
             let held =
                 LeaseRef { selector: LeaseSelector::Id(lease), number, session: Some(renewals.session), holder: None };
             let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
-            self.grantor.step(now, &Input::Request(Request::tagged(tag), renew));
+            self.grantor.step(now, &Input::Request(Request { caller, ..Request::tagged(tag) }, renew));
         }
         // Apart from the renewals, because an implausible token must not refuse them.
         if renewals.seen.is_some() {
-            let request = Request { observed: renewals.seen, ..Request::tagged(NO_SLOT) };
+            let request = Request { observed: renewals.seen, caller, ..Request::tagged(NO_SLOT) };
             self.grantor.step(now, &Input::Request(request, Command::ObserveToken));
         }
-        self.report_rollback(proofs, renewals.seen, renewals.identity.as_deref());
+        self.report_rollback(proofs, renewals.seen, &renewals.identity);
     }
 
     fn step_request(&mut self, now: Now, queued: QueuedRequest) {
         let QueuedRequest { request, body, caller, to, caller_state, identity, arrived, .. } = queued;
         let proofs = self.grantor.rollback_proofs();
-        let tag = self.pending.register(to, &request, body, arrived);
+        let tag = self.pending.register(to, &request, body, identity.clone(), arrived);
         if caller_state.is_some_and(|state| !state.register(tag)) {
             return self.pending.discard(tag);
         }
-        let request = Request { tag, ..request };
+        let request = Request { tag, caller: self.rules.caller(&identity), ..request };
         let body = self.pending.body(tag).expect("just registered");
         let refused = match body {
             RequestPayload::Open(open, secret) => {
@@ -230,22 +241,20 @@ impl<J: Journal> Driver<J> {
         if let Some(refusal) = refused {
             self.pending.deliver(Reply { tag, answer: Answer::Refused(refusal) });
         }
-        self.report_rollback(proofs, request.presented.or(request.observed), identity.as_deref());
+        self.report_rollback(proofs, request.presented.or(request.observed), &identity);
     }
 
     /// Logs and counts a presented token that this journal never issued (T9). In plain mode it may be forged, so the caller is named.
-    fn report_rollback(&self, proofs: u64, token: Option<Token>, identity: Option<&Identity>) {
+    fn report_rollback(&self, proofs: u64, token: Option<Token>, identity: &Identity) {
         let new = self.grantor.rollback_proofs() - proofs;
         if new == 0 {
             return;
         }
         self.metrics.rollback_proofs(new);
-        let peer = identity.map_or_else(|| "unknown".to_owned(), Identity::peer_text);
-        let principal = identity.map_or(Identity::LOCAL, |identity| &identity.principal);
         let token_number = token.map_or(0, |token| token.number.get());
         tracing::warn!(
-            principal,
-            %peer,
+            principal = &*identity.principal,
+            peer = identity.peer_text(),
             token_number,
             "ROLLED_BACK: a presented token was never issued by this journal; nothing is granted for one maximum ttl; \
              find out whether the journal was rolled back or the token is forged"

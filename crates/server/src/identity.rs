@@ -93,3 +93,9 @@ pub fn on_behalf_of<F: Future>(identity: Arc<Identity>, future: F) -> impl Futur
 pub fn current() -> Option<Arc<Identity>> {
     IDENTITY.try_with(Arc::clone).ok()
 }
+
+/// The identity of the current request. Outside of a connection it is the process itself, which has no grant on a server with access
+/// rules.
+pub fn current_or_local() -> Arc<Identity> {
+    current().unwrap_or_else(|| Arc::new(Identity::local(None)))
+}

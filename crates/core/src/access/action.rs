@@ -73,6 +73,30 @@ impl Action {
     pub const fn permission(self, role: Role) -> Permission {
         self.row()[role as usize]
     }
+
+    /// The first role that allows the action.
+    pub const fn required_role(self) -> Role {
+        let mut at = 0;
+        while at < Role::ALL.len() - 1 {
+            if !matches!(self.permission(Role::ALL[at]), Permission::No) {
+                return Role::ALL[at];
+            }
+            at += 1;
+        }
+        Role::Admin
+    }
+
+    /// Why a caller may not perform the action, and the next step.
+    pub const fn missing_role(self) -> &'static str {
+        match self.required_role() {
+            Role::Holder => "the role holder is missing here; ask an administrator to grant it",
+            Role::Observer => "the role observer is missing here; ask an administrator to grant it",
+            Role::Operator => "the role operator is missing here; ask an administrator to grant it",
+            Role::Reporter => "the role reporter is missing here; ask an administrator to grant it",
+            Role::Approver => "the role approver is missing here; ask an administrator to grant it",
+            Role::Admin => "the role admin is missing; ask an administrator to grant it",
+        }
+    }
 }
 
 // Columns: holder, observer, operator, reporter, approver, admin.

@@ -4,9 +4,11 @@
 //! record is a decision that was already taken. Without a grant nothing is allowed, and there are no deny rules.
 
 mod action;
+mod read_scope;
 mod rights;
 mod role;
 
 pub use action::{Action, ActionScope, Permission};
+pub use read_scope::ReadScope;
 pub use rights::{AccessGrant, Caller, Rights};
 pub use role::Role;

@@ -16,6 +16,7 @@ mod max_ttl;
 mod operator;
 mod payloads;
 mod priority;
+mod query;
 mod query_budget;
 mod queue_consumers;
 mod recovery;
@@ -28,6 +29,7 @@ mod view;
 mod waiters;
 
 pub use audit::AuditChange;
+pub use query::{Query, QueryAnswer, QueryOutcome, QueuePage};
 pub use query_budget::QueryBudget;
 pub use recovery::{
     ChangeSink, CorruptionError, JournalInfo, OpenTenureError, RecoveredGrantor, RestoreSpec, TenureOptions, recover,

@@ -27,7 +27,14 @@ fn request(bytes: usize) -> QueuedRequest {
 fn renewals(count: usize) -> RenewalBatch {
     let lease = LeaseId { slot: 1, reuse: 0 };
     let session = SessionId { slot: 1, reuse: 0 };
-    RenewalBatch { to: Arc::default(), session, number: 1, leases: vec![(lease, 1); count], seen: None, identity: None }
+    RenewalBatch {
+        to: Arc::default(),
+        session,
+        number: 1,
+        leases: vec![(lease, 1); count],
+        seen: None,
+        identity: identity::current_or_local(),
+    }
 }
 
 #[test]

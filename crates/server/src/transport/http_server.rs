@@ -24,7 +24,7 @@ use super::error_layer;
 use super::grpc_requests::{is_grpc, problem_response};
 use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW, TransportLimits};
 use super::rate_limit::{ConnectionRate, RateLimit};
-use crate::identity::{self, Identity};
+use crate::identity::{self, Identity, Via};
 use crate::metrics::Metrics;
 
 /// Idle time of an HTTP/2 peer before it is pinged, and time for it to reply.
@@ -52,6 +52,7 @@ pub(super) struct HttpServer {
     pub socket: Arc<TcpListener>,
     pub router: Router,
     pub metrics: Arc<Metrics>,
+    pub plain_via: Via,
     pub limits: TransportLimits,
     pub connection_limit: Arc<ConnectionLimit>,
     pub rate_limit: Arc<RateLimit>,
@@ -62,8 +63,17 @@ pub(super) struct HttpServer {
 /// Serves until the shutdown begins, and then until the last connection is closed. Later connections wait in the socket's backlog
 /// as long as the socket exists.
 pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<ShutdownPhase>) {
-    let HttpServer { socket, router, metrics, limits, connection_limit, rate_limit, idle_timeout, body_budget } =
-        server;
+    let HttpServer {
+        socket,
+        router,
+        metrics,
+        plain_via,
+        limits,
+        connection_limit,
+        rate_limit,
+        idle_timeout,
+        body_budget,
+    } = server;
     let rejections = Arc::new(Semaphore::new(MAX_REJECTIONS));
     let reject = error_layer::connection_limit_router(connection_limit.clone(), metrics.clone());
     let graceful = GracefulShutdown::new();
@@ -83,7 +93,10 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
         };
         let stream = Connection::new(stream, limits, idle_timeout.clone(), metrics.clone());
         let activity = stream.activity().clone();
-        let identity = Arc::new(Identity::local(Some(peer)));
+        let identity = Arc::new(match plain_via {
+            Via::Local => Identity::local(Some(peer)),
+            _ => Identity::anonymous(Some(peer)),
+        });
         let shared = ConnectionLimits { rate: rate_limit.connection(peer.ip()), bodies: body_budget.connection() };
         if let Some(permit) = connection_limit.try_acquire(&activity) {
             let served = serve_connection(stream, identity, router.clone(), shared, graceful.watcher());

@@ -1,0 +1,12 @@
+//! Access control against running servers: the permission matrix over every transport, hidden names, reloads and owners.
+
+mod access_server;
+mod attempts;
+mod endpoints;
+mod hidden_names;
+mod matrix;
+mod ownership;
+mod reload;
+#[path = "../bad_input/transport_clients.rs"]
+#[allow(dead_code, reason = "each suite uses its own part")]
+mod transport_clients;
