@@ -73,7 +73,8 @@ impl AccessServer {
             let identity = identities.read().expect("no test panicked").clone();
             on_behalf_of(identity, next.run(request))
         };
-        let router: Router = api::router(self.handle.api().clone(), TransportLimits::default()).layer(from_fn(identify));
+        let router: Router =
+            api::router(self.handle.api().clone(), TransportLimits::default()).layer(from_fn(identify));
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(address, false, TransportLimits::default(), AllowedHosts::new([])).await;
         let listener = listener.expect("a free port can be bound");

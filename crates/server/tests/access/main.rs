@@ -4,6 +4,8 @@ mod access_server;
 mod attempts;
 mod endpoints;
 mod hidden_names;
+#[path = "../http_client/mod.rs"]
+mod http_client;
 mod matrix;
 mod ownership;
 mod reload;
