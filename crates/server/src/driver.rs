@@ -1,12 +1,15 @@
 //! The turn: drain the queue, step the grantor, append to the journal, and only then reply.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::access::NOT_OWNER;
 use leasehold_core::command::{Answer, Command, Input, LeaseRef, LeaseSelector, Renew, Reply, Request};
-use leasehold_core::grantor::{Grantor, Output};
+use leasehold_core::grantor::{Denial, Grantor, Output};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{OFFER_BYTES, STEP_BYTES, TURN_EVERY, TURN_NORMAL};
+use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Now;
 use leasehold_core::token::{Number, Token};
 use leasehold_wire::{Code, DecodedCommand, v1};
@@ -17,7 +20,7 @@ use crate::clock;
 use crate::identity::Identity;
 use crate::journal::file::SEGMENT_BYTES;
 use crate::journal::{AppendOutcome, BATCH_BYTES, DiskSpace, Journal, JournalError, WriterStatus};
-use crate::metrics::Metrics;
+use crate::metrics::{DenialReason, Metrics};
 use crate::pending_replies::PendingReplies;
 use crate::request::{Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
 use crate::request_queue::{QueryReply, RequestQueue, TurnInputs};
@@ -192,7 +195,7 @@ impl<J: Journal> Driver<J> {
         let proofs = self.grantor.rollback_proofs();
         let numbers = renewals.leases.iter().map(|(_, number)| *number).collect();
         let caller = self.rules.caller(&renewals.identity);
-        let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers);
+        let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers, renewals.identity.clone());
         for (lease, number) in renewals.leases {
             // Zero is not a token number; the first number is never current either, so the reply is the same.
             let number = Number::new(number).unwrap_or(Number::FIRST);
@@ -307,12 +310,34 @@ impl<J: Journal> Driver<J> {
         }
     }
 
+    /// Counts and logs the requests of this turn that the access rules do not allow (A13).
+    fn report_denials(&mut self) {
+        if self.output.denials.is_empty() {
+            return;
+        }
+        let owned: HashSet<u64> =
+            self.output.replies.iter().filter(|reply| is_owner_refusal(reply)).map(|reply| reply.tag).collect();
+        for Denial { tag, action, hidden } in self.output.denials.drain(..) {
+            let reason = match hidden {
+                true => DenialReason::Hidden,
+                false if owned.contains(&tag) => DenialReason::Owner,
+                false => DenialReason::Role,
+            };
+            match self.pending.identity(tag) {
+                Some(identity) => self.denials.denied(&self.metrics, identity, action, reason),
+                // The token of a batch of renewals, which are denied themselves.
+                None => self.metrics.rejections().denied(action, reason),
+            }
+        }
+    }
+
     fn reply(&mut self) {
         // All replies of this turn depend on the last batch, whether this turn made it or not (E1).
         let position = self.journal.next() - 1;
         self.pending.set_position(position);
         self.metrics.set_position(position);
         self.metrics.rejections().replies(&self.output.replies, |slot| self.pending.is_renewal(slot));
+        self.report_denials();
         for reply in self.output.replies.drain(..) {
             let granted = match &reply.answer {
                 Answer::Granted(grant) => Some(grant.lease),
@@ -336,6 +361,11 @@ impl<J: Journal> Driver<J> {
         self.pending.wake_connections();
         self.query_replies.drain(..).for_each(|reply| reply(position));
     }
+}
+
+/// Whether a reply refuses a request because another identity owns its subject.
+fn is_owner_refusal(reply: &Reply) -> bool {
+    matches!(&reply.answer, Answer::Refused(Refusal::Denied(reason)) if *reason == NOT_OWNER)
 }
 
 impl<J> Drop for Driver<J> {

@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use leasehold_core::access::LOCAL_PRINCIPAL;
+
 /// How an identity is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Via {
@@ -60,7 +62,7 @@ pub struct Identity {
 
 impl Identity {
     /// The principal of a plain connection from this machine, on a server without access rules.
-    pub const LOCAL: &'static str = "local";
+    pub const LOCAL: &'static str = LOCAL_PRINCIPAL;
     /// The principal of a plain connection otherwise.
     pub const ANONYMOUS: &'static str = "anonymous";
 

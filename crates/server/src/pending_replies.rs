@@ -42,7 +42,7 @@ pub struct PendingReplies {
 
 enum Pending {
     Request(PendingReply),
-    Renewals { to: Arc<Outbox>, numbers: Vec<u64>, result: RenewBatchReply, index: usize },
+    Renewals { to: Arc<Outbox>, numbers: Vec<u64>, result: RenewBatchReply, index: usize, identity: Arc<Identity> },
 }
 
 struct PendingReply {
@@ -83,9 +83,15 @@ impl PendingReplies {
     }
 
     /// Registers a batch of renewals and returns its slot, which the core echoes in each of the replies.
-    pub fn register_renewals(&mut self, to: Arc<Outbox>, sequence: u64, numbers: Vec<u64>) -> u64 {
+    pub fn register_renewals(
+        &mut self,
+        to: Arc<Outbox>,
+        sequence: u64,
+        numbers: Vec<u64>,
+        identity: Arc<Identity>,
+    ) -> u64 {
         let result = RenewBatchReply::new(sequence, numbers.len());
-        self.insert(Pending::Renewals { to, numbers, result, index: 0 })
+        self.insert(Pending::Renewals { to, numbers, result, index: 0, identity })
     }
 
     /// The body of the request in a slot.
@@ -101,6 +107,14 @@ impl PendingReplies {
         match self.slots.get_mut(slot as usize)?.as_mut()? {
             Pending::Request(request) if request.body.holder().is_empty() => Some(&mut request.body),
             _ => None,
+        }
+    }
+
+    /// Who sent the request in a slot.
+    pub fn identity(&self, slot: u64) -> Option<&Identity> {
+        match self.slots.get(slot as usize)?.as_ref()? {
+            Pending::Request(request) => Some(&request.identity),
+            Pending::Renewals { identity, .. } => Some(identity),
         }
     }
 
@@ -168,14 +182,14 @@ impl PendingReplies {
             return;
         };
         match pending {
-            Pending::Renewals { to, numbers, mut result, index } => {
+            Pending::Renewals { to, numbers, mut result, index, identity } => {
                 result.record(index, numbers[index], &reply.answer);
                 if result.is_complete() {
                     to.push(Outgoing::Renewed(result.into_message()), self.position);
                     self.mark_dirty(to);
                     self.free_slots.push(at);
                 } else {
-                    self.slots[at] = Some(Pending::Renewals { to, numbers, result, index: index + 1 });
+                    self.slots[at] = Some(Pending::Renewals { to, numbers, result, index: index + 1, identity });
                 }
             }
             Pending::Request(request) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use leasehold_core::access::{AccessGrant, Role};
+use leasehold_core::limits::PRINCIPAL_BYTES;
 use leasehold_core::name::Prefix;
 use serde::Deserialize;
 use toml::Spanned;
@@ -12,8 +13,6 @@ use crate::identity::Identity;
 
 /// Most grants of a file.
 const MAX_GRANTS: usize = 10_000;
-/// Longest principal, in bytes. SPIFFE limits its ids to this length.
-const MAX_PRINCIPAL_BYTES: usize = 2_048;
 
 /// One grant of an access file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,8 +130,8 @@ fn unknown_role(role: &str) -> String {
 /// Fails unless a principal is one that a connection can have.
 fn check_principal(principal: &str) -> Result<(), String> {
     let forms = "use spiffe://DOMAIN/PATH, dns:NAME, uid:NUMBER or anonymous";
-    if principal.len() > MAX_PRINCIPAL_BYTES {
-        return Err(format!("{} bytes long; at most {MAX_PRINCIPAL_BYTES} are allowed", principal.len()));
+    if principal.len() > PRINCIPAL_BYTES {
+        return Err(format!("{} bytes long; at most {PRINCIPAL_BYTES} are allowed", principal.len()));
     }
     if let Some(id) = principal.strip_prefix("spiffe://") {
         let (domain, path) = id.split_once('/').ok_or_else(|| format!("{principal:?} has no path; {forms}"))?;

@@ -52,7 +52,7 @@ impl AccessRules {
     /// Whether an identity has any right.
     pub fn knows(&self, principal: &str) -> bool {
         let rights = self.rights_of(principal);
-        !rights.grants().is_empty() || std::ptr::eq(rights, Rights::UNRESTRICTED)
+        rights.is_unrestricted() || !rights.grants().is_empty()
     }
 
     /// Rises with every reload; zero without an access file.

@@ -111,7 +111,13 @@ fn sessions_of_closed_connections_are_swept() {
     for number in 0..100_000 {
         let outbox = if number == 0 { stays.clone() } else { Arc::new(Outbox::default()) };
         let body = RequestPayload::Open(v1::OpenSession::default(), [0; 32]);
-        let slot = pending.register(ReplyTo::Stream(outbox.clone(), 0), &Request::tagged(0), body, Instant::now());
+        let slot = pending.register(
+            ReplyTo::Stream(outbox.clone(), 0),
+            &Request::tagged(0),
+            body,
+            current_or_local(),
+            Instant::now(),
+        );
         pending.deliver(Reply { tag: slot, answer: open(number) });
         pending.wake_connections();
         if number > 0 {
@@ -129,7 +135,13 @@ fn renewing_a_session_of_another_connection_does_not_bind_it() {
     let grant = || Answer::Session(SessionGrant { session, ttl_ms: 1, remaining_ms: 1, mismatch: false });
     let (owner, other) = (Arc::new(Outbox::default()), Arc::new(Outbox::default()));
     let open = RequestPayload::Open(v1::OpenSession::default(), [0; 32]);
-    let slot = pending.register(ReplyTo::Stream(owner.clone(), 0), &Request::tagged(0), open, Instant::now());
+    let slot = pending.register(
+        ReplyTo::Stream(owner.clone(), 0),
+        &Request::tagged(0),
+        open,
+        current_or_local(),
+        Instant::now(),
+    );
     pending.deliver(Reply { tag: slot, answer: grant() });
     let slot = pending.register(ReplyTo::Stream(other, 1), &request(4, 1), body(), current_or_local(), Instant::now());
     pending.deliver(Reply { tag: slot, answer: grant() });

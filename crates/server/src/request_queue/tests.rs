@@ -9,6 +9,7 @@ use leasehold_wire::{Caller, TokenIssuer, v1};
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::identity::current_or_local;
 use crate::request::{ReplyTo, RequestPayload};
 
 fn request(bytes: usize) -> QueuedRequest {
@@ -33,7 +34,7 @@ fn renewals(count: usize) -> RenewalBatch {
         number: 1,
         leases: vec![(lease, 1); count],
         seen: None,
-        identity: identity::current_or_local(),
+        identity: current_or_local(),
     }
 }
 
