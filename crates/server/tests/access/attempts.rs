@@ -286,7 +286,11 @@ impl Attempt<'_> {
                 if code != "OK" || !is_query(self.action) {
                     return Some(code);
                 }
-                let quoted = format!("\"{}\"", self.name);
+                let quoted = match self.action {
+                    // The name of the request is in every reply.
+                    Action::Coverage => "\"name\":\"target\"".to_owned(),
+                    _ => format!("\"{}\"", self.name),
+                };
                 Some(if !is_about_name(self.action) || response.1.contains(&quoted) { SEEN } else { EMPTY }.to_owned())
             }
         }

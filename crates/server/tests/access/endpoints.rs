@@ -134,8 +134,8 @@ fn every_action_is_requested_over_some_transport() {
     }
 }
 
-/// Refusals that a stranger gets: a lease that it names by its token is not there.
-const REFUSED: [&str; 2] = ["PERMISSION_DENIED", "NOT_CURRENT"];
+/// Refusals that a stranger gets: what it names as existing is not there.
+const REFUSED: [&str; 3] = ["PERMISSION_DENIED", "NOT_CURRENT", "NOT_FOUND"];
 
 /// Without a grant, every endpoint but three refuses, without a name in the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -82,6 +82,7 @@ fn depends_on_more(action: Action) -> bool {
             | Progress
             | Reconcile
             | Collect
+            | Pin
     )
 }
 
