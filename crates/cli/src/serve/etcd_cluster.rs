@@ -24,6 +24,7 @@ pub async fn serve(
     settings: ServeSettings,
     level: LogLevelHandle,
     lease_seconds: u32,
+    file_check: u32,
 ) -> CommandResult {
     let JournalUrl::Etcd { endpoints, prefix } = &settings.journal else { unreachable!("the caller matched on etcd") };
     if settings.advertise.is_none() && settings.listen.ip().is_unspecified() {
@@ -54,7 +55,8 @@ pub async fn serve(
             notify::ready(&format!("standing by on {at}"));
         }
     };
-    let reload = Reload { flags, config, settings, level, connection_limit, rate_limit };
+    let tls = listener.tls.clone();
+    let reload = Reload::new(flags, config, settings, level, connection_limit, rate_limit, tls, file_check);
     let stopped = cluster::serve(&location, &listener, &server, &mut on_role, signals.wait_for_stop(reload)).await;
     match stopped.map_err(|error| start_error(&error))? {
         StopReason::Fenced | StopReason::SteppedDown => unreachable!("a deposed server stands by and does not stop"),
