@@ -1,4 +1,4 @@
-//! ServerRole of a server and status of the cluster, as every server reports them.
+//! Role of a server and status of the cluster, as every server reports them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use leasehold_wire::v1;
 
 use crate::journal::etcd::{EtcdMember, EtcdStatusReader};
 
-/// ServerRole of a server.
+/// Role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerRole {
     /// Its journal is not shared.
