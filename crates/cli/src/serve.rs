@@ -1,5 +1,6 @@
 //! `leasehold serve`: runs a server on a local journal, or as one of several servers on etcd.
 
+mod access_rules;
 mod access_settings;
 mod byte_size;
 mod etcd_cluster;
@@ -112,11 +113,12 @@ where
 {
     // Before the server announces itself: an unhandled signal would end the process.
     let signals = ServeSignals::listen();
-    let running = start(location, server_config(&settings)).await.map_err(|error| start_error(&error))?;
+    let (access, rules) = access_rules::load(settings.access.access.as_deref())?;
+    let config_of_server = ServerConfig { access, ..server_config(&settings) };
+    let running = start(location, config_of_server).await.map_err(|error| start_error(&error))?;
     log_start(&running, &settings);
-    let (connection_limit, rate_limit) = (running.connection_limit.clone(), running.rate_limit.clone());
-    let reload =
-        Reload::new(flags, config, settings, level, connection_limit, rate_limit, running.tls.clone(), file_check);
+    let limits = (running.connection_limit.clone(), running.rate_limit.clone());
+    let reload = Reload::new(flags, config, settings, level, limits, running.tls.clone(), rules, file_check);
     notify::ready(&format!("serving on {}", running.address));
     stop_result(running.run_until(signals.wait_for_stop(reload)).await)
 }

@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use leasehold_core::access::LOCAL_PRINCIPAL;
+
 /// How an identity is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Via {
@@ -60,7 +62,7 @@ pub struct Identity {
 
 impl Identity {
     /// The principal of a plain connection from this machine, on a server without access rules.
-    pub const LOCAL: &'static str = "local";
+    pub const LOCAL: &'static str = LOCAL_PRINCIPAL;
     /// The principal of a plain connection otherwise.
     pub const ANONYMOUS: &'static str = "anonymous";
 
@@ -92,4 +94,10 @@ pub fn on_behalf_of<F: Future>(identity: Arc<Identity>, future: F) -> impl Futur
 /// The identity of the current request; `None` outside of a connection.
 pub fn current() -> Option<Arc<Identity>> {
     IDENTITY.try_with(Arc::clone).ok()
+}
+
+/// The identity of the current request. Outside of a connection it is the process itself, which has no grant on a server with access
+/// rules.
+pub fn current_or_local() -> Arc<Identity> {
+    current().unwrap_or_else(|| Arc::new(Identity::local(None)))
 }

@@ -15,6 +15,7 @@ use leasehold_core::token::{Cluster, Incarnation};
 use leasehold_wire::TokenIssuer;
 use tokio::sync::oneshot;
 
+use crate::access::AccessControl;
 use crate::api::{self, Api};
 use crate::driver::{Driver, StopReason};
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
@@ -55,6 +56,8 @@ pub struct ServerConfig {
     pub limits: TransportLimits,
     /// Snapshots and retention of the audit log.
     pub snapshots: SnapshotConfig,
+    /// Access rules; a reload changes them while serving.
+    pub access: Arc<AccessControl>,
 }
 
 /// The unix socket of a server.
@@ -80,6 +83,7 @@ impl Default for ServerConfig {
             restore: None,
             limits: TransportLimits::default(),
             snapshots: SnapshotConfig::default(),
+            access: Arc::default(),
         }
     }
 }
@@ -92,7 +96,7 @@ impl ServerConfig {
             address: self.listen,
             insecure_listen: self.insecure_listen,
             tls,
-            is_restricted: false,
+            is_restricted: self.access.is_restricted(),
             limits: self.limits,
             allowed_hosts: AllowedHosts::new(self.allowed_hosts.iter().map(String::as_str)),
         };
@@ -205,7 +209,8 @@ pub(crate) async fn lead<J: Journal + 'static>(
     check_wall_clock(clock::now().wall, last_wall, &metrics);
     let snapshotter = snapshotter::start(journal.snapshots(), config.snapshots, backlog, metrics.snapshots());
     let (snapshots, server_status) = (snapshotter.handle().clone(), Arc::new(server_status));
-    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, standby: None };
+    let (access, denials) = (config.access.clone(), Arc::default());
+    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, access, denials, standby: None };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));
     listener.metrics.set_leader(true);
     listener.set_max_ttl(status.max_ttl_ms);

@@ -9,6 +9,7 @@ use leasehold_server::server::SocketConfig;
 use leasehold_server::transport::tls::{ClientCa, TlsError, TlsHandle, TlsSettings};
 use leasehold_server::transport::unix_socket;
 
+use super::access_rules;
 use super::journal_url::JournalUrl;
 
 /// Name of the unix socket in the data directory.
@@ -77,6 +78,9 @@ impl AccessSettings {
     pub fn check_files(&self) -> Result<(), Error> {
         if let Some(tls) = &self.tls {
             TlsHandle::load(tls.clone()).map_err(|error| tls_error(&error))?;
+        }
+        if let Some(access) = &self.access {
+            access_rules::read(access)?;
         }
         Ok(())
     }

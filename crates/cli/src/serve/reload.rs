@@ -8,6 +8,7 @@ use leasehold_server::transport::ConnectionLimit;
 use leasehold_server::transport::RateLimit;
 use leasehold_server::transport::tls::{TlsError, TlsHandle, TlsReload};
 
+use super::access_rules::AccessRulesFile;
 use super::log::LogLevelHandle;
 use super::notify;
 use super::settings::{ServeSettings, SettingsArgs};
@@ -27,6 +28,7 @@ pub struct Reload {
     connection_limit: Arc<ConnectionLimit>,
     rate_limit: Arc<RateLimit>,
     tls: Option<Arc<TlsHandle>>,
+    rules: Option<AccessRulesFile>,
     /// Time between two looks at the times of files.
     pub file_check: Duration,
 }
@@ -38,18 +40,21 @@ impl Reload {
         config: Option<PathBuf>,
         settings: ServeSettings,
         level: LogLevelHandle,
-        connection_limit: Arc<ConnectionLimit>,
-        rate_limit: Arc<RateLimit>,
+        (connection_limit, rate_limit): (Arc<ConnectionLimit>, Arc<RateLimit>),
         tls: Option<Arc<TlsHandle>>,
+        rules: Option<AccessRulesFile>,
         file_check: u32,
     ) -> Self {
         let file_check = Duration::from_secs(file_check.max(1).into());
-        Self { flags, config, settings, level, connection_limit, rate_limit, tls, file_check }
+        Self { flags, config, settings, level, connection_limit, rate_limit, tls, rules, file_check }
     }
 
     /// Reloads the configuration file, the certificates and the access file. An invalid file changes nothing.
     pub fn run(&mut self) {
         notify::reloading();
+        if let Some(rules) = &mut self.rules {
+            rules.reload();
+        }
         match &self.config {
             None => {
                 tracing::info!("no settings to reload: started without --config");
@@ -65,6 +70,9 @@ impl Reload {
 
     /// Reads files that changed since they were read last, and warns about certificates that end soon.
     pub fn look_at_files(&mut self) {
+        if let Some(rules) = &mut self.rules {
+            rules.reload_if_changed();
+        }
         let Some(tls) = &self.tls else { return };
         if let Some(result) = tls.reload_if_changed() {
             log_tls(&result);

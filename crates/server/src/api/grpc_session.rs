@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use leasehold_core::command::{Answer, Request, RequestId};
+use leasehold_core::grantor::Query;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::Token;
@@ -17,7 +18,9 @@ use tonic::{Status, Streaming};
 
 use super::Api;
 use super::problems::{no_reply, not_submitted, queue_full};
-use crate::identity::{self, Identity};
+use super::queries::status_of;
+use crate::access::StreamAccess;
+use crate::identity::{Identity, current_or_local};
 use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
 use crate::request_queue::SubmitError;
 use crate::transport::{ConnectionRate, problem_of_status, rate_limit};
@@ -44,12 +47,14 @@ pub async fn serve(
     let hello = first.hello.take().ok_or_else(hello_missing)?;
     let (welcome, session) = establish(&api, &hello, outbox).await.map_err(problem_to_status)?;
     let caller = Caller { session: Some(session), issuer: api.issuer };
-    let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate, identity: identity::current() };
+    let identity = current_or_local();
+    let access = StreamAccess::of_session(&api.access, identity.clone());
+    let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate, identity };
     match reader.submit_batch(first).await {
         Ok(()) | Err(StreamEnd::Stopping) => {}
         Err(StreamEnd::Invalid(problem)) => return Err(problem_to_status(*problem)),
     }
-    tokio::spawn(reader.run(from));
+    tokio::spawn(reader.run(from, access));
     Ok(Box::pin(outgoing(api, guard, welcome)))
 }
 
@@ -82,14 +87,14 @@ async fn establish(
     let queued = QueuedRequest::new(request, body, api.caller(), ReplyTo::Stream(outbox.clone(), 0));
     api.queue.submit(queued).map_err(|error| not_submitted(error, &api.queue))?;
     // Both in the same turn, so that a slow journal is waited for only once.
-    let (batch, status) = tokio::join!(outbox.recv(), api.query(|grantor| grantor.status()));
+    let (batch, status) = tokio::join!(outbox.recv(), api.query(0, Query::Status, status_of));
     let answer = batch.ok_or_else(no_reply)?.items.into_iter().next();
     if let Some(Outgoing::Answer(_, reply)) = &answer {
         api.observe(reply);
     }
     match answer {
         Some(Outgoing::Answer(_, DurableReply { answer: Answer::Session(grant), .. })) => {
-            Ok((welcome(&grant, new_secret, &status?), grant.session))
+            Ok((welcome(&grant, new_secret, &status?.0), grant.session))
         }
         Some(Outgoing::Answer(_, DurableReply { answer: Answer::Refused(refusal), .. })) => Err(problem(&refusal)),
         Some(Outgoing::Close(reason)) => Err(*reason),
@@ -137,16 +142,17 @@ struct StreamReader {
     outbox: Arc<Outbox>,
     /// Rate limit of its connection.
     rate: Option<Arc<ConnectionRate>>,
-    identity: Option<Arc<Identity>>,
+    identity: Arc<Identity>,
 }
 
 impl StreamReader {
-    async fn run(self, mut from: Streaming<v1::ClientBatch>) {
-        // A connection that ends or sends an invalid message is closed; the session lives on until its deadline.
+    async fn run(self, mut from: Streaming<v1::ClientBatch>, mut access: StreamAccess) {
+        // A connection that ends, sends an invalid message or loses its rights is closed; the session lives on until its deadline.
         let problem = loop {
             let message = tokio::select! {
                 message = from.message() => message,
                 () = self.outbox.closed() => return,
+                reason = access.ended() => break Box::new(reason),
             };
             match message {
                 Ok(Some(batch)) => match self.submit_batch(batch).await {

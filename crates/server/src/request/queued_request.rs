@@ -36,8 +36,8 @@ pub struct QueuedRequest {
     pub to: ReplyTo,
     /// Shared with the caller if a disconnect must cancel the request.
     pub caller_state: Option<Arc<CallerState>>,
-    /// Who sent it; none for the server's own requests.
-    pub identity: Option<Arc<Identity>>,
+    /// Who sent it.
+    pub identity: Arc<Identity>,
     /// When it arrived.
     pub arrived: Instant,
     weight: u32,
@@ -53,7 +53,7 @@ impl QueuedRequest {
             caller,
             to,
             caller_state: None,
-            identity: identity::current(),
+            identity: identity::current_or_local(),
             arrived: Instant::now(),
             weight,
         }
@@ -65,7 +65,7 @@ impl QueuedRequest {
     }
 
     /// Sets the identity of a request that is read outside of the task of its connection.
-    pub fn with_identity(self, identity: Option<Arc<Identity>>) -> Self {
+    pub fn with_identity(self, identity: Arc<Identity>) -> Self {
         Self { identity, ..self }
     }
 
@@ -98,5 +98,5 @@ pub struct RenewalBatch {
     /// The highest token that the client has seen.
     pub seen: Option<Token>,
     /// Who sent them.
-    pub identity: Option<Arc<Identity>>,
+    pub identity: Arc<Identity>,
 }
