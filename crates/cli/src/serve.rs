@@ -14,10 +14,8 @@ mod reload;
 pub mod settings;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use leasehold::Error;
-use leasehold_server::access::AccessControl;
 use leasehold_server::driver::StopReason;
 use leasehold_server::journal::JournalLocation;
 use leasehold_server::journal::file::{Directory, FileOptions, SEGMENT_BYTES};
@@ -115,13 +113,12 @@ where
 {
     // Before the server announces itself: an unhandled signal would end the process.
     let signals = ServeSignals::listen();
-    let (access, access_file) = access_rules::load(settings.access.access.as_deref())?;
-    let running = start(location, server_config(&settings, access)).await.map_err(|error| start_error(&error))?;
+    let (access, rules) = access_rules::load(settings.access.access.as_deref())?;
+    let config_of_server = ServerConfig { access, ..server_config(&settings) };
+    let running = start(location, config_of_server).await.map_err(|error| start_error(&error))?;
     log_start(&running, &settings);
-    let (connection_limit, rate_limit) = (running.connection_limit.clone(), running.rate_limit.clone());
-    let reload =
-        Reload::new(flags, config, settings, level, connection_limit, rate_limit, running.tls.clone(), file_check)
-            .with_access_file(access_file);
+    let limits = (running.connection_limit.clone(), running.rate_limit.clone());
+    let reload = Reload::new(flags, config, settings, level, limits, running.tls.clone(), rules, file_check);
     notify::ready(&format!("serving on {}", running.address));
     stop_result(running.run_until(signals.wait_for_stop(reload)).await)
 }
@@ -139,7 +136,7 @@ fn stop_result(reason: StopReason) -> CommandResult {
     }
 }
 
-fn server_config(settings: &ServeSettings, access: Arc<AccessControl>) -> ServerConfig {
+fn server_config(settings: &ServeSettings) -> ServerConfig {
     ServerConfig {
         listen: settings.listen,
         insecure_listen: settings.insecure_listen,
@@ -160,7 +157,6 @@ fn server_config(settings: &ServeSettings, access: Arc<AccessControl>) -> Server
             ..TransportLimits::default()
         },
         snapshots: settings.snapshot_config(),
-        access,
         ..ServerConfig::default()
     }
 }

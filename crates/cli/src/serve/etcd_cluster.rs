@@ -10,11 +10,12 @@ use leasehold_server::journal::etcd::EtcdLocation;
 use leasehold_server::server::ServerConfig;
 use leasehold_server::status::ServerRole;
 
+use super::access_rules;
 use super::journal_url::JournalUrl;
 use super::log::LogLevelHandle;
 use super::reload::Reload;
 use super::settings::{ServeSettings, SettingsArgs};
-use super::{ServeSignals, access_rules, log_start, notify, server_config, start_error, stop_result};
+use super::{ServeSignals, log_start, notify, server_config, start_error, stop_result};
 use crate::output::{CommandResult, error_with_code};
 
 /// Runs a server that leads or stands by until a signal stops it.
@@ -34,8 +35,8 @@ pub async fn serve(
     }
     let endpoints = settings.etcd.read(endpoints)?;
     let signals = ServeSignals::listen();
-    let (access, access_file) = access_rules::load(settings.access.access.as_deref())?;
-    let server = ServerConfig { validity: Validity::Quorum, ..server_config(&settings, access) };
+    let (access, rules) = access_rules::load(settings.access.access.as_deref())?;
+    let server = ServerConfig { validity: Validity::Quorum, access, ..server_config(&settings) };
     let listener = server.bind().await.map_err(|error| start_error(&error))?;
     let address = settings.advertise.as_ref().map_or_else(|| listener.address.to_string(), ToString::to_string);
     let location = EtcdLocation::new(endpoints, prefix, &address, &settings.data);
@@ -43,7 +44,7 @@ pub async fn serve(
     let location = location.with_quota(settings.etcd.quota.0);
     let location = location.with_accept_restored(settings.accept_restored).with_lease(lease_seconds);
     let location = location.with_insecure(settings.etcd.insecure);
-    let (connection_limit, rate_limit) = (listener.connection_limit.clone(), listener.rate_limit.clone());
+    let limits = (listener.connection_limit.clone(), listener.rate_limit.clone());
     let started_with = settings.clone();
     let at = listener.address;
     let mut on_role = move |role: ServerRole, running: Option<&_>| match (role, running) {
@@ -57,8 +58,7 @@ pub async fn serve(
         }
     };
     let tls = listener.tls.clone();
-    let reload = Reload::new(flags, config, settings, level, connection_limit, rate_limit, tls, file_check)
-        .with_access_file(access_file);
+    let reload = Reload::new(flags, config, settings, level, limits, tls, rules, file_check);
     let stopped = cluster::serve(&location, &listener, &server, &mut on_role, signals.wait_for_stop(reload)).await;
     match stopped.map_err(|error| start_error(&error))? {
         StopReason::Fenced | StopReason::SteppedDown => unreachable!("a deposed server stands by and does not stop"),

@@ -28,7 +28,7 @@ pub struct Reload {
     connection_limit: Arc<ConnectionLimit>,
     rate_limit: Arc<RateLimit>,
     tls: Option<Arc<TlsHandle>>,
-    access: Option<AccessRulesFile>,
+    rules: Option<AccessRulesFile>,
     /// Time between two looks at the times of files.
     pub file_check: Duration,
 }
@@ -40,23 +40,21 @@ impl Reload {
         config: Option<PathBuf>,
         settings: ServeSettings,
         level: LogLevelHandle,
-        connection_limit: Arc<ConnectionLimit>,
-        rate_limit: Arc<RateLimit>,
+        (connection_limit, rate_limit): (Arc<ConnectionLimit>, Arc<RateLimit>),
         tls: Option<Arc<TlsHandle>>,
+        rules: Option<AccessRulesFile>,
         file_check: u32,
     ) -> Self {
         let file_check = Duration::from_secs(file_check.max(1).into());
-        Self { flags, config, settings, level, connection_limit, rate_limit, tls, access: None, file_check }
-    }
-
-    /// Also reloads an access file.
-    pub fn with_access_file(self, access: Option<AccessRulesFile>) -> Self {
-        Self { access, ..self }
+        Self { flags, config, settings, level, connection_limit, rate_limit, tls, rules, file_check }
     }
 
     /// Reloads the configuration file, the certificates and the access file. An invalid file changes nothing.
     pub fn run(&mut self) {
         notify::reloading();
+        if let Some(rules) = &mut self.rules {
+            rules.reload();
+        }
         match &self.config {
             None => {
                 tracing::info!("no settings to reload: started without --config");
@@ -67,16 +65,13 @@ impl Reload {
                 Err(error) => tracing::warn!("reload failed, settings unchanged: {error}"),
             },
         }
-        if let Some(access) = &mut self.access {
-            access.reload();
-        }
         notify::ready("serving");
     }
 
     /// Reads files that changed since they were read last, and warns about certificates that end soon.
     pub fn look_at_files(&mut self) {
-        if let Some(access) = &mut self.access {
-            access.reload_if_changed();
+        if let Some(rules) = &mut self.rules {
+            rules.reload_if_changed();
         }
         let Some(tls) = &self.tls else { return };
         if let Some(result) = tls.reload_if_changed() {
