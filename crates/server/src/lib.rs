@@ -8,17 +8,19 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod api;
 pub mod audit;
 pub mod backup;
 pub mod cancellation;
 pub mod clock;
 pub mod cluster;
+pub mod credential_file;
 pub mod driver;
 pub mod hex;
+pub mod identity;
 pub mod journal;
 pub mod metrics;
-pub mod peer;
 pub mod pending_replies;
 pub mod random;
 pub mod recovery;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use leasehold_core::token::{Cluster, Incarnation};
 use leasehold_wire::TokenIssuer;
 use tokio::sync::oneshot;
 
+use crate::access::AccessControl;
 use crate::api::{self, Api};
 use crate::driver::{Driver, StopReason};
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
@@ -22,8 +24,10 @@ use crate::recovery::StateReplay;
 use crate::request_queue::RequestQueue;
 use crate::snapshotter::{self, SnapshotConfig, SnapshotThread};
 use crate::status::ServerStatus;
+use crate::transport::tls::{TlsError, TlsHandle, TlsSettings};
 use crate::transport::{
-    AllowedHosts, ConnectionLimit, ListenError, Listener, RateLimit, ServeTask, ShutdownPhase, TransportLimits,
+    AllowedHosts, ConnectionLimit, ListenConfig, ListenError, Listener, RateLimit, ServeTask, ShutdownPhase,
+    TransportLimits,
 };
 use crate::watch::Watchers;
 use crate::{clock, random};
@@ -35,7 +39,11 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Allow an address that other machines can reach, without TLS.
     pub insecure_listen: bool,
-    /// Names under which clients may address this server, besides IP addresses and `localhost`.
+    /// Files for TLS; plain if there are none.
+    pub tls: Option<TlsSettings>,
+    /// The unix socket, if there is one.
+    pub socket: Option<SocketConfig>,
+    /// Names under which clients may address this server, besides IP addresses, `localhost` and the names of its certificate.
     pub allowed_hosts: Vec<String>,
     /// Longest ttl of a new cluster, if the operator states one. An existing cluster keeps its own; a quarantine lasts at least as
     /// long as stated.
@@ -48,6 +56,18 @@ pub struct ServerConfig {
     pub limits: TransportLimits,
     /// Snapshots and retention of the audit log.
     pub snapshots: SnapshotConfig,
+    /// Access rules; a reload changes them while serving.
+    pub access: Arc<AccessControl>,
+}
+
+/// The unix socket of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketConfig {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether the server starts only with it. One that is not required is bound when the journal is open, because it may be in the
+    /// journal's directory.
+    pub required: bool,
 }
 
 impl Default for ServerConfig {
@@ -55,21 +75,36 @@ impl Default for ServerConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7421)),
             insecure_listen: false,
+            tls: None,
+            socket: None,
             allowed_hosts: Vec::new(),
             max_ttl_ms: None,
             validity: Validity::Session,
             restore: None,
             limits: TransportLimits::default(),
             snapshots: SnapshotConfig::default(),
+            access: Arc::default(),
         }
     }
 }
 
 impl ServerConfig {
-    /// Binds the address.
+    /// Binds the address and a unix socket that is required.
     pub async fn bind(&self) -> Result<Listener, ServerError> {
-        let hosts = AllowedHosts::new(self.allowed_hosts.iter().map(String::as_str));
-        Listener::bind(self.listen, self.insecure_listen, self.limits, hosts).await.map_err(ServerError::Listen)
+        let tls = self.tls.clone().map(TlsHandle::load).transpose().map_err(ServerError::Tls)?;
+        let config = ListenConfig {
+            address: self.listen,
+            insecure_listen: self.insecure_listen,
+            tls,
+            is_restricted: self.access.is_restricted(),
+            limits: self.limits,
+            allowed_hosts: AllowedHosts::new(self.allowed_hosts.iter().map(String::as_str)),
+        };
+        let mut listener = Listener::bind(config).await.map_err(ServerError::Listen)?;
+        if let Some(socket) = self.socket.as_ref().filter(|socket| socket.required) {
+            listener.bind_socket(&socket.path).map_err(ServerError::Listen)?;
+        }
+        Ok(listener)
     }
 }
 
@@ -86,6 +121,8 @@ pub enum ServerError {
     Fenced,
     /// The address was not bound.
     Listen(ListenError),
+    /// The files for TLS cannot be used.
+    Tls(TlsError),
 }
 
 impl fmt::Display for ServerError {
@@ -96,6 +133,7 @@ impl fmt::Display for ServerError {
             Self::Append(error) => error.fmt(f),
             Self::Fenced => f.write_str("another server has taken over the journal; this server stops"),
             Self::Listen(error) => error.fmt(f),
+            Self::Tls(error) => error.fmt(f),
         }
     }
 }
@@ -116,6 +154,10 @@ pub struct ServerHandle {
     pub connection_limit: Arc<ConnectionLimit>,
     /// Limit on requests per second of a connection and of a peer address; it can be changed while serving.
     pub rate_limit: Arc<RateLimit>,
+    /// TLS of the address; it can be reloaded while serving.
+    pub tls: Option<Arc<TlsHandle>>,
+    /// The path of the unix socket.
+    pub socket: Option<PathBuf>,
     api: Api,
     stopped: oneshot::Receiver<StopReason>,
     serving: ServeTask,
@@ -128,9 +170,14 @@ where
     L: JournalLocation,
     L::Journal: 'static,
 {
-    let listener = config.bind().await?;
+    let mut listener = config.bind().await?;
     let mut replay = StateReplay::new(config.validity);
-    let opened = location.open(&mut replay).await.map_err(ServerError::Journal)?;
+    let mut opened = location.open(&mut replay).await.map_err(ServerError::Journal)?;
+    if let Some(socket) = config.socket.as_ref().filter(|socket| !socket.required)
+        && let Err(error) = listener.bind_socket(&socket.path)
+    {
+        opened.warnings.push(format!("serving without a unix socket: {error}"));
+    }
     let status = ServerStatus::standalone(listener.address.to_string());
     lead(&listener, replay, opened, &config, status).await
 }
@@ -162,7 +209,8 @@ pub(crate) async fn lead<J: Journal + 'static>(
     check_wall_clock(clock::now().wall, last_wall, &metrics);
     let snapshotter = snapshotter::start(journal.snapshots(), config.snapshots, backlog, metrics.snapshots());
     let (snapshots, server_status) = (snapshotter.handle().clone(), Arc::new(server_status));
-    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, standby: None };
+    let (access, denials) = (config.access.clone(), Arc::default());
+    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, access, denials, standby: None };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));
     listener.metrics.set_leader(true);
     listener.set_max_ttl(status.max_ttl_ms);
@@ -174,6 +222,8 @@ pub(crate) async fn lead<J: Journal + 'static>(
         warnings: opened.warnings,
         connection_limit: listener.connection_limit.clone(),
         rate_limit: listener.rate_limit.clone(),
+        tls: listener.tls.clone(),
+        socket: listener.socket_path().map(Path::to_owned),
         api,
         stopped,
         serving,

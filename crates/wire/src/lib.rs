@@ -12,11 +12,11 @@
 //! command borrows its names from the message:
 //!
 //! ```
-//! use leasehold_wire::{Caller, DecodedCommand, TokenIssuer, v1};
+//! use leasehold_wire::{CommandContext, DecodedCommand, TokenIssuer, v1};
 //! use leasehold_core::command::Command;
 //! use leasehold_core::token::{Cluster, Incarnation};
 //!
-//! let caller = Caller { session: None, issuer: TokenIssuer { cluster: Cluster(*b"examples"), incarnation: Incarnation(1) } };
+//! let caller = CommandContext { session: None, issuer: TokenIssuer { cluster: Cluster(*b"examples"), incarnation: Incarnation(1) } };
 //! let acquire = v1::Acquire { resource: "jobs/settle".into(), holder: "worker-1".into(), ..Default::default() };
 //! let operation = v1::request::Operation::Acquire(acquire);
 //! let decoded = DecodedCommand::decode(&operation, &caller).unwrap();
@@ -67,7 +67,7 @@ mod problem;
 mod view;
 
 pub use answer::{RenewBatchReply, decode_answer, encode_answer};
-pub use caller::{Caller, TokenIssuer};
+pub use caller::{CommandContext, TokenIssuer};
 pub use charter::{decode_charter, encode_charter};
 pub use codes::Code;
 pub use command::{DecodedCommand, core_request, encode_command, request_digest};
@@ -76,7 +76,7 @@ pub use event::{decode_event, encode_event};
 pub use hello::{FEATURES, HelloRequest, PROTOCOL, decode_hello, decode_highest_token, welcome};
 pub use ids::{lease_bits, lease_id, session_bits, session_id};
 pub use lease::{decode_current, decode_grant, decode_renewals, encode_current, encode_grant};
-pub use payload_view::{queue_view, state_list};
+pub use payload_view::{queue_page, queue_view, state_entries, state_list};
 pub use problem::{METADATA_CODE, problem, problem_from_status, problem_to_status};
 pub use view::{
     deadlock_view, ended_lease, lease_view, resource_view, session_view, status_view, usage, usage_list, waiter_view,

@@ -5,10 +5,12 @@
 
 mod action;
 mod owner;
+mod read_scope;
 mod rights;
 mod role;
 
 pub use action::{Action, ActionScope, NOT_OWNER, Permission};
 pub(crate) use owner::{decode_owner, recorded_owner};
+pub use read_scope::ReadScope;
 pub use rights::{AccessGrant, Caller, LOCAL_PRINCIPAL, Rights};
 pub use role::Role;

@@ -17,6 +17,7 @@ mod max_ttl;
 mod operator;
 mod payloads;
 mod priority;
+mod query;
 mod query_budget;
 mod queue_consumers;
 mod recovery;
@@ -30,6 +31,7 @@ mod waiters;
 
 pub use audit::AuditChange;
 pub use authorize::Denial;
+pub use query::{Query, QueryAnswer, QueryOutcome, QueuePage, hide_names};
 pub use query_budget::QueryBudget;
 pub use recovery::{
     ChangeSink, CorruptionError, JournalInfo, OpenTenureError, RecoveredGrantor, RestoreSpec, TenureOptions, recover,
