@@ -1,11 +1,11 @@
 //! The access file of a server: read at the start, by SIGHUP, and when it has changed.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use leasehold::Error;
 use leasehold_server::access::{AccessControl, AccessFile};
+use leasehold_server::credential_file::FileStamp;
 
 use crate::input_file;
 
@@ -13,29 +13,8 @@ use crate::input_file;
 pub struct AccessRulesFile {
     path: PathBuf,
     control: Arc<AccessControl>,
-    /// The file as it was read last; none if it could not be read.
-    stamp: Option<AccessFileStamp>,
-}
-
-/// What changes when a file is written or replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AccessFileStamp {
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl AccessFileStamp {
-    fn of(path: &Path) -> Option<Self> {
-        let found = std::fs::metadata(path).ok()?;
-        Some(Self {
-            inode: found.ino(),
-            bytes: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
-        })
-    }
+    /// The file as it was read last.
+    stamp: FileStamp,
 }
 
 /// Reads and validates an access file.
