@@ -87,6 +87,7 @@ fn encode_grants(bencher: Bencher<'_, '_>) {
                 number: Number::new(1 << 60 | slot as u64).expect("a number"),
                 resource: name,
                 session: None,
+                owner: None,
                 holder: "worker-1",
                 access: Access::Exclusive,
                 slot: 0,

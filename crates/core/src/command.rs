@@ -6,6 +6,7 @@ mod secret;
 pub use answer::*;
 pub use secret::Secret;
 
+use crate::access::Caller;
 use crate::charter::Charter;
 pub use crate::charter::HandoffMode;
 use crate::coverage::FenceReport;
@@ -19,14 +20,14 @@ use crate::token::{Cluster, Number, Token};
 #[allow(clippy::large_enum_variant, reason = "a tick is rare, and boxing would cost every request")]
 pub enum Input<'a> {
     /// A request of a client or an operator.
-    Request(Request, Command<'a>),
+    Request(Request<'a>, Command<'a>),
     /// Processes everything that is due by time. The last input of every turn.
     Tick,
 }
 
-/// The envelope of a command: how it is answered and how a retry is recognized.
+/// The envelope of a command: who sends it, how it is answered and how a retry is recognized.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Request {
+pub struct Request<'a> {
     /// A tag that the driver chooses; every reply carries it.
     pub tag: u64,
     /// The id by which a retry is recognized (L11).
@@ -35,12 +36,14 @@ pub struct Request {
     pub observed: Option<Token>,
     /// The token that the command is about, with the same effect. It may be lower than the observed one and yet be lost.
     pub presented: Option<Token>,
+    /// Who sends the request, and what it may do.
+    pub caller: Caller<'a>,
 }
 
-impl Request {
-    /// A request with only a tag.
+impl Request<'_> {
+    /// A request of the server itself, or on a server without access rules, with only a tag.
     pub const fn tagged(tag: u64) -> Self {
-        Self { tag, id: None, observed: None, presented: None }
+        Self { tag, id: None, observed: None, presented: None, caller: Caller::LOCAL }
     }
 }
 

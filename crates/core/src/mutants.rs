@@ -100,6 +100,16 @@ mutants! {
     RenewalChangesState breaks "V1",
     FullJournalGrants breaks "V4",
     ChainNotChecked breaks "A1",
+    RenewUnchecked breaks "A4",
+    ReplayUnchecked breaks "A4",
+    LeafUnchecked breaks "A4",
+    PresentedBeforeCheck breaks "A4",
+    PrefixByBytes breaks "A5",
+    IdByRequest breaks "A5",
+    ForbiddenTells breaks "A5",
+    NumberIsEnough breaks "A6",
+    SessionIdIsEnough breaks "A6",
+    ReplayToStranger breaks "A6",
     RequestsUnbounded breaks "X2",
 }
 

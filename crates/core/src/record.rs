@@ -35,7 +35,15 @@ pub enum Record<'a> {
     /// An operator ended a quarantine early.
     QuarantineWaived { comment: &'a str },
     /// A session was opened.
-    SessionOpened { session: SessionId, holder: &'a str, ttl: u32, secret: [u8; 32], waits_only: bool },
+    SessionOpened {
+        session: SessionId,
+        /// The identity that opened it; `None` for `local`.
+        owner: Option<&'a str>,
+        holder: &'a str,
+        ttl: u32,
+        secret: [u8; 32],
+        waits_only: bool,
+    },
     /// A session was renewed for the first time in this tenure.
     SessionAlive { session: u32 },
     /// A session ended, with all its leases and waits.
@@ -106,6 +114,8 @@ pub struct GrantRecord<'a> {
     pub number: Number,
     pub resource: &'a str,
     pub session: Option<u32>,
+    /// The identity that was granted a lease without a session; `None` for `local`. A lease in a session is of the session's owner.
+    pub owner: Option<&'a str>,
     pub holder: &'a str,
     pub access: Access,
     /// The slot of an exclusive or slot lease.

@@ -250,9 +250,20 @@ fn a_length_field_never_causes_a_large_allocation() {
     let long = "x".repeat(70_000);
     let session = SessionId { slot: 0, reuse: 0 };
     let mut rest = Vec::new();
-    Record::SessionOpened { session, holder: &long, ttl: 1_000, secret: [0; 32], waits_only: false }.encode(&mut rest);
+    let opened = |owner, holder| {
+        let (secret, waits_only) = ([0; 32], false);
+        Record::SessionOpened { session, owner, holder, ttl: 1_000, secret, waits_only }
+    };
+    opened(None, &long).encode(&mut rest);
     let ok = accepts(&first_batch(&rest), |bytes| recover(1, None, [bytes])).unwrap_or_else(|error| panic!("{error}"));
     assert!(!ok, "a holder name of 70,000 bytes was accepted");
+    for (owner, valid) in [(&long[..2_048], true), (&long[..2_049], false), ("", false), ("local", false)] {
+        let mut rest = Vec::new();
+        opened(Some(owner), "ann").encode(&mut rest);
+        let read = |bytes: &[u8]| recover(1, None, [bytes]);
+        let ok = accepts(&first_batch(&rest), read).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(ok, valid, "an owner of {} bytes", owner.len());
+    }
 }
 
 /// A well-formed record that may not apply to the state.
@@ -280,6 +291,7 @@ fn some_record(rng: &mut SplitMix64) -> Record<'static> {
             number,
             resource: name(rng),
             session: rng.pick(&[None, Some(0), Some(1), Some(2), Some(9)]),
+            owner: rng.pick(&[None, None, Some("uid:7")]),
             holder: holder(rng),
             access: access(rng),
             slot: small(rng),

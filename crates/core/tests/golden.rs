@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use leasehold_core::access::{Caller, Rights};
 use leasehold_core::codec::Reader;
 use leasehold_core::command::{
     Acquire, AcquireOptions, Command, HandoffMode, Input, LeaseRef, OpenSession, Request, RequestId,
@@ -37,6 +38,7 @@ fn records() -> Vec<Record<'static>> {
         number: number(258_755_447_193_600_007),
         resource: "jobs/settle",
         session: None,
+        owner: None,
         holder: "worker-1",
         access: Access::Exclusive,
         slot: 0,
@@ -48,6 +50,14 @@ fn records() -> Vec<Record<'static>> {
         progress: None,
         metadata: b"",
     };
+    let opened = Record::SessionOpened {
+        session,
+        owner: None,
+        holder: "worker-1",
+        ttl: 5_000,
+        secret: [0xa5; 32],
+        waits_only: true,
+    };
     let mut all = vec![
         Record::Created { cluster: Cluster(*b"examples"), incarnation: Incarnation(9), max_ttl: 600_000 },
         Record::Opened { generation: 4, counter: 77 },
@@ -56,7 +66,7 @@ fn records() -> Vec<Record<'static>> {
         Record::Restored { incarnation: Incarnation(10), counter: 88, quarantine: GrantorTime(600_500) },
         Record::RolledBack { presented: number(99), counter: 100, quarantine: GrantorTime(700_000) },
         Record::QuarantineWaived { comment: "all targets surveyed" },
-        Record::SessionOpened { session, holder: "worker-1", ttl: 5_000, secret: [0xa5; 32], waits_only: true },
+        opened.clone(),
         Record::SessionAlive { session: 3 },
         Record::SessionEnded { session, reason: EndReason::Ttl },
         Record::Granted(granted),
@@ -172,7 +182,47 @@ fn records() -> Vec<Record<'static>> {
     ];
     all.extend(later.iter().map(|why| Record::WaitEnded { waiter: 5, refusal: why.clone() }));
     all.push(Record::MaxTtlSet { max_ttl: 1_200_000, comment: "slow batches" });
+    all.extend(owned_records(session, granted));
     all
+}
+
+/// The records that name an owner.
+fn owned_records(session: SessionId, granted: GrantRecord<'static>) -> Vec<Record<'static>> {
+    let name = "spiffe://example/jobs/worker";
+    let owner = Some(name);
+    let boxed = || Some(Box::from(name));
+    let began = |kind| cache::CacheRecord::Began {
+        key: "user/1".into(),
+        kind,
+        number: number(31),
+        session: None,
+        owner: boxed(),
+        holder: "writer".into(),
+        ttl_ms: 5_000,
+    };
+    let (secret, waits_only) = ([0xa5; 32], true);
+    vec![
+        Record::SessionOpened { session, owner, holder: "worker-1", ttl: 5_000, secret, waits_only },
+        Record::Granted(GrantRecord { owner, metadata: b"rack 12", ..granted }),
+        Record::Delivery(delivery::DeliveryRecord::Delivered {
+            first: number(20),
+            items: vec![1, 2],
+            session: Some(session),
+            owner: boxed(),
+            holder: "worker-1".into(),
+            visibility_ms: 30_000,
+        }),
+        Record::Cache(cache::CacheRecord::Read {
+            key: "user/1".into(),
+            lease: number(30),
+            session: None,
+            owner: boxed(),
+            reader: "reader".into(),
+            ttl_ms: 5_000,
+        }),
+        Record::Cache(began(cache::OwnerKind::Intent)),
+        Record::Cache(began(cache::OwnerKind::Fill)),
+    ]
 }
 
 fn delivery_records(session: SessionId) -> Vec<delivery::DeliveryRecord> {
@@ -189,6 +239,7 @@ fn delivery_records(session: SessionId) -> Vec<delivery::DeliveryRecord> {
             first: number(20),
             items: vec![1, 2],
             session: Some(session),
+            owner: None,
             holder: "worker-1".into(),
             visibility_ms: 30_000,
         },
@@ -231,6 +282,7 @@ fn cache_records(session: SessionId) -> Vec<cache::CacheRecord> {
         kind,
         number: number(31),
         session: Some(session),
+        owner: None,
         holder: "writer".into(),
         ttl_ms: 5_000,
     };
@@ -240,6 +292,7 @@ fn cache_records(session: SessionId) -> Vec<cache::CacheRecord> {
             key: "user/1".into(),
             lease: number(30),
             session: Some(session),
+            owner: None,
             reader: "reader".into(),
             ttl_ms: 5_000,
         },
@@ -386,7 +439,7 @@ fn cluster() -> (Vec<Vec<u8>>, Vec<u8>) {
     ];
     for (at, (sequence, command)) in commands.into_iter().enumerate() {
         let now = now(20 * (at as u64 + 1));
-        let request = Request { tag: at as u64, id: sequence.map(id), observed: None, presented: None };
+        let request = Request { id: sequence.map(id), ..Request::tagged(at as u64) };
         grantor.step(now, &Input::Request(request, command));
         grantor.step(now, &Input::Tick);
         grantor.take_output(&mut out);
@@ -498,6 +551,119 @@ fn the_encoding_of_gaps_and_of_a_waived_quarantine_is_unchanged_and_decodes() {
         assert!(recover(12, Some(&known), []).unwrap().snapshot() == known, "it decodes as written");
         let replayed = recover(13, None, batches.iter().map(Vec::as_slice)).unwrap();
         assert!(replayed.snapshot() == known, "replayed records and the snapshot give the same state");
+    }
+}
+
+/// The batches and the snapshot of a small cluster in which two identities and `local` own something of every kind.
+fn owned_cluster() -> (Vec<Vec<u8>>, Vec<u8>) {
+    let now = |ms: u64| Now { instant: Instant::from_millis(ms), wall: WallClock::after_era(61_000_000_000 + ms) };
+    let opening = TenureOptions {
+        cluster: Cluster(*b"examples"),
+        incarnation: Incarnation(9),
+        generation: 1,
+        validity: Validity::Session,
+        max_ttl: 600_000,
+        restore: None,
+    };
+    let mut grantor = RecoveredGrantor::empty(1).open(now(0), &opening).unwrap();
+    let (mut out, mut batches) = (Output::default(), Vec::new());
+    grantor.take_output(&mut out);
+    batches.push(out.batch.clone());
+    grantor.serve(now(0));
+    let caller = |principal| Caller { principal, rights: Rights::UNRESTRICTED };
+    let (worker, user) = (caller("spiffe://example/jobs/worker"), caller("uid:1000"));
+    let open = |waits_only| {
+        Command::OpenSession(OpenSession { holder: "app", ttl_ms: 20_000, secret: [1; 32].into(), waits_only })
+    };
+    let exclusive = |resource, ttl_ms| Command::Acquire(Acquire::exclusive(resource, "worker-1", ttl_ms));
+    let carried_by = |slot, resource, access, ttl_ms| {
+        let session = Some(SessionId { slot, reuse: (61_000_000_020_u64 >> 10) as u32 });
+        let options = AcquireOptions { wait_ms: 60_000, ..AcquireOptions::DEFAULT };
+        Command::Acquire(Acquire { resource, holder: "one", session, access, slots: None, ttl_ms, options })
+    };
+    let queue = "mail";
+    let (body, delay_ms, max_attempts) = (b"hello", 0, None);
+    let (session, holder, visibility_ms, limit) = (None, "worker-1", 30_000, 1);
+    let (key, reader, writer, ttl_ms) = ("user/1", "reader", "writer", 5_000);
+    use cache::CacheCommand::{GetOrFill, Intend, Read};
+    use delivery::DeliveryCommand::{Enqueue, Receive};
+    let commands: Vec<(Caller<'_>, Command<'_>)> = vec![
+        (worker, open(false)),
+        (user, open(true)),
+        (Caller::LOCAL, open(false)),
+        (worker, exclusive("jobs/a", 10_000)),
+        (user, exclusive("jobs/b", 10_000)),
+        (Caller::LOCAL, exclusive("jobs/c", 10_000)),
+        // Two identities with one holder name are two actors.
+        (worker, carried_by(0, "db/primary", Access::Exclusive, None)),
+        (user, carried_by(1, "db/second", Access::Exclusive, Some(10_000))),
+        (user, carried_by(1, "jobs/a", Access::Exclusive, Some(10_000))),
+        // These end before the snapshot.
+        (worker, exclusive("jobs/short", 100)),
+        (user, exclusive("jobs/shorter", 100)),
+        (Caller::LOCAL, Command::Delivery(Enqueue { queue, body, delay_ms, max_attempts })),
+        (Caller::LOCAL, Command::Delivery(Enqueue { queue, body, delay_ms, max_attempts })),
+        (worker, Command::Delivery(Receive { queue, session, holder, visibility_ms, limit })),
+        (Caller::LOCAL, Command::Delivery(Receive { queue, session, holder, visibility_ms, limit })),
+        (user, Command::Cache(Read { key, session, reader, ttl_ms })),
+        (Caller::LOCAL, Command::Cache(Read { key, session, reader, ttl_ms })),
+        (worker, Command::Cache(Intend { key: "user/2", session, writer, ttl_ms })),
+        (user, Command::Cache(GetOrFill { key: "user/3", session, reader, ttl_ms, missing: None })),
+    ];
+    for (at, (caller, command)) in commands.into_iter().enumerate() {
+        let now = now(20 * (at as u64 + 1));
+        let request = Request { caller, ..Request::tagged(at as u64) };
+        grantor.step(now, &Input::Request(request, command));
+        grantor.step(now, &Input::Tick);
+        grantor.take_output(&mut out);
+        assert!(
+            out.replies.iter().all(|reply| !matches!(reply.answer, leasehold_core::command::Answer::Refused(_))),
+            "{at}: {:?}",
+            out.replies
+        );
+        batches.push(out.batch.clone());
+    }
+    for ms in [500, 520] {
+        grantor.step(now(ms), &Input::Tick);
+        grantor.take_output(&mut out);
+        batches.extend((!out.batch.is_empty()).then(|| out.batch.clone()));
+    }
+    (batches, grantor.snapshot())
+}
+
+#[test]
+fn the_encoding_of_owners_is_unchanged_and_decodes() {
+    let (batches, snapshot) = owned_cluster();
+    assert_eq!(snapshot[0], 4, "a state with owners has its own format");
+    let wrapped: Vec<String> =
+        hex(&snapshot).as_bytes().chunks(120).map(|l| String::from_utf8_lossy(l).into()).collect();
+    let known = unhex(&golden("snapshot-owners.hex", &(wrapped.join("\n") + "\n")));
+    assert!(snapshot == known, "the encoding of a snapshot changed: existing snapshots could not be read");
+    assert!(recover(5, Some(&known), []).unwrap().snapshot() == snapshot, "it decodes as written");
+    let lines: String = batches.iter().map(|batch| hex(batch) + "\n").collect();
+    let journal: Vec<Vec<u8>> = golden("journal-owners.hex", &lines).lines().map(unhex).collect();
+    let replayed = recover(6, None, journal.iter().map(Vec::as_slice)).unwrap();
+    assert!(replayed.snapshot() == snapshot, "replayed records and the snapshot give the same state");
+}
+
+#[test]
+fn what_had_no_owner_is_of_local_and_is_written_as_before() {
+    let (_, snapshot) = cluster();
+    assert_eq!(snapshot[0], 3, "without owners the format is the one that earlier servers read");
+    let opening = TenureOptions {
+        cluster: Cluster(*b"examples"),
+        incarnation: Incarnation(9),
+        generation: 2,
+        validity: Validity::Session,
+        max_ttl: 600_000,
+        restore: None,
+    };
+    let now = Now { instant: Instant::from_millis(0), wall: WallClock::after_era(61_000_100_000) };
+    let grantor = recover(5, Some(&snapshot), []).unwrap().open(now, &opening).unwrap();
+    let leases: Vec<_> = ["app", "worker-1"].iter().flat_map(|holder| grantor.held_by(holder)).collect();
+    assert!(leases.len() > 3, "{leases:?}");
+    for lease in leases {
+        assert_eq!(grantor.owner_of_lease(lease.lease), Some("local"), "{}", lease.resource);
     }
 }
 

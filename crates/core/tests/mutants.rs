@@ -199,7 +199,7 @@ fn requests_are_bounded() -> Result<(), String> {
     let session = SessionId { slot: 0, reuse: 0 };
     for sequence in 1..=limits::REQUESTS_PER_SESSION as u64 + 1 {
         let id = Some(RequestId { session, sequence, lowest: 1, digest: 0 });
-        let request = Request { tag: sequence, id, observed: None, presented: None };
+        let request = Request { id, ..Request::tagged(sequence) };
         grantor.step(AT, &Input::Request(request, Command::Collect { resource: "log", below: sequence }));
     }
     let mut out = Output::default();

@@ -120,7 +120,7 @@ async fn follow(
     listener.metrics.set_leader(false);
     let (leader, known_leader) = watch::channel(None);
     let state = Arc::new(StandbyState::new(config.validity));
-    let api = standby_api(listener, &state, status(Role::Standby));
+    let api = standby_api(listener, config, &state, status(Role::Standby));
     let serving = listener.serve(api::standby_router(api, config.limits, known_leader));
     let (mut replay, mut observer) = (&*state, LeaderWatch { leader, listener });
     let claim = tokio::select! {
@@ -161,7 +161,7 @@ async fn follow(
 }
 
 /// The API of a standby: queries of the replicated state, and no commands.
-fn standby_api(listener: &Listener, state: &Arc<StandbyState>, status: ServerStatus) -> Api {
+fn standby_api(listener: &Listener, config: &ServerConfig, state: &Arc<StandbyState>, status: ServerStatus) -> Api {
     let queue = RequestQueue::default();
     queue.stop();
     Api {
@@ -172,6 +172,8 @@ fn standby_api(listener: &Listener, state: &Arc<StandbyState>, status: ServerSta
         metrics: listener.metrics.clone(),
         snapshots: Arc::new(SnapshotHandle::absent(listener.metrics.snapshots())),
         server_status: Arc::new(status),
+        access: config.access.clone(),
+        denials: Arc::default(),
         standby: Some(state.clone()),
     }
 }

@@ -1,22 +1,26 @@
 //! The turn: drain the queue, step the grantor, append to the journal, and only then reply.
 
-use std::net::SocketAddr;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::access::NOT_OWNER;
 use leasehold_core::command::{Answer, Command, Input, LeaseRef, LeaseSelector, Renew, Reply, Request};
-use leasehold_core::grantor::{Grantor, Output};
+use leasehold_core::grantor::{Denial, Grantor, Output};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{OFFER_BYTES, STEP_BYTES, TURN_EVERY, TURN_NORMAL};
+use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Now;
 use leasehold_core::token::{Number, Token};
 use leasehold_wire::{Code, DecodedCommand, v1};
 
+use crate::access::{AccessControl, AccessRules, DenialLog};
 use crate::api::Api;
 use crate::clock;
+use crate::identity::Identity;
 use crate::journal::file::SEGMENT_BYTES;
 use crate::journal::{AppendOutcome, BATCH_BYTES, DiskSpace, Journal, JournalError, WriterStatus};
-use crate::metrics::Metrics;
+use crate::metrics::{DenialReason, Metrics};
 use crate::pending_replies::PendingReplies;
 use crate::request::{Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
 use crate::request_queue::{QueryReply, RequestQueue, TurnInputs};
@@ -32,6 +36,10 @@ pub struct Driver<J> {
     watchers: Arc<Watchers>,
     metrics: Arc<Metrics>,
     snapshots: Arc<SnapshotHandle>,
+    access: Arc<AccessControl>,
+    /// The access rules of this turn.
+    rules: Arc<AccessRules>,
+    denials: Arc<DenialLog>,
     inputs: TurnInputs,
     output: Output,
     query_replies: Vec<QueryReply>,
@@ -63,6 +71,9 @@ impl<J: Journal> Driver<J> {
             watchers: api.watchers.clone(),
             metrics: api.metrics.clone(),
             snapshots: api.snapshots.clone(),
+            access: api.access.clone(),
+            rules: api.access.rules(),
+            denials: api.denials.clone(),
             inputs: TurnInputs::default(),
             output: Output::default(),
             query_replies: Vec::new(),
@@ -106,6 +117,8 @@ impl<J: Journal> Driver<J> {
         }
         self.absorb_backlog();
         self.queue.drain(&mut self.inputs);
+        // After the drain, so that no request is judged by rules that were replaced before it arrived (A10).
+        self.rules = self.access.rules();
         let space = self.journal.disk_space().map_err(StopReason::Failed)?;
         let is_full = space != DiskSpace::Plenty;
         self.grantor.set_endings_only(is_full);
@@ -181,31 +194,32 @@ impl<J: Journal> Driver<J> {
     fn step_renewals(&mut self, now: Now, renewals: RenewalBatch) {
         let proofs = self.grantor.rollback_proofs();
         let numbers = renewals.leases.iter().map(|(_, number)| *number).collect();
-        let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers);
+        let caller = self.rules.caller(&renewals.identity);
+        let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers, renewals.identity.clone());
         for (lease, number) in renewals.leases {
             // Zero is not a token number; the first number is never current either, so the reply is the same.
             let number = Number::new(number).unwrap_or(Number::FIRST);
             let held =
                 LeaseRef { selector: LeaseSelector::Id(lease), number, session: Some(renewals.session), holder: None };
             let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
-            self.grantor.step(now, &Input::Request(Request::tagged(tag), renew));
+            self.grantor.step(now, &Input::Request(Request { caller, ..Request::tagged(tag) }, renew));
         }
         // Apart from the renewals, because an implausible token must not refuse them.
         if renewals.seen.is_some() {
-            let request = Request { observed: renewals.seen, ..Request::tagged(NO_SLOT) };
+            let request = Request { observed: renewals.seen, caller, ..Request::tagged(NO_SLOT) };
             self.grantor.step(now, &Input::Request(request, Command::ObserveToken));
         }
-        self.report_rollback(proofs, renewals.seen, renewals.peer);
+        self.report_rollback(proofs, renewals.seen, &renewals.identity);
     }
 
     fn step_request(&mut self, now: Now, queued: QueuedRequest) {
-        let QueuedRequest { request, body, caller, to, caller_state, peer, arrived, .. } = queued;
+        let QueuedRequest { request, body, caller, to, caller_state, identity, arrived, .. } = queued;
         let proofs = self.grantor.rollback_proofs();
-        let tag = self.pending.register(to, &request, body, arrived);
+        let tag = self.pending.register(to, &request, body, identity.clone(), arrived);
         if caller_state.is_some_and(|state| !state.register(tag)) {
             return self.pending.discard(tag);
         }
-        let request = Request { tag, ..request };
+        let request = Request { tag, caller: self.rules.caller(&identity), ..request };
         let body = self.pending.body(tag).expect("just registered");
         let refused = match body {
             RequestPayload::Open(open, secret) => {
@@ -230,20 +244,20 @@ impl<J: Journal> Driver<J> {
         if let Some(refusal) = refused {
             self.pending.deliver(Reply { tag, answer: Answer::Refused(refusal) });
         }
-        self.report_rollback(proofs, request.presented.or(request.observed), peer);
+        self.report_rollback(proofs, request.presented.or(request.observed), &identity);
     }
 
-    /// Logs and counts a presented token that this journal never issued (T9). In plain mode it may be forged, so the peer is named.
-    fn report_rollback(&self, proofs: u64, token: Option<Token>, peer: Option<SocketAddr>) {
+    /// Logs and counts a presented token that this journal never issued (T9). In plain mode it may be forged, so the caller is named.
+    fn report_rollback(&self, proofs: u64, token: Option<Token>, identity: &Identity) {
         let new = self.grantor.rollback_proofs() - proofs;
         if new == 0 {
             return;
         }
         self.metrics.rollback_proofs(new);
-        let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
         let token_number = token.map_or(0, |token| token.number.get());
         tracing::warn!(
-            %peer,
+            principal = &*identity.principal,
+            peer = identity.peer_text(),
             token_number,
             "ROLLED_BACK: a presented token was never issued by this journal; nothing is granted for one maximum ttl; \
              find out whether the journal was rolled back or the token is forged"
@@ -296,12 +310,34 @@ impl<J: Journal> Driver<J> {
         }
     }
 
+    /// Counts and logs the requests of this turn that the access rules do not allow (A13).
+    fn report_denials(&mut self) {
+        if self.output.denials.is_empty() {
+            return;
+        }
+        let owned: HashSet<u64> =
+            self.output.replies.iter().filter(|reply| is_owner_refusal(reply)).map(|reply| reply.tag).collect();
+        for Denial { tag, action, hidden } in self.output.denials.drain(..) {
+            let reason = match hidden {
+                true => DenialReason::Hidden,
+                false if owned.contains(&tag) => DenialReason::Owner,
+                false => DenialReason::Role,
+            };
+            match self.pending.identity(tag) {
+                Some(identity) => self.denials.denied(&self.metrics, identity, action, reason),
+                // The token of a batch of renewals, which are denied themselves.
+                None => self.metrics.rejections().denied(action, reason),
+            }
+        }
+    }
+
     fn reply(&mut self) {
         // All replies of this turn depend on the last batch, whether this turn made it or not (E1).
         let position = self.journal.next() - 1;
         self.pending.set_position(position);
         self.metrics.set_position(position);
         self.metrics.rejections().replies(&self.output.replies, |slot| self.pending.is_renewal(slot));
+        self.report_denials();
         for reply in self.output.replies.drain(..) {
             let granted = match &reply.answer {
                 Answer::Granted(grant) => Some(grant.lease),
@@ -325,6 +361,11 @@ impl<J: Journal> Driver<J> {
         self.pending.wake_connections();
         self.query_replies.drain(..).for_each(|reply| reply(position));
     }
+}
+
+/// Whether a reply refuses a request because another identity owns its subject.
+fn is_owner_refusal(reply: &Reply) -> bool {
+    matches!(&reply.answer, Answer::Refused(Refusal::Denied(reason)) if *reason == NOT_OWNER)
 }
 
 impl<J> Drop for Driver<J> {

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod api;
 pub mod audit;
 pub mod backup;
@@ -16,9 +17,9 @@ pub mod clock;
 pub mod cluster;
 pub mod driver;
 pub mod hex;
+pub mod identity;
 pub mod journal;
 pub mod metrics;
-pub mod peer;
 pub mod pending_replies;
 pub mod random;
 pub mod recovery;

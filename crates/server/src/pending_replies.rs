@@ -16,6 +16,7 @@ use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_wire::{Code, RenewBatchReply, v1};
 
 use crate::cancellation::{CancellationSink, UndeliveredGrant};
+use crate::identity::Identity;
 use crate::request::{DurableReply, Outbox, Outgoing, ReplyTo, RequestPayload, RequestTiming};
 
 /// Below this number of sessions, entries of closed connections are not swept.
@@ -41,7 +42,7 @@ pub struct PendingReplies {
 
 enum Pending {
     Request(PendingReply),
-    Renewals { to: Arc<Outbox>, numbers: Vec<u64>, result: RenewBatchReply, index: usize },
+    Renewals { to: Arc<Outbox>, numbers: Vec<u64>, result: RenewBatchReply, index: usize, identity: Arc<Identity> },
 }
 
 struct PendingReply {
@@ -50,6 +51,7 @@ struct PendingReply {
     /// The id under which it can be retried.
     id: Option<(SessionId, u64)>,
     timing: RequestTiming,
+    identity: Arc<Identity>,
 }
 
 impl PendingReplies {
@@ -68,15 +70,28 @@ impl PendingReplies {
     }
 
     /// Registers a request and returns its slot, which the core echoes in its reply.
-    pub fn register(&mut self, to: ReplyTo, request: &Request, body: RequestPayload, arrived: Instant) -> u64 {
+    pub fn register(
+        &mut self,
+        to: ReplyTo,
+        request: &Request<'_>,
+        body: RequestPayload,
+        identity: Arc<Identity>,
+        arrived: Instant,
+    ) -> u64 {
         let id = request.id.map(|id| (id.session, id.sequence));
-        self.insert(Pending::Request(PendingReply { to, body, id, timing: RequestTiming::since(arrived) }))
+        self.insert(Pending::Request(PendingReply { to, body, id, timing: RequestTiming::since(arrived), identity }))
     }
 
     /// Registers a batch of renewals and returns its slot, which the core echoes in each of the replies.
-    pub fn register_renewals(&mut self, to: Arc<Outbox>, sequence: u64, numbers: Vec<u64>) -> u64 {
+    pub fn register_renewals(
+        &mut self,
+        to: Arc<Outbox>,
+        sequence: u64,
+        numbers: Vec<u64>,
+        identity: Arc<Identity>,
+    ) -> u64 {
         let result = RenewBatchReply::new(sequence, numbers.len());
-        self.insert(Pending::Renewals { to, numbers, result, index: 0 })
+        self.insert(Pending::Renewals { to, numbers, result, index: 0, identity })
     }
 
     /// The body of the request in a slot.
@@ -92,6 +107,14 @@ impl PendingReplies {
         match self.slots.get_mut(slot as usize)?.as_mut()? {
             Pending::Request(request) if request.body.holder().is_empty() => Some(&mut request.body),
             _ => None,
+        }
+    }
+
+    /// Who sent the request in a slot.
+    pub fn identity(&self, slot: u64) -> Option<&Identity> {
+        match self.slots.get(slot as usize)?.as_ref()? {
+            Pending::Request(request) => Some(&request.identity),
+            Pending::Renewals { identity, .. } => Some(identity),
         }
     }
 
@@ -159,14 +182,14 @@ impl PendingReplies {
             return;
         };
         match pending {
-            Pending::Renewals { to, numbers, mut result, index } => {
+            Pending::Renewals { to, numbers, mut result, index, identity } => {
                 result.record(index, numbers[index], &reply.answer);
                 if result.is_complete() {
                     to.push(Outgoing::Renewed(result.into_message()), self.position);
                     self.mark_dirty(to);
                     self.free_slots.push(at);
                 } else {
-                    self.slots[at] = Some(Pending::Renewals { to, numbers, result, index: index + 1 });
+                    self.slots[at] = Some(Pending::Renewals { to, numbers, result, index: index + 1, identity });
                 }
             }
             Pending::Request(request) => {
@@ -191,12 +214,13 @@ impl PendingReplies {
         let previous = self.wait_listeners.insert(id, slot).filter(|previous| *previous != slot);
         let Some(previous) = previous else { return };
         // A unary caller sees its channel drop.
-        if let Some(Pending::Request(PendingReply { to: ReplyTo::Stream(outbox, number), body, timing, .. })) =
-            self.remove(previous)
+        if let Some(Pending::Request(PendingReply {
+            to: ReplyTo::Stream(outbox, number), body, timing, identity, ..
+        })) = self.remove(previous)
             && !matches!(to, ReplyTo::Stream(current, _) if Arc::ptr_eq(current, &outbox))
         {
             let answer = Answer::Refused(Refusal::Conflict(RefusalSubject::Request));
-            let reply = DurableReply { answer, body, position: self.position, timing, undelivered: None };
+            let reply = DurableReply { answer, body, identity, position: self.position, timing, undelivered: None };
             outbox.push(Outgoing::Answer(number, reply), self.position);
             self.mark_dirty(outbox);
         }
@@ -205,19 +229,19 @@ impl PendingReplies {
     /// Sends a reply. Returns the request if its final reply is still to come.
     fn deliver_to(&mut self, request: PendingReply, answer: Answer, is_interim: bool) -> Option<PendingReply> {
         let position = self.position;
-        let PendingReply { to, body, id, mut timing } = request;
+        let PendingReply { to, body, id, mut timing, identity } = request;
         if is_interim {
             timing.waiting_since.get_or_insert_with(Instant::now);
         }
         match to {
             // A unary caller receives the end of a wait, not its beginning.
             ReplyTo::Caller(caller) if is_interim => {
-                Some(PendingReply { to: ReplyTo::Caller(caller), body, id, timing })
+                Some(PendingReply { to: ReplyTo::Caller(caller), body, id, timing, identity })
             }
             ReplyTo::Caller(caller) => {
                 // With a request id the caller can retry, so its grant is not released.
                 let undelivered = if id.is_none() { UndeliveredGrant::of(&answer, &self.cancellations) } else { None };
-                let _ = caller.send(DurableReply { answer, body, position, timing, undelivered });
+                let _ = caller.send(DurableReply { answer, body, identity, position, timing, undelivered });
                 None
             }
             ReplyTo::Stream(outbox, number) => {
@@ -226,9 +250,16 @@ impl PendingReplies {
                     self.bind_session(grant.session, outbox.clone());
                 }
                 self.mark_dirty(outbox.clone());
-                let reply = DurableReply { answer, body: body.clone(), position, timing, undelivered: None };
+                let reply = DurableReply {
+                    answer,
+                    body: body.clone(),
+                    identity: identity.clone(),
+                    position,
+                    timing,
+                    undelivered: None,
+                };
                 outbox.push(Outgoing::Answer(number, reply), position);
-                is_interim.then_some(PendingReply { to: ReplyTo::Stream(outbox, number), body, id, timing })
+                is_interim.then_some(PendingReply { to: ReplyTo::Stream(outbox, number), body, id, timing, identity })
             }
         }
     }

@@ -26,8 +26,8 @@ pub const MAX_REQUESTS: usize = 1 << 17;
 /// Renewals that may wait. Beyond it streams that renew are not read, and unary renewals must retry.
 pub const MAX_RENEWALS: usize = 1 << 20;
 
-/// A query of the state. It runs in a turn; the returned closure runs once the result may be sent (E1).
-pub type Query = Box<dyn FnOnce(&Grantor) -> QueryReply + Send>;
+/// A read of the state. It runs in a turn; the returned closure runs once the result may be sent (E1).
+pub type StateRead = Box<dyn FnOnce(&Grantor) -> QueryReply + Send>;
 
 /// Sends the result of a query, with the journal position it depends on.
 pub type QueryReply = Box<dyn FnOnce(u64) + Send>;
@@ -42,7 +42,7 @@ pub struct TurnInputs {
     /// The other requests, at most [`TURN_REQUESTS`].
     pub requests: VecDeque<QueuedRequest>,
     /// Queries of the state.
-    pub queries: VecDeque<Query>,
+    pub queries: VecDeque<StateRead>,
     /// Waits and grants of callers that have disconnected.
     pub cancellations: Cancellations,
     /// No further input follows: finish and stop.
@@ -130,7 +130,7 @@ impl RequestQueue {
     }
 
     /// Queues a query of the state, or fails if the queue is full.
-    pub fn query(&self, query: Query) -> Result<(), SubmitError> {
+    pub fn query(&self, query: StateRead) -> Result<(), SubmitError> {
         try_reserve(&self.request_permits, 1)?;
         self.push(|lanes| lanes.queries.push_back(query))
     }

@@ -14,8 +14,10 @@ use leasehold_core::token::{Cluster, Incarnation};
 use leasehold_wire::TokenIssuer;
 use tokio::sync::oneshot;
 
+use crate::access::AccessControl;
 use crate::api::{self, Api};
 use crate::driver::{Driver, StopReason};
+use crate::identity::Via;
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
 use crate::metrics::Metrics;
 use crate::recovery::StateReplay;
@@ -48,6 +50,8 @@ pub struct ServerConfig {
     pub limits: TransportLimits,
     /// Snapshots and retention of the audit log.
     pub snapshots: SnapshotConfig,
+    /// Access rules; a reload changes them while serving.
+    pub access: Arc<AccessControl>,
 }
 
 impl Default for ServerConfig {
@@ -61,6 +65,7 @@ impl Default for ServerConfig {
             restore: None,
             limits: TransportLimits::default(),
             snapshots: SnapshotConfig::default(),
+            access: Arc::default(),
         }
     }
 }
@@ -69,7 +74,13 @@ impl ServerConfig {
     /// Binds the address.
     pub async fn bind(&self) -> Result<Listener, ServerError> {
         let hosts = AllowedHosts::new(self.allowed_hosts.iter().map(String::as_str));
-        Listener::bind(self.listen, self.insecure_listen, self.limits, hosts).await.map_err(ServerError::Listen)
+        let bound = Listener::bind(self.listen, self.insecure_listen, self.limits, hosts).await;
+        let mut listener = bound.map_err(ServerError::Listen)?;
+        if self.access.is_restricted() {
+            // A plain connection proves nothing, wherever it comes from.
+            listener.plain_via = Via::Anonymous;
+        }
+        Ok(listener)
     }
 }
 
@@ -162,7 +173,8 @@ pub(crate) async fn lead<J: Journal + 'static>(
     check_wall_clock(clock::now().wall, last_wall, &metrics);
     let snapshotter = snapshotter::start(journal.snapshots(), config.snapshots, backlog, metrics.snapshots());
     let (snapshots, server_status) = (snapshotter.handle().clone(), Arc::new(server_status));
-    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, standby: None };
+    let (access, denials) = (config.access.clone(), Arc::default());
+    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, access, denials, standby: None };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));
     listener.metrics.set_leader(true);
     listener.set_max_ttl(status.max_ttl_ms);

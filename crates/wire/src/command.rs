@@ -134,11 +134,11 @@ pub fn core_request(
     id: Option<RequestId>,
     seen: Option<Token>,
     issuer: &TokenIssuer,
-) -> Request {
+) -> Request<'static> {
     let id =
         id.filter(|_| needs_stored_reply(operation)).map(|id| RequestId { digest: request_digest(operation), ..id });
     let presented = token_in(operation).and_then(|text| issuer.parse_token(text).ok());
-    Request { tag, id, observed: seen, presented }
+    Request { id, observed: seen, presented, ..Request::tagged(tag) }
 }
 
 /// Digest of a request body. Another body under the same request id is a conflict. The digest must never change, because

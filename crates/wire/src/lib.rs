@@ -76,7 +76,7 @@ pub use event::{decode_event, encode_event};
 pub use hello::{FEATURES, HelloRequest, PROTOCOL, decode_hello, decode_highest_token, welcome};
 pub use ids::{lease_bits, lease_id, session_bits, session_id};
 pub use lease::{decode_current, decode_grant, decode_renewals, encode_current, encode_grant};
-pub use payload_view::{queue_view, state_list};
+pub use payload_view::{queue_page, queue_view, state_entries, state_list};
 pub use problem::{METADATA_CODE, problem, problem_from_status, problem_to_status};
 pub use view::{
     deadlock_view, ended_lease, lease_view, resource_view, session_view, status_view, usage, usage_list, waiter_view,

@@ -38,6 +38,7 @@ fn granted(slot: u32, number: u64, holder: &str) -> Record<'_> {
         number: n(number),
         resource: "jobs/a",
         session: None,
+        owner: None,
         holder,
         access: Access::Exclusive,
         slot: 0,

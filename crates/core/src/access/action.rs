@@ -73,7 +73,44 @@ impl Action {
     pub const fn permission(self, role: Role) -> Permission {
         self.row()[role as usize]
     }
+
+    /// The first role that allows the action.
+    pub const fn required_role(self) -> Role {
+        let mut at = 0;
+        while at < Role::ALL.len() - 1 {
+            if !matches!(self.permission(Role::ALL[at]), Permission::No) {
+                return Role::ALL[at];
+            }
+            at += 1;
+        }
+        Role::Admin
+    }
+
+    /// Why a caller may not perform the action, and the next step.
+    pub const fn missing_role(self) -> &'static str {
+        match self.required_role() {
+            Role::Holder => "the role holder is missing here; ask an administrator to grant it",
+            Role::Observer => "the role observer is missing here; ask an administrator to grant it",
+            Role::Operator => "the role operator is missing here; ask an administrator to grant it",
+            Role::Reporter => "the role reporter is missing here; ask an administrator to grant it",
+            Role::Approver => "the role approver is missing here; ask an administrator to grant it",
+            Role::Admin => "the role admin is missing; ask an administrator to grant it",
+        }
+    }
 }
+
+/// Why a caller may not act on what another identity was given.
+pub const NOT_OWNER: &str = "it belongs to another identity; only the identity that was granted it may do this";
+
+// A lease whose owner may renew it may also be checked by its owner: one cached check serves both.
+const _: () = {
+    let mut at = 0;
+    while at < Role::ALL.len() {
+        let renews = !matches!(Action::Renew.permission(Role::ALL[at]), Permission::No);
+        assert!(!renews || matches!(Action::Check.permission(Role::ALL[at]), Permission::Yes));
+        at += 1;
+    }
+};
 
 // Columns: holder, observer, operator, reporter, approver, admin.
 actions! {
@@ -102,6 +139,21 @@ actions! {
     Pin "pin" Names [O N N N N O],
     Collect "collect" Names [N N Y N N Y],
     Put "put" Names [O N N N N O],
+    Enqueue "enqueue" Names [Y N N N N Y],
+    Receive "receive" Names [Y N N N N Y],
+    ExtendMessage "extend_message" Names [O N N N N O],
+    AckMessage "ack_message" Names [O N N N N O],
+    NackMessage "nack_message" Names [O N N N N O],
+    RedriveMessage "redrive_message" Names [N N Y N N Y],
+    DropMessage "drop_message" Names [N N Y N N Y],
+    CacheRead "cache_read" Names [Y N N N N Y],
+    CacheRenewRead "cache_renew_read" Names [O N N N N O],
+    CacheInvalidated "cache_invalidated" Names [O N N N N O],
+    CacheIntend "cache_intend" Names [Y N N N N Y],
+    CacheCommit "cache_commit" Names [O N N N N O],
+    CacheAbort "cache_abort" Names [O N N N N O],
+    CacheGetOrFill "cache_get_or_fill" Names [Y N N N N Y],
+    CacheFilled "cache_filled" Names [O N N N N O],
     SetCharter "set_charter" Names [N N Y N N Y],
     RemoveCharter "remove_charter" Names [N N Y N N Y],
     ReportFences "report_fences" Names [N N N Y N Y],
@@ -109,6 +161,7 @@ actions! {
     WaiveQuarantine "waive_quarantine" WholeCluster [N N N N N Y],
     SetMaxTtl "set_max_ttl" WholeCluster [N N N N N Y],
     StepDown "step_down" WholeCluster [N N N N N Y],
+    ObserveToken "observe_token" AnyGrant [Y Y Y Y Y Y],
     Show "show" Names [Y Y Y N N Y],
     List "list" Results [Y Y Y N N Y],
     HeldBy "held_by" Results [Y Y Y N N Y],

@@ -4,9 +4,13 @@
 //! record is a decision that was already taken. Without a grant nothing is allowed, and there are no deny rules.
 
 mod action;
+mod owner;
+mod read_scope;
 mod rights;
 mod role;
 
-pub use action::{Action, ActionScope, Permission};
-pub use rights::{AccessGrant, Caller, Rights};
+pub use action::{Action, ActionScope, NOT_OWNER, Permission};
+pub(crate) use owner::{decode_owner, recorded_owner};
+pub use read_scope::ReadScope;
+pub use rights::{AccessGrant, Caller, LOCAL_PRINCIPAL, Rights};
 pub use role::Role;

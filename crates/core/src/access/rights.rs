@@ -1,6 +1,7 @@
 //! The rights of one identity, and the caller of a request.
 
 use super::{Action, Permission, Role};
+use crate::mutants::{self, Mutant};
 
 /// One role under one prefix of whole segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +16,8 @@ impl AccessGrant {
     /// Whether the grant's prefix covers a name: `team/a` covers `team/a` and `team/a/b`, and not `team/ab`.
     pub fn covers(&self, name: &str) -> bool {
         let rest = name.strip_prefix(&*self.prefix);
-        self.prefix.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let whole = |rest: &str| rest.is_empty() || rest.starts_with('/') || mutants::on(Mutant::PrefixByBytes);
+        self.prefix.is_empty() || rest.is_some_and(whole)
     }
 }
 
@@ -32,9 +34,15 @@ impl Rights {
     /// Rights of a server without access rules.
     pub const UNRESTRICTED: &'static Self = &Self { epoch: 0, grants: Vec::new(), unrestricted: true };
 
-    /// Rights from grants. The epoch changes whenever the rights of any identity change; zero is reserved for unrestricted access.
+    /// Rights from grants. The epoch changes whenever the rights of any identity change; zero is reserved for unrestricted access
+    /// and counts as one.
     pub fn new(epoch: u32, grants: Vec<AccessGrant>) -> Self {
-        Self { epoch, grants, unrestricted: false }
+        Self { epoch: epoch.max(1), grants, unrestricted: false }
+    }
+
+    /// Whether every action on every name is allowed.
+    pub const fn is_unrestricted(&self) -> bool {
+        self.unrestricted
     }
 
     /// Changes whenever the rights of any identity change.
@@ -62,6 +70,11 @@ impl Rights {
         self.strongest(action, |grant| grant.prefix.is_empty())
     }
 
+    /// Whether a name, and what is under it, may be seen. What may not be seen is answered like what does not exist (A5).
+    pub fn sees(&self, name: &str) -> bool {
+        self.permission(Action::Show, name) != Permission::No
+    }
+
     fn strongest(&self, action: Action, applies: impl Fn(&AccessGrant) -> bool) -> Permission {
         if self.unrestricted {
             return Permission::Yes;
@@ -78,6 +91,10 @@ impl Rights {
     }
 }
 
+/// The identity of callers on a server without access rules, and of the server itself. It owns what was granted before
+/// leases had owners.
+pub const LOCAL_PRINCIPAL: &str = "local";
+
 /// Who sends a request, and what it may do.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
@@ -89,7 +106,7 @@ pub struct Caller<'a> {
 
 impl Caller<'_> {
     /// A caller on a server without access rules, and the server itself.
-    pub const LOCAL: Caller<'static> = Caller { principal: "local", rights: Rights::UNRESTRICTED };
+    pub const LOCAL: Caller<'static> = Caller { principal: LOCAL_PRINCIPAL, rights: Rights::UNRESTRICTED };
 }
 
 impl Default for Caller<'_> {

@@ -2,6 +2,7 @@
 
 use super::Grantor;
 use super::table::lease::NONE;
+use crate::access::recorded_owner;
 use crate::command::{Acquire, AcquireAll, AcquireOptions, Answer, Request};
 use crate::ids::SessionId;
 use crate::lease::Access;
@@ -30,28 +31,33 @@ pub(super) struct AcquirePlan<'a> {
     pub atomic: bool,
     pub slots: Option<u32>,
     pub ttl: u32,
+    /// The identity that owns a lease without a session, as it is recorded.
+    pub owner: Option<&'a str>,
 }
 
 impl Grantor {
-    pub(super) fn acquire(&mut self, request: &Request, acquire: &Acquire<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn acquire(&mut self, request: &Request<'_>, acquire: &Acquire<'_>) -> Result<Answer, Refusal> {
         let name = Name::parse(acquire.resource)?.as_str();
         self.check_options(&acquire.options)?;
         let ttl = self.check_lease_ttl(name, acquire.ttl_ms, acquire.session)?;
         self.check_access(name, acquire.access, acquire.slots)?;
         let session = acquire.session.or_else(|| self.key_session(request, &acquire.options));
+        let of_session = session.and_then(|id| self.session_owner(id));
+        let owner = if session.is_some() { of_session.as_deref() } else { recorded_owner(&request.caller)? };
         let mut own_name = std::mem::take(&mut self.scratch.0);
         let result = self.requester(session, acquire.holder, &mut own_name).and_then(|requester| {
             if let Some(answer) = self.reenter(&requester, name, acquire.access, &acquire.options)? {
                 return Ok(answer);
             }
-            let plan = AcquirePlan { resources: &[(name, acquire.access)], atomic: false, slots: acquire.slots, ttl };
+            let resources = &[(name, acquire.access)];
+            let plan = AcquirePlan { resources, atomic: false, slots: acquire.slots, ttl, owner };
             self.grant_or_wait(request, &requester, &plan, &acquire.options)
         });
         self.scratch.0 = own_name;
         result
     }
 
-    pub(super) fn acquire_all(&mut self, request: &Request, acquire: &AcquireAll<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn acquire_all(&mut self, request: &Request<'_>, acquire: &AcquireAll<'_>) -> Result<Answer, Refusal> {
         let count = acquire.resources.len();
         if count == 0 {
             return Err(Refusal::Invalid { field: "resources", reason: "name at least one" });
@@ -72,12 +78,14 @@ impl Grantor {
             self.check_access(name, *access, None)?;
         }
         let session = acquire.session.or_else(|| self.key_session(request, &acquire.options));
+        let of_session = session.and_then(|id| self.session_owner(id));
+        let owner = if session.is_some() { of_session.as_deref() } else { recorded_owner(&request.caller)? };
         let mut own_name = std::mem::take(&mut self.scratch.0);
         let result = self.requester(session, acquire.holder, &mut own_name).and_then(|requester| {
             for (name, access) in acquire.resources {
                 self.check_not_self_blocked(&requester, name, *access)?;
             }
-            let plan = AcquirePlan { resources: acquire.resources, atomic: true, slots: None, ttl };
+            let plan = AcquirePlan { resources: acquire.resources, atomic: true, slots: None, ttl, owner };
             self.grant_or_wait(request, &requester, &plan, &acquire.options)
         });
         self.scratch.0 = own_name;
@@ -129,7 +137,7 @@ impl Grantor {
 
     /// The session of the request id, if it can carry the wait of a request that names no session: it carries only waits, so that
     /// the lease lives by its own ttl.
-    fn key_session(&self, request: &Request, options: &AcquireOptions<'_>) -> Option<SessionId> {
+    fn key_session(&self, request: &Request<'_>, options: &AcquireOptions<'_>) -> Option<SessionId> {
         let id = request.id.filter(|_| options.wait_ms > 0)?.session;
         (!self.session_holds_leases(id)).then_some(id)
     }
@@ -217,8 +225,8 @@ impl Grantor {
             HolderName::parse(holder)?.as_str()
         };
         let known = self.table.actors.find_holder(holder, &self.table.resources.names);
-        let actor = known.and_then(|holder| self.table.actors.find(slot, holder));
         let session = self.table.session(slot);
+        let actor = known.and_then(|holder| self.table.actors.find(slot, session.owner, holder));
         if actor.is_none() && session.actors.len() >= limits::ACTORS_PER_SESSION as usize {
             let max = u64::from(limits::ACTORS_PER_SESSION);
             return Err(Refusal::Exhausted { limit: Limit::SessionActors, max, got: max + 1 });
@@ -299,7 +307,7 @@ impl Grantor {
 
     fn grant_or_wait(
         &mut self,
-        request: &Request,
+        request: &Request<'_>,
         requester: &Requester<'_>,
         plan: &AcquirePlan<'_>,
         options: &AcquireOptions<'_>,
@@ -378,7 +386,7 @@ impl Grantor {
 
     fn wait(
         &mut self,
-        request: &Request,
+        request: &Request<'_>,
         requester: &Requester<'_>,
         plan: &AcquirePlan<'_>,
         options: &AcquireOptions<'_>,

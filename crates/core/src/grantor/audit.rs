@@ -259,7 +259,7 @@ impl GrantorTable {
             DeliveryRecord::Enqueued { queue, item, .. } => {
                 each(&AuditChange { resource: queue, ..message_change("enqueued", *item, None) })
             }
-            DeliveryRecord::Delivered { first, items, session, holder, visibility_ms } => {
+            DeliveryRecord::Delivered { first, items, session, owner: _, holder, visibility_ms } => {
                 for (item, receipt) in items.iter().zip(first.get()..) {
                     let ttl_ms = Some(*visibility_ms);
                     let (session, holder) = (*session, &**holder);
@@ -297,7 +297,7 @@ impl GrantorTable {
             CacheRecord::Forgotten { key } => {
                 AuditChange { kind: "cache_forgotten", resource: key, ..AuditChange::default() }
             }
-            CacheRecord::Read { key, lease, session, reader, ttl_ms } => AuditChange {
+            CacheRecord::Read { key, lease, session, owner: _, reader, ttl_ms } => AuditChange {
                 resource: key,
                 session: *session,
                 holder: reader,
@@ -305,7 +305,7 @@ impl GrantorTable {
                 ..of("cache_read", *lease)
             },
             CacheRecord::Renewed { lease } => of("cache_renewed", *lease),
-            CacheRecord::Began { key, kind, number, session, holder, ttl_ms } => AuditChange {
+            CacheRecord::Began { key, kind, number, session, owner: _, holder, ttl_ms } => AuditChange {
                 resource: key,
                 session: *session,
                 holder,

@@ -18,6 +18,8 @@ use crate::token::Number;
 pub(super) struct NewLease<'a> {
     pub resource: &'a str,
     pub session: u32,
+    /// The identity that owns a lease without a session, as it is recorded.
+    pub owner: Option<&'a str>,
     pub holder: &'a str,
     pub access: Access,
     pub ttl: u32,
@@ -41,9 +43,11 @@ impl Grantor {
         let mut grants = Vec::new();
         for (name, access) in plan.resources {
             let (max_hold, progress) = self.effective_limits(name, options.max_hold_ms, options.progress_ms);
+            let session = if requester.waits_only { NONE } else { requester.session };
             let new_lease = NewLease {
                 resource: name,
-                session: if requester.waits_only { NONE } else { requester.session },
+                session,
+                owner: plan.owner.filter(|_| session == NONE),
                 holder: requester.holder,
                 access: *access,
                 ttl: plan.ttl,
@@ -106,6 +110,7 @@ impl Grantor {
             number,
             resource: new_lease.resource,
             session: (new_lease.session != NONE).then_some(new_lease.session),
+            owner: new_lease.owner,
             holder: new_lease.holder,
             access: new_lease.access,
             slot: own_slot,

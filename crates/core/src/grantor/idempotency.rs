@@ -15,7 +15,7 @@ impl Grantor {
     /// The stored answer to this request, if it is a retry.
     pub(super) fn find_stored_answer(
         &mut self,
-        request: &Request,
+        request: &Request<'_>,
         id: &RequestId,
         command: &Command<'_>,
     ) -> Result<Option<Answer>, Refusal> {
@@ -85,7 +85,7 @@ impl Grantor {
 
     fn repeat_answer(
         &mut self,
-        request: &Request,
+        request: &Request<'_>,
         id: &RequestId,
         session: u32,
         command: &Command<'_>,

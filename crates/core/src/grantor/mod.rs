@@ -4,6 +4,7 @@
 
 mod acquire;
 mod audit;
+mod authorize;
 mod capacity;
 mod deadlock;
 mod fence_reports;
@@ -16,6 +17,7 @@ mod max_ttl;
 mod operator;
 mod payloads;
 mod priority;
+mod query;
 mod query_budget;
 mod queue_consumers;
 mod recovery;
@@ -28,6 +30,8 @@ mod view;
 mod waiters;
 
 pub use audit::AuditChange;
+pub use authorize::Denial;
+pub use query::{Query, QueryAnswer, QueryOutcome, QueuePage};
 pub use query_budget::QueryBudget;
 pub use recovery::{
     ChangeSink, CorruptionError, JournalInfo, OpenTenureError, RecoveredGrantor, RestoreSpec, TenureOptions, recover,
@@ -101,6 +105,8 @@ pub struct Output {
     pub replies: Vec<Reply>,
     /// Notices to send after that.
     pub notices: Vec<Notice>,
+    /// Requests that the access rules refused, for metrics and logs.
+    pub denials: Vec<Denial>,
     /// Whether to take no further turn, because another server shall lead.
     pub step_down: bool,
 }
@@ -115,6 +121,7 @@ impl Output {
         self.batch.clear();
         self.replies.clear();
         self.notices.clear();
+        self.denials.clear();
         self.step_down = false;
     }
 }
@@ -192,15 +199,21 @@ impl Grantor {
         }
     }
 
-    fn handle_request(&mut self, request: &Request, command: &Command<'_>) {
+    fn handle_request(&mut self, request: &Request<'_>, command: &Command<'_>) {
         self.settle_priorities(limits::EDGES_PER_STEP);
         let answer = self.decide(request, command).unwrap_or_else(Answer::Refused);
         self.reply(request.tag, answer);
     }
 
-    fn decide(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
+    fn decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
+        if !mutants::on(Mutant::PresentedBeforeCheck) {
+            self.authorize(request, command)?;
+        }
         for token in request.observed.iter().chain(&request.presented) {
             self.observe_token(token)?;
+        }
+        if mutants::on(Mutant::PresentedBeforeCheck) {
+            self.authorize(request, command)?;
         }
         // Renewals are the hot path. Repeating one has no further effect, so they need no stored answer.
         match command {
@@ -233,12 +246,12 @@ impl Grantor {
     }
 
     /// Executes a command that is not a retry.
-    fn perform(&mut self, request: &Request, command: &Command<'_>) -> Result<Answer, Refusal> {
+    fn perform(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
         if self.only_endings && !command.only_ends() && !mutants::on(Mutant::FullJournalGrants) {
             return Err(Refusal::StorageFull);
         }
         match command {
-            Command::OpenSession(open) => self.open_session(open),
+            Command::OpenSession(open) => self.open_session(&request.caller, open),
             Command::ResumeSession { session, secret } => self.resume_session(*session, *secret),
             Command::Reconcile { session, leases, range: part } => self.reconcile(*session, leases, *part),
             Command::CloseSession { session } => self.close_session(*session),
@@ -260,8 +273,8 @@ impl Grantor {
             Command::Pin { lease, at } => self.pin(lease, *at),
             Command::Collect { resource, below } => self.collect(resource, *below),
             Command::Put { lease, key, bytes, expect } => self.put(lease, key, *bytes, *expect),
-            Command::Delivery(command) => self.delivery_command(command),
-            Command::Cache(command) => self.cache_command(command),
+            Command::Delivery(command) => self.delivery_command(&request.caller, command),
+            Command::Cache(command) => self.cache_command(&request.caller, command),
             Command::SetCharter { prefix, charter, comment } => self.set_charter(prefix, charter, comment),
             Command::RemoveCharter { prefix, comment } => self.remove_charter(prefix, comment),
             Command::Report { cluster, reports } => self.report(*cluster, reports),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::Grantor;
 use super::table::GrantorTable;
+use crate::access::{Caller, recorded_owner};
 use crate::command::{Answer, LeaseRef, SessionEvent};
+use crate::ids::SessionId;
 use crate::limits;
 use crate::name::{HolderName, Name};
 use crate::payload::{PayloadNotice, TurnContext, cache, delivery, state};
@@ -55,17 +57,23 @@ impl Grantor {
         })
     }
 
-    pub(super) fn delivery_command(&mut self, command: &delivery::DeliveryCommand<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn delivery_command(
+        &mut self,
+        caller: &Caller<'_>,
+        command: &delivery::DeliveryCommand<'_>,
+    ) -> Result<Answer, Refusal> {
         Name::parse(queue_of(command))?;
+        let mut owner = None;
         if let delivery::DeliveryCommand::Receive { session, holder, .. } = command {
             HolderName::parse(holder)?;
+            owner = self.payload_owner(*session, caller)?;
             self.check_quarantine()?;
             if let Some(session) = session {
                 self.live_session(*session)?;
             }
         }
         let next = self.next_number()?;
-        let decision = with_context(&self.table, next, |at| self.table.queues.decide(at, command));
+        let decision = with_owner(&self.table, next, owner.as_deref(), |at| self.table.queues.decide(at, command));
         for record in decision.records {
             self.record(&Record::Delivery(record));
         }
@@ -82,25 +90,39 @@ impl Grantor {
         decision.answer.map(|answer| Answer::Delivery(Box::new(answer)))
     }
 
-    pub(super) fn cache_command(&mut self, command: &cache::CacheCommand<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn cache_command(
+        &mut self,
+        caller: &Caller<'_>,
+        command: &cache::CacheCommand<'_>,
+    ) -> Result<Answer, Refusal> {
         Name::parse(key_of(command))?;
+        let mut owner = None;
         if let cache::CacheCommand::Read { session, reader: holder, .. }
         | cache::CacheCommand::Intend { session, writer: holder, .. }
         | cache::CacheCommand::GetOrFill { session, reader: holder, .. } = command
         {
             HolderName::parse(holder)?;
+            owner = self.payload_owner(*session, caller)?;
             self.check_quarantine()?;
             if let Some(session) = session {
                 self.live_session(*session)?;
             }
         }
         let next = self.next_number()?;
-        let decision = with_context(&self.table, next, |at| self.table.cache.decide(at, command));
+        let decision = with_owner(&self.table, next, owner.as_deref(), |at| self.table.cache.decide(at, command));
         for record in decision.records {
             self.record(&Record::Cache(record));
         }
         self.send_notices(decision.notices);
         decision.answer.map(|answer| Answer::Cache(Box::new(answer)))
+    }
+
+    /// The owner of what a command is granted, as it is recorded: the session's, or the caller.
+    fn payload_owner(&self, session: Option<SessionId>, caller: &Caller<'_>) -> Result<Option<Arc<str>>, Refusal> {
+        match session {
+            Some(id) => Ok(self.session_owner(id)),
+            None => Ok(recorded_owner(caller)?.map(Arc::from)),
+        }
     }
 
     /// Records expiries of queues and caches.
@@ -172,11 +194,20 @@ impl Grantor {
 }
 
 fn with_context<R>(table: &GrantorTable, next: Number, decide: impl FnOnce(&TurnContext<'_>) -> R) -> R {
-    let stalls = |since: GrantorTime| table.clock.stalled_since(since);
-    decide(&TurnContext { now: table.time, next, max_ttl: table.max_ttl(), stalls: &stalls })
+    with_owner(table, next, None, decide)
 }
 
-const fn queue_of<'a>(command: &delivery::DeliveryCommand<'a>) -> &'a str {
+fn with_owner<R>(
+    table: &GrantorTable,
+    next: Number,
+    owner: Option<&str>,
+    decide: impl FnOnce(&TurnContext<'_>) -> R,
+) -> R {
+    let stalls = |since: GrantorTime| table.clock.stalled_since(since);
+    decide(&TurnContext { now: table.time, next, max_ttl: table.max_ttl(), stalls: &stalls, owner })
+}
+
+pub(super) const fn queue_of<'a>(command: &delivery::DeliveryCommand<'a>) -> &'a str {
     use delivery::DeliveryCommand::{Ack, Drop, Enqueue, Extend, Nack, Receive, Redrive};
     match command {
         Enqueue { queue, .. }
@@ -189,7 +220,7 @@ const fn queue_of<'a>(command: &delivery::DeliveryCommand<'a>) -> &'a str {
     }
 }
 
-const fn key_of<'a>(command: &cache::CacheCommand<'a>) -> &'a str {
+pub(super) const fn key_of<'a>(command: &cache::CacheCommand<'a>) -> &'a str {
     use cache::CacheCommand::{Abort, Commit, Filled, GetOrFill, Intend, Invalidated, Read, RenewRead};
     match command {
         Read { key, .. }

@@ -1,10 +1,13 @@
 //! Sessions: open, resume with the secret, renew, reconcile and end.
 
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
 
 use super::Grantor;
 use super::table::actors::Waiter;
 use super::table::lease::NONE;
+use crate::access::{Caller, recorded_owner};
 use crate::command::{Answer, HeldDigest, IdRange, OpenSession, Secret, SessionGrant};
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::EndReason;
@@ -17,8 +20,9 @@ use crate::store::slab::REUSE_MAX;
 use crate::token::{Number, next_number, plausible_max};
 
 impl Grantor {
-    pub(super) fn open_session(&mut self, open: &OpenSession<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn open_session(&mut self, caller: &Caller<'_>, open: &OpenSession<'_>) -> Result<Answer, Refusal> {
         let holder = HolderName::parse(open.holder)?.as_str();
+        let owner = recorded_owner(caller)?;
         let ttl = self.check_ttl("", open.ttl_ms)?;
         if self.table.sessions.count() >= limits::SESSIONS {
             let max = limits::SESSIONS as u64;
@@ -27,7 +31,8 @@ impl Grantor {
         let (slot, reuse) = self.table.sessions.next_slot();
         let session = SessionId { slot, reuse: reuse.max(self.reuse_by_clock()) };
         let secret = digest(open.secret);
-        self.record(&Record::SessionOpened { session, holder, ttl, secret, waits_only: open.waits_only });
+        let waits_only = open.waits_only;
+        self.record(&Record::SessionOpened { session, owner, holder, ttl, secret, waits_only });
         Ok(self.session_grant(session, false))
     }
 
@@ -166,6 +171,12 @@ impl Grantor {
         let remaining_ms = self.now().until(self.table.session_deadline(id.slot, self.now()));
         let ttl_ms = u64::from(self.table.session(id.slot).renewal.ttl);
         Answer::Session(SessionGrant { session: id, ttl_ms, remaining_ms, mismatch })
+    }
+
+    /// The owner of a live session as it is recorded: `None` for `local`.
+    pub(super) fn session_owner(&self, id: SessionId) -> Option<Arc<str>> {
+        let session = self.table.sessions.live(id.slot, id.reuse)?;
+        self.table.owners.recorded(session.owner).cloned()
     }
 
     /// Whether an actor has a session. An actor without one is not a node of the wait-for graph.

@@ -227,11 +227,25 @@ impl Grantor {
         leases: usize,
         budget: &mut QueryBudget,
     ) -> (Vec<ResourceView>, Option<u32>) {
+        self.list_where(prefix, from, limit, leases, budget, |_| true)
+    }
+
+    /// [`Grantor::list`] of the names that `is_visible` selects. Others cost as much as vacant slots.
+    pub(super) fn list_where(
+        &self,
+        prefix: &str,
+        from: u32,
+        limit: usize,
+        leases: usize,
+        budget: &mut QueryBudget,
+        is_visible: impl Fn(&str) -> bool,
+    ) -> (Vec<ResourceView>, Option<u32>) {
         let mut found = Vec::new();
         let end = self.table.resources.slot_count();
         let mut slot = from;
         while slot < end && found.len() < limit && (slot == from || budget.left() > 0) {
-            if self.table.resources.at(slot).is_some() && covers(prefix, self.table.resources.name(slot)) {
+            let name = self.table.resources.at(slot).map(|_| self.table.resources.name(slot));
+            if name.is_some_and(|name| covers(prefix, name) && is_visible(name)) {
                 let held = self.held_on(slot);
                 // The next page has the whole budget for it.
                 if !found.is_empty() && QueryBudget::steps_of_views(held, held.min(leases)) > budget.left() {
@@ -259,6 +273,18 @@ impl Grantor {
         limit: usize,
         budget: &mut QueryBudget,
     ) -> Option<Vec<LeaseView>> {
+        self.held_where(holder, after, limit, budget, |_| true)
+    }
+
+    /// [`Grantor::held_page`] of leases of the resources that `is_visible` selects.
+    pub(super) fn held_where(
+        &self,
+        holder: &str,
+        after: u64,
+        limit: usize,
+        budget: &mut QueryBudget,
+        is_visible: impl Fn(&str) -> bool,
+    ) -> Option<Vec<LeaseView>> {
         let Some(holder) = self.table.actors.find_holder(holder, &self.table.resources.names) else {
             return Some(Vec::new());
         };
@@ -276,7 +302,7 @@ impl Grantor {
             let mut slot = self.table.actors[*actor].leases;
             while slot != NONE {
                 let lease = self.table.lease(slot);
-                if lease.number().get() > after {
+                if lease.number().get() > after && is_visible(self.table.resources.name(lease.resource)) {
                     found.push((lease.number(), slot));
                 }
                 slot = lease.next;

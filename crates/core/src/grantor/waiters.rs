@@ -235,6 +235,7 @@ impl Grantor {
         let session = actor.session;
         let id = self.session_id(session);
         let waits_only = self.table.session(session).waits_only;
+        let owner = self.session_owner(id).filter(|_| waits_only);
         let waits_elsewhere = actor.waits.len() > 1;
         self.suspect_followers(waiter);
         let resources: Vec<u32> = wait.resources.iter().map(|wanted| wanted.resource).collect();
@@ -250,6 +251,7 @@ impl Grantor {
             let new_lease = NewLease {
                 resource: &name,
                 session: if waits_only { NONE } else { session },
+                owner: owner.as_deref(),
                 holder: &holder,
                 access: wanted.access,
                 ttl: wait.ttl,

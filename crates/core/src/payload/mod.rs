@@ -11,6 +11,7 @@ pub mod state;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::access::decode_owner;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::ids::SessionId;
 use crate::lease::EndReason;
@@ -30,6 +31,8 @@ pub struct TurnContext<'a> {
     pub max_ttl: u64,
     /// Milliseconds that the grantor stalled since a given time.
     pub stalls: &'a dyn Fn(GrantorTime) -> u64,
+    /// The identity that owns what the command is granted; `None` for `local`.
+    pub owner: Option<&'a str>,
 }
 
 impl fmt::Debug for TurnContext<'_> {
@@ -203,6 +206,16 @@ pub(crate) fn text<'a>(from: &mut Reader<'a>, limit: usize) -> Result<&'a str, D
     if text.is_empty() || text.len() > limit { Err(from.wrong("text empty or too long")) } else { Ok(text) }
 }
 
+/// Appends an owner that is recorded.
+fn put_owner(owner: &Option<Box<str>>, out: &mut Vec<u8>) {
+    owner.iter().for_each(|owner| out.text(owner));
+}
+
+/// A recorded owner, if this form of the record has one.
+fn owner(present: bool, from: &mut Reader<'_>) -> Result<Option<Box<str>>, DecodeError> {
+    Ok(if present { Some(decode_owner(from)?.into()) } else { None })
+}
+
 fn put_session(session: Option<SessionId>, out: &mut Vec<u8>) {
     out.flag(session.is_some());
     if let Some(session) = session {
@@ -224,8 +237,13 @@ mod tests {
         let span = Span { since: GrantorTime(1_000), ttl: 500 };
         for (stalled, ends) in [(0, 1_500), (200, 1_700), (500, 2_000), (60_000, 2_000)] {
             let stalls = |_| stalled;
-            let at =
-                |now| TurnContext { now: GrantorTime(now), next: Number::FIRST, max_ttl: 600_000, stalls: &stalls };
+            let at = |now| TurnContext {
+                now: GrantorTime(now),
+                next: Number::FIRST,
+                max_ttl: 600_000,
+                stalls: &stalls,
+                owner: None,
+            };
             assert!(!at(ends - 1).is_over(span), "stalled {stalled}: too early");
             assert_eq!(at(ends - 1).remaining(span), 1);
             assert!(at(ends).is_over(span), "stalled {stalled}: too late");
@@ -234,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_ttl_outside_its_limits_is_refused_with_the_name_of_its_field() {
-        let at = TurnContext { now: GrantorTime(0), next: Number::FIRST, max_ttl: 10_000, stalls: &|_| 0 };
+        let at = TurnContext { now: GrantorTime(0), next: Number::FIRST, max_ttl: 10_000, stalls: &|_| 0, owner: None };
         for bad in [0, 99, 10_001, u64::MAX] {
             let refusal = at.span("visibility", bad).expect_err("out of bounds");
             assert!(matches!(refusal, Refusal::OutOfRange { field: "visibility", .. }), "{bad}: {refusal:?}");
@@ -245,7 +263,7 @@ mod tests {
 
     #[test]
     fn no_number_beyond_the_last_is_issued() {
-        let at = TurnContext { now: GrantorTime(0), next: Number::MAX, max_ttl: 10_000, stalls: &|_| 0 };
+        let at = TurnContext { now: GrantorTime(0), next: Number::MAX, max_ttl: 10_000, stalls: &|_| 0, owner: None };
         assert_eq!(at.number(0), Ok(Number::MAX));
         assert_eq!(at.number(1), Err(Refusal::TokensExhausted));
     }

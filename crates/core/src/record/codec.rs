@@ -1,6 +1,7 @@
 //! Binary codec of records: a tag, then numbers and texts in the order written here. The format must never change.
 
 use super::{DrainCause, ExpiredBatch, GrantRecord, Record, StoredOutcome, WaitRecord};
+use crate::access::decode_owner;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::command::HandoffMode;
 use crate::coverage;
@@ -35,8 +36,11 @@ impl<'a> Record<'a> {
                 out.u8(7);
                 out.text(comment);
             }
-            Self::SessionOpened { session, holder, ttl, secret, waits_only } => {
-                tagged(out, 8, &[u64::from(session.slot), u64::from(session.reuse), u64::from(*ttl)]);
+            Self::SessionOpened { session, owner, holder, ttl, secret, waits_only } => {
+                // Sessions of `local` have the code from before sessions had owners.
+                let code = if owner.is_some() { 39 } else { 8 };
+                tagged(out, code, &[u64::from(session.slot), u64::from(session.reuse), u64::from(*ttl)]);
+                owner.iter().for_each(|owner| out.text(owner));
                 out.text(holder);
                 out.raw(secret);
                 out.flag(*waits_only);
@@ -47,7 +51,8 @@ impl<'a> Record<'a> {
                 out.u8(reason.code());
             }
             Self::Granted(granted) => {
-                out.u8(11);
+                out.u8(if granted.owner.is_some() { 40 } else { 11 });
+                granted.owner.iter().for_each(|owner| out.text(owner));
                 granted.encode(out);
             }
             Self::Depth { lease, depth } => tagged(out, 12, &[u64::from(*lease), u64::from(*depth)]),
@@ -151,12 +156,13 @@ impl<'a> Record<'a> {
                 quarantine: GrantorTime(from.num()?),
             },
             7 => Self::QuarantineWaived { comment: from.text()? },
-            8 => {
+            code @ (8 | 39) => {
                 let session = SessionId { slot: from.num32()?, reuse: from.num32()? };
                 let ttl = from.num32()?;
                 Self::SessionOpened {
                     session,
                     ttl,
+                    owner: if code == 39 { Some(decode_owner(from)?) } else { None },
                     holder: holder(from)?,
                     secret: from.array()?,
                     waits_only: from.flag()?,
@@ -167,7 +173,11 @@ impl<'a> Record<'a> {
                 session: SessionId { slot: from.num32()?, reuse: from.num32()? },
                 reason: reason(from)?.0,
             },
-            11 => Self::Granted(GrantRecord::decode(from)?),
+            11 => Self::Granted(GrantRecord::decode(from, None)?),
+            40 => {
+                let owner = decode_owner(from)?;
+                Self::Granted(GrantRecord::decode(from, Some(owner))?)
+            }
             12 => Self::Depth { lease: from.num32()?, depth: from.num32()? },
             13 => Self::Alive { lease: from.num32()? },
             14 => Self::Retimed { lease: from.num32()?, ttl: from.num32()? },
@@ -280,7 +290,7 @@ impl<'a> GrantRecord<'a> {
         }
     }
 
-    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    fn decode(from: &mut Reader<'a>, owner: Option<&'a str>) -> Result<Self, DecodeError> {
         let present = from.u8()?;
         let access = decode_access(from)?;
         let priority = from.u8()?;
@@ -293,6 +303,7 @@ impl<'a> GrantRecord<'a> {
             lease,
             number,
             resource,
+            owner,
             holder,
             access,
             slot,

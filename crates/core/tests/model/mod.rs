@@ -135,7 +135,7 @@ impl Moment {
 }
 
 /// A request of a turn.
-pub type TurnRequest = (Request, Command<'static>);
+pub type TurnRequest = (Request<'static>, Command<'static>);
 
 /// A batch that is not durable yet.
 #[derive(Clone, Debug)]

@@ -20,7 +20,7 @@ pub struct AcquirePlan<'a> {
 }
 
 impl Spec {
-    pub fn acquire(&mut self, request: &Request, acquire: &Acquire<'static>) -> SpecResult {
+    pub fn acquire(&mut self, request: &Request<'_>, acquire: &Acquire<'static>) -> SpecResult {
         let (resource, access) = (acquire.resource, acquire.access);
         self.check_options(&acquire.options)?;
         let ttl = self.check_ttl(acquire.ttl_ms, acquire.session)?;
@@ -43,7 +43,7 @@ impl Spec {
         self.grant_or_wait(request, actor, &plan, &acquire.options)
     }
 
-    pub fn acquire_all(&mut self, request: &Request, acquire: &AcquireAll<'static>) -> SpecResult {
+    pub fn acquire_all(&mut self, request: &Request<'_>, acquire: &AcquireAll<'static>) -> SpecResult {
         self.check_options(&acquire.options)?;
         let mut ttl = 0;
         for (i, (resource, access)) in acquire.resources.iter().enumerate() {
@@ -90,7 +90,7 @@ impl Spec {
     }
 
     /// The session of a request id carries the wait of a request that names no session, if it carries only waits.
-    fn key_session(&self, request: &Request, options: &AcquireOptions<'static>) -> Option<SessionId> {
+    fn key_session(&self, request: &Request<'_>, options: &AcquireOptions<'static>) -> Option<SessionId> {
         let id = request.id.filter(|_| options.wait_ms > 0)?.session;
         let session = self.sessions.get(id.slot as usize)?;
         (session.reuse == id.reuse && !session.ended && session.waits_only).then_some(id)
@@ -157,7 +157,7 @@ impl Spec {
 
     pub fn grant_or_wait(
         &mut self,
-        request: &Request,
+        request: &Request<'_>,
         actor: Actor,
         plan: &AcquirePlan<'_>,
         options: &AcquireOptions<'static>,

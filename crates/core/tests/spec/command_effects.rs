@@ -19,12 +19,12 @@ pub fn invalid(field: &'static str) -> Refusal {
 }
 
 impl Spec {
-    pub fn handle(&mut self, request: &Request, command: &Command<'static>) {
+    pub fn handle(&mut self, request: &Request<'_>, command: &Command<'static>) {
         let answer = self.decide(request, command).unwrap_or_else(Answer::Refused);
         self.reply(request.tag, answer);
     }
 
-    fn decide(&mut self, request: &Request, command: &Command<'static>) -> SpecResult {
+    fn decide(&mut self, request: &Request<'_>, command: &Command<'static>) -> SpecResult {
         for token in request.observed.iter().chain(&request.presented) {
             self.observe_token(token)?;
         }
@@ -48,7 +48,7 @@ impl Spec {
         }
     }
 
-    fn perform(&mut self, request: &Request, command: &Command<'static>) -> SpecResult {
+    fn perform(&mut self, request: &Request<'_>, command: &Command<'static>) -> SpecResult {
         match command {
             Command::OpenSession(open) => self.open_session(open),
             Command::ResumeSession { session, secret } => {
@@ -201,7 +201,7 @@ impl Spec {
     /// L11: a retry gets the same answer, except that a grant or wait is reported with its current state.
     fn stored_reply(
         &mut self,
-        request: &Request,
+        request: &Request<'_>,
         id: &RequestId,
         command: &Command<'static>,
     ) -> Result<Option<SpecResult>, Refusal> {

@@ -31,7 +31,7 @@ const RESOURCE_SETS: [&[(Name, Access)]; 8] = [
 ];
 
 /// Generates one request; `None` if the drawn kind is not possible yet.
-pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>)> {
+pub fn generate(runner: &Runner, seed: u64) -> Option<(Request<'static>, Command<'static>)> {
     let mut rng = SplitMix64::new(seed);
     let first = seed & 0xf == 1;
     let kind = if first || runner.sessions.is_empty() {
@@ -46,7 +46,7 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request, Command<'static>
             .map(|grant| super::command_effects::token(grant.number.get(), runner.spec.incarnation, true)),
         _ => None,
     };
-    let mut request = Request { tag: 0, id: None, observed: presented, presented: None };
+    let mut request = Request { tag: 0, id: None, observed: presented, presented: None, ..Request::default() };
     let command = match kind {
         RequestKind::OpenSession => Command::OpenSession(OpenSession {
             holder: rng.pick(&HOLDERS),

@@ -33,7 +33,7 @@ pub struct Runner {
     pub generation: u64,
     pub clock: u64,
     pub wall: u64,
-    pub pending: Vec<(Request, Command<'static>)>,
+    pub pending: Vec<(Request<'static>, Command<'static>)>,
     tags: u64,
     /// What the clients know from answers.
     pub grants: Vec<KnownGrant>,
@@ -173,7 +173,7 @@ impl Runner {
         }
     }
 
-    fn send(&mut self, mut request: Request, command: Command<'static>) {
+    fn send(&mut self, mut request: Request<'static>, command: Command<'static>) {
         self.tags += 1;
         request.tag = self.tags;
         if let Some(id) = request.id {
@@ -383,7 +383,7 @@ pub fn read(batch: &[u8]) -> Result<Vec<Record<'_>>, String> {
     Ok(records)
 }
 
-fn with_id(request: &Request) -> String {
+fn with_id(request: &Request<'_>) -> String {
     let id = request.id.map(|id| format!(" as request {} of {}", id.sequence, id.session));
     let presented = request.observed.map(|token| format!(" presenting {}", token.number));
     id.unwrap_or_default() + &presented.unwrap_or_default()

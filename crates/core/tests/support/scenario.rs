@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use leasehold_core::command::{Answer, Input, Notice};
+use leasehold_core::access::{AccessGrant, Caller, Rights, Role};
+use leasehold_core::command::{Answer, Input, Notice, Request};
 use leasehold_core::grantor::{
     Grantor, OpenTenureError, Output, RecoveredGrantor, RestoreSpec, TenureOptions, recover,
 };
@@ -37,10 +38,34 @@ pub struct Scenario {
     /// Requests with a label.
     pub called: BTreeMap<String, u64>,
     pub notices: VecDeque<Notice>,
+    pub access: AccessRules,
     pub incarnation: Incarnation,
     /// Counters for new incarnations and hash seeds.
     last_drawn: u32,
     tag: u64,
+}
+
+/// The grants of each identity. The epoch changes with every change.
+#[derive(Default)]
+pub struct AccessRules {
+    epoch: u32,
+    grants: BTreeMap<String, Vec<AccessGrant>>,
+}
+
+impl AccessRules {
+    pub fn grant(&mut self, principal: &str, role: Role, prefix: &str) {
+        self.epoch += 1;
+        self.grants.entry(principal.to_owned()).or_default().push(AccessGrant { role, prefix: prefix.into() });
+    }
+
+    pub fn withdraw(&mut self, principal: &str) {
+        self.epoch += 1;
+        self.grants.remove(principal);
+    }
+
+    fn rights_of(&self, principal: &str) -> Rights {
+        Rights::new(self.epoch, self.grants.get(principal).cloned().unwrap_or_default())
+    }
 }
 
 /// The journal and its writer.
@@ -96,6 +121,7 @@ impl Scenario {
             contexts: BTreeMap::new(),
             called: BTreeMap::new(),
             notices: VecDeque::new(),
+            access: AccessRules::default(),
             incarnation: Incarnation(1),
             last_drawn: 1,
             tag: 0,
@@ -138,6 +164,15 @@ impl Scenario {
     /// Sends a command to the serving grantor, or to the grantor replaced last. Returns the tag of the request.
     pub fn send(&mut self, words: &[String], of_zombie: bool) -> Result<Option<u64>, String> {
         let tag = self.tag + 1;
+        let (principal, words) = match words {
+            [first, principal, command @ ..] if first == "as" => (Some(principal.as_str()), command),
+            _ => (None, words),
+        };
+        let rights = principal.map(|principal| self.access.rights_of(principal));
+        let caller = match (principal, &rights) {
+            (Some(principal), Some(rights)) => Caller { principal, rights },
+            _ => Caller::LOCAL,
+        };
         let mut lists = CommandLists::default();
         let Some(parsed) = commands::parse(&self.labels, words, tag, &mut lists)? else {
             return Ok(None);
@@ -146,7 +181,7 @@ impl Scenario {
         let now = self.now();
         let driver = if of_zombie { self.zombies.last_mut() } else { self.driver.as_mut() };
         let driver = driver.ok_or_else(|| "unavailable".to_owned())?;
-        driver.grantor.step(now, &Input::Request(parsed.request, parsed.command));
+        driver.grantor.step(now, &Input::Request(Request { caller, ..parsed.request }, parsed.command));
         if let Some(called) = parsed.called {
             self.called.insert(called.to_owned(), tag);
         }

@@ -1,5 +1,6 @@
 //! Lines of a story that are not requests: time, crashes, copies, clocks and writes to targets.
 
+use leasehold_core::access::Role;
 use leasehold_core::command::{Notice, SessionEvent};
 use leasehold_core::grantor::{OpenTenureError, RestoreSpec};
 use leasehold_core::token::{Cluster, Number};
@@ -64,6 +65,16 @@ pub fn run_line(scenario: &mut Scenario, words: &[String]) -> Result<Option<Actu
     } else if at.take("the disk is full") || at.take("the disk has room") {
         let full = words.last().is_some_and(|word| word == "full");
         scenario.driver.as_mut().ok_or("unavailable")?.grantor.set_endings_only(full);
+        done()
+    } else if at.take("grant") {
+        let principal = at.word("an identity")?;
+        let role = at.word("a role")?;
+        let role = Role::parse(role).ok_or_else(|| format!("{role} is not a role"))?;
+        let prefix = if at.take("under") { at.word("a prefix")? } else { "" };
+        scenario.access.grant(principal, role, prefix);
+        done()
+    } else if at.take("withdraw the grants of") {
+        scenario.access.withdraw(at.word("an identity")?);
         done()
     } else if at.take("target") {
         let name = at.word("a target")?;

@@ -46,6 +46,7 @@ pub const FILES: &[(&str, &str)] = files![
     "leaders.txt",
     "requests.txt",
     "refusals.txt",
+    "access.txt",
 ];
 
 /// Every story, in the order of files.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
+use leasehold_core::access::{Action, ReadScope};
 use leasehold_core::name::Name;
 use leasehold_wire::{Code, v1};
 use tokio::sync::mpsc;
@@ -11,6 +12,7 @@ use tokio::sync::mpsc;
 use super::Api;
 use super::problems::shutting_down;
 use super::queries::invalid_name;
+use crate::access::StreamAccess;
 use crate::audit::{self, AuditExport, AuditHead, AuditProof, AuditQuery, Hash, VerifyError, verify};
 use crate::backup::{BackupChunks, BackupHeader};
 use crate::clock;
@@ -20,12 +22,15 @@ use crate::snapshotter::SnapshotError;
 impl Api {
     /// A backup of the state as of now: its header and its bytes in chunks.
     pub async fn backup(&self) -> Result<(BackupHeader, impl Stream<Item = Chunk> + Send + use<>), v1::Problem> {
+        let identity = self.authorize_current(Action::Backup)?;
         let permit = self.snapshots.try_transfer().ok_or_else(busy)?;
         // Confirms authority, so that the backup contains everything that was replied before the request (E1).
-        self.query(|_| ()).await?;
+        self.confirm().await?;
         let (snapshot, permit) = self.snapshots.snapshot(permit).await.map_err(|error| snapshot_problem(&error))?;
         let chunks = BackupChunks::of(snapshot, clock::now().wall);
-        Ok((*chunks.header(), with_read_timeout(chunks.stream(permit).map(Ok).boxed())))
+        let header = *chunks.header();
+        let access = StreamAccess::of_action(&self.access, identity, Action::Backup);
+        Ok((header, with_read_timeout(chunks.stream(permit).map(Ok).boxed(), access)))
     }
 }
 
@@ -41,14 +46,23 @@ impl Api {
         if let Some(resource) = &query.resource {
             Name::parse(resource).map_err(invalid_name)?;
         }
+        let identity = self.authorize_current(Action::Audit)?;
         query.limit = if query.limit == 0 { MAX_PAGE } else { query.limit.min(MAX_PAGE) };
         let head = self.audit_head().await?;
-        let read = move |files: &dyn AuditFiles| audit::query(files, head, &query).map_err(SnapshotError::from);
+        let rules = self.access.rules();
+        let read = move |files: &dyn AuditFiles| {
+            // An entry without a resource concerns the whole cluster, like the empty name.
+            let scope = ReadScope::of(&rules.caller(&identity), Action::Audit);
+            let is_visible = |resource: &str| scope.as_ref().is_ok_and(|scope| scope.covers(resource));
+            let is_unlimited = scope.as_ref().is_ok_and(ReadScope::covers_all);
+            audit::query(files, head, &query, (!is_unlimited).then_some(&is_visible)).map_err(SnapshotError::from)
+        };
         Ok((self.read_audit(read).await?, head))
     }
 
     /// Verifies the whole audit log.
     pub async fn verify_audit(&self) -> Result<Result<AuditProof, VerifyError>, v1::Problem> {
+        self.authorize_current(Action::VerifyAudit)?;
         let head = self.audit_head().await?;
         self.read_audit(move |files| match verify(files, head) {
             Err(VerifyError::Read(error)) => Err(error.into()),
@@ -59,6 +73,7 @@ impl Api {
 
     /// The audit log as lines of JSON, in chunks.
     pub async fn export_audit(&self) -> Result<impl Stream<Item = Chunk> + Send + use<>, v1::Problem> {
+        let identity = self.authorize_current(Action::ExportAudit)?;
         let permit = self.snapshots.try_transfer().ok_or_else(busy)?;
         let export = AuditExport::new(self.audit_head().await?);
         let state = Some((self.clone(), export, permit));
@@ -77,12 +92,13 @@ impl Api {
                 Err(problem) => Some((futures::stream::iter(vec![Err(Box::new(problem))]), None)),
             }
         });
-        Ok(with_read_timeout(chunks.flatten().boxed()))
+        let access = StreamAccess::of_action(&self.access, identity, Action::ExportAudit);
+        Ok(with_read_timeout(chunks.flatten().boxed(), access))
     }
 
     /// Writes the audit log up to everything that was replied before the request (E1).
     async fn audit_head(&self) -> Result<AuditHead, v1::Problem> {
-        self.query(|_| ()).await?;
+        self.confirm().await?;
         self.snapshots.write_audit().await.map_err(|error| snapshot_problem(&error))
     }
 
@@ -106,12 +122,19 @@ impl Api {
 /// A chunk of a large response.
 type Chunk = Result<Vec<u8>, Box<v1::Problem>>;
 
-/// Ends a stream whose reader does not read a chunk in time, so that the data behind it is freed.
-fn with_read_timeout(mut chunks: BoxStream<'static, Chunk>) -> impl Stream<Item = Chunk> + Send + use<> {
+/// Ends a stream whose reader does not read a chunk in time, so that the data behind it is freed, and one whose identity is no longer
+/// allowed to read it (A10).
+fn with_read_timeout(
+    mut chunks: BoxStream<'static, Chunk>,
+    access: StreamAccess,
+) -> impl Stream<Item = Chunk> + Send + use<> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {
-            let chunk = chunks.next().await;
+            let chunk = match access.end_reason() {
+                Some(reason) => Some(Err(Box::new(reason))),
+                None => chunks.next().await,
+            };
             let last = !matches!(chunk, Some(Ok(_)));
             let sent = sender.send_timeout(chunk, READ_TIMEOUT).await;
             if last || sent.is_err() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use leasehold_core::command::{self, Request as CoreRequest};
+use leasehold_core::grantor::Query;
 use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::headers::POSITION;
@@ -21,7 +22,7 @@ use super::Api;
 use super::grpc_session::{self, ServerBatchStream};
 use super::metadata::RequestMetadata;
 use super::problems::no_reply;
-use super::queries::{QueryResult, invalid_name};
+use super::queries::{QueryResult, status_of};
 use crate::audit::{AuditEntry, AuditHead, AuditQuery, Hash, VerifyError};
 use crate::random;
 use crate::request::RequestPayload;
@@ -135,9 +136,8 @@ impl Leasehold for GrpcService {
         self.api.observe(&reply);
         match reply.answer {
             command::Answer::Session(grant) => {
-                let query =
-                    move |grantor: &leasehold_core::grantor::Grantor| welcome(&grant, Some(secret), &grantor.status());
-                respond_query(self.api.query_unmeasured(0, query).await)
+                let status = self.api.query(0, Query::Status, status_of).await;
+                respond_query(status.map(|(status, position)| (welcome(&grant, Some(secret), &status), position)))
             }
             command::Answer::Refused(refusal) => Err(problem_to_status(problem(&refusal))),
             _ => Err(unexpected_answer()),
@@ -272,8 +272,7 @@ impl Leasehold for GrpcService {
     }
 
     async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Result<Response<v1::ClusterView>, Status> {
-        let (view, position) = self.api.cluster().await;
-        respond(view, position)
+        respond_query(self.api.cluster().await)
     }
 
     async fn show(&self, request: Request<v1::ShowRequest>) -> Result<Response<v1::ResourceView>, Status> {
@@ -326,13 +325,10 @@ impl Leasehold for GrpcService {
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let prefix = request.into_inner().prefix;
-        let events =
-            self.api.watch(prefix).map_err(|error| problem_to_status(invalid_name(error)))?.map(
-                |watched| match watched {
-                    Ok(watched) => Ok(watched.encode()),
-                    Err(problem) => Err(problem_to_status(problem)),
-                },
-            );
+        let events = self.api.watch(prefix).map_err(problem_to_status)?.map(|watched| match watched {
+            Ok(watched) => Ok(watched.encode()),
+            Err(problem) => Err(problem_to_status(problem)),
+        });
         Ok(Response::new(Box::pin(events)))
     }
 

@@ -1,12 +1,12 @@
 //! The session stream: batches in both directions, one stream for each process that holds leases.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
 use leasehold_core::command::{Answer, Request, RequestId};
+use leasehold_core::grantor::Query;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::Token;
@@ -18,10 +18,13 @@ use tonic::{Status, Streaming};
 
 use super::Api;
 use super::problems::{no_reply, not_submitted, queue_full};
+use super::queries::status_of;
+use crate::access::StreamAccess;
+use crate::identity::{Identity, current_or_local};
 use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
 use crate::request_queue::SubmitError;
 use crate::transport::{ConnectionRate, problem_of_status, rate_limit};
-use crate::{clock, peer, random};
+use crate::{clock, random};
 
 /// The messages that the server sends on a stream.
 pub type ServerBatchStream = Pin<Box<dyn Stream<Item = Result<v1::ServerBatch, Status>> + Send>>;
@@ -44,12 +47,14 @@ pub async fn serve(
     let hello = first.hello.take().ok_or_else(hello_missing)?;
     let (welcome, session) = establish(&api, &hello, outbox).await.map_err(problem_to_status)?;
     let caller = Caller { session: Some(session), issuer: api.issuer };
-    let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate, peer: peer::current() };
+    let identity = current_or_local();
+    let access = StreamAccess::of_session(&api.access, identity.clone());
+    let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate, identity };
     match reader.submit_batch(first).await {
         Ok(()) | Err(StreamEnd::Stopping) => {}
         Err(StreamEnd::Invalid(problem)) => return Err(problem_to_status(*problem)),
     }
-    tokio::spawn(reader.run(from));
+    tokio::spawn(reader.run(from, access));
     Ok(Box::pin(outgoing(api, guard, welcome)))
 }
 
@@ -82,14 +87,14 @@ async fn establish(
     let queued = QueuedRequest::new(request, body, api.caller(), ReplyTo::Stream(outbox.clone(), 0));
     api.queue.submit(queued).map_err(|error| not_submitted(error, &api.queue))?;
     // Both in the same turn, so that a slow journal is waited for only once.
-    let (batch, status) = tokio::join!(outbox.recv(), api.query(|grantor| grantor.status()));
+    let (batch, status) = tokio::join!(outbox.recv(), api.query(0, Query::Status, status_of));
     let answer = batch.ok_or_else(no_reply)?.items.into_iter().next();
     if let Some(Outgoing::Answer(_, reply)) = &answer {
         api.observe(reply);
     }
     match answer {
         Some(Outgoing::Answer(_, DurableReply { answer: Answer::Session(grant), .. })) => {
-            Ok((welcome(&grant, new_secret, &status?), grant.session))
+            Ok((welcome(&grant, new_secret, &status?.0), grant.session))
         }
         Some(Outgoing::Answer(_, DurableReply { answer: Answer::Refused(refusal), .. })) => Err(problem(&refusal)),
         Some(Outgoing::Close(reason)) => Err(*reason),
@@ -137,16 +142,17 @@ struct StreamReader {
     outbox: Arc<Outbox>,
     /// Rate limit of its connection.
     rate: Option<Arc<ConnectionRate>>,
-    peer: Option<SocketAddr>,
+    identity: Arc<Identity>,
 }
 
 impl StreamReader {
-    async fn run(self, mut from: Streaming<v1::ClientBatch>) {
-        // A connection that ends or sends an invalid message is closed; the session lives on until its deadline.
+    async fn run(self, mut from: Streaming<v1::ClientBatch>, mut access: StreamAccess) {
+        // A connection that ends, sends an invalid message or loses its rights is closed; the session lives on until its deadline.
         let problem = loop {
             let message = tokio::select! {
                 message = from.message() => message,
                 () = self.outbox.closed() => return,
+                reason = access.ended() => break Box::new(reason),
             };
             match message {
                 Ok(Some(batch)) => match self.submit_batch(batch).await {
@@ -215,7 +221,7 @@ impl StreamReader {
         let request = leasehold_wire::core_request(0, &operation, Some(id), token_seen, &self.api.issuer);
         let to = ReplyTo::Stream(self.outbox.clone(), sequence);
         QueuedRequest::new(request, RequestPayload::Operation(Box::new(operation)), self.caller, to)
-            .with_peer(self.peer)
+            .with_identity(self.identity.clone())
     }
 
     async fn submit_renewals(&self, batch: v1::RenewBatch, seen: Option<Token>) -> Result<(), StreamEnd> {
@@ -227,8 +233,8 @@ impl StreamReader {
             batch.leases.iter().map(|bits| leasehold_wire::lease_id(*bits)).zip(batch.token_numbers).collect();
         if !leases.is_empty() {
             let session = self.caller.session.expect("a stream has a session");
-            let (to, number, peer) = (self.outbox.clone(), batch.sequence, self.peer);
-            self.api.queue.renew(RenewalBatch { to, session, number, leases, seen, peer }).await?;
+            let (to, number, identity) = (self.outbox.clone(), batch.sequence, self.identity.clone());
+            self.api.queue.renew(RenewalBatch { to, session, number, leases, seen, identity }).await?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ mod openapi;
 mod operator_log;
 mod problems;
 mod queries;
+mod query;
 mod router;
 mod standby;
 mod wait_session;
@@ -20,23 +21,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::Stream;
+use leasehold_core::access::{Action, ReadScope};
 use leasehold_core::command::{Answer, Request};
-use leasehold_core::grantor::Grantor;
 use leasehold_core::ids::SessionId;
-use leasehold_core::name::{NameError, Prefix};
+use leasehold_core::name::Prefix;
 use leasehold_wire::{Caller, Code, TokenIssuer, session_bits, session_id, v1};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
+use crate::access::{AccessControl, DenialLog, StreamAccess};
 use crate::cancellation::{CallerState, CancelOnDrop};
 use crate::metrics::{Metrics, OK};
 use crate::replicated_state::StandbyState;
 use crate::request::{DurableReply, QueuedRequest, ReplyTo, RequestPayload, operation_name};
-use crate::request_queue::{QueryReply, RequestQueue};
+use crate::request_queue::RequestQueue;
 use crate::snapshotter::SnapshotHandle;
 use crate::status::ServerStatus;
 use crate::watch::{self, ResourceEvent, WatchMessage, Watchers};
-use problems::{no_reply, not_answered, not_submitted, position_not_reached, shutting_down, standby_not_ready};
+use problems::{no_reply, not_submitted, shutting_down};
 use wait_session::WaitSession;
 
 pub use grpc::GrpcService;
@@ -63,6 +65,10 @@ pub struct Api {
     pub snapshots: Arc<SnapshotHandle>,
     /// Role of this server and status of the cluster.
     pub server_status: Arc<ServerStatus>,
+    /// The access rules in effect.
+    pub access: Arc<AccessControl>,
+    /// Log of denials.
+    pub denials: Arc<DenialLog>,
     /// The replicated state that queries read while another server leads.
     pub standby: Option<Arc<StandbyState>>,
 }
@@ -71,7 +77,7 @@ impl Api {
     /// Submits a request and waits for its final reply.
     pub async fn submit(
         &self,
-        request: Request,
+        request: Request<'static>,
         body: RequestPayload,
         caller: Caller,
     ) -> Result<DurableReply, v1::Problem> {
@@ -86,7 +92,7 @@ impl Api {
     async fn submit_cancellable(
         &self,
         session: SessionId,
-        request: Request,
+        request: Request<'static>,
         body: RequestPayload,
         caller: Caller,
     ) -> Result<DurableReply, v1::Problem> {
@@ -98,61 +104,6 @@ impl Api {
         let reply = reply.await.map(DurableReply::delivered).map_err(|_| no_reply());
         cancel.disarm();
         reply
-    }
-
-    /// Queries the state. The result arrives once everything it depends on is durable.
-    pub async fn query<T: Send + 'static>(
-        &self,
-        query: impl FnOnce(&Grantor) -> T + Send + 'static,
-    ) -> Result<T, v1::Problem> {
-        self.query_unmeasured(0, query).await.map(|(result, _)| result)
-    }
-
-    /// Queries the state and returns the journal position that the result depends on, which is at least `min_position` (E1). Metrics
-    /// count the query under `name`.
-    pub async fn query_at<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        min_position: u64,
-        query: impl FnOnce(&Grantor) -> T + Send + 'static,
-    ) -> Result<(T, u64), v1::Problem> {
-        let arrived = Instant::now();
-        let result = self.query_unmeasured(min_position, query).await;
-        let code = result.as_ref().map_or_else(problem_code, |_| OK);
-        self.metrics.requests().answered(name, code, arrived.elapsed());
-        result
-    }
-
-    async fn query_unmeasured<T: Send + 'static>(
-        &self,
-        min_position: u64,
-        query: impl FnOnce(&Grantor) -> T + Send + 'static,
-    ) -> Result<(T, u64), v1::Problem> {
-        let (result, position) = match &self.standby {
-            Some(standby) => standby.query(query).ok_or_else(standby_not_ready)?,
-            None => self.query_in_turn(query).await?,
-        };
-        if position < min_position {
-            return Err(position_not_reached(min_position, position));
-        }
-        Ok((result, position))
-    }
-
-    async fn query_in_turn<T: Send + 'static>(
-        &self,
-        query: impl FnOnce(&Grantor) -> T + Send + 'static,
-    ) -> Result<(T, u64), v1::Problem> {
-        let (to, result) = oneshot::channel();
-        let query = move |grantor: &Grantor| {
-            let result = query(grantor);
-            let reply: QueryReply = Box::new(move |position| {
-                // Fails if the caller has disconnected.
-                let _ = to.send((result, position));
-            });
-            reply
-        };
-        self.queue.query(Box::new(query)).map_err(|error| not_submitted(error, &self.queue))?;
-        result.await.map_err(|_| not_answered(&self.queue))
     }
 
     /// Executes the operation of a unary call. A wait without a session gets a session of its own for the time of the call.
@@ -197,23 +148,32 @@ impl Api {
         Ok((grpc_session::encode_answer(&reply, self), reply.position))
     }
 
-    /// Streams events under a prefix from now on. The stream ends with a problem if the watcher reads too slowly or the server shuts
-    /// down.
+    /// Streams events under a prefix from now on, as far as the current identity may see them at the time of each event (A7). The
+    /// stream ends with a problem if the watcher reads too slowly, loses its rights, or the server shuts down.
     pub fn watch(
         &self,
         prefix: String,
-    ) -> Result<impl Stream<Item = Result<Arc<ResourceEvent>, v1::Problem>> + Send + use<>, NameError> {
-        Prefix::parse(&prefix)?;
-        let state = Some((self.watchers.subscribe(), prefix, self.metrics.clone()));
+    ) -> Result<impl Stream<Item = Result<Arc<ResourceEvent>, v1::Problem>> + Send + use<>, v1::Problem> {
+        Prefix::parse(&prefix).map_err(queries::invalid_name)?;
+        let identity = self.authorize_current(Action::Watch)?;
+        let access = StreamAccess::of_action(&self.access, identity, Action::Watch);
+        let state = Some((self.watchers.subscribe(), access, prefix, self.metrics.clone()));
         Ok(futures::stream::unfold(state, |state| async move {
-            let (messages, prefix, metrics) = state?;
+            let (messages, mut access, prefix, metrics) = state?;
             let Some(mut messages) = messages else { return Some((Err(shutting_down()), None)) };
             loop {
-                match messages.recv().await {
-                    Ok(WatchMessage::Event(event)) if covers(&prefix, &event.resource) => {
-                        return Some((Ok(event), Some((Some(messages), prefix, metrics))));
+                let message = tokio::select! {
+                    // First, so that no event after a reload is judged by the rules before it.
+                    biased;
+                    reason = access.ended() => return Some((Err(reason), None)),
+                    message = messages.recv() => message,
+                };
+                match message {
+                    Ok(WatchMessage::Event(event)) => {
+                        if covers(&prefix, &event.resource) && sees(&access, &event) {
+                            return Some((Ok(event), Some((Some(messages), access, prefix, metrics))));
+                        }
                     }
-                    Ok(WatchMessage::Event(_)) => {}
                     Ok(WatchMessage::Closed) => return Some((Err(shutting_down()), None)),
                     Err(RecvError::Lagged(missed)) => {
                         metrics.events_missed(missed);
@@ -226,21 +186,26 @@ impl Api {
     }
 
     /// Status of this server and of the cluster. A server that led confirms first that it still does.
-    pub async fn cluster(&self) -> (v1::ClusterView, u64) {
+    pub async fn cluster(&self) -> Result<(v1::ClusterView, u64), v1::Problem> {
+        self.authorize_current(Action::Cluster)?;
         let leads = self.server_status.may_lead() && self.confirm_leadership().await;
         let position = self.metrics.position();
-        (self.server_status.view(position, leads).await, position)
+        Ok((self.server_status.view(position, leads).await, position))
     }
 
     async fn confirm_leadership(&self) -> bool {
-        matches!(tokio::time::timeout(CONFIRM_TIMEOUT, self.query(|_| ())).await, Ok(Ok(())))
+        matches!(tokio::time::timeout(CONFIRM_TIMEOUT, self.confirm()).await, Ok(Ok(_)))
     }
 
     /// Refuses to step down if no other server stands by: service would only be interrupted.
     async fn check_step_down(&self, operation: &v1::request::Operation) -> Result<(), v1::Problem> {
         let steps_down =
             matches!(operation, v1::request::Operation::StepDown(_)) && !self.server_status.is_standalone();
-        if !steps_down || self.server_status.has_successor().await {
+        if !steps_down {
+            return Ok(());
+        }
+        self.authorize_current(Action::StepDown)?;
+        if self.server_status.has_successor().await {
             return Ok(());
         }
         let message = "no other server stands by, so nothing happened; start another server first";
@@ -260,7 +225,7 @@ impl Api {
             self.metrics.requests().waited(code, waited);
         }
         if code == OK {
-            operator_log::log(&reply.body);
+            operator_log::log(&reply.body, &reply.identity);
         }
     }
 
@@ -300,6 +265,13 @@ fn session_of_wait(operation: &v1::request::Operation) -> Option<SessionId> {
 fn covers(prefix: &str, resource: &str) -> bool {
     let rest = resource.strip_prefix(prefix);
     prefix.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether a watcher may see an event under the rules in effect. An event without a resource concerns the whole cluster.
+fn sees(access: &StreamAccess, event: &ResourceEvent) -> bool {
+    let rules = access.rules();
+    let scope = ReadScope::of(&rules.caller(access.identity()), Action::Watch);
+    scope.is_ok_and(|scope| scope.covers(&event.resource))
 }
 
 /// A watcher read too slowly.

@@ -1,13 +1,13 @@
 //! Queries, shared by gRPC and HTTP. The leader answers from a turn, after it has confirmed its authority (E1).
 
 use leasehold_core::charter::Charter;
-use leasehold_core::grantor::{Grantor, QueryBudget, Usage};
+use leasehold_core::grantor::{Query, QueryAnswer, Status, Usage};
 use leasehold_core::limits::QUERY_STEPS;
 use leasehold_core::name::{HolderName, Name, NameError, Prefix};
 use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_wire::{
     Code, MAX_LEASES_PER_VIEW, deadlock_view, encode_charter, encode_coverage, ended_lease, lease_view, problem,
-    queue_view, resource_view, state_list, status_view, usage, v1, waiter_view,
+    queue_page, resource_view, state_entries, status_view, usage, v1, waiter_view,
 };
 
 use super::Api;
@@ -39,11 +39,12 @@ impl Api {
     /// A resource with its leases and waiters.
     pub async fn show(&self, request: v1::ShowRequest) -> QueryResult<v1::ResourceView> {
         Name::parse(&request.resource).map_err(invalid_name)?;
-        let name = request.resource;
-        let query = self.query_at("show", request.min_position, move |grantor| {
-            grantor.show_first(&name, MAX_LEASES_PER_VIEW, &mut QueryBudget::default())
-        });
-        let (view, position) = query.await?;
+        let query = Query::Show { resource: request.resource, leases: MAX_LEASES_PER_VIEW };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::Resource(view) => Some(view),
+            _ => None,
+        };
+        let (view, position) = self.query_at("show", request.min_position, query, convert).await?;
         let missing = || problem(&Refusal::NotFound(RefusalSubject::Resource));
         Ok((resource_view(&view.ok_or_else(missing)?), position))
     }
@@ -51,11 +52,13 @@ impl Api {
     /// Resources under a prefix.
     pub async fn list(&self, request: v1::ListRequest) -> QueryResult<v1::ResourceList> {
         Prefix::parse(&request.prefix).map_err(invalid_name)?;
-        let query = move |grantor: &Grantor| {
-            let (limit, budget) = (page(request.limit), &mut QueryBudget::default());
-            grantor.list(&request.prefix, request.cursor, limit, MAX_LEASES_PER_VIEW, budget)
+        let v1::ListRequest { prefix, cursor, limit, min_position } = request;
+        let query = Query::List { prefix, from: cursor, limit: page(limit), leases: MAX_LEASES_PER_VIEW };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::Resources(found, next) => Some((found, next)),
+            _ => None,
         };
-        let ((found, next_cursor), position) = self.query_at("list", request.min_position, query).await?;
+        let ((found, next_cursor), position) = self.query_at("list", min_position, query, convert).await?;
         let resources = found.iter().map(resource_view).collect();
         Ok((v1::ResourceList { resources, next_cursor, position }, position))
     }
@@ -63,10 +66,12 @@ impl Api {
     /// Leases of the holders with a name.
     pub async fn held_by(&self, request: v1::HeldByRequest) -> QueryResult<v1::LeaseList> {
         HolderName::parse(&request.holder).map_err(invalid_name)?;
-        let query = move |grantor: &Grantor| {
-            grantor.held_page(&request.holder, request.after, page(request.limit), &mut QueryBudget::default())
+        let query = Query::HeldBy { holder: request.holder, after: request.after, limit: page(request.limit) };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::Leases(leases) => Some(leases),
+            _ => None,
         };
-        let (leases, position) = self.query_at("held_by", 0, query).await?;
+        let (leases, position) = self.query_at("held_by", 0, query, convert).await?;
         let leases = leases.ok_or_else(too_many_leases)?;
         Ok((v1::LeaseList { leases: leases.iter().map(lease_view).collect() }, position))
     }
@@ -74,63 +79,83 @@ impl Api {
     /// Waiters of a resource.
     pub async fn waiters(&self, request: v1::WaitersRequest) -> QueryResult<v1::WaiterList> {
         Name::parse(&request.resource).map_err(invalid_name)?;
-        let query = move |grantor: &Grantor| {
-            grantor.waiters_page(&request.resource, request.offset as usize, page(request.limit))
+        let v1::WaitersRequest { resource, offset, limit } = request;
+        let query = Query::Waiters { resource, from: offset as usize, limit: page(limit) };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::Waiters(waiters) => Some(waiters),
+            _ => None,
         };
-        let (waiters, position) = self.query_at("waiters", 0, query).await?;
+        let (waiters, position) = self.query_at("waiters", 0, query, convert).await?;
         Ok((v1::WaiterList { waiters: waiters.iter().map(waiter_view).collect() }, position))
     }
 
     /// Recent deadlocks, latest last.
     pub async fn deadlocks(&self, request: v1::DeadlocksRequest) -> QueryResult<v1::DeadlockList> {
-        self.query_at("deadlocks", 0, move |grantor| {
-            let mut deadlocks: Vec<_> = grantor.deadlocks().map(deadlock_view).collect();
-            deadlocks.drain(..deadlocks.len().saturating_sub(page(request.limit)));
-            v1::DeadlockList { deadlocks }
-        })
-        .await
+        let query = Query::Deadlocks { limit: page(request.limit) };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::Deadlocks(found) => {
+                Some(v1::DeadlockList { deadlocks: found.into_iter().map(deadlock_view).collect() })
+            }
+            _ => None,
+        };
+        self.query_at("deadlocks", 0, query, convert).await
     }
 
     /// Ended leases of a resource that are still in memory, latest first.
     pub async fn ended_leases(&self, request: v1::HistoryRequest) -> QueryResult<v1::EndedLeaseList> {
         Name::parse(&request.resource).map_err(invalid_name)?;
-        self.query_at("history", 0, move |grantor| v1::EndedLeaseList {
-            leases: grantor.history(&request.resource, page(request.limit)).iter().map(ended_lease).collect(),
-        })
-        .await
+        let query = Query::EndedLeases { resource: request.resource, limit: page(request.limit) };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::EndedLeases(ended) => {
+                Some(v1::EndedLeaseList { leases: ended.iter().map(ended_lease).collect() })
+            }
+            _ => None,
+        };
+        self.query_at("history", 0, query, convert).await
     }
 
     /// The small state of a resource.
     pub async fn state(&self, request: v1::StateRequest) -> QueryResult<v1::StateList> {
-        self.query_at("state", request.min_position, move |grantor| {
-            state_list(grantor.state(), &request.resource, &request.after, page(request.limit))
-        })
-        .await
+        let v1::StateRequest { resource, after, limit, min_position } = request;
+        let query = Query::State { resource, after, limit: page(limit) };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::State(values) => Some(state_entries(values)),
+            _ => None,
+        };
+        self.query_at("state", min_position, query, convert).await
     }
 
     /// A queue, with its dead letters if a limit is given.
     pub async fn queue(&self, request: v1::QueueRequest) -> QueryResult<v1::QueueView> {
-        self.query_at("queue", request.min_position, move |grantor| {
-            let (now, limit) = (grantor.status().time, request.limit.map_or(0, page));
-            queue_view(grantor.queues(), now, &request.queue, request.after, limit)
-        })
-        .await
+        let v1::QueueRequest { queue, after, limit, min_position } = request;
+        let query = Query::Queue { queue, after, limit: limit.map_or(0, page) };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::Queue(found) => Some(queue_page(found)),
+            _ => None,
+        };
+        self.query_at("queue", min_position, query, convert).await
     }
 
     /// Usage by holder; holders without a counter of their own come first, together and without a name.
     pub async fn usage(&self, request: v1::UsageRequest) -> QueryResult<v1::UsageList> {
         if !request.holder.is_empty() {
             HolderName::parse(&request.holder).map_err(invalid_name)?;
-        }
-        if !request.holder.is_empty() {
-            let holder = request.holder.clone();
-            let (used, position) = self.query_at("usage", 0, move |grantor| grantor.usage(&holder)).await?;
+            let query = Query::Usage { holder: request.holder.clone() };
+            let convert = |answer: QueryAnswer<'_>| match answer {
+                QueryAnswer::Usage(used) => Some(used),
+                _ => None,
+            };
+            let (used, position) = self.query_at("usage", 0, query, convert).await?;
             let holders = used.iter().map(|used| usage(&request.holder, used)).collect();
             return Ok((v1::UsageList { holders }, position));
         }
         let (is_first, limit) = (request.after.is_empty(), page(request.limit));
-        let query = move |grantor: &Grantor| grantor.usage_page(&request.after, limit);
-        let ((counted, others), position) = self.query_at("usage", 0, query).await?;
+        let query = Query::UsagePage { after: request.after, limit };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::UsagePage(counted, others) => Some((counted, others)),
+            _ => None,
+        };
+        let ((counted, others), position) = self.query_at("usage", 0, query, convert).await?;
         let rest = (is_first && others != Usage::default()).then(|| usage("", &others));
         let counted = counted.iter().map(|(holder, used)| usage(holder, used));
         Ok((v1::UsageList { holders: rest.into_iter().chain(counted).take(limit).collect() }, position))
@@ -139,37 +164,48 @@ impl Api {
     /// Targets of a resource and holes in their coverage.
     pub async fn coverage(&self, request: v1::CoverageRequest) -> QueryResult<v1::Coverage> {
         Name::parse(&request.resource).map_err(invalid_name)?;
-        self.query_at("coverage", request.min_position, move |grantor| {
-            encode_coverage(&request.resource, &grantor.targets(&request.resource))
-        })
-        .await
+        let query = Query::Coverage { resource: request.resource.clone() };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::Coverage(targets) => Some(targets),
+            _ => None,
+        };
+        let (targets, position) = self.query_at("coverage", request.min_position, query, convert).await?;
+        Ok((encode_coverage(&request.resource, &targets), position))
     }
 
     /// Status of the grantor.
     pub async fn status(&self, min_position: u64) -> QueryResult<v1::Status> {
-        let (status, position) = self.query_at("status", min_position, |grantor| grantor.status()).await?;
+        let (status, position) = self.query_at("status", min_position, Query::Status, status_of).await?;
         Ok((status_view(&status, position), position))
     }
 
     /// Charters by prefix, or the charter that applies to a resource.
     pub async fn charters(&self, request: v1::ChartersRequest) -> QueryResult<v1::Charters> {
-        if !request.resource.is_empty() {
-            Name::parse(&request.resource).map_err(invalid_name)?;
-        }
-        self.query_at("charters", 0, move |grantor| {
-            let entry = |(prefix, found): (&str, &Charter)| v1::CharterEntry {
-                prefix: prefix.into(),
-                charter: Some(encode_charter(found)),
-            };
-            if !request.resource.is_empty() {
-                return v1::Charters {
-                    charters: grantor.charter_of(&request.resource).into_iter().map(entry).collect(),
+        let v1::ChartersRequest { resource, after, limit } = request;
+        let query = if resource.is_empty() {
+            Query::Charters { after, limit: page(limit) }
+        } else {
+            Name::parse(&resource).map_err(invalid_name)?;
+            Query::CharterOf { resource }
+        };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::Charters(found) => {
+                let entry = |(prefix, charter): (&str, &Charter)| v1::CharterEntry {
+                    prefix: prefix.into(),
+                    charter: Some(encode_charter(charter)),
                 };
+                Some(v1::Charters { charters: found.into_iter().map(entry).collect() })
             }
-            let later =
-                grantor.charters().filter(|(prefix, _)| request.after.as_deref().is_none_or(|after| *prefix > after));
-            v1::Charters { charters: later.take(page(request.limit)).map(entry).collect() }
-        })
-        .await
+            _ => None,
+        };
+        self.query_at("charters", 0, query, convert).await
+    }
+}
+
+/// The status in the answer to [`Query::Status`].
+pub fn status_of(answer: QueryAnswer<'_>) -> Option<Box<Status>> {
+    match answer {
+        QueryAnswer::Status(status) => Some(status),
+        _ => None,
     }
 }

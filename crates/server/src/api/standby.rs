@@ -6,6 +6,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, Method};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use leasehold_core::access::Action;
 use leasehold_wire::headers::STANDBY;
 use leasehold_wire::{Code, v1};
 use tokio::sync::watch;
@@ -14,7 +15,7 @@ use tower::ServiceExt;
 use super::Api;
 use super::http::openmetrics;
 use super::problems::position_not_reached;
-use crate::transport::{SERVICE_PATH, error_layer::invalid, is_grpc, problem_response};
+use crate::transport::{HttpProblem, SERVICE_PATH, error_layer::invalid, is_grpc, problem_response};
 
 /// Queries that a standby answers, by gRPC method.
 const QUERY_METHODS: [&str; 12] = [
@@ -38,13 +39,18 @@ const QUERY_PATHS: [&str; 9] =
 /// Paths that every server answers from what it knows of itself.
 const OWN_PATHS: [&str; 5] = ["/v1/cluster", "/v1/openapi.json", "/healthz", "/readyz", "/metrics"];
 
+/// Paths that every server answers for anyone.
+const OPEN_PATHS: [&str; 3] = ["/v1/openapi.json", "/healthz", "/readyz"];
+
 /// Routes of a standby; `router` has the endpoints that it shares with a leader.
 pub fn routes(api: Api, router: Router, leader: watch::Receiver<Option<String>>) -> Router {
     let metrics = {
-        let metrics = api.metrics.clone();
-        move || {
-            let text = metrics.encode();
-            async move { openmetrics(text) }
+        let api = api.clone();
+        move || async move {
+            match api.authorize_current(Action::Metrics) {
+                Ok(_) => openmetrics(api.metrics.encode()),
+                Err(problem) => HttpProblem::from(problem).into_response(),
+            }
         }
     };
     let dispatch = move |request: Request<Body>| {
@@ -71,6 +77,12 @@ pub fn routes(api: Api, router: Router, leader: watch::Receiver<Option<String>>)
 fn rejection(request: &Request<Body>, api: &Api, leader: &watch::Receiver<Option<String>>) -> Option<v1::Problem> {
     let path = request.uri().path();
     let (method, rest) = (path.strip_prefix(SERVICE_PATH), path.strip_prefix("/v1/"));
+    // Any grant is enough to learn which server leads.
+    if !OPEN_PATHS.contains(&path)
+        && let Err(denied) = api.authorize_current(Action::Cluster)
+    {
+        return Some(denied);
+    }
     // Every server reports its own role, and the methods that these paths allow.
     if method == Some("Cluster") || OWN_PATHS.contains(&path) {
         return None;

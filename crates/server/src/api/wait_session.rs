@@ -3,6 +3,7 @@
 //! It is renewed while the call lasts. When the call ends or its caller disconnects, the session is closed and the wait ends with it.
 //! A granted lease does not belong to the session: it has its own ttl and token.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_core::command::{Answer, Request, SessionGrant};
@@ -14,6 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::Api;
 use super::problems::no_reply;
+use crate::identity::{Identity, current_or_local, on_behalf_of};
 use crate::random;
 use crate::request::{QueuedRequest, ReplyTo, RequestPayload};
 
@@ -25,13 +27,15 @@ pub struct WaitSession {
     /// Its id.
     pub id: SessionId,
     api: Api,
+    /// The caller of the wait, which owns the session.
+    identity: Arc<Identity>,
     renewal: JoinHandle<()>,
 }
 
 impl WaitSession {
     /// Opens a session and renews it in the background.
     pub async fn open(api: &Api) -> Result<Self, v1::Problem> {
-        let started = Instant::now();
+        let (started, identity) = (Instant::now(), current_or_local());
         let grant = match open(api, TTL_MS).await? {
             // The longest ttl of the cluster is shorter.
             Err(Refusal::OutOfRange { field: "ttl", max, .. }) if max < TTL_MS => open(api, max).await?,
@@ -45,14 +49,15 @@ impl WaitSession {
         }
         let renewal = tokio::spawn({
             let api = api.clone();
-            async move {
+            // If the caller loses its rights, the renewals are refused and the wait ends with the session.
+            on_behalf_of(identity.clone(), async move {
                 loop {
                     tokio::time::sleep(interval).await;
                     renew(&api, id).await;
                 }
-            }
+            })
         });
-        Ok(Self { id, api: api.clone(), renewal })
+        Ok(Self { id, api: api.clone(), identity, renewal })
     }
 }
 
@@ -79,7 +84,8 @@ impl Drop for WaitSession {
         let close = v1::CloseSession { session: Some(session_bits(self.id)) };
         let body = RequestPayload::Operation(Box::new(v1::request::Operation::CloseSession(close)));
         let (to, _) = oneshot::channel();
-        let request = QueuedRequest::new(Request::tagged(0), body, self.api.caller(), ReplyTo::Caller(to));
+        let request = QueuedRequest::new(Request::tagged(0), body, self.api.caller(), ReplyTo::Caller(to))
+            .with_identity(self.identity.clone());
         // If the queue is full, the session ends by its ttl.
         let _ = self.api.queue.submit(request);
     }

@@ -32,8 +32,14 @@ impl AuditQuery {
     }
 }
 
-/// The texts of the selected entries with their hashes.
-pub fn query(files: &dyn AuditFiles, head: AuditHead, query: &AuditQuery) -> Result<Vec<(String, Hash)>, ReadError> {
+/// The texts of the selected entries with their hashes. `is_visible` selects by resource, with the empty name for entries that
+/// concern none; without it every entry is visible.
+pub fn query(
+    files: &dyn AuditFiles,
+    head: AuditHead,
+    query: &AuditQuery,
+    is_visible: Option<&dyn Fn(&str) -> bool>,
+) -> Result<Vec<(String, Hash)>, ReadError> {
     let mut segments = segments(files)?;
     if !query.oldest_first {
         segments.reverse();
@@ -49,7 +55,7 @@ pub fn query(files: &dyn AuditFiles, head: AuditHead, query: &AuditQuery) -> Res
         let mut found = Vec::new();
         // A query returns the valid entries; verification reports damage.
         let _ = scan(&bytes, false, |entry| {
-            if query.matches(head, &entry) {
+            if query.matches(head, &entry) && is_visible.is_none_or(|is_visible| sees(is_visible, &entry)) {
                 found.push((String::from_utf8_lossy(entry.text).into_owned(), entry.hash));
             }
         });
@@ -63,6 +69,12 @@ pub fn query(files: &dyn AuditFiles, head: AuditHead, query: &AuditQuery) -> Res
     }
     entries.truncate(query.limit);
     Ok(entries)
+}
+
+/// Whether an entry may be seen. An entry whose text is damaged names no resource, so that only all names cover it.
+fn sees(is_visible: &dyn Fn(&str) -> bool, frame: &EntryFrame<'_>) -> bool {
+    let entry = AuditEntry::parse(frame.text);
+    is_visible(entry.and_then(|entry| entry.resource).as_deref().unwrap_or_default())
 }
 
 /// Number, length and first entry of each file with a valid header, oldest first.

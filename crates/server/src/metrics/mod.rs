@@ -23,7 +23,7 @@ use prometheus_client::registry::Registry;
 
 pub use clocks::ClockMetrics;
 pub use etcd::EtcdMetrics;
-pub use rejections::{BODY_BYTES_LIMIT, REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, RejectionMetrics};
+pub use rejections::{BODY_BYTES_LIMIT, DenialReason, REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, RejectionMetrics};
 pub use requests::{OK, RequestMetrics};
 pub use snapshots::SnapshotMetrics;
 

@@ -1,5 +1,6 @@
 //! Metrics of refused requests: by code, by field, by limit, and renewals by reason.
 
+use leasehold_core::access::Action;
 use leasehold_core::command::{Answer, Reply};
 use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::{Limit, NotCurrent, Refusal};
@@ -16,6 +17,7 @@ pub struct RejectionMetrics {
     limits: Family<LimitLabel, Counter>,
     renewals: Family<ReasonLabel, Counter>,
     stale_tokens: Counter,
+    denied: Family<DenialLabel, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -35,8 +37,36 @@ struct LimitLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DenialLabel {
+    action: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
+}
+
+/// How a request was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DenialReason {
+    /// No grant of the identity allows the action there.
+    Role,
+    /// Another identity owns the lease, session or receipt.
+    Owner,
+    /// The reply is that of something that does not exist, because the identity may not see it.
+    Hidden,
+}
+
+impl DenialReason {
+    /// The word in metrics and log lines.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Role => "role",
+            Self::Owner => "owner",
+            Self::Hidden => "hidden",
+        }
+    }
 }
 
 /// Fields that have a label of their own; all others share `other`.
@@ -71,6 +101,7 @@ impl RejectionMetrics {
             limits: Family::default(),
             renewals: Family::default(),
             stale_tokens: Counter::default(),
+            denied: Family::default(),
         };
         for code in Code::ALL {
             metrics.codes.get_or_create(&CodeLabel { code: code.word() }).inc_by(0);
@@ -91,7 +122,22 @@ impl RejectionMetrics {
         );
         registry.register("renewals_refused", "Renewals refused, by reason", metrics.renewals.clone());
         registry.register("stale_tokens", "Stale tokens presented to the grantor", metrics.stale_tokens.clone());
+        // Other labels appear with their first denial: there is one for each action and reason.
         metrics
+            .denied
+            .get_or_create(&DenialLabel { action: Action::Acquire.word(), reason: DenialReason::Role.word() })
+            .inc_by(0);
+        registry.register(
+            "denied",
+            "Requests that access rules do not allow, by action and reason",
+            metrics.denied.clone(),
+        );
+        metrics
+    }
+
+    /// Counts a request that access rules do not allow.
+    pub fn denied(&self, action: Action, reason: DenialReason) {
+        self.denied.get_or_create(&DenialLabel { action: action.word(), reason: reason.word() }).inc();
     }
 
     /// Counts the refusals among the replies of a turn; `is_renewal` reports whether a reply answers a renewal.

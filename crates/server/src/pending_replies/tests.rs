@@ -7,6 +7,7 @@ use leasehold_core::token::{Number, TokenScope};
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::identity::current_or_local;
 use crate::request::OutboxBatch;
 use crate::request_queue::{RequestQueue, TurnInputs};
 
@@ -14,7 +15,7 @@ fn queue() -> Arc<RequestQueue> {
     Arc::default()
 }
 
-fn request(session: u32, sequence: u64) -> Request {
+fn request(session: u32, sequence: u64) -> Request<'static> {
     let session = SessionId { slot: session, reuse: 0 };
     Request { id: Some(RequestId { session, sequence, lowest: 1, digest: 0 }), ..Request::tagged(0) }
 }
@@ -41,7 +42,7 @@ fn a_wait_that_is_retried_many_times_takes_one_slot() {
     let mut last = 0;
     for _ in 0..100 {
         let (to, _) = oneshot::channel();
-        last = pending.register(ReplyTo::Caller(to), &request(1, 7), body(), Instant::now());
+        last = pending.register(ReplyTo::Caller(to), &request(1, 7), body(), current_or_local(), Instant::now());
         reply_waiting(&mut pending, last);
         assert_eq!(pending.len(), 1);
     }
@@ -54,12 +55,18 @@ fn a_wait_that_is_retried_many_times_takes_one_slot() {
 async fn the_last_retry_receives_the_outcome_and_earlier_listeners_receive_a_conflict() {
     let mut pending = PendingReplies::new(queue());
     let (caller, reply) = oneshot::channel();
-    let first = pending.register(ReplyTo::Caller(caller), &request(1, 7), body(), Instant::now());
+    let first = pending.register(ReplyTo::Caller(caller), &request(1, 7), body(), current_or_local(), Instant::now());
     reply_waiting(&mut pending, first);
     let streams = [Arc::new(Outbox::default()), Arc::new(Outbox::default())];
     for outbox in &streams {
         for _ in 0..2 {
-            let slot = pending.register(ReplyTo::Stream(outbox.clone(), 7), &request(1, 7), body(), Instant::now());
+            let slot = pending.register(
+                ReplyTo::Stream(outbox.clone(), 7),
+                &request(1, 7),
+                body(),
+                current_or_local(),
+                Instant::now(),
+            );
             reply_waiting(&mut pending, slot);
         }
     }
@@ -82,10 +89,10 @@ async fn the_last_retry_receives_the_outcome_and_earlier_listeners_receive_a_con
 fn another_body_under_the_id_of_a_wait_does_not_affect_the_wait() {
     let mut pending = PendingReplies::new(queue());
     let (caller, mut reply) = oneshot::channel();
-    let waiting = pending.register(ReplyTo::Caller(caller), &request(1, 7), body(), Instant::now());
+    let waiting = pending.register(ReplyTo::Caller(caller), &request(1, 7), body(), current_or_local(), Instant::now());
     reply_waiting(&mut pending, waiting);
     let (other, mut refused) = oneshot::channel();
-    let slot = pending.register(ReplyTo::Caller(other), &request(1, 7), body(), Instant::now());
+    let slot = pending.register(ReplyTo::Caller(other), &request(1, 7), body(), current_or_local(), Instant::now());
     pending.deliver(Reply { tag: slot, answer: Answer::Refused(Refusal::Conflict(RefusalSubject::Request)) });
     assert!(refused.try_recv().is_ok());
     pending.deliver(Reply { tag: waiting, answer: Answer::Done });
@@ -104,7 +111,13 @@ fn sessions_of_closed_connections_are_swept() {
     for number in 0..100_000 {
         let outbox = if number == 0 { stays.clone() } else { Arc::new(Outbox::default()) };
         let body = RequestPayload::Open(v1::OpenSession::default(), [0; 32]);
-        let slot = pending.register(ReplyTo::Stream(outbox.clone(), 0), &Request::tagged(0), body, Instant::now());
+        let slot = pending.register(
+            ReplyTo::Stream(outbox.clone(), 0),
+            &Request::tagged(0),
+            body,
+            current_or_local(),
+            Instant::now(),
+        );
         pending.deliver(Reply { tag: slot, answer: open(number) });
         pending.wake_connections();
         if number > 0 {
@@ -122,9 +135,15 @@ fn renewing_a_session_of_another_connection_does_not_bind_it() {
     let grant = || Answer::Session(SessionGrant { session, ttl_ms: 1, remaining_ms: 1, mismatch: false });
     let (owner, other) = (Arc::new(Outbox::default()), Arc::new(Outbox::default()));
     let open = RequestPayload::Open(v1::OpenSession::default(), [0; 32]);
-    let slot = pending.register(ReplyTo::Stream(owner.clone(), 0), &Request::tagged(0), open, Instant::now());
+    let slot = pending.register(
+        ReplyTo::Stream(owner.clone(), 0),
+        &Request::tagged(0),
+        open,
+        current_or_local(),
+        Instant::now(),
+    );
     pending.deliver(Reply { tag: slot, answer: grant() });
-    let slot = pending.register(ReplyTo::Stream(other, 1), &request(4, 1), body(), Instant::now());
+    let slot = pending.register(ReplyTo::Stream(other, 1), &request(4, 1), body(), current_or_local(), Instant::now());
     pending.deliver(Reply { tag: slot, answer: grant() });
     assert!(Arc::ptr_eq(&pending.session_outboxes[&session], &owner));
 }
@@ -154,14 +173,14 @@ fn a_grant_without_a_request_id_is_released_if_its_caller_disconnects() {
         for disconnected_before in [true, false] {
             let (to, reply) = oneshot::channel();
             let mut reply = Some(reply).filter(|_| !disconnected_before);
-            let slot = pending.register(ReplyTo::Caller(to), &request, body(), Instant::now());
+            let slot = pending.register(ReplyTo::Caller(to), &request, body(), current_or_local(), Instant::now());
             pending.deliver(Reply { tag: slot, answer: Answer::Granted(grant) });
             drop(reply.take());
             assert_eq!(released(&queue), expected, "a request with an id can be retried");
         }
     }
     let (to, reply) = oneshot::channel();
-    let slot = pending.register(ReplyTo::Caller(to), &Request::tagged(0), body(), Instant::now());
+    let slot = pending.register(ReplyTo::Caller(to), &Request::tagged(0), body(), current_or_local(), Instant::now());
     pending.deliver(Reply { tag: slot, answer: Answer::Granted(grant) });
     reply.blocking_recv().expect("replied").undelivered.expect("guarded").delivered();
     assert_eq!(released(&queue), 0, "a delivered grant is kept");

@@ -1,6 +1,5 @@
 //! A request in the queue, with its caller and the destination of its reply.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{DurableReply, Outbox, RequestPayload};
 use crate::cancellation::CallerState;
-use crate::peer;
+use crate::identity::{self, Identity};
 
 /// A request up to this many bytes has weight one; a larger one weighs more.
 const WEIGHT_BYTES: usize = 512;
@@ -28,7 +27,7 @@ pub enum ReplyTo {
 /// A request on its way to a turn. It owns what its command borrows.
 pub struct QueuedRequest {
     /// Its id and the highest token that the caller has seen. The driver sets the tag.
-    pub request: Request,
+    pub request: Request<'static>,
     /// The payload.
     pub body: RequestPayload,
     /// Session and issuer of the caller.
@@ -37,8 +36,8 @@ pub struct QueuedRequest {
     pub to: ReplyTo,
     /// Shared with the caller if a disconnect must cancel the request.
     pub caller_state: Option<Arc<CallerState>>,
-    /// The address that sent it, for log lines.
-    pub peer: Option<SocketAddr>,
+    /// Who sent it.
+    pub identity: Arc<Identity>,
     /// When it arrived.
     pub arrived: Instant,
     weight: u32,
@@ -46,9 +45,18 @@ pub struct QueuedRequest {
 
 impl QueuedRequest {
     /// A request that a disconnect of its caller does not cancel.
-    pub fn new(request: Request, body: RequestPayload, caller: Caller, to: ReplyTo) -> Self {
+    pub fn new(request: Request<'static>, body: RequestPayload, caller: Caller, to: ReplyTo) -> Self {
         let weight = 1 + u32::try_from(body.bytes() / WEIGHT_BYTES).unwrap_or(u32::MAX);
-        Self { request, body, caller, to, caller_state: None, peer: peer::current(), arrived: Instant::now(), weight }
+        Self {
+            request,
+            body,
+            caller,
+            to,
+            caller_state: None,
+            identity: identity::current_or_local(),
+            arrived: Instant::now(),
+            weight,
+        }
     }
 
     /// Makes the request cancellable by its caller's disconnect.
@@ -56,9 +64,9 @@ impl QueuedRequest {
         Self { caller_state: Some(state), ..self }
     }
 
-    /// Sets the peer of a request that is read outside of the task of its connection.
-    pub fn with_peer(self, peer: Option<SocketAddr>) -> Self {
-        Self { peer, ..self }
+    /// Sets the identity of a request that is read outside of the task of its connection.
+    pub fn with_identity(self, identity: Arc<Identity>) -> Self {
+        Self { identity, ..self }
     }
 
     /// Whether it extends a lease or a session and therefore bypasses other requests.
@@ -89,6 +97,6 @@ pub struct RenewalBatch {
     pub leases: Vec<(LeaseId, u64)>,
     /// The highest token that the client has seen.
     pub seen: Option<Token>,
-    /// The address that sent them, for log lines.
-    pub peer: Option<SocketAddr>,
+    /// Who sent them.
+    pub identity: Arc<Identity>,
 }

@@ -1,11 +1,13 @@
 //! A reply whose records are durable.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_core::command::Answer;
 
 use super::RequestPayload;
 use crate::cancellation::UndeliveredGrant;
+use crate::identity::Identity;
 
 /// Start of a request, and of its wait for a lease.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +40,8 @@ pub struct DurableReply {
     pub answer: Answer,
     /// The request; the token of a grant is encoded with its resource.
     pub body: RequestPayload,
+    /// Who sent the request.
+    pub identity: Arc<Identity>,
     /// The journal position that the answer depends on.
     pub position: u64,
     /// When the request arrived, and since when it waited for a lease.

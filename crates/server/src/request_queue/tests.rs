@@ -9,6 +9,7 @@ use leasehold_wire::{Caller, TokenIssuer, v1};
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::identity::current_or_local;
 use crate::request::{ReplyTo, RequestPayload};
 
 fn request(bytes: usize) -> QueuedRequest {
@@ -27,7 +28,14 @@ fn request(bytes: usize) -> QueuedRequest {
 fn renewals(count: usize) -> RenewalBatch {
     let lease = LeaseId { slot: 1, reuse: 0 };
     let session = SessionId { slot: 1, reuse: 0 };
-    RenewalBatch { to: Arc::default(), session, number: 1, leases: vec![(lease, 1); count], seen: None, peer: None }
+    RenewalBatch {
+        to: Arc::default(),
+        session,
+        number: 1,
+        leases: vec![(lease, 1); count],
+        seen: None,
+        identity: current_or_local(),
+    }
 }
 
 #[test]

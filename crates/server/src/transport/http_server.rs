@@ -1,7 +1,6 @@
 //! The accept loop and the HTTP/1 and HTTP/2 setup of connections.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +24,8 @@ use super::error_layer;
 use super::grpc_requests::{is_grpc, problem_response};
 use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW, TransportLimits};
 use super::rate_limit::{ConnectionRate, RateLimit};
+use crate::identity::{self, Identity, Via};
 use crate::metrics::Metrics;
-use crate::peer;
 
 /// Idle time of an HTTP/2 peer before it is pinged, and time for it to reply.
 const PING: Duration = Duration::from_secs(20);
@@ -53,6 +52,7 @@ pub(super) struct HttpServer {
     pub socket: Arc<TcpListener>,
     pub router: Router,
     pub metrics: Arc<Metrics>,
+    pub plain_via: Via,
     pub limits: TransportLimits,
     pub connection_limit: Arc<ConnectionLimit>,
     pub rate_limit: Arc<RateLimit>,
@@ -63,8 +63,17 @@ pub(super) struct HttpServer {
 /// Serves until the shutdown begins, and then until the last connection is closed. Later connections wait in the socket's backlog
 /// as long as the socket exists.
 pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<ShutdownPhase>) {
-    let HttpServer { socket, router, metrics, limits, connection_limit, rate_limit, idle_timeout, body_budget } =
-        server;
+    let HttpServer {
+        socket,
+        router,
+        metrics,
+        plain_via,
+        limits,
+        connection_limit,
+        rate_limit,
+        idle_timeout,
+        body_budget,
+    } = server;
     let rejections = Arc::new(Semaphore::new(MAX_REJECTIONS));
     let reject = error_layer::connection_limit_router(connection_limit.clone(), metrics.clone());
     let graceful = GracefulShutdown::new();
@@ -84,9 +93,13 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
         };
         let stream = Connection::new(stream, limits, idle_timeout.clone(), metrics.clone());
         let activity = stream.activity().clone();
+        let identity = Arc::new(match plain_via {
+            Via::Local => Identity::local(Some(peer)),
+            _ => Identity::anonymous(Some(peer)),
+        });
         let shared = ConnectionLimits { rate: rate_limit.connection(peer.ip()), bodies: body_budget.connection() };
         if let Some(permit) = connection_limit.try_acquire(&activity) {
-            let served = serve_connection(stream, peer, router.clone(), shared, graceful.watcher());
+            let served = serve_connection(stream, identity, router.clone(), shared, graceful.watcher());
             let gauge = metrics.connection_opened();
             let mut phase = phase.clone();
             tokio::spawn(async move {
@@ -98,7 +111,7 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
                 drop((permit, gauge));
             });
         } else if let Ok(permit) = rejections.clone().try_acquire_owned() {
-            let served = serve_connection(stream, peer, reject.clone(), shared, graceful.watcher());
+            let served = serve_connection(stream, identity, reject.clone(), shared, graceful.watcher());
             tokio::spawn(async move {
                 // A peer that sends no request in time receives no rejection.
                 let _ = tokio::time::timeout(REJECT_TIMEOUT, served).await;
@@ -122,7 +135,7 @@ struct ConnectionLimits {
 /// Serves one connection until it ends.
 async fn serve_connection(
     stream: Connection,
-    address: SocketAddr,
+    identity: Arc<Identity>,
     router: Router,
     shared: ConnectionLimits,
     watcher: Watcher,
@@ -131,12 +144,12 @@ async fn serve_connection(
     let handle = move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(shared.rate.clone());
         request.extensions_mut().insert(shared.bodies.clone());
-        let (guard, router) = (activity.begin(), router.clone());
+        let (guard, router, identity) = (activity.begin(), router.clone(), identity.clone());
         async move {
             let Some(guard) = guard else {
                 return Ok(problem_response(closed_as_idle(), is_grpc(request.headers())));
             };
-            let response = peer::on_behalf_of(address, router.oneshot(request.map(Body::new))).await?;
+            let response = identity::on_behalf_of(identity, router.oneshot(request.map(Body::new))).await?;
             Ok::<_, Infallible>(response.map(|body| Body::new(GuardedBody { body, _guard: guard })))
         }
     };

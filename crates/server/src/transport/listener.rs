@@ -19,6 +19,7 @@ use super::connection_limit::ConnectionLimit;
 use super::http_server::{HttpServer, serve};
 use super::limits::{BODY_BYTES, TransportLimits};
 use super::rate_limit::RateLimit;
+use crate::identity::Via;
 use crate::metrics::Metrics;
 
 pub use super::http_server::ShutdownPhase;
@@ -33,6 +34,8 @@ pub struct Listener {
     pub rate_limit: Arc<RateLimit>,
     /// Metrics of the server.
     pub metrics: Arc<Metrics>,
+    /// What a plain connection is: local or anonymous.
+    pub plain_via: Via,
     socket: Arc<TcpListener>,
     limits: TransportLimits,
     allowed_hosts: Arc<AllowedHosts>,
@@ -96,6 +99,7 @@ impl Listener {
             connection_limit: ConnectionLimit::new(limits.connections),
             rate_limit: RateLimit::new(limits.request_rate, limits.address_request_rate),
             metrics: Arc::default(),
+            plain_via: if address.ip().is_loopback() { Via::Local } else { Via::Anonymous },
             socket: Arc::new(socket),
             limits,
             allowed_hosts: Arc::new(allowed_hosts),
@@ -118,6 +122,7 @@ impl Listener {
             socket: self.socket.clone(),
             router,
             metrics: self.metrics.clone(),
+            plain_via: self.plain_via,
             limits: self.limits,
             connection_limit: self.connection_limit.clone(),
             rate_limit: self.rate_limit.clone(),

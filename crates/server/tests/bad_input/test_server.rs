@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use leasehold_core::grantor::QueryBudget;
+use leasehold_core::grantor::{Query, QueryAnswer, QueryBudget};
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::metrics::GrantorStats;
 use leasehold_server::server::{ServerConfig, ServerHandle, start};
@@ -163,14 +163,16 @@ impl TestServer {
     pub async fn state(&self) -> ServerState {
         let api = self.handle.api();
         let (status, listed) = api
-            .query(|grantor| {
+            .query(0, Query::Metrics, |answer| {
+                let QueryAnswer::Everything(grantor) = answer else { return None };
                 let (mut listed, _) = grantor.list("", 0, 1_000, 1_000, &mut QueryBudget::default());
                 // Remaining times shrink on their own.
                 listed.iter_mut().flat_map(|view| &mut view.leases).for_each(|lease| lease.remaining_ms = 0);
-                (grantor.status(), listed)
+                Some((grantor.status(), listed))
             })
             .await
-            .expect("the server is running");
+            .expect("the server is running")
+            .0;
         let summary = format!(
             "{} held, {} sessions, {} waiters, counter {}, ended {:?}, {listed:?}",
             status.held, status.sessions, status.waiters, status.counter, status.totals

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use leasehold_core::grantor::{Query, QueryAnswer};
 use leasehold_server::driver::StopReason;
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::journal::{DiskSpace, JournalError};
@@ -121,7 +122,11 @@ async fn a_server_with_a_full_journal_shuts_down() {
     let mut client = connect(server.address).await;
     let grant = client.acquire(acquire("held", "w")).await.expect("the resource is free").into_inner();
     let api = server.api().clone();
-    let status = api.query(|grantor| grantor.status()).await.expect("the server is running");
+    let status = |answer: QueryAnswer<'_>| match answer {
+        QueryAnswer::Status(status) => Some(*status),
+        _ => None,
+    };
+    let (status, _) = api.query(0, Query::Status, status).await.expect("the server is running");
     let stats = GrantorStats { status, progress_ms: None, zombie_writes: 0, fence_checks: 0, fence_targets: 0 };
     journal.set_disk_space(DiskSpace::None);
     let release = tokio::spawn(async move { client.release(lease_ref("held", &grant.token)).await });
@@ -144,7 +149,7 @@ async fn a_request_after_the_last_turn_is_refused_without_effect() {
     let api = server.handle.api().clone();
     api.queue.stop();
     // The driver has stopped when a query is refused.
-    let stopped = async { while api.query(|_| ()).await.is_ok() {} };
+    let stopped = async { while api.confirm().await.is_ok() {} };
     with_timeout(stopped).await;
     let mut client = server.client.clone();
     let status = with_timeout(client.acquire(acquire("late", "w"))).await.expect_err("the driver has stopped");

@@ -38,12 +38,12 @@ mod tests {
 
     fn read(number: u64) -> Record<'static> {
         let (key, lease, reader) = ("cache/k".into(), n(number), "a".into());
-        Record::Cache(CacheRecord::Read { key, lease, session: None, reader, ttl_ms: 1_000 })
+        Record::Cache(CacheRecord::Read { key, lease, session: None, owner: None, reader, ttl_ms: 1_000 })
     }
 
     fn intends(number: u64) -> Record<'static> {
         let (key, kind, number, holder) = ("cache/k".into(), OwnerKind::Intent, n(number), "b".into());
-        Record::Cache(CacheRecord::Began { key, kind, number, session: None, holder, ttl_ms: 1_000 })
+        Record::Cache(CacheRecord::Began { key, kind, number, session: None, owner: None, holder, ttl_ms: 1_000 })
     }
 
     fn done(number: u64) -> Record<'static> {

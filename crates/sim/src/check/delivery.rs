@@ -83,7 +83,8 @@ mod tests {
 
     fn delivered(number: u64) -> Record<'static> {
         let (first, items) = (n(number), vec![1]);
-        record(DeliveryRecord::Delivered { first, items, session: None, holder: "a".into(), visibility_ms: 1_000 })
+        let (session, owner, holder) = (None, None, "a".into());
+        record(DeliveryRecord::Delivered { first, items, session, owner, holder, visibility_ms: 1_000 })
     }
 
     fn acked(number: u64) -> Record<'static> {

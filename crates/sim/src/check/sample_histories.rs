@@ -46,6 +46,7 @@ pub fn granted<'a>(slot: u32, number: u64, resource: &'a str) -> Record<'a> {
         number: n(number),
         resource,
         session: None,
+        owner: None,
         holder: "holder-0",
         access: Access::Exclusive,
         slot: 0,
@@ -78,7 +79,7 @@ pub fn waiting<'a>(waiter: u32, session: u32, holder: &'a str, resource: &'a str
 
 pub fn session(slot: u32, holder: &str) -> Record<'_> {
     let session = SessionId { slot, reuse: 0 };
-    Record::SessionOpened { session, holder, ttl: 1_000, secret: [0; 32], waits_only: false }
+    Record::SessionOpened { session, owner: None, holder, ttl: 1_000, secret: [0; 32], waits_only: false }
 }
 
 pub fn requested(op: u64) -> HistoryEvent {

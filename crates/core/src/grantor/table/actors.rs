@@ -12,11 +12,13 @@ use crate::store::string_arena::{StringArena, StringRef};
 use crate::time::GrantorTime;
 use std::collections::VecDeque;
 
-/// One actor: a holder name within a session, or without one. With a session it is a node of the wait-for graph.
+/// One actor: a holder name within a session, or of an identity without one. With a session it is a node of the wait-for graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Actor {
     pub session: u32,
     pub holder: u32,
+    /// The identity; in a session, the session's owner.
+    pub owner: u32,
     /// The first of its leases, and their number.
     pub leases: u32,
     pub held: u32,
@@ -73,6 +75,10 @@ pub(crate) struct HolderEntry {
 /// A session, which carries leases and waits.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionEntry {
+    /// The identity that opened it. A tombstone keeps it.
+    pub owner: u32,
+    /// The epoch of the access rules under which the owner was last found to be allowed to renew. Not part of the state.
+    pub checked: u32,
     pub holder: u32,
     pub renewal: RenewableDeadline,
     /// The digest of the secret that resumes it.
@@ -220,21 +226,24 @@ impl Actors {
         self.vacant_holders.push(at);
     }
 
-    pub fn find(&self, session: u32, holder: u32) -> Option<u32> {
-        self.index.find(Self::key(session, holder), |at| {
-            self.actors[at].session == session && self.actors[at].holder == holder
+    /// The actor with this name in a session, or of an identity without one.
+    pub fn find(&self, session: u32, owner: u32, holder: u32) -> Option<u32> {
+        self.index.find(Self::key(session, owner, holder), |at| {
+            let actor = &self.actors[at];
+            actor.session == session && actor.owner == owner && actor.holder == holder
         })
     }
 
     /// The index of the actor, added if it is new. `in_session` is its index in its session's list.
-    pub fn enter(&mut self, session: u32, holder: u32, in_session: u32) -> u32 {
-        if let Some(at) = self.find(session, holder) {
+    pub fn enter(&mut self, session: u32, owner: u32, holder: u32, in_session: u32) -> u32 {
+        if let Some(at) = self.find(session, owner, holder) {
             return at;
         }
         let in_holder = self.holders[holder].actors.len() as u32;
         let actor = Actor {
             session,
             holder,
+            owner,
             leases: NONE,
             held: 0,
             waits: Vec::new(),
@@ -252,16 +261,16 @@ impl Actors {
         };
         self.holders[holder].actors.push(at);
         let actors = &self.actors;
-        self.index
-            .insert(Self::key(session, holder), at, |other| Self::key(actors[other].session, actors[other].holder));
+        let key_of = |actor: &Actor| Self::key(actor.session, actor.owner, actor.holder);
+        self.index.insert(Self::key(session, owner, holder), at, |other| key_of(&actors[other]));
         at
     }
 
     /// Removes an actor without leases and waits. Returns its index in its session's list and its holder.
     pub fn leave(&mut self, at: u32) -> (u32, u32) {
-        let Actor { session, holder, in_session, in_holder, .. } = self.actors[at];
-        let known = self.index.remove(Self::key(session, holder), at);
-        assert!(known, "an actor is indexed under its session and name");
+        let Actor { session, owner, holder, in_session, in_holder, .. } = self.actors[at];
+        let known = self.index.remove(Self::key(session, owner, holder), at);
+        assert!(known, "an actor is indexed under its session, owner and name");
         let list = &mut self.holders[holder].actors;
         list.swap_remove(in_holder as usize);
         if let Some(moved) = list.get(in_holder as usize) {
@@ -297,8 +306,10 @@ impl Actors {
         self.actors.len()
     }
 
-    fn key(session: u32, holder: u32) -> u64 {
-        let mixed = (u64::from(session) << 32 | u64::from(holder)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn key(session: u32, owner: u32, holder: u32) -> u64 {
+        let owner = u64::from(owner).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let mixed =
+            (u64::from(session) << 32 | u64::from(holder)).wrapping_add(owner).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ mixed >> 29
     }
 }

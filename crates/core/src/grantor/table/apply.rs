@@ -58,8 +58,8 @@ impl GrantorTable {
             Record::MaxTtlSet { max_ttl, .. } => {
                 self.identity.as_mut().ok_or("a longest ttl before the cluster exists")?.max_ttl = *max_ttl;
             }
-            Record::SessionOpened { session, holder, ttl, secret, waits_only } => {
-                self.open_session(*session, holder, *ttl, *secret, *waits_only)?;
+            Record::SessionOpened { session, owner, holder, ttl, secret, waits_only } => {
+                self.open_session(*session, *owner, holder, *ttl, *secret, *waits_only)?;
             }
             Record::SessionAlive { session } => {
                 let (now, epoch) = (self.time, self.clock.epoch);

@@ -1,6 +1,7 @@
-//! A stored lease in 56 bytes, and the extra fields that few leases have.
+//! A stored lease in 64 bytes, and the extra fields that few leases have.
 
 use super::deadline::RenewableDeadline;
+use super::owners::LOCAL;
 use crate::command::HandoffMode;
 use crate::lease::{Access, EndReason};
 use crate::record::DrainCause;
@@ -26,7 +27,13 @@ pub(crate) struct StoredLease {
     /// The next and previous lease of its actor.
     pub next: u32,
     pub prev: u32,
+    /// The identity that was granted the lease. A tombstone keeps it.
+    pub owner: u32,
+    /// The epoch of the access rules under which the owner was last found to be allowed to renew. Not part of the state.
+    pub checked: u32,
 }
+
+const _: () = assert!(size_of::<StoredLease>() == 64);
 
 const GRANTED: u64 = (1 << 48) - 1;
 const ACCESS: u64 = 48;
@@ -61,6 +68,8 @@ impl StoredLease {
             index_in_resource: 0,
             next: NONE,
             prev: NONE,
+            owner: LOCAL,
+            checked: 0,
         }
     }
 

@@ -21,8 +21,9 @@ impl GrantorTable {
         } else {
             self.resources.ensure_state(resource).add_lease(slot, access, own_slot)
         };
-        let first = self.actors[actor].leases;
+        let (first, owner) = (self.actors[actor].leases, self.actors[actor].owner);
         let lease = self.leases.at_mut(slot).expect("just occupied");
+        lease.owner = owner;
         lease.resource = resource;
         lease.actor = actor;
         lease.index_in_resource = index_in_resource;
@@ -160,19 +161,23 @@ impl GrantorTable {
         self.due.sessions.arm(slot, at);
     }
 
-    /// The actor with this name in a session, or without one; added if it is new.
+    /// The actor with this name in a session, added if it is new.
     pub(super) fn enter_actor(&mut self, session: u32, holder: &str) -> u32 {
         let holder = self.actors.intern_holder(holder, &mut self.resources.names);
-        if let Some(known) = self.actors.find(session, holder) {
+        let entry = self.sessions.at_mut(session).expect("a live session");
+        if let Some(known) = self.actors.find(session, entry.owner, holder) {
             return known;
         }
-        if session == NONE {
-            return self.actors.enter(session, holder, NONE);
-        }
-        let list = &mut self.sessions.at_mut(session).expect("a live session").actors;
-        let actor = self.actors.enter(session, holder, list.len() as u32);
+        let list = &mut entry.actors;
+        let actor = self.actors.enter(session, entry.owner, holder, list.len() as u32);
         list.push(actor);
         actor
+    }
+
+    /// The actor with this name of an identity without a session, added if it is new.
+    pub(super) fn enter_sessionless_actor(&mut self, owner: u32, holder: &str) -> u32 {
+        let holder = self.actors.intern_holder(holder, &mut self.resources.names);
+        self.actors.enter(NONE, owner, holder, NONE)
     }
 
     pub(super) fn remove_actor_if_idle(&mut self, at: u32) {

@@ -7,6 +7,7 @@ pub(crate) mod deadline;
 pub(crate) mod ended;
 pub(crate) mod lease;
 pub(crate) mod number_gaps;
+pub(crate) mod owners;
 pub(crate) mod resource;
 pub(crate) mod vacant_names;
 
@@ -35,6 +36,7 @@ use deadline::StallClock;
 use ended::{EndedLeases, Usage};
 use lease::{LeaseExtra, StoredLease};
 use number_gaps::NumberGaps;
+use owners::Owners;
 use resource::Resources;
 
 /// All state of a grantor.
@@ -60,6 +62,7 @@ pub(crate) struct GrantorTable {
     pub extras: BTreeMap<u32, Box<LeaseExtra>>,
     pub resources: Resources,
     pub actors: Actors,
+    pub owners: Owners,
     pub sessions: Slab<SessionEntry>,
     pub waiters: Slab<Waiter>,
     /// The order of the next wait among all waits.
@@ -156,7 +159,8 @@ impl GrantorTable {
             leases: Slab::with_keep(limits::ENDED_LEASES),
             extras: BTreeMap::new(),
             resources: Resources::new(hash.clone()),
-            actors: Actors::new(hash),
+            actors: Actors::new(hash.clone()),
+            owners: Owners::new(hash),
             sessions: Slab::with_keep(limits::ENDED_SESSIONS),
             waiters: Slab::with_keep(0),
             next_order: 0,

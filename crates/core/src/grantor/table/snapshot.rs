@@ -1,6 +1,7 @@
 //! Snapshot of the whole state. Each state has exactly one encoding, so the state hash is the hash of the snapshot.
 
 mod entries;
+mod snapshot_owners;
 
 use super::deadline::StallClock;
 use super::ended::{EndedLeases, Usage};
@@ -15,16 +16,25 @@ use crate::refusal::Cycle;
 use crate::store::timer_wheel::TimerWheel;
 use crate::time::{GrantorTime, WallClock};
 use crate::token::{Cluster, Incarnation};
+use snapshot_owners::SnapshotOwners;
 
 /// Format version of a snapshot. The first one had neither the time of the last charter change nor the coverage; the second one
-/// had neither gaps nor the end of a waived quarantine.
-const VERSION: u8 = 3;
+/// had neither gaps nor the end of a waived quarantine; the third one had no owners. A state in which everything is of `local` is
+/// still written in the third one, so that earlier versions of the server can read it.
+const VERSION: u8 = 4;
 const FIRST_VERSION: u8 = 1;
 const SECOND_VERSION: u8 = 2;
+const THIRD_VERSION: u8 = 3;
 
 impl GrantorTable {
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.u8(VERSION);
+        let owners = SnapshotOwners::of(self);
+        if owners.is_empty() {
+            out.u8(THIRD_VERSION);
+        } else {
+            out.u8(VERSION);
+            owners.encode(out);
+        }
         out.flag(self.identity.is_some());
         if let Some(identity) = self.identity {
             out.raw(&identity.cluster.0);
@@ -58,6 +68,8 @@ impl GrantorTable {
         if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(from.wrong("a snapshot of another format version"));
         }
+        let owners =
+            if version > THIRD_VERSION { SnapshotOwners::decode(&mut from)? } else { SnapshotOwners::default() };
         let mut table = Self::new(hash_seed);
         if from.flag()? {
             let (cluster, incarnation) = (Cluster(from.array()?), Incarnation(from.num32()?));
@@ -83,8 +95,8 @@ impl GrantorTable {
             _ => (GrantorTime(from.num()?), from.num()?),
         };
         table.decode_settings(&mut from)?;
-        table.decode_sessions(&mut from)?;
-        table.decode_leases(&mut from)?;
+        table.decode_sessions(&owners, &mut from)?;
+        table.decode_leases(&owners, &mut from)?;
         table.decode_waiters(&mut from)?;
         table.decode_past(&mut from)?;
         table.state_table = StateTable::decode(&mut from)?;
@@ -97,6 +109,7 @@ impl GrantorTable {
             table.gaps = NumberGaps::decode(&mut from, table.counter)?;
             table.waived_until = GrantorTime(from.num()?);
         }
+        owners.set_payload_owners(&mut table).map_err(|problem| from.wrong(problem))?;
         from.finish()?;
         Ok(table)
     }

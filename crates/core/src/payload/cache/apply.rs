@@ -21,9 +21,9 @@ impl CacheTable {
                 self.entries.remove(key);
                 Ok(())
             }
-            CacheRecord::Read { key, lease, session, reader, ttl_ms } => {
+            CacheRecord::Read { key, lease, session, owner, reader, ttl_ms } => {
                 let span = Span { since: at, ttl: *ttl_ms };
-                let entry = KeyGrant { span, session: *session, holder: reader.clone() };
+                let entry = KeyGrant { span, session: *session, owner: owner.clone(), holder: reader.clone() };
                 if self.entries.get(&**key).is_some_and(KeyEntry::has_intent) {
                     return Err("a read lease under an intent");
                 }
@@ -39,7 +39,7 @@ impl CacheTable {
                 self.live.renew(lease.get(), from, to);
                 Ok(())
             }
-            CacheRecord::Began { key, kind, number, session, holder, ttl_ms } => {
+            CacheRecord::Began { key, kind, number, session, owner, holder, ttl_ms } => {
                 let before = self.entries.get(&**key).and_then(|entry| entry.owner.as_ref());
                 match before.map(|owner| (owner.kind, owner.number)) {
                     // The filler read before the write: its copy is outdated, and its token is stale from here on.
@@ -50,7 +50,7 @@ impl CacheTable {
                     None => {}
                 }
                 let span = Span { since: at, ttl: *ttl_ms };
-                let lease = KeyGrant { span, session: *session, holder: holder.clone() };
+                let lease = KeyGrant { span, session: *session, owner: owner.clone(), holder: holder.clone() };
                 let entry = self.insert_grant(key, *number, &lease)?;
                 entry.owner = Some(KeyOwner { kind: *kind, number: *number, lease });
                 Ok(())

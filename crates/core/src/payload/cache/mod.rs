@@ -54,6 +54,8 @@ struct KeyEntry {
 struct KeyGrant {
     span: Span,
     session: Option<SessionId>,
+    /// The identity; `None` for `local`.
+    owner: Option<Box<str>>,
     holder: Box<str>,
 }
 
@@ -149,7 +151,14 @@ impl CacheTable {
         let mut records = key_state.records;
         let (lease, floor) = self.prepare(at, key, session, &mut records)?;
         let version = if key_state.readers.is_some() { key_state.version } else { floor };
-        records.push(CacheRecord::Read { key: key.into(), lease, session, reader: reader.into(), ttl_ms: span.ttl });
+        records.push(CacheRecord::Read {
+            key: key.into(),
+            lease,
+            session,
+            owner: at.owner.map(Into::into),
+            reader: reader.into(),
+            ttl_ms: span.ttl,
+        });
         Ok(Decision::accept(records, CacheAnswer::Reading { version, lease, remaining_ms: at.remaining(span) }))
     }
 
@@ -222,6 +231,7 @@ impl CacheTable {
             kind: OwnerKind::Intent,
             number: intent,
             session,
+            owner: at.owner.map(Into::into),
             holder: writer.into(),
             ttl_ms,
         });
@@ -275,6 +285,7 @@ impl CacheTable {
             kind: OwnerKind::Fill,
             number: token,
             session,
+            owner: at.owner.map(Into::into),
             holder: reader.into(),
             ttl_ms,
         });
@@ -407,6 +418,12 @@ impl CacheTable {
                 owner: entry.owner.as_ref().map(|owner| (owner.kind, owner.number)),
             },
         }
+    }
+
+    /// The owner of a read lease, an intent or a fill of this key: an identity, or `None` for `local`.
+    pub(crate) fn owner_of(&self, key: &str, number: Number) -> Option<Option<&str>> {
+        self.held.get(&number.get()).filter(|held| ***held == *key)?;
+        Some(self.lease(number)?.owner.as_deref())
     }
 
     /// Key and holder of a read lease, an intent or a fill, for the audit log.

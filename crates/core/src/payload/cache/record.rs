@@ -6,7 +6,7 @@ use crate::codec::{DecodeError, Reader, Write};
 use crate::ids::SessionId;
 use crate::lease::EndReason;
 use crate::limits::{HOLDER_BYTES, NAME_BYTES};
-use crate::payload::{put_session, reason, session, text, ttl};
+use crate::payload::{owner, put_owner, put_session, reason, session, text, ttl};
 use crate::refusal::number;
 use crate::token::Number;
 
@@ -35,6 +35,8 @@ pub enum CacheRecord {
         lease: Number,
         /// The session that carries it.
         session: Option<SessionId>,
+        /// The identity that was granted it; `None` for `local`.
+        owner: Option<Box<str>>,
         /// Name of the reader.
         reader: Box<str>,
         /// Time until it expires unless renewed.
@@ -55,6 +57,8 @@ pub enum CacheRecord {
         number: Number,
         /// The session that carries it.
         session: Option<SessionId>,
+        /// The identity that was granted it; `None` for `local`.
+        owner: Option<Box<str>>,
         /// Name of the writer or filler.
         holder: Box<str>,
         /// Time until it expires.
@@ -90,15 +94,20 @@ impl CacheRecord {
                 out.u8(1);
                 out.text(key);
             }
-            Self::Read { key, lease, session, reader, ttl_ms } => {
-                out.u8(2);
+            // Grants to `local` have the codes from before grants had owners.
+            Self::Read { key, lease, session, owner, reader, ttl_ms } => {
+                out.u8(if owner.is_some() { 8 } else { 2 });
+                put_owner(owner, out);
                 granted(key, *lease, *session, reader, *ttl_ms, out);
             }
-            Self::Began { key, kind, number, session, holder, ttl_ms } => {
-                out.u8(match kind {
-                    OwnerKind::Intent => 3,
-                    OwnerKind::Fill => 4,
+            Self::Began { key, kind, number, session, owner, holder, ttl_ms } => {
+                out.u8(match (kind, owner) {
+                    (OwnerKind::Intent, None) => 3,
+                    (OwnerKind::Fill, None) => 4,
+                    (OwnerKind::Intent, Some(_)) => 9,
+                    (OwnerKind::Fill, Some(_)) => 10,
                 });
+                put_owner(owner, out);
                 granted(key, *number, *session, holder, *ttl_ms, out);
             }
             Self::Renewed { lease } => {
@@ -122,18 +131,19 @@ impl CacheRecord {
         let code = from.u8()?;
         Ok(match code {
             1 => Self::Forgotten { key: text(from, NAME_BYTES)?.into() },
-            2..=4 => {
+            2..=4 | 8..=10 => {
+                let owner = owner(code >= 8, from)?;
                 let key = text(from, NAME_BYTES)?.into();
                 let number = number(from)?;
                 let session = session(from)?;
                 let holder = text(from, HOLDER_BYTES)?.into();
                 let ttl_ms = ttl(from)?;
                 let kind = match code {
-                    2 => return Ok(Self::Read { key, lease: number, session, reader: holder, ttl_ms }),
-                    3 => OwnerKind::Intent,
+                    2 | 8 => return Ok(Self::Read { key, lease: number, session, owner, reader: holder, ttl_ms }),
+                    3 | 9 => OwnerKind::Intent,
                     _ => OwnerKind::Fill,
                 };
-                Self::Began { key, kind, number, session, holder, ttl_ms }
+                Self::Began { key, kind, number, session, owner, holder, ttl_ms }
             }
             5 => Self::Renewed { lease: number(from)? },
             6 => Self::Done { number: number(from)? },

@@ -73,6 +73,25 @@ impl CacheTable {
         }
         Ok(cache)
     }
+
+    /// The read leases, intents and fills that are not of `local`, with their owners, in order of their numbers.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.held.keys().filter_map(|number| {
+            let owner = self.lease(Number::new(*number)?)?.owner.as_deref()?;
+            Some((*number, owner))
+        })
+    }
+
+    /// Sets the owner of a read lease, an intent or a fill; false if it does not exist.
+    pub(crate) fn set_owner(&mut self, number: u64, name: &str) -> bool {
+        let entry = self.held.get(&number).and_then(|key| self.entries.get_mut(key));
+        let (Some(entry), Some(number)) = (entry, Number::new(number)) else { return false };
+        let grant = match &mut entry.owner {
+            Some(owner) if owner.number == number => Some(&mut owner.lease),
+            _ => entry.readers.get_mut(&number),
+        };
+        grant.map(|grant| grant.owner = Some(name.into())).is_some()
+    }
 }
 
 impl KeyGrant {
@@ -84,7 +103,7 @@ impl KeyGrant {
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let span = Span::decode(from)?;
-        Ok(Self { span, session: session(from)?, holder: text(from, HOLDER_BYTES)?.into() })
+        Ok(Self { span, session: session(from)?, owner: None, holder: text(from, HOLDER_BYTES)?.into() })
     }
 }
 

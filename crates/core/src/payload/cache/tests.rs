@@ -29,7 +29,7 @@ struct CacheFixture {
 impl CacheFixture {
     fn in_turn<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
         let next = Number::new(self.granted + 1).expect("few grants");
-        f(&TurnContext { now: GrantorTime(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled })
+        f(&TurnContext { now: GrantorTime(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled, owner: None })
     }
 
     fn record(&mut self, records: &[CacheRecord]) {

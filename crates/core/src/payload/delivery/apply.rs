@@ -23,11 +23,18 @@ impl QueueTable {
                 self.add(queue, *item, body.clone(), *max_attempts, at.plus(*delay_ms));
                 Ok(())
             }
-            DeliveryRecord::Delivered { first, items, session, holder, visibility_ms } => {
+            DeliveryRecord::Delivered { first, items, session, owner, holder, visibility_ms } => {
                 let span = Span { since: at, ttl: *visibility_ms };
                 for (i, item) in items.iter().enumerate() {
                     let receipt = last(*first, i + 1).ok_or("a receipt beyond the last number")?;
-                    self.deliver(*item, receipt, span, *session, holder)?;
+                    let stage = MessageStage::Live {
+                        receipt,
+                        span,
+                        session: *session,
+                        owner: owner.clone(),
+                        holder: holder.clone(),
+                    };
+                    self.deliver(*item, receipt, span, *session, stage)?;
                 }
                 Ok(())
             }
@@ -110,7 +117,7 @@ impl QueueTable {
         receipt: Number,
         span: Span,
         session: Option<SessionId>,
-        holder: &str,
+        stage: MessageStage,
     ) -> Result<(), &'static str> {
         let item = self.items.get_mut(&id).ok_or("no such message")?;
         let MessageStage::Ready { from, past } = item.stage else {
@@ -123,7 +130,7 @@ impl QueueTable {
         if !mutants::on(Mutant::AttemptsNotCounted) {
             item.attempts = item.attempts.checked_add(1).ok_or("attempts beyond counting")?;
         }
-        item.stage = MessageStage::Live { receipt, span, session, holder: holder.into() };
+        item.stage = stage;
         if !mutants::on(Mutant::MessageDeliveredTwice) {
             self.queues.get_mut(&item.queue).ok_or("no such queue")?.ready.remove(&(from, id));
         }

@@ -55,7 +55,7 @@ struct QueuedMessage {
 #[derive(Clone, Debug)]
 enum MessageStage {
     Ready { from: GrantorTime, past: Option<PastGrant> },
-    Live { receipt: Number, span: Span, session: Option<SessionId>, holder: Box<str> },
+    Live { receipt: Number, span: Span, session: Option<SessionId>, owner: Option<Box<str>>, holder: Box<str> },
     Dead { since: GrantorTime, past: PastGrant },
 }
 
@@ -177,6 +177,7 @@ impl QueueTable {
                 first: first.receipt,
                 items: deliveries.iter().map(|d| d.item).collect(),
                 session,
+                owner: at.owner.map(Into::into),
                 holder: holder.into(),
                 visibility_ms,
             }],
@@ -287,6 +288,14 @@ impl QueueTable {
         };
         let (attempts, max_attempts) = (item.attempts, item.max_attempts);
         Some(MessageView { item: id, body: &item.body, attempts, max_attempts, state })
+    }
+
+    /// The owner of a live receipt of a message in this queue: an identity, or `None` for `local`.
+    pub(crate) fn owner_of(&self, queue: &str, item: u64, presented: Number) -> Option<Option<&str>> {
+        match &self.find(queue, item).ok()?.stage {
+            MessageStage::Live { receipt, owner, .. } if *receipt == presented => Some(owner.as_deref()),
+            _ => None,
+        }
     }
 
     /// The queue of a message, for the audit log.

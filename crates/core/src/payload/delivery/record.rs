@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::ids::SessionId;
 use crate::limits::{ATTEMPTS_MAX, DELAY_MAX, HOLDER_BYTES, ITEM_BYTES, NAME_BYTES, RECEIVE_MAX};
-use crate::payload::{put_session, session, text, ttl};
+use crate::payload::{owner, put_owner, put_session, session, text, ttl};
 use crate::refusal::number;
 use crate::token::Number;
 
@@ -33,6 +33,8 @@ pub enum DeliveryRecord {
         items: Vec<u64>,
         /// The session that carries the receipts.
         session: Option<SessionId>,
+        /// The identity that received them; `None` for `local`.
+        owner: Option<Box<str>>,
         /// Name of the consumer.
         holder: Box<str>,
         /// How long each message stays with the consumer.
@@ -102,8 +104,10 @@ impl DeliveryRecord {
                 out.num(*delay_ms);
                 out.num(u64::from(*max_attempts));
             }
-            Self::Delivered { first, items, session, holder, visibility_ms } => {
-                out.u8(2);
+            Self::Delivered { first, items, session, owner, holder, visibility_ms } => {
+                // Deliveries to `local` have the code from before receipts had owners.
+                out.u8(if owner.is_some() { 9 } else { 2 });
+                put_owner(owner, out);
                 out.num(first.get());
                 out.num(items.len() as u64);
                 for item in items {
@@ -156,7 +160,8 @@ impl DeliveryRecord {
                 delay_ms: delay(from)?,
                 max_attempts: max_attempts(from)?,
             },
-            2 => {
+            code @ (2 | 9) => {
+                let owner = owner(code == 9, from)?;
                 let first = number(from)?;
                 let items = items(from)?;
                 if last(first, items.len()).is_none() {
@@ -164,7 +169,7 @@ impl DeliveryRecord {
                 }
                 let session = session(from)?;
                 let holder = text(from, HOLDER_BYTES)?.into();
-                Self::Delivered { first, items, session, holder, visibility_ms: ttl(from)? }
+                Self::Delivered { first, items, session, owner, holder, visibility_ms: ttl(from)? }
             }
             3 => Self::Extended { item: from.num()?, receipt: number(from)?, visibility_ms: ttl(from)? },
             4 => Self::Acked { item: from.num()?, receipt: number(from)? },

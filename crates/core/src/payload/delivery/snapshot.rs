@@ -33,7 +33,7 @@ impl QueueTable {
                     out.num(from.0);
                     PastGrant::encode(*past, out);
                 }
-                MessageStage::Live { receipt, span, session, holder } => {
+                MessageStage::Live { receipt, span, session, owner: _, holder } => {
                     out.u8(2);
                     out.num(receipt.get());
                     span.encode(out);
@@ -91,6 +91,25 @@ impl QueueTable {
         Ok(queues)
     }
 
+    /// The messages whose receipts are not of `local`, with their owners, in id order.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.items.iter().filter_map(|(id, item)| match &item.stage {
+            MessageStage::Live { owner: Some(owner), .. } => Some((*id, &**owner)),
+            _ => None,
+        })
+    }
+
+    /// Sets the owner of a message's receipt; false if it has none.
+    pub(crate) fn set_owner(&mut self, item: u64, name: &str) -> bool {
+        match self.items.get_mut(&item).map(|item| &mut item.stage) {
+            Some(MessageStage::Live { owner, .. }) => {
+                *owner = Some(name.into());
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn set_stage(&mut self, id: u64, attempts: u32, stage: MessageStage) -> Result<(), &'static str> {
         let item = self.items.get_mut(&id).ok_or("no such message")?;
         let queue = self.queues.get_mut(&item.queue).ok_or("no such queue")?;
@@ -130,6 +149,7 @@ fn stage(from: &mut Reader<'_>) -> Result<MessageStage, DecodeError> {
             receipt: number(from)?,
             span: Span::decode(from)?,
             session: session(from)?,
+            owner: None,
             holder: text(from, HOLDER_BYTES)?.into(),
         },
         3 => {

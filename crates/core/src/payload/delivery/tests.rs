@@ -28,7 +28,7 @@ struct DeliveryFixture {
 impl DeliveryFixture {
     fn in_turn<T>(&self, f: impl FnOnce(&TurnContext<'_>) -> T) -> T {
         let next = Number::new(self.granted + 1).expect("few grants");
-        f(&TurnContext { now: GrantorTime(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled })
+        f(&TurnContext { now: GrantorTime(self.now), next, max_ttl: 60_000, stalls: &|_| self.stalled, owner: None })
     }
 
     fn record(&mut self, records: &[DeliveryRecord]) {
@@ -202,6 +202,7 @@ fn q4_a_delivered_message_is_not_delivered_to_another_consumer() {
     let again = DeliveryRecord::Delivered {
         first: Number::new(7).expect("a number"),
         items: vec![item],
+        owner: None,
         session: None,
         holder: "thief".into(),
         visibility_ms: 1_000,

@@ -15,7 +15,7 @@ struct StateFixture {
 
 impl StateFixture {
     fn execute(&mut self, command: StateCommand<'_>) -> Result<StateAnswer, Refusal> {
-        let at = TurnContext { now: GrantorTime(0), next: Number::FIRST, max_ttl: 60_000, stalls: &|_| 0 };
+        let at = TurnContext { now: GrantorTime(0), next: Number::FIRST, max_ttl: 60_000, stalls: &|_| 0, owner: None };
         let decision = self.table.decide(&at, &command);
         for record in &decision.records {
             let mut bytes = Vec::new();

@@ -39,7 +39,7 @@ pub struct Context {
 
 /// One command of a story.
 pub struct ParsedCommand<'a> {
-    pub request: Request,
+    pub request: Request<'static>,
     pub command: Command<'a>,
     pub context: Context,
     /// Label of the request, if its answer comes later.
@@ -73,7 +73,7 @@ pub fn parse<'a>(
 /// Parses the options of every command: request id, presented token and label.
 struct LineParser<'a, 'l> {
     labels: &'l Labels,
-    request: Request,
+    request: Request<'static>,
     called: Option<&'a str>,
 }
 

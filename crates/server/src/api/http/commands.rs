@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use leasehold_core::command::{Answer as Decided, Request};
+use leasehold_core::grantor::Query;
 use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
@@ -23,6 +24,7 @@ use super::respond::{HttpResult, WithPosition};
 use super::verbs::{LeaseVerb, SessionVerb};
 use crate::api::Api;
 use crate::api::problems::no_reply;
+use crate::api::queries::status_of;
 use crate::random;
 use crate::request::RequestPayload;
 use crate::transport::{HttpProblem, RequestCharge};
@@ -115,8 +117,8 @@ pub async fn open_session(
     api.observe(&reply);
     match reply.answer {
         Decided::Session(grant) => {
-            let query = api.query_unmeasured(0, move |grantor| welcome(&grant, Some(secret), &grantor.status()));
-            WithPosition::from_query(query.await?)
+            let (status, position) = api.query(0, Query::Status, status_of).await?;
+            WithPosition::from_query((welcome(&grant, Some(secret), &status), position))
         }
         Decided::Refused(refusal) => Err(problem(&refusal).into()),
         _ => Err(no_reply().into()),

@@ -5,6 +5,8 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use leasehold_core::grantor::{Query, QueryAnswer};
+use leasehold_wire::Code;
 
 use super::extract::{NoQuery, StrictQuery};
 use crate::api::{Api, openapi};
@@ -21,16 +23,23 @@ pub async fn alive() -> &'static str {
 
 /// `GET /readyz`: ready if a turn answers.
 pub async fn ready(State(api): State<Api>) -> Response {
-    match tokio::time::timeout(READY_TIMEOUT, api.query(|grantor| grantor.time())).await {
+    match tokio::time::timeout(READY_TIMEOUT, api.confirm()).await {
         Ok(Ok(_)) => "ready\n".into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "no turn answered within 2 seconds\n").into_response(),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "unavailable\n").into_response(),
     }
 }
 
 /// `GET /metrics`.
 pub async fn metrics(State(api): State<Api>) -> Response {
-    match api.query(GrantorStats::read).await {
-        Ok(grantor) => openmetrics(api.metrics.encode_with(&grantor)),
+    let stats = |answer: QueryAnswer<'_>| match answer {
+        QueryAnswer::Everything(grantor) => Some(GrantorStats::read(grantor)),
+        _ => None,
+    };
+    match api.query(0, Query::Metrics, stats).await {
+        Ok((grantor, _)) => openmetrics(api.metrics.encode_with(&grantor)),
+        Err(problem) if problem.known_code() == Some(Code::PermissionDenied) => {
+            HttpProblem::from(problem).into_response()
+        }
         Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem.message).into_response(),
     }
 }

@@ -16,7 +16,6 @@ use serde::Deserialize;
 use super::extract::{NoQuery, PathName, StrictQuery};
 use super::respond::{HttpResult, WithPosition};
 use crate::api::Api;
-use crate::api::queries::invalid_name;
 use crate::transport::HttpProblem;
 
 /// Parameters of a list of resources.
@@ -155,7 +154,7 @@ pub async fn status(
 
 /// `GET /v1/cluster`: every server answers this.
 pub async fn cluster(State(api): State<Api>, _: StrictQuery<NoQuery>) -> HttpResult<ClusterBody> {
-    WithPosition::from_query(api.cluster().await)
+    WithPosition::from_query(api.cluster().await?)
 }
 
 /// Parameters of a list of charters.
@@ -194,7 +193,7 @@ pub async fn events(
     State(api): State<Api>,
     StrictQuery(query): StrictQuery<WatchQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, HttpProblem> {
-    let events = api.watch(query.prefix).map_err(invalid_name)?.map(|watched| {
+    let events = api.watch(query.prefix)?.map(|watched| {
         let watched = match watched {
             Ok(watched) => watched,
             Err(problem) => {

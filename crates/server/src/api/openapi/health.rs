@@ -10,7 +10,7 @@ pub fn describe(document: &mut Document) {
     document.get("/healthz", alive);
     let ready = server("isReady", "Check that a turn and the journal answer")
         .responds_raw("200", "text/plain", "Ready", Some("ready\n"))
-        .responds_raw("503", "text/plain", "Not ready", Some("no turn answered within 2 seconds\n"));
+        .responds_raw("503", "text/plain", "Not ready", Some("unavailable\n"));
     document.get("/readyz", ready);
     let metrics = server("getMetrics", "Get metrics for Prometheus")
         .responds_raw("200", "application/openmetrics-text", "Metrics", Some("leasehold_leases_held 1\n# EOF\n"))

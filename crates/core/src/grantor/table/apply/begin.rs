@@ -48,6 +48,7 @@ impl GrantorTable {
     pub(super) fn open_session(
         &mut self,
         id: SessionId,
+        owner: Option<&str>,
         holder: &str,
         ttl: u32,
         secret: [u8; 32],
@@ -60,6 +61,8 @@ impl GrantorTable {
         let holder = self.actors.intern_holder(holder, &mut self.resources.names);
         self.actors.holder_mut(holder).sessions += 1;
         let session = SessionEntry {
+            owner: self.owners.intern(owner),
+            checked: 0,
             holder,
             renewal: RenewableDeadline::started(ttl, self.time, self.clock.epoch),
             secret,
@@ -88,6 +91,9 @@ impl GrantorTable {
             None if granted.ttl == 0 => return Err("a lease with neither a ttl nor a session"),
             None => NONE,
         };
+        if session != NONE && granted.owner.is_some() {
+            return Err("an owner of a lease in a session");
+        }
         if let Some(predecessor) = granted.overlaps {
             self.mark_predecessor(predecessor, granted.resource)?;
         }
@@ -100,7 +106,12 @@ impl GrantorTable {
         if !fits {
             return Err("more units granted than the capacity");
         }
-        let actor = self.enter_actor(session, granted.holder);
+        let actor = if session == NONE {
+            let owner = self.owners.intern(granted.owner);
+            self.enter_sessionless_actor(owner, granted.holder)
+        } else {
+            self.enter_actor(session, granted.holder)
+        };
         let renewal = RenewableDeadline::started(granted.ttl, self.time, self.clock.epoch);
         let lease =
             StoredLease::new(granted.number, self.time, granted.access, granted.slot, granted.priority, renewal);

@@ -7,6 +7,7 @@ use super::super::actors::{ResourceRequest, SessionEntry, StoredReply, Waiter};
 use super::super::deadline::{RenewableDeadline, StallClock};
 use super::super::lease::{Drain, LeaseExtra, NONE, Progress, StoredLease};
 use super::holder_text;
+use super::snapshot_owners::SnapshotOwners;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::lease::{Access, EndReason};
 use crate::limits;
@@ -35,11 +36,18 @@ impl GrantorTable {
         });
     }
 
-    pub(super) fn decode_sessions(&mut self, from: &mut Reader<'_>) -> Result<(), DecodeError> {
+    pub(super) fn decode_sessions(
+        &mut self,
+        owners: &SnapshotOwners<'_>,
+        from: &mut Reader<'_>,
+    ) -> Result<(), DecodeError> {
         let (time, clock) = (self.time, self.clock.clone());
-        let (actors, names) = (&mut self.actors, &mut self.resources.names);
+        let (actors, names, known_owners) = (&mut self.actors, &mut self.resources.names, &mut self.owners);
+        let mut slot = 0u32;
         self.sessions = decode_slab(from, limits::ENDED_SESSIONS, |live, from| {
             let mut session = SessionEntry {
+                owner: known_owners.intern(owners.of_session(slot)),
+                checked: 0,
                 holder: NONE,
                 renewal: RenewableDeadline::default(),
                 secret: [0; 32],
@@ -63,8 +71,12 @@ impl GrantorTable {
                     session.store_reply(StoredReply { sequence, digest, outcome: StoredOutcome::decode(from)? });
                 }
             }
+            slot += 1;
             Ok(session)
         })?;
+        if owners.last_session().is_some_and(|last| last >= slot) {
+            return Err(from.wrong("an owner of a session that does not exist"));
+        }
         let live: Vec<u32> = self.sessions.iter_live().map(|(slot, _, _)| slot).collect();
         live.into_iter().for_each(|slot| self.arm_session(slot));
         Ok(())
@@ -95,9 +107,14 @@ impl GrantorTable {
         }
     }
 
-    pub(super) fn decode_leases(&mut self, from: &mut Reader<'_>) -> Result<(), DecodeError> {
+    pub(super) fn decode_leases(
+        &mut self,
+        owners: &SnapshotOwners<'_>,
+        from: &mut Reader<'_>,
+    ) -> Result<(), DecodeError> {
         // Leases are placed in their slots first, and linked to their resources and actors afterwards.
         let (time, clock) = (self.time, self.clock.clone());
+        let known_owners = &mut self.owners;
         let mut unlinked = Vec::new();
         let mut slot = 0u32;
         self.leases = decode_slab(from, limits::ENDED_LEASES, |live, from| {
@@ -124,11 +141,15 @@ impl GrantorTable {
                 let mut lease =
                     StoredLease::new(number, GrantorTime(0), Access::Shared, 0, 0, RenewableDeadline::default());
                 lease.set_tombstone(reason);
+                lease.owner = known_owners.intern(owners.of_lease(slot));
                 lease
             };
             slot += 1;
             Ok(lease)
         })?;
+        if owners.last_lease().is_some_and(|last| last >= slot) {
+            return Err(from.wrong("an owner of a lease that does not exist"));
+        }
         // Predecessors of overlap handoffs first: their resource slot now belongs to the successor.
         unlinked.sort_by_key(|(slot, ..)| (!self.lease(*slot).is_predecessor(), *slot));
         for (slot, resource, holder, session) in unlinked {
@@ -144,7 +165,16 @@ impl GrantorTable {
                 Some(state) => state.fits(self.lease(slot).access(), u32::MAX),
                 None => self.resources.sole(at) == NONE,
             };
-            let actor = self.enter_actor(session, holder);
+            let owner = owners.of_lease(slot);
+            if session != NONE && owner.is_some() {
+                return Err(from.wrong("an owner of a lease in a session"));
+            }
+            let actor = if session == NONE {
+                let owner = self.owners.intern(owner);
+                self.enter_sessionless_actor(owner, holder)
+            } else {
+                self.enter_actor(session, holder)
+            };
             if apart {
                 self.resources.ensure_state(at);
             } else if !fits && !self.resources.state(at).is_some_and(|state| state.for_operator) {

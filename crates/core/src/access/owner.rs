@@ -1,0 +1,24 @@
+//! Owners as records name them: the identity that was granted something, or none for `local`.
+
+use super::{Caller, LOCAL_PRINCIPAL};
+use crate::codec::{DecodeError, Reader};
+use crate::limits::PRINCIPAL_BYTES;
+use crate::refusal::Refusal;
+
+/// The identity of a caller as it is recorded as an owner: `None` for `local`.
+pub(crate) fn recorded_owner<'a>(caller: &Caller<'a>) -> Result<Option<&'a str>, Refusal> {
+    if (1..=PRINCIPAL_BYTES).contains(&caller.principal.len()) {
+        Ok((caller.principal != LOCAL_PRINCIPAL).then_some(caller.principal))
+    } else {
+        Err(Refusal::Invalid { field: "identity", reason: "from 1 to 2048 bytes; use another certificate" })
+    }
+}
+
+/// A recorded owner: an identity of valid length other than `local`, which is recorded as none.
+pub(crate) fn decode_owner<'a>(from: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
+    match from.text()? {
+        owner if owner.is_empty() || owner.len() > PRINCIPAL_BYTES => Err(from.wrong("an identity of a wrong length")),
+        LOCAL_PRINCIPAL => Err(from.wrong("an owner that is recorded as none")),
+        owner => Ok(owner),
+    }
+}

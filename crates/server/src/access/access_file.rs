@@ -1,0 +1,282 @@
+//! The access file: `[[grant]]` tables in TOML, each with a principal, a role and a prefix. Errors name line and key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use leasehold_core::access::{AccessGrant, Role};
+use leasehold_core::limits::PRINCIPAL_BYTES;
+use leasehold_core::name::Prefix;
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::identity::Identity;
+
+/// Most grants of a file.
+const MAX_GRANTS: usize = 10_000;
+
+/// One grant of an access file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrincipalGrant {
+    /// The identity.
+    pub principal: Box<str>,
+    /// Its role and prefix.
+    pub grant: AccessGrant,
+}
+
+/// A valid access file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessFile {
+    grants: Vec<PrincipalGrant>,
+}
+
+/// An access file is invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessFileError {
+    /// The line, from 1.
+    pub line: Option<u64>,
+    /// The key; empty if the error concerns no key.
+    pub key: String,
+    /// What is wrong, and the next step.
+    pub message: String,
+}
+
+impl fmt::Display for AccessFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for AccessFileError {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileText {
+    #[serde(default)]
+    grant: Vec<Spanned<GrantText>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GrantText {
+    principal: Spanned<String>,
+    role: Spanned<String>,
+    prefix: Spanned<String>,
+}
+
+impl AccessFile {
+    /// Parses and validates the text of a file.
+    pub fn parse(text: &str) -> Result<Self, AccessFileError> {
+        let file: FileText = toml::from_str(text).map_err(|error| {
+            let (line, key) = error.span().map_or((None, String::new()), |span| line_and_key(text, span.start));
+            syntax_error(line, key, error.message())
+        })?;
+        let at = |offset: usize, key: &str, message: String| AccessFileError {
+            line: line_and_key(text, offset).0,
+            key: key.to_owned(),
+            message,
+        };
+        if file.grant.is_empty() {
+            let message = "no grant; add at least one [[grant]] with principal, role and prefix".to_owned();
+            return Err(AccessFileError { line: None, key: "grant".to_owned(), message });
+        }
+        if file.grant.len() > MAX_GRANTS {
+            let message =
+                format!("{} grants; at most {MAX_GRANTS} are allowed, so grant a common prefix", file.grant.len());
+            return Err(AccessFileError { line: None, key: "grant".to_owned(), message });
+        }
+        let mut seen = BTreeMap::new();
+        let mut grants = Vec::with_capacity(file.grant.len());
+        for entry in &file.grant {
+            let GrantText { principal, role, prefix } = entry.get_ref();
+            let start = |value: &Spanned<String>| value.span().start;
+            check_principal(principal.get_ref()).map_err(|message| at(start(principal), "principal", message))?;
+            let found =
+                Role::parse(role.get_ref()).ok_or_else(|| at(start(role), "role", unknown_role(role.get_ref())))?;
+            let name = prefix.get_ref().as_str();
+            Prefix::parse(name).map_err(|error| at(start(prefix), "prefix", error.to_string()))?;
+            if found == Role::Admin && !name.is_empty() {
+                let message =
+                    "the role admin concerns the whole cluster; write prefix = \"\", or use the role operator";
+                return Err(at(start(prefix), "prefix", message.to_owned()));
+            }
+            let line = line_and_key(text, entry.span().start).0.unwrap_or_default();
+            if let Some(first) = seen.insert((principal.get_ref(), found, name), line) {
+                let message = format!("repeats the grant of line {first}; remove one of them");
+                return Err(at(entry.span().start, "grant", message));
+            }
+            let grant = AccessGrant { role: found, prefix: name.into() };
+            grants.push(PrincipalGrant { principal: principal.get_ref().as_str().into(), grant });
+        }
+        Ok(Self { grants })
+    }
+
+    /// All grants, in the order of the file.
+    pub fn grants(&self) -> &[PrincipalGrant] {
+        &self.grants
+    }
+}
+
+fn unknown_role(role: &str) -> String {
+    let roles: Vec<_> = Role::ALL.iter().map(|role| role.word()).collect();
+    format!("unknown role {role:?}; use one of {}", roles.join(", "))
+}
+
+/// Fails unless a principal is one that a connection can have.
+fn check_principal(principal: &str) -> Result<(), String> {
+    let forms = "use spiffe://DOMAIN/PATH, dns:NAME, uid:NUMBER or anonymous";
+    if principal.len() > PRINCIPAL_BYTES {
+        return Err(format!("{} bytes long; at most {PRINCIPAL_BYTES} are allowed", principal.len()));
+    }
+    if let Some(id) = principal.strip_prefix("spiffe://") {
+        let (domain, path) = id.split_once('/').ok_or_else(|| format!("{principal:?} has no path; {forms}"))?;
+        let is_domain_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+        if domain.is_empty() || !domain.bytes().all(is_domain_byte) {
+            return Err(format!(
+                "the trust domain of {principal:?} is not made of lower-case letters, digits, '.', '-' and '_'; correct it"
+            ));
+        }
+        let is_path_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let is_segment = |part: &str| !part.is_empty() && part != "." && part != ".." && part.bytes().all(is_path_byte);
+        return match path.split('/').all(is_segment) {
+            true => Ok(()),
+            false => Err(format!(
+                "the path of {principal:?} is not made of segments of letters, digits, '.', '-' and '_'; correct it"
+            )),
+        };
+    }
+    if let Some(name) = principal.strip_prefix("dns:") {
+        let is_label = |label: &str| {
+            let bytes = label.as_bytes();
+            let inside =
+                |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-' || *byte == b'_';
+            !bytes.is_empty()
+                && bytes.len() <= 63
+                && bytes.iter().all(inside)
+                && bytes[0] != b'-'
+                && !bytes.ends_with(b"-")
+        };
+        return match name.len() <= 253 && name.split('.').all(is_label) {
+            true => Ok(()),
+            false => Err(format!("{principal:?} is not a DNS name in lower case; wildcards are not allowed")),
+        };
+    }
+    if let Some(uid) = principal.strip_prefix("uid:") {
+        let is_plain = uid == "0" || (!uid.starts_with('0') && uid.bytes().all(|byte| byte.is_ascii_digit()));
+        return match is_plain && uid.parse::<u32>().is_ok() {
+            true => Ok(()),
+            false => Err(format!("{principal:?} is not a user id; write for example uid:1000")),
+        };
+    }
+    match principal {
+        Identity::ANONYMOUS => Ok(()),
+        Identity::LOCAL => Err(
+            "with an access file no connection is \"local\"; grant to anonymous, or to uid:NUMBER over the unix socket"
+                .to_owned(),
+        ),
+        _ => Err(format!("{principal:?} is not a principal; {forms}")),
+    }
+}
+
+/// The error of the TOML parser, with the key that it names.
+fn syntax_error(line: Option<u64>, key: String, message: &str) -> AccessFileError {
+    let message = message.replace('\n', " ");
+    // The key in the parser's message is more exact than the one at the start of the line.
+    let markers = ["unknown field `", "missing field `", "duplicate field `"];
+    let named = markers.iter().find_map(|marker| message.split(marker).nth(1)?.split('`').next());
+    let key = named.map_or(key, str::to_owned);
+    AccessFileError { line, key, message }
+}
+
+/// The line (from 1) that contains a byte offset, and the key at the start of that line.
+fn line_and_key(text: &str, offset: usize) -> (Option<u64>, String) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count();
+    let key = text.lines().nth(line).and_then(|line| line.split('=').next()).unwrap_or_default();
+    (Some(line as u64 + 1), key.trim().chars().take(64).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(principal: &str, role: &str, prefix: &str) -> String {
+        format!("[[grant]]\nprincipal = {principal:?}\nrole = {role:?}\nprefix = {prefix:?}\n")
+    }
+
+    fn error(text: &str) -> (Option<u64>, String, String) {
+        let error = AccessFile::parse(text).expect_err("the file is invalid");
+        (error.line, error.key, error.message)
+    }
+
+    #[test]
+    fn a_file_with_every_kind_of_principal_is_valid() {
+        let text = [
+            grant("spiffe://example.org/jobs/worker-1", "holder", "jobs"),
+            grant("spiffe://example.org/jobs/worker-1", "holder", "jobs/night"),
+            grant("dns:build-7.example.org", "operator", "builds/main"),
+            grant("uid:0", "admin", ""),
+            grant("uid:1000", "observer", ""),
+            grant("anonymous", "observer", "public"),
+        ];
+        let file = AccessFile::parse(&text.concat()).expect("the file is valid");
+        assert_eq!(file.grants().len(), 6);
+        assert_eq!(&*file.grants()[2].principal, "dns:build-7.example.org");
+        assert_eq!(file.grants()[2].grant, AccessGrant { role: Role::Operator, prefix: "builds/main".into() });
+    }
+
+    #[test]
+    fn an_invalid_value_is_reported_with_its_line_and_key() {
+        let good = grant("uid:1", "holder", "jobs");
+        let cases = [
+            (grant("root", "admin", ""), 6, "principal", "is not a principal"),
+            (grant("local", "admin", ""), 6, "principal", "no connection is"),
+            (grant("CN=admin", "admin", ""), 6, "principal", "is not a principal"),
+            (grant("spiffe://Example/a", "holder", "a"), 6, "principal", "lower-case"),
+            (grant("spiffe://example", "holder", "a"), 6, "principal", "has no path"),
+            (grant("spiffe://example/a//b", "holder", "a"), 6, "principal", "segments"),
+            (grant("spiffe://example/../b", "holder", "a"), 6, "principal", "segments"),
+            (grant("spiffe://example/a?b", "holder", "a"), 6, "principal", "segments"),
+            (grant("dns:*.example.org", "holder", "a"), 6, "principal", "wildcards"),
+            (grant("uid:01", "holder", "a"), 6, "principal", "user id"),
+            (grant("uid:4294967296", "holder", "a"), 6, "principal", "user id"),
+            (grant("uid:-1", "holder", "a"), 6, "principal", "user id"),
+            (grant("uid:2", "root", "a"), 7, "role", "use one of holder, observer"),
+            (grant("uid:2", "Admin", ""), 7, "role", "unknown role"),
+            (grant("uid:2", "holder", "/jobs"), 8, "prefix", ""),
+            (grant("uid:2", "holder", "jobs/"), 8, "prefix", ""),
+            (grant("uid:2", "holder", "jobs//a"), 8, "prefix", ""),
+            (grant("uid:2", "admin", "jobs"), 8, "prefix", "whole cluster"),
+        ];
+        for (bad, line, key, message) in cases {
+            let (at, named, text) = error(&format!("{good}{bad}"));
+            assert_eq!((at, named.as_str()), (Some(line), key), "{bad}: {text}");
+            assert!(text.contains(message), "{bad}: {text}");
+        }
+    }
+
+    #[test]
+    fn unknown_missing_and_repeated_keys_and_grants_are_refused() {
+        let good = grant("uid:1", "holder", "jobs");
+        let (line, key, message) = error(&format!("{good}deny = true\n"));
+        assert_eq!((line, key.as_str()), (Some(5), "deny"), "{message}");
+        let (_, key, message) = error("[[grant]]\nprincipal = \"uid:1\"\nrole = \"holder\"\n");
+        assert_eq!(key, "prefix", "{message}");
+        let (line, key, message) = error(&format!("default = \"allow\"\n{good}"));
+        assert_eq!((line, key.as_str()), (Some(1), "default"), "{message}");
+        let (line, key, message) = error(&format!("{good}{good}"));
+        assert_eq!((line, key.as_str()), (Some(5), "grant"), "{message}");
+        assert!(message.contains("line 1"), "{message}");
+        let (line, _, _) = error(&format!("{good}role = \"admin\"\n"));
+        assert_eq!(line, Some(5));
+        for empty in ["", "# nothing\n", "grant = []\n"] {
+            assert_eq!(error(empty).1, "grant", "{empty:?}");
+        }
+        assert!(AccessFile::parse("[[grant]\n").is_err());
+    }
+}

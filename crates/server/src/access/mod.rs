@@ -1,0 +1,14 @@
+//! Access rules of a server: which identity has which role under which prefix.
+//!
+//! An [`AccessFile`] is parsed and validated as a whole; [`AccessControl`] holds the rules in effect and replaces them as a whole. The
+//! core decides with them; this module only finds the rights of an identity.
+
+mod access_file;
+mod control;
+mod denials;
+mod stream_access;
+
+pub use access_file::{AccessFile, AccessFileError, PrincipalGrant};
+pub use control::{AccessControl, AccessRules};
+pub use denials::DenialLog;
+pub use stream_access::StreamAccess;

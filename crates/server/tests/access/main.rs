@@ -1,0 +1,14 @@
+//! Access control against running servers: the permission matrix over every transport, hidden names, reloads and owners.
+
+mod access_server;
+mod attempts;
+mod endpoints;
+mod hidden_names;
+#[path = "../http_client/mod.rs"]
+mod http_client;
+mod matrix;
+mod ownership;
+mod reload;
+#[path = "../bad_input/transport_clients.rs"]
+#[allow(dead_code, reason = "each suite uses its own part")]
+mod transport_clients;
