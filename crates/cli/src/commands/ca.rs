@@ -8,6 +8,8 @@ mod revoke;
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use leasehold_core::access::AccessGrant;
+use serde_json::{Value, json};
 
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -67,3 +69,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 /// What remains to do after a file of the server has changed.
 const RELOAD: &str =
     "A running server applies this when it receives SIGHUP: systemctl reload leasehold, or kill -HUP PID";
+
+fn grant_json(grant: &AccessGrant) -> Value {
+    json!({ "role": grant.role.word(), "prefix": grant.prefix })
+}

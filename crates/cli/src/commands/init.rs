@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use leasehold_core::access::Role;
+use leasehold_core::access::{AccessGrant, Role};
+use leasehold_server::access::PrincipalGrant;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -11,8 +12,8 @@ use crate::file_set::{FileAccess, FileSet};
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandResult};
 use crate::pki::{
-    ACCESS, CA_CERTIFICATE, CA_KEY, CONFIG, CertificateAuthority, CertificateUsage, Credential, GrantEntry, ISSUED,
-    MAX_DAYS, REVOKED, RevocationList, ServerName, SubjectNames, TrustDomain, absolute_path, date_text,
+    ACCESS, CA_CERTIFICATE, CA_KEY, CONFIG, CertificateAuthority, CertificateUsage, Credential, ISSUED, MAX_DAYS,
+    REVOKED, RevocationList, ServerName, SubjectNames, TrustDomain, absolute_path, date_text, grant_text,
     parse_credential_name, parse_server_name,
 };
 use crate::profile::{self, PROFILE_FILE, Profile};
@@ -79,8 +80,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let admin_names = SubjectNames::client(admin_id.clone());
     let admin = authority.issue(ADMIN, &admin_names, CertificateUsage::Client, (now, args.days))?;
     let revoked = authority.sign_list(&RevocationList::default(), now)?;
-    let grant =
-        GrantEntry { principal: admin_id.to_string(), role: Role::Admin.word().to_owned(), prefix: String::new() };
+    let grant = AccessGrant { role: Role::Admin, prefix: "".into() };
+    let grant = PrincipalGrant { principal: admin_id.to_string().into(), grant };
 
     let mut files = FileSet::default();
     files.directory(&directory, 0o755);
@@ -168,7 +169,7 @@ fn client_address(hosts: &[ServerName], port: u16) -> String {
     }
 }
 
-fn access_text(admin: &GrantEntry) -> String {
+fn access_text(admin: &PrincipalGrant) -> String {
     let roles = Role::ALL.map(Role::word).join(", ");
     format!(
         "# Who may do what. Everything that is not granted here is refused.\n\
@@ -176,7 +177,7 @@ fn access_text(admin: &GrantEntry) -> String {
          # role: {roles}.\n\
          # prefix: whole segments of names; \"\" for all names.\n\
          # SIGHUP reloads this file. leasehold ca issue adds grants to it.\n\n{}",
-        admin.text()
+        grant_text(admin)
     )
 }
 

@@ -3,33 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use leasehold::Error;
-use leasehold_core::access::Role;
+use leasehold_core::access::{AccessGrant, Role};
 use leasehold_core::name::Prefix;
-use serde::Deserialize;
+use leasehold_server::access::{AccessFile, PrincipalGrant};
 use toml_edit::DocumentMut;
 
 use crate::input_file;
-
-/// One grant of an access file.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GrantEntry {
-    pub principal: String,
-    pub role: String,
-    pub prefix: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GrantEntries {
-    grant: Vec<GrantEntry>,
-}
 
 /// An access file that is valid as a whole.
 pub struct AccessDocument {
     path: PathBuf,
     text: String,
-    pub grants: Vec<GrantEntry>,
+    file: AccessFile,
 }
 
 impl AccessDocument {
@@ -39,45 +24,39 @@ impl AccessDocument {
     }
 
     fn parse(path: &Path, text: String) -> Result<Self, Error> {
-        let entries: GrantEntries = input_file::toml(path, &text)?;
-        let refused = |key: &str, reason: String| {
-            Err(Error::config_in_file(&path.display().to_string(), None, key, format!("{key}: {reason}")))
-        };
-        if entries.grant.is_empty() {
-            return refused("grant", "there must be at least one grant".into());
-        }
-        for (at, grant) in entries.grant.iter().enumerate() {
-            if let Err(reason) = parse_grant(&grant.role, &grant.prefix) {
-                return refused("grant", reason);
-            }
-            if entries.grant[..at].contains(grant) {
-                let GrantEntry { principal, role, prefix } = grant;
-                return refused("grant", format!("{principal} has the role {role} under {prefix:?} twice; remove one"));
-            }
-        }
-        Ok(Self { path: path.to_owned(), text, grants: entries.grant })
+        let file = AccessFile::parse(&text).map_err(|error| {
+            let message =
+                if error.key.is_empty() { error.message } else { format!("{}: {}", error.key, error.message) };
+            Error::config_in_file(&path.display().to_string(), error.line, &error.key, message)
+        })?;
+        Ok(Self { path: path.to_owned(), text, file })
     }
 
-    /// Grants of one identity, as text.
-    pub fn roles_of<'a>(&'a self, principal: &'a str) -> impl Iterator<Item = &'a GrantEntry> {
-        self.grants.iter().filter(move |grant| grant.principal == principal)
+    /// All grants, in the order of the file.
+    pub fn grants(&self) -> &[PrincipalGrant] {
+        self.file.grants()
+    }
+
+    /// Grants of one identity.
+    pub fn grants_of<'a>(&'a self, principal: &'a str) -> impl Iterator<Item = &'a AccessGrant> {
+        self.grants().iter().filter(move |grant| *grant.principal == *principal).map(|grant| &grant.grant)
     }
 
     /// The file with further grants at its end.
-    pub fn with_grants(&self, comment: &str, added: &[GrantEntry]) -> Result<String, Error> {
+    pub fn with_grants(&self, comment: &str, added: &[PrincipalGrant]) -> Result<String, Error> {
         let mut text = self.text.clone();
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
         for grant in added {
-            text.push_str(&format!("\n# {comment}\n{}", grant.text()));
+            text.push_str(&format!("\n# {comment}\n{}", grant_text(grant)));
         }
         self.validated(text)
     }
 
     /// The file without the grants of one identity.
     pub fn without(&self, principal: &str) -> Result<String, Error> {
-        if self.grants.iter().all(|grant| grant.principal == principal) {
+        if self.grants().iter().all(|grant| *grant.principal == *principal) {
             let message =
                 format!("{principal} has the last grants of the access file; grant a role to another identity first");
             return Err(Error::config_in_file(&self.path.display().to_string(), None, "grant", message));
@@ -103,17 +82,15 @@ impl AccessDocument {
     }
 }
 
-impl GrantEntry {
-    /// The grant as a table of an access file.
-    pub fn text(&self) -> String {
-        let quoted = |text: &str| toml::Value::from(text).to_string();
-        let Self { principal, role, prefix } = self;
-        format!("[[grant]]\nprincipal = {}\nrole = {}\nprefix = {}\n", quoted(principal), quoted(role), quoted(prefix))
-    }
+/// A grant as a table of an access file.
+pub fn grant_text(PrincipalGrant { principal, grant }: &PrincipalGrant) -> String {
+    let quoted = |text: &str| toml::Value::from(text).to_string();
+    let (principal, role, prefix) = (quoted(principal), quoted(grant.role.word()), quoted(&grant.prefix));
+    format!("[[grant]]\nprincipal = {principal}\nrole = {role}\nprefix = {prefix}\n")
 }
 
-/// Checks a role and a prefix.
-pub fn parse_grant(role: &str, prefix: &str) -> Result<Role, String> {
+/// Parses a role and a prefix of the command line.
+pub fn parse_grant(role: &str, prefix: &str) -> Result<AccessGrant, String> {
     let Some(parsed) = Role::parse(role) else {
         let roles = Role::ALL.map(Role::word).join(", ");
         return Err(format!("{role:?} is not a role; write one of {roles}"));
@@ -124,7 +101,7 @@ pub fn parse_grant(role: &str, prefix: &str) -> Result<Role, String> {
     if parsed == Role::Admin && !prefix.is_empty() {
         return Err(format!("the role admin concerns the whole cluster, not {prefix:?}; write the prefix \"\""));
     }
-    Ok(parsed)
+    Ok(AccessGrant { role: parsed, prefix: prefix.into() })
 }
 
 #[cfg(test)]
@@ -139,8 +116,8 @@ mod tests {
         AccessDocument::parse(Path::new("access.toml"), text.to_owned())
     }
 
-    fn grant(principal: &str, role: &str, prefix: &str) -> GrantEntry {
-        GrantEntry { principal: principal.into(), role: role.into(), prefix: prefix.into() }
+    fn grant(principal: &str, role: &str, prefix: &str) -> PrincipalGrant {
+        PrincipalGrant { principal: principal.into(), grant: parse_grant(role, prefix).expect("a valid grant") }
     }
 
     #[test]
@@ -150,8 +127,8 @@ mod tests {
         let text = document_before.with_grants("w2, issued 2026-11-18", &added).expect("valid grants");
         assert!(text.starts_with(FILE), "{text}");
         let after = document(&text).expect("a valid file");
-        assert_eq!(after.grants[2..], added);
-        assert_eq!(after.roles_of("spiffe://a/w2").count(), 2);
+        assert_eq!(after.grants()[2..], added);
+        assert_eq!(after.grants_of("spiffe://a/w2").count(), 2);
     }
 
     #[test]
@@ -162,27 +139,24 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("worker"), "{text}");
-        let inline = "grant = [ # all\n  {principal = \"a\", role = \"admin\", prefix = \"\"}, {principal = \"b\", role = \"holder\", prefix = \"\"}]\n";
-        let text = document(inline).expect("a valid file").without("b").expect("one grant is left");
-        assert!(text.contains("# all") && !text.contains("\"b\""), "{text}");
+        let inline = "grant = [ # all\n  {principal = \"uid:1\", role = \"admin\", prefix = \"\"}, {principal = \"uid:2\", role = \"holder\", prefix = \"\"}]\n";
+        let text = document(inline).expect("a valid file").without("uid:2").expect("one grant is left");
+        assert!(text.contains("# all") && !text.contains("uid:2"), "{text}");
     }
 
     #[test]
     fn an_invalid_file_or_result_is_refused() {
-        let one = |text: &str| document(text).map(|_| ()).expect_err("invalid").to_string();
-        assert!(one("").contains("grant"), "no grant");
-        assert!(one("grant = []\n").contains("at least one grant"));
-        assert!(
-            one("[[grant]]\nprincipal = \"a\"\nrole = \"root\"\nprefix = \"\"\n").contains("\"root\" is not a role")
-        );
-        assert!(one("[[grant]]\nprincipal = \"a\"\nrole = \"admin\"\nprefix = \"jobs\"\n").contains("whole cluster"));
-        assert!(
-            one("[[grant]]\nprincipal = \"a\"\nrole = \"holder\"\nprefix = \"a//b\"\n").contains("is not a prefix")
-        );
-        assert!(one("[[grant]]\nprincipal = \"a\"\nrole = \"holder\"\nprefix = \"\"\nmay = 1\n").contains("may"));
+        let error = |text: &str| document(text).map(|_| ()).expect_err("invalid").to_string();
+        assert!(error("").contains("grant"), "no grant");
+        let text = "[[grant]]\nprincipal = \"uid:1\"\nrole = \"root\"\nprefix = \"\"\n";
+        assert!(error(text).contains("access.toml, 3, role"), "{}", error(text));
+        for (role, prefix) in [("root", ""), ("admin", "jobs"), ("holder", "jobs/"), ("holder", "/")] {
+            assert!(parse_grant(role, prefix).is_err(), "{role}:{prefix}");
+        }
         let full = document(FILE).expect("a valid file");
         assert!(full.with_grants("again", &[grant("spiffe://a/worker", "holder", "jobs")]).is_err(), "repeated");
-        let single = document("[[grant]]\nprincipal = \"a\"\nrole = \"admin\"\nprefix = \"\"\n").expect("a valid file");
-        assert!(single.without("a").is_err_and(|error| error.to_string().contains("the last grants")));
+        let single =
+            document("[[grant]]\nprincipal = \"uid:1\"\nrole = \"admin\"\nprefix = \"\"\n").expect("a valid file");
+        assert!(single.without("uid:1").is_err_and(|error| error.to_string().contains("the last grants")));
     }
 }

@@ -10,7 +10,7 @@ mod names;
 mod revocation_list;
 mod spiffe_id;
 
-pub use access_document::{GrantEntry, parse_grant};
+pub use access_document::{grant_text, parse_grant};
 pub use authority::{CertificateAuthority, CertificateUsage, Credential, SubjectNames};
 pub use ca_directory::{ACCESS, CA_CERTIFICATE, CA_KEY, CONFIG, CaDirectory, ISSUED, REVOKED, absolute_path};
 pub use certificate_text::{IssuedCertificate, date_text};

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use leasehold_core::limits::PRINCIPAL_BYTES;
+
 const SCHEME: &str = "spiffe://";
 const MAX_DOMAIN: usize = 255;
-/// The limit of the SPIFFE standard.
-const MAX_ID: usize = 2048;
 /// First segment of the ids of servers.
 const SERVERS: &str = "leasehold";
 
@@ -82,8 +82,11 @@ impl FromStr for SpiffeId {
         let Some((domain, path)) = text.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/')) else {
             return Err(format!("{text:?} is not a SPIFFE id; write {SCHEME}TRUST-DOMAIN/PATH, {example}"));
         };
-        if text.len() > MAX_ID {
-            return Err(format!("a SPIFFE id has at most {MAX_ID} bytes, and this one {}; shorten it", text.len()));
+        if text.len() > PRINCIPAL_BYTES {
+            return Err(format!(
+                "a SPIFFE id has at most {PRINCIPAL_BYTES} bytes, and this one {}; shorten it",
+                text.len()
+            ));
         }
         if let Some(segment) = path.split('/').find(|segment| !is_segment(segment)) {
             return Err(format!(
@@ -138,7 +141,7 @@ mod tests {
         for text in wrong {
             assert!(text.parse::<SpiffeId>().is_err(), "{text:?}");
         }
-        assert!(format!("spiffe://a/{}", "b".repeat(MAX_ID)).parse::<SpiffeId>().is_err(), "too long");
+        assert!(format!("spiffe://a/{}", "b".repeat(PRINCIPAL_BYTES)).parse::<SpiffeId>().is_err(), "too long");
     }
 
     #[test]

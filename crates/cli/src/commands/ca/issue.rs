@@ -3,17 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use leasehold::Error;
+use leasehold_server::access::PrincipalGrant;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{CaKeyArgs, DirectoryArgs, RELOAD, ValidityArgs};
+use super::{CaKeyArgs, DirectoryArgs, RELOAD, ValidityArgs, grant_json};
 use crate::file_set::{FileAccess, FileSet};
 use crate::global_args::GlobalArgs;
 use crate::input_file;
 use crate::output::{CommandError, CommandResult};
 use crate::pki::{
-    ACCESS, CA_CERTIFICATE, CaDirectory, CertificateAuthority, CertificateUsage, GrantEntry, IssuedCertificate,
-    ServerName, SpiffeId, SubjectNames, date_text, parse_credential_name, parse_grant, parse_server_name,
+    ACCESS, CA_CERTIFICATE, CaDirectory, CertificateAuthority, CertificateUsage, IssuedCertificate, ServerName,
+    SpiffeId, SubjectNames, date_text, parse_credential_name, parse_grant, parse_server_name,
 };
 use crate::profile::{self, PROFILE_FILE, Profile};
 
@@ -107,7 +108,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         "hosts": names.hosts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "serial": credential.serial,
         "not_after": end,
-        "grants": added.iter().map(|grant| json!({ "role": grant.role, "prefix": grant.prefix })).collect::<Vec<_>>(),
+        "grants": added.iter().map(|added| grant_json(&added.grant)).collect::<Vec<_>>(),
         "files": files,
         "profile": profile.as_ref().map(|path| path.display().to_string()),
     });
@@ -118,7 +119,11 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             if usage == CertificateUsage::Server {
                 lines.push(format!("hosts: {}", names.host_text()));
             }
-            lines.extend(added.iter().map(|grant| format!("granted {} under {:?}", grant.role, grant.prefix)));
+            lines.extend(
+                added
+                    .iter()
+                    .map(|PrincipalGrant { grant, .. }| format!("granted {} under {:?}", grant.role, grant.prefix)),
+            );
             lines.extend(files.iter().map(|file| format!("wrote {file}")));
             match (&args.out, &profile) {
                 (None, Some(_)) => lines.push(format!("Next:\n  leasehold --as {} ls", args.name)),
@@ -163,7 +168,7 @@ fn subject(
 }
 
 /// Grants of the command line that the identity does not have yet.
-fn grants(args: &Args, identity: &str, directory: &CaDirectory) -> Result<Vec<GrantEntry>, CommandError> {
+fn grants(args: &Args, identity: &str, directory: &CaDirectory) -> Result<Vec<PrincipalGrant>, CommandError> {
     if args.roles.len() != args.prefixes.len() {
         let (roles, prefixes) = (args.roles.len(), args.prefixes.len());
         let message = format!(
@@ -172,17 +177,16 @@ fn grants(args: &Args, identity: &str, directory: &CaDirectory) -> Result<Vec<Gr
         return Err(Error::config("prefix", message).into());
     }
     let access = directory.access()?;
-    let has_grants = access.roles_of(identity).next().is_some();
+    let has_grants = access.grants_of(identity).next().is_some();
     if args.roles.is_empty() && !has_grants {
         let message = format!("role: {identity} has no grant yet, and could do nothing; give a --role and a --prefix");
         return Err(Error::config("role", message).into());
     }
-    let mut added: Vec<GrantEntry> = Vec::new();
+    let mut added: Vec<PrincipalGrant> = Vec::new();
     for (role, prefix) in args.roles.iter().zip(&args.prefixes) {
-        let role = parse_grant(role, prefix).map_err(|reason| Error::config("role", format!("role: {reason}")))?;
-        let principal = identity.to_owned();
-        let grant = GrantEntry { principal, role: role.word().to_owned(), prefix: prefix.clone() };
-        if !access.grants.contains(&grant) && !added.contains(&grant) {
+        let grant = parse_grant(role, prefix).map_err(|reason| Error::config("role", format!("role: {reason}")))?;
+        let grant = PrincipalGrant { principal: identity.into(), grant };
+        if !access.grants().contains(&grant) && !added.contains(&grant) {
             added.push(grant);
         }
     }

@@ -1,12 +1,13 @@
 //! `leasehold ca list`: the newest certificate of each name, with the grants of its identity.
 
+use leasehold_core::access::AccessGrant;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::DirectoryArgs;
+use super::{DirectoryArgs, grant_json};
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
-use crate::pki::{CaDirectory, CertificateUsage, GrantEntry, IssuedCertificate, date_text};
+use crate::pki::{CaDirectory, CertificateUsage, IssuedCertificate, date_text};
 use crate::table::TextTable;
 
 /// List the issued certificates with identity, grants and end
@@ -32,7 +33,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
                 () if certificate.not_after < now => "expired",
                 () => "valid",
             };
-            (certificate, access.roles_of(&certificate.identity()).cloned().collect::<Vec<_>>(), state)
+            (certificate, access.grants_of(&certificate.identity()).cloned().collect::<Vec<_>>(), state)
         })
         .collect();
     let body = json!({
@@ -41,7 +42,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             "identity": certificate.identity(),
             "usage": certificate.usage.word(),
             "hosts": certificate.names.hosts.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "grants": grants.iter().map(|grant| json!({ "role": grant.role, "prefix": grant.prefix })).collect::<Vec<_>>(),
+            "grants": grants.iter().map(grant_json).collect::<Vec<_>>(),
             "serial": certificate.serial,
             "not_after": date_text(certificate.not_after),
             "state": state,
@@ -62,12 +63,12 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     }))
 }
 
-fn grants_text(certificate: &IssuedCertificate, grants: &[GrantEntry]) -> String {
+fn grants_text(certificate: &IssuedCertificate, grants: &[AccessGrant]) -> String {
     if certificate.usage == CertificateUsage::Server {
         return "server".to_owned();
     }
-    let texts = grants.iter().map(|grant| match grant.prefix.as_str() {
-        "" => grant.role.clone(),
+    let texts = grants.iter().map(|grant| match &*grant.prefix {
+        "" => grant.role.to_string(),
         prefix => format!("{}:{prefix}", grant.role),
     });
     let texts: Vec<_> = texts.collect();

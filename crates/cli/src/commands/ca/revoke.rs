@@ -51,7 +51,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             && !list.contains(&other.serial)
     });
     let access = directory.access()?;
-    let removed = if is_shared { 0 } else { access.roles_of(&identity).count() };
+    let removed = if is_shared { 0 } else { access.grants_of(&identity).count() };
 
     let mut files = FileSet::default();
     files.replace(directory.file(REVOKED), authority.sign_list(&list, now)?);
