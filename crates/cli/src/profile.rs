@@ -68,13 +68,13 @@ impl Profile {
         explicit.tls_ca = explicit.tls_ca.take().or(self.tls_ca);
     }
 
-    /// The text of a profile. `None` stands for files next to the profile.
-    pub fn text(addr: &str, name: &str, directory: Option<&Path>) -> String {
+    /// The text of a profile for the certificate `name`. Without a directory, its files are next to the profile.
+    pub fn text(profile: &str, addr: &str, name: &str, directory: Option<&Path>) -> String {
         let file = |name: &str| directory.map_or_else(|| PathBuf::from(name), |directory| directory.join(name));
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let line = |key: &str, name: &str| format!("{key} = {}\n", quoted(&file(name).to_string_lossy()));
         let head =
-            format!("# Used by leasehold --as {name}; paths are relative to this file.\naddr = {}\n", quoted(addr));
+            format!("# Used by leasehold --as {profile}; paths are relative to this file.\naddr = {}\n", quoted(addr));
         let (cert, key) = (format!("{name}.pem"), format!("{name}.key"));
         head + &line("tls_ca", "ca.pem") + &line("tls_cert", &cert) + &line("tls_key", &key)
     }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn paths_are_relative_to_the_profile() {
-        let (profile, folder) = read(&Profile::text("https://a:1", "a", None));
+        let (profile, folder) = read(&Profile::text("a", "https://a:1", "a", None));
         let at = |name: &str| Some(folder.path().join(name));
         let expected = Profile {
             addr: Some("https://a:1".into()),
@@ -142,7 +142,7 @@ mod tests {
             tls_key: at("a.key"),
         };
         assert_eq!(profile, Ok(expected));
-        let (profile, _) = read(&Profile::text("https://a:1", "a", Some(folder.path())));
+        let (profile, _) = read(&Profile::text("a", "https://a:1", "a", Some(folder.path())));
         assert_eq!(profile.map(|profile| profile.tls_key), Ok(at("a.key")), "absolute paths stay");
     }
 

@@ -55,5 +55,5 @@ pub fn license_texts(shipped: &ThirdParty) -> String {
 
 fn is_license(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"].iter().any(|start| name.starts_with(start))
+    ["LICEN", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"].iter().any(|start| name.starts_with(start))
 }

@@ -13,7 +13,7 @@ use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandResult};
 use crate::pki::{
     ACCESS, CA_CERTIFICATE, CA_KEY, CONFIG, CertificateAuthority, CertificateUsage, Credential, ISSUED, MAX_DAYS,
-    REVOKED, RevocationList, ServerName, SubjectNames, TrustDomain, absolute_path, date_text, grant_text,
+    REVOKED, RevokedCertificates, ServerName, SubjectNames, TrustDomain, absolute_path, date_text, grant_text,
     parse_credential_name, parse_server_name,
 };
 use crate::profile::{self, PROFILE_FILE, Profile};
@@ -79,7 +79,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let admin_id = domain.client(ADMIN);
     let admin_names = SubjectNames::client(admin_id.clone());
     let admin = authority.issue(ADMIN, &admin_names, CertificateUsage::Client, (now, args.days))?;
-    let revoked = authority.sign_list(&RevocationList::default(), now)?;
+    let revoked = authority.sign_list(&RevokedCertificates::default(), now)?;
     let grant = AccessGrant { role: Role::Admin, prefix: "".into() };
     let grant = PrincipalGrant { principal: admin_id.to_string().into(), grant };
 
@@ -99,7 +99,11 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     create(CONFIG, FileAccess::Public, config_text(&directory, listen, &hosts, domain))?;
     let profile_file = profile::add_directory(&mut files, &args.profile)?.join(PROFILE_FILE);
     let addr = format!("https://{}", client_address(&hosts, listen.port()));
-    files.create(profile_file.clone(), FileAccess::Public, Profile::text(&addr, ADMIN, Some(&directory)))?;
+    files.create(
+        profile_file.clone(),
+        FileAccess::Public,
+        Profile::text(&args.profile, &addr, ADMIN, Some(&directory)),
+    )?;
     let written = files.commit()?;
 
     let config = directory.join(CONFIG);

@@ -1,6 +1,5 @@
 //! Signs certificates and revocation lists with the key of the CA.
 
-use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -15,64 +14,14 @@ use time::{Duration, OffsetDateTime};
 
 use super::certificate_text::{CaCertificate, IssuedCertificate, date_text, file_error, hex};
 use super::names::{MAX_DAYS, ServerName};
-use super::revocation_list::RevocationList;
-use super::spiffe_id::{SpiffeId, TrustDomain};
+use super::revocation_list::RevokedCertificates;
+use super::spiffe_id::TrustDomain;
+use super::subject::{CertificateUsage, SubjectNames};
 use crate::input_file;
 use crate::output::CommandError;
 
 /// Certificates are valid a little before they are issued, because clocks of machines differ.
 const CLOCK_SKEW: Duration = Duration::minutes(5);
-
-/// What a certificate is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CertificateUsage {
-    Server,
-    Client,
-}
-
-impl CertificateUsage {
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Client => "client",
-        }
-    }
-}
-
-/// What a certificate vouches for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SubjectNames {
-    pub id: Option<SpiffeId>,
-    /// Hosts of a server; empty for a client.
-    pub hosts: Vec<ServerName>,
-}
-
-impl SubjectNames {
-    /// Names of a server: its hosts, and the id of its cluster. Every server can also be reached from its own machine.
-    pub fn server(id: SpiffeId, hosts: &[ServerName]) -> Self {
-        let local = [
-            ServerName::Dns("localhost".into()),
-            ServerName::Ip(IpAddr::from([127, 0, 0, 1])),
-            ServerName::Ip(IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1_u16])),
-        ];
-        let mut all: Vec<ServerName> = Vec::new();
-        for host in hosts.iter().chain(&local) {
-            if !all.contains(host) {
-                all.push(host.clone());
-            }
-        }
-        Self { id: Some(id), hosts: all }
-    }
-
-    pub fn client(id: SpiffeId) -> Self {
-        Self { id: Some(id), hosts: Vec::new() }
-    }
-
-    /// All names, for messages.
-    pub fn host_text(&self) -> String {
-        self.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-    }
-}
 
 /// A new certificate, and its key if that is new too.
 pub struct Credential {
@@ -179,7 +128,7 @@ impl CertificateAuthority {
     }
 
     /// Signs a revocation list, in PEM.
-    pub fn sign_list(&self, list: &RevocationList, now: OffsetDateTime) -> Result<String, CommandError> {
+    pub fn sign_list(&self, list: &RevokedCertificates, now: OffsetDateTime) -> Result<String, CommandError> {
         let params = list.params(now, self.not_after);
         params.signed_by(&self.issuer).and_then(|list| list.pem()).map_err(signing_error)
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::access_document::AccessDocument;
 use super::authority::CertificateAuthority;
 use super::certificate_text::{CaCertificate, IssuedCertificate, file_error};
-use super::revocation_list::RevocationList;
+use super::revocation_list::RevokedCertificates;
 use crate::input_file;
 use crate::output::CommandError;
 
@@ -112,8 +112,8 @@ impl CaDirectory {
         AccessDocument::read(&self.file(ACCESS))
     }
 
-    pub fn revoked(&self) -> Result<RevocationList, Error> {
-        RevocationList::read(&self.file(REVOKED), &self.ca)
+    pub fn revoked(&self) -> Result<RevokedCertificates, Error> {
+        RevokedCertificates::read(&self.file(REVOKED), &self.ca)
     }
 
     /// The address that clients use, from the configuration file of the server.

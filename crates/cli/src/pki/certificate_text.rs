@@ -9,8 +9,8 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
 
-use super::authority::{CertificateUsage, SubjectNames};
 use super::names::ServerName;
+use super::subject::{CertificateUsage, SubjectNames};
 use crate::input_file;
 
 /// A certificate of a client or a server.

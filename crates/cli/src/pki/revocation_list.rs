@@ -10,13 +10,13 @@ use super::certificate_text::{CaCertificate, file_error, hex, read_pem};
 
 /// Revoked certificates, as they are listed.
 #[derive(Default)]
-pub struct RevocationList {
+pub struct RevokedCertificates {
     /// Grows with each list.
     number: u64,
     revoked: Vec<(Vec<u8>, OffsetDateTime)>,
 }
 
-impl RevocationList {
+impl RevokedCertificates {
     /// Reads a list that the CA has signed.
     pub fn read(path: &Path, ca: &CaCertificate) -> Result<Self, Error> {
         let at = path.display();

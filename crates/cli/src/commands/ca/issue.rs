@@ -172,7 +172,7 @@ fn grants(args: &Args, identity: &str, directory: &CaDirectory) -> Result<Vec<Pr
     if args.roles.len() != args.prefixes.len() {
         let (roles, prefixes) = (args.roles.len(), args.prefixes.len());
         let message = format!(
-            "prefix: {roles} roles and {prefixes} prefixes were given; give one --prefix for each --role, \"\" for all names"
+            "prefix: --role is given {roles} times and --prefix {prefixes} times; give one --prefix for each --role, \"\" for all names"
         );
         return Err(Error::config("prefix", message).into());
     }
@@ -206,6 +206,6 @@ fn add_profile(
         None => (profile::add_directory(files, &args.name)?, Some(directory.path.as_path())),
     };
     let file = folder.join(PROFILE_FILE);
-    files.create(file.clone(), FileAccess::Public, Profile::text(&address, &args.name, paths))?;
+    files.create(file.clone(), FileAccess::Public, Profile::text(&args.name, &address, &args.name, paths))?;
     Ok(file)
 }
