@@ -1,6 +1,9 @@
-//! Options of every command (`--addr`, `--json`), and the client that they configure.
+//! Options of every command (`--addr`, `--tls-ca`, `--json`), and the client that they configure.
 
-use leasehold::{Client, Endpoints, Error};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use leasehold::{Address, Client, Endpoints, Error, TlsOptions};
 use serde::Serialize;
 
 use crate::output::{CommandError, CommandOutput, json};
@@ -8,7 +11,8 @@ use crate::output::{CommandError, CommandOutput, json};
 /// Options of every command
 #[derive(clap::Args)]
 pub struct GlobalArgs {
-    /// Addresses of the servers, tried in order: HOST:PORT[,HOST:PORT...] [default: 127.0.0.1:7421]
+    /// Addresses of the servers, tried in order: HOST:PORT[,HOST:PORT...], https://HOST:PORT or unix:PATH
+    /// [default: 127.0.0.1:7421]
     #[arg(
         long,
         global = true,
@@ -18,6 +22,16 @@ pub struct GlobalArgs {
         help_heading = "Global options"
     )]
     addr: Option<String>,
+    // The environment is read later: `serve` has flags of the same names, and must not inherit the certificate of a client.
+    /// CA certificates that verify the servers (PEM); enables TLS [env: LEASEHOLD_TLS_CA]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    tls_ca: Option<PathBuf>,
+    /// Certificate of this client (PEM) [env: LEASEHOLD_TLS_CERT]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of this client's certificate (PEM) [env: LEASEHOLD_TLS_KEY]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    tls_key: Option<PathBuf>,
     /// Print one JSON document per result, and errors as JSON on standard error
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
@@ -34,6 +48,49 @@ pub struct StandbyArgs {
 
 /// Default address of a server.
 const DEFAULT_ADDR: &str = "127.0.0.1:7421";
+/// Variable with the addresses of the servers.
+pub const ADDR_VARIABLE: &str = "LEASEHOLD_ADDR";
+/// Variables with the CA certificates, the certificate and the key of a client.
+const TLS_VARIABLES: [&str; 3] = ["LEASEHOLD_TLS_CA", "LEASEHOLD_TLS_CERT", "LEASEHOLD_TLS_KEY"];
+
+/// The servers and certificates of [`GlobalArgs::variables`], in a process that another one started.
+pub fn endpoints_from_env() -> Option<Endpoints> {
+    let endpoints = Endpoints::parse(&std::env::var(ADDR_VARIABLE).ok()?).ok()?;
+    with_tls(endpoints, tls_options(TLS_VARIABLES.map(path_from_env)).ok()?).ok()
+}
+
+fn path_from_env(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| value != OsStr::new("")).map(PathBuf::from)
+}
+
+/// All three files, or none.
+fn tls_options(files: [Option<PathBuf>; 3]) -> Result<Option<TlsOptions>, Error> {
+    match files {
+        [None, None, None] => Ok(None),
+        [Some(ca), Some(cert), Some(key)] => Ok(Some(TlsOptions::new(ca, cert, key))),
+        [ca, cert, _] => {
+            let missing = if ca.is_none() {
+                "tls_ca"
+            } else if cert.is_none() {
+                "tls_cert"
+            } else {
+                "tls_key"
+            };
+            let message = format!("{missing} is missing; set tls_ca, tls_cert and tls_key together");
+            Err(Error::config(missing, message))
+        }
+    }
+}
+
+/// Checks the files before the first connection, if one on the network is possible.
+fn with_tls(endpoints: Endpoints, tls: Option<TlsOptions>) -> Result<Endpoints, Error> {
+    let Some(tls) = tls else { return Ok(endpoints) };
+    let is_socket = |address: &Address| address.unix_path().is_some();
+    if !endpoints.addresses().iter().all(is_socket) {
+        tls.check()?;
+    }
+    Ok(endpoints.with_tls(tls))
+}
 
 impl GlobalArgs {
     /// Addresses from `--addr` or the environment.
@@ -46,9 +103,25 @@ impl GlobalArgs {
         self.addr().unwrap_or(DEFAULT_ADDR)
     }
 
-    /// Addresses of the servers, parsed.
+    /// Addresses of the servers and the certificates to connect with.
     pub fn endpoints(&self) -> Result<Endpoints, Error> {
-        Endpoints::parse(self.addr_or_default())
+        with_tls(Endpoints::parse(self.addr_or_default())?, self.tls()?)
+    }
+
+    /// Certificates from the flags or the environment.
+    fn tls(&self) -> Result<Option<TlsOptions>, Error> {
+        let flags = [&self.tls_ca, &self.tls_cert, &self.tls_key];
+        let mut files =
+            flags.into_iter().zip(TLS_VARIABLES).map(|(flag, name)| flag.clone().or_else(|| path_from_env(name)));
+        tls_options(std::array::from_fn(|_| files.next().flatten()))
+    }
+
+    /// Variables that give another `leasehold` process the same servers and certificates.
+    pub fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Error> {
+        let addr = (ADDR_VARIABLE, OsString::from(self.addr_or_default()));
+        let files = self.tls()?.map(|TlsOptions { ca, cert, key }| [ca, cert, key]);
+        let files = files.into_iter().flatten().map(PathBuf::into_os_string);
+        Ok([addr].into_iter().chain(TLS_VARIABLES.into_iter().zip(files)).collect())
     }
 
     /// Runs one call against the servers.

@@ -1,5 +1,7 @@
 //! `leasehold serve`: runs a server on a local journal, or as one of several servers on etcd.
 
+mod access_rules;
+mod access_settings;
 mod byte_size;
 mod etcd_cluster;
 mod etcd_credentials;
@@ -13,6 +15,7 @@ pub mod settings;
 
 use std::path::PathBuf;
 
+use leasehold::Error;
 use leasehold_server::driver::StopReason;
 use leasehold_server::journal::JournalLocation;
 use leasehold_server::journal::file::{Directory, FileOptions, SEGMENT_BYTES};
@@ -34,6 +37,9 @@ use settings::{ServeSettings, SettingsArgs};
 /// Serve leases over gRPC and HTTP
 ///
 /// Every reply is durable before it is sent. SIGTERM or Ctrl-C stops the server after it has answered accepted requests.
+/// On loopback the server is plain, unless --tls-cert is set: then every caller on the network proves its identity with a
+/// certificate. On this machine callers can also use the unix socket, and are identified by their user id.
+///
 /// Every option can also be set in a configuration file (--config), with `_` for `-`. Flags override the file; the file
 /// overrides the defaults. SIGHUP reloads the file.
 ///
@@ -41,6 +47,8 @@ use settings::{ServeSettings, SettingsArgs};
 /// over when the leader fails. On SIGTERM the leader hands leadership over first.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  leasehold serve --listen 127.0.0.1:7421 --data /var/lib/leasehold\n  \
+                        leasehold serve --listen 0.0.0.0:7421 --tls-cert server.pem --tls-key server.key \\\n    \
+                        --client-ca example.com=clients.pem --access access.toml\n  \
                         leasehold serve --journal etcd://h1:2379,h2:2379,h3:2379/leasehold --advertise lease-1:7421")]
 pub struct Args {
     /// Configuration file, in TOML
@@ -52,6 +60,9 @@ pub struct Args {
     /// Size of a log segment. For tests only: small segments also shrink the reserve for a full disk
     #[arg(long, value_name = "SIZE", hide = true, value_parser = parse_segment_size)]
     segment_bytes: Option<ByteSize>,
+    /// Seconds between two looks at the times of certificate and access files. For tests
+    #[arg(long, value_name = "SECONDS", hide = true, default_value_t = 60)]
+    file_check: u32,
     /// Seconds that the leader key outlives its server. For tests on busy machines
     #[arg(long, value_name = "SECONDS", hide = true, default_value_t = 1)]
     etcd_lease: u32,
@@ -76,11 +87,13 @@ pub fn run(args: &Args) -> CommandResult {
                 let options =
                     FileOptions { accept_copy: settings.accept_copy, segment_bytes, ..FileOptions::default() };
                 let location = Directory { path: settings.data.clone(), options };
-                serve(location, flags, args.config.clone(), settings, level).await
+                serve(location, flags, args.config.clone(), settings, level, args.file_check).await
             }
-            JournalUrl::Memory => serve(Memory::new(), flags, args.config.clone(), settings, level).await,
+            JournalUrl::Memory => {
+                serve(Memory::new(), flags, args.config.clone(), settings, level, args.file_check).await
+            }
             JournalUrl::Etcd { .. } => {
-                etcd_cluster::serve(flags, args.config.clone(), settings, level, args.etcd_lease).await
+                etcd_cluster::serve(flags, args.config.clone(), settings, level, args.etcd_lease, args.file_check).await
             }
         }
     })
@@ -92,6 +105,7 @@ async fn serve<L>(
     config: Option<PathBuf>,
     settings: ServeSettings,
     level: LogLevelHandle,
+    file_check: u32,
 ) -> CommandResult
 where
     L: JournalLocation,
@@ -99,10 +113,12 @@ where
 {
     // Before the server announces itself: an unhandled signal would end the process.
     let signals = ServeSignals::listen();
-    let running = start(location, server_config(&settings)).await.map_err(|error| start_error(&error))?;
+    let (access, rules) = access_rules::load(settings.access.access.as_deref())?;
+    let config_of_server = ServerConfig { access, ..server_config(&settings) };
+    let running = start(location, config_of_server).await.map_err(|error| start_error(&error))?;
     log_start(&running, &settings);
-    let (connection_limit, rate_limit) = (running.connection_limit.clone(), running.rate_limit.clone());
-    let reload = Reload { flags, config, settings, level, connection_limit, rate_limit };
+    let limits = (running.connection_limit.clone(), running.rate_limit.clone());
+    let reload = Reload::new(flags, config, settings, level, limits, running.tls.clone(), rules, file_check);
     notify::ready(&format!("serving on {}", running.address));
     stop_result(running.run_until(signals.wait_for_stop(reload)).await)
 }
@@ -124,6 +140,8 @@ fn server_config(settings: &ServeSettings) -> ServerConfig {
     ServerConfig {
         listen: settings.listen,
         insecure_listen: settings.insecure_listen,
+        tls: settings.access.tls.clone(),
+        socket: settings.access.socket.clone(),
         // Other servers send clients to the advertised address.
         allowed_hosts: settings
             .allowed_hosts
@@ -156,8 +174,11 @@ fn log_start(running: &ServerHandle, settings: &ServeSettings) {
             format_duration(running.max_ttl_ms)
         );
     }
-    if settings.insecure_listen && !settings.listen.ip().is_loopback() {
-        tracing::warn!("reachable from other machines without TLS");
+    if settings.access.tls.is_none() && !settings.listen.ip().is_loopback() {
+        tracing::warn!("reachable from other machines without TLS; callers are anonymous");
+    }
+    if let Some(socket) = &running.socket {
+        tracing::info!("listening on the unix socket {}", socket.display());
     }
     let journal = match &settings.journal {
         JournalUrl::File => settings.data.display().to_string(),
@@ -166,7 +187,12 @@ fn log_start(running: &ServerHandle, settings: &ServeSettings) {
     };
     let advertised =
         settings.advertise.as_ref().map(|address| format!(", advertised as {address}")).unwrap_or_default();
-    tracing::info!("serving on {}, journal {journal}, cluster {}{advertised}", running.address, running.issuer.cluster);
+    let tls = if settings.access.tls.is_some() { ", TLS 1.3" } else { "" };
+    tracing::info!(
+        "serving on {}{tls}, journal {journal}, cluster {}{advertised}",
+        running.address,
+        running.issuer.cluster
+    );
 }
 
 /// Adds the name of the flag to an error that a setting can resolve.
@@ -176,6 +202,8 @@ fn start_error(error: &ServerError) -> CommandError {
         ServerError::Listen(ListenError::Bind { .. }) => with_flag("--listen"),
         ServerError::Journal(error) => error_with_code(error.code(), error),
         ServerError::Tenure(_) | ServerError::Listen(ListenError::Insecure { .. }) => error_with_code("CONFIG", error),
+        ServerError::Listen(ListenError::Socket(error)) => Error::config("socket", error.to_string()).into(),
+        ServerError::Tls(error) => access_settings::tls_error(error).into(),
         ServerError::Append(fault) => error_with_code(fault.code(), fault),
         ServerError::Fenced => CommandError::Other(error.to_string()),
     }
@@ -198,10 +226,13 @@ impl ServeSignals {
         }
     }
 
-    /// Waits for SIGTERM or Ctrl-C. Until then, SIGHUP reloads the settings.
+    /// Waits for SIGTERM or Ctrl-C. Until then, SIGHUP reloads the settings, and changed files are read again.
     async fn wait_for_stop(mut self, mut reload: Reload) {
+        let mut look = tokio::time::interval(reload.file_check);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                _ = look.tick() => reload.look_at_files(),
                 _ = self.term.recv() => break,
                 _ = self.interrupt.recv() => break,
                 _ = self.hang_up.recv() => reload.run(),

@@ -27,7 +27,7 @@ use std::time::Duration;
 use crate::types::EndReason;
 use crate::{
     AcquireError, ClockDrift, Error, FencingToken, GuardState, HandoffOptions, LeaseHandle, Loss, MetricsHook,
-    RequestError,
+    RequestError, TlsOptions,
 };
 
 /// Blocks this thread until a future is ready.
@@ -117,6 +117,7 @@ macro_rules! mirror {
 
 mirror! {
     ClientBuilder {
+        tls(options: TlsOptions);
         connect_timeout(timeout: Duration);
         request_timeout(timeout: Duration);
         holder(name: impl Into<String>);

@@ -45,14 +45,15 @@ impl fmt::Debug for ClientShared {
 }
 
 impl Client {
-    /// A client with default settings. `endpoints` is one or more `host:port`, separated by commas.
+    /// A client with default settings. `endpoints` is one or more `host:port` or `unix:PATH`, separated by commas.
     ///
     /// This does not connect; the first request does.
     pub fn new(endpoints: &str) -> Result<Self, Error> {
         Self::builder(endpoints).map(ClientBuilder::build)
     }
 
-    /// A builder for a client. `endpoints` is one or more `host:port`, separated by commas.
+    /// A builder for a client. `endpoints` is one or more `host:port`, `https://host:port` (with [`ClientBuilder::tls`]) or
+    /// `unix:PATH`, separated by commas.
     pub fn builder(endpoints: &str) -> Result<ClientBuilder, Error> {
         Endpoints::parse(endpoints).map(ClientBuilder::from)
     }

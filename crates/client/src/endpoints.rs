@@ -1,15 +1,20 @@
-//! Endpoints of a cluster: strictly parsed `host:port` addresses.
+//! Endpoints of a cluster: strictly parsed addresses, and how to connect to them.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use crate::Error;
+use crate::{Error, TlsOptions};
 
 /// Setting that errors about endpoints name.
 const KEY: &str = "addr";
 
-/// One server: `host:port`, `10.0.0.7:7421` or `[::1]:7421`.
+/// Start of the address of a unix socket.
+const UNIX: &str = "unix:";
+/// Start of an address that requires TLS.
+const HTTPS: &str = "https://";
+
+/// One server: `host:port`, `10.0.0.7:7421` or `[::1]:7421`. As an endpoint of a client also a unix socket, `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(String);
 
@@ -22,7 +27,7 @@ impl Address {
             return Err(Error::config(KEY, format!("{KEY}: empty endpoint; for example 127.0.0.1:7421")));
         }
         if text.contains("://") {
-            return Err(invalid("has a scheme; endpoints have none"));
+            return Err(invalid("has a scheme; write HOST:PORT"));
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(|| invalid("has no port"))?;
         if host.is_empty() {
@@ -43,9 +48,37 @@ impl Address {
         }
     }
 
+    /// Parses an endpoint: `host:port`, `https://host:port` or `unix:PATH`. True if it requires TLS.
+    fn parse_endpoint(text: &str) -> Result<(Self, bool), Error> {
+        // A port after it makes `unix` the name of a host.
+        if let Some(path) = text.strip_prefix(UNIX).filter(|path| path.parse::<u16>().is_err()) {
+            if path.is_empty() || path.contains('\0') {
+                let message =
+                    format!("{KEY}: {text:?} names no socket; for example unix:/run/leasehold/leasehold.sock");
+                return Err(Error::config(KEY, message));
+            }
+            return Ok((Self(text.to_owned()), false));
+        }
+        match text.strip_prefix(HTTPS) {
+            Some(address) => Ok((Self::parse(address)?, true)),
+            None => Ok((Self::parse(text)?, false)),
+        }
+    }
+
     /// The address as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The path of a unix socket; none for an address on the network.
+    pub fn unix_path(&self) -> Option<&str> {
+        self.0.strip_prefix(UNIX).filter(|path| path.parse::<u16>().is_err())
+    }
+
+    /// The host, without the brackets of an IPv6 address.
+    pub(crate) fn host(&self) -> &str {
+        let host = self.0.rsplit_once(':').map_or("", |(host, _)| host);
+        host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
     }
 }
 
@@ -55,17 +88,24 @@ impl fmt::Display for Address {
     }
 }
 
-/// The servers of one cluster in the order in which they are tried, without duplicates.
+/// The servers of one cluster in the order in which they are tried, without duplicates, and the certificates to connect with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoints(Vec<Address>);
+pub struct Endpoints {
+    addresses: Vec<Address>,
+    /// Whether an address is written with `https://`.
+    requires_tls: bool,
+    tls: Option<TlsOptions>,
+}
 
 impl Endpoints {
     /// Limit on the number of endpoints.
     pub const MAX: usize = 64;
 
-    /// Parses addresses separated by commas.
+    /// Parses addresses separated by commas: `host:port`, `https://host:port` or `unix:PATH`. If one of them requires TLS, all on the
+    /// network do.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let addresses = text.split(',').map(Address::parse).collect::<Result<Vec<_>, _>>()?;
+        let parsed = text.split(',').map(Address::parse_endpoint).collect::<Result<Vec<_>, _>>()?;
+        let (addresses, with_https): (Vec<_>, Vec<_>) = parsed.into_iter().unzip();
         if addresses.len() > Self::MAX {
             return Err(Error::config(KEY, format!("{KEY}: more than {} endpoints", Self::MAX)));
         }
@@ -73,18 +113,46 @@ impl Endpoints {
         if let Some(duplicate) = addresses.iter().find(|address| !seen.insert(*address)) {
             return Err(Error::config(KEY, format!("{KEY}: {duplicate} is listed twice; list each server once")));
         }
-        Ok(Self(addresses))
+        Ok(Self { addresses, requires_tls: with_https.contains(&true), tls: None })
+    }
+
+    /// Connects to servers on the network with TLS, whether or not their addresses are written with `https://`.
+    #[must_use]
+    pub fn with_tls(self, options: TlsOptions) -> Self {
+        Self { tls: Some(options), ..self }
+    }
+
+    /// Another address of the same cluster, with the same certificates.
+    pub fn elsewhere(&self, address: &str) -> Result<Self, Error> {
+        Ok(Self { addresses: vec![Address::parse(address)?], ..self.clone() })
     }
 
     /// No endpoint, for a grantor in this process.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn none() -> Self {
-        Self(Vec::new())
+        Self { addresses: Vec::new(), requires_tls: false, tls: None }
     }
 
     /// The addresses; at least one.
     pub fn addresses(&self) -> &[Address] {
-        &self.0
+        &self.addresses
+    }
+
+    /// The certificates for a connection to a server; none for a plain one. Never plain if TLS is configured or required.
+    pub(crate) fn tls(&self) -> Result<Option<&TlsOptions>, Error> {
+        if self.requires_tls && self.tls.is_none() {
+            let message = "tls_ca: https:// requires the certificates of this client; set tls_ca, tls_cert and tls_key";
+            return Err(Error::config("tls_ca", message));
+        }
+        Ok(self.tls.as_ref())
+    }
+
+    /// Whether a leader that another server named may be connected to (A17): it is an endpoint, or its certificate will show that it
+    /// belongs to the cluster. On the network without TLS nothing can be shown, and every server is believed; but a client of unix
+    /// sockets is not sent to the network.
+    pub(crate) fn may_follow(&self, leader: &Address) -> bool {
+        let is_local = |address: &Address| address.unix_path().is_some();
+        self.addresses.contains(leader) || self.tls.is_some() || !self.addresses.iter().any(is_local)
     }
 }
 
@@ -117,7 +185,10 @@ mod tests {
             " host:7421",
             "ho st:7421",
             "http://host:7421",
-            "https://host:7421",
+            "https://host",
+            "https://host:7421/",
+            "https://https://host:7421",
+            "HTTPS://host:7421",
             "host:7421/path",
             "user@host:7421",
             "::1:7421",
@@ -130,6 +201,46 @@ mod tests {
             assert_eq!((error.code(), error.exit_code()), (Some(Code::Config), 78), "{text:?}");
             assert!(error.to_string().contains("127.0.0.1:7421"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_unix_socket_and_an_address_with_tls_are_endpoints() {
+        let endpoints = Endpoints::parse("unix:/run/leasehold.sock,unix:7421,https://[::1]:7421").unwrap();
+        let [socket, host, v6] = endpoints.addresses() else { panic!("three addresses: {endpoints:?}") };
+        assert_eq!((socket.unix_path(), socket.as_str()), (Some("/run/leasehold.sock"), "unix:/run/leasehold.sock"));
+        assert_eq!((host.unix_path(), host.host()), (None, "unix"), "a port follows a host");
+        assert_eq!((v6.as_str(), v6.host()), ("[::1]:7421", "::1"));
+        for text in ["unix:", "unix:/a,unix:"] {
+            assert!(Endpoints::parse(text).expect_err(text).to_string().contains("unix:/run"), "{text}");
+        }
+        assert!(
+            Address::parse("unix:/run/x").is_err() && Address::parse("https://a:1").is_err(),
+            "not for other servers"
+        );
+    }
+
+    #[test]
+    fn an_address_with_https_is_never_connected_to_without_tls() {
+        let options = TlsOptions::new("ca.pem", "cert.pem", "key.pem");
+        for text in ["https://a:1", "https://a:1,b:1", "b:1,https://a:1"] {
+            let endpoints = Endpoints::parse(text).unwrap();
+            assert_eq!(endpoints.tls().expect_err(text).exit_code(), 78);
+            assert_eq!(endpoints.with_tls(options.clone()).tls().unwrap(), Some(&options));
+        }
+        let plain = Endpoints::parse("a:1").unwrap();
+        assert_eq!(plain.tls().unwrap(), None);
+        assert_eq!(plain.with_tls(options.clone()).tls().unwrap(), Some(&options), "the scheme may be left out");
+    }
+
+    #[test]
+    fn a_leader_hint_is_followed_only_where_it_can_be_trusted() {
+        let leader = Address::parse("elsewhere:1").unwrap();
+        let follows = |text: &str| Endpoints::parse(text).unwrap().may_follow(&leader);
+        assert!(follows("a:1") && follows("elsewhere:1"));
+        assert!(!follows("unix:/a") && !follows("unix:/a,b:1"));
+        assert!(follows("unix:/a,elsewhere:1"));
+        let tls = Endpoints::parse("unix:/a").unwrap().with_tls(TlsOptions::new("a", "b", "c"));
+        assert!(tls.may_follow(&leader), "its certificate is verified");
     }
 
     #[test]

@@ -127,6 +127,7 @@ impl ServerPool {
                 }
                 AttemptOutcome::NotLeader(error) => {
                     let hint = error.leader().and_then(|leader| Address::parse(leader).ok());
+                    let hint = hint.filter(|leader| self.may_follow(leader));
                     // The hint may name a paused leader until the others have noticed. It is tried last anyway.
                     if let Some(leader) = hint.filter(|leader| hints > 0 && !self.is_suspect(leader)) {
                         hints -= 1;

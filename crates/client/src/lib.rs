@@ -76,6 +76,7 @@ mod backup;
 pub mod blocking;
 mod client;
 mod clock;
+mod connector;
 mod endpoints;
 mod error;
 mod failover;
@@ -100,6 +101,7 @@ mod stored_value;
 #[cfg(any(test, feature = "testing"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
 pub mod testing;
+mod tls_options;
 mod token;
 mod transport;
 pub mod types;
@@ -121,6 +123,7 @@ pub use opened_session::OpenedSession;
 pub use queries::{ResourcePage, ResourcePages};
 pub use session_worker::{PendingOutcome, RequestError};
 pub use stored_value::StoredValue;
+pub use tls_options::TlsOptions;
 pub use token::FencingToken;
 pub use types::{Claim, ClockDrift, Deadline, HandoffMode, Loss, MayWrite, MustRead, NextStep};
 pub use unary_leases::{GrantedLease, HeldLease, RenewedLease};

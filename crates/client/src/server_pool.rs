@@ -9,18 +9,16 @@ use leasehold_core::token::Token;
 use leasehold_wire::MAX_RESPONSE_BYTES;
 use leasehold_wire::headers::IdempotencyKey;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use crate::transport::Transport;
-use crate::{Address, Endpoints, Error};
+use crate::{Address, Endpoints, Error, connector};
 
 /// The generated gRPC client.
 pub(crate) type GrpcClient = LeaseholdClient<Channel>;
 
 /// Connections to servers beyond the endpoints, known from hints.
 const HINTED_CONNECTIONS: usize = 16;
-/// Interval and timeout of HTTP/2 keepalive pings.
-const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// Timeouts of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,19 +108,21 @@ impl ServerPool {
     pub(crate) fn grpc_client(&self, at: &Address) -> Result<GrpcClient, Error> {
         let mut state = self.state();
         if !state.channels.contains_key(at) {
-            let endpoint = Endpoint::from_shared(format!("http://{at}"))
-                .map_err(|error| Error::config("addr", format!("addr: {at}: {error}")))?
-                .connect_timeout(self.shared.timeouts.connect)
-                .http2_keep_alive_interval(KEEPALIVE)
-                .keep_alive_timeout(KEEPALIVE);
+            let tls = self.shared.endpoints.tls()?;
+            let channel = connector::channel(at, tls, self.shared.timeouts.connect)?;
             let known = self.shared.endpoints.addresses();
             if state.channels.len() >= known.len() + HINTED_CONNECTIONS {
                 state.channels.retain(|address, _| known.contains(address));
             }
-            state.channels.insert(at.clone(), endpoint.connect_lazy());
+            state.channels.insert(at.clone(), channel);
         }
         let channel = state.channels.get(at).expect("just inserted").clone();
         Ok(LeaseholdClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES))
+    }
+
+    /// Whether a leader that another server named may be connected to (A17).
+    pub(crate) fn may_follow(&self, leader: &Address) -> bool {
+        self.shared.endpoints.may_follow(leader)
     }
 
     /// This server answers requests: it is tried first from now on.

@@ -47,6 +47,36 @@ fn renew_a_million(bencher: Bencher<'_, '_>, order: &str) {
     bencher.counter(ItemsCount::new(MILLION)).bench_local(|| renew_all(&mut bench));
 }
 
+/// The same under access rules: each renewal compares the owner and the epoch of the rules.
+#[divan::bench(args = ["in order", "shuffled"], sample_count = 20, sample_size = 1)]
+fn renew_a_million_as_an_identity(bencher: Bencher<'_, '_>, order: &str) {
+    let (mut bench, leases) = BenchGrantor::holding_as_identity(MILLION);
+    let leases = if order == "in order" { leases } else { shuffled(leases) };
+    let renew_all = |bench: &mut BenchGrantor| {
+        for leases in leases.chunks(1_024) {
+            leases.iter().for_each(|lease| bench.renew(lease));
+            bench.turn();
+        }
+        bench.advance(40);
+    };
+    renew_all(&mut bench);
+    bencher.counter(ItemsCount::new(MILLION)).bench_local(|| renew_all(&mut bench));
+}
+
+/// The same when the rules changed before: every renewal compares the prefixes.
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn renew_a_million_after_access_changed(bencher: Bencher<'_, '_>) {
+    let (mut bench, leases) = BenchGrantor::holding_as_identity(MILLION);
+    bencher.counter(ItemsCount::new(MILLION)).bench_local(|| {
+        bench.change_access();
+        for leases in leases.chunks(1_024) {
+            leases.iter().for_each(|lease| bench.renew(lease));
+            bench.turn();
+        }
+        bench.advance(40);
+    });
+}
+
 /// All expire at one time; turns follow until the last end is recorded.
 #[divan::bench(sample_count = 7, sample_size = 1)]
 fn expire_a_million(bencher: Bencher<'_, '_>) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::access::NOT_OWNER;
 use leasehold_core::command::{Answer, Command, Input, LeaseRef, LeaseSelector, Renew, Reply, Request};
-use leasehold_core::grantor::{Denial, Grantor, Output};
+use leasehold_core::grantor::{Denial, Grantor, Output, hide_names};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{OFFER_BYTES, STEP_BYTES, TURN_EVERY, TURN_NORMAL};
 use leasehold_core::refusal::Refusal;
@@ -338,7 +338,12 @@ impl<J: Journal> Driver<J> {
         self.metrics.set_position(position);
         self.metrics.rejections().replies(&self.output.replies, |slot| self.pending.is_renewal(slot));
         self.report_denials();
-        for reply in self.output.replies.drain(..) {
+        for mut reply in self.output.replies.drain(..) {
+            if let Answer::Refused(refusal @ Refusal::Deadlock(_)) = &mut reply.answer
+                && let Some(identity) = self.pending.identity(reply.tag)
+            {
+                hide_names(&self.rules.caller(identity), refusal);
+            }
             let granted = match &reply.answer {
                 Answer::Granted(grant) => Some(grant.lease),
                 Answer::GrantedAll(grants) => grants.first().map(|grant| grant.lease),

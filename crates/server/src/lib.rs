@@ -15,6 +15,7 @@ pub mod backup;
 pub mod cancellation;
 pub mod clock;
 pub mod cluster;
+pub mod credential_file;
 pub mod driver;
 pub mod hex;
 pub mod identity;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,15 +18,16 @@ use tokio::sync::oneshot;
 use crate::access::AccessControl;
 use crate::api::{self, Api};
 use crate::driver::{Driver, StopReason};
-use crate::identity::Via;
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
 use crate::metrics::Metrics;
 use crate::recovery::StateReplay;
 use crate::request_queue::RequestQueue;
 use crate::snapshotter::{self, SnapshotConfig, SnapshotThread};
 use crate::status::ServerStatus;
+use crate::transport::tls::{TlsError, TlsHandle, TlsSettings};
 use crate::transport::{
-    AllowedHosts, ConnectionLimit, ListenError, Listener, RateLimit, ServeTask, ShutdownPhase, TransportLimits,
+    AllowedHosts, ConnectionLimit, ListenConfig, ListenError, Listener, RateLimit, ServeTask, ShutdownPhase,
+    TransportLimits,
 };
 use crate::watch::Watchers;
 use crate::{clock, random};
@@ -37,7 +39,11 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Allow an address that other machines can reach, without TLS.
     pub insecure_listen: bool,
-    /// Names under which clients may address this server, besides IP addresses and `localhost`.
+    /// Files for TLS; plain if there are none.
+    pub tls: Option<TlsSettings>,
+    /// The unix socket, if there is one.
+    pub socket: Option<SocketConfig>,
+    /// Names under which clients may address this server, besides IP addresses, `localhost` and the names of its certificate.
     pub allowed_hosts: Vec<String>,
     /// Longest ttl of a new cluster, if the operator states one. An existing cluster keeps its own; a quarantine lasts at least as
     /// long as stated.
@@ -54,11 +60,23 @@ pub struct ServerConfig {
     pub access: Arc<AccessControl>,
 }
 
+/// The unix socket of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketConfig {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether the server starts only with it. One that is not required is bound when the journal is open, because it may be in the
+    /// journal's directory.
+    pub required: bool,
+}
+
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7421)),
             insecure_listen: false,
+            tls: None,
+            socket: None,
             allowed_hosts: Vec::new(),
             max_ttl_ms: None,
             validity: Validity::Session,
@@ -71,14 +89,20 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Binds the address.
+    /// Binds the address and a unix socket that is required.
     pub async fn bind(&self) -> Result<Listener, ServerError> {
-        let hosts = AllowedHosts::new(self.allowed_hosts.iter().map(String::as_str));
-        let bound = Listener::bind(self.listen, self.insecure_listen, self.limits, hosts).await;
-        let mut listener = bound.map_err(ServerError::Listen)?;
-        if self.access.is_restricted() {
-            // A plain connection proves nothing, wherever it comes from.
-            listener.plain_via = Via::Anonymous;
+        let tls = self.tls.clone().map(TlsHandle::load).transpose().map_err(ServerError::Tls)?;
+        let config = ListenConfig {
+            address: self.listen,
+            insecure_listen: self.insecure_listen,
+            tls,
+            is_restricted: self.access.is_restricted(),
+            limits: self.limits,
+            allowed_hosts: AllowedHosts::new(self.allowed_hosts.iter().map(String::as_str)),
+        };
+        let mut listener = Listener::bind(config).await.map_err(ServerError::Listen)?;
+        if let Some(socket) = self.socket.as_ref().filter(|socket| socket.required) {
+            listener.bind_socket(&socket.path).map_err(ServerError::Listen)?;
         }
         Ok(listener)
     }
@@ -97,6 +121,8 @@ pub enum ServerError {
     Fenced,
     /// The address was not bound.
     Listen(ListenError),
+    /// The files for TLS cannot be used.
+    Tls(TlsError),
 }
 
 impl fmt::Display for ServerError {
@@ -107,6 +133,7 @@ impl fmt::Display for ServerError {
             Self::Append(error) => error.fmt(f),
             Self::Fenced => f.write_str("another server has taken over the journal; this server stops"),
             Self::Listen(error) => error.fmt(f),
+            Self::Tls(error) => error.fmt(f),
         }
     }
 }
@@ -127,6 +154,10 @@ pub struct ServerHandle {
     pub connection_limit: Arc<ConnectionLimit>,
     /// Limit on requests per second of a connection and of a peer address; it can be changed while serving.
     pub rate_limit: Arc<RateLimit>,
+    /// TLS of the address; it can be reloaded while serving.
+    pub tls: Option<Arc<TlsHandle>>,
+    /// The path of the unix socket.
+    pub socket: Option<PathBuf>,
     api: Api,
     stopped: oneshot::Receiver<StopReason>,
     serving: ServeTask,
@@ -139,9 +170,14 @@ where
     L: JournalLocation,
     L::Journal: 'static,
 {
-    let listener = config.bind().await?;
+    let mut listener = config.bind().await?;
     let mut replay = StateReplay::new(config.validity);
-    let opened = location.open(&mut replay).await.map_err(ServerError::Journal)?;
+    let mut opened = location.open(&mut replay).await.map_err(ServerError::Journal)?;
+    if let Some(socket) = config.socket.as_ref().filter(|socket| !socket.required)
+        && let Err(error) = listener.bind_socket(&socket.path)
+    {
+        opened.warnings.push(format!("serving without a unix socket: {error}"));
+    }
     let status = ServerStatus::standalone(listener.address.to_string());
     lead(&listener, replay, opened, &config, status).await
 }
@@ -186,6 +222,8 @@ pub(crate) async fn lead<J: Journal + 'static>(
         warnings: opened.warnings,
         connection_limit: listener.connection_limit.clone(),
         rate_limit: listener.rate_limit.clone(),
+        tls: listener.tls.clone(),
+        socket: listener.socket_path().map(Path::to_owned),
         api,
         stopped,
         serving,

@@ -10,6 +10,7 @@ use leasehold_core::token::Number;
 
 use crate::clock::SimTime;
 use crate::fault::Fault;
+use crate::impostor::ImpostorAttempt;
 use crate::request::SimRequest;
 
 /// One batch as it was made durable.
@@ -29,6 +30,8 @@ pub enum HistoryEvent {
     TokenPresented { presented: u64, generation: u64 },
     /// A grantor decided a request at its own time; the reply is not sent yet.
     Decided { op: u64, server: u32, generation: u64, time: GrantorTime, answer: Answer },
+    /// A grantor decided the copy of a request that an impostor sent.
+    ImpostorAnswered(Box<ImpostorAttempt>),
     /// The reply left the server.
     ReplySent { op: u64, server: u32, generation: u64, time: GrantorTime, answer: Answer },
     /// The reply reached the actor.

@@ -14,6 +14,7 @@ pub mod fault;
 pub mod fenced_target;
 pub mod history;
 pub mod holder;
+pub mod impostor;
 pub mod journal;
 pub mod message;
 pub mod mutants;

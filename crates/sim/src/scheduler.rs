@@ -8,6 +8,7 @@ use leasehold_core::ids::SessionId;
 use crate::clock::SimTime;
 use crate::fault::{Fault, FaultSet};
 use crate::history::{Batch, History, HistoryEvent, PresentedWrite};
+use crate::impostor::Impostors;
 use crate::message::{MAX_ACTORS, Message, SimActor};
 use crate::mutants::PlantedFault;
 use crate::rng::SimRng;
@@ -82,6 +83,8 @@ pub struct Scheduler {
     pub sessions: Vec<SessionId>,
     /// Whether requests present no tokens, so that only the clock raises numbers.
     pub hides_tokens: bool,
+    /// The identities of holders and impostors, in a run with access rules.
+    pub impostors: Option<Impostors>,
     ops: u64,
     queue: BinaryHeap<QueuedEvent>,
     order: u64,
@@ -103,6 +106,7 @@ impl Scheduler {
             servers,
             sessions: Vec::new(),
             hides_tokens,
+            impostors: None,
             ops: 0,
             queue: BinaryHeap::new(),
             order: 0,

@@ -5,6 +5,7 @@ mod recovery;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use leasehold_core::access::Caller;
 use leasehold_core::command::{Answer, Input, Request};
 use leasehold_core::grantor::{Grantor, Output};
 use leasehold_core::ids::SessionId;
@@ -15,6 +16,7 @@ use leasehold_core::token::{Token, plausible};
 use crate::clock::{MS, SimClock, SimTime};
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
+use crate::impostor::{ImpostorAttempt, Impostors, identity_of};
 use crate::journal::SimJournal;
 use crate::message::{Envelope, Message, SimActor};
 use crate::mutants::PlantedFault;
@@ -265,6 +267,8 @@ impl SimServer {
         let stalled_ms = now.instant.millis_since(grantor.last_turn()).saturating_sub(TURN_NORMAL);
         grantor.set_endings_only(journal.full && !scheduler.healed);
         let envelopes = std::mem::take(&mut self.queue);
+        let mut impostors = scheduler.impostors.take();
+        let mut copies = Vec::new();
         for envelope in &envelopes {
             self.requesters.insert(envelope.op, envelope.from);
             let holder = match envelope.from {
@@ -281,11 +285,29 @@ impl SimServer {
                     scheduler.record(HistoryEvent::TokenPresented { presented, generation });
                 }
             }
-            let request = Request { id: envelope.id, observed: presented, ..Request::tagged(envelope.op) };
+            let mut impersonate = |grantor: &mut Grantor, impostors: &mut Option<Impostors>| {
+                let sent = impostors.as_mut().and_then(|impostors| impostors.send_copy(grantor, now, envelope));
+                copies.extend(sent.map(|(tag, kind, changed)| (tag, kind, changed, envelope.request.clone())));
+            };
+            impersonate(grantor, &mut impostors);
+            let principal = match envelope.from {
+                SimActor::Holder(index) => identity_of(index),
+                _ => String::new(),
+            };
+            let caller = impostors.as_ref().map_or(Caller::LOCAL, |known| known.caller(envelope.from, &principal));
+            let request = Request { id: envelope.id, observed: presented, caller, ..Request::tagged(envelope.op) };
             envelope.request.command(&holder, |command| grantor.step(now, &Input::Request(request, command)));
+            impersonate(grantor, &mut impostors);
         }
+        scheduler.impostors = impostors;
         grantor.step(now, &Input::Tick);
         grantor.take_output(&mut self.output);
+        for (tag, kind, changed, request) in copies {
+            let reply = self.output.replies.iter().find(|reply| reply.tag == tag).expect("every request is answered");
+            let attempt = ImpostorAttempt { kind, request, answer: reply.answer.clone(), changed };
+            scheduler.record(HistoryEvent::ImpostorAnswered(Box::new(attempt)));
+        }
+        self.output.replies.retain(|reply| !Impostors::is_copy(reply.tag));
         let time = grantor.time();
         self.last_turn_at = scheduler.now;
         let (server, generation) = (self.index as u32, self.generation);

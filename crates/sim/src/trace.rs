@@ -40,6 +40,9 @@ pub fn line(out: &mut String, at: SimTime, event: &HistoryEvent) {
         HistoryEvent::Decided { op, server, answer, .. } => {
             writeln!(out, "server {server}   decides #{op}: {}", answer_text(answer))
         }
+        HistoryEvent::ImpostorAnswered(attempt) => {
+            writeln!(out, "impostor   sends a copy of {:?}: {:?}", attempt.request, attempt.answer)
+        }
         HistoryEvent::ReplySent { op, server, answer, .. } => {
             writeln!(out, "server {server}   replies to #{op}: {}", answer_text(answer))
         }

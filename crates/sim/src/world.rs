@@ -7,6 +7,7 @@ use crate::fault::{Fault, FaultSet};
 use crate::fenced_target::SimTarget;
 use crate::history::{History, HistoryEvent};
 use crate::holder::SimHolder;
+use crate::impostor::Impostors;
 use crate::journal::SimJournal;
 use crate::message::{Message, SERVERS, SimActor};
 use crate::mutants::PlantedFault;
@@ -73,6 +74,7 @@ impl World {
         let faults = if off { faults.without(Fault::Misuse) } else { faults };
         let servers = if shared { SERVERS } else { 1 };
         let mut scheduler = Scheduler::new(SimRng::new(!setup.seed), faults, setup.planted, servers);
+        scheduler.impostors = Impostors::of_seed(setup.seed);
         let servers = (0..servers).map(|index| Self::server(&mut scheduler, index)).collect();
         let holders =
             (0..setup.holders.unwrap_or(holders)).map(|index| SimHolder::new(&mut scheduler, index)).collect();

@@ -4,6 +4,7 @@
 //! The crate depends on no other crate of the workspace, so that the tests of each can use it. It is not published; published
 //! crates name it as a path-only dev-dependency, which `cargo package` removes. The feature `tokio` adds what needs a runtime.
 
+pub mod certificates;
 #[cfg(feature = "tokio")]
 pub mod daemon;
 pub mod depth;

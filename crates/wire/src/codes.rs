@@ -53,7 +53,7 @@ codes! {
     PermissionDenied = "PERMISSION_DENIED", carries "reason", http 403, grpc PermissionDenied, exit 6,
         "The caller lacks permission.", "Request the permission, or use another identity.";
     NotFound = "NOT_FOUND", carries "subject", http 404, grpc NotFound, exit 1,
-        "The subject does not exist.", "Check the name; list what exists.";
+        "The subject does not exist, or the caller may not see it.", "Check the name, list what exists, and check the grants of the identity.";
     MethodNotAllowed = "METHOD_NOT_ALLOWED", carries "field, reason", http 405, grpc Unimplemented, exit 2,
         "The path does not allow this HTTP method.", "Use one of the methods in the header Allow.";
     Conflict = "CONFLICT", carries "subject", http 409, grpc FailedPrecondition, exit 1,

@@ -9,6 +9,7 @@ mod run_takeover;
 mod session_load;
 mod system_under_test;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -104,11 +105,13 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         .enable_all()
         .build()
         .map_err(|error| failed(&format!("cannot start: {error}")))?;
+    let remote =
+        global.addr().map(|_| Ok::<_, CommandError>((global.endpoints()?, global.variables()?))).transpose()?;
     let rows = runtime.block_on(async {
         let interrupted = crate::local_cluster::interrupt_signal("bench")?;
         // Either way, the server and its directory are dropped at the end.
         tokio::select! {
-            rows = measure_all(args, global.addr()) => rows,
+            rows = measure_all(args, remote) => rows,
             () = interrupted => Err(failed("interrupted; its server and its directory are removed")),
         }
     })?;
@@ -116,8 +119,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     Ok(global.output(&body, || table(&rows)))
 }
 
-async fn measure_all(args: &Args, addr: Option<&str>) -> Result<Vec<BenchRow>, CommandError> {
-    let mut bench = Bench::new(args, addr).await?;
+async fn measure_all(args: &Args, remote: Option<RemoteServers>) -> Result<Vec<BenchRow>, CommandError> {
+    let mut bench = Bench::new(args, remote).await?;
     bench.measure().await?;
     Ok(bench.rows)
 }
@@ -126,20 +129,29 @@ fn failed(message: &str) -> CommandError {
     CommandError::Other(format!("bench: {message}"))
 }
 
+/// Servers that run already, and the variables that give them to other processes.
+type RemoteServers = (Endpoints, Vec<(&'static str, OsString)>);
+
 /// State of a running benchmark.
 struct Bench<'a> {
     args: &'a Args,
     system: SystemUnderTest,
     endpoints: Endpoints,
+    /// Servers and certificates for other processes, if the servers run already.
+    variables: Vec<(&'static str, OsString)>,
     client: Client,
     rows: Vec<BenchRow>,
     progress: ProgressBar,
 }
 
 impl<'a> Bench<'a> {
-    async fn new(args: &'a Args, addr: Option<&str>) -> Result<Self, CommandError> {
-        let (system, endpoints) = match addr {
-            Some(addr) => (SystemUnderTest::Remote, Endpoints::parse(addr)?),
+    async fn new(args: &'a Args, remote: Option<RemoteServers>) -> Result<Self, CommandError> {
+        let mut variables = Vec::new();
+        let (system, endpoints) = match remote {
+            Some((endpoints, of_children)) => {
+                variables = of_children;
+                (SystemUnderTest::Remote, endpoints)
+            }
             None if args.cluster || args.measurements.contains(&Measurement::Failover) => {
                 let servers = LocalServers::start("bench", &args.dir, args.servers as usize).await?;
                 let leader = servers.wait_caught_up().await?;
@@ -155,7 +167,7 @@ impl<'a> Bench<'a> {
         let client = Client::from(endpoints.clone());
         let progress = ProgressBar::with_draw_target(Some(1), draw_target());
         progress.set_style(ProgressStyle::with_template("{bar:30} {elapsed} {msg}").expect("a fixed template"));
-        Ok(Self { args, system, endpoints, client, rows: Vec::new(), progress })
+        Ok(Self { args, system, endpoints, variables, client, rows: Vec::new(), progress })
     }
 
     fn wants(&self, measurement: Measurement) -> bool {

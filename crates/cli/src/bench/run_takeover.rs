@@ -1,5 +1,6 @@
 //! Latency of `leasehold run`: the time from the death of a command to the start of its successor.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,12 +26,12 @@ impl Bench<'_> {
     pub(super) async fn run_latency(&mut self) -> Result<(), CommandError> {
         self.progress.set_message("successor of a killed command");
         let addr = self.endpoints.addresses().iter().map(Address::as_str).collect::<Vec<_>>().join(",");
-        let mut holder = WrappedCommand::begin(&addr)?;
+        let mut holder = WrappedCommand::begin(&addr, &self.variables)?;
         let mut command = holder.started().await?;
         let mut sample = Sample::new();
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(self.args.seconds) || sample.count < MIN_COUNT {
-            let mut waiter = WrappedCommand::begin(&addr)?;
+            let mut waiter = WrappedCommand::begin(&addr, &self.variables)?;
             while self.client.waiters(NAME).await?.is_empty() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
@@ -56,10 +57,11 @@ struct WrappedCommand {
 }
 
 impl WrappedCommand {
-    fn begin(addr: &str) -> Result<Self, CommandError> {
+    fn begin(addr: &str, variables: &[(&'static str, OsString)]) -> Result<Self, CommandError> {
         let mut child = Command::new("/proc/self/exe")
             .args(["run", NAME, "--ttl", "30s", "--wait", "5m", "--addr", addr, "--"])
             .args(["sh", "-c", "echo $$; exec sleep 600"])
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -66,7 +66,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         global.call(async |client| client.set_max_ttl(max_ttl.millis(), comment).await)?;
         return Ok(global.done(format!("the maximum ttl is {max_ttl}")));
     }
-    let report = global.with_client(async |client| fetch_report(&client).await)?;
+    let endpoints = global.endpoints()?;
+    let report = global.with_client(async |client| fetch_report(&client, &endpoints).await)?;
     let body = report_json(&report);
     if report.first.leader.is_some() {
         return Ok(global.output(&body, || report_text(&report)));
@@ -77,12 +78,12 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 }
 
 /// Queries one server, then each server that it lists.
-async fn fetch_report(client: &Client) -> Result<ClusterReport, CommandError> {
+async fn fetch_report(client: &Client, endpoints: &Endpoints) -> Result<ClusterReport, CommandError> {
     let first = client.cluster().await?;
     let servers = first.servers.iter().map(|address| async {
         let status = match *address == first.address {
             true => Ok(first.clone()),
-            false => fetch_status(address).await,
+            false => fetch_status(endpoints, address).await,
         };
         ServerReport { address: address.clone(), status }
     });
@@ -90,9 +91,9 @@ async fn fetch_report(client: &Client) -> Result<ClusterReport, CommandError> {
     Ok(ClusterReport { first, servers })
 }
 
-/// Queries one server for its own status.
-pub async fn fetch_status(address: &str) -> Result<ClusterBody, String> {
-    let endpoints = Endpoints::parse(address).map_err(|error| error.to_string())?;
+/// Queries one server of the cluster for its own status.
+pub async fn fetch_status(cluster: &Endpoints, address: &str) -> Result<ClusterBody, String> {
+    let endpoints = cluster.elsewhere(address).map_err(|error| error.to_string())?;
     let client = ClientBuilder::from(endpoints).connect_timeout(STATUS_TIMEOUT).request_timeout(STATUS_TIMEOUT).build();
     client.cluster().await.map_err(|error| error.to_string())
 }

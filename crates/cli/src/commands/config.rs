@@ -21,7 +21,8 @@ pub struct Args {
 enum ConfigCommand {
     /// Validate a configuration file and print the resulting settings
     ///
-    /// Works without a server. It does not open the journal and does not check that named files exist.
+    /// Works without a server. It reads the files for TLS and the access file as the server does, so run it as the user of the
+    /// server. It does not open the journal, and does not check that other files exist.
     #[command(after_help = "Example:\n  leasehold config check /etc/leasehold.toml")]
     Check {
         /// Configuration file of `leasehold serve`, in TOML
@@ -31,7 +32,9 @@ enum ConfigCommand {
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let ConfigCommand::Check { file } = &args.command;
-    let settings = ServeSettings::resolve(&SettingsArgs::default(), Some(file))?.entries();
+    let settings = ServeSettings::resolve(&SettingsArgs::default(), Some(file))?;
+    settings.access.check_files()?;
+    let settings = settings.entries();
     let body: serde_json::Map<_, _> =
         settings.iter().map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect();
     Ok(global.output(&body, || key_values(&settings)))

@@ -20,6 +20,7 @@ const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Args {}
 
 pub fn run(_args: &Args, global: &GlobalArgs) -> CommandResult {
+    let endpoints = global.endpoints()?;
     let (old, new) = global.with_client(async |client| {
         let before = client.cluster().await?;
         let old = before.leader.clone().unwrap_or_default();
@@ -28,7 +29,7 @@ pub fn run(_args: &Args, global: &GlobalArgs) -> CommandResult {
         loop {
             // A server reports that it leads only once it can decide requests.
             for address in before.servers.iter().filter(|address| **address != old) {
-                if fetch_status(address).await.is_ok_and(|status| status.role == "leader") {
+                if fetch_status(&endpoints, address).await.is_ok_and(|status| status.role == "leader") {
                     return Ok((old, Some(address.clone())));
                 }
             }

@@ -45,7 +45,6 @@ use wrapper::Wrapper;
 /// Environment variables of the command and of its supervisor.
 const TOKEN: &str = "LEASEHOLD_TOKEN";
 const RESOURCE: &str = "LEASEHOLD_RESOURCE";
-const ADDR: &str = "LEASEHOLD_ADDR";
 
 /// Default of `--wait`.
 const WAIT: HumanDuration = HumanDuration::from_millis(30_000);
@@ -57,7 +56,7 @@ const WAIT: HumanDuration = HumanDuration::from_millis(30_000);
 /// another holder can start. Descendants that outlive the command are killed. Signals are forwarded to the command.
 ///
 /// The command's environment contains LEASEHOLD_TOKEN, LEASEHOLD_TOKEN_NUMBER, LEASEHOLD_RESOURCE, LEASEHOLD_LEASE,
-/// LEASEHOLD_ADDR and LEASEHOLD_SOCKET.
+/// LEASEHOLD_ADDR, LEASEHOLD_SOCKET, and with TLS LEASEHOLD_TLS_CA, LEASEHOLD_TLS_CERT and LEASEHOLD_TLS_KEY.
 ///
 /// Exits with the command's exit code; 128 + n if signal n ended it; 127 if the command is not found, 126 if it cannot
 /// be started; 3 if the lease was lost; 4 if the lease was not acquired within --wait.

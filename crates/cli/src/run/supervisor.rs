@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use futures::FutureExt;
-use leasehold::{Client, Endpoints, HeldLease};
+use leasehold::{Client, HeldLease};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixStream;
@@ -25,7 +25,8 @@ use super::process_tree;
 use super::runtime_dir;
 use super::session_cleanup::SessionCleanup;
 use super::signals;
-use super::{ADDR, RESOURCE, TOKEN};
+use super::{RESOURCE, TOKEN};
+use crate::global_args::endpoints_from_env;
 
 /// Internal subcommand that starts a supervisor.
 pub const SUBCOMMAND: &str = "__supervise";
@@ -162,7 +163,7 @@ async fn wait_for_exit(channel: &mut IpcChannel) -> bool {
 /// Releases the lease of a dead wrapper, so that waiters need not wait for its ttl. If this fails, the ttl ends the lease.
 async fn release_lease(env: &[(String, String)]) {
     let token = env.iter().find(|(name, _)| name == TOKEN).and_then(|(_, token)| token.parse().ok());
-    if let (Some(token), Some(endpoints), Ok(resource)) = (token, endpoints(), std::env::var(RESOURCE)) {
+    if let (Some(token), Some(endpoints), Ok(resource)) = (token, endpoints_from_env(), std::env::var(RESOURCE)) {
         let held = HeldLease::new(&resource, token);
         let _ = tokio::time::timeout(RELEASE_TIMEOUT, Client::from(endpoints).release(&held)).await;
     }
@@ -170,14 +171,9 @@ async fn release_lease(env: &[(String, String)]) {
 
 /// Closes the session of a wrapper that died while it waited, so that the lease is not granted to a dead process.
 async fn close_session(cleanup: Option<SessionCleanup>) {
-    if let (Some(cleanup), Some(endpoints)) = (cleanup, endpoints()) {
+    if let (Some(cleanup), Some(endpoints)) = (cleanup, endpoints_from_env()) {
         cleanup.run(endpoints, RELEASE_TIMEOUT).await;
     }
-}
-
-/// The servers that the wrapper uses.
-fn endpoints() -> Option<Endpoints> {
-    std::env::var(ADDR).ok().and_then(|addr| Endpoints::parse(&addr).ok())
 }
 
 /// All messages that have arrived, and whether the wrapper is alive.

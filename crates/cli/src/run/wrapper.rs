@@ -14,6 +14,7 @@ use leasehold::{
 };
 use tokio::sync::watch;
 
+use super::RESOURCE;
 use super::command_run::{CommandRun, FinishedRun, RunEnd};
 use super::connection_messages::ConnectionMessages;
 use super::ipc::{StartError, SupervisorCommand};
@@ -26,7 +27,6 @@ use super::signals::{ForwardedSignals, ReceivedSignal};
 use super::stderr_writer::StderrWriter;
 use super::supervisor::now;
 use super::supervisor_handle::SupervisorHandle;
-use super::{ADDR, RESOURCE};
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult};
 
@@ -44,7 +44,8 @@ pub struct Wrapper<'a> {
     name: &'a str,
     command: &'a [OsString],
     times: CommandTimes,
-    addr: String,
+    /// Variables with the servers and certificates.
+    servers: Vec<(&'static str, OsString)>,
     signals: ForwardedSignals,
     notify: NotifySocket,
     dir: RuntimeDir,
@@ -85,7 +86,7 @@ impl<'a> Wrapper<'a> {
         let session = client.session();
         let dir = RuntimeDir::create()?;
         let notify = bind_notify(&dir)?;
-        let addr = global.addr_or_default().to_owned();
+        let servers = global.variables()?;
         let command = &options.command;
         let (unkillable, interrupted, unresolved, unanswered) = (false, None, None, false);
         Ok(Self {
@@ -93,7 +94,7 @@ impl<'a> Wrapper<'a> {
             name,
             command,
             times,
-            addr,
+            servers,
             signals,
             notify,
             dir,
@@ -114,11 +115,8 @@ impl<'a> Wrapper<'a> {
             self.notify = bind_notify(&self.dir)?;
         }
         let socket = runtime_dir::progress(self.dir.path());
-        let env = [
-            (RESOURCE, OsStr::new(self.name)),
-            (ADDR, OsStr::new(&self.addr)),
-            ("LEASEHOLD_SOCKET", socket.as_os_str()),
-        ];
+        let mut env = vec![(RESOURCE, OsStr::new(self.name)), ("LEASEHOLD_SOCKET", socket.as_os_str())];
+        env.extend(self.servers.iter().map(|(name, value)| (*name, value.as_os_str())));
         SupervisorHandle::start(&self.dir, self.command, &env).await
     }
 

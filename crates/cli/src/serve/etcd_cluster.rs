@@ -10,6 +10,7 @@ use leasehold_server::journal::etcd::EtcdLocation;
 use leasehold_server::server::ServerConfig;
 use leasehold_server::status::Role;
 
+use super::access_rules;
 use super::journal_url::JournalUrl;
 use super::log::LogLevelHandle;
 use super::reload::Reload;
@@ -24,6 +25,7 @@ pub async fn serve(
     settings: ServeSettings,
     level: LogLevelHandle,
     lease_seconds: u32,
+    file_check: u32,
 ) -> CommandResult {
     let JournalUrl::Etcd { endpoints, prefix } = &settings.journal else { unreachable!("the caller matched on etcd") };
     if settings.advertise.is_none() && settings.listen.ip().is_unspecified() {
@@ -33,7 +35,8 @@ pub async fn serve(
     }
     let endpoints = settings.etcd.read(endpoints)?;
     let signals = ServeSignals::listen();
-    let server = ServerConfig { validity: Validity::Quorum, ..server_config(&settings) };
+    let (access, rules) = access_rules::load(settings.access.access.as_deref())?;
+    let server = ServerConfig { validity: Validity::Quorum, access, ..server_config(&settings) };
     let listener = server.bind().await.map_err(|error| start_error(&error))?;
     let address = settings.advertise.as_ref().map_or_else(|| listener.address.to_string(), ToString::to_string);
     let location = EtcdLocation::new(endpoints, prefix, &address, &settings.data);
@@ -41,7 +44,7 @@ pub async fn serve(
     let location = location.with_quota(settings.etcd.quota.0);
     let location = location.with_accept_restored(settings.accept_restored).with_lease(lease_seconds);
     let location = location.with_insecure(settings.etcd.insecure);
-    let (connection_limit, rate_limit) = (listener.connection_limit.clone(), listener.rate_limit.clone());
+    let limits = (listener.connection_limit.clone(), listener.rate_limit.clone());
     let started_with = settings.clone();
     let at = listener.address;
     let mut on_role = move |role: Role, running: Option<&_>| match (role, running) {
@@ -54,7 +57,8 @@ pub async fn serve(
             notify::ready(&format!("standing by on {at}"));
         }
     };
-    let reload = Reload { flags, config, settings, level, connection_limit, rate_limit };
+    let tls = listener.tls.clone();
+    let reload = Reload::new(flags, config, settings, level, limits, tls, rules, file_check);
     let stopped = cluster::serve(&location, &listener, &server, &mut on_role, signals.wait_for_stop(reload)).await;
     match stopped.map_err(|error| start_error(&error))? {
         StopReason::Fenced | StopReason::SteppedDown => unreachable!("a deposed server stands by and does not stop"),

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use leasehold::Address;
 use leasehold::duration::HumanDuration;
 use leasehold_core::limits::{TTL_MAX_EVER, TTL_MIN};
+use leasehold_server::transport::tls::{ClientCa, is_trust_domain};
 use serde::de::{Deserialize, Deserializer, Error as _};
 
 use super::byte_size::ByteSize;
@@ -123,6 +124,27 @@ pub fn deserialize_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<
 pub fn deserialize_host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
     let names = Vec::<String>::deserialize(from)?;
     names.iter().map(|name| parse_host_name(name)).collect::<Result<_, _>>().map(Some).map_err(D::Error::custom)
+}
+
+/// Parses `FILE.pem` or `TRUST-DOMAIN=FILE.pem`.
+pub fn parse_client_ca(text: &str) -> Result<ClientCa, String> {
+    let (domain, file) = match text.split_once('=') {
+        Some((domain, file)) => (Some(domain), file),
+        None => (None, text),
+    };
+    if let Some(domain) = domain.filter(|domain| !is_trust_domain(domain)) {
+        let rule = "a trust domain has only lower-case letters, digits, '-', '.' and '_'";
+        return Err(format!("{domain:?} is not a trust domain: {rule}; for example example.com=clients.pem"));
+    }
+    if file.is_empty() {
+        return Err(format!("{text:?} names no file; for example clients.pem or example.com=clients.pem"));
+    }
+    Ok(ClientCa { domain: domain.map(str::to_owned), file: file.into() })
+}
+
+pub fn deserialize_client_cas<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<ClientCa>>, D::Error> {
+    let bundles = Vec::<String>::deserialize(from)?;
+    bundles.iter().map(|bundle| parse_client_ca(bundle)).collect::<Result<_, _>>().map(Some).map_err(D::Error::custom)
 }
 
 pub fn deserialize_log_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ByteSize>, D::Error> {

@@ -1,35 +1,65 @@
-//! SIGHUP: reloads the configuration file and applies settings that can change at run time.
+//! SIGHUP and changed files: reloads the configuration file and applies settings that can change at run time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_server::transport::ConnectionLimit;
 use leasehold_server::transport::RateLimit;
+use leasehold_server::transport::tls::{TlsError, TlsHandle, TlsReload};
 
+use super::access_rules::AccessRulesFile;
 use super::log::LogLevelHandle;
 use super::notify;
 use super::settings::{ServeSettings, SettingsArgs};
 
 /// Settings that change without a restart.
 const RELOADABLE: [&str; 4] = ["max_connections", "max_request_rate", "max_request_rate_per_address", "log_level"];
+/// Settings that change without a restart while TLS stays on.
+const RELOADABLE_TLS: [&str; 4] = ["tls_cert", "tls_key", "client_ca", "client_crl"];
 
 /// Everything that a reload needs.
 pub struct Reload {
-    pub flags: SettingsArgs,
-    pub config: Option<PathBuf>,
+    flags: SettingsArgs,
+    config: Option<PathBuf>,
     /// Settings in effect.
-    pub settings: ServeSettings,
-    pub level: LogLevelHandle,
-    pub connection_limit: Arc<ConnectionLimit>,
-    pub rate_limit: Arc<RateLimit>,
+    settings: ServeSettings,
+    level: LogLevelHandle,
+    connection_limit: Arc<ConnectionLimit>,
+    rate_limit: Arc<RateLimit>,
+    tls: Option<Arc<TlsHandle>>,
+    rules: Option<AccessRulesFile>,
+    /// Time between two looks at the times of files.
+    pub file_check: Duration,
 }
 
 impl Reload {
-    /// Reloads the file. An invalid file changes nothing.
+    #[allow(clippy::too_many_arguments, reason = "everything that can change while serving")]
+    pub fn new(
+        flags: SettingsArgs,
+        config: Option<PathBuf>,
+        settings: ServeSettings,
+        level: LogLevelHandle,
+        (connection_limit, rate_limit): (Arc<ConnectionLimit>, Arc<RateLimit>),
+        tls: Option<Arc<TlsHandle>>,
+        rules: Option<AccessRulesFile>,
+        file_check: u32,
+    ) -> Self {
+        let file_check = Duration::from_secs(file_check.max(1).into());
+        Self { flags, config, settings, level, connection_limit, rate_limit, tls, rules, file_check }
+    }
+
+    /// Reloads the configuration file, the certificates and the access file. An invalid file changes nothing.
     pub fn run(&mut self) {
         notify::reloading();
+        if let Some(rules) = &mut self.rules {
+            rules.reload();
+        }
         match &self.config {
-            None => tracing::info!("nothing to reload: started without --config"),
+            None => {
+                tracing::info!("no settings to reload: started without --config");
+                self.reload_tls(None);
+            }
             Some(path) => match ServeSettings::resolve(&self.flags, Some(path)) {
                 Ok(settings) => self.apply(settings),
                 Err(error) => tracing::warn!("reload failed, settings unchanged: {error}"),
@@ -38,10 +68,36 @@ impl Reload {
         notify::ready("serving");
     }
 
+    /// Reads files that changed since they were read last, and warns about certificates that end soon.
+    pub fn look_at_files(&mut self) {
+        if let Some(rules) = &mut self.rules {
+            rules.reload_if_changed();
+        }
+        let Some(tls) = &self.tls else { return };
+        if let Some(result) = tls.reload_if_changed() {
+            log_tls(&result);
+        }
+        for warning in tls.expiry_warnings() {
+            tracing::warn!("{warning}");
+        }
+    }
+
+    /// Reads the certificates again, from other files if the settings changed. True if they are in effect.
+    fn reload_tls(&self, new: Option<&ServeSettings>) -> bool {
+        let Some(tls) = &self.tls else { return true };
+        let result = tls.reload(new.and_then(|new| new.access.tls.clone()));
+        log_tls(&result);
+        result.is_ok()
+    }
+
     fn apply(&mut self, new: ServeSettings) {
         let (before, after) = (self.settings.entries(), new.entries());
         let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
-        let (applied, deferred): (Vec<_>, Vec<_>) = changed.partition(|((key, _), _)| RELOADABLE.contains(key));
+        let keeps_tls = self.settings.access.tls.is_some() == new.access.tls.is_some();
+        let tls_loaded = keeps_tls && self.reload_tls(Some(&new));
+        let changed = changed.filter(|((key, _), _)| tls_loaded || !keeps_tls || !RELOADABLE_TLS.contains(key));
+        let is_applied = |key: &&str| RELOADABLE.contains(key) || (keeps_tls && RELOADABLE_TLS.contains(key));
+        let (applied, deferred): (Vec<_>, Vec<_>) = changed.partition(|((key, _), _)| is_applied(key));
         self.connection_limit.resize(new.max_connections as usize);
         self.rate_limit.set(new.max_request_rate, new.max_request_rate_per_address);
         for ((key, before), (_, after)) in &applied {
@@ -56,12 +112,28 @@ impl Reload {
         // Last, because a lower level could suppress the lines above.
         self.level.set(new.log_level);
         // Deferred settings keep their old values here, so that the next reload reports them again.
-        self.settings = ServeSettings {
+        let mut settings = ServeSettings {
             max_connections: new.max_connections,
             max_request_rate: new.max_request_rate,
             max_request_rate_per_address: new.max_request_rate_per_address,
             log_level: new.log_level,
             ..self.settings.clone()
         };
+        if tls_loaded {
+            settings.access.tls = new.access.tls;
+        }
+        self.settings = settings;
+    }
+}
+
+fn log_tls(result: &Result<TlsReload, TlsError>) {
+    match result {
+        Ok(TlsReload::Certificate) => tracing::info!("certificates reloaded"),
+        Ok(TlsReload::Trust) => {
+            tracing::info!(
+                "certificates reloaded; open connections are verified again, because client_ca or client_crl changed"
+            );
+        }
+        Err(error) => tracing::warn!("certificates unchanged, because they cannot be loaded: {error}"),
     }
 }

@@ -10,16 +10,19 @@ use leasehold_server::audit::Retention;
 use leasehold_server::journal::etcd::QUOTA;
 use leasehold_server::server::ServerConfig;
 use leasehold_server::snapshotter::SnapshotConfig;
+use leasehold_server::transport::tls::ClientCa;
 
+use super::access_settings::{AccessSettings, GivenAccess, SocketPath};
 use super::byte_size::ByteSize;
 use super::etcd_credentials::EtcdCredentialFiles;
 use super::journal_url::JournalUrl;
 use super::log::{LogFormat, LogLevel};
 use super::parsers::{
     MAX_BATCHES, MAX_CONNECTIONS, MAX_REQUEST_RATE, deserialize_address, deserialize_audit_age, deserialize_audit_size,
-    deserialize_batches, deserialize_connections, deserialize_host_names, deserialize_listen, deserialize_log_size,
-    deserialize_max_ttl, deserialize_quota, deserialize_rate, deserialize_text, parse_advertised_address,
-    parse_audit_age, parse_audit_size, parse_host_name, parse_listen, parse_log_size, parse_max_ttl, parse_quota,
+    deserialize_batches, deserialize_client_cas, deserialize_connections, deserialize_host_names, deserialize_listen,
+    deserialize_log_size, deserialize_max_ttl, deserialize_quota, deserialize_rate, deserialize_text,
+    parse_advertised_address, parse_audit_age, parse_audit_size, parse_client_ca, parse_host_name, parse_listen,
+    parse_log_size, parse_max_ttl, parse_quota,
 };
 use crate::input_file;
 
@@ -40,9 +43,30 @@ pub struct SettingsArgs {
     #[arg(long, value_name = "HOST", value_delimiter = ',', value_parser = parse_host_name)]
     #[serde(deserialize_with = "deserialize_host_names")]
     pub allowed_hosts: Option<Vec<String>>,
-    /// Allow listening on a non-loopback address without TLS
+    /// Allow listening on a non-loopback address without TLS. Every caller is then anonymous, and may do only what the access
+    /// file grants to it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub insecure_listen: Option<bool>,
+    /// Certificate of the server (PEM), with its intermediate certificates; enables TLS 1.3
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the server's certificate (PEM); readable by its owner only
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// CA certificates that verify clients (PEM): DOMAIN=FILE for the SPIFFE ids of a trust domain, FILE for DNS names
+    #[arg(long, value_name = "[DOMAIN=]FILE", value_delimiter = ',', value_parser = parse_client_ca)]
+    #[serde(deserialize_with = "deserialize_client_cas")]
+    pub client_ca: Option<Vec<ClientCa>>,
+    /// Certificate revocation lists for client certificates (PEM) [default: none]
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    pub client_crl: Option<Vec<PathBuf>>,
+    /// File that grants rights to identities; without it, callers on this machine may do everything
+    #[arg(long, value_name = "FILE")]
+    pub access: Option<PathBuf>,
+    /// Path of the unix socket, '' for none [default: leasehold.sock in the directory of a file journal]
+    #[arg(long, value_name = "PATH")]
+    #[serde(deserialize_with = "deserialize_text")]
+    pub socket: Option<SocketPath>,
     /// Where to store the journal: file, memory or etcd://HOST:PORT[,HOST:PORT...]/PREFIX [default: file]
     #[arg(long, value_name = "JOURNAL")]
     #[serde(deserialize_with = "deserialize_text")]
@@ -137,6 +161,12 @@ impl SettingsArgs {
             advertise: self.advertise.or(other.advertise),
             allowed_hosts: self.allowed_hosts.or(other.allowed_hosts),
             insecure_listen: self.insecure_listen.or(other.insecure_listen),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            client_ca: self.client_ca.or(other.client_ca),
+            client_crl: self.client_crl.or(other.client_crl),
+            access: self.access.or(other.access),
+            socket: self.socket.or(other.socket),
             journal: self.journal.or(other.journal),
             data: self.data.or(other.data),
             accept_copy: self.accept_copy.or(other.accept_copy),
@@ -169,6 +199,7 @@ pub struct ServeSettings {
     pub advertise: Option<Address>,
     pub allowed_hosts: Vec<String>,
     pub insecure_listen: bool,
+    pub access: AccessSettings,
     pub journal: JournalUrl,
     pub data: PathBuf,
     pub accept_copy: bool,
@@ -203,13 +234,25 @@ impl ServeSettings {
             insecure: given.insecure_etcd.unwrap_or(false),
         };
         etcd.validate()?;
+        let journal = given.journal.unwrap_or(JournalUrl::File);
+        let data = given.data.unwrap_or_else(|| PathBuf::from("./leasehold-data"));
+        let access = GivenAccess {
+            tls_cert: given.tls_cert,
+            tls_key: given.tls_key,
+            client_ca: given.client_ca.unwrap_or_default(),
+            client_crl: given.client_crl.unwrap_or_default(),
+            access: given.access,
+            socket: given.socket,
+        };
+        let access = AccessSettings::resolve(access, &journal, &data)?;
         Ok(Self {
+            access,
             listen: given.listen.unwrap_or(defaults.listen),
             advertise: given.advertise,
             allowed_hosts: given.allowed_hosts.unwrap_or_default(),
             insecure_listen: given.insecure_listen.unwrap_or(false),
-            journal: given.journal.unwrap_or(JournalUrl::File),
-            data: given.data.unwrap_or_else(|| PathBuf::from("./leasehold-data")),
+            journal,
+            data,
             accept_copy: given.accept_copy.unwrap_or(false),
             accept_restored: given.accept_restored.unwrap_or(false),
             etcd,
@@ -252,11 +295,14 @@ impl ServeSettings {
         let advertise = self.advertise.as_ref().map_or_else(|| self.listen.to_string(), ToString::to_string);
         let hosts = &self.allowed_hosts;
         let rate_text = |rate: Option<u32>| rate.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string());
-        vec![
+        let mut entries = vec![
             ("listen", self.listen.to_string()),
             ("advertise", advertise),
             ("allowed_hosts", if hosts.is_empty() { "none".to_owned() } else { hosts.join(",") }),
             ("insecure_listen", self.insecure_listen.to_string()),
+        ];
+        entries.extend(self.access.entries());
+        entries.extend([
             ("journal", self.journal.to_string()),
             ("data", self.data.display().to_string()),
             ("accept_copy", self.accept_copy.to_string()),
@@ -278,7 +324,8 @@ impl ServeSettings {
             ("audit_max_age", self.audit_max_age.map_or_else(|| "unlimited".to_owned(), |age| age.to_string())),
             ("log_format", self.log_format.word().to_owned()),
             ("log_level", self.log_level.word().to_owned()),
-        ]
+        ]);
+        entries
     }
 }
 

@@ -11,7 +11,7 @@ use super::{Client, ClientShared};
 use crate::server_pool::{ServerPool, Timeouts};
 use crate::session_worker::SessionConfig;
 use crate::transport::Transport;
-use crate::{Endpoints, MetricsHook};
+use crate::{Endpoints, MetricsHook, TlsOptions};
 
 /// Builds a [`Client`] with other settings than the defaults.
 ///
@@ -61,6 +61,24 @@ impl ClientBuilder {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn in_memory(link: Arc<crate::in_memory::MemoryLink>) -> Self {
         Self::new(Endpoints::none(), Transport::Memory(link))
+    }
+
+    /// Connects with TLS 1.3, verifies the servers against the host of their address, and proves the identity of this client. The
+    /// files are read whenever a connection is made.
+    ///
+    /// ```no_run
+    /// use leasehold::{Client, TlsOptions};
+    ///
+    /// # fn example() -> Result<(), leasehold::Error> {
+    /// let tls = TlsOptions::new("ca.pem", "worker.pem", "worker.key");
+    /// let client = Client::builder("https://lease-1:7421,https://lease-2:7421")?.tls(tls).build();
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn tls(mut self, options: TlsOptions) -> Self {
+        self.endpoints = self.endpoints.with_tls(options);
+        self
     }
 
     /// Time to establish a connection. Default: 3 s.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each bench uses its own part")]
 
+use leasehold_core::access::{AccessGrant, Caller, Rights, Role};
 use leasehold_core::command::{Acquire, AcquireOptions, Answer, Command, Input, LeaseRef, OpenSession, Renew, Request};
 use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, TenureOptions};
 use leasehold_core::ids::{LeaseId, SessionId};
@@ -22,7 +23,12 @@ pub struct BenchGrantor {
     pub out: Output,
     ms: u64,
     ttl: u64,
+    /// The rights of the identity that sends the requests; without them access is not restricted.
+    rights: Option<Rights>,
 }
+
+/// The identity of a bench with access rules.
+const PRINCIPAL: &str = "spiffe://example/eu-west/orders/worker";
 
 /// A lease as its holder refers to it.
 #[derive(Clone, Copy)]
@@ -44,7 +50,7 @@ impl BenchGrantor {
         grantor.serve(at(0));
         // As in a server without watchers.
         grantor.set_watched(false);
-        Self { grantor, out, ms: 0, ttl: TTL }
+        Self { grantor, out, ms: 0, ttl: TTL, rights: None }
     }
 
     /// A grantor with `count` leases, and these leases.
@@ -52,16 +58,36 @@ impl BenchGrantor {
         Self::holding_for(count, TTL)
     }
 
+    /// The same under access rules with 16 grants, of which one covers the leases.
+    pub fn holding_as_identity(count: u32) -> (Self, Vec<Lease>) {
+        let mut bench = Self::new();
+        let others = (0..15).map(|n| format!("orders/elsewhere-{n}")).chain(["orders/eu-west".to_owned()]);
+        let grants = others.map(|prefix| AccessGrant { role: Role::Holder, prefix: prefix.into() });
+        bench.rights = Some(Rights::new(1, grants.collect()));
+        bench.hold(count)
+    }
+
+    /// Changes the access rules of all identities, so that every lease is checked again.
+    pub fn change_access(&mut self) {
+        let rights = self.rights.take().expect("the bench has access rules");
+        self.rights = Some(Rights::new(rights.epoch() + 1, rights.grants().to_vec()));
+    }
+
     /// The same with another ttl.
     pub fn holding_for(count: u32, ttl: u64) -> (Self, Vec<Lease>) {
         let mut bench = Self::new();
         bench.ttl = ttl;
+        bench.hold(count)
+    }
+
+    fn hold(mut self, count: u32) -> (Self, Vec<Lease>) {
+        let bench = &mut self;
         let names = names(0..count);
         let mut leases = Vec::with_capacity(names.len());
         for names in names.chunks(TURN) {
             bench.acquire_turn(names, &mut leases);
         }
-        (bench, leases)
+        (self, leases)
     }
 
     /// Each actor holds one resource and waits for the resource of the next one. Only the wait that closes the cycle is missing.
@@ -122,7 +148,11 @@ impl BenchGrantor {
     }
 
     pub fn request(&mut self, tag: u64, command: Command<'_>) {
-        self.grantor.step(at(self.ms), &Input::Request(Request::tagged(tag), command));
+        let caller = match &self.rights {
+            None => Caller::LOCAL,
+            Some(rights) => Caller { principal: PRINCIPAL, rights },
+        };
+        self.grantor.step(at(self.ms), &Input::Request(Request { caller, ..Request::tagged(tag) }, command));
     }
 
     pub fn tick(&mut self) {

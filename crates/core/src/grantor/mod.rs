@@ -31,7 +31,7 @@ mod waiters;
 
 pub use audit::AuditChange;
 pub use authorize::Denial;
-pub use query::{Query, QueryAnswer, QueryOutcome, QueuePage};
+pub use query::{Query, QueryAnswer, QueryOutcome, QueuePage, hide_names};
 pub use query_budget::QueryBudget;
 pub use recovery::{
     ChangeSink, CorruptionError, JournalInfo, OpenTenureError, RecoveredGrantor, RestoreSpec, TenureOptions, recover,

@@ -300,6 +300,17 @@ impl Grantor {
     }
 }
 
+/// Removes from a refusal what its caller may not see: members of a deadlock that wait for hidden names.
+pub fn hide_names(caller: &Caller<'_>, refusal: &mut Refusal) {
+    let Refusal::Deadlock(cycle) = refusal else { return };
+    let before = cycle.members.len();
+    cycle.members.retain(|member| caller.rights.sees(&member.waits_for));
+    if cycle.members.len() < before {
+        // The length of the whole cycle would show how many are left out.
+        cycle.length = cycle.members.len() as u64;
+    }
+}
+
 /// Whether a deadlock may be seen: only as a whole, because its length and its members' names show the rest.
 fn sees_deadlock(scope: &ReadScope<'_>, deadlock: &Deadlock) -> bool {
     let cycle = &deadlock.cycle;

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::{AccessControl, AccessRules};
 use crate::identity::Identity;
+use crate::transport::tls::Membership;
 
 /// Longest time between two looks at the wall clock, which may be set while a stream is open.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(30);
@@ -22,17 +23,19 @@ pub struct StreamAccess {
     epochs: watch::Receiver<u32>,
     /// The action that must stay allowed; any right is enough if there is none.
     action: Option<Action>,
+    /// Whether the certificate of its connection still counts; none without TLS.
+    membership: Option<Arc<Membership>>,
 }
 
 impl StreamAccess {
     /// A stream that stays open as long as its identity has any right.
     pub fn of_session(control: &Arc<AccessControl>, identity: Arc<Identity>) -> Self {
-        Self { identity, epochs: control.subscribe(), control: control.clone(), action: None }
+        Self { identity, epochs: control.subscribe(), control: control.clone(), action: None, membership: Membership::current() }
     }
 
     /// A stream that stays open as long as its identity may perform an action.
     pub fn of_action(control: &Arc<AccessControl>, identity: Arc<Identity>, action: Action) -> Self {
-        Self { identity, epochs: control.subscribe(), control: control.clone(), action: Some(action) }
+        Self { identity, epochs: control.subscribe(), control: control.clone(), action: Some(action), membership: Membership::current() }
     }
 
     /// The identity.
@@ -47,6 +50,9 @@ impl StreamAccess {
 
     /// The reason to end the stream now, if there is one.
     pub fn end_reason(&self) -> Option<v1::Problem> {
+        if let Some(Err(end)) = self.membership.as_ref().map(|membership| membership.check()) {
+            return Some(end.problem());
+        }
         if self.identity.not_after.is_some_and(|end| SystemTime::now() >= end) {
             return Some(credential_expired());
         }
@@ -69,8 +75,18 @@ impl StreamAccess {
                 // The sender lives as long as the rules, which this stream holds.
                 _ = self.epochs.changed() => {}
                 () = next_clock_look(self.identity.not_after) => {}
+                // The task of the connection checks it.
+                () = membership_ended(self.membership.as_deref()) => {}
             }
         }
+    }
+}
+
+/// Waits until the certificate of a connection no longer counts; forever without TLS.
+async fn membership_ended(membership: Option<&Membership>) {
+    match membership {
+        Some(membership) => drop(membership.ended().await),
+        None => pending().await,
     }
 }
 

@@ -6,6 +6,7 @@ mod process;
 mod rejections;
 mod requests;
 mod snapshots;
+mod tls;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ pub use etcd::EtcdMetrics;
 pub use rejections::{BODY_BYTES_LIMIT, DenialReason, REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, RejectionMetrics};
 pub use requests::{OK, RequestMetrics};
 pub use snapshots::SnapshotMetrics;
+pub use tls::TlsMetrics;
 
 use process::ProcessMetrics;
 
@@ -65,6 +67,7 @@ pub struct Metrics {
     fence_targets: Gauge,
     is_leader: Gauge,
     etcd: EtcdMetrics,
+    tls: TlsMetrics,
     clocks: ClockMetrics,
     rejections: RejectionMetrics,
     requests: RequestMetrics,
@@ -152,6 +155,7 @@ impl Default for Metrics {
             fence_targets: Gauge::default(),
             is_leader: Gauge::default(),
             etcd: EtcdMetrics::new(&mut registry),
+            tls: TlsMetrics::new(&mut registry),
             clocks: ClockMetrics::new(&mut registry),
             rejections: RejectionMetrics::new(&mut registry),
             requests: RequestMetrics::new(&mut registry),
@@ -244,6 +248,11 @@ impl Metrics {
     /// Metrics of clocks.
     pub fn clocks(&self) -> &ClockMetrics {
         &self.clocks
+    }
+
+    /// Metrics of TLS.
+    pub fn tls(&self) -> &TlsMetrics {
+        &self.tls
     }
 
     /// Metrics of etcd.
@@ -352,6 +361,7 @@ impl Metrics {
     /// All metrics as OpenMetrics text, without those of a grantor, for a standby.
     pub fn encode(&self) -> String {
         self.etcd.refresh();
+        self.tls.refresh();
         self.process.refresh();
         let mut out = String::new();
         let written = text::encode_registry(&mut out, &self.registry)

@@ -13,6 +13,7 @@ use axum::response::Response;
 use leasehold_wire::{Code, v1};
 
 use super::grpc_requests::{is_grpc, problem_response};
+use super::tls::TlsHandle;
 use crate::metrics::Metrics;
 
 /// Names under which clients may address this server. IP addresses and `localhost` need none: no page has such a name.
@@ -20,13 +21,20 @@ use crate::metrics::Metrics;
 pub struct AllowedHosts {
     /// In lower case.
     names: Vec<String>,
+    /// The names of the server's certificate are allowed too.
+    tls: Option<Arc<TlsHandle>>,
 }
 
 impl AllowedHosts {
     /// Allows these names. An address with a port allows its host.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let names = names.into_iter().map(|name| host_of(name).unwrap_or(name).to_ascii_lowercase());
-        Self { names: names.collect() }
+        Self { names: names.collect(), tls: None }
+    }
+
+    /// Also allows the names of the server's certificate.
+    pub fn with_certificate(self, tls: Option<Arc<TlsHandle>>) -> Self {
+        Self { tls, ..self }
     }
 
     /// Fails if a browser may have sent the request for a page of another site.
@@ -55,6 +63,7 @@ impl AllowedHosts {
         host.parse::<Ipv4Addr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
             || self.names.iter().any(|allowed| name.eq_ignore_ascii_case(allowed))
+            || self.tls.as_ref().is_some_and(|tls| tls.has_host_name(name))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A TCP connection with deadlines for silent and slow peers.
+//! A connection with deadlines for silent and slow peers.
 
 use std::error::Error;
 use std::io;
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use leasehold_wire::{Code, v1};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, sleep_until};
 
 use super::connection_activity::{ConnectionActivity, Phase};
 use super::limits::TransportLimits;
+use super::peer_stream::PeerStream;
 use crate::metrics::Metrics;
 
 /// First bytes of HTTP/2.
@@ -22,7 +22,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection with read and write deadlines.
 pub struct Connection {
-    stream: TcpStream,
+    stream: PeerStream,
     /// Bytes of the preface that have arrived, while nothing else has.
     preface: Option<usize>,
     /// Whether the peer speaks HTTP/2, which has pings and no deadline for heads.
@@ -82,13 +82,12 @@ impl PeerStats {
 impl Connection {
     /// Starts the deadline for the first bytes.
     pub fn new(
-        stream: TcpStream,
+        stream: PeerStream,
         limits: TransportLimits,
         idle_timeout: Arc<IdleTimeout>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        // Replies are small, and callers wait for them.
-        let _ = stream.set_nodelay(true);
+        stream.set_nodelay();
         Self {
             stream,
             preface: Some(0),

@@ -1,7 +1,11 @@
 //! The accept loop and the HTTP/1 and HTTP/2 setup of connections.
 
 use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -10,10 +14,10 @@ use axum::http::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use leasehold_wire::{Code, v1};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 use tower::ServiceExt;
 
 use super::body_limit::{BodyBudget, ConnectionBodies};
@@ -23,8 +27,11 @@ use super::connection_limit::ConnectionLimit;
 use super::error_layer;
 use super::grpc_requests::{is_grpc, problem_response};
 use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW, TransportLimits};
-use super::rate_limit::{ConnectionRate, RateLimit};
-use crate::identity::{self, Identity, Via};
+use super::peer_stream::PeerStream;
+use super::rate_limit::{ConnectionRate, RateLimit, network_of};
+use super::tls::{HANDSHAKE_TIMEOUT, HandshakeLimit, Membership, MembershipEnd, PendingHandshake, TlsHandle, accept};
+use super::unix_socket::{SocketListener, peer_identity};
+use crate::identity::{self, Identity};
 use crate::metrics::Metrics;
 
 /// Idle time of an HTTP/2 peer before it is pinged, and time for it to reply.
@@ -35,6 +42,8 @@ const MAX_REJECTIONS: usize = 64;
 const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after a failed accept, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Time for a connection whose peer no longer belongs here to receive its outstanding replies.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Phase of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,12 +56,30 @@ pub enum ShutdownPhase {
     Abort,
 }
 
+/// Who a peer without a certificate is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlainIdentity {
+    /// A user of this machine, on a server without access rules.
+    Local,
+    /// Unknown.
+    Anonymous,
+}
+
+/// What connections are accepted on.
+#[derive(Clone)]
+pub(super) struct Sockets {
+    pub tcp: Arc<TcpListener>,
+    pub unix: Option<Arc<SocketListener>>,
+    pub plain: PlainIdentity,
+}
+
 /// What the accept loop needs.
 pub(super) struct HttpServer {
-    pub socket: Arc<TcpListener>,
+    pub sockets: Sockets,
+    pub tls: Option<Arc<TlsHandle>>,
+    pub handshakes: Arc<HandshakeLimit>,
     pub router: Router,
     pub metrics: Arc<Metrics>,
-    pub plain_via: Via,
     pub limits: TransportLimits,
     pub connection_limit: Arc<ConnectionLimit>,
     pub rate_limit: Arc<RateLimit>,
@@ -60,69 +87,205 @@ pub(super) struct HttpServer {
     pub body_budget: BodyBudget,
 }
 
+/// A new connection.
+enum AcceptedStream {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+/// A connection whose peer is known.
+struct KnownPeer {
+    stream: PeerStream,
+    identity: Arc<Identity>,
+    rate: Arc<ConnectionRate>,
+    /// Whether the peer of a TLS connection still belongs here.
+    membership: Option<Arc<Membership>>,
+    /// Whether HTTP/2 was chosen in the handshake.
+    is_http2: bool,
+}
+
 /// Serves until the shutdown begins, and then until the last connection is closed. Later connections wait in the socket's backlog
 /// as long as the socket exists.
 pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<ShutdownPhase>) {
-    let HttpServer {
-        socket,
-        router,
-        metrics,
-        plain_via,
-        limits,
-        connection_limit,
-        rate_limit,
-        idle_timeout,
-        body_budget,
-    } = server;
-    let rejections = Arc::new(Semaphore::new(MAX_REJECTIONS));
-    let reject = error_layer::connection_limit_router(connection_limit.clone(), metrics.clone());
-    let graceful = GracefulShutdown::new();
+    // Each connection holds a receiver: when all are gone, the last connection is closed.
+    let (open, receiver) = watch::channel(());
+    let reject = error_layer::connection_limit_router(server.connection_limit.clone(), server.metrics.clone());
+    let server = Arc::new(Connections {
+        reject,
+        rejections: Arc::new(Semaphore::new(MAX_REJECTIONS)),
+        phase: phase.clone(),
+        open: receiver,
+        refusals: RefusalLog::default(),
+        server,
+    });
     loop {
         let accepted = tokio::select! {
-            accepted = socket.accept() => accepted,
+            accepted = server.accept() => accepted,
             // The sender is dropped with the server; that begins the shutdown too.
             _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Draining) => break,
         };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
+        match accepted {
+            Ok(stream) => server.identify(stream),
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+            }
+        }
+    }
+    drop(server);
+    open.closed().await;
+}
+
+/// The accept loop's state, shared with the tasks of its connections.
+struct Connections {
+    server: HttpServer,
+    /// Rejects the requests of connections beyond the limit.
+    reject: Router,
+    rejections: Arc<Semaphore>,
+    phase: watch::Receiver<ShutdownPhase>,
+    open: watch::Receiver<()>,
+    refusals: RefusalLog,
+}
+
+impl Connections {
+    async fn accept(&self) -> io::Result<AcceptedStream> {
+        let Sockets { tcp, unix, .. } = &self.server.sockets;
+        let unix = async {
+            match unix {
+                Some(unix) => unix.accept().await,
+                None => std::future::pending().await,
             }
         };
-        let stream = Connection::new(stream, limits, idle_timeout.clone(), metrics.clone());
+        tokio::select! {
+            accepted = tcp.accept() => accepted.map(|(stream, peer)| AcceptedStream::Tcp(stream, peer)),
+            accepted = unix => accepted.map(AcceptedStream::Unix),
+        }
+    }
+
+    /// Finds out who the peer is, then serves its connection.
+    fn identify(self: &Arc<Self>, stream: AcceptedStream) {
+        let server = &self.server;
+        let (stream, identity, rate) = match (stream, &server.tls) {
+            (AcceptedStream::Tcp(stream, peer), Some(tls)) => {
+                return match server.handshakes.register(network_of(peer.ip())) {
+                    Some(pending) => {
+                        tokio::spawn(self.clone().handshake(stream, peer, tls.clone(), pending));
+                    }
+                    None => server.metrics.tls().handshake("limit"),
+                };
+            }
+            (AcceptedStream::Tcp(stream, peer), None) => {
+                let identity = match server.sockets.plain {
+                    PlainIdentity::Local => Identity::local(Some(peer)),
+                    PlainIdentity::Anonymous => Identity::anonymous(Some(peer)),
+                };
+                (PeerStream::Tcp(stream), identity, server.rate_limit.connection(peer.ip()))
+            }
+            (AcceptedStream::Unix(stream), _) => match peer_identity(&stream) {
+                Ok((uid, identity)) => (PeerStream::Unix(stream), identity, server.rate_limit.user_connection(uid)),
+                Err(error) => return tracing::warn!(%error, "cannot identify the peer of the unix socket"),
+            },
+        };
+        self.admit(KnownPeer { stream, identity: Arc::new(identity), rate, membership: None, is_http2: false });
+    }
+
+    /// Performs a handshake within its limits. Only a peer that has proved its identity counts as a connection (A16).
+    async fn handshake(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        tls: Arc<TlsHandle>,
+        pending: PendingHandshake,
+    ) {
+        let handshake = async {
+            let permits = pending.begin().await;
+            let accepted = accept(stream, &tls, peer).await;
+            drop(permits);
+            accepted
+        };
+        let mut phase = self.phase.clone();
+        let accepted = tokio::select! {
+            accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake) => accepted,
+            _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Draining) => return,
+        };
+        drop(pending);
+        let metrics = self.server.metrics.tls();
+        match accepted {
+            Ok(Ok(accepted)) => {
+                metrics.handshake("ok");
+                self.admit(KnownPeer {
+                    stream: PeerStream::Tls(Box::new(accepted.stream)),
+                    identity: Arc::new(accepted.identity),
+                    rate: self.server.rate_limit.connection(peer.ip()),
+                    membership: Some(accepted.membership),
+                    is_http2: accepted.is_http2,
+                });
+            }
+            Ok(Err(error)) => {
+                metrics.handshake(error.word());
+                self.refusals.log(peer, &error.to_string());
+            }
+            Err(_) => {
+                metrics.handshake("timeout");
+                self.refusals.log(peer, "no handshake in time");
+            }
+        }
+    }
+
+    /// Serves a connection, or rejects its requests if there are too many.
+    fn admit(self: &Arc<Self>, peer: KnownPeer) {
+        let HttpServer { limits, metrics, idle_timeout, connection_limit, body_budget, router, .. } = &self.server;
+        let KnownPeer { stream, identity, rate, membership, is_http2 } = peer;
+        let stream = Connection::new(stream, *limits, idle_timeout.clone(), metrics.clone());
         let activity = stream.activity().clone();
-        let identity = Arc::new(match plain_via {
-            Via::Local => Identity::local(Some(peer)),
-            _ => Identity::anonymous(Some(peer)),
-        });
-        let shared = ConnectionLimits { rate: rate_limit.connection(peer.ip()), bodies: body_budget.connection() };
+        let (mut phase, open) = (self.phase.clone(), self.open.clone());
+        let served = |router: &Router| ServedConnection {
+            stream,
+            identity,
+            router: router.clone(),
+            limits: ConnectionLimits { rate, bodies: body_budget.connection() },
+            membership,
+            is_http2,
+            phase: self.phase.clone(),
+        };
         if let Some(permit) = connection_limit.try_acquire(&activity) {
-            let served = serve_connection(stream, identity, router.clone(), shared, graceful.watcher());
+            let served = serve_connection(served(router));
             let gauge = metrics.connection_opened();
-            let mut phase = phase.clone();
             tokio::spawn(async move {
                 tokio::select! {
                     () = served => {}
                     () = activity.closed() => {}
                     _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Abort) => {}
                 }
-                drop((permit, gauge));
+                drop((permit, gauge, open));
             });
-        } else if let Ok(permit) = rejections.clone().try_acquire_owned() {
-            let served = serve_connection(stream, identity, reject.clone(), shared, graceful.watcher());
+        } else if let Ok(permit) = self.rejections.clone().try_acquire_owned() {
+            let served = serve_connection(served(&self.reject));
             tokio::spawn(async move {
                 // A peer that sends no request in time receives no rejection.
                 let _ = tokio::time::timeout(REJECT_TIMEOUT, served).await;
-                drop(permit);
+                drop((permit, open));
             });
         } else {
             metrics.rejections().limit("connections");
         }
     }
-    drop(socket);
-    graceful.shutdown().await;
+}
+
+/// Logs refused handshakes, at most one per second; metrics count all.
+#[derive(Default)]
+struct RefusalLog {
+    /// Second of the last line, since 1970.
+    last: AtomicU64,
+}
+
+impl RefusalLog {
+    fn log(&self, peer: SocketAddr, reason: &str) {
+        let second = crate::clock::now().wall.0 / 1_000;
+        if self.last.swap(second, Ordering::Relaxed) != second {
+            tracing::info!(%peer, reason, "tls handshake failed");
+        }
+    }
 }
 
 /// The limits of one connection that its requests share, as extensions of each request.
@@ -132,28 +295,44 @@ struct ConnectionLimits {
     bodies: Arc<ConnectionBodies>,
 }
 
-/// Serves one connection until it ends.
-async fn serve_connection(
+/// A connection and everything that its requests need.
+struct ServedConnection {
     stream: Connection,
     identity: Arc<Identity>,
     router: Router,
-    shared: ConnectionLimits,
-    watcher: Watcher,
-) {
+    limits: ConnectionLimits,
+    membership: Option<Arc<Membership>>,
+    is_http2: bool,
+    phase: watch::Receiver<ShutdownPhase>,
+}
+
+/// Serves one connection until it ends.
+async fn serve_connection(connection: ServedConnection) {
+    let ServedConnection { stream, identity, router, limits, membership, is_http2, mut phase } = connection;
     let (stats, activity) = (stream.peer_stats(), stream.activity().clone());
+    let (who, belongs) = (identity.clone(), membership.clone());
     let handle = move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(shared.rate.clone());
-        request.extensions_mut().insert(shared.bodies.clone());
+        request.extensions_mut().insert(limits.rate.clone());
+        request.extensions_mut().insert(limits.bodies.clone());
         let (guard, router, identity) = (activity.begin(), router.clone(), identity.clone());
+        let checked = membership.as_ref().map_or(Ok(()), |membership| membership.check());
+        let membership = membership.clone();
         async move {
+            let grpc = is_grpc(request.headers());
             let Some(guard) = guard else {
-                return Ok(problem_response(closed_as_idle(), is_grpc(request.headers())));
+                return Ok(problem_response(closed_as_idle(), grpc));
             };
-            let response = identity::on_behalf_of(identity, router.oneshot(request.map(Body::new))).await?;
+            if let Err(end) = checked {
+                return Ok(problem_response(end.problem(), grpc));
+            }
+            let response = Membership::scope(membership, router.oneshot(request.map(Body::new)));
+            let response = identity::on_behalf_of(identity, response).await?;
             Ok::<_, Infallible>(response.map(|body| Body::new(GuardedBody { body, _guard: guard })))
         }
     };
-    let mut builder = Builder::new(TokioExecutor::new());
+    let builder = Builder::new(TokioExecutor::new());
+    // Without the detection of the version the server's settings are sent at once: they show the peer that its certificate is accepted.
+    let mut builder = if is_http2 { builder.http2_only() } else { builder };
     let head_buffer = 4 * MAX_HEAD_BYTES;
     // The connection has its own deadline for heads, which differs from that of an idle connection.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_buffer);
@@ -161,9 +340,43 @@ async fn serve_connection(
     builder.http2().max_concurrent_streams(MAX_STREAMS).max_header_list_size(MAX_HEAD_BYTES as u32);
     builder.http2().initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
     builder.http2().max_send_buf_size(SEND_BUFFER);
-    let served = builder.serve_connection(TokioIo::new(stream), hyper::service::service_fn(handle));
-    if let Err(error) = watcher.watch(served).await {
+    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), hyper::service::service_fn(handle)));
+    let mut ended = pin!(membership_end(belongs));
+    let mut closing = false;
+    let mut deadline = None;
+    let result = loop {
+        tokio::select! {
+            result = served.as_mut() => break result,
+            _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Draining), if !closing => {
+                closing = true;
+                served.as_mut().graceful_shutdown();
+            }
+            end = ended.as_mut(), if deadline.is_none() => {
+                tracing::info!(principal = %who.principal, credential = %who.credential, peer = who.peer_text(), reason = %end, "connection ended");
+                closing = true;
+                served.as_mut().graceful_shutdown();
+                deadline = Some(Instant::now() + END_TIMEOUT);
+            }
+            () = sleep_until(deadline), if deadline.is_some() => return,
+        }
+    };
+    if let Err(error) = result {
         stats.connection_failed(&*error);
+    }
+}
+
+/// Resolves when the peer of a TLS connection no longer belongs here.
+async fn membership_end(membership: Option<Arc<Membership>>) -> MembershipEnd {
+    match membership {
+        Some(membership) => membership.watch().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }
 

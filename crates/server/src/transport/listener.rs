@@ -1,7 +1,8 @@
-//! The bound address of a server, and what all of its connections share.
+//! The bound address and unix socket of a server, and what all of its connections share.
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +17,31 @@ use super::allowed_hosts::{AllowedHosts, check_host};
 use super::body_limit::BodyBudget;
 use super::connection_deadlines::IdleTimeout;
 use super::connection_limit::ConnectionLimit;
-use super::http_server::{HttpServer, serve};
+use super::http_server::{HttpServer, PlainIdentity, Sockets, serve};
 use super::limits::{BODY_BYTES, TransportLimits};
 use super::rate_limit::RateLimit;
-use crate::identity::Via;
+use super::tls::{HandshakeLimit, TlsHandle};
+use super::unix_socket::{SocketError, SocketListener};
 use crate::metrics::Metrics;
 
 pub use super::http_server::ShutdownPhase;
+
+/// Where a server listens, and under which conditions.
+#[derive(Clone, Debug)]
+pub struct ListenConfig {
+    /// The address.
+    pub address: SocketAddr,
+    /// Allow an address that other machines can reach, without TLS.
+    pub insecure_listen: bool,
+    /// TLS on the address; plain if there is none.
+    pub tls: Option<Arc<TlsHandle>>,
+    /// Whether access rules exist. Then a plain connection from this machine is anonymous too.
+    pub is_restricted: bool,
+    /// Limits and timeouts of connections.
+    pub limits: TransportLimits,
+    /// Names under which clients may address this server.
+    pub allowed_hosts: AllowedHosts,
+}
 
 /// A bound address. It outlives the routers that are served on it, one after the other.
 pub struct Listener {
@@ -34,13 +53,14 @@ pub struct Listener {
     pub rate_limit: Arc<RateLimit>,
     /// Metrics of the server.
     pub metrics: Arc<Metrics>,
-    /// What a plain connection is: local or anonymous.
-    pub plain_via: Via,
-    socket: Arc<TcpListener>,
+    /// TLS on the address; it can be reloaded while serving.
+    pub tls: Option<Arc<TlsHandle>>,
+    sockets: Sockets,
     limits: TransportLimits,
     allowed_hosts: Arc<AllowedHosts>,
     idle_timeout: Arc<IdleTimeout>,
     body_budget: BodyBudget,
+    handshakes: Arc<HandshakeLimit>,
 }
 
 /// A router that is being served.
@@ -66,15 +86,19 @@ pub enum ListenError {
         /// The address.
         address: SocketAddr,
     },
+    /// The unix socket cannot be used.
+    Socket(SocketError),
 }
 
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind { address, error } => write!(f, "cannot listen on {address}: {error}; choose another address"),
-            Self::Insecure { address } => {
-                write!(f, "refusing to listen on {address} without TLS; use 127.0.0.1 or pass --insecure-listen")
-            }
+            Self::Insecure { address } => write!(
+                f,
+                "refusing to listen on {address} without TLS; set tls_cert and tls_key, use 127.0.0.1, or pass --insecure-listen"
+            ),
+            Self::Socket(error) => error.fmt(f),
         }
     }
 }
@@ -83,29 +107,48 @@ impl std::error::Error for ListenError {}
 
 impl Listener {
     /// Binds the address. No connection is accepted before [`Listener::serve`].
-    pub async fn bind(
-        address: SocketAddr,
-        insecure_listen: bool,
-        limits: TransportLimits,
-        allowed_hosts: AllowedHosts,
-    ) -> Result<Self, ListenError> {
-        if !address.ip().is_loopback() && !insecure_listen {
+    pub async fn bind(config: ListenConfig) -> Result<Self, ListenError> {
+        let ListenConfig { address, insecure_listen, tls, is_restricted, limits, allowed_hosts } = config;
+        if !address.ip().is_loopback() && !insecure_listen && tls.is_none() {
             return Err(ListenError::Insecure { address });
         }
         let failed = |error| ListenError::Bind { address, error };
         let socket = TcpListener::bind(address).await.map_err(failed)?;
+        // A plain connection proves nothing. Only on an address of this machine, and without access rules, it may do everything.
+        let plain = if address.ip().is_loopback() && !is_restricted && tls.is_none() {
+            PlainIdentity::Local
+        } else {
+            PlainIdentity::Anonymous
+        };
+        let metrics = Arc::new(Metrics::default());
+        if let Some(tls) = &tls {
+            let tls = tls.clone();
+            metrics.tls().follow(move || tls.seconds_left());
+        }
         Ok(Self {
             address: socket.local_addr().map_err(failed)?,
             connection_limit: ConnectionLimit::new(limits.connections),
             rate_limit: RateLimit::new(limits.request_rate, limits.address_request_rate),
-            metrics: Arc::default(),
-            plain_via: if address.ip().is_loopback() { Via::Local } else { Via::Anonymous },
-            socket: Arc::new(socket),
+            metrics,
+            sockets: Sockets { tcp: Arc::new(socket), unix: None, plain },
             limits,
-            allowed_hosts: Arc::new(allowed_hosts),
+            allowed_hosts: Arc::new(allowed_hosts.with_certificate(tls.clone())),
             idle_timeout: IdleTimeout::new(limits.idle_timeout(TTL_MAX_DEFAULT)),
             body_budget: BodyBudget::new(BODY_BYTES),
+            handshakes: HandshakeLimit::new(),
+            tls,
         })
+    }
+
+    /// Binds the unix socket too.
+    pub fn bind_socket(&mut self, path: &Path) -> Result<(), ListenError> {
+        self.sockets.unix = Some(Arc::new(SocketListener::bind(path).map_err(ListenError::Socket)?));
+        Ok(())
+    }
+
+    /// The path of the unix socket.
+    pub fn socket_path(&self) -> Option<&Path> {
+        self.sockets.unix.as_deref().map(SocketListener::path)
     }
 
     /// Keeps idle HTTP/1 connections open as long as holders with this ttl need them.
@@ -119,10 +162,11 @@ impl Listener {
         let hosts = (self.allowed_hosts.clone(), self.metrics.clone());
         let router = router.layer(from_fn_with_state(hosts, check_host));
         let server = HttpServer {
-            socket: self.socket.clone(),
+            sockets: self.sockets.clone(),
+            tls: self.tls.clone(),
+            handshakes: self.handshakes.clone(),
             router,
             metrics: self.metrics.clone(),
-            plain_via: self.plain_via,
             limits: self.limits,
             connection_limit: self.connection_limit.clone(),
             rate_limit: self.rate_limit.clone(),

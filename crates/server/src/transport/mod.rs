@@ -1,4 +1,5 @@
-//! The network side of a server: listener, HTTP/1 and HTTP/2 connections, limits, and middlewares that every request passes.
+//! The network side of a server: listener, TLS, unix socket, HTTP/1 and HTTP/2 connections, limits, and middlewares that every
+//! request passes.
 //!
 //! One port serves gRPC, HTTP, health checks and metrics. This module knows no endpoint: it serves any router.
 
@@ -13,12 +14,15 @@ mod http_problem;
 mod http_server;
 mod limits;
 mod listener;
+mod peer_stream;
 pub mod rate_limit;
+pub mod tls;
+pub mod unix_socket;
 
 pub use allowed_hosts::AllowedHosts;
 pub use connection_limit::{ConnectionLimit, ConnectionPermit};
 pub use grpc_requests::{SERVICE_PATH, is_grpc, problem_of_status, problem_response};
 pub use http_problem::{HttpProblem, ProblemExt};
 pub use limits::{BODY_BYTES, MAX_STREAMS, TransportLimits};
-pub use listener::{ListenError, Listener, ServeTask, ShutdownPhase};
+pub use listener::{ListenConfig, ListenError, Listener, ServeTask, ShutdownPhase};
 pub use rate_limit::{ConnectionRate, RateLimit, RequestCharge};

@@ -89,8 +89,16 @@ pub struct RateLimit {
     /// Requests per second of a peer address; zero is unlimited.
     address: AtomicU32,
     /// Buckets of addresses. A bucket outlives its connections until it is full again.
-    addresses: Mutex<HashMap<IpAddr, Arc<Bucket>>>,
+    addresses: Mutex<HashMap<RateKey, Arc<Bucket>>>,
     started: Instant,
+}
+
+/// Peers that share a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum RateKey {
+    Address(IpAddr),
+    /// A user of this machine, on the unix socket.
+    User(u32),
 }
 
 /// The buckets of one connection: its own and that of its peer's address. The burst is one second's worth of requests.
@@ -126,14 +134,23 @@ impl RateLimit {
         self.address.store(address.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The buckets of a new connection.
+    /// The buckets of a new connection from an address.
     pub fn connection(self: &Arc<Self>, peer: IpAddr) -> Arc<ConnectionRate> {
+        self.connection_of(RateKey::Address(network_of(peer)))
+    }
+
+    /// The buckets of a new connection of a user of this machine. All connections of one user share what those of one address share.
+    pub fn user_connection(self: &Arc<Self>, uid: u32) -> Arc<ConnectionRate> {
+        self.connection_of(RateKey::User(uid))
+    }
+
+    fn connection_of(self: &Arc<Self>, key: RateKey) -> Arc<ConnectionRate> {
         let now = self.now();
         let mut addresses = self.addresses.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if addresses.len() >= MIN_SWEEP && addresses.len() == addresses.capacity() {
             addresses.retain(|_, bucket| Arc::strong_count(bucket) > 1 || !bucket.is_full(now));
         }
-        let address = addresses.entry(network_of(peer)).or_default().clone();
+        let address = addresses.entry(key).or_default().clone();
         Arc::new(ConnectionRate { rate_limit: self.clone(), own: Bucket::default(), address })
     }
 
@@ -143,7 +160,7 @@ impl RateLimit {
 }
 
 /// The address whose peers share a bucket. One IPv6 host has a whole network of 64 bits.
-fn network_of(peer: IpAddr) -> IpAddr {
+pub(super) fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         address @ IpAddr::V4(_) => address,
@@ -266,6 +283,11 @@ mod tests {
         }
         let elsewhere = limit.connection([127, 0, 0, 2].into());
         assert_eq!(limit_of(elsewhere.check_at(0)), Ok(()), "another address has its own bucket");
+        for request in 0..4 {
+            let expected = if request < 3 { Ok(()) } else { refused.clone() };
+            assert_eq!(limit_of(limit.user_connection(1000).check_at(0)), expected, "a user of the unix socket too");
+        }
+        assert_eq!(limit_of(limit.user_connection(1001).check_at(0)), Ok(()));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct Attempt<'a> {
     pub name: &'a str,
     pub subject: &'a Subject,
     /// A lease and a session that the caller itself was given.
-    pub own: Option<(&'a v1::Grant, u64)>,
+    pub own: Option<(&'a v1::Grant, Option<u64>)>,
 }
 
 /// The result of a query that contains the subject.
@@ -41,7 +41,7 @@ pub const SEEN: &str = "SEEN";
 pub const EMPTY: &str = "EMPTY";
 
 /// The name of the holder of every subject.
-pub const HOLDER: &str = "subject";
+pub const HOLDER: &str = "subject-holder";
 
 impl Subject {
     pub async fn create(admin: &mut GrpcClient, name: &str, cluster: Cluster) -> Self {
@@ -91,7 +91,8 @@ pub fn operation(attempt: &Attempt<'_>) -> Option<Operation> {
     use v1::cache_command::Command as Cache;
     use v1::delivery_command::Command as Delivery;
     let (name, lease) = (attempt.name, attempt.own.map_or(&attempt.subject.lease, |(lease, _)| lease));
-    let session = Some(attempt.own.map_or(attempt.subject.session, |(_, session)| session));
+    // A stream speaks only for its own session, and need not name it.
+    let session = attempt.own.map_or(Some(attempt.subject.session), |(_, session)| session);
     let held = || Some(lease_ref(name, &lease.token));
     let delivery = |command| Operation::Delivery(v1::DeliveryCommand { queue: name.into(), command: Some(command) });
     let cache = |command| Operation::Cache(v1::CacheCommand { key: name.into(), command: Some(command) });
@@ -208,7 +209,8 @@ fn free(name: &str) -> String {
 /// The HTTP request of an action and its body.
 pub fn http_request(attempt: &Attempt<'_>) -> Option<(String, String)> {
     let (name, lease) = (attempt.name, attempt.own.map_or(&attempt.subject.lease, |(lease, _)| lease));
-    let session = session_id(attempt.own.map_or(attempt.subject.session, |(_, session)| session));
+    let session = attempt.own.and_then(|(_, session)| session).unwrap_or(attempt.subject.session);
+    let session = session_id(session);
     let token = format!(r#"{{"token":"{}"}}"#, lease.token);
     let comment = r#"{"comment":"for the test"}"#.to_owned();
     let post = |path: String, body: &str| Some((format!("POST {path}"), body.to_owned()));
@@ -284,7 +286,11 @@ impl Attempt<'_> {
                 if code != "OK" || !is_query(self.action) {
                     return Some(code);
                 }
-                let quoted = format!("\"{}\"", self.name);
+                let quoted = match self.action {
+                    // The name of the request is in every reply.
+                    Action::Coverage => "\"name\":\"target\"".to_owned(),
+                    _ => format!("\"{}\"", self.name),
+                };
                 Some(if !is_about_name(self.action) || response.1.contains(&quoted) { SEEN } else { EMPTY }.to_owned())
             }
         }

@@ -1,6 +1,8 @@
 //! What may not be seen answers like what does not exist: with the same code and the same bytes (A5).
 
 use leasehold_wire::v1;
+use leasehold_wire::v1::request::Operation;
+use leasehold_wire::v1::response::Answer;
 use prost::Message;
 use tonic::{Response, Status};
 
@@ -48,7 +50,7 @@ async fn forbidden_and_unknown_names_get_the_same_bytes_over_http() {
         let missing = http_response(address, method, &path.replace("NAME", MISSING), body).await;
         assert_eq!(existing, missing, "{method} {path}");
         assert!(
-            !existing.contains(&number.to_string()) && !existing.contains("subject"),
+            !existing.contains(&number.to_string()) && !existing.contains(crate::attempts::HOLDER),
             "{method} {path}: {existing}"
         );
     }
@@ -112,6 +114,49 @@ async fn forbidden_and_unknown_names_get_the_same_bytes_over_grpc() {
     let seen = queries(&mut observer, EXISTING).await;
     for (at, (seen, hidden)) in seen.iter().zip(&existing).enumerate().filter(|(at, _)| ![1, 3, 4, 6].contains(at)) {
         assert_ne!(seen, hidden, "query {at}");
+    }
+}
+
+/// A deadlock over names of several teams is shown to each caller only as far as it may see the names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_does_not_name_what_its_caller_may_not_see() {
+    let grants = [
+        ("uid:1", "holder", "x"),
+        ("uid:1", "holder", "y"),
+        ("uid:2", "holder", "y"),
+        ("uid:2", "holder", "z"),
+        ("uid:3", "holder", "z"),
+        ("uid:3", "holder", "x"),
+        ("uid:3", "observer", "x"),
+        ("uid:4", "observer", ""),
+    ];
+    let mut server = AccessServer::start(&grants).await;
+    let acquire = |resource: &str, wait_ms: u64| {
+        let options = Some(v1::AcquireOptions { wait_ms, ..Default::default() });
+        let request = crate::transport_clients::acquire(resource, "");
+        Operation::Acquire(v1::Acquire { ttl_ms: None, options, ..request })
+    };
+    let mut streams = Vec::new();
+    for (principal, name) in [("uid:1", "x/1"), ("uid:2", "y/1"), ("uid:3", "z/1")] {
+        let mut stream = server.stream_as(principal).await;
+        let answer = stream.request(acquire(name, 0)).await;
+        assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
+        streams.push(stream);
+    }
+    for (at, name) in [(0, "y/1"), (1, "z/1")] {
+        let answer = streams[at].request(acquire(name, 60_000)).await;
+        assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
+    }
+    let answer = streams[2].request(acquire("x/1", 60_000)).await;
+    let Answer::Refused(problem) = answer else { panic!("the wait would close a cycle: {answer:?}") };
+    assert_eq!(problem.code, "DEADLOCK");
+    let text = format!("{problem:?}");
+    assert!(text.contains("x/1") && text.contains("z/1") && !text.contains("y/1"), "{text}");
+    for (principal, sees) in [("uid:3", false), ("uid:4", true)] {
+        let mut client = server.client_as(principal).await;
+        let listed = client.deadlocks(v1::DeadlocksRequest::default()).await.expect("an observer").into_inner();
+        let names_hidden = format!("{listed:?}").contains("y/1");
+        assert_eq!(names_hidden, sees && !listed.deadlocks.is_empty(), "{principal}: {listed:?}");
     }
 }
 

@@ -2,6 +2,8 @@
 
 use leasehold_core::access::{Action, ActionScope, Permission, Role};
 use leasehold_wire::v1;
+use leasehold_wire::v1::request::Operation;
+use leasehold_wire::v1::response::Answer;
 
 use crate::access_server::{ADMIN, AccessServer, access_file, identity};
 use crate::attempts::{Attempt, EMPTY, SEEN, Subject, Transport, is_about_name, is_query};
@@ -80,7 +82,13 @@ fn depends_on_more(action: Action) -> bool {
             | Progress
             | Reconcile
             | Collect
+            | Pin
     )
+}
+
+/// Whether an action is about a session.
+fn names_session(action: Action) -> bool {
+    matches!(action, Action::RenewSession | Action::Reconcile | Action::CloseSession | Action::Cancel)
 }
 
 /// Replies for what does not exist.
@@ -98,11 +106,15 @@ impl Checks {
         self.allowed += usize::from(allowed);
         let ok = match (allowed, is_query(action)) {
             (true, true) => code == SEEN,
+            // On a stream a lease is of the stream's session.
+            (true, false) if action == Action::Check && cell.starts_with("Stream") => code != "PERMISSION_DENIED",
             (true, false) if depends_on_more(action) => code != "PERMISSION_DENIED",
             (true, false) => code == "OK",
             // A query that is allowed elsewhere answers as for a name that does not exist.
             (false, true) if anywhere => ABSENT.contains(&code) || (code == SEEN && !is_about_name(action)),
             (false, true) => code == "PERMISSION_DENIED",
+            // A stream speaks only for its own session.
+            (false, false) if names_session(action) && code == "INVALID_ARGUMENT" => cell.starts_with("Stream"),
             (false, false) => code == "PERMISSION_DENIED" || ABSENT.contains(&code),
         };
         if !ok {
@@ -138,13 +150,13 @@ async fn check_transport(transport: Transport) {
             continue;
         }
         *current.write().expect("no test panicked") = std::sync::Arc::new(identity(&principals[number]));
-        let mut stream = match transport {
-            Transport::Stream => Some(SessionStream::open(client.clone()).await),
-            Transport::Unary | Transport::Http => None,
-        };
         // What the extra grant of a stream allows without a name is not what the cell is about.
-        let extra = stream.is_some() && matches!(action.scope(), ActionScope::AnyGrant);
+        let extra = transport == Transport::Stream && matches!(action.scope(), ActionScope::AnyGrant);
         for relation in RELATIONS {
+            let mut stream = match transport {
+                Transport::Stream => Some(SessionStream::open(client.clone()).await),
+                Transport::Unary | Transport::Http => None,
+            };
             if extra && !matches!(role, Role::Holder | Role::Admin) {
                 continue;
             }
@@ -162,10 +174,20 @@ async fn check_transport(transport: Transport) {
             let has_own = action.row()[role as usize] == Permission::Own;
             if has_own && is_allowed(Action::Acquire, role, relation, false) {
                 let name = format!("{name}/mine");
-                let grant = client.acquire(acquire(&name, "w")).await.expect("a holder acquires").into_inner();
-                let grant = v1::Grant { resource: name.clone(), ..grant };
-                let open = v1::OpenSession { holder: "w".into(), ttl_ms: 600_000, waits_only: false };
-                let session = client.open_session(open).await.expect("a holder opens a session").into_inner().session;
+                let (grant, session) = match &mut stream {
+                    Some(stream) => {
+                        let request = v1::Acquire { ttl_ms: None, ..acquire(&name, "") };
+                        let answer = stream.request(Operation::Acquire(request)).await;
+                        let Answer::Granted(grant) = answer else { panic!("a holder acquires: {answer:?}") };
+                        (grant, None)
+                    }
+                    None => {
+                        let granted = client.acquire(acquire(&name, "w")).await;
+                        let open = v1::OpenSession { holder: "w".into(), ttl_ms: 600_000, waits_only: false };
+                        let opened = client.open_session(open).await.expect("a holder opens a session");
+                        (granted.expect("a holder acquires").into_inner(), Some(opened.into_inner().session))
+                    }
+                };
                 let attempt = Attempt { action, name: &name, subject: &subject, own: Some((&grant, session)) };
                 let code = attempt.code(&mut client, stream.as_mut(), Some(&mut http), transport).await;
                 let code = code.expect("the transport has this request");

@@ -158,7 +158,8 @@ impl HttpConnection {
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).await.ok()?;
-        Some((status, String::from_utf8(body).expect("the body is UTF-8")))
+        // A backup is the only body that is not text.
+        Some((status, String::from_utf8_lossy(&body).into_owned()))
     }
 
     /// Reads at most one buffer.

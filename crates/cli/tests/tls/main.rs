@@ -1,0 +1,12 @@
+//! TLS, unix sockets and reloads of certificates, tried with real programs: openssl, curl and the command line (A2, A3, A10, A16).
+
+mod clients;
+mod config;
+mod handshakes;
+mod harness;
+mod removal;
+mod rotation;
+#[path = "../support/mod.rs"]
+mod support;
+mod unix_socket;
+mod who_gets_in;

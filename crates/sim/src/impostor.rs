@@ -1,0 +1,163 @@
+//! Impostors: identities that send copies of the requests of holders, with everything that an eavesdropper sees. A copy may never
+//! be answered like the holder's own request, nor change anything (A4, A5, A6).
+
+use leasehold_core::access::{AccessGrant, Caller, Rights, Role};
+use leasehold_core::command::{Answer, Input, Request};
+use leasehold_core::grantor::Grantor;
+use leasehold_core::time::Now;
+use leasehold_core::token::{Number, Token};
+
+use crate::message::{Envelope, SimActor};
+use crate::request::SimRequest;
+use crate::rng::SimRng;
+
+/// Tags of copies start here; requests of holders have lower ones.
+const FIRST_TAG: u64 = 1 << 62;
+
+/// Who sends the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImpostorKind {
+    /// It has the same rights as the holders, and was granted nothing.
+    Neighbor,
+    /// It may acquire only under names that nothing here has. It presents a forged token.
+    Outsider,
+}
+
+/// A copy that was sent, and what came of it.
+#[derive(Clone, Debug)]
+pub struct ImpostorAttempt {
+    /// Who sent it.
+    pub kind: ImpostorKind,
+    /// The request of the holder.
+    pub request: SimRequest,
+    /// The reply to the impostor.
+    pub answer: Answer,
+    /// Whether a record was written or a rollback was taken as proven.
+    pub changed: bool,
+}
+
+/// The identities of a run, and its impostors. It draws from its own numbers, so that a run is the same with and without it.
+pub struct Impostors {
+    rng: SimRng,
+    holder_rights: Rights,
+    last_tag: u64,
+}
+
+impl Impostors {
+    /// The impostors of a seed; half of all runs have access rules.
+    pub fn of_seed(seed: u64) -> Option<Self> {
+        let mut rng = SimRng::new(seed ^ 0x1d0_9e7f);
+        let everywhere = |role| AccessGrant { role, prefix: "".into() };
+        // Holders also report refusals of targets, and collect what no reader pins.
+        let grants = vec![
+            everywhere(Role::Holder),
+            everywhere(Role::Reporter),
+            AccessGrant { role: Role::Operator, prefix: "read".into() },
+        ];
+        rng.one_in(2).then(|| Self { rng, holder_rights: Rights::new(1, grants), last_tag: FIRST_TAG })
+    }
+
+    /// The caller of a holder's request.
+    pub fn caller<'a>(&'a self, from: SimActor, principal: &'a str) -> Caller<'a> {
+        match from {
+            SimActor::Holder(_) => Caller { principal, rights: &self.holder_rights },
+            SimActor::Operator | SimActor::Server(_) | SimActor::Target(_) => Caller::LOCAL,
+        }
+    }
+
+    /// Sends a copy of a request, sometimes, if an impostor would gain by it.
+    pub fn send_copy(
+        &mut self,
+        grantor: &mut Grantor,
+        now: Now,
+        envelope: &Envelope,
+    ) -> Option<(u64, ImpostorKind, bool)> {
+        let kind = if self.rng.one_in(2) { ImpostorKind::Neighbor } else { ImpostorKind::Outsider };
+        let gains = match kind {
+            ImpostorKind::Neighbor => names_what_is_owned(&envelope.request) || envelope.id.is_some(),
+            ImpostorKind::Outsider => !matches!(envelope.request, SimRequest::Open { .. } | SimRequest::ObserveToken),
+        };
+        if !self.rng.one_in(4) || !gains || !matches!(envelope.from, SimActor::Holder(_)) {
+            return None;
+        }
+        let outside = outsider_rights(&envelope.request);
+        let caller = match kind {
+            ImpostorKind::Neighbor => Caller { principal: "neighbor", rights: &self.holder_rights },
+            ImpostorKind::Outsider => Caller { principal: "outsider", rights: &outside },
+        };
+        self.last_tag += 1;
+        let forged = forged_token(grantor, envelope).filter(|_| kind == ImpostorKind::Outsider);
+        let request = Request { id: envelope.id, observed: forged, caller, ..Request::tagged(self.last_tag) };
+        let before = (grantor.pending_bytes(), grantor.rollback_proofs());
+        envelope.request.command("impostor", |command| grantor.step(now, &Input::Request(request, command)));
+        let changed = (grantor.pending_bytes(), grantor.rollback_proofs()) != before;
+        Some((self.last_tag, kind, changed))
+    }
+
+    /// Whether the reply with this tag is to an impostor.
+    pub const fn is_copy(tag: u64) -> bool {
+        tag > FIRST_TAG
+    }
+}
+
+/// The identity of a holder.
+pub fn identity_of(index: usize) -> String {
+    format!("spiffe://sim/holder-{index}")
+}
+
+/// A token that was never issued, as if it proved that the state was rolled back.
+fn forged_token(grantor: &Grantor, envelope: &Envelope) -> Option<Token> {
+    let status = grantor.status();
+    let token = envelope.presented?;
+    let number = Number::new(status.counter.checked_add(1_000)?)?;
+    Some(Token { cluster: status.cluster, incarnation: status.incarnation, number, ..token })
+}
+
+/// Rights whose prefixes are not whole segments of any name here. Of an atomic acquire they cover the first name.
+fn outsider_rights(request: &SimRequest) -> Rights {
+    let first = match request {
+        SimRequest::AcquireAll { resources, .. } if resources.len() > 1 => resources.first().copied(),
+        _ => None,
+    };
+    let prefixes = ["job", "slot", "unit", "queu", "rea", "rus", "wor", "cach"].into_iter().chain(first);
+    Rights::new(1, prefixes.map(|prefix| AccessGrant { role: Role::Holder, prefix: prefix.into() }).collect())
+}
+
+/// Whether the request names something that its holder was granted.
+pub const fn names_what_is_owned(request: &SimRequest) -> bool {
+    match request {
+        SimRequest::RenewSession { .. }
+        | SimRequest::Close { .. }
+        | SimRequest::AcquireAll { .. }
+        | SimRequest::Cancel { .. }
+        | SimRequest::Renew { .. }
+        | SimRequest::Release { .. }
+        | SimRequest::Rotate { .. }
+        | SimRequest::Drained { .. }
+        | SimRequest::ConfirmHold { .. }
+        | SimRequest::ResizeHold { .. }
+        | SimRequest::Put { .. }
+        | SimRequest::Ack { .. }
+        | SimRequest::Nack { .. }
+        | SimRequest::Extend { .. }
+        | SimRequest::Resume { .. }
+        | SimRequest::Pin { .. }
+        | SimRequest::Dropped { .. }
+        | SimRequest::Commit { .. }
+        | SimRequest::Abort { .. } => true,
+        SimRequest::Acquire { session, .. }
+        | SimRequest::Receive { session, .. }
+        | SimRequest::Read { session, .. }
+        | SimRequest::Intend { session, .. } => session.is_some(),
+        SimRequest::Open { .. }
+        | SimRequest::Confirm { .. }
+        | SimRequest::Revoke { .. }
+        | SimRequest::Handoff { .. }
+        | SimRequest::SetCapacity { .. }
+        | SimRequest::Enqueue { .. }
+        | SimRequest::Collect { .. }
+        | SimRequest::Report { .. }
+        | SimRequest::SetCharter
+        | SimRequest::ObserveToken => false,
+    }
+}
