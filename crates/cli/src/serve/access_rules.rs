@@ -14,19 +14,19 @@ pub struct AccessRulesFile {
     path: PathBuf,
     control: Arc<AccessControl>,
     /// The file as it was read last; none if it could not be read.
-    stamp: Option<FileStamp>,
+    stamp: Option<AccessFileStamp>,
 }
 
 /// What changes when a file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileStamp {
+struct AccessFileStamp {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
-impl FileStamp {
+impl AccessFileStamp {
     fn of(path: &Path) -> Option<Self> {
         let found = std::fs::metadata(path).ok()?;
         Some(Self {
@@ -51,7 +51,7 @@ pub fn read(path: &Path) -> Result<AccessFile, Error> {
 pub fn load(path: Option<&Path>) -> Result<(Arc<AccessControl>, Option<AccessRulesFile>), Error> {
     let Some(path) = path else { return Ok((Arc::new(AccessControl::unrestricted()), None)) };
     // Before the read, so that a change during it is noticed.
-    let stamp = FileStamp::of(path);
+    let stamp = AccessFileStamp::of(path);
     let control = Arc::new(AccessControl::new(&read(path)?));
     Ok((control.clone(), Some(AccessRulesFile { path: path.to_owned(), control, stamp })))
 }
@@ -59,10 +59,14 @@ pub fn load(path: Option<&Path>) -> Result<(Arc<AccessControl>, Option<AccessRul
 impl AccessRulesFile {
     /// Reads the file again. An invalid file is logged and changes nothing.
     pub fn reload(&mut self) {
-        self.stamp = FileStamp::of(&self.path);
+        self.stamp = AccessFileStamp::of(&self.path);
         match read(&self.path) {
             Ok(file) if self.control.reload(&file) => {
-                tracing::info!(grants = file.grants().len(), epoch = self.control.rules().epoch(), "access rules reloaded");
+                tracing::info!(
+                    grants = file.grants().len(),
+                    epoch = self.control.rules().epoch(),
+                    "access rules reloaded"
+                );
             }
             Ok(_) => tracing::info!("access rules reloaded; nothing changed"),
             Err(error) => tracing::warn!("access rules unchanged, because the file is invalid: {error}"),
@@ -71,7 +75,7 @@ impl AccessRulesFile {
 
     /// Reads the file again if it was written or replaced.
     pub fn reload_if_changed(&mut self) {
-        if FileStamp::of(&self.path) != self.stamp {
+        if AccessFileStamp::of(&self.path) != self.stamp {
             self.reload();
         }
     }

@@ -30,12 +30,24 @@ pub struct StreamAccess {
 impl StreamAccess {
     /// A stream that stays open as long as its identity has any right.
     pub fn of_session(control: &Arc<AccessControl>, identity: Arc<Identity>) -> Self {
-        Self { identity, epochs: control.subscribe(), control: control.clone(), action: None, membership: Membership::current() }
+        Self {
+            identity,
+            epochs: control.subscribe(),
+            control: control.clone(),
+            action: None,
+            membership: Membership::current(),
+        }
     }
 
     /// A stream that stays open as long as its identity may perform an action.
     pub fn of_action(control: &Arc<AccessControl>, identity: Arc<Identity>, action: Action) -> Self {
-        Self { identity, epochs: control.subscribe(), control: control.clone(), action: Some(action), membership: Membership::current() }
+        Self {
+            identity,
+            epochs: control.subscribe(),
+            control: control.clone(),
+            action: Some(action),
+            membership: Membership::current(),
+        }
     }
 
     /// The identity.
