@@ -8,14 +8,18 @@ mod coverage;
 mod demo;
 mod dev_cluster;
 mod fence;
+mod file_set;
 mod global_args;
 mod input_file;
 mod local_cluster;
 mod output;
 mod part_file;
+mod pki;
+mod profile;
 mod random_name;
 mod run;
 mod serve;
+mod shell_text;
 mod table;
 mod target;
 mod terminal_text;
@@ -24,8 +28,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    acquire, audit, backup, charter, check, cluster, completions, config, deadlocks, free, handoff, held_by, history,
-    ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage, waiters, watch,
+    acquire, audit, backup, ca, charter, check, cluster, completions, config, deadlocks, free, handoff, held_by,
+    history, init, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage, waiters,
+    watch,
 };
 
 /// Lease server with fencing tokens
@@ -50,6 +55,8 @@ const EXAMPLES: &str = "Example:
 #[derive(Subcommand)]
 enum CliCommand {
     Serve(serve::Args),
+    Init(init::Args),
+    Ca(ca::Args),
     Acquire(acquire::Args),
     Renew(renew::Args),
     Release(release::Args),
@@ -100,6 +107,8 @@ fn main() -> ExitCode {
     let global = &args.global;
     let result = match &args.command {
         CliCommand::Serve(args) => serve::run(args),
+        CliCommand::Init(args) => init::run(args, global),
+        CliCommand::Ca(args) => ca::run(args, global),
         CliCommand::Acquire(args) => acquire::run(args, global),
         CliCommand::Renew(args) => renew::run(args, global),
         CliCommand::Release(args) => release::run(args, global),

@@ -1,10 +1,10 @@
-//! Atomic creation of files: data is written under an unpredictable name in the same directory, synced, then renamed.
+//! Atomic creation and replacement of files: data is written under an unpredictable name in the same directory, synced, then renamed.
 //!
 //! The directory may be writable by others, like `/tmp`: nothing that already exists is opened, followed or replaced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use leasehold::{Code, Error};
@@ -20,22 +20,56 @@ pub struct PartFile {
     path: PathBuf,
     name: PathBuf,
     file: Option<File>,
+    mode: u32,
+    /// Whether the commit replaces an existing file.
+    replaces: bool,
 }
 
 impl PartFile {
     /// Prepares a file that does not exist yet. Nothing is created before the first write.
     pub fn create(name: &Path) -> Result<Self, CommandError> {
-        let at = name.display();
         if fs::symlink_metadata(name).is_ok() {
             return Err(exists(name));
         }
+        Self::prepare(name, 0o600, false)
+    }
+
+    /// Prepares the new contents of a file, which keeps its mode and its owner.
+    pub fn replace(name: &Path) -> Result<Self, CommandError> {
+        let known = fs::symlink_metadata(name).map_err(|error| write_error(name, &error))?;
+        if !known.is_file() {
+            let at = name.display();
+            return Err(Error::config("file", format!("{at} is not a regular file; replace it by one")).into());
+        }
+        let mut part = Self::prepare(name, known.mode() & 0o777, true)?;
+        part.write(&[])?;
+        let file = part.file.as_ref().expect("a write opens the file");
+        // The umask may have removed bits of the mode.
+        let kept = file.set_permissions(known.permissions()).and_then(|()| {
+            let now = file.metadata()?;
+            let same = (now.uid(), now.gid()) == (known.uid(), known.gid());
+            if same { Ok(()) } else { fchown(file, Some(known.uid()), Some(known.gid())) }
+        });
+        kept.map_err(|error| write_error(name, &error))?;
+        Ok(part)
+    }
+
+    /// Lets everyone read the file, as far as the umask allows.
+    #[must_use]
+    pub fn readable(mut self) -> Self {
+        self.mode = 0o644;
+        self
+    }
+
+    fn prepare(name: &Path, mode: u32, replaces: bool) -> Result<Self, CommandError> {
+        let at = name.display();
         let last =
             name.file_name().ok_or_else(|| Error::config("file", format!("{at} is not a file name; name a file")))?;
         let random = random_hex().map_err(|error| write_error(name, &error))?;
         // A name has at most 255 bytes, so that the part file's name does not repeat a long one.
         let readable = last.to_string_lossy().chars().take(32).collect::<String>();
         let part = format!(".{readable}.{random}.part");
-        Ok(Self { path: name.with_file_name(part), name: name.to_owned(), file: None })
+        Ok(Self { path: name.with_file_name(part), name: name.to_owned(), file: None, mode, replaces })
     }
 
     /// Appends bytes.
@@ -43,7 +77,7 @@ impl PartFile {
         if self.file.is_none() {
             let mut options = OpenOptions::new();
             // `create_new` (O_EXCL) neither opens an existing file nor follows a symbolic link.
-            let opened = options.read(true).write(true).create_new(true).mode(0o600).open(&self.path);
+            let opened = options.read(true).write(true).create_new(true).mode(self.mode).open(&self.path);
             self.file = Some(opened.map_err(|error| write_error(&self.name, &error))?);
         }
         let file = self.file.as_mut().expect("just opened");
@@ -63,17 +97,24 @@ impl PartFile {
     }
 
     /// Renames the file to its final name, unless a file of that name exists by now, and syncs the directory.
-    pub fn commit(mut self) -> Result<(), CommandError> {
+    pub fn commit(self) -> Result<(), CommandError> {
+        sync_folder(&self.publish()?)
+    }
+
+    /// The same without the sync of the directory. Returns the name.
+    pub fn publish(mut self) -> Result<PathBuf, CommandError> {
         self.rename().map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists(&self.name),
             _ => write_error(&self.name, &error),
         })?;
         self.file = None;
-        let folder = self.name.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| write_error(folder, &error))
+        Ok(self.name.clone())
     }
 
     fn rename(&self) -> io::Result<()> {
+        if self.replaces {
+            return fs::rename(&self.path, &self.name);
+        }
         match renameat_with(CWD, &self.path, CWD, &self.name, RenameFlags::NOREPLACE) {
             // The filesystem does not support the flag. A hard link replaces nothing either.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
@@ -92,6 +133,12 @@ impl Drop for PartFile {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Syncs the directory that contains a file.
+pub fn sync_folder(name: &Path) -> Result<(), CommandError> {
+    let folder = name.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| write_error(folder, &error))
 }
 
 fn exists(name: &Path) -> CommandError {

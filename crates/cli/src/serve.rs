@@ -29,8 +29,8 @@ use crate::table::format_duration;
 use byte_size::ByteSize;
 use journal_url::JournalUrl;
 use log::LogLevelHandle;
-pub use parsers::parse_max_ttl;
 use parsers::parse_segment_size;
+pub use parsers::{parse_host_name, parse_listen, parse_max_ttl};
 use reload::Reload;
 use settings::{ServeSettings, SettingsArgs};
 

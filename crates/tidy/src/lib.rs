@@ -5,3 +5,12 @@
 //! - `type_names.rs`: one type name, one idea.
 //! - `words.rs`: the word list over code, strings and pages.
 //! - `documents.rs`: links, paths, promises and decision records of the documentation.
+//! - `supply_chain.rs`: licenses, banned crates, sources and duplicates of dependencies, `NOTICE` and the bill of materials.
+//!
+//! The binary `leasehold-tidy` prints what a release contains: `sbom`, `notice` and `licenses`.
+
+pub mod bill_of_materials;
+pub mod dependency_rules;
+pub mod license_expression;
+pub mod notice;
+pub mod third_party;

@@ -5,6 +5,7 @@
 pub mod acquire;
 pub mod audit;
 pub mod backup;
+pub mod ca;
 pub mod charter;
 pub mod check;
 pub mod cluster;
@@ -16,6 +17,7 @@ pub mod free;
 pub mod handoff;
 pub mod held_by;
 pub mod history;
+pub mod init;
 mod lease_text;
 pub mod ls;
 pub mod quarantine;
