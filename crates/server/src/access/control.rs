@@ -135,10 +135,9 @@ impl AccessControl {
 /// Whether any principal has other grants.
 fn differ(old: &AccessRules, new: &AccessRules) -> bool {
     let (Some(old), Some(new)) = (&old.rights, &new.rights) else { return true };
-    let same = |(principal, rights): (&Box<str>, &Arc<Rights>)| {
-        old.get(principal).is_some_and(|before| before.grants() == rights.grants())
-    };
-    old.len() != new.len() || !new.iter().all(same)
+    let is_same =
+        |principal: &str, rights: &Rights| old.get(principal).is_some_and(|before| before.grants() == rights.grants());
+    old.len() != new.len() || !new.iter().all(|(principal, rights)| is_same(principal, rights))
 }
 
 #[cfg(test)]

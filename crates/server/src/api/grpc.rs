@@ -325,10 +325,11 @@ impl Leasehold for GrpcService {
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let prefix = request.into_inner().prefix;
-        let events = self.api.watch(prefix).map_err(problem_to_status)?.map(|watched| match watched {
-            Ok(watched) => Ok(watched.encode()),
-            Err(problem) => Err(problem_to_status(problem)),
-        });
+        let events =
+            self.api.watch(prefix).map_err(|problem| problem_to_status(*problem))?.map(|watched| match watched {
+                Ok(watched) => Ok(watched.encode()),
+                Err(problem) => Err(problem_to_status(problem)),
+            });
         Ok(Response::new(Box::pin(events)))
     }
 

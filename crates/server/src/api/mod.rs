@@ -153,8 +153,8 @@ impl Api {
     pub fn watch(
         &self,
         prefix: String,
-    ) -> Result<impl Stream<Item = Result<Arc<ResourceEvent>, v1::Problem>> + Send + use<>, v1::Problem> {
-        Prefix::parse(&prefix).map_err(queries::invalid_name)?;
+    ) -> Result<impl Stream<Item = Result<Arc<ResourceEvent>, v1::Problem>> + Send + use<>, Box<v1::Problem>> {
+        Prefix::parse(&prefix).map_err(|error| Box::new(queries::invalid_name(error)))?;
         let identity = self.authorize_current(Action::Watch)?;
         let access = StreamAccess::of_action(&self.access, identity, Action::Watch);
         let state = Some((self.watchers.subscribe(), access, prefix, self.metrics.clone()));

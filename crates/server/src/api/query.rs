@@ -64,17 +64,17 @@ impl Api {
     }
 
     /// Fails unless an identity may perform an action that reads what the grantor does not hold.
-    pub fn authorize(&self, identity: &Identity, action: Action) -> Result<(), v1::Problem> {
+    pub fn authorize(&self, identity: &Identity, action: Action) -> Result<(), Box<v1::Problem>> {
         let rules = self.access.rules();
         let refused = |refusal| {
             self.denials.denied(&self.metrics, identity, action, DenialReason::Role);
-            problem(&refusal)
+            Box::new(problem(&refusal))
         };
         ReadScope::of(&rules.caller(identity), action).map(|_| ()).map_err(refused)
     }
 
     /// [`Api::authorize`] for the current identity, which it returns.
-    pub fn authorize_current(&self, action: Action) -> Result<Arc<Identity>, v1::Problem> {
+    pub fn authorize_current(&self, action: Action) -> Result<Arc<Identity>, Box<v1::Problem>> {
         let identity = current_or_local();
         self.authorize(&identity, action).map(|()| identity)
     }

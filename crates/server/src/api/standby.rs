@@ -49,7 +49,7 @@ pub fn routes(api: Api, router: Router, leader: watch::Receiver<Option<String>>)
         move || async move {
             match api.authorize_current(Action::Metrics) {
                 Ok(_) => openmetrics(api.metrics.encode()),
-                Err(problem) => HttpProblem::from(problem).into_response(),
+                Err(problem) => HttpProblem(problem).into_response(),
             }
         }
     };
@@ -81,7 +81,7 @@ fn rejection(request: &Request<Body>, api: &Api, leader: &watch::Receiver<Option
     if !OPEN_PATHS.contains(&path)
         && let Err(denied) = api.authorize_current(Action::Cluster)
     {
-        return Some(denied);
+        return Some(*denied);
     }
     // Every server reports its own role, and the methods that these paths allow.
     if method == Some("Cluster") || OWN_PATHS.contains(&path) {

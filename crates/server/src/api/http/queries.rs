@@ -193,7 +193,7 @@ pub async fn events(
     State(api): State<Api>,
     StrictQuery(query): StrictQuery<WatchQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, HttpProblem> {
-    let events = api.watch(query.prefix)?.map(|watched| {
+    let events = api.watch(query.prefix).map_err(HttpProblem)?.map(|watched| {
         let watched = match watched {
             Ok(watched) => watched,
             Err(problem) => {
