@@ -21,7 +21,7 @@ use crate::replicated_state::StandbyState;
 use crate::request_queue::RequestQueue;
 use crate::server::{ServerConfig, ServerError, ServerHandle, lead};
 use crate::snapshotter::SnapshotHandle;
-use crate::status::{Role, ServerStatus};
+use crate::status::{ServerRole, ServerStatus};
 use crate::transport::{Listener, ServeTask, ShutdownPhase};
 
 /// Time for connections to a standby to receive their outstanding replies.
@@ -30,7 +30,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Called with each role that the server takes, and with its handle while it leads.
-pub type RoleObserver<'a> = &'a mut (dyn FnMut(Role, Option<&ServerHandle>) + Send);
+pub type RoleObserver<'a> = &'a mut (dyn FnMut(ServerRole, Option<&ServerHandle>) + Send);
 
 /// Serves until `shutdown` resolves: stands by, leads when it can, and stands by again when it is deposed.
 pub async fn serve(
@@ -45,12 +45,12 @@ pub async fn serve(
     let etcd = Arc::new(location.status_reader().map_err(ServerError::Journal)?);
     let status = |role| ServerStatus::in_cluster(location.address().to_owned(), role, etcd.clone());
     loop {
-        observe_role(Role::Standby, None);
+        observe_role(ServerRole::Standby, None);
         match follow(standby, listener, config, &status, shutdown.as_mut()).await? {
             StandbyOutcome::Shutdown => return Ok(StopReason::Requested),
             StandbyOutcome::NotElected => {}
             StandbyOutcome::Leads(mut server, leader) => {
-                observe_role(Role::Leader, Some(&server));
+                observe_role(ServerRole::Leader, Some(&server));
                 let reason = server.decide_until(shutdown.as_mut()).await;
                 if let StopReason::Failed(JournalError::RolledBack { .. }) = &reason {
                     // No other server may lead, so there is no successor.
@@ -114,13 +114,13 @@ async fn follow(
     mut standby: Standby,
     listener: &Listener,
     config: &ServerConfig,
-    status: &impl Fn(Role) -> ServerStatus,
+    status: &impl Fn(ServerRole) -> ServerStatus,
     shutdown: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<StandbyOutcome, ServerError> {
     listener.metrics.set_leader(false);
     let (leader, known_leader) = watch::channel(None);
     let state = Arc::new(StandbyState::new(config.validity));
-    let api = standby_api(listener, config, &state, status(Role::Standby));
+    let api = standby_api(listener, config, &state, status(ServerRole::Standby));
     let serving = listener.serve(api::standby_router(api, config.limits, known_leader));
     let (mut replay, mut observer) = (&*state, LeaderWatch { leader, listener });
     let claim = tokio::select! {
@@ -150,7 +150,7 @@ async fn follow(
     }
     // New connections wait in the socket's backlog until the leader's router is served.
     drain_in_background(serving);
-    match lead(listener, state.take(), opened, &config, status(Role::Leader)).await {
+    match lead(listener, state.take(), opened, &config, status(ServerRole::Leader)).await {
         Ok(server) => Ok(StandbyOutcome::Leads(Box::new(server), leader)),
         Err(ServerError::Fenced) => Ok(StandbyOutcome::NotElected),
         Err(error) => {

@@ -9,7 +9,7 @@ use crate::journal::etcd::{EtcdMember, EtcdStatusReader};
 
 /// Role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ServerRole {
     /// Its journal is not shared.
     Standalone,
     /// It follows the leader.
@@ -21,7 +21,7 @@ pub enum Role {
 /// Status of one server and access to the status of the cluster.
 pub struct ServerStatus {
     address: String,
-    role: Role,
+    role: ServerRole,
     since: Instant,
     /// None for a standalone server.
     etcd: Option<Arc<EtcdStatusReader>>,
@@ -30,17 +30,17 @@ pub struct ServerStatus {
 impl ServerStatus {
     /// A server whose journal is not shared.
     pub fn standalone(address: String) -> Self {
-        Self { address, role: Role::Standalone, since: Instant::now(), etcd: None }
+        Self { address, role: ServerRole::Standalone, since: Instant::now(), etcd: None }
     }
 
     /// A server of a cluster that takes its role now.
-    pub fn in_cluster(address: String, role: Role, etcd: Arc<EtcdStatusReader>) -> Self {
+    pub fn in_cluster(address: String, role: ServerRole, etcd: Arc<EtcdStatusReader>) -> Self {
         Self { address, role, since: Instant::now(), etcd: Some(etcd) }
     }
 
     /// Whether this server leads unless another one has taken over.
     pub fn may_lead(&self) -> bool {
-        self.role == Role::Leader
+        self.role == ServerRole::Leader
     }
 
     /// The cluster as seen at a journal position; `leads` if this server has just confirmed that it leads.

@@ -19,7 +19,7 @@ use leasehold_wire::bounded_codec::{MessageLimits, decode};
 use leasehold_wire::duration::HumanDuration;
 use leasehold_wire::headers::IdempotencyKey;
 use leasehold_wire::{
-    Caller, DecodedCommand, TokenIssuer, decode_charter, decode_hello, decode_highest_token, json, v1,
+    CommandContext, DecodedCommand, TokenIssuer, decode_charter, decode_hello, decode_highest_token, json, v1,
 };
 use prost::Message;
 
@@ -51,7 +51,7 @@ macro_rules! bodies {
 /// Decodes a batch as the session stream does.
 fn session_batch(bytes: &[u8]) -> bool {
     let Ok(batch) = decode::<v1::ClientBatch>(bytes) else { return false };
-    let caller = Caller { session: None, issuer: issuer() };
+    let caller = CommandContext { session: None, issuer: issuer() };
     let hello = batch.hello.as_ref().is_none_or(|hello| decode_hello(hello, [0; 32], &issuer()).is_ok());
     let operations = batch.requests.iter().filter_map(|request| request.require_operation().ok());
     let decoded = operations.map(|operation| {

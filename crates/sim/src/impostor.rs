@@ -19,8 +19,10 @@ const FIRST_TAG: u64 = 1 << 62;
 pub enum ImpostorKind {
     /// It has the same rights as the holders, and was granted nothing.
     Neighbor,
-    /// It may acquire only under names that nothing here has. It presents a forged token.
+    /// It may acquire only under names that nothing here has.
     Outsider,
+    /// It may do nothing. It presents a forged token.
+    Stranger,
 }
 
 /// A copy that was sent, and what came of it.
@@ -72,21 +74,23 @@ impl Impostors {
         now: Now,
         envelope: &Envelope,
     ) -> Option<(u64, ImpostorKind, bool)> {
-        let kind = if self.rng.one_in(2) { ImpostorKind::Neighbor } else { ImpostorKind::Outsider };
+        let kind = *self.rng.pick(&[ImpostorKind::Neighbor, ImpostorKind::Outsider, ImpostorKind::Stranger]);
         let gains = match kind {
             ImpostorKind::Neighbor => names_what_is_owned(&envelope.request) || envelope.id.is_some(),
+            ImpostorKind::Stranger => true,
             ImpostorKind::Outsider => !matches!(envelope.request, SimRequest::Open { .. } | SimRequest::ObserveToken),
         };
         if !self.rng.one_in(4) || !gains || !matches!(envelope.from, SimActor::Holder(_)) {
             return None;
         }
-        let outside = outsider_rights(&envelope.request);
+        let (outside, none) = (outsider_rights(&envelope.request), Rights::new(1, Vec::new()));
         let caller = match kind {
             ImpostorKind::Neighbor => Caller { principal: "neighbor", rights: &self.holder_rights },
             ImpostorKind::Outsider => Caller { principal: "outsider", rights: &outside },
+            ImpostorKind::Stranger => Caller { principal: "stranger", rights: &none },
         };
         self.last_tag += 1;
-        let forged = forged_token(grantor, envelope).filter(|_| kind == ImpostorKind::Outsider);
+        let forged = forged_token(grantor, envelope).filter(|_| kind == ImpostorKind::Stranger);
         let request = Request { id: envelope.id, observed: forged, caller, ..Request::tagged(self.last_tag) };
         let before = (grantor.pending_bytes(), grantor.rollback_proofs());
         envelope.request.command("impostor", |command| grantor.step(now, &Input::Request(request, command)));

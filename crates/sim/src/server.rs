@@ -268,7 +268,7 @@ impl SimServer {
         grantor.set_endings_only(journal.full && !scheduler.healed);
         let envelopes = std::mem::take(&mut self.queue);
         let mut impostors = scheduler.impostors.take();
-        let mut copies = Vec::new();
+        let (mut copies, mut turn_has_begun) = (Vec::new(), false);
         for envelope in &envelopes {
             self.requesters.insert(envelope.op, envelope.from);
             let holder = match envelope.from {
@@ -289,7 +289,11 @@ impl SimServer {
                 let sent = impostors.as_mut().and_then(|impostors| impostors.send_copy(grantor, now, envelope));
                 copies.extend(sent.map(|(tag, kind, changed)| (tag, kind, changed, envelope.request.clone())));
             };
-            impersonate(grantor, &mut impostors);
+            // The first step of a turn may record a stall, whoever sends the request.
+            if turn_has_begun {
+                impersonate(grantor, &mut impostors);
+            }
+            turn_has_begun = true;
             let principal = match envelope.from {
                 SimActor::Holder(index) => identity_of(index),
                 _ => String::new(),

@@ -9,14 +9,14 @@ use crate::session_id;
 
 /// The sender of a request, as far as the connection knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct CommandContext {
     /// The session of the stream; `None` for a unary call. A lease in a request must belong to it (L5).
     pub session: Option<SessionId>,
     /// The cluster that answers.
     pub issuer: TokenIssuer,
 }
 
-impl Caller {
+impl CommandContext {
     /// The session of a request: the one it names, or the stream's own. Naming another session on a stream is refused.
     pub(crate) fn session_for(&self, named: Option<u64>) -> Result<Option<SessionId>, Refusal> {
         match (named.map(session_id), self.session) {
@@ -28,7 +28,7 @@ impl Caller {
         }
     }
 
-    /// Like [`Caller::session_for`], for a request that needs a session.
+    /// Like [`CommandContext::session_for`], for a request that needs a session.
     pub(crate) fn require_session(&self, named: Option<u64>) -> Result<SessionId, Refusal> {
         self.session_for(named)?.ok_or(missing_field("session"))
     }

@@ -9,7 +9,7 @@ use leasehold_core::token::{Cluster, Token};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use crate::caller::{Caller, TokenIssuer};
+use crate::caller::{CommandContext, TokenIssuer};
 use crate::charter::{decode_charter, encode_charter};
 use crate::coverage::{decode_reports, encode_reports};
 use crate::enums::missing_field;
@@ -34,7 +34,7 @@ enum CommandParts<'a> {
 
 impl<'a> DecodedCommand<'a> {
     /// Decodes an operation. A missing or unknown value is refused with the name of its field.
-    pub fn decode(operation: &'a Operation, caller: &Caller) -> Result<Self, Refusal> {
+    pub fn decode(operation: &'a Operation, caller: &CommandContext) -> Result<Self, Refusal> {
         let command = match operation {
             Operation::Acquire(request) => Command::Acquire(decode_acquire(request, caller)?),
             Operation::AcquireAll(request) => {

@@ -9,14 +9,14 @@ use leasehold_core::name::resource_hash;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Number, Token, TokenError};
 
-use crate::caller::{Caller, TokenIssuer};
+use crate::caller::{CommandContext, TokenIssuer};
 use crate::enums::{
     decode_access, decode_number, decode_scope, encode_access, encode_optional, encode_scope, missing_field,
     optional_enum, required_enum,
 };
 use crate::{MAX_RENEWALS, lease_bits, lease_id, session_bits, v1};
 
-pub(crate) fn decode_acquire<'a>(from: &'a v1::Acquire, caller: &Caller) -> Result<Acquire<'a>, Refusal> {
+pub(crate) fn decode_acquire<'a>(from: &'a v1::Acquire, caller: &CommandContext) -> Result<Acquire<'a>, Refusal> {
     Ok(Acquire {
         resource: &from.resource,
         holder: &from.holder,
@@ -33,7 +33,10 @@ pub(crate) fn decode_resources(from: &v1::AcquireAll) -> Result<Vec<(&str, Acces
     from.resources.iter().map(|one| Ok((one.resource.as_str(), decode_access(one.access, one.units)?))).collect()
 }
 
-pub(crate) fn decode_acquire_all<'a>(from: &'a v1::AcquireAll, caller: &Caller) -> Result<AcquireAll<'a>, Refusal> {
+pub(crate) fn decode_acquire_all<'a>(
+    from: &'a v1::AcquireAll,
+    caller: &CommandContext,
+) -> Result<AcquireAll<'a>, Refusal> {
     Ok(AcquireAll {
         resources: &[],
         holder: &from.holder,
@@ -58,7 +61,10 @@ fn decode_options(from: Option<&v1::AcquireOptions>) -> Result<AcquireOptions<'_
     })
 }
 
-pub(crate) fn decode_lease_ref<'a>(from: Option<&'a v1::LeaseRef>, caller: &Caller) -> Result<LeaseRef<'a>, Refusal> {
+pub(crate) fn decode_lease_ref<'a>(
+    from: Option<&'a v1::LeaseRef>,
+    caller: &CommandContext,
+) -> Result<LeaseRef<'a>, Refusal> {
     use v1::lease_ref::Selector as Named;
     let from = from.ok_or(missing_field("lease"))?;
     let lease = match from.selector.as_ref().ok_or(missing_field("lease"))? {
@@ -95,7 +101,7 @@ fn token_number(
     Ok(Some(token.number))
 }
 
-pub(crate) fn decode_renew<'a>(from: &'a v1::Renew, caller: &Caller) -> Result<Renew<'a>, Refusal> {
+pub(crate) fn decode_renew<'a>(from: &'a v1::Renew, caller: &CommandContext) -> Result<Renew<'a>, Refusal> {
     Ok(Renew { lease: decode_lease_ref(from.lease.as_ref(), caller)?, ttl_ms: from.ttl_ms, progress: from.progress })
 }
 
@@ -131,7 +137,7 @@ pub(crate) fn decode_revoke(from: &v1::Revoke) -> Result<Revoke<'_>, Refusal> {
     Ok(Revoke { selector: which, reason, comment: &from.comment, grace_ms: from.grace_ms })
 }
 
-pub(crate) fn decode_handoff<'a>(from: &'a v1::Handoff, caller: &Caller) -> Result<Handoff<'a>, Refusal> {
+pub(crate) fn decode_handoff<'a>(from: &'a v1::Handoff, caller: &CommandContext) -> Result<Handoff<'a>, Refusal> {
     use v1::handoff::Selector as Named;
     let which = match from.selector.as_ref().ok_or(missing_field("resource"))? {
         Named::Lease(bits) => LeaseSelector::Id(lease_id(*bits)),

@@ -12,11 +12,11 @@
 //! command borrows its names from the message:
 //!
 //! ```
-//! use leasehold_wire::{Caller, DecodedCommand, TokenIssuer, v1};
+//! use leasehold_wire::{CommandContext, DecodedCommand, TokenIssuer, v1};
 //! use leasehold_core::command::Command;
 //! use leasehold_core::token::{Cluster, Incarnation};
 //!
-//! let caller = Caller { session: None, issuer: TokenIssuer { cluster: Cluster(*b"examples"), incarnation: Incarnation(1) } };
+//! let caller = CommandContext { session: None, issuer: TokenIssuer { cluster: Cluster(*b"examples"), incarnation: Incarnation(1) } };
 //! let acquire = v1::Acquire { resource: "jobs/settle".into(), holder: "worker-1".into(), ..Default::default() };
 //! let operation = v1::request::Operation::Acquire(acquire);
 //! let decoded = DecodedCommand::decode(&operation, &caller).unwrap();
@@ -67,7 +67,7 @@ mod problem;
 mod view;
 
 pub use answer::{RenewBatchReply, decode_answer, encode_answer};
-pub use caller::{Caller, TokenIssuer};
+pub use caller::{CommandContext, TokenIssuer};
 pub use charter::{decode_charter, encode_charter};
 pub use codes::Code;
 pub use command::{DecodedCommand, core_request, encode_command, request_digest};

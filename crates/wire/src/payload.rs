@@ -6,12 +6,12 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::time::GrantorTime;
 use leasehold_core::token::Number;
 
-use crate::caller::Caller;
+use crate::caller::CommandContext;
 use crate::enums::{decode_number, missing_field};
 use crate::lease::decode_lease_ref;
 use crate::{session_bits, v1};
 
-pub(crate) fn decode_put<'a>(from: &'a v1::Put, caller: &Caller) -> Result<Command<'a>, Refusal> {
+pub(crate) fn decode_put<'a>(from: &'a v1::Put, caller: &CommandContext) -> Result<Command<'a>, Refusal> {
     Ok(Command::Put {
         lease: decode_lease_ref(from.lease.as_ref(), caller)?,
         key: &from.key,
@@ -22,7 +22,7 @@ pub(crate) fn decode_put<'a>(from: &'a v1::Put, caller: &Caller) -> Result<Comma
 
 pub(crate) fn decode_delivery<'a>(
     from: &'a v1::DeliveryCommand,
-    caller: &Caller,
+    caller: &CommandContext,
 ) -> Result<delivery::DeliveryCommand<'a>, Refusal> {
     use v1::delivery_command::Command as Wire;
     let queue = from.queue.as_str();
@@ -144,7 +144,7 @@ pub(crate) fn decode_delivery_answer(from: &v1::DeliveryAnswer) -> Result<delive
 
 pub(crate) fn decode_cache<'a>(
     from: &'a v1::CacheCommand,
-    caller: &Caller,
+    caller: &CommandContext,
 ) -> Result<cache::CacheCommand<'a>, Refusal> {
     use v1::cache_command::Command as Wire;
     let key = from.key.as_str();

@@ -8,7 +8,7 @@ use leasehold_server::cluster;
 use leasehold_server::driver::StopReason;
 use leasehold_server::journal::etcd::EtcdLocation;
 use leasehold_server::server::ServerConfig;
-use leasehold_server::status::Role;
+use leasehold_server::status::ServerRole;
 
 use super::access_rules;
 use super::journal_url::JournalUrl;
@@ -47,8 +47,8 @@ pub async fn serve(
     let limits = (listener.connection_limit.clone(), listener.rate_limit.clone());
     let started_with = settings.clone();
     let at = listener.address;
-    let mut on_role = move |role: Role, running: Option<&_>| match (role, running) {
-        (Role::Leader, Some(running)) => {
+    let mut on_role = move |role: ServerRole, running: Option<&_>| match (role, running) {
+        (ServerRole::Leader, Some(running)) => {
             log_start(running, &started_with);
             notify::ready(&format!("leading on {at}"));
         }

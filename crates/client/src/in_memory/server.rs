@@ -13,7 +13,7 @@ use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number};
 use leasehold_wire::v1::request::Operation as Message;
 use leasehold_wire::{
-    Caller, DecodedCommand, RenewBatchReply, TokenIssuer, encode_event, lease_id, problem, v1, welcome,
+    CommandContext, DecodedCommand, RenewBatchReply, TokenIssuer, encode_event, lease_id, problem, v1, welcome,
 };
 
 use super::outbox::MemoryOutbox;
@@ -134,7 +134,7 @@ impl MemoryServer {
                 self.grantor.step(now, &Input::Request(Request::tagged(self.last_tag), renew));
             }
         }
-        let caller = Caller { session: Some(session), issuer: self.issuer };
+        let caller = CommandContext { session: Some(session), issuer: self.issuer };
         for request in batch.requests {
             let Some(operation) = request.operation else { continue };
             self.last_tag += 1;

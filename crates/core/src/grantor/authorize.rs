@@ -1,6 +1,8 @@
 //! The one authorization check: every request passes it before anything of the request is read, replayed or changed (A4).
 //!
-//! What a request names by id is judged by the resource that it belongs to, at this moment. What the caller may not see is answered
+//! It has two halves. The rights of the caller are compared with the action and the names that the request gives; then a token that
+//! the request presents counts as evidence of a rollback; then the subject is looked up. A holder whose session or lease was lost in
+//! a rollback passes the first half, so that its token is seen. What a request names by id is judged by the resource that it belongs to, at this moment. What the caller may not see is answered
 //! like what does not exist, before any other field of the request is looked at (A5). Only the identity that was granted something
 //! acts on it (A6). A caller without restrictions passes; its requests are not checked.
 
@@ -12,7 +14,9 @@ use super::table::actors::SessionEntry;
 use super::table::lease::{NONE, StoredLease};
 use crate::access::{Action, Caller, LOCAL_PRINCIPAL, NOT_OWNER, Permission};
 use crate::command::{Command, LeaseRef, LeaseSelector, Renew, Request};
+use crate::coverage::FenceReport;
 use crate::ids::{LeaseId, SessionId};
+use crate::lease::Access;
 use crate::mutants::{self, Mutant};
 use crate::payload::cache::CacheCommand;
 use crate::payload::delivery::DeliveryCommand;
@@ -30,29 +34,67 @@ pub struct Denial {
     pub hidden: bool,
 }
 
+/// What is known about a request after the first half of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Authorization {
+    /// Nothing is left to check.
+    Complete,
+    /// The rights suffice; its subject is not checked yet.
+    ByRights,
+}
+
 /// The reply for a lease that does not exist.
 const NO_LEASE: Refusal = Refusal::NotCurrent(NotCurrent::Unknown);
 const NO_SESSION: Refusal = Refusal::NotFound(RefusalSubject::Session);
 const NO_MESSAGE: Refusal = Refusal::NotFound(RefusalSubject::Message);
 
 impl Grantor {
-    /// Checks a request of a caller, before a token that it presents is taken as evidence.
+    /// The first half of the check: whether the caller may do this at all, to the names that it gives. It depends on the request and
+    /// the rights alone. After it, a token that the request presents counts as evidence, also if the state that knew the subject of
+    /// the request is lost (T9).
     #[inline]
-    pub(super) fn authorize(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<(), Refusal> {
+    pub(super) fn authorize(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Authorization, Refusal> {
         if request.caller.rights.is_unrestricted() || self.is_checked_renewal(request, command) {
+            return Ok(Authorization::Complete);
+        }
+        let checked = self.access_check(request, command).rights();
+        self.count_denial(request, command, &checked)?;
+        Ok(Authorization::ByRights)
+    }
+
+    /// The second half: whether the subject of the request is the caller's to act on, judged by the resource that it belongs to.
+    #[inline]
+    pub(super) fn authorize_subject(
+        &mut self,
+        authorization: Authorization,
+        request: &Request<'_>,
+        command: &Command<'_>,
+    ) -> Result<(), Refusal> {
+        if authorization == Authorization::Complete {
             return Ok(());
         }
+        let checked = self.access_check(request, command).request_id(request, command);
+        self.count_denial(request, command, &checked)?;
+        self.remember_check(request, command);
+        Ok(())
+    }
+
+    fn access_check<'a>(&'a mut self, request: &'a Request<'_>, command: &'a Command<'_>) -> AccessCheck<'a> {
         let me = self.table.owners.resolve(request.caller.principal);
-        let check = AccessCheck { grantor: self, caller: &request.caller, me, action: action(command) };
-        let checked = check.request(request, command);
-        match &checked {
-            Ok(()) => self.remember_check(request, command),
-            Err(refusal) => {
-                let hidden = !matches!(refusal, Refusal::Denied(_));
-                self.out.denials.push(Denial { tag: request.tag, action: action(command), hidden });
-            }
+        AccessCheck { grantor: self, caller: &request.caller, me, action: action(command), subject: subject(command) }
+    }
+
+    fn count_denial(
+        &mut self,
+        request: &Request<'_>,
+        command: &Command<'_>,
+        checked: &Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        if let Err(refusal) = checked {
+            let hidden = !matches!(refusal, Refusal::Denied(_));
+            self.out.denials.push(Denial { tag: request.tag, action: action(command), hidden });
         }
-        checked
+        checked.clone()
     }
 
     /// Whether this is a renewal by the owner that was checked under the same access rules: the hot path compares two numbers.
@@ -120,6 +162,36 @@ fn renewal_subject(command: &Command<'_>) -> Option<RenewalSubject> {
     }
 }
 
+/// What a request is about.
+#[derive(Clone, Copy)]
+enum AccessSubject<'a> {
+    /// Nothing in particular.
+    Nothing,
+    /// The whole cluster.
+    Cluster,
+    Session(SessionId),
+    /// A name that need not exist, and the session that carries what is granted.
+    Name(&'a str, Option<SessionId>),
+    /// All names of an atomic acquire.
+    Names(&'a [(&'a str, Access)], Option<SessionId>),
+    Reports(&'a [FenceReport<'a>]),
+    /// Something that must exist under a name.
+    Existing(&'a str, RefusalSubject),
+    /// A lease with its token number.
+    Lease(LeaseRef<'a>),
+    /// Leases without a token number.
+    Leases(LeaseSelector<'a>),
+    Receipt {
+        queue: &'a str,
+        item: u64,
+        receipt: Number,
+    },
+    CacheGrant {
+        key: &'a str,
+        number: Number,
+    },
+}
+
 /// One check of one request.
 struct AccessCheck<'a> {
     grantor: &'a Grantor,
@@ -127,23 +199,47 @@ struct AccessCheck<'a> {
     /// The number of the caller among the owners, if it was ever given anything.
     me: Option<u32>,
     action: Action,
+    subject: AccessSubject<'a>,
 }
 
 impl AccessCheck<'_> {
-    fn request(&self, request: &Request<'_>, command: &Command<'_>) -> Result<(), Refusal> {
-        if let Some(id) = request.id.filter(|_| self.uses_request_id(command)) {
-            let stored = || {
-                let session = self.grantor.table.sessions.live(id.session.slot, id.session.reuse);
-                session.is_some_and(|session| session.stored_reply(id.sequence).is_some())
-            };
-            if mutants::on(Mutant::ReplayUnchecked) && stored() {
+    /// Checks the rights alone.
+    fn rights(&self) -> Result<(), Refusal> {
+        match self.subject {
+            AccessSubject::Nothing | AccessSubject::Session(_) => self.anywhere(),
+            AccessSubject::Cluster => self.everywhere(),
+            AccessSubject::Name(name, _) => self.name(name, None).map(drop),
+            AccessSubject::Names(names, _) => {
+                let leaves = if mutants::on(Mutant::LeafUnchecked) { 1 } else { names.len() };
+                names.iter().take(leaves).try_for_each(|(name, _)| self.name(name, None).map(drop))
+            }
+            AccessSubject::Reports(reports) => {
+                reports.iter().try_for_each(|report| self.name(report.resource, None).map(drop))
+            }
+            AccessSubject::Existing(name, subject) => self.name(name, Some(Refusal::NotFound(subject))).map(drop),
+            // Who may not do this anywhere learns nothing about ids.
+            AccessSubject::Lease(LeaseRef { selector: LeaseSelector::Id(_), .. })
+            | AccessSubject::Leases(LeaseSelector::Id(_)) => self.anywhere(),
+            AccessSubject::Lease(LeaseRef { selector: LeaseSelector::Resource(name), .. })
+            | AccessSubject::CacheGrant { key: name, .. } => self.name(name, Some(NO_LEASE)).map(drop),
+            AccessSubject::Leases(LeaseSelector::Resource(name)) => {
+                self.name(name, Some(Refusal::NotFound(RefusalSubject::Lease))).map(drop)
+            }
+            AccessSubject::Receipt { queue, .. } => self.name(queue, Some(NO_MESSAGE)).map(drop),
+        }
+    }
+
+    /// Checks the session of a request id, whose stored replies only its owner receives, and the subject.
+    fn request_id(&self, request: &Request<'_>, command: &Command<'_>) -> Result<(), Refusal> {
+        let Some(id) = request.id.filter(|_| self.uses_request_id(command)) else { return self.subject() };
+        if mutants::on(Mutant::ReplayUnchecked) {
+            let session = self.grantor.table.sessions.live(id.session.slot, id.session.reuse);
+            if session.is_some_and(|session| session.stored_reply(id.sequence).is_some()) {
                 return Ok(());
             }
-            // Checked after the command's names, or the reply would tell whether the session exists.
-            self.command(command)?;
-            return if mutants::on(Mutant::ReplayToStranger) { Ok(()) } else { self.session(id.session) };
         }
-        self.command(command)
+        self.subject()?;
+        if mutants::on(Mutant::ReplayToStranger) { Ok(()) } else { self.session(id.session) }
     }
 
     /// Whether the answer to the command may come from the stored replies of the session that its id names.
@@ -156,57 +252,44 @@ impl AccessCheck<'_> {
         }
     }
 
-    fn command(&self, command: &Command<'_>) -> Result<(), Refusal> {
-        match command {
-            Command::OpenSession(_) | Command::ObserveToken => self.anywhere(),
-            Command::ResumeSession { session, .. }
-            | Command::RenewSession { session, .. }
-            | Command::Reconcile { session, .. }
-            | Command::CloseSession { session }
-            | Command::Cancel { session, .. }
-            | Command::Withdraw { session, .. } => {
-                self.anywhere()?;
-                self.session(*session)
+    /// Checks ownership, and what is named by id.
+    fn subject(&self) -> Result<(), Refusal> {
+        let table = &self.grantor.table;
+        match self.subject {
+            AccessSubject::Nothing
+            | AccessSubject::Cluster
+            | AccessSubject::Reports(_)
+            | AccessSubject::Existing(..) => Ok(()),
+            AccessSubject::Session(session) => self.session(session),
+            AccessSubject::Name(_, session) | AccessSubject::Names(_, session) => {
+                session.map_or(Ok(()), |id| self.session(id))
             }
-            Command::Acquire(acquire) => {
-                self.name(acquire.resource, None)?;
-                self.optional_session(acquire.session)
-            }
-            Command::AcquireAll(acquire) => {
-                let leaves = if mutants::on(Mutant::LeafUnchecked) { 1 } else { acquire.resources.len() };
-                acquire.resources.iter().take(leaves).try_for_each(|(name, _)| self.name(name, None).map(drop))?;
-                self.optional_session(acquire.session)
-            }
-            Command::Renew(renew) => self.lease(&renew.lease),
-            Command::Release(lease)
-            | Command::Confirm(lease)
-            | Command::Rotate(lease)
-            | Command::Drained(lease)
-            | Command::ConfirmHold(lease)
-            | Command::Progress { lease, .. }
-            | Command::ResizeHold { lease, .. }
-            | Command::Veto { lease, .. }
-            | Command::Pin { lease, .. }
-            | Command::Put { lease, .. } => self.lease(lease),
-            Command::Revoke(revoke) => self.selected(&revoke.selector),
-            Command::Handoff(handoff) => match handoff.number {
-                Some(number) => {
-                    self.lease(&LeaseRef { selector: handoff.selector, number, session: None, holder: None })
-                }
-                None => self.selected(&handoff.selector),
+            AccessSubject::Lease(LeaseRef { selector: LeaseSelector::Id(id), number, .. }) => match table.live(id) {
+                Some(lease) => self.live_lease(lease),
+                None => self.ended_lease(id, Some(number)),
             },
-            Command::Free { resource, .. } => self.existing(resource, RefusalSubject::Hold),
-            Command::RemoveCharter { prefix, .. } => self.existing(prefix, RefusalSubject::Charter),
-            Command::ForgetTarget { resource, .. } => self.existing(resource, RefusalSubject::Target),
-            Command::SetCapacity { resource, .. }
-            | Command::Collect { resource, .. }
-            | Command::SetCharter { prefix: resource, .. } => self.name(resource, None).map(drop),
-            Command::Report { reports, .. } => {
-                reports.iter().try_for_each(|report| self.name(report.resource, None).map(drop))
+            AccessSubject::Lease(LeaseRef { selector: LeaseSelector::Resource(name), number, .. }) => {
+                if let Some(lease) = self.leases_on(name).find(|lease| lease.number() == number) {
+                    return self.own(name, lease.owner);
+                }
+                if self.hides_end_of(number) {
+                    let exists = table.resources.find(name).is_some();
+                    let reason = if exists { NotCurrent::Superseded } else { NotCurrent::Unknown };
+                    return Err(Refusal::NotCurrent(reason));
+                }
+                Ok(())
             }
-            Command::Delivery(command) => self.delivery(command),
-            Command::Cache(command) => self.cache(command),
-            Command::WaiveQuarantine { .. } | Command::SetMaxTtl { .. } | Command::StepDown => self.everywhere(),
+            AccessSubject::Leases(LeaseSelector::Id(id)) => match table.live(id) {
+                Some(lease) => self.live_lease(lease),
+                None => self.ended_lease(id, None),
+            },
+            AccessSubject::Leases(LeaseSelector::Resource(name)) => {
+                self.leases_on(name).try_for_each(|lease| self.own(name, lease.owner))
+            }
+            AccessSubject::Receipt { queue, item, receipt } => {
+                self.own_payload(queue, table.queues.owner_of(queue, item, receipt))
+            }
+            AccessSubject::CacheGrant { key, number } => self.own_payload(key, table.cache.owner_of(key, number)),
         }
     }
 
@@ -233,10 +316,6 @@ impl AccessCheck<'_> {
         })
     }
 
-    fn existing(&self, name: &str, subject: RefusalSubject) -> Result<(), Refusal> {
-        self.name(name, Some(Refusal::NotFound(subject))).map(drop)
-    }
-
     /// Checks that a session is the caller's own. One that does not exist gets the same reply as one of another identity.
     fn session(&self, id: SessionId) -> Result<(), Refusal> {
         let sessions = &self.grantor.table.sessions;
@@ -248,12 +327,9 @@ impl AccessCheck<'_> {
         }
     }
 
-    fn optional_session(&self, session: Option<SessionId>) -> Result<(), Refusal> {
-        session.map_or(Ok(()), |id| self.session(id))
-    }
-
-    /// Checks that what another identity was given is not changed.
-    fn own(&self, permission: Permission, owner: u32) -> Result<(), Refusal> {
+    /// Checks that what another identity was granted is not changed.
+    fn own(&self, name: &str, owner: u32) -> Result<(), Refusal> {
+        let permission = self.caller.rights.permission(self.action, name);
         if permission == Permission::Own && Some(owner) != self.me && !mutants::on(Mutant::NumberIsEnough) {
             return Err(Refusal::Denied(NOT_OWNER));
         }
@@ -261,7 +337,8 @@ impl AccessCheck<'_> {
     }
 
     /// The same for a receipt or a cache grant, if it exists.
-    fn own_payload(&self, permission: Permission, owner: Option<Option<&str>>) -> Result<(), Refusal> {
+    fn own_payload(&self, name: &str, owner: Option<Option<&str>>) -> Result<(), Refusal> {
+        let permission = self.caller.rights.permission(self.action, name);
         let others = owner.is_some_and(|owner| owner.unwrap_or(LOCAL_PRINCIPAL) != self.caller.principal);
         if permission == Permission::Own && others && !mutants::on(Mutant::NumberIsEnough) {
             return Err(Refusal::Denied(NOT_OWNER));
@@ -269,44 +346,18 @@ impl AccessCheck<'_> {
         Ok(())
     }
 
-    /// Checks a lease with its token number.
-    fn lease(&self, lease_ref: &LeaseRef<'_>) -> Result<(), Refusal> {
-        let table = &self.grantor.table;
-        match lease_ref.selector {
-            LeaseSelector::Id(id) => match table.live(id) {
-                Some(lease) => self.live_lease(lease),
-                None => self.ended_lease(id, Some(lease_ref.number)),
-            },
-            LeaseSelector::Resource(name) => {
-                let permission = self.name(name, Some(NO_LEASE))?;
-                if let Some(lease) = self.leases_on(name).find(|lease| lease.number() == lease_ref.number) {
-                    return self.own(permission, lease.owner);
-                }
-                if self.hides_end_of(lease_ref.number) {
-                    let exists = table.resources.find(name).is_some();
-                    let reason = if exists { NotCurrent::Superseded } else { NotCurrent::Unknown };
-                    return Err(Refusal::NotCurrent(reason));
-                }
-                Ok(())
-            }
-        }
-    }
-
     /// Checks a lease by the resource that it is of.
     fn live_lease(&self, lease: &StoredLease) -> Result<(), Refusal> {
-        // As for an id without a lease: who may not do this anywhere learns nothing about ids.
-        self.anywhere()?;
         if mutants::on(Mutant::IdByRequest) {
             return Ok(());
         }
         let name = self.grantor.table.resources.name(lease.resource);
-        let permission = self.name(name, Some(NO_LEASE))?;
-        self.own(permission, lease.owner)
+        self.name(name, Some(NO_LEASE))?;
+        self.own(name, lease.owner)
     }
 
     /// Checks an id without a live lease: the end of a lease is told to its owner, and to a caller that sees its resource.
     fn ended_lease(&self, id: LeaseId, number: Option<Number>) -> Result<(), Refusal> {
-        self.anywhere()?;
         let table = &self.grantor.table;
         let visible = match (table.leases.tombstone(id.slot, id.reuse), number) {
             (Some(ended), _) => Some(ended.owner) == self.me || self.sees_end_of(ended.number()),
@@ -328,21 +379,6 @@ impl AccessCheck<'_> {
         ended.is_some_and(|ended| !self.caller.rights.sees(&ended.resource))
     }
 
-    /// Checks leases that are selected without a token number.
-    fn selected(&self, selector: &LeaseSelector<'_>) -> Result<(), Refusal> {
-        let table = &self.grantor.table;
-        match *selector {
-            LeaseSelector::Id(id) => match table.live(id) {
-                Some(lease) => self.live_lease(lease),
-                None => self.ended_lease(id, None),
-            },
-            LeaseSelector::Resource(name) => {
-                let permission = self.name(name, Some(Refusal::NotFound(RefusalSubject::Lease)))?;
-                self.leases_on(name).try_for_each(|lease| self.own(permission, lease.owner))
-            }
-        }
-    }
-
     fn leases_on(&self, name: &str) -> impl Iterator<Item = &StoredLease> {
         let table = &self.grantor.table;
         let resource = table.resources.find(name);
@@ -351,45 +387,76 @@ impl AccessCheck<'_> {
         let shared = state.map_or(&[][..], |state| &state.leases).iter().copied();
         shared.chain(sole).map(|slot| table.lease(slot))
     }
+}
 
-    fn delivery(&self, command: &DeliveryCommand<'_>) -> Result<(), Refusal> {
-        let queue = queue_of(command);
-        match *command {
-            DeliveryCommand::Enqueue { .. } => self.name(queue, None).map(drop),
-            DeliveryCommand::Receive { session, .. } => {
-                self.name(queue, None)?;
-                self.optional_session(session)
+/// What a command is about.
+const fn subject<'a>(command: &'a Command<'a>) -> AccessSubject<'a> {
+    match command {
+        Command::OpenSession(_) | Command::ObserveToken => AccessSubject::Nothing,
+        Command::ResumeSession { session, .. }
+        | Command::RenewSession { session, .. }
+        | Command::Reconcile { session, .. }
+        | Command::CloseSession { session }
+        | Command::Cancel { session, .. }
+        | Command::Withdraw { session, .. } => AccessSubject::Session(*session),
+        Command::Acquire(acquire) => AccessSubject::Name(acquire.resource, acquire.session),
+        Command::AcquireAll(acquire) => AccessSubject::Names(acquire.resources, acquire.session),
+        Command::Renew(Renew { lease, .. })
+        | Command::Release(lease)
+        | Command::Confirm(lease)
+        | Command::Rotate(lease)
+        | Command::Drained(lease)
+        | Command::ConfirmHold(lease)
+        | Command::Progress { lease, .. }
+        | Command::ResizeHold { lease, .. }
+        | Command::Veto { lease, .. }
+        | Command::Pin { lease, .. }
+        | Command::Put { lease, .. } => AccessSubject::Lease(*lease),
+        Command::Revoke(revoke) => AccessSubject::Leases(revoke.selector),
+        Command::Handoff(handoff) => match handoff.number {
+            Some(number) => {
+                AccessSubject::Lease(LeaseRef { selector: handoff.selector, number, session: None, holder: None })
             }
-            DeliveryCommand::Extend { item, receipt, .. }
-            | DeliveryCommand::Ack { item, receipt, .. }
-            | DeliveryCommand::Nack { item, receipt, .. } => {
-                let permission = self.name(queue, Some(NO_MESSAGE))?;
-                self.own_payload(permission, self.grantor.table.queues.owner_of(queue, item, receipt))
-            }
-            DeliveryCommand::Redrive { .. } | DeliveryCommand::Drop { .. } => {
-                self.name(queue, Some(NO_MESSAGE)).map(drop)
-            }
+            None => AccessSubject::Leases(handoff.selector),
+        },
+        Command::Free { resource, .. } => AccessSubject::Existing(resource, RefusalSubject::Hold),
+        Command::RemoveCharter { prefix, .. } => AccessSubject::Existing(prefix, RefusalSubject::Charter),
+        Command::ForgetTarget { resource, .. } => AccessSubject::Existing(resource, RefusalSubject::Target),
+        Command::SetCapacity { resource, .. }
+        | Command::Collect { resource, .. }
+        | Command::SetCharter { prefix: resource, .. } => AccessSubject::Name(resource, None),
+        Command::Report { reports, .. } => AccessSubject::Reports(reports),
+        Command::Delivery(command) => delivery_subject(command),
+        Command::Cache(command) => cache_subject(command),
+        Command::WaiveQuarantine { .. } | Command::SetMaxTtl { .. } | Command::StepDown => AccessSubject::Cluster,
+    }
+}
+
+const fn delivery_subject<'a>(command: &DeliveryCommand<'a>) -> AccessSubject<'a> {
+    let queue = queue_of(command);
+    match *command {
+        DeliveryCommand::Enqueue { .. } => AccessSubject::Name(queue, None),
+        DeliveryCommand::Receive { session, .. } => AccessSubject::Name(queue, session),
+        DeliveryCommand::Extend { item, receipt, .. }
+        | DeliveryCommand::Ack { item, receipt, .. }
+        | DeliveryCommand::Nack { item, receipt, .. } => AccessSubject::Receipt { queue, item, receipt },
+        DeliveryCommand::Redrive { .. } | DeliveryCommand::Drop { .. } => {
+            AccessSubject::Existing(queue, RefusalSubject::Message)
         }
     }
+}
 
-    fn cache(&self, command: &CacheCommand<'_>) -> Result<(), Refusal> {
-        let key = key_of(command);
-        match *command {
-            CacheCommand::Read { session, .. }
-            | CacheCommand::Intend { session, .. }
-            | CacheCommand::GetOrFill { session, .. } => {
-                self.name(key, None)?;
-                self.optional_session(session)
-            }
-            CacheCommand::RenewRead { lease: number, .. }
-            | CacheCommand::Invalidated { lease: number, .. }
-            | CacheCommand::Commit { intent: number, .. }
-            | CacheCommand::Abort { number, .. }
-            | CacheCommand::Filled { token: number, .. } => {
-                let permission = self.name(key, Some(NO_LEASE))?;
-                self.own_payload(permission, self.grantor.table.cache.owner_of(key, number))
-            }
-        }
+const fn cache_subject<'a>(command: &CacheCommand<'a>) -> AccessSubject<'a> {
+    let key = key_of(command);
+    match *command {
+        CacheCommand::Read { session, .. }
+        | CacheCommand::Intend { session, .. }
+        | CacheCommand::GetOrFill { session, .. } => AccessSubject::Name(key, session),
+        CacheCommand::RenewRead { lease: number, .. }
+        | CacheCommand::Invalidated { lease: number, .. }
+        | CacheCommand::Commit { intent: number, .. }
+        | CacheCommand::Abort { number, .. }
+        | CacheCommand::Filled { token: number, .. } => AccessSubject::CacheGrant { key, number },
     }
 }
 

@@ -200,21 +200,23 @@ impl Grantor {
     }
 
     fn handle_request(&mut self, request: &Request<'_>, command: &Command<'_>) {
-        self.settle_priorities(limits::EDGES_PER_STEP);
-        let answer = self.decide(request, command).unwrap_or_else(Answer::Refused);
+        let answer = self.check_and_decide(request, command).unwrap_or_else(Answer::Refused);
         self.reply(request.tag, answer);
     }
 
-    fn decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
-        if !mutants::on(Mutant::PresentedBeforeCheck) {
-            self.authorize(request, command)?;
-        }
-        for token in request.observed.iter().chain(&request.presented) {
-            self.observe_token(token)?;
-        }
+    /// Checks the caller before the request has any effect (A4), then decides.
+    fn check_and_decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
         if mutants::on(Mutant::PresentedBeforeCheck) {
-            self.authorize(request, command)?;
+            self.observe_tokens(request)?;
         }
+        let authorization = self.authorize(request, command)?;
+        self.observe_tokens(request)?;
+        self.authorize_subject(authorization, request, command)?;
+        self.settle_priorities(limits::EDGES_PER_STEP);
+        self.decide(request, command)
+    }
+
+    fn decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
         // Renewals are the hot path. Repeating one has no further effect, so they need no stored answer.
         match command {
             Command::Renew(renew) if request.id.is_none() || self.table.due.rotating == 0 => return self.renew(renew),

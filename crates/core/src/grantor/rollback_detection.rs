@@ -1,16 +1,21 @@
 //! Rollback detection: a presented token that this journal never issued proves that the state was rolled back (T9).
 
 use super::Grantor;
-use crate::command::SessionEvent;
+use crate::command::{Request, SessionEvent};
 use crate::mutants::{self, Mutant};
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::token::{Number, Token, next_number, plausible};
 
 impl Grantor {
+    /// Processes the tokens that a request presents.
+    pub(super) fn observe_tokens(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+        request.observed.iter().chain(&request.presented).try_for_each(|token| self.observe_token(token))
+    }
+
     /// Processes a token that a caller presents. One above the counter, or in a gap below it, was issued by a state that is lost:
     /// raise the counter above it, start a quarantine and notify, all recorded before any answer.
-    pub(super) fn observe_token(&mut self, token: &Token) -> Result<(), Refusal> {
+    fn observe_token(&mut self, token: &Token) -> Result<(), Refusal> {
         let identity = self.table.identity.expect("a serving grantor has an identity");
         if token.cluster == identity.cluster && token.incarnation == identity.incarnation {
             self.observe_number(token.number)

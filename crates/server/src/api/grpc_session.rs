@@ -11,7 +11,7 @@ use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::Token;
 use leasehold_wire::{
-    Caller, Code, decode_hello, decode_highest_token, encode_event, problem, problem_to_status, v1, welcome,
+    Code, CommandContext, decode_hello, decode_highest_token, encode_event, problem, problem_to_status, v1, welcome,
 };
 use prost::Message;
 use tonic::{Status, Streaming};
@@ -46,7 +46,7 @@ pub async fn serve(
     let outbox = &guard.0;
     let hello = first.hello.take().ok_or_else(hello_missing)?;
     let (welcome, session) = establish(&api, &hello, outbox).await.map_err(problem_to_status)?;
-    let caller = Caller { session: Some(session), issuer: api.issuer };
+    let caller = CommandContext { session: Some(session), issuer: api.issuer };
     let identity = current_or_local();
     let access = StreamAccess::of_session(&api.access, identity.clone());
     let reader = StreamReader { api: api.clone(), caller, outbox: outbox.clone(), rate, identity };
@@ -138,7 +138,7 @@ impl From<SubmitError> for StreamEnd {
 /// The receiving half of a stream.
 struct StreamReader {
     api: Api,
-    caller: Caller,
+    caller: CommandContext,
     outbox: Arc<Outbox>,
     /// Rate limit of its connection.
     rate: Option<Arc<ConnectionRate>>,

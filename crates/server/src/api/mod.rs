@@ -25,7 +25,7 @@ use leasehold_core::access::{Action, ReadScope};
 use leasehold_core::command::{Answer, Request};
 use leasehold_core::ids::SessionId;
 use leasehold_core::name::Prefix;
-use leasehold_wire::{Caller, Code, TokenIssuer, session_bits, session_id, v1};
+use leasehold_wire::{Code, CommandContext, TokenIssuer, session_bits, session_id, v1};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
@@ -79,7 +79,7 @@ impl Api {
         &self,
         request: Request<'static>,
         body: RequestPayload,
-        caller: Caller,
+        caller: CommandContext,
     ) -> Result<DurableReply, v1::Problem> {
         let (to, reply) = oneshot::channel();
         self.queue
@@ -94,7 +94,7 @@ impl Api {
         session: SessionId,
         request: Request<'static>,
         body: RequestPayload,
-        caller: Caller,
+        caller: CommandContext,
     ) -> Result<DurableReply, v1::Problem> {
         let (to, reply) = oneshot::channel();
         let state = Arc::new(CallerState::default());
@@ -230,8 +230,8 @@ impl Api {
     }
 
     /// A caller without a session stream.
-    pub fn caller(&self) -> Caller {
-        Caller { session: None, issuer: self.issuer }
+    pub fn caller(&self) -> CommandContext {
+        CommandContext { session: None, issuer: self.issuer }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use leasehold_core::command::Request;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::token::Token;
-use leasehold_wire::Caller;
+use leasehold_wire::CommandContext;
 use tokio::sync::oneshot;
 
 use super::{DurableReply, Outbox, RequestPayload};
@@ -31,7 +31,7 @@ pub struct QueuedRequest {
     /// The payload.
     pub body: RequestPayload,
     /// Session and issuer of the caller.
-    pub caller: Caller,
+    pub caller: CommandContext,
     /// Destination of the reply.
     pub to: ReplyTo,
     /// Shared with the caller if a disconnect must cancel the request.
@@ -45,7 +45,7 @@ pub struct QueuedRequest {
 
 impl QueuedRequest {
     /// A request that a disconnect of its caller does not cancel.
-    pub fn new(request: Request<'static>, body: RequestPayload, caller: Caller, to: ReplyTo) -> Self {
+    pub fn new(request: Request<'static>, body: RequestPayload, caller: CommandContext, to: ReplyTo) -> Self {
         let weight = 1 + u32::try_from(body.bytes() / WEIGHT_BYTES).unwrap_or(u32::MAX);
         Self {
             request,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::command::Request;
 use leasehold_core::ids::LeaseId;
 use leasehold_core::token::{Cluster, Incarnation};
-use leasehold_wire::{Caller, TokenIssuer, v1};
+use leasehold_wire::{CommandContext, TokenIssuer, v1};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -20,7 +20,7 @@ fn request(bytes: usize) -> QueuedRequest {
     QueuedRequest::new(
         Request::tagged(0),
         RequestPayload::Operation(Box::new(operation)),
-        Caller { session: None, issuer },
+        CommandContext { session: None, issuer },
         ReplyTo::Caller(to),
     )
 }
@@ -55,7 +55,7 @@ fn renewal() -> QueuedRequest {
     let issuer = TokenIssuer { cluster: Cluster([1; 8]), incarnation: Incarnation(1) };
     let body = RequestPayload::Operation(Box::new(v1::request::Operation::Renew(v1::Renew::default())));
     let (to, _) = oneshot::channel();
-    QueuedRequest::new(Request::tagged(0), body, Caller { session: None, issuer }, ReplyTo::Caller(to))
+    QueuedRequest::new(Request::tagged(0), body, CommandContext { session: None, issuer }, ReplyTo::Caller(to))
 }
 
 #[tokio::test]

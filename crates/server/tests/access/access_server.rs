@@ -11,7 +11,7 @@ use leasehold_server::api;
 use leasehold_server::identity::{Identity, Via, on_behalf_of};
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::{ServerConfig, ServerHandle, start};
-use leasehold_server::transport::{AllowedHosts, Listener, ServeTask, TransportLimits};
+use leasehold_server::transport::{AllowedHosts, ListenConfig, Listener, ServeTask, TransportLimits};
 use leasehold_wire::json::ProblemBody;
 
 use crate::transport_clients::{GrpcClient, HttpConnection, SessionStream, connect};
@@ -76,8 +76,15 @@ impl AccessServer {
         let router: Router =
             api::router(self.handle.api().clone(), TransportLimits::default()).layer(from_fn(identify));
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = Listener::bind(address, false, TransportLimits::default(), AllowedHosts::new([])).await;
-        let listener = listener.expect("a free port can be bound");
+        let config = ListenConfig {
+            address,
+            insecure_listen: false,
+            tls: None,
+            is_restricted: true,
+            limits: TransportLimits::default(),
+            allowed_hosts: AllowedHosts::new([]),
+        };
+        let listener = Listener::bind(config).await.expect("a free port can be bound");
         self.serving.push(listener.serve(router));
         (listener.address, current)
     }

@@ -57,7 +57,7 @@ fn check_attempt(at: SimTime, attempt: &ImpostorAttempt) -> CheckFinding {
     };
     match kind {
         // Whatever the reason, it gained nothing.
-        ImpostorKind::Neighbor => Ok(()),
+        ImpostorKind::Neighbor | ImpostorKind::Stranger => Ok(()),
         ImpostorKind::Outsider if *refusal == expected_outside(request) => Ok(()),
         ImpostorKind::Outsider if matches!(refusal, Refusal::Denied(_)) && is_denied_outside(request) => Ok(()),
         ImpostorKind::Outsider => broken("A5", at, format!("an outsider's copy of {request:?} learns {refusal:?}")),
@@ -187,6 +187,8 @@ mod tests {
         assert_eq!(attempt(ImpostorKind::Neighbor, denied(), true).unwrap_err().promise, "A6");
         assert_eq!(attempt(ImpostorKind::Outsider, unknown(), true).unwrap_err().promise, "A4");
         assert_eq!(attempt(ImpostorKind::Outsider, denied(), false).unwrap_err().promise, "A5");
+        assert_eq!(attempt(ImpostorKind::Stranger, denied(), false), Ok(()));
+        assert_eq!(attempt(ImpostorKind::Stranger, denied(), true).unwrap_err().promise, "A4");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
 use leasehold_wire::v1::{self, request::Operation};
-use leasehold_wire::{Caller, TokenIssuer};
+use leasehold_wire::{CommandContext, TokenIssuer};
 use proptest::option;
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 pub const ISSUER: TokenIssuer = TokenIssuer { cluster: Cluster(*b"examples"), incarnation: Incarnation(7) };
 
 /// The caller of a unary call, which has no session.
-pub const CALLER: Caller = Caller { session: None, issuer: ISSUER };
+pub const CALLER: CommandContext = CommandContext { session: None, issuer: ISSUER };
 
 /// A token of the test cluster.
 pub fn token(resource: &str, number: u64) -> Token {

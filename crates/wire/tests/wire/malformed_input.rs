@@ -7,8 +7,8 @@ use leasehold_core::token::TokenError;
 use leasehold_wire::bounded_codec::{MessageError, decode};
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::{
-    Caller, DecodedCommand, MAX_RENEWALS, MAX_REQUEST_BYTES, MAX_REQUEST_FIELDS, RenewBatchReply, decode_answer,
-    decode_charter, decode_event, decode_hello, decode_renewals, json, session_bits, v1,
+    CommandContext, DecodedCommand, MAX_RENEWALS, MAX_REQUEST_BYTES, MAX_REQUEST_FIELDS, RenewBatchReply,
+    decode_answer, decode_charter, decode_event, decode_hello, decode_renewals, json, session_bits, v1,
 };
 use proptest::prelude::*;
 use prost::Message;
@@ -220,7 +220,7 @@ fn the_token_in_a_request_and_the_highest_one_seen_both_reach_the_core() {
 #[test]
 fn a_stream_only_accepts_its_own_session() {
     let (own, other) = (SessionId { slot: 3, reuse: 1 }, SessionId { slot: 4, reuse: 0 });
-    let caller = Caller { session: Some(own), ..CALLER };
+    let caller = CommandContext { session: Some(own), ..CALLER };
     let close =
         |session: Option<SessionId>| Operation::CloseSession(v1::CloseSession { session: session.map(session_bits) });
     for fine in [None, Some(own)] {

@@ -11,8 +11,10 @@ use crate::token::{Number, TokenScope};
 /// No lease, actor, session, resource state or waiter.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A lease. After its end the entry stores the end reason until its slot is reused.
+/// A lease. After its end the entry stores the end reason until its slot is reused. It is one cache line, so that a renewal reads
+/// and writes no other.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct StoredLease {
     number: u64,
     /// The time of the grant in the lower 48 bits, flags above.

@@ -51,6 +51,11 @@ impl Owners {
         if owner == LOCAL { None } else { Some(&self.names[owner as usize]) }
     }
 
+    /// Whether nothing was ever granted to another identity than `local`.
+    pub fn is_local_only(&self) -> bool {
+        self.names.len() == 1
+    }
+
     pub fn name(&self, owner: u32) -> &str {
         &self.names[owner as usize]
     }
@@ -78,6 +83,7 @@ mod tests {
         let mut owners = Owners::new(NameHash::new(7));
         assert_eq!((owners.resolve("local"), owners.intern(None), owners.recorded(LOCAL)), (Some(LOCAL), LOCAL, None));
         assert_eq!(owners.resolve("uid:1000"), None);
+        assert!(owners.is_local_only());
         let first = owners.intern(Some("uid:1000"));
         assert_eq!(owners.resolve("uid:1000"), Some(first), "a remembered miss is forgotten when the owner is added");
         let second = owners.intern(Some("uid:1001"));
@@ -85,5 +91,6 @@ mod tests {
         assert_eq!((owners.intern(Some("uid:1000")), owners.resolve("uid:1001")), (first, Some(second)));
         assert_eq!((owners.name(first), owners.recorded(second).map(|name| &**name)), ("uid:1000", Some("uid:1001")));
         assert_eq!(owners.resolve("uid:100"), None);
+        assert!(!owners.is_local_only());
     }
 }

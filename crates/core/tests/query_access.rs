@@ -1,0 +1,119 @@
+//! Queries of callers with grants: what they may not see is left out, within the step budget (A4, A5, A7).
+
+use leasehold_core::access::{AccessGrant, Action, Caller, Rights, Role};
+use leasehold_core::command::{Acquire, Command, Input, Request};
+use leasehold_core::grantor::{Grantor, Output, Query, QueryAnswer, QueryOutcome, RecoveredGrantor, TenureOptions};
+use leasehold_core::lease::Validity;
+use leasehold_core::limits;
+use leasehold_core::time::{Instant, Now, WallClock};
+use leasehold_core::token::{Cluster, Incarnation};
+
+const AT: Now = Now { instant: Instant(0), wall: WallClock::after_era(1_000) };
+
+fn grantor_with(names: impl Iterator<Item = String>) -> Grantor {
+    let opening = TenureOptions {
+        cluster: Cluster(*b"cluster1"),
+        incarnation: Incarnation(1),
+        generation: 1,
+        validity: Validity::Session,
+        max_ttl: 600_000,
+        restore: None,
+    };
+    let mut grantor = RecoveredGrantor::empty(1).open(AT, &opening).expect("a new cluster opens");
+    let mut out = Output::default();
+    grantor.take_output(&mut out);
+    grantor.serve(AT);
+    for (at, name) in names.enumerate() {
+        let acquire = Command::Acquire(Acquire::exclusive(&name, "same holder", 600_000));
+        grantor.step(AT, &Input::Request(Request::tagged(0), acquire));
+        if at % 4_096 == 0 {
+            grantor.take_output(&mut out);
+        }
+    }
+    grantor.take_output(&mut out);
+    grantor
+}
+
+fn rights(grants: &[(Role, &str)]) -> Rights {
+    let grant = |(role, prefix): &(Role, &str)| AccessGrant { role: *role, prefix: (*prefix).into() };
+    Rights::new(1, grants.iter().map(grant).collect())
+}
+
+/// Names and number of the pages of a listing.
+fn list(grantor: &Grantor, rights: &Rights, limit: usize) -> (Vec<String>, usize) {
+    let caller = Caller { principal: "dns:a", rights };
+    let (mut names, mut from, mut pages) = (Vec::new(), 0, 0);
+    loop {
+        let query = Query::List { prefix: String::new(), from, limit, leases: 10 };
+        let QueryOutcome::Answered(QueryAnswer::Resources(found, next)) = grantor.query(&caller, &query) else {
+            panic!("a list is allowed");
+        };
+        pages += 1;
+        names.extend(found.into_iter().map(|resource| resource.resource));
+        match next {
+            Some(next) => {
+                assert!(next > from, "a page makes progress");
+                from = next;
+            }
+            None => return (names, pages),
+        }
+    }
+}
+
+#[test]
+fn a_listing_among_many_hidden_names_keeps_the_step_budget_and_finds_every_visible_one() {
+    let slots = 2 * limits::QUERY_STEPS / limits::SLOT_STEPS;
+    let name = |at: usize| match at % (slots / 4) {
+        7 => format!("team/a/{at}"),
+        8 => format!("team/ab/{at}"),
+        _ => format!("hidden/{at}"),
+    };
+    let grantor = grantor_with((0..slots).map(name));
+    let team = rights(&[(Role::Holder, "team/a")]);
+    for limit in [1, 1_000] {
+        let (names, pages) = list(&grantor, &team, limit);
+        assert_eq!(names.len(), 4, "{names:?}");
+        assert!(names.iter().all(|name| name.starts_with("team/a/")), "{names:?}");
+        assert!(pages >= 2, "one page does not scan everything");
+    }
+    let (_, pages) = list(&grantor, &rights(&[(Role::Observer, "nothing")]), 1_000);
+    // Names that may not be seen cost as much as vacant slots: the pages are as long as the budget allows.
+    assert_eq!(pages, slots.div_ceil(limits::QUERY_STEPS / limits::SLOT_STEPS));
+}
+
+#[test]
+fn a_query_about_a_hidden_name_is_answered_like_one_about_an_unknown_name() {
+    let grantor = grantor_with(["team/a/1".to_owned(), "hidden/1".to_owned()].into_iter());
+    let rights = rights(&[(Role::Observer, "team/a")]);
+    let caller = Caller { principal: "dns:a", rights: &rights };
+    let show = |name: &str| grantor.query(&caller, &Query::Show { resource: name.to_owned(), leases: 10 });
+    assert!(matches!(show("team/a/1"), QueryOutcome::Answered(QueryAnswer::Resource(Some(_)))));
+    assert!(matches!(show("team/a/2"), QueryOutcome::Answered(QueryAnswer::Resource(None))));
+    for hidden in ["hidden/1", "hidden/2", "team/ab", "team", ""] {
+        assert!(matches!(show(hidden), QueryOutcome::Hidden(QueryAnswer::Resource(None))), "{hidden}");
+    }
+    let held = Query::HeldBy { holder: "same holder".to_owned(), after: 0, limit: 10 };
+    let QueryOutcome::Answered(QueryAnswer::Leases(Some(leases))) = grantor.query(&caller, &held) else {
+        panic!("an observer lists leases");
+    };
+    assert_eq!(leases.iter().map(|lease| lease.resource.as_str()).collect::<Vec<_>>(), ["team/a/1"]);
+}
+
+#[test]
+fn a_query_that_no_grant_allows_is_denied() {
+    let grantor = grantor_with(std::iter::empty());
+    let cases = [
+        (rights(&[]), Query::Status),
+        (rights(&[(Role::Reporter, "")]), Query::Show { resource: "a".to_owned(), leases: 1 }),
+        (rights(&[(Role::Holder, "")]), Query::Deadlocks { limit: 1 }),
+        (rights(&[(Role::Observer, "a")]), Query::UsagePage { after: String::new(), limit: 1 }),
+        (rights(&[(Role::Operator, "a")]), Query::Metrics),
+    ];
+    for (rights, query) in &cases {
+        let outcome = grantor.query(&Caller { principal: "dns:a", rights }, query);
+        assert!(matches!(outcome, QueryOutcome::Denied(_)), "{query:?}");
+    }
+    assert_eq!(Query::Metrics.action(), Action::Metrics);
+    let outcome = grantor.query(&Caller::LOCAL, &Query::Metrics);
+    assert!(matches!(outcome, QueryOutcome::Answered(QueryAnswer::Everything(_))));
+}
