@@ -16,8 +16,8 @@ use crate::output::CommandResult;
 
 /// Issue, renew, list and revoke certificates
 ///
-/// Works without a server, on the directory that `leasehold init` wrote. A running server applies changes when it receives
-/// SIGHUP.
+/// Works without a server, on the directory that `leasehold init` wrote. A running server applies changes within 60 seconds,
+/// or at once after SIGHUP.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold ca issue worker --role holder --prefix jobs")]
 pub struct Args {
