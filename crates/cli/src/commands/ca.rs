@@ -67,8 +67,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 }
 
 /// What remains to do after a file of the server has changed.
-const RELOAD: &str =
-    "A running server applies this when it receives SIGHUP: systemctl reload leasehold, or kill -HUP PID";
+const RELOAD: &str = "a running server applies this within 60 seconds, or at once after SIGHUP";
 
 fn grant_json(grant: &AccessGrant) -> Value {
     json!({ "role": grant.role.word(), "prefix": grant.prefix })
