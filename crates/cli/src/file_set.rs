@@ -35,13 +35,16 @@ impl FileSet {
         self.directories.push((path.to_owned(), mode));
     }
 
+    /// Adds a directory that must not exist, because another user could own it.
+    pub fn new_directory(&mut self, path: &Path, mode: u32) -> Result<(), CommandError> {
+        refuse_existing(path)?;
+        self.directory(path, mode);
+        Ok(())
+    }
+
     /// Adds a file that must not exist.
     pub fn create(&mut self, path: PathBuf, access: FileAccess, contents: String) -> Result<(), CommandError> {
-        if fs::symlink_metadata(&path).is_ok() {
-            let at = path.display();
-            let message = format!("{at} already exists and nothing was written; remove it, or choose another name");
-            return Err(Error::config("file", message).into());
-        }
+        refuse_existing(&path)?;
         self.created.push((path, access, contents));
         Ok(())
     }
@@ -85,6 +88,15 @@ impl FileSet {
         }
         Ok(names)
     }
+}
+
+fn refuse_existing(path: &Path) -> Result<(), Error> {
+    if fs::symlink_metadata(path).is_err() {
+        return Ok(());
+    }
+    let at = path.display();
+    let message = format!("{at} already exists and nothing was written; remove it, or choose another name");
+    Err(Error::config("file", message))
 }
 
 fn complete(mut part: PartFile, contents: &str) -> Result<PartFile, CommandError> {

@@ -1,4 +1,4 @@
-//! Options of every command (`--addr`, `--tls-ca`, `--json`), and the client that they configure.
+//! Options of every command (`--addr`, `--tls-ca`, `--as`, `--json`), and the client that they configure.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use leasehold::{Address, Client, Endpoints, Error, TlsOptions};
 use serde::Serialize;
 
 use crate::output::{CommandError, CommandOutput, json};
+use crate::profile::Profile;
 
 /// Options of every command
 #[derive(clap::Args)]
@@ -32,6 +33,17 @@ pub struct GlobalArgs {
     /// Private key of this client's certificate (PEM) [env: LEASEHOLD_TLS_KEY]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     tls_key: Option<PathBuf>,
+    /// Profile with addresses and certificates, below ~/.config/leasehold; `leasehold init` and `leasehold ca issue` write
+    /// profiles. The options above override it
+    #[arg(
+        long = "as",
+        global = true,
+        env = "LEASEHOLD_PROFILE",
+        hide_env_values = true,
+        value_name = "PROFILE",
+        help_heading = "Global options"
+    )]
+    profile: Option<String>,
     /// Print one JSON document per result, and errors as JSON on standard error
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
@@ -93,6 +105,17 @@ fn with_tls(endpoints: Endpoints, tls: Option<TlsOptions>) -> Result<Endpoints, 
 }
 
 impl GlobalArgs {
+    /// Reads the profile, if there is one, and fills in what neither a flag nor the environment sets.
+    pub fn apply_profile(&mut self) -> Result<(), Error> {
+        let Some(name) = self.profile.as_deref().filter(|name| !name.is_empty()) else { return Ok(()) };
+        let [tls_ca, tls_cert, tls_key] = self.tls_files();
+        let mut explicit = Profile { addr: self.addr.take(), tls_ca, tls_cert, tls_key };
+        Profile::load(name)?.fill(&mut explicit);
+        let Profile { addr, tls_ca, tls_cert, tls_key } = explicit;
+        (self.addr, self.tls_ca, self.tls_cert, self.tls_key) = (addr, tls_ca, tls_cert, tls_key);
+        Ok(())
+    }
+
     /// Addresses from `--addr` or the environment.
     pub fn addr(&self) -> Option<&str> {
         self.addr.as_deref()
@@ -110,10 +133,14 @@ impl GlobalArgs {
 
     /// Certificates from the flags or the environment.
     fn tls(&self) -> Result<Option<TlsOptions>, Error> {
+        tls_options(self.tls_files())
+    }
+
+    fn tls_files(&self) -> [Option<PathBuf>; 3] {
         let flags = [&self.tls_ca, &self.tls_cert, &self.tls_key];
         let mut files =
             flags.into_iter().zip(TLS_VARIABLES).map(|(flag, name)| flag.clone().or_else(|| path_from_env(name)));
-        tls_options(std::array::from_fn(|_| files.next().flatten()))
+        std::array::from_fn(|_| files.next().flatten())
     }
 
     /// Variables that give another `leasehold` process the same servers and certificates.

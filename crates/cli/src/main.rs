@@ -93,6 +93,16 @@ enum CliCommand {
     Completions(completions::Args),
 }
 
+impl CliCommand {
+    /// Whether the command may call a server, so that a profile matters. A missing profile must not stop the command that creates it.
+    fn connects(&self) -> bool {
+        !matches!(
+            self,
+            Self::Serve(_) | Self::Init(_) | Self::Ca(_) | Self::Config(_) | Self::Token(_) | Self::Completions(_)
+        )
+    }
+}
+
 fn main() -> ExitCode {
     if let Some(exit_code) = run::run_internal_subcommand()
         .or_else(demo::run_internal_subcommand)
@@ -100,10 +110,15 @@ fn main() -> ExitCode {
     {
         return exit_code;
     }
-    let args = match Args::try_parse() {
+    let mut args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return output::usage_error(&error),
     };
+    if args.command.connects()
+        && let Err(error) = args.global.apply_profile()
+    {
+        return output::finish(Err(error.into()), args.global.json);
+    }
     let global = &args.global;
     let result = match &args.command {
         CliCommand::Serve(args) => serve::run(args),

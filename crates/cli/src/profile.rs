@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use leasehold::Error;
+use leasehold::{Endpoints, Error};
 use serde::Deserialize;
 
 use crate::file_set::FileSet;
@@ -41,6 +41,9 @@ impl Profile {
         }
         let mut profile: Self = input_file::toml(path, &input_file::read(path)?)?;
         let refused = |key: &str, reason: String| Error::config_in_file(&file, None, key, format!("{key}: {reason}"));
+        if let Some(Err(error)) = profile.addr.as_deref().map(Endpoints::parse) {
+            return Err(refused("addr", error.message().trim_start_matches("addr: ").to_owned()));
+        }
         if profile.tls_cert.is_some() != profile.tls_key.is_some() {
             let missing = if profile.tls_key.is_none() { "tls_key" } else { "tls_cert" };
             return Err(refused(missing, "a certificate and its key belong together; set both".to_owned()));
@@ -154,6 +157,7 @@ mod tests {
             ("tls_cert = \"a.pem\"\n", "tls_key: a certificate and its key belong together"),
             ("tls_key = \"a.key\"\n", "tls_cert: a certificate and its key belong together"),
             ("addr = 1\n", "addr"),
+            ("addr = \"nowhere\"\n", "addr: "),
         ];
         for (text, part) in table {
             let (profile, folder) = read(text);

@@ -224,7 +224,7 @@ fn names_decide_where_the_server_listens_and_how_clients_address_it() {
 
 #[test]
 fn init_replaces_nothing_and_leaves_nothing_behind() {
-    let files = ["ca.pem", "ca.key", "server.key", "admin.pem", "crl.pem", "access.toml", "leasehold.toml"];
+    let files = ["ca.pem", "ca.key", "server.key", "admin.pem", "crl.pem", "access.toml", "leasehold.toml", "issued"];
     for file in
         files.map(|name| format!("ca/{name}")).into_iter().chain(["home/.config/leasehold/admin/profile.toml".into()])
     {
@@ -265,6 +265,8 @@ fn invalid_options_of_init_are_refused_by_name() {
         assert_eq!(result.exit, 2, "{result:?}");
         assert!(result.err.contains(part), "{flags:?}: {result:?}");
     }
+    let result = place.run(&["init", "ca", "--listen", "127.0.0.1:0"]).fails(78, "leasehold: CONFIG{");
+    assert!(result.err.contains("listen: port 0"), "{result:?}");
     assert!(!place.at("ca").exists());
 }
 
@@ -345,8 +347,9 @@ fn a_refused_certificate_changes_nothing() {
     let place = Place::with_ca();
     let other = Place::with_ca();
     let holder: &[&str] = &["--role", "holder", "--prefix", "jobs"];
-    let table: [(&str, &[&str], &str); 9] = [
+    let table: [(&str, &[&str], &str); 10] = [
         ("admin", holder, "already issued"),
+        ("ca", &["--role", "holder", "--prefix", "jobs", "--out", "elsewhere"], "name of a file of the CA"),
         ("w", &[], "no grant yet"),
         ("w", &["--role", "holder"], "one --prefix for each --role"),
         ("w", &["--role", "root", "--prefix", ""], "is not a role"),
@@ -471,4 +474,30 @@ fn revoked_certificates_are_listed_and_lose_their_grants() {
     let last = place.run(&["ca", "revoke", "admin", "--dir", "ca"]).fails(78, "leasehold: CONFIG{");
     assert!(last.err.contains("the last grants"), "{last:?}");
     assert_eq!(with_list("ca/admin.pem"), 0, "nothing was changed");
+}
+
+/// What `--as` and the environment lead to, seen in the message of a command that cannot connect.
+#[test]
+fn a_profile_supplies_address_and_files_and_is_not_needed_to_create_one() {
+    let place = Place::new();
+    // The variable names a profile that does not exist yet.
+    let with = |args: &[&str]| run(place.command(args).env("LEASEHOLD_PROFILE", "admin"));
+    let missing = with(&["ls"]).fails(78, "leasehold: CONFIG{");
+    assert!(missing.err.contains("admin/profile.toml does not exist"), "{missing:?}");
+    with(&["init", "ca", "--listen", "127.0.0.1:1"]).ok();
+    for unreachable in [with(&["ls"]), place.run(&["--as", "admin", "ls"]), place.run(&["ls", "--as", "admin"])] {
+        assert_eq!(unreachable.exit, 5, "{unreachable:?}");
+        assert!(unreachable.err.contains("localhost:1"), "the address of the profile: {unreachable:?}");
+    }
+    let other = place.run(&["--as", "admin", "--addr", "https://127.0.0.1:2", "ls"]);
+    assert!(other.exit == 5 && other.err.contains("127.0.0.1:2"), "a flag overrides the profile: {other:?}");
+    let half = place.run(&["--as", "admin", "--tls-cert", "ca/server.pem", "ls"]).fails(78, "leasehold: CONFIG{");
+    assert!(half.err.contains("tls_key"), "a certificate keeps its key: {half:?}");
+    fs::remove_file(place.at("ca/admin.key")).expect("it is there");
+    let gone = place.run(&["--as", "admin", "ls"]).fails(78, "leasehold: CONFIG{");
+    assert!(gone.err.contains("admin/profile.toml, tls_key}: tls_key: "), "{gone:?}");
+    for name in ["../admin", "a/b", "."] {
+        let refused = place.run(&["--as", name, "ls"]).fails(78, "leasehold: CONFIG{");
+        assert!(refused.err.contains("is not a name"), "{refused:?}");
+    }
 }

@@ -12,11 +12,12 @@ use std::process::Command;
 use support::{Server, leasehold, run};
 
 /// Languages a block may name, and what runs it.
-const LANGUAGES: [(&str, &str); 8] = [
+const LANGUAGES: [(&str, &str); 9] = [
     ("", "a diagram"),
     ("text", "not run"),
     ("sh", "this file"),
     ("sh postgres", "crates/cli/tests/fences/pages.rs"),
+    ("sh secure", "crates/cli/tests/secure_server.rs"),
     ("sql", "crates/fence/tests"),
     ("rust", "the tests in RUN_IN"),
     ("toml", "this file"),

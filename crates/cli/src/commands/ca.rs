@@ -16,8 +16,8 @@ use crate::output::CommandResult;
 
 /// Issue, renew, list and revoke certificates
 ///
-/// Works without a server, on the directory that `leasehold init` wrote. A running server applies changes when it receives
-/// SIGHUP.
+/// Works without a server, on the directory that `leasehold init` wrote. A running server applies changes within 60 seconds,
+/// or at once after SIGHUP.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold ca issue worker --role holder --prefix jobs")]
 pub struct Args {
@@ -67,8 +67,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 }
 
 /// What remains to do after a file of the server has changed.
-const RELOAD: &str =
-    "A running server applies this when it receives SIGHUP: systemctl reload leasehold, or kill -HUP PID";
+const RELOAD: &str = "a running server applies this within 60 seconds, or at once after SIGHUP";
 
 fn grant_json(grant: &AccessGrant) -> Value {
     json!({ "role": grant.role.word(), "prefix": grant.prefix })

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use leasehold::Error;
 use leasehold_core::access::{AccessGrant, Role};
 use leasehold_server::access::PrincipalGrant;
 use serde_json::json;
@@ -70,6 +71,10 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let host = if args.names.is_empty() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
         SocketAddr::new(IpAddr::V4(host), DEFAULT_PORT)
     });
+    if listen.port() == 0 {
+        let message = "listen: port 0 is another port at each start, and clients could not find it; write for example 127.0.0.1:7421";
+        return Err(Error::config("listen", message).into());
+    }
     let hosts = hosts(&args.names, listen.ip());
 
     let domain = &args.trust_domain;
@@ -85,7 +90,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 
     let mut files = FileSet::default();
     files.directory(&directory, 0o755);
-    files.directory(&directory.join(ISSUED), 0o755);
+    files.new_directory(&directory.join(ISSUED), 0o755)?;
     let mut create = |name: &str, access, text: String| files.create(directory.join(name), access, text);
     create(CA_CERTIFICATE, FileAccess::Public, ca.certificate)?;
     create(CA_KEY, FileAccess::Private, ca.key)?;

@@ -58,7 +58,7 @@ async fn certificates_authorities_and_rights_are_rotated_without_losing_a_renewa
     // Two more ttls, so that every lease was renewed after the last rotation.
     tokio::time::sleep(2 * TTL).await;
     for (guard, token) in guards.iter().zip(&tokens) {
-        assert_eq!((guard.state(), guard.token()), (GuardState::Held, token.clone()));
+        assert_eq!((guard.state(), guard.token()), (GuardState::Held, *token));
         guard.check().await.expect("the server confirms it");
     }
     let refused = server.metric_sum(&admin, "leasehold_renewals_refused_total");

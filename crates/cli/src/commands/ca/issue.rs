@@ -62,10 +62,17 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
+/// Names of which the files exist already: the CA and its revocation list.
+const RESERVED: [&str; 2] = ["ca", "crl"];
+
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let directory = CaDirectory::open_locked(&args.directory.dir)?;
     let authority = directory.authority(args.key.ca_key.as_deref())?;
     let issued = directory.issued()?;
+    if RESERVED.contains(&args.name.as_str()) {
+        let message = format!("{:?} is the name of a file of the CA; choose another name", args.name);
+        return Err(Error::config("name", message).into());
+    }
     if issued.iter().any(|issued| issued.name == args.name) {
         let name = &args.name;
         let message =
