@@ -311,9 +311,8 @@ impl Fixture {
     }
 
     fn set_charter(&mut self, after_revocation: AfterRevocation) {
-        let mut charter = Charter::default();
-        charter.after_revocation = after_revocation;
-        self.set_up(Command::SetCharter { prefix: self.name, charter: Box::new(charter), comment: "" });
+        let charter = Box::new(Charter { after_revocation, ..Charter::default() });
+        self.set_up(Command::SetCharter { prefix: self.name, charter, comment: "" });
     }
 
     fn revoke(&mut self) {

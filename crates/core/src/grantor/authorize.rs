@@ -100,8 +100,11 @@ impl Grantor {
     /// Whether this is a renewal by the owner that was checked under the same access rules: the hot path compares two numbers.
     #[inline]
     fn is_checked_renewal(&mut self, request: &Request<'_>, command: &Command<'_>) -> bool {
-        // The answer to a request with an id may be a stored one.
-        let Some(subject) = renewal_subject(command).filter(|_| request.id.is_none()) else { return false };
+        let Some(subject) = renewal_subject(command) else { return false };
+        // The answer may be a stored one.
+        if request.id.is_some() && self.uses_request_id(command) {
+            return false;
+        }
         if mutants::on(Mutant::RenewUnchecked) {
             return true;
         }
@@ -116,21 +119,32 @@ impl Grantor {
         known == Some((me, request.caller.rights.epoch()))
     }
 
-    /// Remembers that the owner may renew, until the access rules change.
+    /// Remembers that the owner may renew, until the access rules change. A session renews all its leases at once, so those that the
+    /// rules no longer cover are revoked here.
     fn remember_check(&mut self, request: &Request<'_>, command: &Command<'_>) {
         let (me, epoch) = (self.table.owners.resolve(request.caller.principal), request.caller.rights.epoch());
-        // Confirming is allowed to others than the owner, and tells nothing about renewing.
-        match renewal_subject(command).filter(|_| !matches!(command, Command::Confirm(_))) {
-            Some(RenewalSubject::Lease(id)) if self.table.live(id).is_some_and(|lease| Some(lease.owner) == me) => {
-                self.table.leases.at_mut(id.slot).expect("live").checked = epoch;
+        if let Command::Renew(Renew { lease: LeaseRef { selector: LeaseSelector::Id(id), .. }, .. }) = command
+            && self.table.live(*id).is_some_and(|lease| Some(lease.owner) == me)
+        {
+            self.table.leases.at_mut(id.slot).expect("live").checked = epoch;
+        }
+        // Resuming a session renews it too.
+        if let Command::RenewSession { session: id, .. } | Command::ResumeSession { session: id, .. } = command {
+            let first = |session: &SessionEntry| Some(session.owner) == me && session.checked != epoch;
+            if self.table.sessions.live(id.slot, id.reuse).is_some_and(first) {
+                self.table.sessions.at_mut(id.slot).expect("live").checked = epoch;
+                self.revoke_uncovered_leases(id.slot, request.caller.rights);
             }
-            Some(RenewalSubject::Session(id)) => {
-                let own = |session: &SessionEntry| Some(session.owner) == me;
-                if self.table.sessions.live(id.slot, id.reuse).is_some_and(own) {
-                    self.table.sessions.at_mut(id.slot).expect("live").checked = epoch;
-                }
-            }
-            Some(RenewalSubject::Lease(_)) | None => {}
+        }
+    }
+
+    /// Whether the answer to the command may come from the stored replies of the session that its id names.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "all other commands do")]
+    fn uses_request_id(&self, command: &Command<'_>) -> bool {
+        match command {
+            Command::Renew(_) => self.table.due.rotating > 0,
+            Command::RenewSession { .. } | Command::Confirm(_) | Command::ObserveToken => false,
+            _ => true,
         }
     }
 
@@ -231,7 +245,7 @@ impl AccessCheck<'_> {
 
     /// Checks the session of a request id, whose stored replies only its owner receives, and the subject.
     fn request_id(&self, request: &Request<'_>, command: &Command<'_>) -> Result<(), Refusal> {
-        let Some(id) = request.id.filter(|_| self.uses_request_id(command)) else { return self.subject() };
+        let Some(id) = request.id.filter(|_| self.grantor.uses_request_id(command)) else { return self.subject() };
         if mutants::on(Mutant::ReplayUnchecked) {
             let session = self.grantor.table.sessions.live(id.session.slot, id.session.reuse);
             if session.is_some_and(|session| session.stored_reply(id.sequence).is_some()) {
@@ -240,16 +254,6 @@ impl AccessCheck<'_> {
         }
         self.subject()?;
         if mutants::on(Mutant::ReplayToStranger) { Ok(()) } else { self.session(id.session) }
-    }
-
-    /// Whether the answer to the command may come from the stored replies of the session that its id names.
-    #[allow(clippy::wildcard_enum_match_arm, reason = "all other commands do")]
-    fn uses_request_id(&self, command: &Command<'_>) -> bool {
-        match command {
-            Command::Renew(_) => self.grantor.table.due.rotating > 0,
-            Command::RenewSession { .. } | Command::Confirm(_) | Command::ObserveToken => false,
-            _ => true,
-        }
     }
 
     /// Checks ownership, and what is named by id.

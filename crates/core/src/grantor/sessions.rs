@@ -7,14 +7,14 @@ use sha2::{Digest, Sha256};
 use super::Grantor;
 use super::table::actors::Waiter;
 use super::table::lease::NONE;
-use crate::access::{Caller, recorded_owner};
+use crate::access::{Action, Caller, Permission, Rights, recorded_owner};
 use crate::command::{Answer, HeldDigest, IdRange, OpenSession, Secret, SessionGrant};
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::EndReason;
 use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::name::HolderName;
-use crate::record::{Record, StoredOutcome};
+use crate::record::{DrainCause, Record, StoredOutcome};
 use crate::refusal::{Limit, Refusal, RefusalSubject};
 use crate::store::slab::REUSE_MAX;
 use crate::token::{Number, next_number, plausible_max};
@@ -171,6 +171,20 @@ impl Grantor {
         let remaining_ms = self.now().until(self.table.session_deadline(id.slot, self.now()));
         let ttl_ms = u64::from(self.table.session(id.slot).renewal.ttl);
         Answer::Session(SessionGrant { session: id, ttl_ms, remaining_ms, mismatch })
+    }
+
+    /// Revokes the leases that live as long as a session and that its owner may no longer renew. They end when they would have ended
+    /// without this renewal.
+    pub(super) fn revoke_uncovered_leases(&mut self, slot: u32, rights: &Rights) {
+        let grace_ms = u64::from(self.table.session(slot).renewal.ttl).min(limits::GRACE_MAX);
+        let cause = DrainCause::Revoked { reason: EndReason::Policy, comment: "the access rules changed" };
+        for lease in self.table.session_leases(slot) {
+            let name = self.table.resources.name(self.table.lease(lease).resource);
+            let covered = rights.permission(Action::Renew, name) != Permission::No;
+            if self.table.lease(lease).follows_session() && !covered {
+                self.announce(lease, cause, grace_ms);
+            }
+        }
     }
 
     /// The owner of a live session as it is recorded: `None` for `local`.
