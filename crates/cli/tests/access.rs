@@ -64,17 +64,19 @@ impl Setup {
 #[test]
 fn a_user_of_the_socket_has_its_grants_and_a_plain_connection_those_of_anonymous() {
     let setup = Setup::start(&format!("{}{ANONYMOUS}", mine("holder", "jobs")), &[]);
-    setup.run(&["acquire", "jobs/a", "--ttl", "60s"]).ok();
-    setup.run(&["acquire", "public/a", "--ttl", "60s"]).fails(6, "PERMISSION_DENIED");
+    setup.run(&["acquire", "jobs/a", "--holder", "w", "--ttl", "60s"]).ok();
+    setup.run(&["acquire", "public/a", "--holder", "w", "--ttl", "60s"]).fails(6, "leasehold: PERMISSION_DENIED");
     setup.run(&["show", "jobs/a"]).ok();
-    let hidden = setup.run(&["show", "public/a"]).fails(1, "NOT_FOUND");
+    let hidden = setup.run(&["show", "public/a"]).fails(1, "leasehold: NOT_FOUND");
     assert_eq!(hidden.out, "", "nothing is shown");
-    setup.run(&["revoke", "jobs/a", "--comment", "c"]).fails(6, "PERMISSION_DENIED");
-    setup.run(&["backup", setup.path("backup").to_str().expect("a UTF-8 path")]).fails(6, "PERMISSION_DENIED");
+    setup.run(&["revoke", "jobs/a", "--comment", "c"]).fails(6, "leasehold: PERMISSION_DENIED");
+    setup
+        .run(&["backup", setup.path("backup").to_str().expect("a UTF-8 path")])
+        .fails(6, "leasehold: PERMISSION_DENIED");
     // From the same machine, but without an identity.
     setup.server.run(&["status"]).ok();
-    setup.server.run(&["acquire", "jobs/b", "--ttl", "60s"]).fails(6, "PERMISSION_DENIED");
-    setup.server.run(&["show", "jobs/a"]).fails(1, "NOT_FOUND");
+    setup.server.run(&["acquire", "jobs/b", "--holder", "w", "--ttl", "60s"]).fails(6, "leasehold: PERMISSION_DENIED");
+    setup.server.run(&["show", "jobs/a"]).fails(1, "leasehold: NOT_FOUND");
     let line = setup.server.wait_for_log("request denied");
     for part in ["principal=", "via=", "action=", "reason="] {
         assert!(line.contains(part), "{line}");
@@ -88,24 +90,24 @@ fn a_user_of_the_socket_has_its_grants_and_a_plain_connection_those_of_anonymous
 #[test]
 fn sighup_applies_the_access_file_and_an_invalid_one_changes_nothing() {
     let setup = Setup::start(&mine("holder", "jobs"), &[]);
-    setup.run(&["acquire", "jobs/a", "--ttl", "60s"]).ok();
+    setup.run(&["acquire", "jobs/a", "--holder", "w", "--ttl", "60s"]).ok();
     setup.write_access(&mine("holder", "disks"));
     setup.server.signal("HUP");
     setup.server.wait_for_log("access rules reloaded");
-    setup.run(&["acquire", "jobs/b", "--ttl", "60s"]).fails(6, "PERMISSION_DENIED");
-    setup.run(&["acquire", "disks/a", "--ttl", "60s"]).ok();
+    setup.run(&["acquire", "jobs/b", "--holder", "w", "--ttl", "60s"]).fails(6, "leasehold: PERMISSION_DENIED");
+    setup.run(&["acquire", "disks/a", "--holder", "w", "--ttl", "60s"]).ok();
     setup.write_access(&mine("root", "jobs"));
     setup.server.signal("HUP");
     let line = setup.server.wait_for_log("access rules unchanged");
     assert!(line.contains("access.toml, 3, role}") && line.contains("unknown role"), "{line}");
-    setup.run(&["acquire", "disks/b", "--ttl", "60s"]).ok();
+    setup.run(&["acquire", "disks/b", "--holder", "w", "--ttl", "60s"]).ok();
 }
 
 #[test]
 fn a_changed_access_file_is_noticed_without_a_signal_and_ends_watches() {
     let setup = Setup::start(&mine("admin", ""), &["--file-check", "1"]);
     let mut watch = support::spawn_piped(&mut setup.command(&["watch"]));
-    setup.run(&["acquire", "jobs/a", "--ttl", "60s"]).ok();
+    setup.run(&["acquire", "jobs/a", "--holder", "w", "--ttl", "60s"]).ok();
     let mut lines = std::io::BufReader::new(watch.stdout.take().expect("the output is piped"));
     let mut line = String::new();
     // The watch is open once it has shown an event; acquires repeat until then.
@@ -120,7 +122,7 @@ fn a_changed_access_file_is_noticed_without_a_signal_and_ends_watches() {
     while first.recv_timeout(std::time::Duration::from_millis(200)).is_err() {
         number += 1;
         assert!(number < 300, "the watch shows no event");
-        setup.run(&["acquire", &format!("jobs/{number}"), "--ttl", "60s"]).ok();
+        setup.run(&["acquire", &format!("jobs/{number}"), "--holder", "w", "--ttl", "60s"]).ok();
     }
     setup.write_access(ANONYMOUS);
     setup.server.wait_for_log("access rules reloaded");
@@ -128,7 +130,7 @@ fn a_changed_access_file_is_noticed_without_a_signal_and_ends_watches() {
     assert_eq!(ended.exit, 6, "{}", ended.err);
     assert!(ended.err.contains("PERMISSION_DENIED"), "{}", ended.err);
     reader.join().expect("the reader does not panic");
-    setup.run(&["status"]).fails(6, "PERMISSION_DENIED");
+    setup.run(&["status"]).fails(6, "leasehold: PERMISSION_DENIED");
 }
 
 #[test]
@@ -160,12 +162,12 @@ fn an_invalid_access_file_stops_the_start_and_the_check_with_file_line_and_key()
     for (access, place, message) in cases {
         std::fs::write(path("access.toml"), access).expect("the file is writable");
         for command in [vec!["serve", "--config", &config], vec!["config", "check", &config]] {
-            let failed = run(&mut leasehold(&command)).fails(78, "CONFIG{");
+            let failed = run(&mut leasehold(&command)).fails(78, "leasehold: CONFIG{");
             assert!(failed.err.contains(place) && failed.err.contains(message), "{access:?}: {}", failed.err);
         }
     }
     std::fs::remove_file(path("access.toml")).expect("the file exists");
-    run(&mut leasehold(&["serve", "--config", &config])).fails(78, "CONFIG{");
+    run(&mut leasehold(&["serve", "--config", &config])).fails(78, "leasehold: CONFIG{");
     std::fs::write(path("access.toml"), mine("admin", "")).expect("the file is writable");
     run(&mut leasehold(&["config", "check", &config])).ok();
 }

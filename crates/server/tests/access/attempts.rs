@@ -23,7 +23,6 @@ pub struct Subject {
     pub cluster: Cluster,
     pub lease: v1::Grant,
     pub session: u64,
-    pub secret: Vec<u8>,
 }
 
 /// One request about a name.
@@ -59,7 +58,7 @@ impl Subject {
         admin.report_fences(reports).await.expect("the report is valid");
         let open = v1::OpenSession { holder: HOLDER.into(), ttl_ms: 600_000, waits_only: false };
         let welcome = admin.open_session(open).await.expect("the session opens").into_inner();
-        Self { cluster, lease, session: welcome.session, secret: welcome.secret }
+        Self { cluster, lease, session: welcome.session }
     }
 }
 
@@ -82,7 +81,7 @@ fn query_code<T>(result: Result<Response<T>, Status>, contains: impl FnOnce(T) -
 /// Whether an action is requested by an operation that only the session stream carries.
 pub fn is_stream_action(action: Action) -> bool {
     let lease = v1::Grant::default();
-    let subject = Subject { cluster: Cluster([0; 8]), lease, session: 0, secret: Vec::new() };
+    let subject = Subject { cluster: Cluster([0; 8]), lease, session: 0 };
     operation(&Attempt { action, name: "n", subject: &subject, own: None }).is_some()
 }
 
