@@ -113,9 +113,10 @@ fn read_checked(
 /// Changes whenever a file is replaced or written; equal while it is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileStamp {
-    modified_ns: i128,
     inode: u64,
     bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl FileStamp {
@@ -124,9 +125,10 @@ impl FileStamp {
         std::fs::metadata(path).map_or_else(
             |_| Self::default(),
             |known| Self {
-                modified_ns: i128::from(known.mtime()) * 1_000_000_000 + i128::from(known.mtime_nsec()),
                 inode: known.ino(),
                 bytes: known.len(),
+                modified: (known.mtime(), known.mtime_nsec()),
+                changed: (known.ctime(), known.ctime_nsec()),
             },
         )
     }

@@ -1,11 +1,11 @@
 //! The access file of a server: read at the start, by SIGHUP, and when it has changed.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use leasehold::Error;
 use leasehold_server::access::{AccessControl, AccessFile};
+use leasehold_server::credential_file::FileStamp;
 
 use crate::input_file;
 
@@ -13,29 +13,8 @@ use crate::input_file;
 pub struct AccessRulesFile {
     path: PathBuf,
     control: Arc<AccessControl>,
-    /// The file as it was read last; none if it could not be read.
-    stamp: Option<AccessFileStamp>,
-}
-
-/// What changes when a file is written or replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AccessFileStamp {
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl AccessFileStamp {
-    fn of(path: &Path) -> Option<Self> {
-        let found = std::fs::metadata(path).ok()?;
-        Some(Self {
-            inode: found.ino(),
-            bytes: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
-        })
-    }
+    /// The file as it was read last.
+    stamp: FileStamp,
 }
 
 /// Reads and validates an access file.
@@ -51,7 +30,7 @@ pub fn read(path: &Path) -> Result<AccessFile, Error> {
 pub fn load(path: Option<&Path>) -> Result<(Arc<AccessControl>, Option<AccessRulesFile>), Error> {
     let Some(path) = path else { return Ok((Arc::new(AccessControl::unrestricted()), None)) };
     // Before the read, so that a change during it is noticed.
-    let stamp = AccessFileStamp::of(path);
+    let stamp = FileStamp::of(path);
     let control = Arc::new(AccessControl::new(&read(path)?));
     Ok((control.clone(), Some(AccessRulesFile { path: path.to_owned(), control, stamp })))
 }
@@ -59,7 +38,7 @@ pub fn load(path: Option<&Path>) -> Result<(Arc<AccessControl>, Option<AccessRul
 impl AccessRulesFile {
     /// Reads the file again. An invalid file is logged and changes nothing.
     pub fn reload(&mut self) {
-        self.stamp = AccessFileStamp::of(&self.path);
+        self.stamp = FileStamp::of(&self.path);
         match read(&self.path) {
             Ok(file) if self.control.reload(&file) => {
                 tracing::info!(
@@ -75,7 +54,7 @@ impl AccessRulesFile {
 
     /// Reads the file again if it was written or replaced.
     pub fn reload_if_changed(&mut self) {
-        if AccessFileStamp::of(&self.path) != self.stamp {
+        if FileStamp::of(&self.path) != self.stamp {
             self.reload();
         }
     }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use leasehold::{Address, Error};
+use leasehold_server::credential_file;
 use leasehold_server::journal::etcd::{EtcdEndpoints, EtcdTls};
 
 use super::byte_size::ByteSize;
@@ -63,12 +64,12 @@ impl EtcdCredentialFiles {
     pub fn read(&self, endpoints: &[Address]) -> Result<EtcdEndpoints, Error> {
         self.check_transport(endpoints)?;
         let password = |path: &PathBuf| {
-            let read = std::fs::read_to_string(path);
-            let message = |error| {
-                format!("cannot read etcd_password_file {}: {error}; check the path and its mode", path.display())
-            };
-            read.map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
-                .map_err(|error| Error::config("etcd_password_file", message(error)))
+            let refused =
+                |message: String| Error::config("etcd_password_file", format!("etcd_password_file: {message}"));
+            let bytes = credential_file::read_private(path).map_err(|error| refused(error.to_string()))?;
+            let text = String::from_utf8(bytes)
+                .map_err(|_| refused(format!("{} is not UTF-8 text; save it as UTF-8", path.display())))?;
+            Ok::<_, Error>(text.trim_end_matches(['\r', '\n']).to_owned())
         };
         let login = match (&self.user, &self.password) {
             (Some(user), Some(path)) => Some((user.clone(), password(path)?)),

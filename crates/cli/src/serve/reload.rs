@@ -57,7 +57,9 @@ impl Reload {
         }
         match &self.config {
             None => {
-                tracing::info!("no settings to reload: started without --config");
+                if self.tls.is_none() && self.rules.is_none() {
+                    tracing::info!("nothing to reload: started without --config");
+                }
                 self.reload_tls(None);
             }
             Some(path) => match ServeSettings::resolve(&self.flags, Some(path)) {

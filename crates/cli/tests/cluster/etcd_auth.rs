@@ -1,6 +1,7 @@
 //! etcd with TLS, client certificates and users: a server with all credentials serves; without one of them it exits.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -141,6 +142,11 @@ fn a_server_authenticates_to_etcd_with_certificate_and_password() {
     assert_eq!(grant["validity"], "quorum");
     drop(first);
     std::fs::write(etcd.dir.path().join("password"), "secret\n").expect("the file is writable");
+    let set_mode = |file: &str, mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(etcd.dir.path().join(file), permissions).expect("the mode is set");
+    };
+    set_mode("password", 0o600);
     for args in [
         &["user", "add", "root:secret"][..],
         &["user", "grant-role", "root", "root"],
@@ -154,6 +160,13 @@ fn a_server_authenticates_to_etcd_with_certificate_and_password() {
     }
     let flags = etcd.flags("second", &[&own[..], &[("--etcd-password-file", "password")]].concat());
     let flags: Vec<_> = flags.iter().map(String::as_str).chain(["--etcd-user", "writer"]).collect();
+    for (file, setting) in [("password", "etcd_password_file"), ("leasehold.key", "leasehold.key")] {
+        set_mode(file, 0o640);
+        let refused = run(leasehold(&["serve"]).args(&flags));
+        assert_eq!(refused.exit, 78, "{refused:?}");
+        assert!(refused.err.contains("run chmod 0600") && refused.err.contains(setting), "{refused:?}");
+        set_mode(file, 0o600);
+    }
     // The installed etcd lets others bypass its authentication.
     let refused = run(leasehold(&["serve"]).args(&flags));
     assert_eq!((refused.exit, refused.err.lines().count()), (78, 1), "{refused:?}");

@@ -1,6 +1,6 @@
 //! What a stranger costs before it is known: plaintext, silence and slow handshakes (A2, A16).
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
         match stream.read(&mut part) {
             Ok(0) => return all,
             Ok(bytes) => all.extend_from_slice(&part[..bytes]),
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return all,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return all,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("the server did not close the connection: {error}"),
         }
     }

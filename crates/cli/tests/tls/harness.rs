@@ -140,14 +140,27 @@ impl TlsServer {
 
     /// The value of a metric.
     pub fn metric(&self, certificate: &TestCertificate, name: &str) -> f64 {
+        let text = self.metrics(certificate);
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no metric {name}: {text}")).parse().expect("a number")
+    }
+
+    /// The sum of a metric over all labels.
+    pub fn metric_sum(&self, certificate: &TestCertificate, name: &str) -> f64 {
+        let text = self.metrics(certificate);
+        let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{')?.split_once("} "));
+        let values: Vec<f64> = lines.map(|(_, value)| value.parse().expect("a number")).collect();
+        assert!(!values.is_empty(), "no metric {name}: {text}");
+        values.iter().sum()
+    }
+
+    fn metrics(&self, certificate: &TestCertificate) -> String {
         let mut command = Command::new("curl");
         command.args(["-sS", "-m", "60", "--cacert"]).arg(&self.servers.cert);
         command.arg("--cert").arg(&certificate.cert).arg("--key").arg(&certificate.key);
         command.arg(format!("https://{}/metrics", self.server.address));
         let output = command.output().expect("curl starts");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no metric {name}: {text}")).parse().expect("a number")
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
 

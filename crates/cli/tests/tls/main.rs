@@ -4,6 +4,7 @@ mod clients;
 mod config;
 mod handshakes;
 mod harness;
+mod python_grpc;
 mod removal;
 mod rotation;
 #[path = "../support/mod.rs"]

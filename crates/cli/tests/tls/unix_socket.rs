@@ -93,6 +93,7 @@ fn only_users_with_permission_reach_the_socket_and_are_known_by_their_uid() {
         let mut command = std::process::Command::new("setpriv");
         command.args([
             &format!("--reuid={uid}"),
+            "--regid=1234",
             "--clear-groups",
             "curl",
             "-sS",

@@ -154,6 +154,10 @@ impl StreamReader {
                 () = self.outbox.closed() => return,
                 reason = access.ended() => break Box::new(reason),
             };
+            // A batch that arrived together with the end of its rights is not executed.
+            if let Some(reason) = access.end_reason() {
+                break Box::new(reason);
+            }
             match message {
                 Ok(Some(batch)) => match self.submit_batch(batch).await {
                     Ok(()) => {}

@@ -21,6 +21,7 @@ use super::pb::{
     LeaseKeepAliveRequest, LeaseRevokeRequest, RangeRequest, RangeResponse, ResponseHeader, StatusRequest,
     StatusResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
+use crate::credential_file::{self, CredentialFileError};
 
 /// Timeout of one call. A member without a leader takes longer; then the next endpoint is tried.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -286,10 +287,14 @@ fn kv(channel: Channel) -> KvClient<Channel> {
 }
 
 fn tls_config(tls: &EtcdTls) -> Result<ClientTlsConfig, String> {
-    let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+    let text = |error: CredentialFileError| error.to_string();
+    let read = |path: &PathBuf| credential_file::read(path).map_err(text);
     let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&tls.ca)?));
     match &tls.client {
         None => Ok(config),
-        Some((certificate, key)) => Ok(config.identity(Identity::from_pem(read(certificate)?, read(key)?))),
+        Some((certificate, key)) => {
+            let key = credential_file::read_private(key).map_err(text)?;
+            Ok(config.identity(Identity::from_pem(read(certificate)?, key)))
+        }
     }
 }

@@ -1,0 +1,21 @@
+# Calls Status with grpcio and a client certificate. Prints OK or the status code.
+import sys
+
+import grpc
+
+address, ca, cert, key = sys.argv[1:5]
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+client = (read(key), read(cert)) if cert else (None, None)
+credentials = grpc.ssl_channel_credentials(read(ca), *client)
+with grpc.secure_channel(address, credentials) as channel:
+    status = channel.unary_unary("/leasehold.v1.Leasehold/Status")
+    try:
+        print("OK" if status(b"", timeout=30) else "EMPTY")
+    except grpc.RpcError as error:
+        print(error.code().name)
