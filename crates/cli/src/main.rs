@@ -54,7 +54,7 @@ const EXAMPLES: &str = "Example:
 
 #[derive(Subcommand)]
 enum CliCommand {
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     Init(init::Args),
     Ca(ca::Args),
     Acquire(acquire::Args),
