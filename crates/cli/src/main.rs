@@ -53,6 +53,7 @@ const EXAMPLES: &str = "Example:
   leasehold ls";
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one value, parsed once")]
 enum CliCommand {
     Serve(Box<serve::Args>),
     Init(init::Args),
