@@ -2,9 +2,12 @@
 
 use leasehold_core::access::{AccessGrant, Action, Caller, Rights, Role};
 use leasehold_core::command::{Acquire, Command, Input, Request};
-use leasehold_core::grantor::{Grantor, Output, Query, QueryAnswer, QueryOutcome, RecoveredGrantor, TenureOptions};
+use leasehold_core::grantor::{
+    Grantor, Output, Query, QueryAnswer, QueryOutcome, RecoveredGrantor, TenureOptions, hide_names,
+};
 use leasehold_core::lease::Validity;
 use leasehold_core::limits;
+use leasehold_core::refusal::{Cycle, CycleMember, Refusal};
 use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation};
 
@@ -116,4 +119,21 @@ fn a_query_that_no_grant_allows_is_denied() {
     assert_eq!(Query::Metrics.action(), Action::Metrics);
     let outcome = grantor.query(&Caller::LOCAL, &Query::Metrics);
     assert!(matches!(outcome, QueryOutcome::Answered(QueryAnswer::Everything(_))));
+}
+
+#[test]
+fn a_deadlock_names_only_what_its_caller_may_see() {
+    let member = |holder: &str, waits_for: &str| CycleMember { holder: holder.into(), waits_for: waits_for.into() };
+    let members = vec![member("a", "x/1"), member("b", "y/1"), member("c", "z/1")];
+    let cycle = Cycle { length: 3, members };
+    let shown = |rights: &Rights| {
+        let mut refusal = Refusal::Deadlock(Box::new(cycle.clone()));
+        hide_names(&Caller { principal: "dns:a", rights }, &mut refusal);
+        let Refusal::Deadlock(left) = refusal else { panic!("it is still a deadlock") };
+        *left
+    };
+    let left = shown(&rights(&[(Role::Holder, "x"), (Role::Holder, "z")]));
+    assert_eq!(left, Cycle { length: 2, members: vec![member("a", "x/1"), member("c", "z/1")] });
+    assert_eq!(shown(&rights(&[(Role::Observer, "")])), cycle);
+    assert_eq!(shown(Rights::UNRESTRICTED), cycle);
 }
