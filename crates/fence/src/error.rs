@@ -48,6 +48,13 @@ pub enum Error {
     InvalidArgument(&'static str),
     /// The request contradicts what the target stores.
     Conflict(&'static str),
+    /// The target rejected the call. Nothing changed.
+    Rejected {
+        /// The stable code.
+        code: &'static str,
+        /// The target's own message, with the next step.
+        message: String,
+    },
     /// Stored bytes are damaged.
     Corrupt {
         /// The file or object.
@@ -72,6 +79,7 @@ impl Error {
             Self::InvalidName(error) => error.code(),
             Self::InvalidArgument(_) => "INVALID_ARGUMENT",
             Self::Conflict(_) => "CONFLICT",
+            Self::Rejected { code, .. } => code,
             Self::Corrupt { .. } => "CORRUPT",
             Self::Storage(_) => "STORAGE_FAILED",
         }
@@ -109,6 +117,7 @@ impl fmt::Display for Error {
             }
             Self::InvalidName(error) => error.fmt(f),
             Self::InvalidArgument(what) | Self::Conflict(what) => f.write_str(what),
+            Self::Rejected { message, .. } => f.write_str(message),
             Self::Corrupt { file, offset, reason } => {
                 write!(
                     f,

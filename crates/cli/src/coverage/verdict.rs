@@ -97,6 +97,10 @@ impl ProbeHole {
                 "declared as forced, but no table is protected; run leasehold fence protect {address} --resource {resource} \
                  --table TABLE"
             ),
+            // Guards that no `protect` restores: each finding ends with its next step.
+            Self::Unprotected(tables) if tables.iter().all(|at| at.contains("; ")) => {
+                format!("declared as forced, but its guards are incomplete ({})", tables.join(", "))
+            }
             Self::Unprotected(tables) => format!(
                 "declared as forced, but accepts writes without a token ({}); run leasehold fence protect {address} \
                  --resource {resource} --table TABLE, and check its recent writes",
@@ -217,6 +221,22 @@ mod tests {
     }
 
     const REFUSED: TokenProbe = TokenProbe::Refused { presented: Number::FIRST, mark: Number::FIRST };
+
+    #[test]
+    fn a_guard_that_protect_cannot_restore_is_shown_with_its_own_next_step() {
+        let missing = "leasehold_check_ddl: event trigger: missing; install as a superuser".to_owned();
+        let open = "paid: a write without a token was accepted".to_owned();
+        let shown = |found: &[&String]| {
+            ProbeHole::Unprotected(found.iter().map(|at| (*at).clone()).collect()).message(
+                "jobs",
+                "ledger",
+                "postgres://db",
+            )
+        };
+        assert!(!shown(&[&missing]).contains("fence protect"), "{}", shown(&[&missing]));
+        assert!(shown(&[&missing]).contains("install as a superuser"));
+        assert!(shown(&[&open, &missing]).contains("fence protect"));
+    }
 
     #[test]
     fn each_declared_mode_agrees_only_with_what_the_probe_must_establish() {

@@ -112,3 +112,29 @@ async fn a_forced_postgres_target_is_green_only_while_its_guards_refuse() {
     let rows = db.query("SELECT id, cents FROM paid", &[]).await.expect("rows");
     assert_eq!((rows.len(), rows[0].get::<_, i32>(1)), (1, 1200), "a probe changes nothing");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_commands_name_the_servers_reason_and_the_next_step() {
+    let server = Server::start();
+    let database = tokio::task::spawn_blocking(Database::shared).await.expect("it starts");
+    let (url, db) = two_tables(&server, &database, "reasons").await;
+    let missing = server.run(&["fence", "protect", &url, "--resource", RESOURCE, "--table", "nosuch"]);
+    assert_eq!(missing.exit, 1, "{missing:?}");
+    assert!(
+        missing.err.contains("NOT_FOUND") && missing.err.contains("relation \"nosuch\" does not exist"),
+        "{missing:?}"
+    );
+
+    server.run(&["fence", "protect", &url, "--resource", RESOURCE, "--table", "paid"]).ok();
+    server.run(&["fence", "arm", &url, "--resource", "jobs/other"]).ok();
+    let taken = server.run(&["fence", "protect", &url, "--resource", "jobs/other", "--table", "paid"]);
+    assert_eq!(taken.exit, 1, "{taken:?}");
+    assert!(taken.err.contains("already protected by") && taken.err.contains("leasehold.unprotect"), "{taken:?}");
+
+    db.batch_execute("CREATE ROLE reasons_reader LOGIN; GRANT USAGE ON SCHEMA leasehold TO reasons_reader")
+        .await
+        .expect("a role");
+    let denied = server.run(&["fence", "marks", &url.replace("//leasehold@", "//reasons_reader@")]);
+    assert_eq!(denied.exit, 6, "{denied:?}");
+    assert!(denied.err.contains("PERMISSION_DENIED") && denied.err.contains("owner of schema leasehold"), "{denied:?}");
+}

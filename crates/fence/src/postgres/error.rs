@@ -1,5 +1,6 @@
 //! Conversion of server errors into fence errors: the SQLSTATE selects the error, the detail holds its values.
 
+use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::token::{Token, TokenError};
@@ -20,8 +21,35 @@ pub(super) fn admission(token: &str, previous_incarnation: Option<&str>) -> Resu
 pub(super) fn decode(error: tokio_postgres::Error, waited: Duration) -> Error {
     match error.as_db_error().and_then(|error| decode_db_error(error, waited)) {
         Some(decoded) => decoded,
-        None => Error::Storage(Box::new(error)),
+        None => Error::Storage(Box::new(ServerError(error))),
     }
+}
+
+/// An error of the server or its connection, whose text contains the server's message. That of the driver does not.
+#[derive(Debug)]
+struct ServerError(tokio_postgres::Error);
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_db_error() {
+            Some(error) => write!(f, "{} (SQLSTATE {})", error.message(), error.code().code()),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ServerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// An error with the server's own message and a next step.
+fn rejected(code: &'static str, error: &DbError, next_step: &str) -> Error {
+    let message = error.message();
+    // Messages of the fence start with the code.
+    let message = message.strip_prefix(code).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(message);
+    Error::Rejected { code, message: format!("{message}; {next_step}") }
 }
 
 impl From<tokio_postgres::Error> for Error {
@@ -55,9 +83,7 @@ fn decode_db_error(error: &DbError, waited: Duration) -> Option<Error> {
         "LH009" if text("reason") == Some("owner") => Error::Conflict(
             "objects in schema leasehold belong to another role; install as their owner, or inspect and drop the schema",
         ),
-        "LH009" => Error::Conflict(
-            "the change would lower, move or delete a mark, or open a protected table; see the server log for details",
-        ),
+        "LH009" => rejected("CONFLICT", error, error.hint().unwrap_or("see the server's log")),
         "LH010" => FenceRefusal::NotAdopted {
             presented: number("presented")?,
             incarnation: text("incarnation").and_then(|text| text.parse().ok())?,
@@ -69,9 +95,18 @@ fn decode_db_error(error: &DbError, waited: Duration) -> Option<Error> {
             Error::InvalidArgument("a transaction is open on this connection; call this outside of a transaction")
         }
         // The schema or its functions do not exist.
-        "3F000" | "42883" | "42P01" if error.message().contains("leasehold") => {
+        "3F000" | "42883" | "42P01"
+            if ["\"leasehold\"", "leasehold."].iter().any(|at| error.message().contains(at)) =>
+        {
             FenceRefusal::MarkLost(MarkLoss::Missing).into()
         }
+        "3F000" | "42P01" => rejected("NOT_FOUND", error, "check the name of the table and its schema"),
+        "42602" | "42601" => rejected("INVALID_ARGUMENT", error, "correct the name or the statement"),
+        "42501" => rejected(
+            "PERMISSION_DENIED",
+            error,
+            "connect as a role that has this right; for operator calls, as the owner of schema leasehold",
+        ),
         _ => return None,
     })
 }

@@ -19,7 +19,8 @@ const REMAINING: Duration = Duration::from_secs(5);
 pub struct GuardInfo {
     /// The table, function or event trigger.
     pub object: String,
-    /// Kind of the guard: `statement trigger`, `row trigger`, `definition`, `list`, `function` or `event trigger`.
+    /// Kind of the guard: `statement trigger`, `row trigger`, `definition`, `list`, `function` or `event trigger`. Three kinds are listed
+    /// only with a problem: `grants`, `installed function` and `own trigger` of the fence's own objects.
     pub guard: String,
     /// What is wrong with it; `None` if it is in order.
     pub problem: Option<String>,
@@ -72,9 +73,9 @@ impl ProbeReport {
         admission.into_iter().chain(writes).chain(guards).collect()
     }
 
-    /// Whether the fence protects tables.
-    pub const fn is_forced(&self) -> bool {
-        !self.writes.is_empty()
+    /// Whether the fence protects tables, or a table that it does not list has a guard.
+    pub fn is_forced(&self) -> bool {
+        !self.writes.is_empty() || self.guards.iter().any(|guard| guard.guard == "list")
     }
 }
 

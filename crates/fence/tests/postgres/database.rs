@@ -28,6 +28,11 @@ impl Database {
     }
 
     pub async fn on(server: Arc<Server>) -> Self {
+        Self::prepared(server, |_| String::new()).await
+    }
+
+    /// Like [`Database::on`], with statements that run in the new database, given its name, before the fence is installed.
+    pub async fn prepared(server: Arc<Server>, before: impl FnOnce(&str) -> String) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("test{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let admin = server.connect("leasehold", "postgres").await.expect("connected");
@@ -36,6 +41,7 @@ impl Database {
         db.batch_execute("CREATE TABLE written (place bigserial PRIMARY KEY, number bigint NOT NULL)")
             .await
             .expect("a table");
+        db.batch_execute(&before(&name)).await.expect("prepared");
         install(&db).await.expect("installed");
         let fence = Fence::new(&fence_id());
         fence.arm(&db).await.expect("armed");

@@ -20,6 +20,7 @@ mod protected_tables;
 mod psql_examples;
 mod random;
 mod refusals;
+mod rights;
 mod server;
 mod session_token;
 #[path = "../support/mod.rs"]

@@ -30,6 +30,10 @@ BEGIN
       DETAIL = 'reason=owner',
       HINT = 'Install as that role if it installed the fence; otherwise inspect schema leasehold, and drop it if it is not a fence.';
   END IF;
+  -- Objects that exist already keep the grants that an operator made; see the end of the installation.
+  PERFORM set_config('leasehold.existing', concat_ws(',', 'n' || to_regnamespace('leasehold')::oid,
+    (SELECT string_agg('c' || c.oid, ',') FROM pg_class AS c WHERE c.relnamespace = to_regnamespace('leasehold')),
+    (SELECT string_agg('p' || p.oid, ',') FROM pg_proc AS p WHERE p.pronamespace = to_regnamespace('leasehold'))), true);
   FOR installed IN SELECT evtname FROM pg_event_trigger WHERE evtname LIKE 'leasehold\_check\_%' LOOP
     EXECUTE format('DROP EVENT TRIGGER %I', installed);
   END LOOP;
@@ -108,11 +112,12 @@ CREATE TABLE IF NOT EXISTS leasehold.fence (
 -- A digest is stored only by a session that holds the fence's lock and has read a committed row. Every change of the row takes
 -- the exclusive lock and clears the digest before it commits. So in any prefix of the WAL a cached digest matches its row.
 -- Each session checks once, before it uses the cache, that the row was stored by this server.
+-- A sequence has no triggers, and a member of pg_write_all_data can set its value. So a guard accepts a cached digest only of a text that
+-- has the form of a token of its own fence.
 DO $$
 BEGIN
   FOR n IN 0 .. 63 LOOP
     EXECUTE format('CREATE SEQUENCE IF NOT EXISTS leasehold.token_cache_%s MINVALUE -9223372036854775808 START 1', n);
-    EXECUTE format('GRANT SELECT ON SEQUENCE leasehold.token_cache_%s TO PUBLIC', n);
   END LOOP;
 END $$;
 
@@ -124,6 +129,9 @@ CREATE TABLE IF NOT EXISTS leasehold.protected (
   definition text,               -- of the table, see leasehold.definition; a DDL command that changes it needs a token
   server_id  text                -- server and database in which the definition was read
 );
+
+-- Functions of this schema as they were installed, without the trigger functions of single fences; see leasehold.list_guards.
+CREATE TABLE IF NOT EXISTS leasehold.installed_function (signature text PRIMARY KEY, digest text NOT NULL);
 
 -- Transactions in which the fence itself changes triggers. Only the owner of this schema can add one.
 CREATE TABLE IF NOT EXISTS leasehold.changing_guards (transaction xid8 PRIMARY KEY);
@@ -159,3 +167,33 @@ CREATE OR REPLACE TRIGGER check_mark_truncate BEFORE TRUNCATE ON leasehold.fence
   FOR EACH STATEMENT EXECUTE FUNCTION leasehold.check_mark_change();
 -- Also for changes that a subscription applies.
 ALTER TABLE leasehold.fence ENABLE ALWAYS TRIGGER check_mark_change, ENABLE ALWAYS TRIGGER check_mark_truncate;
+
+-- Tables and sequences of the fence. A role named leasehold creates its own tables in this schema too, by the default search path.
+CREATE OR REPLACE FUNCTION leasehold.own_relations() RETURNS TABLE (relation regclass, kind text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT c.oid::regclass, CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END FROM pg_class AS c
+    WHERE c.relnamespace = 'leasehold'::regnamespace AND (c.relkind = 'r'
+      AND c.relname IN ('fence', 'version', 'protected', 'installed_function', 'changing_guards')
+      OR c.relkind = 'S' AND (c.relname = 'fence_id_seq' OR c.relname ~ '^token_cache_[0-9]+$'))
+$$;
+
+-- Rejects writes of a role that has neither the rights of the owner nor those of a superuser, also if it was granted a right on the table
+-- or is a member of pg_write_all_data. It runs with the rights and the search path of the caller, so it qualifies every name.
+CREATE OR REPLACE FUNCTION leasehold.check_owner() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT pg_catalog.pg_has_role((SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.oid OPERATOR(pg_catalog.=) TG_RELID), 'USAGE') THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH009',
+      MESSAGE = pg_catalog.concat('CONFLICT: role ', current_user, ' may not change leasehold.', TG_TABLE_NAME),
+      DETAIL = 'reason=rights', HINT = 'Connect as the owner of schema leasehold, or as a member of that role.';
+  END IF;
+  RETURN NULL;
+END $$;
+DO $$
+DECLARE own regclass;
+BEGIN
+  FOR own IN SELECT o.relation FROM leasehold.own_relations() AS o WHERE o.kind = 'TABLE' LOOP
+    EXECUTE format('CREATE OR REPLACE TRIGGER check_owner BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s
+      FOR EACH STATEMENT EXECUTE FUNCTION leasehold.check_owner()', own);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER check_owner', own);
+  END LOOP;
+END $$;

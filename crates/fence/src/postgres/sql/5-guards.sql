@@ -51,7 +51,7 @@ BEGIN
 END $$;
 
 -- Fails unless this transaction was admitted or its session has a token. It then presents that token again, because only the mark
--- decides whether it is still current. A token that another transaction presented does not count.
+-- decides whether it is still current; the token cache does not decide. A token that another transaction presented does not count.
 CREATE OR REPLACE FUNCTION leasehold.require_admitted(name text, slot bigint, key text, relation text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -59,7 +59,7 @@ DECLARE
   number bigint;
 BEGIN
   IF pg_catalog.length(presented) OPERATOR(pg_catalog.=) 85 THEN
-    number := leasehold.admit(presented, name, slot, NULL);
+    number := leasehold.admit_uncached(presented, name, slot, NULL);
     RETURN;
   END IF;
   IF coalesce(pg_catalog.split_part(presented, ':', 1), '') OPERATOR(pg_catalog.<>)
@@ -70,7 +70,7 @@ BEGIN
       DETAIL = 'reason=absent', HINT = 'Call leasehold.admit with a current token in the same transaction before it writes, or '
         'leasehold.set_session_token once on a dedicated connection.';
   END IF;
-  number := leasehold.admit(pg_catalog.split_part(presented, ':', 2), name, slot, NULL);
+  number := leasehold.admit_uncached(pg_catalog.split_part(presented, ':', 2), name, slot, NULL);
 END $$;
 
 -- Name of the trigger functions of one fence.
@@ -80,11 +80,14 @@ $$;
 
 -- Body of the trigger functions of one fence. The statement trigger fires after the statement, so that the statement itself may contain
 -- the check. Like `admit` it compares the presented token, which can be any text, with the token cache under the lock; if the digest is
--- not cached, it presents the token again. The inner block keeps the lock until the transaction ends, see leasehold.lock. Each fence
+-- not cached, or the text does not have the form of a token of this fence, it presents the token again. The inner block keeps the lock until the transaction ends, see leasehold.lock. Each fence
 -- has its own functions, because passing trigger arguments would double the cost.
 CREATE OR REPLACE FUNCTION leasehold.guard_body(of_name text, of_slot bigint, result text) RETURNS text
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $make$
-DECLARE key bigint := leasehold.lock_key(of_name, of_slot);
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $make$
+DECLARE
+  key bigint := leasehold.lock_key(of_name, of_slot);
+  form text := (SELECT concat('lh1-', f.cluster, '-________-', f.resource, '-w', lpad(to_hex(f.slot), 8, '0'), '-', repeat('_', 19), '-________')
+    FROM leasehold.fence AS f WHERE (f.name, f.slot) = (of_name, of_slot));
 BEGIN
   RETURN format($body$
     BEGIN
@@ -93,6 +96,9 @@ BEGIN
           AND ((pg_catalog.pg_sequence_last_value(%3$L) OPERATOR(pg_catalog.#)
             pg_catalog.hashtextextended(pg_catalog.right(pg_catalog.current_setting(%2$L, true), 85), %1$s))
             OPERATOR(pg_catalog.&) (-2)) OPERATOR(pg_catalog.=) 0
+          AND pg_catalog.right(pg_catalog.current_setting(%2$L, true), 85) OPERATOR(pg_catalog.~~) %8$L
+          AND pg_catalog.translate(pg_catalog.right(pg_catalog.current_setting(%2$L, true), 85), '0123456789abcdef', '')
+            OPERATOR(pg_catalog.=) 'lh----w--'
           AND (pg_catalog.length(pg_catalog.current_setting(%2$L, true)) OPERATOR(pg_catalog.=) 85
             OR pg_catalog.starts_with(pg_catalog.current_setting(%2$L, true),
               pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text OPERATOR(pg_catalog.||) ':'))
@@ -104,7 +110,8 @@ BEGIN
       END;
       PERFORM leasehold.require_admitted(%4$L, %5$s, %6$L, TG_TABLE_NAME);
       RETURN %7$s;
-    END $body$, key, 'leasehold.token_' || to_hex(key), 'leasehold.token_cache_' || (key & 63), of_name, of_slot, to_hex(key), result);
+    END $body$, key, 'leasehold.token_' || to_hex(key), 'leasehold.token_cache_' || (key & 63), of_name, of_slot, to_hex(key), result,
+    form);
 END $make$;
 
 -- Creates the trigger functions of one fence: for statements, and for rows that are written through a table without a guard.

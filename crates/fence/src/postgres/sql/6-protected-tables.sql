@@ -141,8 +141,7 @@ DECLARE other record;
 BEGIN
   SELECT c.oid::regclass AS relation, c.relkind, c.relpersistence INTO other FROM pg_class AS c
     WHERE c.oid = ANY (tables) AND (c.relkind NOT IN ('r', 'p') OR c.relpersistence = 't' OR c.oid < 16384
-      OR c.oid IN ('leasehold.fence'::regclass, 'leasehold.protected'::regclass, 'leasehold.changing_guards'::regclass,
-        'leasehold.version'::regclass));
+      OR c.oid IN (SELECT o.relation FROM leasehold.own_relations() AS o));
   IF FOUND THEN
     RAISE EXCEPTION USING ERRCODE = 'LH009', MESSAGE = 'CONFLICT: ' || other.relation || CASE
         WHEN other.relkind = 'f' THEN ' is a foreign table: its rows are not in this database'
@@ -226,10 +225,12 @@ BEGIN
 END $$;
 
 -- Restores the guards of all protected tables as they must be: after a dump was restored, a database was copied, or a superuser changed
--- them. Tables that have a guard trigger and are not listed are listed. Returns the tables. Marks are left as they are, see `rearm`.
+-- them. Tables that have a guard trigger and are not listed are listed. Rights of others on the fence's own objects are revoked, see
+-- leasehold.list_grants. Returns the tables. Marks are left as they are, see `rearm`.
 CREATE OR REPLACE FUNCTION leasehold.repair_guards() RETURNS SETOF regclass LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM leasehold.suspend_check();
+  PERFORM leasehold.revoke_grants();
   DELETE FROM leasehold.protected AS p WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = p.relation);
   INSERT INTO leasehold.protected (relation, name, slot) SELECT t.tgrelid, f.name, f.slot FROM pg_trigger AS t
     JOIN leasehold.fence AS f ON t.tgfoid = to_regproc('leasehold.' || leasehold.guard_name(f.name, f.slot))

@@ -74,13 +74,35 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WHERE f.id = (SELECT leasehold.lock_exclusive(adopt.resource, adopt.slot))
 $$;
 
--- Application roles may check and claim. They may not arm, and they have no access to the tables.
+-- Application roles may check and claim. They may not arm, and they have no access to the tables. Default privileges of the installer can
+-- give rights on every object that it creates, or withhold those of PUBLIC: objects of this installation get exactly the rights they need.
+-- On objects that existed before, what an operator granted stays, except the rights in leasehold.list_grants.
 REVOKE ALL ON ALL TABLES IN SCHEMA leasehold FROM PUBLIC;
-REVOKE ALL ON FUNCTION leasehold.arm, leasehold.rearm, leasehold.declare_lost, leasehold.set_strict, leasehold.adopt,
-  leasehold.list_marks, leasehold.lock_exclusive, leasehold.protect, leasehold.unprotect, leasehold.guard_relation,
-  leasehold.create_guard, leasehold.repair_guards, leasehold.suspend_check, leasehold.resume_check, leasehold.extend_guards,
-  leasehold.lock_tree, leasehold.list_guards, leasehold.list_triggers, leasehold.probe_writes, leasehold.end_strangers,
-  leasehold.terminate_blockers FROM PUBLIC;
+DO $$
+DECLARE
+  existing text[] := string_to_array(current_setting('leasehold.existing'), ',');
+  g record;
+BEGIN
+  FOR g IN
+    SELECT DISTINCT o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS grantee FROM (
+      SELECT 'SCHEMA' AS kind, n.nspname::text AS name, 'n' || n.oid AS id, n.nspowner AS owner, n.nspacl AS acl FROM pg_namespace AS n
+        WHERE n.nspname = 'leasehold'
+      UNION ALL SELECT r.kind, r.relation::text, 'c' || c.oid, c.relowner, c.relacl
+        FROM leasehold.own_relations() AS r JOIN pg_class AS c ON c.oid = r.relation
+      UNION ALL SELECT 'ROUTINE', p.oid::regprocedure::text, 'p' || p.oid, p.proowner, p.proacl
+        FROM pg_proc AS p WHERE p.pronamespace = 'leasehold'::regnamespace
+    ) AS o CROSS JOIN aclexplode(o.acl) AS a WHERE o.id <> ALL (existing) AND a.grantee <> o.owner LOOP
+    EXECUTE format('REVOKE ALL ON %s %s FROM %s CASCADE', g.kind, g.name, g.grantee);
+  END LOOP;
+  FOR g IN SELECT p.oid::regprocedure::text AS name FROM pg_proc AS p WHERE p.pronamespace = 'leasehold'::regnamespace
+      AND p.proname <> ALL (leasehold.operator_functions()) AND 'p' || p.oid <> ALL (existing) LOOP
+    EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO PUBLIC', g.name);
+  END LOOP;
+  FOR n IN 0 .. 63 LOOP
+    EXECUTE format('GRANT SELECT ON SEQUENCE leasehold.token_cache_%s TO PUBLIC', n);
+  END LOOP;
+  PERFORM leasehold.revoke_grants();
+END $$;
 
 -- Replaces the triggers and functions that an earlier installation created. In a copied or restored database they wait for an operator.
 DO $$
@@ -91,6 +113,10 @@ BEGIN
     DROP FUNCTION IF EXISTS leasehold.guard_row();
   END IF;
 END $$;
+
+-- What `list_guards` compares the functions with.
+DELETE FROM leasehold.installed_function;
+INSERT INTO leasehold.installed_function SELECT * FROM leasehold.function_digests();
 
 -- Only a superuser can create event triggers. Without them, the owner of a protected table can drop its triggers.
 DO $$

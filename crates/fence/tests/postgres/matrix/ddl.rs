@@ -8,7 +8,7 @@ pub type DdlAttack = (&'static [TableLayout], &'static str, &'static str);
 const ANY: &[TableLayout] = &TableLayout::ALL;
 const BELOW: &[TableLayout] = &[Partition, Inherited];
 
-pub const ATTACKS: [DdlAttack; 79] = [
+pub const ATTACKS: [DdlAttack; 83] = [
     // The table itself.
     (ANY, "ALTER TABLE app.t ADD COLUMN extra int DEFAULT 1", ""),
     (ANY, "ALTER TABLE app.t DROP COLUMN mood", ""),
@@ -54,6 +54,14 @@ pub const ATTACKS: [DdlAttack; 79] = [
     (ANY, "SELECT leasehold.unprotect('app.t')", ""),
     (ANY, "SELECT leasehold.repair_guards()", ""),
     (ANY, "DELETE FROM leasehold.protected", ""),
+    (ANY, "INSERT INTO leasehold.changing_guards VALUES (pg_current_xact_id())", ""),
+    (ANY, "UPDATE leasehold.fence SET state = 'lost'", ""),
+    (ANY, "SELECT leasehold.declare_lost('jobs/settle')", ""),
+    (
+        ANY,
+        "SELECT setval(concat('leasehold.token_cache_', leasehold.lock_key('jobs/settle', 0) & 63)::regclass, 7)",
+        "SELECT 1",
+    ),
     (ANY, "ALTER EVENT TRIGGER leasehold_check_ddl DISABLE", ""),
     (ANY, "DROP SCHEMA leasehold CASCADE", ""),
     // Tables above it.

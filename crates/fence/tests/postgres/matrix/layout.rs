@@ -3,6 +3,7 @@
 use tokio_postgres::Client;
 
 use crate::database::Database;
+use crate::server::Server;
 use crate::support::token;
 
 /// How the protected table is related to others. Its name is always `app.t`.
@@ -79,10 +80,15 @@ pub enum Attacker {
     TypeOwner,
     /// Owns the database and the schema.
     DatabaseOwner,
+    /// A member of `pg_write_all_data`.
+    DataWriter,
+    /// Has all rights on what the installer creates, by default privileges, and those of a writer.
+    Heir,
 }
 
 impl Attacker {
-    pub const ALL: [Self; 4] = [Self::Writer, Self::TableOwner, Self::TypeOwner, Self::DatabaseOwner];
+    pub const ALL: [Self; 6] =
+        [Self::Writer, Self::TableOwner, Self::TypeOwner, Self::DatabaseOwner, Self::DataWriter, Self::Heir];
 
     pub const fn title(self) -> &'static str {
         match self {
@@ -90,11 +96,13 @@ impl Attacker {
             Self::TableOwner => "table owner",
             Self::TypeOwner => "type owner",
             Self::DatabaseOwner => "database owner",
+            Self::DataWriter => "data writer",
+            Self::Heir => "heir",
         }
     }
 
-    pub fn role(self, base: &Database) -> String {
-        format!("{}_{}", self.title().replace(' ', "_"), base.name)
+    pub fn role(self, database: &str) -> String {
+        format!("{}_{database}", self.title().replace(' ', "_"))
     }
 }
 
@@ -108,12 +116,22 @@ pub struct AttackedDatabase {
 }
 
 impl AttackedDatabase {
-    pub async fn new(base: Database, layout: TableLayout) -> Self {
-        let [writer, owner, types, database] = Attacker::ALL.map(|attacker| attacker.role(&base));
-        let all = format!("{writer}, {owner}, {types}, {database}");
-        let roles = Attacker::ALL.map(|attacker| format!("CREATE ROLE {} LOGIN;", attacker.role(&base))).concat();
+    /// Statements before the installation: the roles, and the default privileges of the installer.
+    fn before(name: &str) -> String {
+        let roles = Attacker::ALL.map(|attacker| format!("CREATE ROLE {} LOGIN;", attacker.role(name))).concat();
+        let kinds = ["TABLES", "SEQUENCES", "FUNCTIONS", "SCHEMAS"];
+        let heir = Attacker::Heir.role(name);
+        let defaults = kinds.map(|kind| format!("ALTER DEFAULT PRIVILEGES GRANT ALL ON {kind} TO {heir};")).concat();
+        format!("{roles} {defaults}")
+    }
+
+    pub async fn new(layout: TableLayout) -> Self {
+        let server = tokio::task::spawn_blocking(Server::shared).await.expect("a server");
+        let base = Database::prepared(server, Self::before).await;
+        let [writer, owner, types, database, data, heir] = Attacker::ALL.map(|attacker| attacker.role(&base.name));
+        let all = format!("{writer}, {owner}, {types}, {database}, {data}, {heir}");
         let setup = format!(
-            "{roles} ALTER DATABASE {name} OWNER TO {database}; CREATE SCHEMA app AUTHORIZATION {database};
+            "GRANT pg_read_all_data, pg_write_all_data TO {data}; ALTER DATABASE {name} OWNER TO {database}; CREATE SCHEMA app AUTHORIZATION {database};
              GRANT USAGE ON SCHEMA leasehold, app TO {all}; GRANT CREATE ON SCHEMA app TO {owner}, {types};
              GRANT CREATE ON DATABASE {name} TO {types}; GRANT pg_execute_server_program TO {all};
              SET ROLE {types};
@@ -135,7 +153,7 @@ impl AttackedDatabase {
              CREATE TABLE app.other (statement text);
              CREATE FUNCTION app.spill() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS 'BEGIN EXECUTE NEW.statement; RETURN NEW; END';
              CREATE TRIGGER spill BEFORE INSERT ON app.other FOR EACH ROW EXECUTE FUNCTION app.spill();
-             GRANT ALL ON ALL TABLES IN SCHEMA app TO {writer};
+             GRANT ALL ON ALL TABLES IN SCHEMA app TO {writer}, {heir};
              RESET ROLE; GRANT SET ON PARAMETER session_replication_role TO {writer};",
             name = base.name,
             layout = layout.sql(),
@@ -146,7 +164,7 @@ impl AttackedDatabase {
         base.fence.protect(&base.db, "app.t").await.expect("protected");
         let mut attackers = Vec::new();
         for attacker in Attacker::ALL {
-            let client = base.server.connect(&attacker.role(&base), &base.name).await.expect("connected");
+            let client = base.server.connect(&attacker.role(&base.name), &base.name).await.expect("connected");
             attackers.push((attacker, client));
         }
         let mut target = Self { base, layout, initial: String::new(), attackers };

@@ -154,7 +154,7 @@ async fn every_path_into_a_protected_table_is_refused_without_a_current_token() 
     let mut writes = Vec::new();
     let mut commands: Vec<DdlRow> = Vec::new();
     for layout in TableLayout::ALL {
-        let target = AttackedDatabase::new(Database::new().await, layout).await;
+        let target = AttackedDatabase::new(layout).await;
         writes.push((layout, attack_by_writes(&target, &mut failures).await));
         for row in attack_by_ddl(&target, &mut failures).await {
             match commands.iter_mut().find(|known| (known.sql, &known.outcomes) == (row.sql, &row.outcomes)) {
@@ -173,6 +173,7 @@ async fn every_path_into_a_protected_table_is_refused_without_a_current_token() 
     }
     tokio::task::spawn_blocking(move || drop(server)).await.expect("stopped");
 
+    assert!(failures.is_empty(), "{} attacks:\n{}", failures.len(), failures.join("\n"));
     let text = page::render(&writes, &commands, &replicated);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to/fence/postgres-forced-mode.md");
     if std::env::var_os("LEASEHOLD_BLESS").is_some() {

@@ -24,12 +24,14 @@ const HEAD: &str = "# Attacks on a protected PostgreSQL table
 After this page you know which attacks on a protected table are tested, and what happens to each. A test runs every cell against a real server and compares
 this page: `cargo test -p leasehold-fence --test postgres matrix`. `LEASEHOLD_BLESS=1` writes it. Tested with PostgreSQL 15.
 
-Each attack runs without a token, with a stale one and with a current one, as four roles. None of them is a superuser, and all may call the fence:
+Each attack runs without a token, with a stale one and with a current one, as six roles. None of them is a superuser, and all may call the fence:
 
 - **writer**: may read and write all tables, and set `session_replication_role`.
 - **table owner**: owns the tables.
 - **type owner**: has no right on the tables, and owns the types, the function and the extension that their columns use.
 - **database owner**: owns the database and the schema.
+- **data writer**: a member of `pg_read_all_data` and `pg_write_all_data`.
+- **heir**: may read and write all tables; before the installation the installer granted it all rights on future objects (`ALTER DEFAULT PRIVILEGES`).
 
 After each attack the rows, the definition and the guards of the table are compared with those before.
 
@@ -48,9 +50,13 @@ const TAIL: &str = "
 
 These can bypass the fence and are not attacked above:
 
-- a superuser, and the owner of schema `leasehold`: they can disable triggers, change marks and replace functions. `leasehold.list_guards` shows it.
+- a superuser, and the owner of schema `leasehold`: they can disable triggers, change marks and replace functions. `leasehold.list_guards` shows it,
+  unless they also change that function or the stored digests.
 - an installation without a superuser: it has no event triggers, so the DDL cells above do not hold.
-- dropping the database, or replacing its files.
+- dropping the database, or replacing its files. A database that is dropped and created again from an older copy under the same OID
+  (`CREATE DATABASE … TEMPLATE … OID`) is not recognized as a copy: re-arm it.
+- a member of `pg_write_all_data` who sets the value of a sequence `leasehold.token_cache_*` to the digest of a stale or forged token: the table then admits
+  that text. PostgreSQL has no triggers for sequences. A text without the form of a token of this cluster, resource and slot is refused.
 - a function that a generated column, default or check constraint calls: its owner can change what later writes compute, not the stored rows.
 - sequences, large objects, and tables that are not protected.
 ";
