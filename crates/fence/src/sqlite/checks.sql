@@ -20,7 +20,8 @@ CREATE TABLE leasehold_protected (
 ) STRICT, WITHOUT ROWID;
 
 -- Admissions of the open transaction, for those triggers. The deferred foreign key of a row cannot be satisfied, so a commit fails
--- while a row exists, and no admission outlives its transaction. End the transaction with DELETE FROM leasehold_admission.
+-- while a row exists: end the transaction with DELETE FROM leasehold_admission. A row that is left nevertheless opens no table, see
+-- the guards.
 CREATE TABLE leasehold_empty (id INTEGER PRIMARY KEY CHECK (0)) STRICT;
 CREATE TABLE leasehold_admission (
   resource    TEXT NOT NULL,
@@ -77,33 +78,4 @@ CREATE TRIGGER leasehold_on_parse INSTEAD OF INSERT ON leasehold_parse BEGIN
   INSERT INTO leasehold_check VALUES (NEW.name, substr(NEW.token, 31, 16),
     (SELECT slot FROM leasehold_slot WHERE token_slot = substr(NEW.token, 48, 9)), substr(NEW.token, 5, 16),
     substr(NEW.token, 22, 8), CAST(substr(NEW.token, 58, 19) AS INTEGER), NEW.sequence, NEW.is_write);
-END;
-
-CREATE TRIGGER leasehold_on_check INSTEAD OF INSERT ON leasehold_check BEGIN
-  SELECT RAISE(ABORT, 'STORAGE_FAILED: missing: no mark is stored for this resource; if nothing was written yet, arm the fence')
-    WHERE NOT EXISTS (SELECT 1 FROM leasehold_fence AS f WHERE f.name = NEW.name);
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: resource: the token is for another resource; present the token of the guarding resource')
-    WHERE NOT EXISTS (SELECT 1 FROM leasehold_fence AS f WHERE f.name = NEW.name AND f.resource = NEW.resource);
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: slot: the token is for another slot; present the token of an armed slot')
-    WHERE NOT EXISTS (SELECT 1 FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot);
-  SELECT RAISE(ABORT, 'WRONG_CLUSTER: the token is from another cluster than the mark; acquire from the cluster of this database')
-    FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.cluster <> NEW.cluster;
-  SELECT RAISE(ABORT, 'STORAGE_FAILED: lost: the mark was declared lost; re-arm it with a number no holder was granted yet')
-    FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.state = 'lost';
-  SELECT RAISE(ABORT, 'TOKEN_IMPLAUSIBLE: the token is more than one day ahead of the clock; compare the clocks')
-    WHERE NEW.number > (CAST(strftime('%s', 'now') AS INTEGER) * 1000 - 1735689600000 + 86400000) << 22;
-  SELECT RAISE(ABORT, 'STALE_TOKEN: the token is below the mark, a later holder has claimed; stop, this lease has ended')
-    FROM leasehold_fence AS f WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.mark > NEW.number;
-  SELECT RAISE(ABORT, 'NOT_ADOPTED: this strict fence follows another incarnation; adopt this one if the restore was intended')
-    FROM leasehold_fence AS f
-    WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.strict AND f.incarnation <> NEW.incarnation;
-  SELECT RAISE(ABORT, 'ALREADY_APPLIED: this sequence was applied before; write nothing and go on with the next')
-    FROM leasehold_fence AS f
-    WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.mark = NEW.number AND f.sequence >= NEW.sequence;
-  UPDATE leasehold_fence SET state = 'armed', mark = NEW.number, incarnation = NEW.incarnation,
-      sequence = coalesce(NEW.sequence, CASE mark WHEN NEW.number THEN sequence END)
-    WHERE resource = NEW.resource AND slot = NEW.slot;
-  DELETE FROM leasehold_admission WHERE NEW.is_write AND resource = NEW.resource AND slot = NEW.slot;
-  INSERT INTO leasehold_admission (resource, slot, number) SELECT NEW.resource, NEW.slot, NEW.number WHERE NEW.is_write
-    AND EXISTS (SELECT 1 FROM leasehold_protected AS p WHERE p.resource = NEW.resource AND p.slot = NEW.slot);
 END;

@@ -43,7 +43,7 @@ use crate::{ApplyOnce, Counters, Error, FenceId, Mark, Observer, Operation};
 pub use operator::list_marks;
 pub use probe::{GuardFinding, GuardProbe};
 pub use protected::protection_sql;
-pub use schema::{SQL, UPGRADE_FROM_1, UPGRADE_FROM_2, VERSION, install};
+pub use schema::{SQL, UPGRADE_FROM_1, UPGRADE_FROM_2, UPGRADE_FROM_3, VERSION, install};
 
 const DEFAULT_CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -91,6 +91,8 @@ impl Fence {
         durability::check(db)?;
         let tx = self.begin(db)?;
         let (admission, _) = self.raise(&tx, token, None)?;
+        // Nothing that an earlier transaction left is of use after a claim.
+        self.end_admission(&tx)?;
         tx.commit()?;
         Ok(admission)
     }

@@ -1,9 +1,11 @@
 //! Probes protected tables: attempts writes without a token, which are rolled back, and reads which guards the database has.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 
-use super::protected::{guard_triggers, quoted};
-use super::{Fence, row};
+use super::protected::{guard_body, guard_triggers, quoted};
+use super::{Fence, SQL, row};
 use crate::Error;
 
 /// Message of the trigger that ends a probe's statement after its first row.
@@ -37,6 +39,8 @@ pub enum GuardFinding {
         /// The statement: `INSERT`, `UPDATE` or `DELETE`.
         statement: &'static str,
     },
+    /// A guard or another trigger of the fence is not the one that this version creates, so that it may refuse less.
+    Altered,
     /// The table is protected by another resource or slot.
     OtherFence,
     /// The database has no table of this name.
@@ -47,16 +51,23 @@ impl Fence {
     /// Attempts an insert, an update and a delete without a token on each of these tables, and on all tables that this fence
     /// protects. Everything is rolled back. A table without rows shows only that its guards exist for update and delete.
     ///
+    /// The stored text of each guard must be that of [`protection_sql`](super::protection_sql), because a guard with a condition
+    /// refuses some writes only. A trigger or view of the fence with another text than in [`SQL`](super::SQL) is listed by its name.
+    ///
     /// The attempts hold the write lock, and change at most one row before they are rolled back.
     pub fn probe_guards(&self, db: &mut Connection, tables: &[String]) -> Result<Vec<GuardProbe>, Error> {
         let tx = self.begin(db)?;
+        // With this setting the attempts also find an admission that an earlier transaction left.
+        tx.execute_batch("PRAGMA defer_foreign_keys = ON")?;
         let mut names = self.protected_tables(&tx)?;
+        let altered = if names.is_empty() { Vec::new() } else { altered_objects(&tx)? };
         for table in tables {
             if !names.iter().any(|known| known.eq_ignore_ascii_case(table)) {
                 names.push(table.clone());
             }
         }
-        let mut probes = Vec::new();
+        let object = |table: String| GuardProbe { table, finding: GuardFinding::Altered };
+        let mut probes: Vec<GuardProbe> = altered.into_iter().map(object).collect();
         for table in names {
             let finding = self.probe_table(&tx, &table)?;
             probes.push(GuardProbe { table, finding });
@@ -83,9 +94,14 @@ impl Fence {
         if self.is_guarded_by_another_fence(tx, table)? {
             return Ok(GuardFinding::OtherFence);
         }
+        let mut altered = false;
         for (guard, statement) in guard_triggers(table) {
-            if !self.has_guard(tx, table, &guard)? {
-                return Ok(GuardFinding::Unguarded { statement });
+            match stored_guard(tx, table, &guard)? {
+                None => return Ok(GuardFinding::Unguarded { statement }),
+                Some(stored) => {
+                    let body = guard_body(&guard, statement, table, &self.id.resource_hash(), self.id.slot());
+                    altered |= stored != format!("CREATE TRIGGER {body}");
+                }
             }
         }
         for statement in ["INSERT", "UPDATE", "DELETE"] {
@@ -93,7 +109,7 @@ impl Fence {
                 return Ok(GuardFinding::Accepted { statement });
             }
         }
-        Ok(GuardFinding::Refused)
+        Ok(if altered { GuardFinding::Altered } else { GuardFinding::Refused })
     }
 
     fn is_guarded_by_another_fence(&self, db: &Connection, table: &str) -> Result<bool, Error> {
@@ -105,16 +121,35 @@ impl Fence {
             other => Ok(other?.unwrap_or(false)),
         }
     }
+}
 
-    /// Whether the database has this guard, and the guard asks for an admission of this fence.
-    fn has_guard(&self, db: &Connection, table: &str, quoted_name: &str) -> Result<bool, Error> {
-        let name = quoted_name.trim_matches('"').replace("\"\"", "\"");
-        let sql = "SELECT sql FROM main.sqlite_schema WHERE type = 'trigger' AND name = ?1 COLLATE NOCASE \
-                   AND tbl_name = ?2 COLLATE NOCASE";
-        let trigger: Option<String> = db.query_row(sql, [&name, table], |row| row.get(0)).optional()?;
-        let admission = format!("resource = '{}' AND slot = {})", self.id.resource_hash(), self.id.slot());
-        Ok(trigger.is_some_and(|sql| sql.contains("leasehold_admission") && sql.contains(&admission)))
-    }
+/// The stored text of a guard.
+fn stored_guard(db: &Connection, table: &str, quoted_name: &str) -> Result<Option<String>, Error> {
+    let sql = "SELECT sql FROM main.sqlite_schema WHERE type = 'trigger' AND quoted = ?1 COLLATE NOCASE \
+               AND tbl_name = ?2 COLLATE NOCASE";
+    let sql = sql.replace("quoted", "'\"' || replace(name, '\"', '\"\"') || '\"'");
+    Ok(db.query_row(&sql, [quoted_name, table], |row| row.get(0)).optional()?)
+}
+
+/// Triggers and views of the fence that are missing or not those of a new installation, and additional triggers on its tables.
+fn altered_objects(db: &Connection) -> Result<Vec<String>, Error> {
+    let new = Connection::open_in_memory()?;
+    new.execute_batch(SQL)?;
+    let (expected, stored) = (checks(&new)?, checks(db)?);
+    let differs = |(name, sql): &(&String, &String), other: &BTreeMap<String, String>| other.get(*name) != Some(*sql);
+    let mut names: Vec<String> =
+        expected.iter().filter(|check| differs(check, &stored)).map(|(name, _)| name.clone()).collect();
+    names.extend(stored.keys().filter(|name| !expected.contains_key(*name)).cloned());
+    Ok(names)
+}
+
+/// The triggers and views of the fence, without the guards of protected tables.
+fn checks(db: &Connection) -> Result<BTreeMap<String, String>, Error> {
+    let sql = "SELECT name, coalesce(sql, '') FROM main.sqlite_schema \
+               WHERE type IN ('trigger', 'view') AND tbl_name LIKE 'leasehold\\_%' ESCAPE '\\'";
+    let mut statement = db.prepare(sql)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Whether the database accepts this statement without a token. The statement changes at most one row.

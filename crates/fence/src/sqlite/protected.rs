@@ -1,7 +1,8 @@
 //! Protected tables: triggers of the database refuse writes of transactions that were not admitted (F3).
 //!
 //! SQLite has no transaction id. So an admission is a row whose deferred foreign key cannot be satisfied: it must be deleted
-//! before the commit and cannot outlive its transaction.
+//! before the commit. SQLite only counts violations, and a transaction that removes one of another table balances the count. So a
+//! row can be left, and the guards also read `defer_foreign_keys`, which every commit and rollback switches off.
 
 use leasehold_core::token::Number;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -11,18 +12,46 @@ use crate::{Error, FenceId, FenceRefusal, MarkLoss};
 
 /// SQL statements that protect a table, to run them by hand.
 pub fn protection_sql(table: &str, id: &FenceId) -> String {
-    let (hash, slot) = (id.resource_hash(), id.slot());
-    let (relation, literal) = (quoted(table, '"'), quoted(table, '\''));
-    let mut sql = format!("INSERT OR REPLACE INTO leasehold_protected VALUES ({literal}, '{hash}', {slot});\n");
+    protection_statements(table, &id.resource_hash(), id.slot())
+}
+
+fn protection_statements(table: &str, hash: &str, slot: u32) -> String {
+    let literal = quoted(table, '\'');
+    let mut sql =
+        format!("INSERT OR REPLACE INTO leasehold_protected VALUES ({literal}, {}, {slot});\n", quoted(hash, '\''));
     for (name, statement) in guard_triggers(table) {
-        sql += &format!(
-            "CREATE TRIGGER IF NOT EXISTS {name} BEFORE {statement} ON {relation} BEGIN\n  \
-             SELECT RAISE(ABORT, 'TOKEN_INVALID: absent: the table is protected and this transaction presented no token; \
-             insert a current token into leasehold_admit first') WHERE NOT EXISTS (\n    \
-             SELECT 1 FROM leasehold_admission WHERE resource = '{hash}' AND slot = {slot});\nEND;\n"
-        );
+        sql += &format!("CREATE TRIGGER IF NOT EXISTS {};\n", guard_body(&name, statement, table, hash, slot));
     }
     sql
+}
+
+/// The statement of a guard from its name on. An admission counts if its number is the mark, and if `defer_foreign_keys` is on:
+/// SQLite switches that off with each commit, so that an admission of an earlier transaction is none.
+pub(super) fn guard_body(quoted_name: &str, statement: &str, table: &str, hash: &str, slot: u32) -> String {
+    let (relation, hash) = (quoted(table, '"'), quoted(hash, '\''));
+    format!(
+        "{quoted_name} BEFORE {statement} ON {relation} BEGIN\n  \
+         SELECT RAISE(ABORT, 'TOKEN_INVALID: absent: the table is protected and this transaction presented no token; \
+         insert a current token into leasehold_admit first') WHERE NOT EXISTS (\n    \
+         SELECT 1 FROM leasehold_admission AS a JOIN leasehold_fence AS f ON f.resource = a.resource AND f.slot = a.slot\n    \
+         WHERE a.resource = {hash} AND a.slot = {slot} AND f.state = 'armed' AND f.mark = a.number)\n    \
+         OR (SELECT defer_foreign_keys FROM pragma_defer_foreign_keys) IS NOT 1;\nEND"
+    )
+}
+
+/// Replaces the guards of all protected tables, after an upgrade.
+pub(super) fn replace_guards(tx: &Connection) -> Result<(), Error> {
+    let mut statement = tx.prepare("SELECT relation, resource, slot FROM main.leasehold_protected")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let protected: Vec<(String, String, u32)> = rows.collect::<Result<_, _>>()?;
+    for (table, hash, slot) in protected {
+        let is_table = "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
+        if tx.query_row(is_table, [&table], |_| Ok(())).optional()?.is_some() {
+            drop_guards(tx, &table)?;
+            tx.execute_batch(&protection_statements(&table, &hash, slot))?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn guard_triggers(table: &str) -> [(String, &'static str); 3] {
@@ -98,11 +127,12 @@ pub(super) fn begin_admission(tx: &Connection, id: &FenceId, number: Number) -> 
             "foreign_keys is OFF, protected tables need it; run PRAGMA foreign_keys = ON before the transaction",
         ));
     }
-    let sql = "INSERT INTO main.leasehold_admission (resource, slot, number) SELECT ?1, ?2, ?3 WHERE NOT EXISTS \
-               (SELECT 1 FROM main.leasehold_admission WHERE resource = ?1 AND slot = ?2 AND number = ?3)";
+    tx.execute_batch("PRAGMA defer_foreign_keys = ON")?;
+    // A row of an earlier transaction is deleted too: only a row of this one makes a commit without `end_admission` fail.
+    tx.prepare_cached("DELETE FROM main.leasehold_admission WHERE resource = ?1 AND slot = ?2")?
+        .execute(params![resource, slot])?;
     let number = i64::try_from(number.get()).expect("a number is below 2^63");
-    tx.prepare_cached("DELETE FROM main.leasehold_admission WHERE resource = ?1 AND slot = ?2 AND number <> ?3")?
+    tx.prepare_cached("INSERT INTO main.leasehold_admission (resource, slot, number) VALUES (?1, ?2, ?3)")?
         .execute(params![resource, slot, number])?;
-    tx.prepare_cached(sql)?.execute(params![resource, slot, number])?;
     Ok(())
 }

@@ -2,10 +2,11 @@
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
+use super::protected;
 use crate::Error;
 
 /// Version of [`SQL`].
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Tables and triggers, to install them by hand into a database that has none: `sqlite3 FILE < …`.
 pub const SQL: &str =
@@ -15,10 +16,14 @@ pub const SQL: &str =
 pub const UPGRADE_FROM_1: &str =
     concat!(include_str!("upgrade_from_1.sql"), "\n", include_str!("checks.sql"), "\n", include_str!("admissions.sql"));
 
-/// Upgrade from version 2, to run it by hand.
+/// Upgrade from version 2, to run it by hand. Then protect each table again.
 pub const UPGRADE_FROM_2: &str = concat!(include_str!("upgrade_from_2.sql"), "\n", include_str!("admissions.sql"));
 
-/// Installs the fence in this database or upgrades an older version; marks are preserved. Fails without a change if a newer
+/// Upgrade from version 3, to run it by hand. Then protect each table again.
+pub const UPGRADE_FROM_3: &str = concat!(include_str!("upgrade_from_3.sql"), "\n", include_str!("admissions.sql"));
+
+/// Installs the fence in this database or upgrades an older version, with the guards of its protected tables; marks are
+/// preserved. Fails without a change if a newer
 /// version is installed.
 pub fn install(db: &mut Connection) -> Result<(), Error> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -26,9 +31,11 @@ pub fn install(db: &mut Connection) -> Result<(), Error> {
         Some(VERSION) => return Ok(()),
         Some(1) => tx.execute_batch(UPGRADE_FROM_1)?,
         Some(2) => tx.execute_batch(UPGRADE_FROM_2)?,
+        Some(3) => tx.execute_batch(UPGRADE_FROM_3)?,
         Some(have) => return Err(Error::Version { found: have, supported: VERSION }),
         None => tx.execute_batch(SQL)?,
     }
+    protected::replace_guards(&tx)?;
     tx.commit()?;
     Ok(())
 }

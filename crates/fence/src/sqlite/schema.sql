@@ -1,9 +1,9 @@
--- Tables of the Leasehold fence for SQLite, version 3. Marks only rise, and outlive their leases.
+-- Tables of the Leasehold fence for SQLite, version 4. Marks only rise, and outlive their leases.
 CREATE TABLE leasehold_schema (
   one     INTEGER PRIMARY KEY CHECK (one = 1),
   version INTEGER NOT NULL
 ) STRICT;
-INSERT INTO leasehold_schema (one, version) VALUES (1, 3);
+INSERT INTO leasehold_schema (one, version) VALUES (1, 4);
 
 -- One row per guarded resource and slot. The mark is the high-water mark of token numbers.
 CREATE TABLE leasehold_fence (

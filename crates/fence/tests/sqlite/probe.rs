@@ -79,6 +79,56 @@ fn a_guard_that_never_fires_is_found_by_a_write_without_a_token() {
 }
 
 #[test]
+fn a_guard_that_refuses_some_writes_only_is_found_by_its_text() {
+    let weakened = [
+        ("UPDATE", "BEFORE UPDATE ON", "BEFORE UPDATE OF number ON"),
+        ("INSERT", " BEGIN", " WHEN NEW.number IS NULL BEGIN"),
+        ("DELETE", " BEGIN", " WHEN OLD.number > 0 BEGIN"),
+        ("DELETE", "f.mark = a.number", "f.mark >= a.number"),
+    ];
+    for (statement, from, to) in weakened {
+        let base = protected();
+        let name = format!("leasehold_guard_written_{statement}");
+        let sql = "SELECT sql FROM sqlite_schema WHERE name = ?1";
+        let guard: String = base.open().query_row(sql, [&name], |row| row.get(0)).expect("the guard");
+        let weak = guard.replacen(from, to, 1);
+        assert_ne!(weak, guard);
+        run(&base, &format!("DROP TRIGGER {name}; {weak}"));
+        let found = probe(&base, &[]).into_iter().find(|(name, _)| name == "written").expect("it is listed");
+        assert!(matches!(found.1, GuardFinding::Altered | GuardFinding::Accepted { .. }), "{weak}: {found:?}");
+        base.fence.protect(&mut base.open(), "written").expect("protected again");
+        assert!(probe(&base, &[]).iter().all(|(_, finding)| *finding == GuardFinding::Refused));
+    }
+}
+
+#[test]
+fn an_admission_that_a_transaction_left_is_found() {
+    let base = protected();
+    run(
+        &base,
+        &format!(
+            "PRAGMA foreign_keys = ON; BEGIN; PRAGMA defer_foreign_keys = ON;
+             INSERT INTO leasehold_admit VALUES ('jobs/settle', '{}'); PRAGMA defer_foreign_keys = OFF; COMMIT;",
+            token(20)
+        ),
+    );
+    assert_eq!(probe(&base, &[])[1].1, GuardFinding::Accepted { statement: "INSERT" });
+    base.fence.claim(&mut base.open(), token(20)).expect("claimed");
+    assert_eq!(probe(&base, &[])[1].1, GuardFinding::Refused);
+}
+
+#[test]
+fn a_check_of_the_fence_that_is_gone_changed_or_added_is_found() {
+    let altered = |name: &str| (name.to_owned(), GuardFinding::Altered);
+    let base = protected();
+    run(&base, "DROP TRIGGER leasehold_check_admission");
+    assert_eq!(probe(&base, &[])[0], altered("leasehold_check_admission"));
+    let base = protected();
+    run(&base, "CREATE TRIGGER helpful AFTER DELETE ON leasehold_admission BEGIN SELECT 1; END");
+    assert_eq!(probe(&base, &[])[0], altered("helpful"));
+}
+
+#[test]
 fn an_unprotected_a_missing_and_a_foreign_table_are_distinguished() {
     let base = protected();
     let mut db = base.open();

@@ -7,7 +7,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::fixture::{Database, put, put_raw};
 use crate::support::{CLUSTER, fence_id, id_of, token};
-use leasehold_fence::sqlite::{Fence, SQL, install, protection_sql};
+use leasehold_fence::sqlite::{Fence, GuardFinding, SQL, install, protection_sql};
 
 fn protected() -> Database {
     let base = Database::new();
@@ -34,7 +34,8 @@ fn shell(base: &Database, script: &str) -> String {
 
 fn script(number: u64, write: &str) -> String {
     format!(
-        "PRAGMA foreign_keys = ON; BEGIN IMMEDIATE; INSERT INTO leasehold_admit VALUES ('jobs/settle', '{}');
+        "PRAGMA foreign_keys = ON; BEGIN IMMEDIATE; PRAGMA defer_foreign_keys = ON;
+         INSERT INTO leasehold_admit VALUES ('jobs/settle', '{}');
          {write}; DELETE FROM leasehold_admission; COMMIT;",
         token(number)
     )
@@ -78,7 +79,9 @@ fn an_admission_cannot_outlive_its_transaction() {
     assert!(shell(&base, &not_ended).contains("FOREIGN KEY"), "the commit fails");
     let no_foreign_keys = script(20, "SELECT 1").replace("foreign_keys = ON", "foreign_keys = OFF");
     assert!(shell(&base, &no_foreign_keys).contains("CONFIG"), "without foreign keys no transaction is admitted");
-    let forged = "PRAGMA foreign_keys = ON; BEGIN; INSERT INTO leasehold_admission (resource, slot, number)
+    let no_deferral = script(20, "SELECT 1").replace("defer_foreign_keys = ON", "defer_foreign_keys = OFF");
+    assert!(shell(&base, &no_deferral).contains("CONFIG: defer_foreign_keys"), "{no_deferral}");
+    let forged = "PRAGMA foreign_keys = ON; BEGIN; PRAGMA defer_foreign_keys = ON; INSERT INTO leasehold_admission (resource, slot, number)
                   SELECT resource, slot, 19 FROM leasehold_fence; INSERT INTO written (number) VALUES (19);";
     assert!(shell(&base, forged).contains("STALE_TOKEN"), "a number that is not current is refused");
     assert_eq!(base.written(), [20]);
@@ -124,7 +127,7 @@ fn sequenced_writes_and_strict_fences_work_from_the_shell() {
     let base = protected();
     let sequenced = |sequence: i64| {
         format!(
-            "PRAGMA foreign_keys = ON; BEGIN IMMEDIATE;
+            "PRAGMA foreign_keys = ON; BEGIN IMMEDIATE; PRAGMA defer_foreign_keys = ON;
              INSERT INTO leasehold_admit_once VALUES ('jobs/settle', '{}', {sequence});
              INSERT INTO written (number) VALUES (20); DELETE FROM leasehold_admission; COMMIT;",
             token(20)
@@ -196,6 +199,10 @@ fn no_setting_and_no_row_keeps_an_admission_for_later_transactions() {
             "",
         ),
         (
+            "CREATE TABLE pragma_defer_foreign_keys (defer_foreign_keys); INSERT INTO pragma_defer_foreign_keys VALUES (1); PRAGMA foreign_keys = OFF;",
+            "",
+        ),
+        (
             "CREATE TEMP TABLE pragma_foreign_keys (foreign_keys); INSERT INTO pragma_foreign_keys VALUES (1); PRAGMA foreign_keys = OFF;",
             "",
         ),
@@ -203,13 +210,89 @@ fn no_setting_and_no_row_keeps_an_admission_for_later_transactions() {
     ];
     for (before, inside) in attempts {
         let base = protected();
-        let script = format!("PRAGMA foreign_keys = ON; {before} BEGIN IMMEDIATE; {admission} {inside} COMMIT;");
+        let script = format!(
+            "PRAGMA foreign_keys = ON; {before} BEGIN IMMEDIATE; PRAGMA defer_foreign_keys = ON; {admission} {inside} COMMIT;"
+        );
         let refused = shell(&base, &script);
         assert!(!refused.is_empty(), "{script} was committed");
         let without_token = shell(&base, "INSERT INTO written (number) VALUES (99);");
         assert!(without_token.contains("TOKEN_INVALID: absent"), "{script}: {without_token}");
         assert_eq!(base.written(), [20]);
     }
+}
+
+/// A program forgets to end its admission, and SQLite's count of violations does not notice it, in these ways.
+const LEFT: [(&str, &str); 3] = [
+    // The count of the connection has no names: an orphan that is deleted balances the admission.
+    (
+        "CREATE TABLE p (id INTEGER PRIMARY KEY); CREATE TABLE c (x REFERENCES p (id) DEFERRABLE INITIALLY DEFERRED);
+      INSERT INTO c VALUES (999);",
+        "DELETE FROM c;",
+    ),
+    (
+        "CREATE TABLE p (id INTEGER PRIMARY KEY); CREATE TABLE c (x REFERENCES p (id) DEFERRABLE INITIALLY DEFERRED);
+      INSERT INTO c VALUES (999);",
+        "INSERT INTO p VALUES (999);",
+    ),
+    // Switching the setting off forgets what it deferred.
+    ("", "PRAGMA defer_foreign_keys = OFF;"),
+];
+
+#[test]
+fn an_admission_that_was_left_admits_no_later_transaction() {
+    for (before, inside) in LEFT {
+        let base = protected();
+        assert_eq!(shell(&base, before), "");
+        let left = script(20, "SELECT 1").replace("DELETE FROM leasehold_admission;", inside);
+        assert_eq!(shell(&base, &left), "", "SQLite commits this");
+        let rows = |base: &Database| -> i64 {
+            base.open().query_row("SELECT count(*) FROM leasehold_admission", [], |row| row.get(0)).expect("a count")
+        };
+        assert_eq!(rows(&base), 1, "the row is left: {inside}");
+        for write in WRITES {
+            let refused = shell(&base, &format!("{write};"));
+            assert!(refused.contains("TOKEN_INVALID: absent"), "{inside} {write}: {refused}");
+            let in_process = base.open().execute_batch(&format!("BEGIN; {write}; COMMIT")).expect_err(write);
+            assert!(in_process.to_string().contains("TOKEN_INVALID: absent"), "{inside} {write}: {in_process}");
+        }
+        // The next transaction of the holder works, and a commit without the end of its admission fails again.
+        let forgotten = script(20, "SELECT 1").replace("DELETE FROM leasehold_admission;", "");
+        assert!(shell(&base, &forgotten).contains("FOREIGN KEY"));
+        let mut db = base.open();
+        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).expect("begun");
+        base.fence.admit(&tx, token(20)).expect("admitted");
+        assert!(tx.commit().expect_err("the admission was not ended").to_string().contains("FOREIGN KEY"));
+        drop(db);
+
+        // After a claim the number is not the mark, and the claim removes the row.
+        let raised = "PRAGMA foreign_keys = ON; BEGIN; UPDATE leasehold_fence SET mark = mark + 1; PRAGMA defer_foreign_keys = ON;
+                      UPDATE written SET number = 99; COMMIT;";
+        assert!(shell(&base, raised).contains("TOKEN_INVALID: absent"), "{inside}");
+        let claim = format!("INSERT INTO leasehold_claim VALUES ('jobs/settle', '{}');", token(21));
+        let by_shell = inside.starts_with("DELETE");
+        if by_shell {
+            assert_eq!(shell(&base, &claim), "");
+        } else {
+            base.fence.claim(&mut base.open(), token(21)).expect("claimed");
+        }
+        assert_eq!(rows(&base), 0, "the claim removes the row");
+        let with_setting = "BEGIN; PRAGMA defer_foreign_keys = ON; UPDATE written SET number = 99; COMMIT;";
+        assert!(shell(&base, with_setting).contains("TOKEN_INVALID: absent"), "{inside}");
+        assert_eq!(base.written(), [20]);
+    }
+}
+
+#[test]
+fn a_rollback_ends_an_admission_on_the_same_connection() {
+    let base = protected();
+    let mut db = base.open();
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).expect("begun");
+    base.fence.admit(&tx, token(20)).expect("admitted");
+    tx.rollback().expect("rolled back");
+    put_raw(&db, 99).expect_err("not admitted");
+    base.fence.write(&mut db, token(20), |tx| put(tx, 20)).expect("written with a token");
+    put_raw(&db, 99).expect_err("not admitted");
+    assert_eq!(base.written(), [20, 20]);
 }
 
 #[test]
@@ -231,6 +314,20 @@ fn cascades_into_a_protected_table_need_a_token() {
     }
 }
 
+/// Guards as versions 2 and 3 created them.
+fn old_guards(table: &str) -> String {
+    let (hash, slot) = (fence_id().resource_hash(), fence_id().slot());
+    let guard = |statement: &str| {
+        format!(
+            "DROP TRIGGER leasehold_guard_{table}_{statement};
+             CREATE TRIGGER leasehold_guard_{table}_{statement} BEFORE {statement} ON {table} BEGIN
+             SELECT RAISE(ABORT, 'TOKEN_INVALID: absent') WHERE NOT EXISTS (
+             SELECT 1 FROM leasehold_admission WHERE resource = '{hash}' AND slot = {slot}); END;"
+        )
+    };
+    ["INSERT", "UPDATE", "DELETE"].map(guard).concat()
+}
+
 #[test]
 fn version_2_is_upgraded_and_an_admission_that_outlived_its_transaction_ends() {
     let dir = crate::fixture::directory();
@@ -241,6 +338,7 @@ fn version_2_is_upgraded_and_an_admission_that_outlived_its_transaction_ends() {
     let fence = Fence::new(&fence_id());
     fence.arm(&mut db).expect("armed");
     fence.protect(&mut db, "written").expect("protected");
+    db.execute_batch(&old_guards("written")).expect("guards of version 2");
     let opened = format!(
         "PRAGMA foreign_keys = ON; PRAGMA ignore_check_constraints = ON; INSERT INTO leasehold_empty VALUES (0);
          BEGIN; INSERT INTO leasehold_admit VALUES ('jobs/settle', '{}'); COMMIT;",
@@ -258,6 +356,8 @@ fn version_2_is_upgraded_and_an_admission_that_outlived_its_transaction_ends() {
         statement.query_map([], |row| row.get(0)).expect("readable").map(|row| row.expect("a text")).collect()
     };
     assert_eq!(schema(&db), schema(&Database::new().open()), "the upgraded schema equals a new one");
+    let probed = fence.probe_guards(&mut db, &[]).expect("probed");
+    assert!(probed.iter().all(|probe| probe.finding == GuardFinding::Refused), "{probed:?}");
     db.execute_batch("PRAGMA ignore_check_constraints = OFF").expect("off");
     fence.write(&mut db, token(21), |tx| tx.execute("INSERT INTO written VALUES (21)", [])).expect("a current token");
 }
