@@ -14,7 +14,7 @@ use leasehold_core::grantor::OpenTenureError;
 use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::WallClock;
-use leasehold_core::token::Number;
+use leasehold_core::token::{Number, plausible_max};
 use leasehold_server::backup::{
     self, BackupChunks, BackupFormatError, RestoreError, RestoreOptions, restore, restore_onto,
 };
@@ -105,6 +105,32 @@ fn a_clock_behind_the_backup_needs_a_floor_above_the_known_counter() {
     let known = backup.header.counter;
     assert_eq!(try_restore(Some(known)), Err(RestoreError::Tenure(OpenTenureError::FloorTooLow { known })));
     assert!(try_restore(Some(known + 1)).expect("the floor is above the counter").floor > known);
+}
+
+#[test]
+fn a_floor_that_no_fence_would_accept_is_refused_before_any_write() {
+    let (bytes, _) = make_backup(60_000);
+    let backup = backup::decode(&bytes).expect("the backup is intact");
+    let now = at(90_000);
+    let disk = SimulatedDisk::new();
+    let try_restore = |options: RestoreOptions| restore_onto(&disk, &small_segments(), &backup, &options, now);
+    let highest = plausible_max(now.wall);
+    let month = plausible_max(WallClock(now.wall.0 + 30 * 24 * 3_600_000));
+    for number in [i64::MAX as u64, month, highest] {
+        let floor = Number::new(number).expect("a number below 2^63");
+        let by_mark = RestoreOptions { marks: vec![(backup.header.cluster, floor)], ..RestoreOptions::default() };
+        for options in [RestoreOptions { floor: Some(floor), ..RestoreOptions::default() }, by_mark] {
+            let error = try_restore(options).expect_err("no fence accepts a higher number");
+            assert_eq!(
+                (error.code(), error.clone()),
+                ("TOKEN_IMPLAUSIBLE", RestoreError::Implausible { floor, max: highest })
+            );
+            assert!(disk.contents().is_empty(), "nothing was written");
+        }
+    }
+    let floor = Number::new(highest - 1);
+    let restored = try_restore(RestoreOptions { floor, ..RestoreOptions::default() }).expect("one number is left");
+    assert!(restored.floor >= highest - 1);
 }
 
 #[test]

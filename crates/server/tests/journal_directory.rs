@@ -6,13 +6,15 @@
 mod journal_support;
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use journal_support::{append, poll_ready, save, small_directory};
 use leasehold_server::journal::conformance::RecordedReplay;
 use leasehold_server::journal::file::{Directory, FileJournal, FileOptions, LocalDisk};
-use leasehold_server::journal::{AppendOutcome, DiskSpace, Journal, JournalLocation, OpenError, SnapshotStore};
+use leasehold_server::journal::{
+    AppendOutcome, DiskSpace, Journal, JournalError, JournalLocation, OpenError, SnapshotStore,
+};
 
 fn open(location: &Directory) -> Result<(FileJournal<LocalDisk>, RecordedReplay), OpenError> {
     let mut replay = RecordedReplay::default();
@@ -222,4 +224,91 @@ fn snapshots_trims_and_reads_run_concurrently_with_appends() {
     assert_eq!(journal.next(), last + 1);
     assert_eq!(replay.snapshot.expect("a snapshot was saved").0, last);
     assert_eq!(replay.batches, []);
+}
+
+const SEGMENT: &str = "segment-00000000000000000001";
+
+/// Appends two batches, copies the directory's files to `old`, and appends a third.
+fn with_older_copy(data: &Path, old: &Path) -> FileJournal<LocalDisk> {
+    let (mut journal, _) = open(&small_directory(data)).expect("the directory is created");
+    append(&mut journal, b"one").expect("the disk has space");
+    append(&mut journal, b"two").expect("the disk has space");
+    fs::create_dir(old).expect("the directory is created");
+    for name in ["journal", SEGMENT] {
+        fs::copy(data.join(name), old.join(name)).expect("the file is copied");
+    }
+    append(&mut journal, b"three").expect("the disk has space");
+    journal
+}
+
+/// What is appended to a lost, replaced or changed file would be lost, so nothing more is acknowledged, and the next open refuses a
+/// log without the batches that were.
+#[test]
+fn a_journal_whose_files_are_lost_or_changed_while_it_is_open_fails_and_is_refused_at_the_next_open() {
+    type Damage = fn(&Path, &Path) -> std::io::Result<()>;
+    let cases: [(&str, Damage); 10] = [
+        ("segment truncated", |data, _| fs::File::options().write(true).open(data.join(SEGMENT))?.set_len(100)),
+        ("segment truncated and extended", |data, _| {
+            let file = fs::File::options().write(true).open(data.join(SEGMENT))?;
+            file.set_len(100)?;
+            file.set_len(4_096)
+        }),
+        ("segment overwritten with an older copy", |data, old| {
+            fs::File::options().write(true).open(data.join(SEGMENT))?.write_all_at(&fs::read(old.join(SEGMENT))?, 0)
+        }),
+        ("segment replaced by an older copy", |data, old| fs::rename(old.join(SEGMENT), data.join(SEGMENT))),
+        ("segment moved away", |data, old| fs::rename(data.join(SEGMENT), old.join("moved"))),
+        ("segment deleted", |data, _| fs::remove_file(data.join(SEGMENT))),
+        ("identity deleted", |data, _| fs::remove_file(data.join("journal"))),
+        ("identity moved away", |data, old| fs::rename(data.join("journal"), old.join("moved"))),
+        ("identity and segment replaced by older copies", |data, old| {
+            fs::rename(old.join("journal"), data.join("journal"))?;
+            fs::rename(old.join(SEGMENT), data.join(SEGMENT))
+        }),
+        ("identity truncated, and segment too", |data, _| {
+            fs::File::options().write(true).open(data.join("journal"))?.set_len(0)?;
+            fs::File::options().write(true).open(data.join(SEGMENT))?.set_len(100)
+        }),
+    ];
+    for (what, damage) in cases {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let (data, old) = (parent.path().join("data"), parent.path().join("old"));
+        let mut journal = with_older_copy(&data, &old);
+        damage(&data, &old).expect("the file can be changed");
+        let failed = append(&mut journal, b"four");
+        assert!(
+            matches!(&failed, Err(JournalError::Failed { reason }) if reason.contains("while it was in use")),
+            "{what}: {failed:?}"
+        );
+        assert!(matches!(append(&mut journal, b"four"), Err(JournalError::Failed { .. })), "{what}: it stays failed");
+        journal.close();
+        drop(journal);
+        let refused = open(&small_directory(&data)).map(|(_, replay)| replay.batches);
+        assert_eq!(refused.as_ref().err().map(OpenError::code), Some("CORRUPT"), "{what}: {refused:?}");
+    }
+}
+
+/// The identity file alone is repaired with what the writer knows; the log is complete.
+#[test]
+fn an_identity_file_that_is_changed_while_the_journal_is_open_fails_it_and_loses_no_batch() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let (data, old) = (parent.path().join("data"), parent.path().join("old"));
+    let mut journal = with_older_copy(&data, &old);
+    fs::File::options().write(true).open(data.join("journal")).expect("the file opens").set_len(0).expect("truncated");
+    let failed = append(&mut journal, b"four");
+    assert!(matches!(&failed, Err(JournalError::Failed { reason }) if reason.contains("journal:")), "{failed:?}");
+    drop(journal);
+    let (_, replay) = open(&small_directory(&data)).expect("the log is complete");
+    assert!(replay.batches.starts_with(&[(1, b"one".to_vec()), (2, b"two".to_vec()), (3, b"three".to_vec())]));
+}
+
+#[test]
+fn a_segment_that_is_lost_before_a_rotation_fails_the_journal() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let data = parent.path().join("data");
+    let (mut journal, _) = open(&small_directory(&data)).expect("the directory is created");
+    append(&mut journal, &[1; 3_000]).expect("the disk has space");
+    fs::rename(data.join(SEGMENT), parent.path().join("moved")).expect("the file is moved");
+    let failed = append(&mut journal, &[2; 3_000]);
+    assert!(matches!(&failed, Err(JournalError::Failed { reason }) if reason.contains(SEGMENT)), "{failed:?}");
 }

@@ -30,7 +30,7 @@ pub struct Args {
     /// Data directory to create; it must be empty or absent, and its parent must exist
     #[arg(long, default_value = "./leasehold-data", value_name = "DIRECTORY")]
     data: PathBuf,
-    /// Issue only tokens above this number; required if the clock is behind the backup
+    /// Issue only tokens above this number, at most one day ahead of the clock; required if the clock is behind the backup
     #[arg(long, value_name = "NUMBER", value_parser = parse_number)]
     token_floor: Option<Number>,
     /// Longest maximum ttl that the cluster had since the backup, if it was raised: nothing is granted for at least this long

@@ -103,7 +103,7 @@ pub struct SettingsArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_quota)]
     #[serde(deserialize_with = "deserialize_quota")]
     pub etcd_quota: Option<ByteSize>,
-    /// Maximum ttl of a new cluster; cannot be changed later [default: 10m]
+    /// Maximum ttl of a new cluster; later, `leasehold cluster set-max-ttl` changes it [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = parse_max_ttl)]
     #[serde(deserialize_with = "deserialize_max_ttl")]
     pub max_ttl: Option<HumanDuration>,

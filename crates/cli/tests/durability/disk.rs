@@ -92,7 +92,7 @@ fn an_interrupted_write_is_retried() {
     clients.assert_progress(1);
 }
 
-/// A data directory that is deleted, emptied or moved away while it is served: nothing is acknowledged that would be lost.
+/// A data directory that is deleted, emptied, moved away or damaged while it is served: nothing is acknowledged that would be lost.
 #[test]
 fn a_data_directory_that_disappears_stops_the_server_before_it_replies() {
     let _exclusive = exclusive_run();
@@ -102,6 +102,10 @@ fn a_data_directory_that_disappears_stops_the_server_before_it_replies() {
         ("emptied", |data| fs::read_dir(data)?.try_for_each(|entry| fs::remove_file(entry?.path()))),
         ("moved", |data| fs::rename(data, data.with_extension("moved"))),
         ("replaced", |data| fs::rename(data, data.with_extension("moved")).and_then(|()| fs::create_dir(data))),
+        ("truncated", |data| {
+            fs::File::options().write(true).open(data.join("segment-00000000000000000001"))?.set_len(100)
+        }),
+        ("unidentified", |data| fs::remove_file(data.join("journal"))),
     ] {
         let data = dir.path().join(name);
         let mut server = Server::start(&data);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use leasehold_core::grantor::{OpenTenureError, Output, RecoveredGrantor, RestoreSpec, TenureOptions};
 use leasehold_core::lease::Validity;
 use leasehold_core::time::{Now, WallClock};
-use leasehold_core::token::{Cluster, Incarnation, Number};
+use leasehold_core::token::{Cluster, Incarnation, Number, plausible_max};
 
 use super::{Backup, BackupFormatError, BackupHeader, VERSION, decode};
 use crate::audit::{self, AuditHead};
@@ -59,6 +59,8 @@ pub enum RestoreError {
     Newer { file: PathBuf, have: u32 },
     /// The directory is not empty.
     NotEmpty { path: PathBuf, found: String },
+    /// A floor above every number that fences accept: no token of the cluster would be admitted.
+    Implausible { floor: Number, max: u64 },
     /// Token numbers could repeat.
     Tenure(OpenTenureError),
     /// The directory cannot be used.
@@ -72,6 +74,7 @@ impl RestoreError {
             Self::Corrupt { .. } => "CORRUPT",
             Self::Newer { .. } => "UNSUPPORTED_VERSION",
             Self::Journal(error) => error.code(),
+            Self::Implausible { .. } => "TOKEN_IMPLAUSIBLE",
             Self::Unreadable { .. } | Self::NotEmpty { .. } | Self::Tenure(_) => "CONFIG",
         }
     }
@@ -92,6 +95,11 @@ impl fmt::Display for RestoreError {
             Self::NotEmpty { path, found } => {
                 write!(f, "{}: not empty, it contains {found}; choose a new directory", path.display())
             }
+            Self::Implausible { floor, max } => write!(
+                f,
+                "tokens above {floor} would be refused by every fence, which accept numbers up to {max} today; check --token-floor, the \
+                 marks of the targets and the clock"
+            ),
             Self::Tenure(error) => error.fmt(f),
             Self::Journal(error) => error.fmt(f),
         }
@@ -171,6 +179,11 @@ fn begin(file: &Path, backup: &Backup<'_>, options: &RestoreOptions, now: Now) -
         Some(floor) if floor.get() <= about.counter => Some(floor),
         floor => floor.max(highest_mark),
     };
+    // One day ahead of the clock, or of the backup if the clock is behind it, or of the numbers that the cluster has issued.
+    let max = plausible_max(now.wall.max(header.wall)).max(about.counter.saturating_add(plausible_max(WallClock(0))));
+    if let Some(floor) = floor.filter(|floor| floor.get() >= max) {
+        return Err(RestoreError::Implausible { floor, max });
+    }
     if floor.is_none() && now.wall < header.wall {
         return Err(RestoreError::Tenure(OpenTenureError::ClockBehind { backup: header.wall }));
     }

@@ -28,6 +28,8 @@ pub enum EtcdOpenError {
     Newer { prefix: String, have: u32, want: u32 },
     /// etcd was restored from a snapshot that is older than what this server has seen.
     Restored { what: String },
+    /// The prefix has no journal any more, although this server, or one that left a marker, has seen batches.
+    Emptied { prefix: String, what: String },
     /// Another server has found that etcd was restored, and left a marker.
     Marked { marker: String },
     /// A value is damaged.
@@ -48,7 +50,7 @@ impl EtcdOpenError {
             Self::Full { .. } => "STORAGE_FULL",
             Self::Damaged { .. } | Self::Corrupt { .. } => "CORRUPT",
             Self::Foreign { .. } | Self::OtherJournal { .. } => "WRONG_CLUSTER",
-            Self::Restored { .. } | Self::Marked { .. } => "ROLLED_BACK",
+            Self::Restored { .. } | Self::Emptied { .. } | Self::Marked { .. } => "ROLLED_BACK",
         }
     }
 }
@@ -87,7 +89,8 @@ impl fmt::Display for EtcdOpenError {
             }
             Self::OtherJournal { prefix, seen, found } => write!(
                 f,
-                "{prefix} in etcd contains journal {found}, but this server has served {seen}; choose the right prefix, or another --data"
+                "{prefix} in etcd contains journal {found}, but this server has served {seen}; check the prefix and etcd, and keep --data: it knows which \
+                 journal was served. A server of another cluster has a directory of its own"
             ),
             Self::Newer { prefix, have, want } => write!(
                 f,
@@ -96,6 +99,11 @@ impl fmt::Display for EtcdOpenError {
             Self::Restored { what } => write!(
                 f,
                 "etcd was rolled back: {what}; if it was restored from a snapshot, start one server with --accept-restored"
+            ),
+            Self::Emptied { prefix, what } => write!(
+                f,
+                "{prefix} in etcd has no journal any more: {what}; restore etcd from a snapshot, or begin a new cluster with another \
+                 prefix and another --data"
             ),
             Self::Marked { marker } => write!(
                 f,

@@ -12,7 +12,9 @@
 //!
 //! The generation is the revision of the last change of `leader`, and the nonce in it. Each transaction compares both, so a
 //! deposed leader cannot change anything. One append is in flight at a time, because etcd may reorder two. An append without a
-//! response is sent again with the same bytes until the log has that sequence; equal bytes prove that it is the writer's own.
+//! response is sent again with the same bytes until the log has that sequence; equal bytes prove that it is the writer's own. Each
+//! transaction compares the revision of the last batch, and an append the existence of `meta`: a leader under which they are deleted or
+//! overwritten stops. Earlier batches are compared only when they are read.
 //!
 //! After a claim the log is read at the revision of the claim, so that a lagging member fails instead of returning older data. A
 //! high-water mark on the server's own disk detects an etcd that was restored, even if it kept its cluster id: it contains the
@@ -30,6 +32,7 @@ mod leadership;
 mod local;
 mod marker;
 mod meta;
+mod missing_journal;
 mod open;
 pub mod pb;
 mod quota;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use leasehold_core::grantor::CorruptionError;
 use leasehold_core::lineage::LineageVerdict;
@@ -18,7 +18,7 @@ use super::pb::{AlarmType, Compare, RangeRequest, RequestOp};
 use super::quota::Quota;
 use super::reader::{EtcdReadError, EtcdReader};
 use super::version::EtcdVersion;
-use super::writer::EtcdWriter;
+use super::writer::{EtcdWriter, StoredBatch};
 use super::{EtcdJournal, EtcdLocation};
 use crate::journal::EtcdOpenError;
 use crate::journal::{FIRST, OpenError, OpenedJournal, Replay, ReplayedHead};
@@ -57,7 +57,7 @@ fn version_warning(endpoint: &str, version: EtcdVersion, authenticates: bool) ->
 }
 
 impl CheckedEtcd {
-    /// Checks etcd; nothing is changed.
+    /// Checks etcd. Nothing is changed, except that a journal that is gone leaves a marker.
     pub async fn check(location: &EtcdLocation) -> Result<Self, OpenError> {
         let unreachable = |reason| OpenError::Etcd(EtcdOpenError::Unreachable { reason });
         let client = Arc::new(EtcdClient::new(&location.endpoints).map_err(unreachable)?);
@@ -141,10 +141,7 @@ impl CheckedEtcd {
         match self.reader(0).meta().await {
             Ok((Some(meta), _)) => self.check_journal(&meta),
             Ok((None, revision)) => {
-                if let Some(HighWater { journal, .. }) = self.local.high_water() {
-                    let (prefix, found) = (self.keys.prefix().to_owned(), "none".to_owned());
-                    return Err(OpenError::Etcd(EtcdOpenError::OtherJournal { prefix, seen: journal, found }));
-                }
+                self.check_missing(revision, 0).await?;
                 let (key, range_end) = self.keys.all();
                 // At that revision, because another server that starts now may have created a journal since.
                 let range = RangeRequest { key, range_end, revision, keys_only: true, ..Default::default() };
@@ -186,8 +183,8 @@ impl CheckedEtcd {
         replay: &mut (dyn Replay + Send),
     ) -> Result<OpenedJournal<EtcdJournal>, OpenError> {
         match self.read(&generation, position, replay).await {
-            Ok((meta, next, found)) => {
-                Ok(self.into_journal(leadership, generation, meta, next, restored || found, replay.head()))
+            Ok((meta, last, found)) => {
+                Ok(self.into_journal(leadership, generation, meta, last, restored || found, replay.head()))
             }
             Err(error) => {
                 leadership.end().await;
@@ -196,22 +193,26 @@ impl CheckedEtcd {
         }
     }
 
-    /// Replays the journal as of the claim. Returns its meta, the next sequence, and whether etcd was restored.
+    /// Replays the journal as of the claim. Returns its meta, the last batch, and whether etcd was restored.
     async fn read(
         &self,
         generation: &Generation,
         position: u64,
         replay: &mut (dyn Replay + Send),
-    ) -> Result<(JournalMeta, u64, bool), OpenError> {
+    ) -> Result<(JournalMeta, StoredBatch, bool), OpenError> {
         let reader = self.reader(generation.revision);
         let (meta, current) = reader.meta().await.map_err(|error| self.read_error(error))?;
         let meta = match meta {
             Some(meta) => meta,
-            None => self.create(generation).await?,
+            None => {
+                self.check_missing(generation.revision, position).await?;
+                self.create(generation).await?
+            }
         };
         let (next, _) = self.replay(&reader, meta.snapshot, position, replay).await?;
         let restored = self.check_restored(&reader, &meta, current, next - 1, replay).await?;
-        Ok((meta, next, restored))
+        let revision = reader.batch_revision(next - 1).await.map_err(|error| self.read_error(error))?;
+        Ok((meta, StoredBatch { sequence: next - 1, revision }, restored))
     }
 
     /// Replays what follows `position`; from the newest snapshot on if the position is zero or the log does not reach back to it.
@@ -286,6 +287,7 @@ impl CheckedEtcd {
         let meta = JournalMeta { id, snapshot: None };
         let mut compare = generation.conditions(&self.keys);
         compare.push(Compare::absent(&self.keys.meta()));
+        compare.push(Compare::absent(&self.keys.rolled_back()));
         let success = vec![RequestOp::put(&self.keys.meta(), meta.encode(), 0)];
         let failure = vec![RequestOp::get(&self.keys.meta())];
         let txn = super::pb::TxnRequest { compare, success, failure };
@@ -384,7 +386,7 @@ impl CheckedEtcd {
         leadership: Arc<EtcdLeadership>,
         generation: Generation,
         meta: JournalMeta,
-        next: u64,
+        last: StoredBatch,
         restored: bool,
         head: Option<ReplayedHead>,
     ) -> OpenedJournal<EtcdJournal> {
@@ -397,7 +399,8 @@ impl CheckedEtcd {
             generation,
             journal: meta.id,
             reads_are_fresh: self.reads_are_fresh,
-            next: AtomicU64::new(next),
+            next: AtomicU64::new(last.sequence + 1),
+            last: Mutex::new(last),
             fenced: AtomicBool::new(false),
             failed: OnceLock::new(),
             restored,

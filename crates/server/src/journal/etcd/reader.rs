@@ -90,6 +90,24 @@ impl EtcdReader<'_> {
         }))
     }
 
+    /// Revision at which a batch was written; zero if the log does not contain it.
+    pub async fn batch_revision(&self, sequence: u64) -> Result<i64, EtcdReadError> {
+        Ok(self.one(&self.keys.log(sequence)).await?.map_or(0, |batch| batch.mod_revision))
+    }
+
+    /// Whether the prefix has batches, or chunks of a snapshot.
+    pub async fn has_content(&self) -> Result<bool, EtcdReadError> {
+        let (snapshots, snapshots_end) = self.keys.snapshots();
+        for (key, range_end) in [(self.keys.log(0), self.keys.log_end()), (snapshots, snapshots_end)] {
+            let revision = self.revision;
+            let range = RangeRequest { key, range_end, revision, limit: 1, keys_only: true, ..Default::default() };
+            if !self.client.range_with_retry(range).await?.kvs.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The marker that etcd was rolled back.
     pub async fn rolled_back(&self) -> Result<Option<String>, EtcdReadError> {
         let marker = self.one(&self.keys.rolled_back()).await?;

@@ -128,6 +128,9 @@ impl Standby {
         let (meta, at) = self.etcd.reader(0).meta().await.map_err(|error| self.etcd.read_error(error))?;
         let newest = meta.as_ref().and_then(|meta| meta.snapshot);
         let reader = self.etcd.reader(at);
+        if meta.is_none() {
+            self.etcd.check_missing(at, self.position).await?;
+        }
         let accepted = reader.accepted().await.map_err(|error| self.etcd.read_error(error))?;
         let replayed = self.etcd.replay(&reader, newest, self.position, replay).await;
         if let Err(OpenError::Etcd(EtcdOpenError::Restored { what })) = &replayed {

@@ -1,7 +1,7 @@
 //! Transactions of one writer: each compares the leader key and is resent until its outcome is known.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use leasehold_core::lineage::{self, TenureStart};
 use prost::bytes::Bytes;
@@ -17,6 +17,14 @@ use super::pb::{Compare, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use super::quota::Quota;
 use crate::journal::{AppendOutcome, FIRST, JournalError, WriterStatus};
 
+/// The last durable batch, as it is stored in etcd.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredBatch {
+    pub sequence: u64,
+    /// Revision at which it was written; zero if etcd has no such batch.
+    pub revision: i64,
+}
+
 /// Shared by the journal and its snapshots.
 pub struct EtcdWriter {
     pub client: Arc<EtcdClient>,
@@ -30,6 +38,8 @@ pub struct EtcdWriter {
     pub reads_are_fresh: bool,
     /// The sequence after the last durable batch.
     pub next: AtomicU64,
+    /// The batch before it. Every transaction compares that no one has changed or deleted it.
+    pub last: Mutex<StoredBatch>,
     pub fenced: AtomicBool,
     pub failed: OnceLock<JournalError>,
     /// Whether etcd was restored and this is accepted: the first batch begins a new incarnation and removes the marker.
@@ -50,6 +60,18 @@ impl EtcdWriter {
         let next = Compare::absent(&self.keys.log(self.next.load(Ordering::Acquire)));
         leave_marker(&self.client, &self.keys, &reason, next).await;
         self.failed.get_or_init(|| JournalError::RolledBack { reason }).clone()
+    }
+
+    /// Condition that a batch exists, and if it is the last one, that it is unchanged; `None` before the first batch.
+    fn unchanged(&self, sequence: u64) -> Option<Compare> {
+        let last = *self.last.lock().expect("no panic under this lock");
+        let key = self.keys.log(sequence);
+        (sequence >= FIRST).then(|| match last.revision {
+            // An absent key would be equal to revision zero.
+            0 => Compare::present(&key),
+            _ if last.sequence != sequence => Compare::present(&key),
+            revision => Compare::changed_at(&key, revision),
+        })
     }
 
     /// Fails if the journal has failed; true if the writer is fenced. Both are permanent.
@@ -86,9 +108,8 @@ impl EtcdWriter {
 
     /// Executes operations if this writer leads; `None` if it does not.
     pub async fn change(&self, operations: Vec<RequestOp>) -> Result<Option<TxnResponse>, JournalError> {
-        let last = self.next.load(Ordering::Acquire) - 1;
-        let written = if last >= FIRST { Some(self.keys.log(last)) } else { None };
-        self.change_after(written, operations).await
+        let last = self.last.lock().expect("no panic under this lock").sequence;
+        self.change_if(self.unchanged(last), operations).await
     }
 
     /// Like [`change`](Self::change), if a key exists that this writer has written. Otherwise etcd was rolled back, and a change would
@@ -98,18 +119,27 @@ impl EtcdWriter {
         written: Option<Vec<u8>>,
         operations: Vec<RequestOp>,
     ) -> Result<Option<TxnResponse>, JournalError> {
+        self.change_if(written.as_deref().map(Compare::present), operations).await
+    }
+
+    async fn change_if(
+        &self,
+        written: Option<Compare>,
+        operations: Vec<RequestOp>,
+    ) -> Result<Option<TxnResponse>, JournalError> {
         if self.is_fenced()? {
             return Ok(None);
         }
         let mut compare = self.generation.conditions(&self.keys);
-        compare.extend(written.as_deref().map(Compare::present));
+        compare.extend(written.clone());
         let failure = vec![RequestOp::get(&self.keys.leader())];
         let response = self.send_until_known(TxnRequest { compare, success: operations, failure }).await?;
         if response.succeeded {
             return Ok(Some(response));
         }
-        if let Some(key) = written.filter(|_| self.generation.matches(response.got(0))) {
-            return Err(self.roll_back(format!("etcd has lost {}", String::from_utf8_lossy(&key))).await);
+        if let Some(written) = written.filter(|_| self.generation.matches(response.got(0))) {
+            let key = String::from_utf8_lossy(&written.key).into_owned();
+            return Err(self.roll_back(format!("{key} in etcd was deleted or changed")).await);
         }
         self.fence();
         Ok(None)
@@ -137,23 +167,27 @@ impl EtcdWriter {
         if !accepts {
             compare.push(Compare::absent(&marker));
         }
-        // A restored etcd may know this writer but not its last batch; a gap would be worse than an error.
-        if sequence > FIRST {
-            compare.push(Compare::present(&self.keys.log(sequence - 1)));
-        }
+        // A restored etcd may know this writer but not its last batch; a gap would be worse than an error. A batch that someone has
+        // overwritten is lost too, and without `meta` no server opens the journal.
+        compare.extend(self.unchanged(sequence - 1));
+        let meta = self.keys.meta();
+        compare.push(Compare::present(&meta));
         let mut success = vec![RequestOp::put(&key, value.clone(), 0)];
         if accepts {
             success.push(RequestOp::delete(&marker, &[]));
             success.push(RequestOp::put(&self.keys.accepted(), sequence.to_string(), 0));
         }
-        let failure = vec![RequestOp::get(&leader), RequestOp::get(&key), RequestOp::get(&marker)];
+        let failure =
+            [&leader, &key, &marker, &self.keys.log(sequence - 1), &meta].map(|key| RequestOp::get(key)).into();
         let response = self.send_until_known(TxnRequest { compare, success, failure }).await?;
         if response.succeeded {
-            return Ok(self.appended(sequence, batch));
+            let revision = response.header.as_ref().map_or(0, |header| header.revision);
+            return Ok(self.appended(StoredBatch { sequence, revision }, batch));
         }
         // An earlier attempt succeeded without a response: equal bytes are the writer's own, and durable.
-        if self.generation.matches(response.got(0)) && response.got(1).is_some_and(|there| there.value == value) {
-            return Ok(self.appended(sequence, batch));
+        let stored = response.got(1).filter(|stored| stored.value == value);
+        if let Some(stored) = stored.filter(|_| self.generation.matches(response.got(0))) {
+            return Ok(self.appended(StoredBatch { sequence, revision: stored.mod_revision }, batch));
         }
         if let Some(marker) = response.got(2).filter(|_| !accepts) {
             let found = String::from_utf8_lossy(&marker.value).into_owned();
@@ -162,12 +196,25 @@ impl EtcdWriter {
         if !self.generation.matches(response.got(0)) {
             self.fence();
         } else if response.got(1).is_none() {
-            return Err(self.roll_back(format!("etcd has lost batch {}", sequence - 1)).await);
+            let last = sequence - 1;
+            let unchanged = last < FIRST || {
+                let known = *self.last.lock().expect("no panic under this lock");
+                response.got(3).is_some_and(|stored| known.sequence == last && stored.mod_revision == known.revision)
+            };
+            return Err(match (unchanged, response.got(3).is_some()) {
+                (true, _) if response.got(4).is_none() => {
+                    self.fail(format!("{} in etcd was deleted", String::from_utf8_lossy(&meta)))
+                }
+                (_, true) => self.roll_back(format!("batch {last} in etcd was changed")).await,
+                _ => self.roll_back(format!("etcd has lost batch {last}")).await,
+            });
         }
         Ok(AppendOutcome::Fenced)
     }
 
-    fn appended(&self, sequence: u64, batch: &[u8]) -> AppendOutcome {
+    fn appended(&self, stored: StoredBatch, batch: &[u8]) -> AppendOutcome {
+        let sequence = stored.sequence;
+        *self.last.lock().expect("no panic under this lock") = stored;
         self.next.store(sequence + 1, Ordering::Release);
         let digest = lineage::digest(batch);
         let opening = *self.opening.get_or_init(|| TenureStart { sequence, digest });
@@ -214,7 +261,7 @@ impl EtcdWriter {
         }
     }
 
-    /// Confirms with a write. The last batch must exist too: after this write, an etcd that was restored by one revision would have
+    /// Confirms with a write. The last batch must be unchanged too: after this write, an etcd that was restored by one revision would have
     /// the same revision again.
     async fn confirm_by_writing(&self) -> Result<WriterStatus, JournalError> {
         if self.is_fenced()? {
@@ -222,9 +269,7 @@ impl EtcdWriter {
         }
         let (leader, last) = (self.keys.leader(), self.next.load(Ordering::Acquire) - 1);
         let mut compare = self.generation.conditions(&self.keys);
-        if last >= FIRST {
-            compare.push(Compare::present(&self.keys.log(last)));
-        }
+        compare.extend(self.unchanged(last));
         let success = vec![RequestOp::put(&self.keys.confirm(), Bytes::new(), 0)];
         let response =
             self.send_until_known(TxnRequest { compare, success, failure: vec![RequestOp::get(&leader)] }).await?;

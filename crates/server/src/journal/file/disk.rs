@@ -27,10 +27,9 @@ pub trait Disk: Send + Sync + 'static {
     fn reserve(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
     /// Makes a file's bytes and length durable.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
-    /// Fails if the file or the directory was deleted or moved away: what is written to it would be lost.
-    fn check_present(&self, _file: &Self::File) -> io::Result<()> {
-        Ok(())
-    }
+    /// Fails if the name no longer refers to this open file, or if the directory was deleted or moved away: what is written to it
+    /// would be lost.
+    fn check_present(&self, name: &str, file: &Self::File) -> io::Result<()>;
     /// Renames a file; replaces an existing one.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.

@@ -1,8 +1,8 @@
 //! The identity file: id of the journal, generation of the last writer, and its host, to fence earlier writers and detect copies.
 //!
 //! The file has two slots, one page apart. Every open overwrites the older slot, so that a torn write loses nothing, and so that a
-//! journal on a full disk can be opened: nothing is allocated. A clean stop overwrites its own slot with the end of the log; if that
-//! write is torn, the older slot is left, which only checks less.
+//! journal on a full disk can be opened: nothing is allocated. A clean stop overwrites its own slot with the end of the log, and so does a
+//! writer that finds its files lost or changed; if that write is torn, the older slot is left, which only checks less.
 
 use std::io;
 
@@ -22,9 +22,9 @@ pub struct JournalIdentity {
     pub journal: JournalId,
     /// Generation of the writer.
     pub generation: u64,
-    /// The last segment when it opened or was closed.
+    /// The last segment when it opened, was closed or failed.
     pub segment: u64,
-    /// The next sequence when it opened or was closed; every earlier batch was readable then and must be readable now.
+    /// The next sequence when it opened, was closed or failed; every earlier batch was readable then and must be readable now.
     pub next: u64,
     /// The host that opened it.
     pub host: HostIdentity,
@@ -80,7 +80,14 @@ impl JournalIdentity {
         disk.sync_names()
     }
 
-    /// Overwrites the slot of its generation: the older one at an open, its own at a clean stop.
+    /// Whether the open identity file contains it.
+    pub fn is_stored<D: Disk>(&self, disk: &D, file: &D::File) -> io::Result<bool> {
+        let mut bytes = [0; BYTES];
+        let got = disk.read(file, self.slot(), &mut bytes)?;
+        Ok(got == BYTES && bytes == self.encode())
+    }
+
+    /// Overwrites the slot of its generation: the older one at an open, its own at a clean stop or when the log is found damaged.
     pub fn replace<D: Disk>(&self, disk: &D) -> io::Result<()> {
         let file = disk.open(names::IDENTITY)?;
         disk.write(&file, self.slot(), &self.encode())?;

@@ -211,10 +211,14 @@ impl Disk for LocalDisk {
         file.sync_data()
     }
 
-    fn check_present(&self, file: &File) -> io::Result<()> {
+    fn check_present(&self, name: &str, file: &File) -> io::Result<()> {
         let lost = |what: &str| Err(io::Error::new(io::ErrorKind::NotFound, what));
-        if fs::fstat(file)?.st_nlink == 0 {
-            return lost("the file was deleted while it was in use");
+        let open = fs::fstat(file)?;
+        match fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(named) if (named.st_dev, named.st_ino) == (open.st_dev, open.st_ino) => {}
+            Ok(_) => return lost("another file took the place of the file while it was in use"),
+            Err(Errno::NOENT) => return lost("the file was deleted or moved while it was in use"),
+            Err(errno) => return Err(errno.into()),
         }
         match fs::lstat(&self.path) {
             Ok(stat) if (stat.st_dev, stat.st_ino) == (self.host.device, self.host.inode) => Ok(()),

@@ -16,7 +16,9 @@
 //! a snapshot and the audit log name the batches that they were derived from. Then a shorter log is refused. A durable last batch that
 //! was damaged later, after a crash, and that nothing of this covers, is truncated too, because the two cases look the same.
 //!
-//! After every sync the directory must still be there: what is appended to a deleted or moved one would be lost.
+//! After every sync, the directory, the identity file and the segment must still be those that were opened, of full length and with
+//! what was written last (`presence.rs`): what is appended to a lost, replaced or truncated file would be lost. Then the end of the log
+//! is recorded as at a clean stop, so that the next open refuses an older or shorter log.
 //!
 //! The fence is the kernel's lock, which is valid on one machine: a second open is refused while the first lives.
 //!
@@ -35,6 +37,7 @@ mod identity;
 mod local_disk;
 pub(super) mod names;
 mod preallocate;
+mod presence;
 mod recover;
 mod snapshots;
 
@@ -107,6 +110,8 @@ impl JournalLocation for Directory {
 pub struct FileJournal<D: Disk> {
     shared: Arc<JournalShared<D>>,
     identity: JournalIdentity,
+    /// The identity file, open as long as the journal is.
+    identity_file: D::File,
     next: u64,
     active: ActiveSegment<D::File>,
     spare: PreallocatedSegment,
@@ -178,6 +183,8 @@ impl<D: Disk> FileJournal<D> {
         let segment_bytes = options.segment_bytes.next_multiple_of(frame::ALIGN as u64);
         let mut warnings = disk.warnings();
         let found = recover::recover(&disk, segment_bytes, options.accept_copy, replay, &mut warnings)?;
+        let identity_file =
+            disk.open(names::IDENTITY).map_err(|error| OpenError::from_io(&disk.path(names::IDENTITY), &error))?;
         let shared = Arc::new(JournalShared {
             disk,
             journal: found.identity.journal,
@@ -192,6 +199,7 @@ impl<D: Disk> FileJournal<D> {
             shared,
             next: found.identity.next,
             identity: found.identity,
+            identity_file,
             active: found.active,
             spare,
             segment_bytes,
@@ -213,6 +221,8 @@ impl<D: Disk> FileJournal<D> {
         assert_eq!(sequence, self.next, "batches are appended in order");
         let size = frame::size(batch.len()) as u64;
         if !self.active.fits(size) {
+            // The segment is not checked again after this.
+            self.check_files()?;
             self.rotate(size)?;
         }
         let ActiveSegment { file, number, salt, at, .. } = &mut self.active;
@@ -222,9 +232,10 @@ impl<D: Disk> FileJournal<D> {
             .disk
             .write(file, *at, &self.writing)
             .map_err(|error| shared.write_error(&names::segment(*number), &error))?;
-        let durable = shared.disk.sync(file).and_then(|()| shared.disk.check_present(file));
-        durable.map_err(|error| shared.fail(&names::segment(*number), &error))?;
-        *at += size;
+        shared.disk.sync(file).map_err(|error| shared.fail(&names::segment(*number), &error))?;
+        self.check_files()?;
+        let shared = &self.shared;
+        self.active.at += size;
         self.next += 1;
         std::mem::swap(&mut self.last, &mut self.writing);
         shared.durable.store(self.next, Ordering::Release);
@@ -314,12 +325,10 @@ impl<D: Disk> Journal for FileJournal<D> {
         self.space_left()
     }
 
-    /// Records where the log ends, so that the next open refuses a shorter one (V2). If this fails, only that check is weaker.
+    /// Records where the log ends, so that the next open refuses a shorter one (V2).
     fn close(&mut self) {
         if self.shared.check_failed().is_ok() {
-            let (segment, next) = (self.active.number, self.next);
-            self.identity = JournalIdentity { segment, next, ..self.identity.clone() };
-            let _ = self.identity.replace(&self.shared.disk);
+            self.record_end();
         }
     }
 

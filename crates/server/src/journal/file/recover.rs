@@ -70,8 +70,10 @@ pub(super) fn recover<D: Disk>(
         return Err(corrupt(disk, &names::snapshot(covered), 0, reason));
     }
     if log.next < previous.next || segment.number < previous.segment {
-        let reason =
-            format!("the log ends before sequence {}, which was next at the last open or clean stop", previous.next);
+        let reason = format!(
+            "the log ends before sequence {}, which was next at the last open, clean stop or failure",
+            previous.next
+        );
         return Err(corrupt(disk, &name, log.at, reason));
     }
     let files = DiskAuditFiles { disk, failed: &OnceLock::new() };

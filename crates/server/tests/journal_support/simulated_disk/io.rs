@@ -88,6 +88,10 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
+    fn check_present(&self, name: &str, file: &usize) -> io::Result<()> {
+        if self.get().names.get(name) == Some(file) { Ok(()) } else { Err(not_found()) }
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut image = self.change();
         let file = image.names.remove(from).ok_or_else(not_found)?;
