@@ -2,7 +2,7 @@
 //!
 //! The ranges follow Unicode 16. Later versions may add characters; a name that was valid stays valid. So private-use and unassigned code
 //! points are allowed: the first are visible where a font defines them, and the second become characters of later versions, which
-//! could not be told apart without a table of all assigned ones. Two names that differ only in such code points may look alike where no
+//! can only be distinguished with a table of all assigned ones. Two names that differ only in such code points may look alike where no
 //! font has them. Noncharacters never become characters and are refused.
 
 /// Whether a character is not visible in a name: two names that differ only in it look alike.

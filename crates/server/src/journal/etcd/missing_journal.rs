@@ -6,8 +6,8 @@ use crate::journal::{EtcdOpenError, FIRST, OpenError};
 
 impl CheckedEtcd {
     /// Fails if the prefix had a journal at a revision where it has no `meta`: if batches are left, if this server has seen batches
-    /// (it has replayed them up to `position`, or its high-water mark names one), or if another server left a marker. Whoever has seen
-    /// batches leaves a marker, so that one that has seen nothing does not begin another journal under the same prefix.
+    /// (it has replayed them up to `position`, or its high-water mark names one), or if another server left a marker. A server that
+    /// has seen batches leaves a marker, so that one that has seen nothing does not begin another journal under the same prefix.
     pub async fn check_missing(&self, revision: i64, position: u64) -> Result<(), OpenError> {
         let reader = self.reader(revision);
         let prefix = self.keys.prefix().to_owned();
