@@ -158,7 +158,7 @@ fn invalid_names_and_values_are_rejected_by_field_without_a_trace() {
 
 #[test]
 fn no_command_accepts_a_password_or_secret_as_an_argument() {
-    for option in ["--password", "--secret", "--key", "--tls-key"] {
+    for option in ["--password", "--secret", "--key", "--tls-password"] {
         usage(&["acquire", "a", "--holder", "w", "--ttl", "1s", option, "x"]);
         usage(&["serve", option, "x"]);
     }

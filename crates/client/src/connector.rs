@@ -63,7 +63,7 @@ fn unix_channel(_: &Endpoint, path: &str) -> Result<Channel, Error> {
 }
 
 /// Connects, and verifies the server's certificate against the host of its address (A17).
-async fn connect_tls(at: &Address, options: &TlsOptions) -> io::Result<AcceptedStream> {
+async fn connect_tls(at: &Address, options: &TlsOptions) -> io::Result<ReadAheadStream> {
     let config = options.config()?;
     let name = ServerName::try_from(at.host().to_owned()).map_err(io::Error::other)?;
     let stream = TcpStream::connect(at.as_str()).await?;
@@ -81,7 +81,7 @@ async fn connect_tls(at: &Address, options: &TlsOptions) -> io::Result<AcceptedS
         // Another kind of server, which waits for the client.
         Err(_) => 0,
     });
-    Ok(AcceptedStream { stream, first, read: 0 })
+    Ok(ReadAheadStream { stream, first, read: 0 })
 }
 
 /// Names the cause of an alert that the server sent instead of its settings.
@@ -95,7 +95,7 @@ fn refused(error: io::Error) -> io::Error {
 }
 
 /// A TLS connection on which the server has sent its first bytes.
-struct AcceptedStream {
+struct ReadAheadStream {
     stream: TlsStream<TcpStream>,
     /// Bytes that were read ahead.
     first: Vec<u8>,
@@ -103,7 +103,7 @@ struct AcceptedStream {
     read: usize,
 }
 
-impl AsyncRead for AcceptedStream {
+impl AsyncRead for ReadAheadStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let ahead = &this.first[this.read..];
@@ -117,7 +117,7 @@ impl AsyncRead for AcceptedStream {
     }
 }
 
-impl AsyncWrite for AcceptedStream {
+impl AsyncWrite for ReadAheadStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

@@ -106,7 +106,7 @@ mutants! {
     PresentedBeforeCheck breaks "A4",
     PrefixByBytes breaks "A5",
     IdByRequest breaks "A5",
-    ForbiddenTells breaks "A5",
+    ForbiddenRevealed breaks "A5",
     NumberIsEnough breaks "A6",
     SessionIdIsEnough breaks "A6",
     ReplayToStranger breaks "A6",

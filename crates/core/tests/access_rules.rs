@@ -82,8 +82,8 @@ impl AccessSpec {
             return Verdict::Denied;
         }
         if lease.ended {
-            let told = lease.owner == who || self.sees(who, lease.name);
-            return if told { Verdict::Allowed } else { Verdict::Hidden };
+            let is_visible = lease.owner == who || self.sees(who, lease.name);
+            return if is_visible { Verdict::Allowed } else { Verdict::Hidden };
         }
         self.on_name(who, action, lease.name, Some(lease.owner))
     }

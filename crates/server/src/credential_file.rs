@@ -112,14 +112,14 @@ fn read_checked(
 
 /// Changes whenever a file is replaced or written; equal while it is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileStamp {
+pub struct FileFingerprint {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
-impl FileStamp {
+impl FileFingerprint {
     /// The stamp of a file.
     pub fn of(path: &Path) -> Self {
         std::fs::metadata(path).map_or_else(
@@ -172,11 +172,11 @@ mod tests {
     fn a_stamp_changes_when_a_file_is_replaced() {
         let directory = tempfile::tempdir().expect("a directory");
         let (path, next) = (directory.path().join("cert"), directory.path().join("next"));
-        assert_eq!(FileStamp::of(&path), FileStamp::default());
+        assert_eq!(FileFingerprint::of(&path), FileFingerprint::default());
         std::fs::write(&path, "one").expect("the file is writable");
-        let before = FileStamp::of(&path);
+        let before = FileFingerprint::of(&path);
         std::fs::write(&next, "two").expect("the file is writable");
         std::fs::rename(&next, &path).expect("the file is replaced");
-        assert_ne!(FileStamp::of(&path), before);
+        assert_ne!(FileFingerprint::of(&path), before);
     }
 }

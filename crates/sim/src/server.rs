@@ -289,7 +289,7 @@ impl SimServer {
                 let sent = impostors.as_mut().and_then(|impostors| impostors.send_copy(grantor, now, envelope));
                 copies.extend(sent.map(|(tag, kind, changed)| (tag, kind, changed, envelope.request.clone())));
             };
-            // The first step of a turn may record a stall, whoever sends the request.
+            // The first step of a turn may record a stall, regardless of the sender.
             if turn_has_begun {
                 impersonate(grantor, &mut impostors);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use leasehold::Error;
 use leasehold_server::access::{AccessControl, AccessFile};
-use leasehold_server::credential_file::FileStamp;
+use leasehold_server::credential_file::FileFingerprint;
 
 use crate::input_file;
 
@@ -14,7 +14,7 @@ pub struct AccessRulesFile {
     path: PathBuf,
     control: Arc<AccessControl>,
     /// The file as it was read last.
-    stamp: FileStamp,
+    stamp: FileFingerprint,
 }
 
 /// Reads and validates an access file.
@@ -30,7 +30,7 @@ pub fn read(path: &Path) -> Result<AccessFile, Error> {
 pub fn load(path: Option<&Path>) -> Result<(Arc<AccessControl>, Option<AccessRulesFile>), Error> {
     let Some(path) = path else { return Ok((Arc::new(AccessControl::unrestricted()), None)) };
     // Before the read, so that a change during it is noticed.
-    let stamp = FileStamp::of(path);
+    let stamp = FileFingerprint::of(path);
     let control = Arc::new(AccessControl::new(&read(path)?));
     Ok((control.clone(), Some(AccessRulesFile { path: path.to_owned(), control, stamp })))
 }
@@ -38,7 +38,7 @@ pub fn load(path: Option<&Path>) -> Result<(Arc<AccessControl>, Option<AccessRul
 impl AccessRulesFile {
     /// Reads the file again. An invalid file is logged and changes nothing.
     pub fn reload(&mut self) {
-        self.stamp = FileStamp::of(&self.path);
+        self.stamp = FileFingerprint::of(&self.path);
         match read(&self.path) {
             Ok(file) if self.control.reload(&file) => {
                 tracing::info!(
@@ -54,7 +54,7 @@ impl AccessRulesFile {
 
     /// Reads the file again if it was written or replaced.
     pub fn reload_if_changed(&mut self) {
-        if FileStamp::of(&self.path) != self.stamp {
+        if FileFingerprint::of(&self.path) != self.stamp {
             self.reload();
         }
     }

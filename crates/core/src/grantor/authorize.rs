@@ -315,7 +315,7 @@ impl AccessCheck<'_> {
     /// Checks the action on a name. Where it needs something that exists, `absent` is the reply for a name that may not be seen.
     fn name(&self, name: &str, absent: Option<Refusal>) -> Result<Permission, Refusal> {
         self.allowed(self.caller.rights.permission(self.action, name)).map_err(|denied| match absent {
-            Some(absent) if !self.caller.rights.sees(name) && !mutants::on(Mutant::ForbiddenTells) => absent,
+            Some(absent) if !self.caller.rights.sees(name) && !mutants::on(Mutant::ForbiddenRevealed) => absent,
             Some(_) | None => denied,
         })
     }
@@ -360,7 +360,7 @@ impl AccessCheck<'_> {
         self.own(name, lease.owner)
     }
 
-    /// Checks an id without a live lease: the end of a lease is told to its owner, and to a caller that sees its resource.
+    /// Checks an id without a live lease: the end of a lease is reported to its owner, and to a caller that sees its resource.
     fn ended_lease(&self, id: LeaseId, number: Option<Number>) -> Result<(), Refusal> {
         let table = &self.grantor.table;
         let visible = match (table.leases.tombstone(id.slot, id.reuse), number) {

@@ -43,7 +43,10 @@ use crate::{ApplyOnce, Counters, Error, FenceId, Mark, Observer, Operation};
 pub use operator::list_marks;
 pub use probe::{GuardFinding, GuardProbe};
 pub use protected::protection_sql;
-pub use schema::{SQL, UPGRADE_FROM_1, UPGRADE_FROM_2, UPGRADE_FROM_3, VERSION, install};
+pub use schema::{SQL, UPGRADE_FROM_1, UPGRADE_FROM_2, UPGRADE_FROM_3, install};
+
+/// Version of [`SQL`].
+pub const VERSION: u32 = 4;
 
 const DEFAULT_CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 

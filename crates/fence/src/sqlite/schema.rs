@@ -2,11 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
-use super::protected;
+use super::{VERSION, protected};
 use crate::Error;
-
-/// Version of [`SQL`].
-pub const VERSION: u32 = 4;
 
 /// Tables and triggers, to install them by hand into a database that has none: `sqlite3 FILE < …`.
 pub const SQL: &str =

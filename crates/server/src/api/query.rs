@@ -1,4 +1,4 @@
-//! The one place where the state is read. Every query names its action; the rights of its caller are checked where it is answered.
+//! The one place where the state is read. Every query names its action; the rights of its caller are checked where it is answered (A5).
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -78,7 +78,7 @@ fn expected_outside(request: &SimRequest) -> Refusal {
     }
 }
 
-/// Whether the request needs nothing that exists, so that its denial tells nothing.
+/// Whether the request needs nothing that exists, so that its denial reveals nothing.
 const fn is_denied_outside(request: &SimRequest) -> bool {
     matches!(
         request,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::credential_file::FileStamp;
+use crate::credential_file::FileFingerprint;
 
 /// The files of a TLS configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,13 +28,13 @@ pub struct ClientCa {
 
 impl TlsSettings {
     /// Changes whenever one of the files does.
-    pub fn stamps(&self) -> Vec<FileStamp> {
+    pub fn stamps(&self) -> Vec<FileFingerprint> {
         let bundles = self.client_ca.iter().map(|bundle| &bundle.file);
         [&self.cert, &self.key]
             .into_iter()
             .chain(bundles)
             .chain(&self.client_crl)
-            .map(|path| FileStamp::of(path))
+            .map(|path| FileFingerprint::of(path))
             .collect()
     }
 }

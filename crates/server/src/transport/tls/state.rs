@@ -21,7 +21,7 @@ use super::client_verifier::ClientVerifier;
 use super::error::{TlsError, TlsProblem};
 use super::expiry::{CertificateExpiry, ExpiryWarnings};
 use super::settings::{ClientCa, TlsSettings};
-use crate::credential_file::{self, FileStamp};
+use crate::credential_file::{self, FileFingerprint};
 
 /// Key exchanges in order of preference: the hybrid one also resists a quantum computer.
 const KEY_EXCHANGES: [&dyn SupportedKxGroup; 4] = [
@@ -52,7 +52,7 @@ pub struct TlsHandle {
 /// The files from which the configuration was loaded.
 struct LoadedFiles {
     settings: TlsSettings,
-    stamps: Vec<FileStamp>,
+    stamps: Vec<FileFingerprint>,
     /// The last error of a reload, so that it is reported once.
     error: Option<String>,
 }
