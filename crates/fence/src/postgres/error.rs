@@ -21,15 +21,15 @@ pub(super) fn admission(token: &str, previous_incarnation: Option<&str>) -> Resu
 pub(super) fn decode(error: tokio_postgres::Error, waited: Duration) -> Error {
     match error.as_db_error().and_then(|error| decode_db_error(error, waited)) {
         Some(decoded) => decoded,
-        None => Error::Storage(Box::new(DatabaseError(error))),
+        None => Error::Storage(Box::new(PostgresError(error))),
     }
 }
 
 /// An error of the server or its connection, whose text contains the server's message. That of the driver does not.
 #[derive(Debug)]
-struct DatabaseError(tokio_postgres::Error);
+struct PostgresError(tokio_postgres::Error);
 
-impl fmt::Display for DatabaseError {
+impl fmt::Display for PostgresError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_db_error() {
             Some(error) => write!(f, "{} (SQLSTATE {})", error.message(), error.code().code()),
@@ -38,7 +38,7 @@ impl fmt::Display for DatabaseError {
     }
 }
 
-impl std::error::Error for DatabaseError {
+impl std::error::Error for PostgresError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.0)
     }
