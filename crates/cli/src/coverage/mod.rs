@@ -98,6 +98,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     // Targets that only the command line names are shown too.
     let others = probes.iter().filter(|probe| !known.contains(&probe.target));
     coverage.targets.extend(others.map(|probe| undeclared(&probe.target)));
+    let limit = |probe: &probe::TargetProbe| probe.limit.as_ref().map(|limit| format!("{}: {limit}", probe.target));
+    let limits: Vec<String> = probes.iter().filter_map(limit).collect();
     let row = |target: TargetCoverageBody| {
         let probe = probes.iter().find(|probe| probe.target == target.name).cloned();
         Row::new(&args.name, target, probe)
@@ -110,10 +112,12 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         report::text_table(&rows)
     };
     if holes.is_empty() {
-        return Ok(CommandOutput::from(text));
+        let note = limits.join("\n");
+        return Ok(CommandOutput::from(text).with_note((!note.is_empty()).then_some(note)));
     }
     let count = if holes.len() == 1 { "1 hole".to_owned() } else { format!("{} holes", holes.len()) };
-    let note = format!("{count} in the coverage of {}:\n  {}", coverage.resource, holes.join("\n  "));
+    let note = [vec![format!("{count} in the coverage of {}:\n  {}", coverage.resource, holes.join("\n  "))], limits];
+    let note = note.concat().join("\n");
     Ok(CommandOutput::with_exit_code(text, note, EXIT_HOLE))
 }
 

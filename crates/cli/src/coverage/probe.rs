@@ -7,7 +7,7 @@ use leasehold_core::token::{Cluster, Incarnation};
 
 use super::Args;
 use crate::output::CommandError;
-use crate::target::{ProbeOptions, ProbeResult, TargetAddress};
+use crate::target::{ProbeOptions, ProbeResult, TargetAddress, WriteProbe};
 
 /// The probe of one target.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct TargetProbe {
     /// The address that was probed, without secrets.
     pub address: Option<String>,
     pub outcome: ProbeOutcome,
+    /// Why the probe of a forced database may have missed a table: no address lists the tables.
+    pub limit: Option<String>,
 }
 
 /// How a probe ended.
@@ -66,6 +68,8 @@ async fn probe_target(
     (cluster, incarnation): (Cluster, Incarnation),
 ) -> TargetProbe {
     let address = match (named, target) {
+        // The charter says which tables must be protected, the operator where they are.
+        (Some(address), Some(target)) if target.declared => Ok(address.clone().with_tables_of_charter(&target.at)),
         (Some(address), _) => Ok(address.clone()),
         (None, Some(target)) if args.charter_addresses && target.declared => {
             TargetAddress::from_charter(&target.at).map_err(|error| format!("its address in the charter: {error}"))
@@ -75,7 +79,12 @@ async fn probe_target(
     let address = match address {
         Ok(address) => address,
         Err(reason) => {
-            return TargetProbe { target: name.to_owned(), address: None, outcome: ProbeOutcome::Skipped(reason) };
+            return TargetProbe {
+                target: name.to_owned(),
+                address: None,
+                outcome: ProbeOutcome::Skipped(reason),
+                limit: None,
+            };
         }
     };
     let slots: Vec<u32> = target.map_or(Vec::new(), |target| target.slots.iter().map(|slot| slot.slot).collect());
@@ -89,5 +98,19 @@ async fn probe_target(
         }
         Err(CommandError::Other(message)) => ProbeOutcome::Failed(message),
     };
-    TargetProbe { target: name.to_owned(), address: Some(address.redacted()), outcome }
+    let limit =
+        (attempt_writes && address.is_database() && !address.lists_tables()).then(|| unlisted(&outcome)).flatten();
+    TargetProbe { target: name.to_owned(), address: Some(address.redacted()), outcome, limit }
+}
+
+/// Says what was attempted at a database whose tables neither the charter nor the operator lists.
+fn unlisted(outcome: &ProbeOutcome) -> Option<String> {
+    let ProbeOutcome::Report(ProbeResult { write: WriteProbe::Attempted { refused, .. }, .. }) = outcome else {
+        return None;
+    };
+    let attempted = if refused.is_empty() { "none".to_owned() } else { refused.join(", ") };
+    Some(format!(
+        "no table is listed, so that only those that the database itself protects were probed ({attempted}); list all with \
+         ?tables= in the charter's address"
+    ))
 }

@@ -107,6 +107,9 @@ fn probe_body(probe: &TargetProbe) -> Value {
     if let Some(address) = &probe.address {
         body["address"] = json!(address);
     }
+    if let Some(limit) = &probe.limit {
+        body["limit"] = json!(limit);
+    }
     match &probe.outcome {
         ProbeOutcome::Failed(error) | ProbeOutcome::Skipped(error) => body["error"] = json!(error),
         ProbeOutcome::Report(report) => {

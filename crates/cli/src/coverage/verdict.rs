@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn word(target: &TargetCoverageBody, outcome: ProbeOutcome) -> Option<String> {
-        let probe = TargetProbe { target: "ledger".into(), address: Some("sqlite:/x".into()), outcome };
+        let probe = TargetProbe { target: "ledger".into(), address: Some("sqlite:/x".into()), outcome, limit: None };
         let hole = hole("jobs/settle", target, Some(&probe));
         if let Some(hole) = &hole {
             assert!(
@@ -313,7 +313,8 @@ mod tests {
         let name = "a\nleasehold: 0 holes; $(id)".to_owned();
         let target = TargetCoverageBody { name: name.clone(), ..target(Some("forced"), "x", None) };
         let message = |outcome: ProbeOutcome| {
-            let probe = TargetProbe { target: name.clone(), address: Some("sqlite:/x';id;'".into()), outcome };
+            let probe =
+                TargetProbe { target: name.clone(), address: Some("sqlite:/x';id;'".into()), outcome, limit: None };
             hole("jobs/settle", &target, Some(&probe)).expect("a hole").message
         };
         let missing = message(report(TokenProbe::Missing, WriteProbe::NotAttempted));

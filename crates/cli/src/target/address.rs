@@ -94,6 +94,31 @@ impl TargetAddress {
         Ok(Self { location, tables, source })
     }
 
+    /// Adds the tables that the address of the charter lists, if both are databases. The charter's address is only parsed: nothing
+    /// is connected, and its list is no secret.
+    pub fn with_tables_of_charter(mut self, charter: &str) -> Self {
+        if self.is_database()
+            && let Ok(declared) = Self::from_charter(charter)
+        {
+            for table in declared.tables {
+                if !self.tables.contains(&table) {
+                    self.tables.push(table);
+                }
+            }
+        }
+        self
+    }
+
+    /// Whether the target has tables.
+    pub const fn is_database(&self) -> bool {
+        matches!(self.location, Location::Postgres(_) | Location::Sqlite(_))
+    }
+
+    /// Whether the tables that must be protected are known, besides those that the database protects.
+    pub const fn lists_tables(&self) -> bool {
+        !self.tables.is_empty()
+    }
+
     /// The address without its password.
     pub fn redacted(&self) -> String {
         match &self.location {
@@ -287,6 +312,17 @@ mod tests {
         ] {
             assert!(tables(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_tables_of_the_charters_address_are_added() {
+        let tables =
+            |own: &str, charter: &str| TargetAddress::parse(own).unwrap().with_tables_of_charter(charter).tables;
+        assert_eq!(tables("sqlite:/a", "sqlite:/b?tables=paid,refunds"), ["paid", "refunds"]);
+        assert_eq!(tables("sqlite:/a?tables=paid,sold", "sqlite:/b?tables=paid,refunds"), ["paid", "sold", "refunds"]);
+        assert_eq!(tables("postgres://app@db/s", "postgres://db/s?x=y&tables=shop.paid"), ["shop.paid"]);
+        assert!(tables("redis://cache", "sqlite:/b?tables=paid").is_empty());
+        assert!(tables("sqlite:/a", "our ledger?tables=paid").is_empty());
     }
 
     #[test]

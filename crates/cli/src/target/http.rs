@@ -8,11 +8,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use leasehold::{Code, Error};
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::http::{CLAIM_PATH, LEASE_TOKEN, parse_refusal};
+use leasehold_fence::http::{CLAIM_PATH, LEASE_TOKEN, PROBE_METHOD, parse_refusal};
 use leasehold_fence::{FenceId, FenceRefusal, TokenError};
+use serde_json::Value;
 
 use super::probe::{TableFinding, TokenProbe, WriteProbe, token_probe};
-use super::{fence_error, token};
+use super::{fence_error, printable, token};
 use crate::output::{CommandError, error_with_code};
 
 /// Maximum size of a response in bytes.
@@ -23,9 +24,6 @@ pub fn marks_are_in_a_file() -> CommandError {
     let message = "the proxy stores its marks in the file of --marks; stop the proxy, then use file:PATH";
     Error::new(Code::InvalidArgument, message).with_next_step("leasehold fence marks file:PATH").into()
 }
-
-/// Method of a write without a token. No service gives it a meaning, so that nothing changes even if it passes the fence.
-const PROBE_METHOD: &str = "LEASEHOLD-PROBE";
 
 /// Probes with a claim of the lowest number, which is below every granted token. A fresh fence admits it, and still admits every
 /// granted token afterwards.
@@ -41,17 +39,48 @@ pub async fn probe(url: &str, fence_id: &FenceId, incarnation: Incarnation) -> R
     }
 }
 
-/// Sends a request without a token, with a method that can change data for all the fence knows.
-pub async fn probe_writes(url: &str) -> Result<WriteProbe, CommandError> {
+/// Sends a probe without a token. The fence refuses it with its rules; each exemption is a finding.
+pub async fn probe_writes(url: &str, fence_id: &FenceId) -> Result<WriteProbe, CommandError> {
     let method = Method::from_bytes(PROBE_METHOD.as_bytes()).expect("it is a token of HTTP");
     let (_, body) = send(url, "/", method, None).await?;
     let absent = leasehold_fence::Error::Refused(FenceRefusal::Token(TokenError::Absent));
-    let path = "/".to_owned();
-    if parse_refusal(&body).is_some_and(|error| error.refusal() == absent.refusal()) {
-        return Ok(WriteProbe::Attempted { refused: vec![path], findings: Vec::new() });
+    let is_refused = parse_refusal(&body).is_some_and(|error| error.refusal() == absent.refusal());
+    let reply: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let (mut refused, mut findings) = judge_rules(&reply["rules"], fence_id);
+    if !is_refused && findings.is_empty() {
+        refused.clear();
+        findings.push(finding("/", "a request without a token was not refused by a fence"));
+    } else if reply["rules"].is_null() {
+        refused.clear();
+        findings.push(finding("/", "the fence does not report its rules, update it"));
     }
-    let finding = "a request without a token was forwarded, a rule of the fence exempts it".to_owned();
-    Ok(WriteProbe::Attempted { refused: Vec::new(), findings: vec![TableFinding { table: path, finding }] })
+    Ok(WriteProbe::Attempted { refused, findings })
+}
+
+/// What the rules of a fence refuse without a token, and what they do not.
+fn judge_rules(report: &Value, fence_id: &FenceId) -> (Vec<String>, Vec<TableFinding>) {
+    let shown = |guard: &Value, path: &str| {
+        let (resource, slot) = (guard["resource"].as_str().unwrap_or_default(), guard["slot"].as_u64());
+        let is_own = resource == fence_id.resource() && slot == Some(fence_id.slot().into());
+        if is_own { path.to_owned() } else { format!("{path} (guarded by {resource}@{})", slot.unwrap_or(0)) }
+    };
+    let (mut refused, mut findings) = (vec![printable(&shown(&report["guard"], "/"))], Vec::new());
+    for rule in report["rules"].as_array().into_iter().flatten() {
+        let methods: Vec<&str> = rule["methods"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let path = rule["path"].as_str().unwrap_or_default();
+        let pattern = if methods.is_empty() { path.to_owned() } else { format!("{} {path}", methods.join(",")) };
+        if !rule["guard"].is_null() {
+            refused.push(printable(&shown(&rule["guard"], &pattern)));
+        } else if rule["reads_only"] != true {
+            findings.push(finding(&printable(&pattern), "exempt, passes without a token"));
+        }
+    }
+    refused.retain(|path| !findings.iter().any(|at| at.table == *path));
+    (refused, findings)
+}
+
+fn finding(path: &str, finding: &str) -> TableFinding {
+    TableFinding { table: path.to_owned(), finding: finding.to_owned() }
 }
 
 /// Sends one request without a body, and follows no redirect.
@@ -78,6 +107,6 @@ fn failed(error: hyper_util::client::legacy::Error) -> leasehold_fence::Error {
 
 /// Whether the body is a fence's reply to a claim, and not the response of another service.
 fn is_claimed(body: &[u8]) -> bool {
-    let reply: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let reply: Option<Value> = serde_json::from_slice(body).ok();
     reply.is_some_and(|reply| reply["mark"] == Number::FIRST.to_string())
 }

@@ -224,7 +224,7 @@ impl TargetAddress {
         match self.location.clone() {
             Location::Postgres(url) => postgres::probe_writes(&url, self.source, &id, &tables).await,
             Location::Sqlite(path) => on_thread(move || sqlite::probe_writes(&path, &id, &tables)).await,
-            Location::Http(url) => http::probe_writes(&url).await,
+            Location::Http(url) => http::probe_writes(&url, &id).await,
             Location::Redis(_) | Location::Etcd(_) | Location::Nats(_) | Location::File(_) => {
                 Ok(WriteProbe::NeverRefused)
             }

@@ -18,7 +18,10 @@ fn open(path: &Path) -> Result<Connection, CommandError> {
         let missing = format!("{} is not a file", path.display());
         return Err(Error::new(Code::InvalidArgument, missing).with_next_step("Check the path after sqlite:.").into());
     }
-    Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+    // The strictest setting suits every journal mode, and is of this connection only.
+    db.pragma_update(None, "synchronous", "EXTRA").map_err(failed)?;
+    Ok(db)
 }
 
 fn failed(error: rusqlite::Error) -> CommandError {
@@ -61,6 +64,7 @@ pub fn probe_writes(path: &Path, fence_id: &FenceId, tables: &[String]) -> Resul
         GuardFinding::Refused => None,
         GuardFinding::Accepted { statement } => Some(format!("{statement} without a token was accepted")),
         GuardFinding::Unguarded { statement } => Some(format!("no guard for {statement}")),
+        GuardFinding::Altered => Some("not the trigger of this version, so that it may refuse less".to_owned()),
         GuardFinding::OtherFence => Some("protected by another resource or slot".to_owned()),
         GuardFinding::NoTable => Some("no such table".to_owned()),
         _ => Some("not protected".to_owned()),
@@ -80,6 +84,8 @@ pub fn probe_writes(path: &Path, fence_id: &FenceId, tables: &[String]) -> Resul
 pub fn probe(path: &Path, fence_id: &FenceId, stale: &str) -> Result<TokenProbe, CommandError> {
     let mut db = open(path)?;
     let tx = Transaction::new(&mut db, TransactionBehavior::Immediate).map_err(failed)?;
+    // A fence that admits the token needs the setting for protected tables.
+    tx.execute_batch("PRAGMA defer_foreign_keys = ON").map_err(failed)?;
     let inserted = tx.execute("INSERT INTO leasehold_admit VALUES (?1, ?2)", [fence_id.resource(), stale]);
     drop(tx);
     match inserted {

@@ -19,7 +19,7 @@ use crate::proxying;
 use crate::upstream::MAX_DELAY;
 use crate::{clients, spellings};
 
-pub const ALL: [(&str, fn()); 20] = [
+pub const ALL: [(&str, fn()); 22] = [
     ("the_proxy_passes_the_conformance_suite", conforms),
     ("in_a_race_of_ten_thousand_operations_through_the_proxy_tokens_never_decrease", races),
     ("the_same_race_without_the_fence_is_detected", races_unfenced),
@@ -31,6 +31,8 @@ pub const ALL: [(&str, fn()); 20] = [
     ("with_a_settle_time_that_is_too_short_a_zombie_is_applied_after_its_successor", killed_without_settle_time),
     ("bodies_stream_in_both_directions", proxying::streams),
     ("hop_by_hop_headers_are_removed_and_upgrades_are_rejected", proxying::hop_by_hop),
+    ("the_body_of_a_read_reaches_the_service", proxying::bodies_of_reads),
+    ("a_malformed_body_and_a_connection_header_that_hides_the_host_are_rejected", proxying::malformed_requests),
     ("an_unreachable_upstream_is_logged_and_not_fatal", proxying::unreachable_upstream),
     ("on_sigterm_open_requests_complete_and_the_next_start_does_not_wait", proxying::stops),
     ("invalid_arguments_are_rejected_with_a_code_and_the_next_step", proxying::usage_errors),

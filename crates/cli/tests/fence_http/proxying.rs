@@ -81,6 +81,54 @@ pub fn hop_by_hop() {
     });
 }
 
+/// Sends bytes as they are, and returns the whole response.
+async fn raw(address: &str, request: String) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.expect("a response");
+    String::from_utf8(response).expect("text")
+}
+
+pub fn bodies_of_reads() {
+    run(async {
+        let (service, setup) = (Service::start(), ProxySetup::new(&[]));
+        let proxy = setup.start(&service.address);
+        let at = &proxy.address;
+        let chunked = format!(
+            "GET /echo HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        );
+        let echoed = raw(at, chunked).await;
+        assert!(echoed.starts_with("HTTP/1.1 200") && echoed.contains("hello"), "{echoed}");
+        let sized = format!("GET /echo HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello");
+        assert!(raw(at, sized).await.ends_with("hello"));
+        let without = raw(at, format!("GET /headers HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n")).await;
+        assert!(without.starts_with("HTTP/1.1 200") && !without.contains("\"transfer-encoding\""), "{without}");
+    });
+}
+
+pub fn malformed_requests() {
+    run(async {
+        let (service, setup) = (Service::start(), ProxySetup::new(&[]));
+        let proxy = setup.start(&service.address);
+        let at = &proxy.address;
+        for name in ["host", "Host, x-mine", "content-length", "authorization"] {
+            let request = format!("GET /headers HTTP/1.1\r\nhost: {at}\r\nconnection: close, {name}\r\n\r\n");
+            let refused = raw(at, request).await;
+            assert!(refused.starts_with("HTTP/1.1 400") && refused.contains("end-to-end header"), "{name}: {refused}");
+        }
+        let token = leasehold_fence::conformance::token(33);
+        let malformed = format!(
+            "POST /now HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\nlease-token: {token}\r\n\
+             transfer-encoding: chunked\r\n\r\n5\r\nhello\r\nnot a length\r\n"
+        );
+        let refused = raw(at, malformed).await;
+        assert!(refused.starts_with("HTTP/1.1 400") && refused.contains("INVALID_ARGUMENT"), "{refused}");
+        assert_eq!(service.applied().await, []);
+    });
+}
+
 pub fn unreachable_upstream() {
     run(async {
         let setup = ProxySetup::new(&[]);

@@ -50,21 +50,40 @@ async fn an_http_fence_is_probed_by_its_address_and_its_marks_are_in_its_file() 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_http_fence_that_exempts_requests_is_not_forced() {
     let server = Server::start();
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let marks = dir.path().join("settle.marks");
-    let (marks, of, upstream) =
-        (marks.to_str().expect("plain"), cluster(&server).to_string(), format!("http://{}", server.address));
-    let args = ["fence", "http", "--upstream", &upstream, "--resource", RESOURCE, "--marks", marks, "--arm"];
-    let more = ["--cluster", &of, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--exempt", "/"];
-    let proxy = TestProcess::from(spawn_piped(&mut crate::support::leasehold(&[&args[..], &more].concat())));
-    let output = proxy.stderr().wait_for_rest("fencing on ");
-    let at = output.split(',').next().expect("an address");
-    declare(&server, "service", &format!("http://{at}"), TargetMode::Forced).await;
-    claim(at, &server.acquire(RESOURCE, "w1"));
-    let probed = server.run(&["coverage", RESOURCE, "--probe", "--json", "--target", &format!("service=http://{at}")]);
-    let target = &probed.json()["targets"][0];
-    assert_eq!((probed.exit, text(&target["hole"])), (8, "unprotected".to_owned()), "{probed:?}");
-    assert_eq!(text(&target["probe"]["established"]), "cooperative", "{probed:?}");
+    let cases: [(&[&str], Option<&str>); 5] = [
+        (&["--exempt", "/"], Some("/: exempt")),
+        (&["--exempt", "POST,PUT,DELETE,PATCH /"], Some("POST,PUT,DELETE,PATCH /: exempt")),
+        (&["--exempt", "/orders"], Some("/orders: exempt")),
+        (&["--exempt", "GET,HEAD /", "--scope", "/orders=shop/orders@3"], None),
+        (&["--exempt", "GET /", "--fence-reads"], Some("GET /: exempt")),
+    ];
+    for (rules, finding) in cases {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+        let marks = dir.path().join("settle.marks");
+        let (marks, of, upstream) =
+            (marks.to_str().expect("plain"), cluster(&server).to_string(), format!("http://{}", server.address));
+        let args = ["fence", "http", "--upstream", &upstream, "--resource", RESOURCE, "--marks", marks, "--arm"];
+        let more = ["--cluster", &of, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+        let proxy = TestProcess::from(spawn_piped(&mut crate::support::leasehold(&[&args[..], &more, rules].concat())));
+        let output = proxy.stderr().wait_for_rest("fencing on ");
+        let at = output.split(',').next().expect("an address");
+        declare(&server, "service", &format!("http://{at}"), TargetMode::Forced).await;
+        let token = server.acquire(RESOURCE, "w1");
+        claim(at, &token);
+        let target = format!("service=http://{at}");
+        let probed = server.run(&["coverage", RESOURCE, "--probe", "--json", "--target", &target]);
+        server.run(&["release", RESOURCE, "--token", &token]).ok();
+        let shown = &probed.json()["targets"][0];
+        let Some(finding) = finding else {
+            assert_eq!(probed.exit, 0, "{rules:?}: {probed:?}");
+            let refused = shown["probe"]["refused_without_token"].to_string();
+            assert!(refused.contains("/orders (guarded by shop/orders@3)"), "{probed:?}");
+            continue;
+        };
+        assert_eq!((probed.exit, text(&shown["hole"])), (8, "unprotected".to_owned()), "{rules:?}: {probed:?}");
+        assert_eq!(text(&shown["probe"]["established"]), "cooperative", "{probed:?}");
+        assert!(probed.err.contains(finding), "{probed:?}");
+    }
 }
 
 fn claim(at: &str, token: &str) -> String {

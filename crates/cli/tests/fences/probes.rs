@@ -107,6 +107,49 @@ async fn a_forced_sqlite_target_is_green_only_while_its_guards_refuse() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_tables_of_the_charter_are_probed_at_the_operators_address() {
+    let server = Server::start();
+    let ledger = claimed(&server);
+    ledger.open().execute_batch("CREATE TABLE refunds (id INTEGER PRIMARY KEY)").expect("a table");
+    server.run(&["fence", "protect", &ledger.url, "--resource", RESOURCE, "--table", "paid"]).ok();
+    let target = format!("ledger={}", ledger.url);
+    declare(&server, "ledger", &ledger.url, TargetMode::Forced).await;
+    let unlisted = probe(&server, &target);
+    assert_eq!((unlisted.exit, hole(&unlisted)), (0, String::new()), "{unlisted:?}");
+    assert!(unlisted.err.contains("only those that the database itself protects were probed (paid)"), "{unlisted:?}");
+    assert!(text(&unlisted.json()["targets"][0]["probe"]["limit"]).contains("?tables="), "{unlisted:?}");
+
+    declare(&server, "ledger", &format!("{}?tables=paid,refunds", ledger.url), TargetMode::Forced).await;
+    let open = probe(&server, &target);
+    assert_eq!((open.exit, hole(&open)), (8, "unprotected".to_owned()), "{open:?}");
+    assert!(open.err.contains("refunds: no guard for INSERT"), "{open:?}");
+    server.run(&["fence", "protect", &ledger.url, "--resource", RESOURCE, "--table", "refunds"]).ok();
+    let proven = probe(&server, &target);
+    assert_eq!((proven.exit, hole(&proven)), (0, String::new()), "{proven:?}");
+    assert!(!proven.err.contains("no table is listed"), "{proven:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_weakened_guard_and_every_journal_mode_are_probed() {
+    let server = Server::start();
+    let ledger = claimed(&server);
+    declare(&server, "ledger", &format!("{}?tables=paid", ledger.url), TargetMode::Forced).await;
+    let target = format!("ledger={}", ledger.url);
+    server.run(&["fence", "protect", &ledger.url, "--resource", RESOURCE, "--table", "paid"]).ok();
+    for mode in ["delete", "truncate", "wal"] {
+        ledger.open().execute_batch(&format!("PRAGMA journal_mode = {mode}")).expect("a mode");
+        let proven = probe(&server, &target);
+        assert_eq!((proven.exit, hole(&proven)), (0, String::new()), "{mode}: {proven:?}");
+    }
+    let guard = "SELECT sql FROM sqlite_schema WHERE name = 'leasehold_guard_paid_DELETE'";
+    let guard: String = ledger.open().query_row(guard, [], |row| row.get(0)).expect("the guard");
+    let weak = guard.replacen(" BEGIN", " WHEN OLD.rowid = 1 BEGIN", 1);
+    ledger.open().execute_batch(&format!("DROP TRIGGER leasehold_guard_paid_DELETE; {weak}")).expect("weakened");
+    let weakened = probe(&server, &target);
+    assert_eq!((weakened.exit, hole(&weakened)), (8, "unprotected".to_owned()), "{weakened:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_address_in_a_charter_is_not_contacted_unless_the_operator_asks_for_it() {
     let server = Server::start();
     let listener = silent();

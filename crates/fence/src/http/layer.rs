@@ -20,8 +20,8 @@ use super::gate_state::RequestOutcome;
 use super::in_flight_body::{BoxError, OutcomeTracker, RequestBody, ResponseBody, outcome_from_trailers};
 use super::metrics::GateCounters;
 use super::problem::{FenceProblem, empty_grpc_response, is_grpc, json_response};
-use crate::Operation;
 use crate::admission::Admission;
+use crate::{Error, FenceRefusal, Operation, TokenError};
 
 /// Request header with the token.
 pub const LEASE_TOKEN: &str = "lease-token";
@@ -33,6 +33,9 @@ pub const LEASE_APPLIED: &str = "lease-applied";
 pub const CLAIM_PATH: &str = "/-/claim";
 /// The gRPC method of a claim, with an empty request and response.
 pub const CLAIM_GRPC_PATH: &str = "/leasehold.Fence/Claim";
+
+/// Method of a probe. The fence replies itself with a refusal and its rules, or with its rules if they exempt the path.
+pub const PROBE_METHOD: &str = "LEASEHOLD-PROBE";
 
 /// What a proxying service knows about a request without a response of the target. The service puts it into the extensions of
 /// its own response.
@@ -103,6 +106,10 @@ where
                         mark,
                     ));
                 }
+                Ok(GateDecision::Probed) => {
+                    let body = json!({ "exempt": true, "rules": shared.rules.report() });
+                    return Ok(json_response(StatusCode::OK, &body));
+                }
                 Ok(GateDecision::Duplicate(last)) => return Ok(duplicate_response(last, grpc)),
                 Err(problem) => return Ok(problem.into_response(grpc)),
             };
@@ -136,6 +143,8 @@ enum GateDecision {
     Admitted(InFlight),
     Exempt,
     Claimed(Number),
+    /// It is a probe of a path that needs no token.
+    Probed,
     /// It was applied earlier.
     Duplicate(u64),
 }
@@ -145,6 +154,9 @@ impl FenceShared {
         let (path, headers) = (head.uri.path(), &head.headers);
         if head.method == Method::POST && (path == CLAIM_PATH || path == CLAIM_GRPC_PATH) {
             return self.claim(headers).await.map(GateDecision::Claimed);
+        }
+        if head.method.as_str() == PROBE_METHOD {
+            return self.probe(head);
         }
         let guarded_by = self.rules.id_index(&head.method, path, headers).map_err(|error| {
             self.malformed(FenceProblem::new("INVALID_ARGUMENT", error.detail).with_field(error.field, "ambiguous"))
@@ -161,6 +173,17 @@ impl FenceShared {
             Ok(in_flight) => Ok(GateDecision::Admitted(in_flight)),
             Err(GateRejection::AlreadyApplied { last }) => Ok(GateDecision::Duplicate(last)),
             Err(rejection) => Err(rejection.into()),
+        }
+    }
+
+    /// Replies to a probe as to a request without a token, with all rules. Nothing is forwarded, counted or reported.
+    fn probe(&self, head: &Parts) -> Result<GateDecision, FenceProblem> {
+        match self.rules.id_index(&head.method, head.uri.path(), &head.headers) {
+            Ok(None) => Ok(GateDecision::Probed),
+            _ => {
+                let absent = Error::from(FenceRefusal::Token(TokenError::Absent));
+                Err(FenceProblem::from(&absent).with("rules", self.rules.report()))
+            }
         }
     }
 

@@ -63,7 +63,8 @@ use crate::{Counters, Error, FenceId, Mark, MarkInfo, Observer};
 use gate::Gate;
 pub use in_flight_body::{RequestBody, ResponseBody};
 pub use layer::{
-    CLAIM_GRPC_PATH, CLAIM_PATH, FenceLayer, FenceService, LEASE_APPLIED, LEASE_SEQUENCE, LEASE_TOKEN, UpstreamOutcome,
+    CLAIM_GRPC_PATH, CLAIM_PATH, FenceLayer, FenceService, LEASE_APPLIED, LEASE_SEQUENCE, LEASE_TOKEN, PROBE_METHOD,
+    UpstreamOutcome,
 };
 use mark_log::MarkLog;
 use metrics::GateCounters;

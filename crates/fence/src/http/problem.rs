@@ -83,7 +83,7 @@ impl FenceProblem {
         self.with("retry_after_ms", after)
     }
 
-    fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+    pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(key.to_owned(), value.into());
         self
     }

@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, Method};
 use leasehold_core::token::Cluster;
+use serde_json::{Value, json};
 
 use super::plain_path::{self, Ambiguity};
 use crate::{Error, FenceId};
@@ -84,6 +85,20 @@ impl Rules {
         &self.ids
     }
 
+    /// The rules for a probe: what passes without a token, and which resource guards the rest. The most specific rule applies.
+    pub(super) fn report(&self) -> Value {
+        let guard = |index: usize| json!({ "resource": self.ids[index].resource(), "slot": self.ids[index].slot() });
+        let rule = |rule: &Rule| {
+            let path = if rule.prefix.is_empty() { "/" } else { &rule.prefix };
+            let methods: Vec<&str> = rule.methods.iter().map(Method::as_str).collect();
+            // A rule that lists only methods that read exempts what needs no token anyway.
+            let reads = !self.fence_reads && !rule.methods.is_empty() && rule.methods.iter().all(is_read);
+            json!({ "path": path, "methods": methods, "guard": rule.id.map(guard), "reads_only": reads })
+        };
+        let rules: Vec<Value> = self.rules.iter().map(rule).collect();
+        json!({ "guard": guard(0), "rules": rules })
+    }
+
     /// The cluster of all ids.
     pub fn cluster(&self) -> Cluster {
         self.ids[0].cluster()
@@ -97,7 +112,7 @@ impl Rules {
         headers: &HeaderMap,
     ) -> Result<Option<usize>, AmbiguousRequestError> {
         let overridden = has_header(headers, &METHOD_OVERRIDES);
-        let safe = method.is_safe() && !self.fence_reads && !overridden;
+        let safe = is_read(method) && !self.fence_reads && !overridden;
         if self.rules.is_empty() {
             return Ok((!safe).then_some(0));
         }
@@ -161,6 +176,11 @@ impl Rule {
 pub(super) struct AmbiguousRequestError {
     pub(super) field: &'static str,
     pub(super) detail: Ambiguity,
+}
+
+/// Whether a method only reads. The list is closed: a method that HTTP adds, such as QUERY, needs a token.
+const fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
 }
 
 /// Whether one of these headers is present, also if it is spelled with `_`.
@@ -267,6 +287,19 @@ mod tests {
             Ok(Some(0)),
             "without rules the path decides nothing"
         );
+    }
+
+    #[test]
+    fn only_the_four_methods_that_read_need_no_token() {
+        for method in ["GET", "HEAD", "OPTIONS", "TRACE"] {
+            let method = Method::from_bytes(method.as_bytes()).expect("a method");
+            assert_eq!(Rules::new(&id("shop")).id_index(&method, "/a", &HeaderMap::new()), Ok(None), "{method}");
+        }
+        for method in ["QUERY", "PROPFIND", "SEARCH", "REPORT", "CONNECT", "PURGE", "GETS"] {
+            let method = Method::from_bytes(method.as_bytes()).expect("a method");
+            assert_eq!(Rules::new(&id("shop")).id_index(&method, "/a", &HeaderMap::new()), Ok(Some(0)), "{method}");
+            assert_eq!(index_of(method.clone(), "/orders"), Ok(Some(1)), "{method}");
+        }
     }
 
     #[test]

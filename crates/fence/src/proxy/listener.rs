@@ -22,7 +22,7 @@ use super::ProxyConfig;
 use super::connection::{BODY_TIMEOUT, ClientConnection, TimedBody};
 use super::upstream::{ProxyBody, Upstream, is_grpc, problem_response};
 use super::web_origin;
-use crate::http::{CLAIM_GRPC_PATH, CLAIM_PATH, Fence, FenceService, UpstreamOutcome};
+use crate::http::{CLAIM_GRPC_PATH, CLAIM_PATH, Fence, FenceService, PROBE_METHOD, UpstreamOutcome};
 
 /// Time limit for a reply to an HTTP/2 ping, and between pings.
 const PING: Duration = Duration::from_secs(10);
@@ -123,10 +123,10 @@ async fn handle(
         let body = Full::new(Bytes::from_static(b"ok\n"));
         return Ok(Response::new(body.map_err(|never| match never {}).boxed_unsync()));
     }
-    // The service has its own policy for other origins. A claim is a request to the proxy itself.
-    let checked = web_origin::check_host(&request, &hosts, hosts.is_empty()).and_then(|()| {
-        if path == CLAIM_PATH || path == CLAIM_GRPC_PATH { web_origin::check_origin(&request) } else { Ok(()) }
-    });
+    // The service has its own policy for other origins. Claims and probes are requests to the proxy itself.
+    let is_own = path == CLAIM_PATH || path == CLAIM_GRPC_PATH || request.method().as_str() == PROBE_METHOD;
+    let checked = web_origin::check_host(&request, &hosts, hosts.is_empty())
+        .and_then(|()| if is_own { web_origin::check_origin(&request) } else { Ok(()) });
     if let Err(problem) = checked {
         return Ok(problem_response(problem, is_grpc(request.headers()), UpstreamOutcome::NotSent));
     }

@@ -8,9 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE};
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap,
+    HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, Uri, Version};
+use http_body::Body;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -19,7 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::net::TcpStream;
 
 use super::connection::TimedBody;
-use crate::http::{FenceProblem, RequestBody, UpstreamOutcome};
+use crate::http::{FenceProblem, LEASE_TOKEN, RequestBody, UpstreamOutcome};
 
 /// The body of a response: of the service, or of an error response of the proxy.
 pub(super) type ProxyBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
@@ -32,6 +36,10 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Hop-by-hop headers, which are not forwarded.
 const HOP_BY_HOP: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "proxy-authenticate", "transfer-encoding", "upgrade", "trailer"];
+
+/// Headers that a request cannot declare as hop-by-hop: without them the service would read another request.
+const END_TO_END: [HeaderName; 7] =
+    [HOST, CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING, AUTHORIZATION, COOKIE, HeaderName::from_static(LEASE_TOKEN)];
 
 /// The address of the service, written as `http://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +122,15 @@ impl Upstream {
                 UpstreamOutcome::NotSent,
             );
         }
+        if names_in_connection(request.headers()).any(|name| END_TO_END.contains(&name)) {
+            let detail =
+                "connection: it lists a header that is for the service; send the request without it in the list";
+            return problem_response(
+                FenceProblem::new("INVALID_ARGUMENT", detail).with_field("connection", "end-to-end header"),
+                grpc,
+                UpstreamOutcome::NotSent,
+            );
+        }
         let version = if grpc { Version::HTTP_2 } else { Version::HTTP_11 };
         if let Err(problem) = self.readdress(&mut request, version) {
             return problem_response(problem, grpc, UpstreamOutcome::NotSent);
@@ -132,6 +149,13 @@ impl Upstream {
                     grpc,
                     UpstreamOutcome::NotSent,
                 )
+            }
+            Err(error) if is_invalid_body(&error) => {
+                // The service may have received a part of it, so that its outcome is unknown to the fence.
+                let detail =
+                    "body: it is malformed, and the service received a part of it at most; send a well-formed body";
+                let problem = FenceProblem::new("INVALID_ARGUMENT", detail).with_field("body", "malformed");
+                problem_response(problem, grpc, UpstreamOutcome::Unknown)
             }
             Err(error) => {
                 tracing::warn!("connection to {} broke, outcome unknown: {}", self.url, root_cause(&error));
@@ -153,9 +177,17 @@ impl Upstream {
         };
         *request.uri_mut() = uri.map_err(|_| invalid())?;
         *request.version_mut() = version;
+        // The HTTP library drops the body of a GET or HEAD whose length is unknown, unless its encoding is declared.
+        let chunked = version == Version::HTTP_11
+            && [Method::GET, Method::HEAD].contains(request.method())
+            && !request.body().is_end_stream()
+            && request.body().size_hint().exact().is_none();
         let headers = request.headers_mut();
         strip_hop_by_hop(headers, version == Version::HTTP_2);
         headers.remove(EXPECT);
+        if chunked {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         match (version, host) {
             // In HTTP/2 the host is part of the address.
             (Version::HTTP_2, _) => drop(headers.remove(HOST)),
@@ -202,6 +234,21 @@ fn was_not_sent(error: &Error) -> bool {
     error.is_connect()
 }
 
+/// Whether the client's own body was malformed. A body that the proxy aborts, because of its time limits, is not.
+fn is_invalid_body(error: &Error) -> bool {
+    let mut inner: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let mut is_of_body = false;
+    while let Some(error) = inner {
+        let http: Option<&hyper::Error> = error.downcast_ref();
+        if is_of_body && http.is_some() {
+            return true;
+        }
+        is_of_body = http.is_some_and(hyper::Error::is_user);
+        inner = error.source();
+    }
+    false
+}
+
 /// The innermost error. The outer ones add no information.
 fn root_cause(error: &Error) -> String {
     let mut inner: &dyn std::error::Error = error;
@@ -211,11 +258,15 @@ fn root_cause(error: &Error) -> String {
     inner.to_string()
 }
 
+/// The headers that `Connection` declares as hop-by-hop.
+fn names_in_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).filter_map(|name| HeaderName::from_str(name.trim()).ok())
+}
+
 /// Removes hop-by-hop headers. With `keep_trailers`, `te: trailers` is kept, which gRPC requires.
 fn strip_hop_by_hop(headers: &mut HeaderMap, keep_trailers: bool) {
-    let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let named = named.flat_map(|value| value.split(',')).filter_map(|name| HeaderName::from_str(name.trim()).ok());
-    for name in named.collect::<Vec<_>>() {
+    for name in names_in_connection(headers).collect::<Vec<_>>() {
         headers.remove(name);
     }
     for name in HOP_BY_HOP {

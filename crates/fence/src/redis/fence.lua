@@ -194,6 +194,10 @@ local function write(keys, args)
   if sequence ~= '' and (not has_shape(sequence, '%d', 20) or sequence > '18446744073709551615') then
     return invalid_argument('sequence', 'the sequence is not a number below 2^64 in 20 digits; pad it with zeros, or pass an empty text')
   end
+  local name = string.upper(args[3])
+  if name == 'FLUSHALL' or name == 'FLUSHDB' or name == 'SWAPDB' then
+    return invalid_argument('command', 'the command would remove the mark too; delete the keys by their names')
+  end
   for i = 4, #args do
     if args[i] == key then
       return invalid_argument('command', 'the command names the key of the mark, which only the fence may write; remove it')
@@ -204,7 +208,6 @@ local function write(keys, args)
   if last then return { 'ALREADY_APPLIED', last } end
   local reply = redis.pcall(unpack(args, 3))
   if sequence ~= '' and not (type(reply) == 'table' and reply.err) then
-    -- Only a command that deletes all keys leaves no mark.
     local mark = redis.call('GET', key)
     if mark then redis.call('SET', key, sub(mark, 1, 122) .. sequence .. sub(mark, 143)) end
   end

@@ -76,6 +76,10 @@ async fn a_failed_command_leaves_the_mark_raised_and_a_command_on_the_mark_is_re
     let key = fence.key().to_owned();
     let refused = fence.write::<()>(db, &token(6), &[&key], redis::cmd("DEL").arg(&key)).await;
     assert_eq!(refused.expect_err("only the fence may write the mark").code(), "INVALID_ARGUMENT");
+    for command in [redis::cmd("FLUSHALL"), redis::cmd("flushdb"), redis::cmd("SwapDB").arg(0).arg(1).clone()] {
+        let refused = fence.write::<()>(db, &token(6), &[GHOST], &command).await;
+        assert_eq!(refused.expect_err("it would remove the mark").code(), "INVALID_ARGUMENT");
+    }
     assert_eq!(fence.mark(db).await.expect("read").map(|mark| mark.get()), Some(6));
 }
 

@@ -83,7 +83,7 @@ fn entries_of_a_resource_are_paged_in_either_direction() {
     let (mut ascending, mut descending) = (Vec::new(), Vec::new());
     let mut next = query_page(true);
     loop {
-        let page = numbers(&query(&snapshots, head, &next).expect("the memory journal works"));
+        let page = numbers(&query(&snapshots, head, &next, None).expect("the memory journal works"));
         let Some(last) = page.last() else { break };
         assert!(page.len() <= 7);
         next.after = *last;
@@ -91,7 +91,7 @@ fn entries_of_a_resource_are_paged_in_either_direction() {
     }
     let mut next = query_page(false);
     loop {
-        let page = numbers(&query(&snapshots, head, &next).expect("the memory journal works"));
+        let page = numbers(&query(&snapshots, head, &next, None).expect("the memory journal works"));
         let Some(last) = page.last() else { break };
         next.before = *last;
         descending.extend(page);
