@@ -103,6 +103,11 @@ fn the_systemd_unit_and_its_configuration_file_are_valid() {
         .collect();
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("all.toml");
+    // With files like those that the comments name.
+    let created = folder.path().join("created");
+    let created = created.to_str().expect("a UTF-8 path");
+    run(leasehold(&["init", created]).env("XDG_CONFIG_HOME", folder.path())).ok();
+    let all = all.replace("/etc/leasehold/clients.pem", "/etc/leasehold/ca.pem").replace("/etc/leasehold", created);
     fs::write(&path, all).expect("the directory exists");
     let checked = run(&mut leasehold(&["config", "check", path.to_str().expect("a UTF-8 path"), "--json"])).ok().json();
     assert_eq!(checked["audit_max_age"], "90d");

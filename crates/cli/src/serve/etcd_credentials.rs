@@ -60,7 +60,7 @@ impl EtcdCredentialFiles {
         }
     }
 
-    /// Reads the password file and returns the connection options.
+    /// Reads the password file, checks that the key is private, and returns the connection options.
     pub fn read(&self, endpoints: &[Address]) -> Result<EtcdEndpoints, Error> {
         self.check_transport(endpoints)?;
         let password = |path: &PathBuf| {
@@ -75,6 +75,10 @@ impl EtcdCredentialFiles {
             (Some(user), Some(path)) => Some((user.clone(), password(path)?)),
             _ => None,
         };
+        if let Some((_, key)) = &self.client_cert {
+            let refused = |error| Error::config("etcd_key", format!("etcd_key: {error}"));
+            credential_file::read_private(key).map_err(refused)?;
+        }
         let tls = self.ca.clone().map(|ca| EtcdTls { ca, client: self.client_cert.clone() });
         Ok(EtcdEndpoints { endpoints: endpoints.iter().map(ToString::to_string).collect(), login, tls })
     }

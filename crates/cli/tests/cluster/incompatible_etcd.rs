@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use leasehold_testkit::etcd::{EtcdCluster, EtcdOptions};
@@ -99,6 +100,8 @@ fn missing_credentials_and_permissions_are_reported() {
     let password = |name: &str, text: &str| {
         let path = etcd.dir().join(name);
         std::fs::write(&path, text).expect("the file is writable");
+        let private = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&path, private).expect("the mode is set");
         path.to_str().expect("a UTF-8 path").to_owned()
     };
     let (right, wrong) = (password("right", "secret\n"), password("wrong", "geheim\n"));

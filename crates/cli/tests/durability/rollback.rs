@@ -14,10 +14,11 @@ use crate::history::History;
 use crate::server::{Server, exclusive_run};
 use crate::transport::{GrpcClient, Reply, connect, held, reply, within};
 
-/// The contents of a directory.
+/// The files of a directory; the socket of a server is none.
 fn copy(data: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(data).expect("the directory exists").map(|entry| entry.expect("the entry is readable"));
-    entries.map(|entry| (entry.file_name().into_string().expect("a UTF-8 name"), read(&entry.path()))).collect()
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    files.map(|entry| (entry.file_name().into_string().expect("a UTF-8 name"), read(&entry.path()))).collect()
 }
 
 fn read(path: &Path) -> Vec<u8> {

@@ -143,6 +143,10 @@ fn copy(from: &Path, to: &Path) -> PathBuf {
     fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("the directory belongs to us");
     for entry in fs::read_dir(from).expect("a directory") {
         let entry = entry.expect("an entry");
+        // The socket of the server.
+        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
         fs::copy(entry.path(), to.join(entry.file_name())).expect("the file can be copied");
     }
     to.to_owned()

@@ -78,6 +78,16 @@ fn query_code<T>(result: Result<Response<T>, Status>, contains: impl FnOnce(T) -
     }
 }
 
+/// The code of a stream that is read to its end, so that it does not count as one in progress.
+async fn stream_code<T>(result: Result<Response<tonic::Streaming<T>>, Status>) -> String {
+    let read = async {
+        let mut stream = result?.into_inner();
+        while stream.message().await?.is_some() {}
+        Ok::<_, Status>(())
+    };
+    read.await.map_or_else(|status| problem_from_status(&status).code, |()| SEEN.to_owned())
+}
+
 /// Whether an action is requested by an operation that only the session stream carries.
 pub fn is_stream_action(action: Action) -> bool {
     let lease = v1::Grant::default();
@@ -344,9 +354,9 @@ impl Attempt<'_> {
                 let request = v1::AuditRequest { resource: resource(), ..Default::default() };
                 query_code(client.audit(request).await, |page| page.entries.iter().any(|one| one.resource == name))
             }
-            Action::ExportAudit => query_code(client.export_audit(v1::ExportAuditRequest {}).await, |_| true),
+            Action::ExportAudit => stream_code(client.export_audit(v1::ExportAuditRequest {}).await).await,
             Action::VerifyAudit => query_code(client.verify_audit(v1::VerifyAuditRequest {}).await, |_| true),
-            Action::Backup => query_code(client.backup(v1::BackupRequest {}).await, |_| true),
+            Action::Backup => stream_code(client.backup(v1::BackupRequest {}).await).await,
             _ => match operation(self)? {
                 Operation::RenewSession(request) => grpc_code(client.renew_session(request).await),
                 Operation::CloseSession(request) => grpc_code(client.close_session(request).await),

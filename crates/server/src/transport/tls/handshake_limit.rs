@@ -130,8 +130,9 @@ mod tests {
             .flat_map(|at| (0..32).map(move |_| at))
             .map(|at| limit.register(address(at)).expect("below"))
             .collect();
-        let begun: Vec<_> = pending.iter().filter_map(|one| one.begin().now_or_never()).collect();
-        assert_eq!(begun.len(), 256);
+        // The runtime would make a task pause that polls this often.
+        let begin = |one: &PendingHandshake| tokio::task::unconstrained(one.begin()).now_or_never();
+        assert_eq!(pending.iter().filter_map(begin).collect::<Vec<_>>().len(), 256);
     }
 
     #[test]
