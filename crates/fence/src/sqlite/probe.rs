@@ -52,7 +52,7 @@ impl Fence {
     /// protects. Everything is rolled back. A table without rows shows only that its guards exist for update and delete.
     ///
     /// The stored text of each guard must be that of [`protection_sql`](super::protection_sql), because a guard with a condition
-    /// refuses some writes only. A trigger or view of the fence with another text than in [`SQL`](super::SQL) is listed by its name.
+    /// refuses some writes only. A trigger or view of the fence with another text than in [`super::SQL`] is listed by its name.
     ///
     /// The attempts hold the write lock, and change at most one row before they are rolled back.
     pub fn probe_guards(&self, db: &mut Connection, tables: &[String]) -> Result<Vec<GuardProbe>, Error> {
