@@ -131,7 +131,7 @@ fn a_rolled_back_directory_issues_no_number_twice_and_a_lost_token_reveals_it() 
                 let proofs = "\nleasehold_rollback_proofs_total 1\n";
                 assert!(server.metrics().contains(proofs), "{}", server.metrics());
                 let log = server.wait_for_log("ROLLED_BACK");
-                assert!(log.contains("peer=127.0.0.1:"), "{log}");
+                assert!(log.contains("peer=\"127.0.0.1:"), "{log}");
                 for grant in &kept {
                     assert_eq!(
                         client.renew(grant, None).await,

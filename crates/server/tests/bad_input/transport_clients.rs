@@ -158,8 +158,27 @@ impl HttpConnection {
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).await.ok()?;
+        // Events have no end.
+        if head.contains("transfer-encoding: chunked\r\n") && !head.contains("text/event-stream") {
+            body = self.chunks().await?;
+        }
         // A backup is the only body that is not text.
         Some((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    async fn chunks(&mut self) -> Option<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let mut size = String::new();
+            self.0.read_line(&mut size).await.ok()?;
+            let size = usize::from_str_radix(size.trim(), 16).expect("the size of a chunk");
+            let mut chunk = vec![0; size + "\r\n".len()];
+            self.0.read_exact(&mut chunk).await.ok()?;
+            if size == 0 {
+                return Some(body);
+            }
+            body.extend_from_slice(&chunk[..size]);
+        }
     }
 
     /// Reads at most one buffer.
