@@ -27,7 +27,7 @@ impl<'a> ReadScope<'a> {
         }
     }
 
-    /// Whether a name may be read. The empty name stands for what concerns no resource and needs all names.
+    /// Whether a name may be read. The empty name means what concerns no resource; it needs a grant for all names.
     pub fn covers(&self, name: &str) -> bool {
         self.rights.permission(self.action, name) == Permission::Yes
     }
