@@ -4,7 +4,7 @@ use leasehold_sim::rng::SimRng;
 
 fn strace(call: &str, inject: &str) -> Vec<String> {
     // With `-D` the tracer is a child process, so that the traced process keeps its id.
-    let words = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e"];
+    let words = ["strace", "-D", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e"];
     let inject = [format!("trace={call}"), "-e".to_owned(), format!("inject={call}:{inject}")];
     words.into_iter().map(str::to_owned).chain(inject).collect()
 }

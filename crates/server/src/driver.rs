@@ -193,9 +193,8 @@ impl<J: Journal> Driver<J> {
 
     fn step_renewals(&mut self, now: Now, renewals: RenewalBatch) {
         let proofs = self.grantor.rollback_proofs();
-        let numbers = renewals.leases.iter().map(|(_, number)| *number).collect();
         let caller = self.rules.caller(&renewals.identity);
-        let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers, renewals.identity.clone());
+        let tag = self.pending.register_renewals(&renewals);
         for (lease, number) in renewals.leases {
             // Zero is not a token number; the first number is never current either, so the reply is the same.
             let number = Number::new(number).unwrap_or(Number::FIRST);

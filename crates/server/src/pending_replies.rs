@@ -17,7 +17,7 @@ use leasehold_wire::{Code, RenewBatchReply, v1};
 
 use crate::cancellation::{CancellationSink, UndeliveredGrant};
 use crate::identity::Identity;
-use crate::request::{DurableReply, Outbox, Outgoing, ReplyTo, RequestPayload, RequestTiming};
+use crate::request::{DurableReply, Outbox, Outgoing, RenewalBatch, ReplyTo, RequestPayload, RequestTiming};
 
 /// Below this number of sessions, entries of closed connections are not swept.
 const MIN_SWEEP: usize = 256;
@@ -42,7 +42,7 @@ pub struct PendingReplies {
 
 enum Pending {
     Request(PendingReply),
-    Renewals { to: Arc<Outbox>, numbers: Vec<u64>, result: RenewBatchReply, index: usize, identity: Arc<Identity> },
+    Renewals(PendingRenewals),
 }
 
 struct PendingReply {
@@ -52,6 +52,17 @@ struct PendingReply {
     id: Option<(SessionId, u64)>,
     timing: RequestTiming,
     identity: Arc<Identity>,
+}
+
+/// A batch of renewals, whose replies arrive one after the other and are sent together.
+struct PendingRenewals {
+    to: Arc<Outbox>,
+    numbers: Vec<u64>,
+    result: RenewBatchReply,
+    /// Which renewal the next reply belongs to.
+    index: usize,
+    identity: Arc<Identity>,
+    arrived: Instant,
 }
 
 impl PendingReplies {
@@ -83,22 +94,18 @@ impl PendingReplies {
     }
 
     /// Registers a batch of renewals and returns its slot, which the core echoes in each of the replies.
-    pub fn register_renewals(
-        &mut self,
-        to: Arc<Outbox>,
-        sequence: u64,
-        numbers: Vec<u64>,
-        identity: Arc<Identity>,
-    ) -> u64 {
-        let result = RenewBatchReply::new(sequence, numbers.len());
-        self.insert(Pending::Renewals { to, numbers, result, index: 0, identity })
+    pub fn register_renewals(&mut self, batch: &RenewalBatch) -> u64 {
+        let numbers: Vec<u64> = batch.leases.iter().map(|(_, number)| *number).collect();
+        let result = RenewBatchReply::new(batch.number, numbers.len());
+        let (to, identity, arrived) = (batch.to.clone(), batch.identity.clone(), batch.arrived);
+        self.insert(Pending::Renewals(PendingRenewals { to, numbers, result, index: 0, identity, arrived }))
     }
 
     /// The body of the request in a slot.
     pub fn body(&self, slot: u64) -> Option<&RequestPayload> {
         match self.slots.get(slot as usize)?.as_ref()? {
             Pending::Request(request) => Some(&request.body),
-            Pending::Renewals { .. } => None,
+            Pending::Renewals(_) => None,
         }
     }
 
@@ -114,14 +121,14 @@ impl PendingReplies {
     pub fn identity(&self, slot: u64) -> Option<&Identity> {
         match self.slots.get(slot as usize)?.as_ref()? {
             Pending::Request(request) => Some(&request.identity),
-            Pending::Renewals { identity, .. } => Some(identity),
+            Pending::Renewals(renewals) => Some(&renewals.identity),
         }
     }
 
     /// Whether a slot holds renewals.
     pub fn is_renewal(&self, slot: u64) -> bool {
         match self.slots.get(slot as usize).and_then(Option::as_ref) {
-            Some(Pending::Renewals { .. }) => true,
+            Some(Pending::Renewals(_)) => true,
             Some(Pending::Request(request)) => request.body.is_renewal(),
             None => false,
         }
@@ -182,14 +189,17 @@ impl PendingReplies {
             return;
         };
         match pending {
-            Pending::Renewals { to, numbers, mut result, index, identity } => {
-                result.record(index, numbers[index], &reply.answer);
-                if result.is_complete() {
-                    to.push(Outgoing::Renewed(result.into_message()), self.position);
+            Pending::Renewals(mut renewals) => {
+                let index = renewals.index;
+                renewals.result.record(index, renewals.numbers[index], &reply.answer);
+                renewals.index += 1;
+                if renewals.result.is_complete() {
+                    let PendingRenewals { to, result, arrived, .. } = renewals;
+                    to.push(Outgoing::Renewed(result.into_message(), arrived), self.position);
                     self.mark_dirty(to);
                     self.free_slots.push(at);
                 } else {
-                    self.slots[at] = Some(Pending::Renewals { to, numbers, result, index: index + 1, identity });
+                    self.slots[at] = Some(Pending::Renewals(renewals));
                 }
             }
             Pending::Request(request) => {
@@ -311,7 +321,7 @@ impl PendingReplies {
     pub fn close_all(&mut self, reason: &v1::Problem) {
         let pending = self.slots.drain(..).flatten().filter_map(|pending| match pending {
             Pending::Request(PendingReply { to: ReplyTo::Stream(outbox, _), .. })
-            | Pending::Renewals { to: outbox, .. } => Some(outbox),
+            | Pending::Renewals(PendingRenewals { to: outbox, .. }) => Some(outbox),
             Pending::Request(PendingReply { to: ReplyTo::Caller(_), .. }) => None,
         });
         let sessions = std::mem::take(&mut self.session_outboxes);

@@ -124,7 +124,7 @@ impl From<MessageError> for crate::v1::Problem {
             MessageError::TooLarge { bytes, max } => (
                 Code::ResourceExhausted,
                 "message is too large; send fewer entries per message",
-                Some(("message_bytes", max, bytes)),
+                Some((crate::MESSAGE_BYTES_LIMIT, max, bytes)),
             ),
             MessageError::TooMany { fields, max } => (
                 Code::ResourceExhausted,

@@ -24,7 +24,7 @@ pub use coverage::{
     TargetSlotBody,
 };
 pub use event::EventBody;
-pub use problem::{PROBLEM_TYPE, ProblemBody};
+pub use problem::{BODY_TOO_LARGE, PROBLEM_TYPE, ProblemBody};
 pub use request::{
     AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody,
     WaiveBody,

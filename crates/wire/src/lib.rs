@@ -87,6 +87,8 @@ pub const MAX_REQUEST_BYTES: usize = 256 << 10;
 /// Maximum size of a request at the transport of a server. It exceeds [`MAX_REQUEST_BYTES`], so that a message that is
 /// slightly too large gets a proper error instead of a closed connection.
 pub const MAX_TRANSPORT_BYTES: usize = 4 * MAX_REQUEST_BYTES;
+/// Name of the limit on the bytes of a message or body.
+pub const MESSAGE_BYTES_LIMIT: &str = "message_bytes";
 /// Maximum number of top-level fields of a request message, which bounds the requests of a batch.
 pub const MAX_REQUEST_FIELDS: usize = 1 << 13;
 /// Maximum number of leases of a batch of renewals.

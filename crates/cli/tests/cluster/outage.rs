@@ -60,7 +60,7 @@ fn without_a_quorum_nothing_is_granted_and_renewed_leases_survive_the_outage() {
 
 #[test]
 fn renewed_leases_survive_a_slow_disk_of_etcd() {
-    let under = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"];
+    let under = ["strace", "-D", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"];
     // With a longer delay etcd itself elects no leader: its own timeout is one second.
     let wrapper = under.into_iter().chain(["inject=fdatasync:delay_enter=250000"]).map(str::to_owned).collect();
     let cluster = ThreeServers::on(EtcdCluster::start(EtcdOptions { wrapper, ..EtcdOptions::default() }));

@@ -30,7 +30,7 @@ async fn run_and_crash(data: &Path, mut rng: SplitMix64) {
     let kills = depth(20, 200, 4_000);
     // Delays every write, so that a reply sent before its write is caught by a kill in between.
     let slow = Start {
-        under: "strace -D -f -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:delay_enter=2000",
+        under: "strace -D -f --seccomp-bpf -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:delay_enter=2000",
         args: "",
     };
     for kill in 0..kills {

@@ -36,7 +36,7 @@ async fn run_and_crash(data: &Path, mut rng: SplitMix64) {
     let small = Start { args: SMALL_LIMITS, ..Start::default() };
     // Delays renames and deletions, so that kills happen in between.
     let slow = Start {
-        under: "strace -D -f -qq -o /dev/null -e trace=renameat,unlinkat \
+        under: "strace -D -f --seccomp-bpf -qq -o /dev/null -e trace=renameat,unlinkat \
                 -e inject=renameat:delay_enter=3000 -e inject=unlinkat:delay_enter=3000",
         args: SMALL_LIMITS,
     };

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::Stream;
 use leasehold_core::command::{Answer, Request, RequestId};
@@ -242,7 +242,8 @@ impl StreamReader {
         if !leases.is_empty() {
             let session = self.caller.session.expect("a stream has a session");
             let (to, number, identity) = (self.outbox.clone(), batch.sequence, self.identity.clone());
-            self.api.queue.renew(RenewalBatch { to, session, number, leases, seen, identity }).await?;
+            let arrived = Instant::now();
+            self.api.queue.renew(RenewalBatch { to, session, number, leases, seen, identity, arrived }).await?;
         }
         Ok(())
     }
@@ -296,10 +297,10 @@ fn encode_batch(items: &mut std::vec::IntoIter<Outgoing>, position: u64, api: &A
                 api.metrics.rejections().problem(&problem);
                 batch.close = Some(*problem);
             }
-            Outgoing::Renewed(result) => {
+            Outgoing::Renewed(result, arrived) => {
                 let bytes = 8 * result.remaining_ms.len() + 128 * result.details.len();
                 bytes_left = bytes_left.saturating_sub(bytes);
-                api.metrics.requests().batch_renewed(result.remaining_ms.len());
+                api.metrics.requests().batch_renewed(result.remaining_ms.len(), arrived.elapsed());
                 batch.renewals.push(result);
             }
             Outgoing::Event(session_event, position) => {

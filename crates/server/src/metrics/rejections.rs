@@ -4,7 +4,7 @@ use leasehold_core::access::Action;
 use leasehold_core::command::{Answer, Reply};
 use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::{Limit, NotCurrent, Refusal};
-use leasehold_wire::{Code, v1};
+use leasehold_wire::{Code, MESSAGE_BYTES_LIMIT, v1};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -87,8 +87,15 @@ pub const REQUEST_RATE_PER_ADDRESS: &str = "request_rate_per_address";
 /// Name of the limit on the bytes of unfinished request bodies.
 pub const BODY_BYTES_LIMIT: &str = "body_bytes";
 /// Limits of the transport and of queries; the core names its own.
-const TRANSPORT_LIMITS: [&str; 7] =
-    [BODY_BYTES_LIMIT, "connections", "message_bytes", "query_steps", REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, "unread"];
+const TRANSPORT_LIMITS: [&str; 7] = [
+    BODY_BYTES_LIMIT,
+    "connections",
+    MESSAGE_BYTES_LIMIT,
+    "query_steps",
+    REQUEST_RATE,
+    REQUEST_RATE_PER_ADDRESS,
+    "unread",
+];
 /// Reasons to refuse a renewal although the lease has not ended.
 const NOT_CURRENT: [&str; 3] = ["unknown", "not_holder", "superseded"];
 

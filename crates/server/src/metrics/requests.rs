@@ -56,7 +56,8 @@ impl RequestMetrics {
     }
 
     /// A batch of renewals was answered.
-    pub fn batch_renewed(&self, renewals: usize) {
+    pub fn batch_renewed(&self, renewals: usize, took: Duration) {
+        self.answered("renew_batch", OK, took);
         self.renewals.inc_by(renewals as u64);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
 
 use leasehold_core::command::{Answer, SessionEvent};
 use leasehold_core::payload::delivery;
@@ -22,8 +23,8 @@ pub enum Outgoing {
     Answer(u64, DurableReply),
     /// A request that was rejected before it reached the queue.
     Refused(u64, Box<v1::Problem>),
-    /// The answers to a batch of renewals, in its order.
-    Renewed(v1::RenewBatchResult),
+    /// The answers to a batch of renewals, in its order, and when the batch arrived.
+    Renewed(v1::RenewBatchResult, Instant),
     /// A session event and the journal position it depends on.
     Event(SessionEvent, u64),
     /// The reason for the end of the stream; nothing follows.
@@ -53,7 +54,7 @@ impl Outgoing {
     /// Its share of [`MAX_UNREAD`].
     fn weight(&self) -> usize {
         match self {
-            Self::Renewed(renewed) => 1 + renewed.details.len(),
+            Self::Renewed(renewed, _) => 1 + renewed.details.len(),
             Self::Answer(_, DurableReply { answer: Answer::Delivery(delivery), .. }) => match &**delivery {
                 delivery::DeliveryAnswer::Received(items) => {
                     items.iter().map(|item| 1 + item.body.len() / WEIGHT_BYTES).sum::<usize>().max(1)

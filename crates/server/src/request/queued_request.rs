@@ -99,4 +99,6 @@ pub struct RenewalBatch {
     pub seen: Option<Token>,
     /// Who sent them.
     pub identity: Arc<Identity>,
+    /// When they arrived.
+    pub arrived: Instant,
 }

@@ -1,6 +1,7 @@
 //! Limits of the lanes: unary callers are rejected, streams wait, and no permit is lost.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use leasehold_core::command::Request;
 use leasehold_core::ids::LeaseId;
@@ -35,6 +36,7 @@ fn renewals(count: usize) -> RenewalBatch {
         leases: vec![(lease, 1); count],
         seen: None,
         identity: current_or_local(),
+        arrived: Instant::now(),
     }
 }
 

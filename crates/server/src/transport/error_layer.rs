@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use leasehold_wire::{Code, METADATA_CODE, problem_from_status, v1};
+use leasehold_wire::{Code, MESSAGE_BYTES_LIMIT, METADATA_CODE, problem_from_status, v1};
 use tonic::Status;
 
 use super::connection_limit::ConnectionLimit;
@@ -88,13 +88,18 @@ fn library_problem(status: StatusCode, method: &Method, allow: Option<&HeaderVal
         StatusCode::METHOD_NOT_ALLOWED => {
             let method: String = method.as_str().chars().take(32).collect();
             let allow = allow.and_then(|allow| allow.to_str().ok()).unwrap_or_default().replace(',', ", ");
-            let reason = format!("{method} is not allowed at this path; use {allow}");
-            let problem = v1::Problem::of(Code::MethodNotAllowed, format!("method: {reason}"));
-            v1::Problem { field: "method".into(), reason, ..problem }
+            method_not_allowed(&method, &allow)
         }
         StatusCode::PAYLOAD_TOO_LARGE => body_too_large(),
         _ => invalid("request", "cannot be processed; compare it with /v1/openapi.json"),
     }
+}
+
+/// A method that a path does not have.
+pub fn method_not_allowed(method: &str, allow: &str) -> v1::Problem {
+    let reason = format!("{method} is not allowed at this path; use {allow}");
+    let problem = v1::Problem::of(Code::MethodNotAllowed, format!("method: {reason}"));
+    v1::Problem { field: "method".into(), reason, ..problem }
 }
 
 /// An invalid field of a request.
@@ -107,7 +112,7 @@ pub fn invalid(field: &str, reason: &str) -> v1::Problem {
 pub fn body_too_large() -> v1::Problem {
     let max = leasehold_wire::MAX_TRANSPORT_BYTES as u64;
     let problem = v1::Problem::of(Code::ResourceExhausted, format!("the body is larger than {max} bytes; send less"));
-    v1::Problem { field: "body".into(), limit: "message_bytes".into(), max: Some(max), ..problem }
+    v1::Problem { field: "body".into(), limit: MESSAGE_BYTES_LIMIT.into(), max: Some(max), ..problem }
 }
 
 fn unknown_path() -> v1::Problem {

@@ -46,7 +46,7 @@ pub(super) fn message_too_large() -> v1::Problem {
     let max = leasehold_wire::MAX_REQUEST_BYTES as u64;
     let problem =
         v1::Problem::of(Code::ResourceExhausted, format!("the message is larger than {max} bytes; send less at once"));
-    v1::Problem { limit: "message_bytes".into(), max: Some(max), ..problem }
+    v1::Problem { limit: leasehold_wire::MESSAGE_BYTES_LIMIT.into(), max: Some(max), ..problem }
 }
 
 /// The service has no such method.

@@ -75,13 +75,14 @@ async fn an_unknown_path_method_or_verb_is_refused() {
     server.http_refuses("an unsupported method", "DELETE /v1/leases", "", "", method).await;
     let method = refusal("METHOD_NOT_ALLOWED", "method", "use POST");
     server.http_refuses("a query of a command", "GET /v1/quarantine:waive", "", "", method).await;
+    server.http_refuses("a query of a command on a lease", "GET /v1/leases/jobs/a:acquire", "", "", method).await;
     server.http_refuses("an unsupported method with a body", "PATCH /v1/quarantine:waive", "", "{}", method).await;
     let verb = refusal("NOT_FOUND", "", "acquire, renew, release");
     server.http_refuses("an unknown verb", "POST /v1/leases/jobs/a:steal", "", "{}", verb).await;
     server.http_refuses("a missing verb", "POST /v1/leases/jobs/a", "", "{}", verb).await;
     let large = format!(r#"{{"holder":"{}"}}"#, "x".repeat(leasehold_wire::MAX_TRANSPORT_BYTES));
     let (status, body) = server.http.request(ACQUIRE, "", &large).await;
-    assert_eq!(status, 429, "{body}");
+    assert_eq!(status, 413, "{body}");
     assert!(body.contains("RESOURCE_EXHAUSTED") && body.contains("1048576"), "{body}");
     server.handle.stop().await;
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::view::CycleMemberBody;
 use super::{ended_state, optional_enum_word};
-use crate::{Code, v1};
+use crate::{Code, MESSAGE_BYTES_LIMIT, v1};
 
 /// Media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
@@ -107,6 +107,9 @@ pub struct ProblemBody {
     pub remaining_ms: Option<u64>,
 }
 
+/// The HTTP status of a body that is too large, whose code is that of every exceeded limit.
+pub const BODY_TOO_LARGE: u16 = 413;
+
 impl From<v1::Problem> for ProblemBody {
     fn from(from: v1::Problem) -> Self {
         let (code, lost) = (from.known_code(), from.lost());
@@ -119,7 +122,7 @@ impl From<v1::Problem> for ProblemBody {
         Self {
             kind: format!("urn:leasehold:error:{}", from.code),
             title: code.map_or("An error.", Code::meaning).into(),
-            status: code.map_or(500, Code::http),
+            status: if from.limit == MESSAGE_BYTES_LIMIT { BODY_TOO_LARGE } else { code.map_or(500, Code::http) },
             detail: from.message,
             code: from.code,
             next_step: from.next_step,

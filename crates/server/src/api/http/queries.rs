@@ -3,6 +3,8 @@
 use std::convert::Infallible;
 
 use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, StreamExt};
 use leasehold_core::refusal::Refusal;
@@ -10,13 +12,15 @@ use leasehold_wire::json::{
     CharterEntryBody, ClusterBody, CoverageBody, DeadlockBody, EndedLeaseBody, EventBody, LeaseBody, ProblemBody,
     ResourceBody, ResourcesBody, StatusBody, UsageBody, WaiterBody,
 };
-use leasehold_wire::{decode_charter, v1};
+use leasehold_wire::{Code, decode_charter, v1};
 use serde::Deserialize;
 
 use super::extract::{NoQuery, PathName, StrictQuery};
 use super::respond::{HttpResult, WithPosition};
+use super::verbs::LeaseVerb;
 use crate::api::Api;
 use crate::transport::HttpProblem;
+use crate::transport::error_layer::method_not_allowed;
 
 /// Parameters of a list of resources.
 #[derive(Default, Deserialize)]
@@ -46,8 +50,18 @@ pub async fn show(
     State(api): State<Api>,
     PathName(resource): PathName,
     StrictQuery(MinPositionQuery { min_position }): StrictQuery<MinPositionQuery>,
-) -> HttpResult<ResourceBody> {
-    WithPosition::from_query(api.show(v1::ShowRequest { resource, min_position }).await?)
+) -> Result<WithPosition<ResourceBody>, Response> {
+    let is_command = resource.rsplit_once(':').is_some_and(|(_, word)| LeaseVerb::from_word(word).is_some());
+    match api.show(v1::ShowRequest { resource, min_position }).await {
+        Ok(shown) => Ok(WithPosition::of(shown)),
+        // A name may end like a command. One that does not exist is a command with the wrong method.
+        Err(problem) if is_command && problem.known_code() == Some(Code::NotFound) => {
+            let mut response = HttpProblem::from(method_not_allowed("GET", "POST")).into_response();
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+            Err(response)
+        }
+        Err(problem) => Err(HttpProblem::from(problem).into_response()),
+    }
 }
 
 /// `GET /v1/coverage/{name}?min_position=`.

@@ -21,8 +21,13 @@ impl<T> WithPosition<T> {
     }
 
     /// The result of a query, converted to its JSON body.
-    pub fn from_query<M: Into<T>>((result, position): (M, u64)) -> HttpResult<T> {
-        Ok(Self { body: result.into(), position })
+    pub fn of<M: Into<T>>((result, position): (M, u64)) -> Self {
+        Self { body: result.into(), position }
+    }
+
+    /// The result of a query as the result of a handler.
+    pub fn from_query<M: Into<T>>(result: (M, u64)) -> HttpResult<T> {
+        Ok(Self::of(result))
     }
 }
 

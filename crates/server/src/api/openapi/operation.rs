@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_wire::headers::{IDEMPOTENCY_KEY, LEASE_TOKEN, POSITION, STANDBY, TOKEN_SEEN};
-use leasehold_wire::json::{PROBLEM_TYPE, ProblemBody};
+use leasehold_wire::json::{BODY_TOO_LARGE, PROBLEM_TYPE, ProblemBody};
 use leasehold_wire::{Code, v1};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -36,6 +36,7 @@ pub struct OperationSpec {
     operation: OperationBuilder,
     schemas: Vec<(String, RefOr<Schema>)>,
     problems: Option<Vec<Code>>,
+    has_body: bool,
 }
 
 /// Problems of every operation.
@@ -46,7 +47,7 @@ impl OperationSpec {
     /// An operation with its id for code generators and its summary.
     pub fn new(tag: &str, id: &str, summary: &str) -> Self {
         let operation = OperationBuilder::new().tag(tag).operation_id(Some(id)).summary(Some(summary));
-        Self { operation, schemas: Vec::new(), problems: None }
+        Self { operation, schemas: Vec::new(), problems: None, has_body: false }
     }
 
     /// A longer description.
@@ -103,7 +104,7 @@ impl OperationSpec {
         let content = ContentBuilder::new().schema(Some(self.refer::<T>())).example(Some(example)).build();
         let required = if required { Required::True } else { Required::False };
         let body = RequestBodyBuilder::new().content("application/json", content).required(Some(required)).build();
-        Self { operation: self.operation.request_body(Some(body)), ..self }
+        Self { operation: self.operation.request_body(Some(body)), has_body: true, ..self }
     }
 
     /// A JSON response with a journal position.
@@ -165,6 +166,9 @@ impl OperationSpec {
             if !known.contains(code) {
                 known.push(*code);
             }
+        }
+        if self.has_body && !statuses.is_empty() {
+            statuses.insert(BODY_TOO_LARGE, vec![Code::ResourceExhausted]);
         }
         let mut operation = self.operation;
         for (status, codes) in statuses {
