@@ -34,7 +34,10 @@ fn acquire_and_release(bencher: Bencher<'_, '_>, held: u32) {
 
 #[divan::bench(args = ["in order", "shuffled"], sample_count = 20, sample_size = 1)]
 fn renew_a_million(bencher: Bencher<'_, '_>, order: &str) {
-    let (mut bench, leases) = BenchGrantor::holding(MILLION);
+    renew_all_of(bencher, BenchGrantor::holding(MILLION), order);
+}
+
+fn renew_all_of(bencher: Bencher<'_, '_>, (mut bench, leases): (BenchGrantor, Vec<Lease>), order: &str) {
     let leases = if order == "in order" { leases } else { shuffled(leases) };
     let renew_all = |bench: &mut BenchGrantor| {
         for leases in leases.chunks(1_024) {
@@ -50,17 +53,7 @@ fn renew_a_million(bencher: Bencher<'_, '_>, order: &str) {
 /// The same under access rules: each renewal compares the owner and the epoch of the rules.
 #[divan::bench(args = ["in order", "shuffled"], sample_count = 20, sample_size = 1)]
 fn renew_a_million_as_an_identity(bencher: Bencher<'_, '_>, order: &str) {
-    let (mut bench, leases) = BenchGrantor::holding_as_identity(MILLION);
-    let leases = if order == "in order" { leases } else { shuffled(leases) };
-    let renew_all = |bench: &mut BenchGrantor| {
-        for leases in leases.chunks(1_024) {
-            leases.iter().for_each(|lease| bench.renew(lease));
-            bench.turn();
-        }
-        bench.advance(40);
-    };
-    renew_all(&mut bench);
-    bencher.counter(ItemsCount::new(MILLION)).bench_local(|| renew_all(&mut bench));
+    renew_all_of(bencher, BenchGrantor::holding_as_identity(MILLION), order);
 }
 
 /// The same when the rules changed before: every renewal compares the prefixes.

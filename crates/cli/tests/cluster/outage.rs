@@ -80,15 +80,20 @@ fn renewed_leases_survive_a_slow_disk_of_etcd() {
     assert_eq!(guard.token(), token);
 }
 
-#[test]
-fn a_standby_that_finds_a_restored_etcd_leaves_a_marker_that_stops_the_others() {
-    let mut cluster = ThreeServers::on(EtcdCluster::single());
-    let snapshot = cluster.etcd.dir().join("snapshot.db");
-    let snapshot = snapshot.to_str().expect("a UTF-8 path").to_owned();
+/// Three servers, and a snapshot of their etcd that lacks the last grant.
+fn cluster_with_lost_grant() -> (ThreeServers, String) {
+    let cluster = ThreeServers::on(EtcdCluster::single());
+    let snapshot = cluster.etcd.dir().join("snapshot.db").to_str().expect("a UTF-8 path").to_owned();
     run_on(&cluster, &["acquire", "a", "--holder", "h", "--ttl", "60s"]).ok();
     cluster.etcd.ctl_ok(&["snapshot", "save", &snapshot]);
     run_on(&cluster, &["acquire", "b", "--holder", "h", "--ttl", "60s"]).ok();
     cluster.wait_for_followers();
+    (cluster, snapshot)
+}
+
+#[test]
+fn a_standby_that_finds_a_restored_etcd_leaves_a_marker_that_stops_the_others() {
+    let (mut cluster, snapshot) = cluster_with_lost_grant();
     let leader = cluster.leader();
     let standbys: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
     // Stopped while the leader dies and etcd is restored, so that neither of them leads in between.
@@ -161,13 +166,7 @@ fn a_restored_etcd_is_refused_until_it_is_accepted() {
 
 #[test]
 fn a_restored_etcd_is_refused_although_an_unaware_server_has_led_since() {
-    let mut cluster = ThreeServers::on(EtcdCluster::single());
-    let snapshot = cluster.etcd.dir().join("snapshot.db");
-    let snapshot = snapshot.to_str().expect("a UTF-8 path").to_owned();
-    run_on(&cluster, &["acquire", "a", "--holder", "h", "--ttl", "60s"]).ok();
-    cluster.etcd.ctl_ok(&["snapshot", "save", &snapshot]);
-    run_on(&cluster, &["acquire", "b", "--holder", "h", "--ttl", "60s"]).ok();
-    cluster.wait_for_followers();
+    let (mut cluster, snapshot) = cluster_with_lost_grant();
     (0..3).for_each(|at| cluster.kill(at));
     // One server has seen nothing of the journal, as if it were new.
     std::fs::remove_dir_all(cluster.etcd.dir().join("server-2")).expect("its data directory");

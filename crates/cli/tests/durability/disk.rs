@@ -32,7 +32,10 @@ fn a_failing_disk_stops_the_server_before_it_replies() {
             "strace -D -f --seccomp-bpf -qq -o /dev/null -e trace=fdatasync -e inject=fdatasync:error=ENOSPC:when=70",
             "No space left on device",
         ),
-        ("strace -D -f --seccomp-bpf -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=EIO:when=60", "Input/output error"),
+        (
+            "strace -D -f --seccomp-bpf -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=EIO:when=60",
+            "Input/output error",
+        ),
         (
             "strace -D -f --seccomp-bpf -qq -o /dev/null -e trace=fdatasync -e inject=fdatasync:error=EIO:when=150",
             "Input/output error",
@@ -63,7 +66,8 @@ fn a_write_without_disk_space_is_retried() {
     let _exclusive = exclusive_run();
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
-    let under = "strace -D -f --seccomp-bpf -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=ENOSPC:when=40..45";
+    let under =
+        "strace -D -f --seccomp-bpf -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:error=ENOSPC:when=40..45";
     let mut clients = Clients::new(&mut SplitMix64::new(12), true);
     runtime().block_on(async {
         clients.run_server(&data, &Start::default(), Some(CrashPoint::Working(100))).await;

@@ -156,7 +156,8 @@ fn holders_that_renew_survive_a_slow_disk() {
 async fn slow_syncs(data: &Path) {
     // The first start creates the files; only then the disk becomes slow.
     Server::start(data).stop();
-    let under = "strace -D -f --seccomp-bpf -qq -o /dev/null -e trace=fdatasync -e inject=fdatasync:delay_enter=1300000";
+    let under =
+        "strace -D -f --seccomp-bpf -qq -o /dev/null -e trace=fdatasync -e inject=fdatasync:delay_enter=1300000";
     let server = Start { under, ..Start::default() }.at(data).expect("the server starts slowly");
     let mut calls = connect(&server.address).await.expect("the server responds");
     let mut holders = Holders::start(&calls, "slow");

@@ -7,7 +7,7 @@ use leasehold_fence::conformance::{FenceWriter, Subject, number, token};
 use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 use redis::aio::MultiplexedConnection;
 
-use crate::server::Redis;
+use crate::server::{Redis, RedisWriter};
 
 fn is_moved(error: &Error) -> bool {
     matches!(error, Error::Refused(FenceRefusal::MarkLost(MarkLoss::Moved)))
@@ -46,15 +46,21 @@ async fn wait_for_mark(redis: &Redis, db: &mut MultiplexedConnection, mark: u64)
     }
 }
 
+/// Arms a server, claims 20 there and replicates the mark to the other. A writer of the first, and a connection to the second.
+async fn replicate(primary: &Redis, replica: &Redis) -> (RedisWriter, MultiplexedConnection) {
+    primary.fresh().await;
+    let mut writer = primary.writer().await;
+    writer.claim(&token(20)).await.expect("claimed");
+    let mut db = replica.connect().await;
+    follow(&mut db, listen(&mut writer.db).await).await;
+    wait_for_mark(replica, &mut db, 20).await;
+    (writer, db)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promoted_replica_refuses_every_token_until_it_is_rearmed() {
     let (primary, replica) = (Redis::durable().await, Redis::durable().await);
-    primary.fresh().await;
-    let mut old = primary.writer().await;
-    old.claim(&token(20)).await.expect("claimed");
-    let mut new = replica.connect().await;
-    follow(&mut new, listen(&mut old.db).await).await;
-    wait_for_mark(&replica, &mut new, 20).await;
+    let (_, mut new) = replicate(&primary, &replica).await;
     primary.kill();
     promote(&mut new).await;
 
@@ -70,12 +76,7 @@ async fn a_promoted_replica_refuses_every_token_until_it_is_rearmed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_was_resynchronized_from_a_replica_without_its_last_mark_refuses_every_token() {
     let (first, second) = (Redis::durable().await, Redis::durable().await);
-    first.fresh().await;
-    let mut writer = first.writer().await;
-    writer.claim(&token(20)).await.expect("claimed");
-    let mut other = second.connect().await;
-    follow(&mut other, listen(&mut writer.db).await).await;
-    wait_for_mark(&second, &mut other, 20).await;
+    let (mut writer, mut other) = replicate(&first, &second).await;
     promote(&mut other).await;
     writer.claim(&token(30)).await.expect("claimed on the old primary");
 
@@ -90,12 +91,7 @@ async fn a_primary_that_was_resynchronized_from_a_replica_without_its_last_mark_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_was_demoted_and_promoted_again_refuses_every_token() {
     let (first, second) = (Redis::durable().await, Redis::durable().await);
-    first.fresh().await;
-    let mut writer = first.writer().await;
-    writer.claim(&token(20)).await.expect("claimed");
-    let mut other = second.connect().await;
-    follow(&mut other, listen(&mut writer.db).await).await;
-    wait_for_mark(&second, &mut other, 20).await;
+    let (mut writer, mut other) = replicate(&first, &second).await;
     promote(&mut other).await;
     // Nothing was lost, so it continues from its own history, and its library is not reloaded.
     let before = statistic(&mut other, "sync_partial_ok").await;
@@ -129,12 +125,7 @@ async fn statistic(db: &mut MultiplexedConnection, name: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writable_replica_refuses_every_call_and_a_call_before_its_promotion_changes_nothing() {
     let (primary, replica) = (Redis::durable().await, Redis::durable().await);
-    primary.fresh().await;
-    let mut old = primary.writer().await;
-    old.claim(&token(20)).await.expect("claimed");
-    let mut new = replica.connect().await;
-    follow(&mut new, listen(&mut old.db).await).await;
-    wait_for_mark(&replica, &mut new, 20).await;
+    let (_, mut new) = replicate(&primary, &replica).await;
     redis::cmd("CONFIG").arg("SET").arg("replica-read-only").arg("no").query_async::<()>(&mut new).await.expect("set");
 
     // The replica has the primary's identity, and must not keep it.

@@ -151,6 +151,9 @@ async fn a_stream_renews_only_leases_of_its_own_session() {
         let line = format!("leasehold_renewals_refused_total{{reason=\"{reason}\"}} 1");
         assert!(metrics.contains(&line), "{line}: {metrics}");
     }
+    let (_, metrics) = server.http.request("GET /metrics", "", "").await;
+    let counted = r#"leasehold_request_seconds_count{operation="renew_batch",code="OK"} 1"#;
+    assert!(metrics.contains(counted), "a batch counts as one request: {metrics}");
     server.handle.stop().await;
 }
 
