@@ -1,5 +1,5 @@
 //! A4, A5: a request outside of the caller's rights is denied, or answered like one about nothing. A6: only the identity that was
-//! granted something acts on it, and no copy of a request gives another identity anything.
+//! granted something acts on it, and no copy of a request gives another identity, or a process without the secrets, anything.
 
 use std::collections::BTreeMap;
 
@@ -51,13 +51,14 @@ fn check_attempt(at: SimTime, attempt: &ImpostorAttempt) -> CheckFinding {
     let refusal = match answer {
         Answer::Refused(refusal) if !changed => refusal,
         _ => {
-            let promise = if *kind == ImpostorKind::Neighbor { "A6" } else { "A4" };
+            let is_owned = matches!(kind, ImpostorKind::Neighbor | ImpostorKind::Twin);
+            let promise = if is_owned { "A6" } else { "A4" };
             return broken(promise, at, format!("a copy of {request:?} is answered {answer:?}, changed: {changed}"));
         }
     };
     match kind {
         // Whatever the reason, it gained nothing.
-        ImpostorKind::Neighbor | ImpostorKind::Stranger => Ok(()),
+        ImpostorKind::Neighbor | ImpostorKind::Twin | ImpostorKind::Stranger => Ok(()),
         ImpostorKind::Outsider if *refusal == expected_outside(request) => Ok(()),
         ImpostorKind::Outsider if matches!(refusal, Refusal::Denied(_)) && is_denied_outside(request) => Ok(()),
         ImpostorKind::Outsider => broken("A5", at, format!("an outsider's copy of {request:?} learns {refusal:?}")),
@@ -185,6 +186,8 @@ mod tests {
         assert_eq!(attempt(ImpostorKind::Outsider, unknown(), false), Ok(()));
         assert_eq!(attempt(ImpostorKind::Neighbor, current(), false).unwrap_err().promise, "A6");
         assert_eq!(attempt(ImpostorKind::Neighbor, denied(), true).unwrap_err().promise, "A6");
+        assert_eq!(attempt(ImpostorKind::Twin, denied(), false), Ok(()));
+        assert_eq!(attempt(ImpostorKind::Twin, current(), false).unwrap_err().promise, "A6");
         assert_eq!(attempt(ImpostorKind::Outsider, unknown(), true).unwrap_err().promise, "A4");
         assert_eq!(attempt(ImpostorKind::Outsider, denied(), false).unwrap_err().promise, "A5");
         assert_eq!(attempt(ImpostorKind::Stranger, denied(), false), Ok(()));
