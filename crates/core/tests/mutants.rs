@@ -73,6 +73,10 @@ fn checks() -> Vec<Check> {
     checks.push(("rule: ends are guarded".into(), Box::new(ends_are_guarded)));
     checks.push(("rule: batches are chained".into(), Box::new(batches_are_chained)));
     checks.push(("rule: requests are bounded".into(), Box::new(requests_are_bounded)));
+    checks.push((
+        "rule: changes name their caller".into(),
+        Box::new(support::attribution::changes_name_their_caller),
+    ));
     for (name, which) in [
         ("model: overlap", ModelKind::Overlap),
         ("model: tokens", ModelKind::Tokens),

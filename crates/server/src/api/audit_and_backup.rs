@@ -10,6 +10,7 @@ use leasehold_wire::{Code, v1};
 use tokio::sync::mpsc;
 
 use super::Api;
+use super::operator_log;
 use super::problems::shutting_down;
 use super::queries::invalid_name;
 use crate::access::StreamAccess;
@@ -29,6 +30,7 @@ impl Api {
         let (snapshot, permit) = self.snapshots.snapshot(permit).await.map_err(|error| snapshot_problem(&error))?;
         let chunks = BackupChunks::of(snapshot, clock::now().wall);
         let header = *chunks.header();
+        operator_log::log_copy(Action::Backup, &identity);
         let access = StreamAccess::of_action(&self.access, identity, Action::Backup);
         Ok((header, with_read_timeout(chunks.stream(permit).map(Ok).boxed(), access)))
     }
@@ -76,6 +78,7 @@ impl Api {
         let identity = self.authorize_current(Action::ExportAudit)?;
         let permit = self.snapshots.try_transfer().ok_or_else(busy)?;
         let export = AuditExport::new(self.audit_head().await?);
+        operator_log::log_copy(Action::ExportAudit, &identity);
         let state = Some((self.clone(), export, permit));
         let chunks = futures::stream::unfold(state, |state| async move {
             let (api, mut export, permit) = state?;

@@ -401,6 +401,11 @@ fn audit_entry(text: String, hash: Hash) -> v1::AuditEntry {
         state: reason.map_or(0, |reason| v1::LeaseState::from(reason.state()).into()),
         reason: reason.map_or(0, |reason| v1::EndReason::from(reason).into()),
         comment: owned(parsed.comment),
+        by: owned(parsed.by),
+        via: owned(parsed.via),
+        credential: owned(parsed.credential),
+        from: owned(parsed.from),
+        proposal: parsed.proposal,
         hash: hash.to_vec(),
         text,
     }

@@ -62,7 +62,7 @@ impl SimServer {
         });
         let now = self.clock.now(scheduler.now);
         let restore =
-            journal.restored.map(|incarnation| RestoreSpec { incarnation: Incarnation(incarnation), floor: None });
+            journal.restored.map(|incarnation| RestoreSpec { incarnation: Incarnation(incarnation), floor: None, uid: None });
         let opening = TenureOptions {
             cluster: CLUSTER,
             incarnation: Incarnation(1),

@@ -83,6 +83,21 @@ pub struct AuditEntryBody {
     /// The mark of the fence; for a zombie.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mark: Option<String>,
+    /// The identity that caused the change; absent if time did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// How the identity was known: `local`, `uid`, `mtls`, `bearer` or `anonymous`. Absent if it made its request earlier, and waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via: Option<String>,
+    /// The first 16 hexadecimal digits of the SHA-256 of its certificate, or the id of its bearer token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+    /// The address that it connected from; absent over a unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The two-person proposal that was executed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<u64>,
     /// The raw text of an entry that is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
