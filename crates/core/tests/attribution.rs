@@ -58,12 +58,7 @@ fn a_restore_names_the_user_who_restored() {
     let changes = run.restored(Some(1000)).changes();
     assert_eq!(
         changes[before..],
-        [
-            "restored uid:1000 uid",
-            "session_ended uid:1000 uid",
-            "ended jobs/a uid:1000 uid",
-            "opened",
-        ]
+        ["restored uid:1000 uid", "session_ended uid:1000 uid", "ended jobs/a uid:1000 uid", "opened",]
     );
     assert_eq!(run.restored(None).changes()[before], "restored local local");
 }

@@ -63,7 +63,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 }
 
 fn entry_table(entries: &[AuditEntryBody]) -> String {
-    let mut table = TextTable::new(["ENTRY", "TIME", "CHANGE", "RESOURCE", "HOLDER", "NUMBER", "BY", "REASON", "COMMENT"]);
+    let mut table =
+        TextTable::new(["ENTRY", "TIME", "CHANGE", "RESOURCE", "HOLDER", "NUMBER", "BY", "REASON", "COMMENT"]);
     for entry in entries {
         let end = entry.state.as_ref().zip(entry.reason.as_ref());
         let reason = end.map(|(state, reason)| lease_end(state, reason));

@@ -151,7 +151,8 @@ mod tests {
                 assert_eq!(round_trip(written).0, written);
             }
         }
-        let uid = Attribution { principal: "uid:1000", origin: RequestOrigin { via: Via::Uid, ..RequestOrigin::LOCAL } };
+        let uid =
+            Attribution { principal: "uid:1000", origin: RequestOrigin { via: Via::Uid, ..RequestOrigin::LOCAL } };
         assert_eq!(round_trip(uid), (uid, 13), "an identity of a unix socket costs its name and five bytes");
     }
 

@@ -119,7 +119,8 @@ impl GrantorTable {
                 EndReason::Ttl | EndReason::Stalled | EndReason::MaxHold | EndReason::Deadlock => true,
                 EndReason::Released | EndReason::Session | EndReason::Restored => false,
                 EndReason::HandedOff | EndReason::Operator | EndReason::Priority | EndReason::Policy => {
-                    let drain = self.leases.at(*lease).and_then(|_| self.extra(*lease)).and_then(|extra| extra.drain.as_ref());
+                    let drain =
+                        self.leases.at(*lease).and_then(|_| self.extra(*lease)).and_then(|extra| extra.drain.as_ref());
                     comment.is_empty() && drain.is_some_and(|drain| drain.until <= self.time)
                 }
             },

@@ -2,7 +2,7 @@
 
 use leasehold_core::codec::Reader;
 use leasehold_core::lease::EndReason;
-use leasehold_core::record::{BatchHeader, Record};
+use leasehold_core::record::{BatchHeader, DrainCause, Record};
 
 use super::identities::RecordedOwners;
 use super::{CheckFinding, broken};
@@ -51,12 +51,17 @@ fn check_batch(at: SimTime, batch: &Batch, owners: &mut RecordedOwners) -> Check
     Ok(())
 }
 
+const LOCAL: Option<String> = None;
+
 /// The identity that alone can cause a record; `None` is `local`. Nothing for a record that others or time may cause.
 fn only_caller<'a>(record: &Record<'_>, owners: &'a RecordedOwners) -> Option<&'a Option<String>> {
     match record {
         Record::SessionOpened { session, .. } | Record::SessionEnded { session, reason: EndReason::Released } => {
             owners.sessions.get(&session.slot)
         }
+        // Only operators, which are `local`, comment on a revocation.
+        Record::Ended { reason: EndReason::Operator, comment, .. } if !comment.is_empty() => Some(&LOCAL),
+        Record::Draining { cause: DrainCause::Revoked { reason: EndReason::Operator, .. }, .. } => Some(&LOCAL),
         Record::Granted(granted) if granted.waiter.is_none() => owners.leases.get(&granted.lease.slot),
         Record::Ended { lease, reason: EndReason::Released, .. }
         | Record::Rotated { lease, .. }
