@@ -4,7 +4,7 @@ mod answer;
 
 pub use answer::*;
 
-use crate::access::Caller;
+use crate::access::{Caller, RequestOrigin};
 use crate::charter::Charter;
 pub use crate::charter::HandoffMode;
 use crate::coverage::FenceReport;
@@ -39,12 +39,22 @@ pub struct Request<'a> {
     pub caller: Caller<'a>,
     /// What it proves besides the caller's identity (A6).
     pub proof: Proof,
+    /// How the caller is known, and from where. Recorded with what the request changes (A13).
+    pub origin: RequestOrigin<'a>,
 }
 
 impl Request<'_> {
     /// A request of the server itself, or on a server without access rules, with only a tag.
     pub const fn tagged(tag: u64) -> Self {
-        Self { tag, id: None, observed: None, presented: None, caller: Caller::LOCAL, proof: Proof::NONE }
+        Self {
+            tag,
+            id: None,
+            observed: None,
+            presented: None,
+            caller: Caller::LOCAL,
+            proof: Proof::NONE,
+            origin: RequestOrigin::LOCAL,
+        }
     }
 }
 

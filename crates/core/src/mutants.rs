@@ -115,6 +115,10 @@ mutants! {
     AnyStreamProves breaks "A6",
     SessionIdIsEnough breaks "A6",
     ReplayToStranger breaks "A6",
+    CycleTellsNames breaks "A7",
+    QueryUnfiltered breaks "A7",
+    ActorMissing breaks "A13",
+    ActorCarriedOver breaks "A13",
     RequestsUnbounded breaks "X2",
 }
 

@@ -4,13 +4,15 @@
 //! record is a decision that was already taken. Without a grant nothing is allowed, and there are no deny rules.
 
 mod action;
+mod attribution;
 mod owner;
 mod read_scope;
 mod rights;
 mod role;
 
 pub use action::{Action, ActionScope, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER, Permission};
-pub(crate) use owner::{decode_owner, recorded_owner};
+pub use attribution::{Attribution, RequestOrigin, Via};
+pub(crate) use owner::{check_principal, decode_owner, recorded_owner};
 pub use read_scope::ReadScope;
 pub use rights::{AccessGrant, Caller, LOCAL_PRINCIPAL, Rights};
 pub use role::Role;

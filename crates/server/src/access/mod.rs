@@ -10,5 +10,5 @@ mod stream_access;
 
 pub use access_file::{AccessFile, AccessFileError, PrincipalGrant};
 pub use control::{AccessControl, AccessRules};
-pub use denials::DenialLog;
+pub use denials::{DenialEntry, DenialLog};
 pub use stream_access::StreamAccess;
