@@ -110,6 +110,10 @@ mutants! {
     NumberIsEnough breaks "A6",
     SessionIdIsEnough breaks "A6",
     ReplayToStranger breaks "A6",
+    QuotaShared breaks "A12",
+    RenewalsCounted breaks "A12",
+    WaitsNotCounted breaks "A12",
+    EndsStillCounted breaks "A12",
     RequestsUnbounded breaks "X2",
 }
 

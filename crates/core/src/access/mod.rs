@@ -4,12 +4,14 @@
 //! record is a decision that was already taken. Without a grant nothing is allowed, and there are no deny rules.
 
 mod action;
+mod identity_limits;
 mod owner;
 mod read_scope;
 mod rights;
 mod role;
 
 pub use action::{Action, ActionScope, NOT_OWNER, Permission};
+pub use identity_limits::{IdentityLimits, IdentityUsage};
 pub(crate) use owner::{decode_owner, recorded_owner};
 pub use read_scope::ReadScope;
 pub use rights::{AccessGrant, Caller, LOCAL_PRINCIPAL, Rights};

@@ -42,6 +42,7 @@ pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
 
 use sha2::{Digest, Sha256};
 
+use crate::access::IdentityUsage;
 use crate::command::{Answer, Command, Input, Notice, Reply, Request, SessionEvent};
 use crate::coverage::{CheckCounts, TargetSlot};
 use crate::ids::SessionId;
@@ -217,6 +218,10 @@ impl Grantor {
     }
 
     fn decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
+        if mutants::on(Mutant::RenewalsCounted) && matches!(command, Command::Renew(_) | Command::RenewSession { .. }) {
+            let one = IdentityUsage { sessions: 1, leases: 1, ..IdentityUsage::default() };
+            self.check_identity_limits(&request.caller, one)?;
+        }
         // Renewals are the hot path. Repeating one has no further effect, so they need no stored answer.
         match command {
             Command::Renew(renew) if request.id.is_none() || self.table.due.rotating == 0 => return self.renew(renew),

@@ -1,4 +1,4 @@
-//! Denials: a counter by action and reason, and a bounded number of log lines. They are never journaled.
+//! Denials and reached limits: a counter, and a bounded number of log lines. They are never journaled.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -41,6 +41,20 @@ impl DenialLog {
             reason = reason.word(),
             unlogged,
             "request denied"
+        );
+    }
+
+    /// Logs that an identity reached a limit of its own, unless one of its lines was logged in the last minute. Metrics count it
+    /// where the refusal is sent.
+    pub fn limit_reached(&self, identity: &Identity, limit: &str) {
+        let Some(unlogged) = self.admit(&identity.principal, Instant::now()) else { return };
+        tracing::warn!(
+            principal = &*identity.principal,
+            credential = &*identity.credential,
+            peer = identity.peer_text(),
+            limit,
+            unlogged,
+            "limit of an identity reached"
         );
     }
 

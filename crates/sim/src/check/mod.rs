@@ -12,6 +12,7 @@ pub mod fence_without_server;
 pub mod handoff_terminates;
 pub mod idempotency;
 pub mod identities;
+pub mod identity_limits;
 pub mod last_renewals;
 pub mod linearizability;
 pub mod liveness;
@@ -66,7 +67,7 @@ pub(crate) fn broken(promise: &'static str, at: SimTime, detail: impl Into<Strin
 
 /// Every checker: file, promises and function.
 #[allow(clippy::type_complexity, reason = "a table of three columns")]
-pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 30] = [
+pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 31] = [
     ("fence_marks", "F1 F2 F3 F4 F5 F7 T5 T6", fence_marks::check),
     ("fence_without_server", "F9", fence_without_server::check),
     ("tokens", "T1 T2 T3 T4 T5 T9", tokens::check),
@@ -91,6 +92,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 30] = [
     ("progress_required", "G1", progress_required::check),
     ("session_secret", "S2", session_secret::check),
     ("identities", "A4 A5 A6", identities::check),
+    ("identity_limits", "A12", identity_limits::check),
     ("zombie_reports", "F6", zombie_reports::check),
     ("renewals_decided_in_order", "N1", renewals_decided_in_order::check),
     ("reported_state", "V1 C2 P2 Q1 S1 T5", reported_state::check),
