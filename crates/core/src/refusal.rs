@@ -282,6 +282,11 @@ impl fmt::Display for Refusal {
                     cycle.length
                 )
             }
+            Self::Exhausted { limit, max, got } if limit.is_of_identity() => write!(
+                f,
+                "limit {}: this identity may have at most {max} and would have {got}; end some, or ask an administrator for more",
+                limit.word()
+            ),
             Self::Exhausted { limit, max, got } => {
                 write!(f, "limit {}: at most {max}, requested {got}; request less, or release some", limit.word())
             }

@@ -337,6 +337,12 @@ impl<J: Journal> Driver<J> {
         self.metrics.rejections().replies(&self.output.replies, |slot| self.pending.is_renewal(slot));
         self.report_denials();
         for mut reply in self.output.replies.drain(..) {
+            if let Answer::Refused(Refusal::Exhausted { limit, .. }) = &reply.answer
+                && limit.is_of_identity()
+                && let Some(identity) = self.pending.identity(reply.tag)
+            {
+                self.denials.limit_reached(identity, limit.word());
+            }
             if let Answer::Refused(refusal @ Refusal::Deadlock(_)) = &mut reply.answer
                 && let Some(identity) = self.pending.identity(reply.tag)
             {

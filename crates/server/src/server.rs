@@ -106,6 +106,7 @@ impl ServerConfig {
             tls,
             is_restricted: self.access.is_restricted(),
             limits: self.limits,
+            traffic: self.access.traffic().clone(),
             allowed_hosts: AllowedHosts::new(self.allowed_hosts.iter().map(String::as_str)),
         };
         let mut listener = Listener::bind(config).await.map_err(ServerError::Listen)?;

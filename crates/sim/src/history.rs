@@ -3,6 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
+use leasehold_core::access::{IdentityLimits, IdentityUsage};
 use leasehold_core::command::Answer;
 use leasehold_core::ids::SessionId;
 use leasehold_core::time::GrantorTime;
@@ -32,6 +33,10 @@ pub enum HistoryEvent {
     Decided { op: u64, server: u32, generation: u64, time: GrantorTime, answer: Answer },
     /// A grantor decided the copy of a request that an impostor sent.
     ImpostorAnswered(Box<ImpostorAttempt>),
+    /// What an identity has after a turn, if that changed.
+    UsageReported { identity: String, has: IdentityUsage, limits: IdentityLimits },
+    /// A request was refused by a limit of its identity, which had `has` and requested `more`.
+    LimitReached { op: u64, identity: String, limit: &'static str, max: u64, has: u64, more: u64, is_renewal: bool },
     /// The reply left the server.
     ReplySent { op: u64, server: u32, generation: u64, time: GrantorTime, answer: Answer },
     /// The reply reached the actor.

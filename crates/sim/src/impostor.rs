@@ -1,7 +1,9 @@
 //! Impostors: identities that send copies of the requests of holders, with everything that an eavesdropper sees. A copy may never
 //! be answered like the holder's own request, nor change anything (A4, A5, A6).
 
-use leasehold_core::access::{AccessGrant, Caller, Rights, Role};
+use std::collections::BTreeMap;
+
+use leasehold_core::access::{AccessGrant, Caller, IdentityLimits, IdentityUsage, Rights, Role};
 use leasehold_core::command::{Answer, Command, Handoff, Input, Proof, Renew, Request};
 use leasehold_core::grantor::Grantor;
 use leasehold_core::payload::cache::CacheCommand;
@@ -15,6 +17,11 @@ use crate::rng::SimRng;
 
 /// Tags of copies start here; requests of holders have lower ones.
 const FIRST_TAG: u64 = 1 << 62;
+
+/// Limits that a holder reaches often.
+const NARROW: IdentityLimits = IdentityLimits { sessions: 2, leases: 3, waiters: 1, ..IdentityLimits::UNLIMITED };
+/// Limits that all holders together reach, and none of them alone.
+const WIDE: IdentityLimits = IdentityLimits { sessions: 12, leases: 24, waiters: 12, ..IdentityLimits::UNLIMITED };
 
 /// Who sends the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +53,12 @@ pub struct ImpostorAttempt {
 pub struct Impostors {
     rng: SimRng,
     holder_rights: Rights,
+    /// The rights of the identities that have narrow limits.
+    limited_rights: Rights,
+    /// Whether identities have limits.
+    pub has_limits: bool,
+    /// What was last reported of each identity.
+    pub reported: BTreeMap<String, IdentityUsage>,
     last_tag: u64,
 }
 
@@ -60,15 +73,33 @@ impl Impostors {
             everywhere(Role::Reporter),
             AccessGrant { role: Role::Operator, prefix: "read".into() },
         ];
-        rng.one_in(2).then(|| Self { rng, holder_rights: Rights::new(1, grants), last_tag: FIRST_TAG })
+        let has_limits = SimRng::new(seed ^ 0x0011_417).one_in(2);
+        let rights = |limits: IdentityLimits| {
+            let limits = if has_limits { limits } else { IdentityLimits::UNLIMITED };
+            Rights::new(1, grants.clone()).with_limits(limits)
+        };
+        let (holder_rights, limited_rights) = (rights(WIDE), rights(NARROW));
+        rng.one_in(2).then(|| Self {
+            rng,
+            holder_rights,
+            limited_rights,
+            has_limits,
+            reported: BTreeMap::new(),
+            last_tag: FIRST_TAG,
+        })
     }
 
     /// The caller of a holder's request.
     pub fn caller<'a>(&'a self, from: SimActor, principal: &'a str) -> Caller<'a> {
         match from {
-            SimActor::Holder(_) => Caller { principal, rights: &self.holder_rights },
+            SimActor::Holder(index) => Caller { principal, rights: self.rights_of(index) },
             SimActor::Operator | SimActor::Server(_) | SimActor::Target(_) => Caller::LOCAL,
         }
+    }
+
+    /// The rights of a holder. Every other one has narrow limits.
+    pub const fn rights_of(&self, index: usize) -> &Rights {
+        if index % 2 == 0 { &self.limited_rights } else { &self.holder_rights }
     }
 
     /// Sends a copy of a request, sometimes, if an impostor would gain by it.
@@ -154,6 +185,11 @@ fn number_of(command: &Command<'_>) -> Option<Number> {
         ) => Some(*number),
         _ => None,
     }
+}
+
+/// The holder with this identity.
+pub fn holder_of(identity: &str) -> Option<usize> {
+    identity.strip_prefix("spiffe://sim/holder-")?.parse().ok()
 }
 
 /// A token that was never issued, as if it proved that the state was rolled back.

@@ -5,18 +5,19 @@ mod recovery;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use leasehold_core::access::Caller;
+use leasehold_core::access::{Caller, IdentityUsage};
 use leasehold_core::command::{Answer, Input, Request};
-use leasehold_core::grantor::{Grantor, Output};
+use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{TURN_EVERY, TURN_NORMAL};
 use leasehold_core::lineage::{Lineage, SeenBatch};
+use leasehold_core::refusal::{Limit, Refusal};
 use leasehold_core::token::{Token, plausible};
 
 use crate::clock::{MS, SimClock, SimTime};
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
-use crate::impostor::{ImpostorAttempt, Impostors, identity_of, proof_of};
+use crate::impostor::{ImpostorAttempt, Impostors, holder_of, identity_of, proof_of};
 use crate::journal::SimJournal;
 use crate::message::{Envelope, Message, SimActor};
 use crate::mutants::PlantedFault;
@@ -269,6 +270,7 @@ impl SimServer {
         let envelopes = std::mem::take(&mut self.queue);
         let mut impostors = scheduler.impostors.take();
         let (mut copies, mut turn_has_begun) = (Vec::new(), false);
+        let mut limited = BTreeMap::new();
         for envelope in &envelopes {
             self.requesters.insert(envelope.op, envelope.from);
             let holder = match envelope.from {
@@ -299,6 +301,11 @@ impl SimServer {
                 _ => String::new(),
             };
             let caller = impostors.as_ref().map_or(Caller::LOCAL, |known| known.caller(envelope.from, &principal));
+            if impostors.as_ref().is_some_and(|known| known.has_limits) {
+                let usage = grantor.identity_usages().find(|(name, _)| *name == principal);
+                let has = usage.map_or_else(IdentityUsage::default, |(_, has)| *has);
+                limited.insert(envelope.op, (principal.clone(), has, envelope.request.clone()));
+            }
             let request = Request { id: envelope.id, observed: presented, caller, ..Request::tagged(envelope.op) };
             envelope.request.command(&holder, |command| {
                 let request = Request { proof: proof_of(envelope.from, &command), ..request };
@@ -306,9 +313,12 @@ impl SimServer {
             });
             impersonate(grantor, &mut impostors);
         }
-        scheduler.impostors = impostors;
         grantor.step(now, &Input::Tick);
         grantor.take_output(&mut self.output);
+        if let Some(known) = impostors.as_mut().filter(|known| known.has_limits) {
+            report_limits(scheduler, known, grantor, &self.output, &limited);
+        }
+        scheduler.impostors = impostors;
         for (tag, kind, changed, request) in copies {
             let reply = self.output.replies.iter().find(|reply| reply.tag == tag).expect("every request is answered");
             let attempt = ImpostorAttempt { kind, request, answer: reply.answer.clone(), changed };
@@ -414,5 +424,43 @@ impl SimServer {
             at = at.min(scheduler.now + 100);
         }
         self.wake_at(scheduler, at);
+    }
+}
+
+/// Records what each identity has, counted again from a snapshot, and the refusals by limits of identities.
+fn report_limits(
+    scheduler: &mut Scheduler,
+    identities: &mut Impostors,
+    grantor: &Grantor,
+    output: &Output,
+    requests: &BTreeMap<u64, (String, IdentityUsage, SimRequest)>,
+) {
+    let recounted = RecoveredGrantor::from_snapshot(&grantor.snapshot(), 1).expect("a snapshot can be decoded");
+    for (identity, has) in recounted.identity_usages() {
+        let Some(index) = holder_of(identity) else { continue };
+        if identities.reported.insert(identity.to_owned(), *has) == Some(*has) {
+            continue;
+        }
+        let limits = *identities.rights_of(index).limits();
+        let event = HistoryEvent::UsageReported { identity: identity.to_owned(), has: *has, limits };
+        scheduler.record(event);
+    }
+    for reply in &output.replies {
+        let Answer::Refused(Refusal::Exhausted { limit, max, .. }) = &reply.answer else { continue };
+        let Some((identity, has, request)) = requests.get(&reply.tag).filter(|_| limit.is_of_identity()) else {
+            continue;
+        };
+        let is_renewal = matches!(request, SimRequest::Renew { .. } | SimRequest::RenewSession { .. });
+        let has = match limit {
+            Limit::IdentitySessions => has.sessions,
+            Limit::IdentityLeases => has.leases,
+            _ => has.waiters,
+        };
+        let more = match request {
+            SimRequest::AcquireAll { resources, .. } if *limit == Limit::IdentityLeases => resources.len() as u64,
+            _ => 1,
+        };
+        let (op, identity, limit, max) = (reply.tag, identity.clone(), limit.word(), *max);
+        scheduler.record(HistoryEvent::LimitReached { op, identity, limit, max, has, more, is_renewal });
     }
 }

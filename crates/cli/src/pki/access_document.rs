@@ -54,7 +54,7 @@ impl AccessDocument {
         self.validated(text)
     }
 
-    /// The file without the grants of one identity.
+    /// The file without the grants and limits of one identity.
     pub fn without(&self, principal: &str) -> Result<String, Error> {
         if self.grants().iter().all(|grant| *grant.principal == *principal) {
             let message =
@@ -64,15 +64,17 @@ impl AccessDocument {
         let mut document: DocumentMut = self.text.parse().map_err(|error: toml_edit::TomlError| {
             Error::config_in_file(&self.path.display().to_string(), None, "grant", error.message())
         })?;
-        match document.get_mut("grant") {
-            Some(toml_edit::Item::ArrayOfTables(tables)) => {
-                tables.retain(|table| table.get("principal").and_then(toml_edit::Item::as_str) != Some(principal));
+        for key in ["grant", "limit"] {
+            match document.get_mut(key) {
+                Some(toml_edit::Item::ArrayOfTables(tables)) => {
+                    tables.retain(|table| table.get("principal").and_then(toml_edit::Item::as_str) != Some(principal));
+                }
+                Some(toml_edit::Item::Value(toml_edit::Value::Array(values))) => values.retain(|value| {
+                    let table = value.as_inline_table();
+                    table.and_then(|table| table.get("principal")).and_then(toml_edit::Value::as_str) != Some(principal)
+                }),
+                _ => {}
             }
-            Some(toml_edit::Item::Value(toml_edit::Value::Array(values))) => values.retain(|value| {
-                let table = value.as_inline_table();
-                table.and_then(|table| table.get("principal")).and_then(toml_edit::Value::as_str) != Some(principal)
-            }),
-            _ => {}
         }
         self.validated(document.to_string())
     }
@@ -138,6 +140,9 @@ mod tests {
             text.starts_with("# Who may do what.\n[[grant]] # first\nprincipal = \"spiffe://a/admin\"\n"),
             "{text}"
         );
+        assert!(!text.contains("worker"), "{text}");
+        let limited = format!("{FILE}\n[[limit]]\nprincipal = \"spiffe://a/worker\"\nleases = 5\n");
+        let text = document(&limited).expect("a valid file").without("spiffe://a/worker").expect("one grant is left");
         assert!(!text.contains("worker"), "{text}");
         let inline = "grant = [ # all\n  {principal = \"uid:1\", role = \"admin\", prefix = \"\"}, {principal = \"uid:2\", role = \"holder\", prefix = \"\"}]\n";
         let text = document(inline).expect("a valid file").without("uid:2").expect("one grant is left");

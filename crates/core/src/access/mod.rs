@@ -5,6 +5,7 @@
 
 mod action;
 mod attribution;
+mod identity_limits;
 mod owner;
 mod read_scope;
 mod rights;
@@ -12,6 +13,7 @@ mod role;
 
 pub use action::{Action, ActionScope, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER, Permission};
 pub use attribution::{Attribution, RequestOrigin, Via};
+pub use identity_limits::{IdentityLimits, IdentityUsage};
 pub(crate) use owner::{check_principal, decode_owner, recorded_owner};
 pub use read_scope::ReadScope;
 pub use rights::{AccessGrant, Caller, LOCAL_PRINCIPAL, Rights};

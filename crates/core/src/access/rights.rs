@@ -1,6 +1,6 @@
 //! The rights of one identity, and the caller of a request.
 
-use super::{Action, Permission, Role};
+use super::{Action, IdentityLimits, Permission, Role};
 use crate::mutants::{self, Mutant};
 
 /// One role under one prefix of whole segments.
@@ -22,22 +22,30 @@ impl AccessGrant {
 }
 
 /// Everything that one identity may do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
     epoch: u32,
     grants: Vec<AccessGrant>,
+    limits: IdentityLimits,
     /// Whether every action on every name is allowed, because access is not restricted.
     unrestricted: bool,
 }
 
 impl Rights {
     /// Rights of a server without access rules.
-    pub const UNRESTRICTED: &'static Self = &Self { epoch: 0, grants: Vec::new(), unrestricted: true };
+    pub const UNRESTRICTED: &'static Self =
+        &Self { epoch: 0, grants: Vec::new(), limits: IdentityLimits::UNLIMITED, unrestricted: true };
 
     /// Rights from grants. The epoch changes whenever the rights of any identity change; zero is reserved for unrestricted access
     /// and counts as one.
     pub fn new(epoch: u32, grants: Vec<AccessGrant>) -> Self {
-        Self { epoch: epoch.max(1), grants, unrestricted: false }
+        Self { epoch: epoch.max(1), grants, limits: IdentityLimits::UNLIMITED, unrestricted: false }
+    }
+
+    /// The same rights with limits on what the identity may have.
+    pub const fn with_limits(mut self, limits: IdentityLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Whether every action on every name is allowed.
@@ -48,6 +56,11 @@ impl Rights {
     /// Changes whenever the rights of any identity change.
     pub const fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// How much the identity may have at the same time.
+    pub const fn limits(&self) -> &IdentityLimits {
+        &self.limits
     }
 
     /// The grants.

@@ -2,7 +2,7 @@
 
 use super::Grantor;
 use super::table::lease::NONE;
-use crate::access::recorded_owner;
+use crate::access::{Caller, IdentityLimits, IdentityUsage, recorded_owner};
 use crate::command::{Acquire, AcquireAll, AcquireOptions, Answer, Request};
 use crate::ids::SessionId;
 use crate::lease::Access;
@@ -313,6 +313,8 @@ impl Grantor {
         options: &AcquireOptions<'_>,
     ) -> Result<Answer, Refusal> {
         self.check_lease_limits(requester, plan.resources)?;
+        let new = IdentityUsage::of_leases(plan.resources.len(), options.metadata.len());
+        self.check_identity_limits(&request.caller, new)?;
         let free = plan.resources.iter().try_for_each(|(name, access)| self.is_free(name, *access, options.priority));
         let refusal = match free.and_then(|()| self.check_quarantine()) {
             Ok(()) => return self.grant_all(requester, plan, options),
@@ -392,6 +394,8 @@ impl Grantor {
         options: &AcquireOptions<'_>,
     ) -> Result<Answer, Refusal> {
         self.check_wait_limits(requester, plan.resources)?;
+        let new = IdentityUsage::of_wait(plan.resources.len(), options.metadata.len());
+        self.check_identity_limits(&request.caller, new)?;
         self.set_initial_capacity(plan);
         let (waiter, _) = self.table.waiters.next_slot();
         let (max_hold, progress) = (options.max_hold_ms, options.progress_ms);
@@ -413,6 +417,20 @@ impl Grantor {
         self.table.waiters.at_mut(waiter).expect("just recorded").tag = Some(request.tag);
         self.wait_began(waiter);
         Ok(Answer::Waiting { position })
+    }
+
+    /// Refuses what would take the caller above one of its own limits (A12). What it acts on is its own.
+    pub(super) fn check_identity_limits(&self, caller: &Caller<'_>, more: IdentityUsage) -> Result<(), Refusal> {
+        let limits = caller.rights.limits();
+        if *limits == IdentityLimits::UNLIMITED {
+            return Ok(());
+        }
+        let mut has = self.table.owners.usage_of(caller.principal);
+        if mutants::on(Mutant::QuotaShared) {
+            has = IdentityUsage::default();
+            self.table.owners.usages().for_each(|(_, other)| has.add(*other));
+        }
+        limits.check(&has, &more)
     }
 
     fn position(&self, name: &str, priority: u8) -> u32 {

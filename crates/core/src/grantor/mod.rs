@@ -43,7 +43,7 @@ pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
 
 use sha2::{Digest, Sha256};
 
-use crate::access::{Attribution, LOCAL_PRINCIPAL, check_principal};
+use crate::access::{Attribution, IdentityUsage, LOCAL_PRINCIPAL, check_principal};
 use crate::command::{Answer, Command, Input, Notice, Reply, Request, SessionEvent};
 use crate::coverage::{CheckCounts, TargetSlot};
 use crate::ids::SessionId;
@@ -231,6 +231,10 @@ impl Grantor {
     }
 
     fn decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
+        if mutants::on(Mutant::RenewalsCounted) && matches!(command, Command::Renew(_) | Command::RenewSession { .. }) {
+            let one = IdentityUsage { sessions: 1, leases: 1, ..IdentityUsage::default() };
+            self.check_identity_limits(&request.caller, one)?;
+        }
         // Renewals are the hot path. Repeating one has no further effect, so they need no stored answer.
         match command {
             Command::Renew(renew) if request.id.is_none() || self.table.due.rotating == 0 => return self.renew(renew),

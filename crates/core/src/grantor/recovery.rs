@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::deadlock::DeadlockDetector;
 use super::table::GrantorTable;
 use super::{AuditChange, Grantor, Output};
-use crate::access::{Attribution, RequestOrigin, Via};
+use crate::access::{Attribution, IdentityUsage, RequestOrigin, Via};
 use crate::codec::{DecodeError, Reader};
 use crate::lease::Validity;
 use crate::limits;
@@ -174,6 +174,11 @@ impl RecoveredGrantor {
     /// The state of a snapshot.
     pub fn from_snapshot(bytes: &[u8], hash_seed: u64) -> Result<Self, CorruptionError> {
         Ok(Self { state: Grantor::not_serving(GrantorTable::decode(bytes, hash_seed)?) })
+    }
+
+    /// Every identity that was ever given anything, with what it has.
+    pub fn identity_usages(&self) -> impl Iterator<Item = (&str, &IdentityUsage)> {
+        self.state.identity_usages()
     }
 
     /// Applies the next batch, which must follow the one before it in the audit chain (A1).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Grantor;
 use super::table::actors::Waiter;
 use super::table::lease::NONE;
-use crate::access::{Action, Caller, Permission, Rights, recorded_owner};
+use crate::access::{Action, Caller, IdentityUsage, Permission, Rights, recorded_owner};
 use crate::command::{Answer, HeldDigest, IdRange, OpenSession, SessionGrant};
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::EndReason;
@@ -27,6 +27,7 @@ impl Grantor {
             let max = limits::SESSIONS as u64;
             return Err(Refusal::Exhausted { limit: Limit::Sessions, max, got: max + 1 });
         }
+        self.check_identity_limits(caller, IdentityUsage::SESSION)?;
         let (slot, reuse) = self.table.sessions.next_slot();
         let session = SessionId { slot, reuse: reuse.max(self.reuse_by_clock()) };
         let secret = open.secret.bytes();

@@ -7,6 +7,7 @@ use super::table::actors::Waiter;
 use super::table::ended::{EndedLease, Usage};
 use super::table::lease::NONE;
 use super::{Deadlock, table};
+use crate::access::IdentityUsage;
 use crate::charter::Charter;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, EndReason, LeaseState, Validity};
@@ -153,6 +154,11 @@ pub struct Status {
 }
 
 impl Grantor {
+    /// Every identity that was ever given anything, with what it has now.
+    pub fn identity_usages(&self) -> impl Iterator<Item = (&str, &IdentityUsage)> {
+        self.table.owners.usages()
+    }
+
     /// Status and counts.
     pub fn status(&self) -> Status {
         let identity = self.table.identity.expect("an opened grantor has an identity");

@@ -142,6 +142,13 @@ impl From<Access> for AccessKind {
     }
 }
 
+impl Limit {
+    /// Whether it limits one identity.
+    pub const fn is_of_identity(self) -> bool {
+        matches!(self, Self::IdentitySessions | Self::IdentityLeases | Self::IdentityWaiters | Self::IdentityMetadata)
+    }
+}
+
 named! {
     /// A limit that a request exceeds.
     Limit {
@@ -189,5 +196,13 @@ named! {
         Reports => "reports",
         /// Targets that reported.
         Targets => "targets",
+        /// Sessions of one identity.
+        IdentitySessions => "identity_sessions",
+        /// Leases that one identity holds or waits for.
+        IdentityLeases => "identity_leases",
+        /// Waits of one identity.
+        IdentityWaiters => "identity_waiters",
+        /// Bytes of metadata of one identity.
+        IdentityMetadata => "identity_metadata",
     }
 }

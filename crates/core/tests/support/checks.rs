@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::access::IdentityUsage;
 use leasehold_core::codec::Reader;
 use leasehold_core::command::Answer;
 use leasehold_core::grantor::{Grantor, QueryBudget, RecoveredGrantor, ResourceView};
@@ -43,6 +44,7 @@ impl Checks {
             return Err("V1: a standby that applied the same records has another state".to_owned());
         }
         self.records(batch)?;
+        check_usages(grantor)?;
         let (resources, _) = grantor.list("", 0, usize::MAX, usize::MAX, &mut QueryBudget::unlimited());
         let used: BTreeMap<String, u64> =
             resources.iter().map(|view| (view.resource.clone(), units_used(view))).collect();
@@ -109,6 +111,19 @@ impl Checks {
     pub fn standby(&self) -> &RecoveredGrantor {
         &self.standby
     }
+}
+
+/// Compares what each identity is counted to have with what a snapshot contains (A12).
+fn check_usages(grantor: &Grantor) -> Result<(), String> {
+    let recounted = RecoveredGrantor::from_snapshot(&grantor.snapshot(), 3).map_err(|corrupt| corrupt.to_string())?;
+    let in_use = |usages: &mut dyn Iterator<Item = (&str, &IdentityUsage)>| -> BTreeMap<String, IdentityUsage> {
+        usages
+            .filter(|(_, usage)| **usage != IdentityUsage::default())
+            .map(|(name, usage)| (name.to_owned(), *usage))
+            .collect()
+    };
+    let (counted, recounted) = (in_use(&mut grantor.identity_usages()), in_use(&mut recounted.identity_usages()));
+    if counted == recounted { Ok(()) } else { Err(format!("A12: counted {counted:?}, there is {recounted:?}")) }
 }
 
 fn units_used(view: &ResourceView) -> u64 {

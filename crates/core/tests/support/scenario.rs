@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use leasehold_core::access::{AccessGrant, Caller, Rights, Role};
+use leasehold_core::access::{AccessGrant, Caller, IdentityLimits, Rights, Role};
 use leasehold_core::command::{Answer, Input, Notice, Request};
 use leasehold_core::grantor::{
     Grantor, OpenTenureError, Output, RecoveredGrantor, RestoreSpec, TenureOptions, recover,
@@ -50,6 +50,7 @@ pub struct Scenario {
 pub struct AccessRules {
     epoch: u32,
     grants: BTreeMap<String, Vec<AccessGrant>>,
+    limits: BTreeMap<String, IdentityLimits>,
 }
 
 impl AccessRules {
@@ -63,8 +64,15 @@ impl AccessRules {
         self.grants.remove(principal);
     }
 
+    /// Limits what an identity may have.
+    pub fn limit(&mut self, principal: &str, change: impl FnOnce(&mut IdentityLimits)) {
+        self.epoch += 1;
+        change(self.limits.entry(principal.to_owned()).or_insert(IdentityLimits::UNLIMITED));
+    }
+
     fn rights_of(&self, principal: &str) -> Rights {
-        Rights::new(self.epoch, self.grants.get(principal).cloned().unwrap_or_default())
+        let limits = self.limits.get(principal).copied().unwrap_or(IdentityLimits::UNLIMITED);
+        Rights::new(self.epoch, self.grants.get(principal).cloned().unwrap_or_default()).with_limits(limits)
     }
 }
 

@@ -76,6 +76,18 @@ pub fn run_line(scenario: &mut Scenario, words: &[String]) -> Result<Option<Actu
     } else if at.take("withdraw the grants of") {
         scenario.access.withdraw(at.word("an identity")?);
         done()
+    } else if at.take("limit") {
+        let principal = at.word("an identity")?;
+        at.must("to")?;
+        let max = at.number("a number")?;
+        let what = at.word("sessions, leases, waiters or bytes")?;
+        scenario.access.limit(principal, |limits| match what {
+            "sessions" => limits.sessions = max,
+            "leases" => limits.leases = max,
+            "waiters" => limits.waiters = max,
+            _ => limits.metadata_bytes = max,
+        });
+        done()
     } else if at.take("target") {
         let name = at.word("a target")?;
         at.must("under")?;

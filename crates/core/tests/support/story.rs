@@ -47,6 +47,7 @@ pub const FILES: &[(&str, &str)] = files![
     "requests.txt",
     "refusals.txt",
     "access.txt",
+    "limits.txt",
 ];
 
 /// Every story, in the order of files.

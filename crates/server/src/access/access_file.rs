@@ -1,4 +1,5 @@
-//! The access file: `[[grant]]` tables in TOML, each with a principal, a role and a prefix. Errors name line and key.
+//! The access file: `[[grant]]` tables in TOML, each with a principal, a role and a prefix, and limits of identities. Errors name
+//! line and key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,6 +10,8 @@ use leasehold_core::name::Prefix;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::PrincipalLimits;
+use super::limits_text::LimitsText;
 use crate::identity::Identity;
 
 /// Most grants of a file.
@@ -27,6 +30,8 @@ pub struct PrincipalGrant {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessFile {
     grants: Vec<PrincipalGrant>,
+    limits: PrincipalLimits,
+    own_limits: BTreeMap<Box<str>, PrincipalLimits>,
 }
 
 /// An access file is invalid.
@@ -59,6 +64,10 @@ impl std::error::Error for AccessFileError {}
 struct FileText {
     #[serde(default)]
     grant: Vec<Spanned<GrantText>>,
+    #[serde(default)]
+    limits: LimitsText,
+    #[serde(default)]
+    limit: Vec<Spanned<LimitsText>>,
 }
 
 #[derive(Deserialize)]
@@ -113,13 +122,59 @@ impl AccessFile {
             let grant = AccessGrant { role: found, prefix: name.into() };
             grants.push(PrincipalGrant { principal: principal.get_ref().as_str().into(), grant });
         }
-        Ok(Self { grants })
+        let invalid = |(offset, key, message): (usize, &str, String)| at(offset, key, message);
+        if let Some(principal) = &file.limits.principal {
+            let message = "[limits] is for every identity; write [[limit]] for one of them";
+            return Err(at(principal.span().start, "principal", message.to_owned()));
+        }
+        let limits = file.limits.over(&PrincipalLimits::default()).map_err(invalid)?;
+        let own_limits = own_limits(&file.limit, &limits).map_err(invalid)?;
+        Ok(Self { grants, limits, own_limits })
+    }
+
+    /// Limits of each identity that has none of its own.
+    pub fn limits(&self) -> &PrincipalLimits {
+        &self.limits
+    }
+
+    /// Identities with limits of their own.
+    pub fn own_limits(&self) -> &BTreeMap<Box<str>, PrincipalLimits> {
+        &self.own_limits
     }
 
     /// All grants, in the order of the file.
     pub fn grants(&self) -> &[PrincipalGrant] {
         &self.grants
     }
+}
+
+/// The `[[limit]]` tables. Keys that a table leaves out are those of all identities.
+fn own_limits(
+    tables: &[Spanned<LimitsText>],
+    of_all: &PrincipalLimits,
+) -> Result<BTreeMap<Box<str>, PrincipalLimits>, (usize, &'static str, String)> {
+    if tables.len() > MAX_GRANTS {
+        let message = format!("{} tables; at most {MAX_GRANTS} are allowed, so set [limits] for all", tables.len());
+        return Err((0, "limit", message));
+    }
+    let mut own = BTreeMap::new();
+    for table in tables {
+        let limits = table.get_ref();
+        let missing =
+            || (table.span().start, "principal", "missing; write for which identity the limits are".to_owned());
+        let principal = limits.principal.as_ref().ok_or_else(missing)?;
+        let start = principal.span().start;
+        check_principal(principal.get_ref()).map_err(|message| (start, "principal", message))?;
+        if limits.is_empty() {
+            let message = "names no limit; add for example leases = 1000, or remove the table".to_owned();
+            return Err((table.span().start, "limit", message));
+        }
+        if own.insert(principal.get_ref().as_str().into(), limits.over(of_all)?).is_some() {
+            let message = format!("repeats the limits of {:?}; keep one table for each principal", principal.get_ref());
+            return Err((start, "principal", message));
+        }
+    }
+    Ok(own)
 }
 
 fn unknown_role(role: &str) -> String {
@@ -252,6 +307,46 @@ mod tests {
             (grant("uid:2", "holder", "jobs/"), 8, "prefix", ""),
             (grant("uid:2", "holder", "jobs//a"), 8, "prefix", ""),
             (grant("uid:2", "admin", "jobs"), 8, "prefix", "whole cluster"),
+        ];
+        for (bad, line, key, message) in cases {
+            let (at, named, text) = error(&format!("{good}{bad}"));
+            assert_eq!((at, named.as_str()), (Some(line), key), "{bad}: {text}");
+            assert!(text.contains(message), "{bad}: {text}");
+        }
+    }
+
+    #[test]
+    fn limits_are_those_of_the_principal_of_the_file_or_the_defaults() {
+        let good = grant("uid:1", "holder", "jobs");
+        let file = AccessFile::parse(&good).expect("the file is valid");
+        assert_eq!(*file.limits(), PrincipalLimits::default());
+        let text = format!("{good}[limits]\nleases = 7\nwatches = 0\n[[limit]]\nprincipal = \"uid:1\"\nleases = 9\n");
+        let file = AccessFile::parse(&text).expect("the file is valid");
+        assert_eq!((file.limits().state.leases, file.limits().traffic.watches), (7, 0));
+        assert_eq!(file.limits().state.sessions, PrincipalLimits::default().state.sessions);
+        let own = file.own_limits()["uid:1"];
+        assert_eq!((own.state.leases, own.traffic.watches), (9, 0));
+    }
+
+    #[test]
+    fn an_invalid_limit_is_reported_with_its_line_and_key() {
+        let good = grant("uid:1", "holder", "jobs");
+        let of = |principal: &str, rest: &str| format!("[[limit]]\nprincipal = {principal:?}\n{rest}");
+        let cases = [
+            ("[limits]\nleases = -1\n".to_owned(), 6, "leases", ""),
+            ("[limits]\nleases = \"many\"\n".to_owned(), 6, "leases", ""),
+            ("[limits]\nlease = 1\n".to_owned(), 6, "lease", "unknown field"),
+            ("[limits]\nsessions = 1048577\n".to_owned(), 6, "sessions", "from 0 to 1048576"),
+            ("[limits]\nconnections = 0\n".to_owned(), 6, "connections", "from 1 to"),
+            ("[limits]\nrequests_per_second = 0\n".to_owned(), 6, "requests_per_second", "from 1 to"),
+            ("[limits]\nbody_bytes = 5\n".to_owned(), 6, "body_bytes", "from 1048576 to"),
+            ("[limits]\nprincipal = \"uid:1\"\n".to_owned(), 6, "principal", "[[limit]]"),
+            ("[[limit]]\nleases = 1\n".to_owned(), 5, "principal", "missing"),
+            (of("uid:x", "leases = 1\n"), 6, "principal", "user id"),
+            (of("uid:1", ""), 5, "limit", "names no limit"),
+            (of("uid:1", "leases = 1\nrate = 1\n"), 8, "rate", "unknown field"),
+            (of("uid:1", "watches = 5000000000\n"), 7, "watches", "from 0 to"),
+            (of("uid:1", "leases = 1\n") + &of("uid:1", "leases = 1\n"), 9, "principal", "repeats"),
         ];
         for (bad, line, key, message) in cases {
             let (at, named, text) = error(&format!("{good}{bad}"));

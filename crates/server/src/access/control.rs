@@ -1,13 +1,14 @@
 //! The access rules in effect: the rights of each identity, replaced as a whole by a reload.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use leasehold_core::access::{AccessGrant, Caller, Rights};
 use tokio::sync::watch;
 
-use super::AccessFile;
+use super::{AccessFile, PrincipalLimits};
 use crate::identity::Identity;
+use crate::transport::{TrafficLimiter, TrafficRules};
 
 /// The rules between two reloads.
 #[derive(Debug)]
@@ -17,12 +18,16 @@ pub struct AccessRules {
     rights: Option<HashMap<Box<str>, Arc<Rights>>>,
     /// The rights of everyone else.
     other: Arc<Rights>,
+    /// Limits of each identity, and of those with limits of their own.
+    limits: PrincipalLimits,
+    own_limits: BTreeMap<Box<str>, PrincipalLimits>,
 }
 
 impl AccessRules {
     /// Rules of a server without an access file: identities of this machine may do everything, others nothing.
     fn unrestricted() -> Self {
-        Self { epoch: 0, rights: None, other: Arc::new(Rights::new(0, Vec::new())) }
+        let (limits, own_limits) = Default::default();
+        Self { epoch: 0, rights: None, other: Arc::new(Rights::new(0, Vec::new())), limits, own_limits }
     }
 
     fn of_file(file: &AccessFile, epoch: u32) -> Self {
@@ -30,8 +35,14 @@ impl AccessRules {
         for entry in file.grants() {
             grants.entry(entry.principal.clone()).or_default().push(entry.grant.clone());
         }
-        let rights = grants.into_iter().map(|(principal, grants)| (principal, Arc::new(Rights::new(epoch, grants))));
-        Self { epoch, rights: Some(rights.collect()), other: Arc::new(Rights::new(epoch, Vec::new())) }
+        let (limits, own_limits) = (*file.limits(), file.own_limits().clone());
+        let of = |principal: &str| own_limits.get(principal).unwrap_or(&limits).state;
+        let rights = grants.into_iter().map(|(principal, grants)| {
+            let rights = Rights::new(epoch, grants).with_limits(of(&principal));
+            (principal, Arc::new(rights))
+        });
+        let rights = Some(rights.collect());
+        Self { epoch, rights, other: Arc::new(Rights::new(epoch, Vec::new())), limits, own_limits }
     }
 
     /// The rights of a principal.
@@ -42,6 +53,12 @@ impl AccessRules {
             None if principal == Identity::ANONYMOUS => &self.other,
             None => Rights::UNRESTRICTED,
         }
+    }
+
+    /// The limits of what identities send.
+    fn traffic(&self) -> TrafficRules {
+        let principals = self.own_limits.iter().map(|(principal, limits)| (principal.clone(), limits.traffic));
+        TrafficRules { principals: principals.collect(), others: self.limits.traffic }
     }
 
     /// An identity as the caller of a request.
@@ -67,6 +84,7 @@ pub struct AccessControl {
     rules: RwLock<Arc<AccessRules>>,
     epoch: watch::Sender<u32>,
     is_restricted: bool,
+    traffic: Arc<TrafficLimiter>,
 }
 
 impl Default for AccessControl {
@@ -79,18 +97,24 @@ impl AccessControl {
     /// Rules of a server without an access file.
     pub fn unrestricted() -> Self {
         let rules = RwLock::new(Arc::new(AccessRules::unrestricted()));
-        Self { rules, epoch: watch::Sender::new(0), is_restricted: false }
+        Self { rules, epoch: watch::Sender::new(0), is_restricted: false, traffic: TrafficLimiter::unlimited() }
     }
 
     /// Rules of an access file.
     pub fn new(file: &AccessFile) -> Self {
-        let rules = RwLock::new(Arc::new(AccessRules::of_file(file, 1)));
-        Self { rules, epoch: watch::Sender::new(1), is_restricted: true }
+        let rules = AccessRules::of_file(file, 1);
+        let traffic = TrafficLimiter::new(rules.traffic());
+        Self { rules: RwLock::new(Arc::new(rules)), epoch: watch::Sender::new(1), is_restricted: true, traffic }
     }
 
     /// Whether an access file restricts access.
     pub fn is_restricted(&self) -> bool {
         self.is_restricted
+    }
+
+    /// What identities send, counted by identity.
+    pub fn traffic(&self) -> &Arc<TrafficLimiter> {
+        &self.traffic
     }
 
     /// The rules in effect.
@@ -120,6 +144,7 @@ impl AccessControl {
             return false;
         }
         let epoch = new.epoch;
+        self.traffic.set(new.traffic());
         *rules = Arc::new(new);
         drop(rules);
         self.epoch.send_replace(epoch);
@@ -132,8 +157,11 @@ impl AccessControl {
     }
 }
 
-/// Whether any principal has other grants.
+/// Whether any principal has other grants or limits.
 fn differ(old: &AccessRules, new: &AccessRules) -> bool {
+    if (&old.limits, &old.own_limits) != (&new.limits, &new.own_limits) {
+        return true;
+    }
     let (Some(old), Some(new)) = (&old.rights, &new.rights) else { return true };
     let is_same =
         |principal: &str, rights: &Rights| old.get(principal).is_some_and(|before| before.grants() == rights.grants());
@@ -142,7 +170,7 @@ fn differ(old: &AccessRules, new: &AccessRules) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::access::{Action, Permission};
+    use leasehold_core::access::{Action, IdentityLimits, Permission};
 
     use super::*;
 
@@ -184,6 +212,24 @@ mod tests {
             assert_eq!(control.rights_of(other).permission_anywhere(Action::Status), Permission::No, "{other}");
             assert!(!control.rules().knows(other));
         }
+    }
+
+    #[test]
+    fn limits_come_with_the_rights_and_a_reload_changes_them() {
+        let parse = |limits: &str| {
+            let text = format!("[[grant]]\nprincipal = \"uid:1\"\nrole = \"holder\"\nprefix = \"\"\n{limits}");
+            AccessFile::parse(&text).expect("the file is valid")
+        };
+        let control = AccessControl::new(&parse(""));
+        assert_eq!(*control.rights_of("uid:1").limits(), PrincipalLimits::default().state);
+        assert!(control.reload(&parse("[limits]\nleases = 5\n")));
+        assert_eq!(control.rights_of("uid:1").limits().leases, 5);
+        assert!(control.reload(&parse("[limits]\nleases = 5\n[[limit]]\nprincipal = \"uid:1\"\nleases = 6\n")));
+        assert_eq!(control.rights_of("uid:1").limits().leases, 6);
+        assert!(!control.reload(&parse("[limits]\nleases = 5\n[[limit]]\nprincipal = \"uid:1\"\nleases = 6\n")));
+        let unrestricted = AccessControl::unrestricted();
+        assert_eq!(*unrestricted.rights_of("uid:1").limits(), IdentityLimits::UNLIMITED);
+        assert!(unrestricted.traffic().of(&Identity::local(None)).is_none());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Denials: a counter by action and reason, a bounded number of log lines, and the last ones for administrators. They are never
+//! Denials and reached limits: counters, a bounded number of log lines, and the last denials for administrators. They are never
 //! journaled.
 
 use std::collections::{HashMap, VecDeque};
@@ -100,6 +100,20 @@ impl DenialLog {
     pub fn last(&self) -> (Vec<DenialEntry>, u64) {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         (last.denials.iter().rev().cloned().collect(), last.total)
+    }
+
+    /// Logs that an identity reached a limit of its own, unless one of its lines was logged in the last minute. Metrics count it
+    /// where the refusal is sent.
+    pub fn limit_reached(&self, identity: &Identity, limit: &str) {
+        let Some(unlogged) = self.admit(&identity.principal, Instant::now()) else { return };
+        tracing::warn!(
+            principal = &*identity.principal,
+            credential = &*identity.credential,
+            peer = identity.peer_text(),
+            limit,
+            unlogged,
+            "limit of an identity reached"
+        );
     }
 
     /// The number of denials that were not logged since the last line, if a line is due now.

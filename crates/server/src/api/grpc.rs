@@ -27,7 +27,7 @@ use super::queries::{QueryResult, status_of};
 use crate::audit::{AuditEntry, AuditHead, AuditQuery, Hash, VerifyError};
 use crate::random;
 use crate::request::RequestPayload;
-use crate::transport::{ConnectionRate, RequestCharge};
+use crate::transport::{RequestCharge, RequestRate};
 
 /// A streamed response.
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -123,7 +123,7 @@ impl Leasehold for GrpcService {
         &self,
         request: Request<Streaming<v1::ClientBatch>>,
     ) -> Result<Response<ServerBatchStream>, Status> {
-        let rate = request.extensions().get::<Arc<ConnectionRate>>().cloned();
+        let rate = request.extensions().get::<RequestRate>().cloned();
         let stream = grpc_session::serve(self.api.clone(), request.into_inner(), self.hello_timeout, rate);
         stream.await.map(Response::new)
     }

@@ -25,7 +25,7 @@ use crate::access::StreamAccess;
 use crate::identity::{Identity, current_or_local};
 use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
 use crate::request_queue::SubmitError;
-use crate::transport::{ConnectionRate, problem_of_status, rate_limit};
+use crate::transport::{RequestRate, problem_of_status, rate_limit};
 use crate::{clock, random};
 
 /// The messages that the server sends on a stream.
@@ -37,7 +37,7 @@ pub async fn serve(
     api: Api,
     mut from: Streaming<v1::ClientBatch>,
     hello_timeout: Duration,
-    rate: Option<Arc<ConnectionRate>>,
+    rate: Option<RequestRate>,
 ) -> Result<ServerBatchStream, Status> {
     let first =
         tokio::time::timeout(hello_timeout, from.message()).await.map_err(|_| problem_to_status(hello_timed_out()))?;
@@ -150,8 +150,8 @@ struct StreamReader {
     api: Api,
     caller: CommandContext,
     outbox: Arc<Outbox>,
-    /// Rate limit of its connection.
-    rate: Option<Arc<ConnectionRate>>,
+    /// Rate limit of its connection and its identity.
+    rate: Option<RequestRate>,
     identity: Arc<Identity>,
 }
 
@@ -218,7 +218,7 @@ impl StreamReader {
         if let Some(rate) = &self.rate
             && !rate_limit::is_exempt(&operation)
         {
-            rate.check()?;
+            rate.check_as(&self.identity)?;
         }
         Ok(operation)
     }

@@ -163,8 +163,10 @@ impl Api {
     ) -> Result<impl Stream<Item = Result<Arc<ResourceEvent>, v1::Problem>> + Send + use<>, Box<v1::Problem>> {
         Prefix::parse(&prefix).map_err(|error| Box::new(queries::invalid_name(error)))?;
         let identity = self.authorize_current(Action::Watch)?;
+        let permit = self.access.traffic().of(&identity).map(|traffic| traffic.open_watch()).transpose();
+        let permit = permit.inspect_err(|problem| self.denials.limit_reached(&identity, &problem.limit))?;
         let access = StreamAccess::of_action(&self.access, identity, Action::Watch);
-        let state = Some((self.watchers.subscribe(), access, prefix, self.metrics.clone()));
+        let state = Some((self.watchers.subscribe(), access, prefix, (self.metrics.clone(), permit)));
         Ok(futures::stream::unfold(state, |state| async move {
             let (messages, mut access, prefix, metrics) = state?;
             let Some(mut messages) = messages else { return Some((Err(shutting_down()), None)) };
@@ -183,7 +185,7 @@ impl Api {
                     }
                     Ok(WatchMessage::Closed) => return Some((Err(shutting_down()), None)),
                     Err(RecvError::Lagged(missed)) => {
-                        metrics.events_missed(missed);
+                        metrics.0.events_missed(missed);
                         return Some((Err(events_missed(missed)), None));
                     }
                     Err(RecvError::Closed) => return None,

@@ -2,6 +2,7 @@
 
 mod clocks;
 mod etcd;
+mod identities;
 mod process;
 mod rejections;
 mod requests;
@@ -24,7 +25,11 @@ use prometheus_client::registry::Registry;
 
 pub use clocks::ClockMetrics;
 pub use etcd::EtcdMetrics;
-pub use rejections::{BODY_BYTES_LIMIT, DenialReason, REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, RejectionMetrics};
+pub use identities::IdentityMetrics;
+pub use rejections::{
+    BODY_BYTES_LIMIT, DenialReason, IDENTITY_BODY_BYTES, IDENTITY_CONNECTIONS, IDENTITY_REQUEST_RATE, IDENTITY_WATCHES,
+    REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, RejectionMetrics,
+};
 pub use requests::{OK, RequestMetrics};
 pub use snapshots::SnapshotMetrics;
 pub use tls::TlsMetrics;
@@ -70,6 +75,7 @@ pub struct Metrics {
     tls: TlsMetrics,
     clocks: ClockMetrics,
     rejections: RejectionMetrics,
+    identities: IdentityMetrics,
     requests: RequestMetrics,
     process: ProcessMetrics,
     snapshots: SnapshotMetrics,
@@ -158,6 +164,7 @@ impl Default for Metrics {
             tls: TlsMetrics::new(&mut registry),
             clocks: ClockMetrics::new(&mut registry),
             rejections: RejectionMetrics::new(&mut registry),
+            identities: IdentityMetrics::new(&mut registry),
             requests: RequestMetrics::new(&mut registry),
             process: ProcessMetrics::new(&mut process_registry),
             snapshots: SnapshotMetrics::new(&mut registry),
@@ -268,6 +275,11 @@ impl Metrics {
     /// Metrics of refused requests.
     pub fn rejections(&self) -> &RejectionMetrics {
         &self.rejections
+    }
+
+    /// Metrics of limits of identities.
+    pub fn identities(&self) -> &IdentityMetrics {
+        &self.identities
     }
 
     /// Metrics of answered requests.

@@ -89,10 +89,22 @@ pub const REQUEST_RATE: &str = "request_rate";
 pub const REQUEST_RATE_PER_ADDRESS: &str = "request_rate_per_address";
 /// Name of the limit on the bytes of unfinished request bodies.
 pub const BODY_BYTES_LIMIT: &str = "body_bytes";
+/// Name of the limit on the connections of an identity.
+pub const IDENTITY_CONNECTIONS: &str = "identity_connections";
+/// Name of the limit on the watches of an identity.
+pub const IDENTITY_WATCHES: &str = "identity_watches";
+/// Name of the limit on the bytes of unfinished request bodies of an identity.
+pub const IDENTITY_BODY_BYTES: &str = "identity_body_bytes";
+/// Name of the limit on requests per second of an identity.
+pub const IDENTITY_REQUEST_RATE: &str = "identity_request_rate";
 /// Limits of the transport and of queries; the core names its own.
-const TRANSPORT_LIMITS: [&str; 7] = [
+const TRANSPORT_LIMITS: [&str; 11] = [
     BODY_BYTES_LIMIT,
     "connections",
+    IDENTITY_BODY_BYTES,
+    IDENTITY_CONNECTIONS,
+    IDENTITY_REQUEST_RATE,
+    IDENTITY_WATCHES,
     MESSAGE_BYTES_LIMIT,
     "query_steps",
     REQUEST_RATE,

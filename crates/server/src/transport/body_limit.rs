@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error_layer::{body_too_large, invalid};
 use super::grpc_requests::{SESSION_PATH, is_grpc, malformed_message, message_too_large, problem_response};
+use super::identity_traffic::{BodyKind, IdentityTraffic, TrafficBytes};
 use super::limits::{BODY_BYTES, CONNECTION_BODY_BYTES};
 use crate::metrics::{BODY_BYTES_LIMIT, Metrics};
 
@@ -31,38 +32,64 @@ impl BodyBudget {
         Self(Arc::new(Semaphore::new(bytes)))
     }
 
-    /// The part of a new connection.
-    pub fn connection(&self) -> Arc<ConnectionBodies> {
-        Arc::new(ConnectionBodies { own: Arc::new(Semaphore::new(CONNECTION_BODY_BYTES)), shared: self.0.clone() })
+    /// The part of a new connection, whose identity has a limit of its own with access rules.
+    pub fn connection(&self, traffic: Option<Arc<IdentityTraffic>>) -> Arc<ConnectionBodies> {
+        let own = Arc::new(Semaphore::new(CONNECTION_BODY_BYTES));
+        Arc::new(ConnectionBodies { own, shared: self.0.clone(), traffic })
     }
 }
 
-/// Bytes of unfinished bodies of one connection: first its own allowance, then the budget of the server.
+/// Bytes of unfinished bodies of one connection: first its own allowance, then the budget of the server as far as the limit of its
+/// identity allows.
 #[derive(Debug)]
 pub struct ConnectionBodies {
     own: Arc<Semaphore>,
     shared: Arc<Semaphore>,
+    traffic: Option<Arc<IdentityTraffic>>,
+}
+
+/// Why further bytes of a body are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyRefusal {
+    /// The budget of the server is used up.
+    Server,
+    /// The limit of the identity is reached.
+    Identity,
 }
 
 /// The bytes of one body, returned to the budget when it is dropped.
 #[derive(Debug, Default)]
 pub(super) struct BodyCharge {
     permits: Vec<OwnedSemaphorePermit>,
+    of_identity: Option<TrafficBytes>,
 }
 
 impl BodyCharge {
-    /// Charges further bytes; false if the budget is used up.
-    pub(super) fn add(&mut self, bodies: &ConnectionBodies, bytes: usize) -> bool {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let permit = [&bodies.own, &bodies.shared]
-            .into_iter()
-            .find_map(|budget| budget.clone().try_acquire_many_owned(bytes).ok());
-        let Some(permit) = permit else { return false };
+    /// Charges further bytes, unless a limit is reached.
+    pub(super) fn add(&mut self, bodies: &ConnectionBodies, bytes: usize, kind: BodyKind) -> Result<(), BodyRefusal> {
+        let count = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if let Ok(permit) = bodies.own.clone().try_acquire_many_owned(count) {
+            self.keep(permit);
+            return Ok(());
+        }
+        let of_identity = match &bodies.traffic {
+            Some(traffic) => Some(traffic.charge_body(bytes as u64, kind).ok_or(BodyRefusal::Identity)?),
+            None => None,
+        };
+        let permit = bodies.shared.clone().try_acquire_many_owned(count).map_err(|_| BodyRefusal::Server)?;
+        self.keep(permit);
+        match (&mut self.of_identity, of_identity) {
+            (Some(held), Some(more)) => held.merge(more),
+            (held, more) => *held = held.take().or(more),
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, permit: OwnedSemaphorePermit) {
         match self.permits.iter_mut().find(|held| Arc::ptr_eq(held.semaphore(), permit.semaphore())) {
             Some(held) => held.merge(permit),
             None => self.permits.push(permit),
         }
-        true
     }
 }
 
@@ -97,7 +124,12 @@ pub async fn read_body(State(reader): State<BodyReader>, request: Request, next:
             if error == BodyError::NoBudget {
                 reader.metrics.rejections().limit(BODY_BYTES_LIMIT);
             }
-            let mut response = problem_response(error.problem(grpc), grpc);
+            let of_identity = bodies.as_ref().and_then(|bodies| bodies.traffic.as_ref());
+            let problem = match (error, of_identity) {
+                (BodyError::IdentityLimit, Some(traffic)) => traffic.body_problem(),
+                _ => error.problem(grpc),
+            };
+            let mut response = problem_response(problem, grpc);
             if !grpc && error != BodyError::TooLarge {
                 // Do not wait for the rest of the body.
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -113,6 +145,7 @@ enum BodyError {
     Timeout,
     TooLarge,
     NoBudget,
+    IdentityLimit,
     Broken,
 }
 
@@ -126,7 +159,7 @@ impl BodyError {
             // The decoder reports a message that is slightly too large; this limit only bounds memory.
             Self::TooLarge if grpc => message_too_large(),
             Self::TooLarge => body_too_large(),
-            Self::NoBudget => {
+            Self::NoBudget | Self::IdentityLimit => {
                 let message = "body: too many requests are unfinished; nothing happened, retry after a moment";
                 let problem = v1::Problem::of(Code::Unavailable, message);
                 let (limit, max) = (BODY_BYTES_LIMIT.into(), Some(BODY_BYTES as u64));
@@ -146,8 +179,11 @@ async fn collect(body: Body, charge: &mut BodyCharge, bodies: Option<&Connection
         if bytes.len() + chunk.len() > MAX_TRANSPORT_BYTES + GRPC_PREFIX {
             return Err(BodyError::TooLarge);
         }
-        if bodies.is_some_and(|bodies| !charge.add(bodies, chunk.len())) {
-            return Err(BodyError::NoBudget);
+        if let Some(bodies) = bodies {
+            charge.add(bodies, chunk.len(), BodyKind::Request).map_err(|refusal| match refusal {
+                BodyRefusal::Server => BodyError::NoBudget,
+                BodyRefusal::Identity => BodyError::IdentityLimit,
+            })?;
         }
         bytes.extend_from_slice(&chunk);
     }
@@ -162,22 +198,50 @@ fn has_trailing_bytes(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use super::super::identity_traffic::{TrafficLimiter, TrafficLimits, TrafficRules};
     use super::*;
+    use crate::identity::{Identity, Via};
 
     #[test]
     fn a_body_is_charged_to_its_connection_and_then_to_the_server() {
+        let add =
+            |charge: &mut BodyCharge, bodies: &ConnectionBodies, bytes| charge.add(bodies, bytes, BodyKind::Request);
         let budget = BodyBudget::new(1_000);
-        let (one, other) = (budget.connection(), budget.connection());
+        let (one, other) = (budget.connection(None), budget.connection(None));
         let mut large = BodyCharge::default();
-        assert!(large.add(&one, CONNECTION_BODY_BYTES));
-        assert!(large.add(&one, 999));
-        assert!(!large.add(&one, 2), "neither has two bytes left");
-        assert!(large.add(&one, 1));
+        assert_eq!(add(&mut large, &one, CONNECTION_BODY_BYTES), Ok(()));
+        assert_eq!(add(&mut large, &one, 999), Ok(()));
+        assert_eq!(add(&mut large, &one, 2), Err(BodyRefusal::Server), "neither has two bytes left");
+        assert_eq!(add(&mut large, &one, 1), Ok(()));
         let mut small = BodyCharge::default();
-        assert!(small.add(&other, CONNECTION_BODY_BYTES), "another connection has its own allowance");
-        assert!(!small.add(&other, 1));
+        assert_eq!(add(&mut small, &other, CONNECTION_BODY_BYTES), Ok(()), "another connection has its own allowance");
+        assert_eq!(add(&mut small, &other, 1), Err(BodyRefusal::Server));
         drop(large);
-        assert!(small.add(&other, 1_000), "an ended body returns its bytes");
-        assert!(BodyCharge::default().add(&one, CONNECTION_BODY_BYTES));
+        assert_eq!(add(&mut small, &other, 1_000), Ok(()), "an ended body returns its bytes");
+        assert_eq!(add(&mut BodyCharge::default(), &one, CONNECTION_BODY_BYTES), Ok(()));
+    }
+
+    #[test]
+    fn the_limit_of_an_identity_counts_over_its_connections_and_leaves_the_budget_to_others() {
+        let limits = TrafficLimits { connections: 9, watches: 9, requests_per_second: 9, body_bytes: 600 };
+        let limiter = TrafficLimiter::new(TrafficRules { principals: HashMap::new(), others: limits });
+        let traffic = |principal: &str| {
+            limiter.of(&Identity { principal: principal.into(), via: Via::Uid, ..Identity::local(None) })
+        };
+        let budget = BodyBudget::new(1_000);
+        let ann = [budget.connection(traffic("uid:1")), budget.connection(traffic("uid:1"))];
+        let bob = budget.connection(traffic("uid:2"));
+        let mut charges: [BodyCharge; 3] = Default::default();
+        for (charge, bodies) in charges.iter_mut().zip([&ann[0], &ann[1], &bob]) {
+            assert_eq!(charge.add(bodies, CONNECTION_BODY_BYTES, BodyKind::Request), Ok(()));
+        }
+        assert_eq!(charges[0].add(&ann[0], 400, BodyKind::Request), Ok(()));
+        assert_eq!(charges[1].add(&ann[1], 201, BodyKind::Request), Err(BodyRefusal::Identity));
+        assert_eq!(charges[2].add(&bob, 600, BodyKind::Request), Ok(()));
+        assert_eq!(charges[1].add(&ann[1], 200, BodyKind::Request), Err(BodyRefusal::Server));
+        charges[0] = BodyCharge::default();
+        assert_eq!(charges[1].add(&ann[1], 400, BodyKind::Request), Ok(()), "a refusal charges nothing");
     }
 }

@@ -53,6 +53,11 @@ impl ConnectionLimit {
         Some(ConnectionPermit { limit: self.clone(), id })
     }
 
+    /// The number of open connections.
+    pub fn open(&self) -> usize {
+        self.connections().open.len()
+    }
+
     /// The current limit.
     pub fn limit(&self) -> usize {
         self.connections().limit

@@ -150,18 +150,28 @@ pub async fn not_found(request: Request) -> Response {
     problem_response(if grpc { unknown_method() } else { unknown_path() }, grpc)
 }
 
-/// Rejects every request of a connection beyond the limit.
+/// Rejects every request of a connection beyond the limit of the server.
 pub(super) fn connection_limit_router(limit: Arc<ConnectionLimit>, metrics: Arc<Metrics>) -> Router {
+    rejecting_router(metrics, move || {
+        let max = limit.limit() as u64;
+        let message = format!("more than {max} connections; close one, or send more requests on one");
+        v1::Problem {
+            limit: "connections".into(),
+            max: Some(max),
+            got: Some(max + 1),
+            ..v1::Problem::of(Code::ResourceExhausted, message)
+        }
+    })
+}
+
+/// Rejects every request with a problem.
+pub(super) fn rejecting_router<F>(metrics: Arc<Metrics>, problem: F) -> Router
+where
+    F: Fn() -> v1::Problem + Clone + Send + Sync + 'static,
+{
     let reject = move |request: Request<Body>| {
-        let (metrics, max) = (metrics.clone(), limit.limit() as u64);
+        let (metrics, problem) = (metrics.clone(), problem());
         async move {
-            let message = format!("more than {max} connections; close one, or send more requests on one");
-            let problem = v1::Problem {
-                limit: "connections".into(),
-                max: Some(max),
-                got: Some(max + 1),
-                ..v1::Problem::of(Code::ResourceExhausted, message)
-            };
             metrics.rejections().problem(&problem);
             let grpc = is_grpc(request.headers());
             let mut response = problem_response(problem, grpc);

@@ -26,14 +26,16 @@ use super::connection_deadlines::{Connection, IdleTimeout};
 use super::connection_limit::ConnectionLimit;
 use super::error_layer;
 use super::grpc_requests::{SESSION_PATH, is_grpc, problem_response};
+use super::identity_traffic::{self, TrafficLimiter};
 use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW, TransportLimits};
 use super::message_meter::MeteredBody;
+use super::peer_network::network_of;
 use super::peer_stream::PeerStream;
-use super::rate_limit::{ConnectionRate, RateLimit, network_of};
+use super::rate_limit::{ConnectionRate, RateLimit, RequestRate};
 use super::tls::{HANDSHAKE_TIMEOUT, HandshakeLimit, Membership, MembershipEnd, PendingHandshake, TlsHandle, accept};
 use super::unix_socket::{SocketListener, peer_identity};
 use crate::identity::{self, Identity};
-use crate::metrics::Metrics;
+use crate::metrics::{IDENTITY_CONNECTIONS, Metrics};
 
 /// Idle time of an HTTP/2 peer before it is pinged, and time for it to reply.
 const PING: Duration = Duration::from_secs(20);
@@ -86,6 +88,7 @@ pub(super) struct HttpServer {
     pub rate_limit: Arc<RateLimit>,
     pub idle_timeout: Arc<IdleTimeout>,
     pub body_budget: BodyBudget,
+    pub traffic: Arc<TrafficLimiter>,
 }
 
 /// A new connection.
@@ -235,21 +238,29 @@ impl Connections {
 
     /// Serves a connection, or rejects its requests if there are too many.
     fn admit(self: &Arc<Self>, peer: KnownPeer) {
-        let HttpServer { limits, metrics, idle_timeout, connection_limit, body_budget, router, .. } = &self.server;
+        let HttpServer { limits, metrics, idle_timeout, connection_limit, body_budget, router, traffic, .. } =
+            &self.server;
         let KnownPeer { stream, identity, rate, membership, is_http2 } = peer;
         let stream = Connection::new(stream, *limits, idle_timeout.clone(), metrics.clone());
         let activity = stream.activity().clone();
         let (mut phase, open) = (self.phase.clone(), self.open.clone());
+        let traffic = (traffic.clone(), traffic.of(&identity));
+        let of_identity = traffic.1.clone();
+        let rate = RequestRate::new(rate, traffic.0, identity.clone(), traffic.1.clone());
         let served = |router: &Router| ServedConnection {
             stream,
             identity,
             router: router.clone(),
-            limits: ConnectionLimits { rate, bodies: body_budget.connection() },
+            limits: ConnectionLimits { rate, bodies: body_budget.connection(traffic.1) },
             membership,
             is_http2,
             phase: self.phase.clone(),
         };
-        if let Some(permit) = connection_limit.try_acquire(&activity) {
+        // First the limit of the identity, so that at the limit of the server no other identity loses an idle connection for it.
+        let own = of_identity.as_ref().map(|traffic| traffic.connections().try_acquire(&activity));
+        let is_above_own = matches!(own, Some(None));
+        let permit = if is_above_own { None } else { connection_limit.try_acquire(&activity) };
+        if let Some(permit) = permit {
             let served = serve_connection(served(router));
             let gauge = metrics.connection_opened();
             tokio::spawn(async move {
@@ -258,17 +269,21 @@ impl Connections {
                     () = activity.closed() => {}
                     _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Abort) => {}
                 }
-                drop((permit, gauge, open));
+                drop((permit, own, gauge, open));
             });
         } else if let Ok(permit) = self.rejections.clone().try_acquire_owned() {
-            let served = serve_connection(served(&self.reject));
+            let above = of_identity.filter(|_| is_above_own).map(|traffic| traffic.connections().limit() as u64);
+            let reject = above.map(|max| {
+                error_layer::rejecting_router(metrics.clone(), move || identity_traffic::too_many_connections(max))
+            });
+            let served = serve_connection(served(reject.as_ref().unwrap_or(&self.reject)));
             tokio::spawn(async move {
                 // A peer that sends no request in time receives no rejection.
                 let _ = tokio::time::timeout(REJECT_TIMEOUT, served).await;
                 drop((permit, open));
             });
         } else {
-            metrics.rejections().limit("connections");
+            metrics.rejections().limit(if is_above_own { IDENTITY_CONNECTIONS } else { "connections" });
         }
     }
 }
@@ -292,7 +307,7 @@ impl RefusalLog {
 /// The limits of one connection that its requests share, as extensions of each request.
 #[derive(Clone)]
 struct ConnectionLimits {
-    rate: Arc<ConnectionRate>,
+    rate: RequestRate,
     bodies: Arc<ConnectionBodies>,
 }
 

@@ -18,6 +18,7 @@ use super::body_limit::BodyBudget;
 use super::connection_deadlines::IdleTimeout;
 use super::connection_limit::ConnectionLimit;
 use super::http_server::{HttpServer, PlainIdentity, Sockets, serve};
+use super::identity_traffic::TrafficLimiter;
 use super::limits::{BODY_BYTES, TransportLimits};
 use super::rate_limit::RateLimit;
 use super::tls::{HandshakeLimit, TlsHandle};
@@ -39,6 +40,8 @@ pub struct ListenConfig {
     pub is_restricted: bool,
     /// Limits and timeouts of connections.
     pub limits: TransportLimits,
+    /// Limits of each identity.
+    pub traffic: Arc<TrafficLimiter>,
     /// Names under which clients may address this server.
     pub allowed_hosts: AllowedHosts,
 }
@@ -61,6 +64,7 @@ pub struct Listener {
     idle_timeout: Arc<IdleTimeout>,
     body_budget: BodyBudget,
     handshakes: Arc<HandshakeLimit>,
+    traffic: Arc<TrafficLimiter>,
 }
 
 /// A router that is being served.
@@ -108,7 +112,7 @@ impl std::error::Error for ListenError {}
 impl Listener {
     /// Binds the address. No connection is accepted before [`Listener::serve`].
     pub async fn bind(config: ListenConfig) -> Result<Self, ListenError> {
-        let ListenConfig { address, insecure_listen, tls, is_restricted, limits, allowed_hosts } = config;
+        let ListenConfig { address, insecure_listen, tls, is_restricted, limits, traffic, allowed_hosts } = config;
         if !address.ip().is_loopback() && !insecure_listen && tls.is_none() {
             return Err(ListenError::Insecure { address });
         }
@@ -136,6 +140,7 @@ impl Listener {
             idle_timeout: IdleTimeout::new(limits.idle_timeout(TTL_MAX_DEFAULT)),
             body_budget: BodyBudget::new(BODY_BYTES),
             handshakes: HandshakeLimit::new(),
+            traffic,
             tls,
         })
     }
@@ -172,6 +177,7 @@ impl Listener {
             rate_limit: self.rate_limit.clone(),
             idle_timeout: self.idle_timeout.clone(),
             body_budget: self.body_budget.clone(),
+            traffic: self.traffic.clone(),
         };
         ServeTask { task: tokio::spawn(serve(server, phase)), shutdown }
     }

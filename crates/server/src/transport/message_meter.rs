@@ -8,6 +8,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 
 use super::body_limit::{BodyCharge, ConnectionBodies, GRPC_PREFIX};
+use super::identity_traffic::BodyKind;
 
 /// A body of gRPC messages without an end.
 pub struct MeteredBody {
@@ -31,7 +32,7 @@ impl MeteredBody {
             self.charge = BodyCharge::default();
         }
         let charged = if is_same { before } else { 0 };
-        self.charge.add(&self.bodies, self.meter.unfinished() - charged)
+        self.charge.add(&self.bodies, self.meter.unfinished() - charged, BodyKind::SessionStream).is_ok()
     }
 }
 
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn an_unfinished_message_is_charged_until_it_is_complete() {
         let budget = BodyBudget::new(1_000);
-        let bodies = budget.connection();
+        let bodies = budget.connection(None);
         let mut one = MeteredBody::new(Body::empty(), bodies.clone());
         let long = message(CONNECTION_BODY_BYTES + 100);
         let (most, rest) = long.split_at(CONNECTION_BODY_BYTES);

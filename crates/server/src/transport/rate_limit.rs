@@ -1,10 +1,11 @@
-//! Token-bucket limits on the requests per second of one connection and of one peer address, and the middleware that applies them.
+//! Token-bucket limits on the requests per second of one connection, one peer address and one identity, and the middleware that
+//! applies them.
 //!
 //! Operations that keep or end a lease are exempt: no holder loses a lease because it sent too many other requests.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -16,6 +17,10 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::{Code, v1};
 
 use super::grpc_requests::{SERVICE_PATH, SESSION_PATH, is_grpc, problem_response};
+use super::identity_traffic::{IdentityTraffic, TrafficLimiter};
+use super::peer_network::network_of;
+use super::token_bucket::TokenBucket;
+use crate::identity::{self, Identity};
 use crate::metrics::{REQUEST_RATE, REQUEST_RATE_PER_ADDRESS};
 
 /// Paths that are never rate limited. A session stream counts the requests inside of it.
@@ -39,9 +44,9 @@ fn is_decided_by_handler(request: &Request) -> bool {
     request.method() == Method::POST && (is_method || is_command)
 }
 
-/// Passes a request on unless its connection or its peer's address exceeds the limit.
+/// Passes a request on unless its connection, its peer's address or its identity exceeds the limit.
 pub async fn limit_rate(mut request: Request, next: Next) -> Response {
-    let rate = request.extensions().get::<Arc<ConnectionRate>>().cloned();
+    let rate = request.extensions().get::<RequestRate>().cloned();
     let Some(rate) = rate.filter(|_| !EXEMPT_PATHS.contains(&request.uri().path())) else {
         return next.run(request).await;
     };
@@ -65,7 +70,7 @@ pub async fn limit_rate(mut request: Request, next: Next) -> Response {
 /// A request whose operation decides whether it counts.
 #[derive(Debug)]
 pub struct RequestCharge {
-    rate: Arc<ConnectionRate>,
+    rate: RequestRate,
     decided: AtomicBool,
 }
 
@@ -81,6 +86,46 @@ impl RequestCharge {
     }
 }
 
+/// The rates that count the requests of a connection: of the connection itself, and of the identity that sends each request.
+#[derive(Clone, Debug)]
+pub struct RequestRate {
+    connection: Arc<ConnectionRate>,
+    limiter: Arc<TrafficLimiter>,
+    /// The identity of the connection, and its traffic.
+    identity: Arc<Identity>,
+    traffic: Option<Arc<IdentityTraffic>>,
+}
+
+impl RequestRate {
+    pub(super) fn new(
+        connection: Arc<ConnectionRate>,
+        limiter: Arc<TrafficLimiter>,
+        identity: Arc<Identity>,
+        traffic: Option<Arc<IdentityTraffic>>,
+    ) -> Self {
+        Self { connection, limiter, identity, traffic }
+    }
+
+    /// Counts a request of the current identity, or fails if that exceeds a limit.
+    pub fn check(&self) -> Result<(), Box<v1::Problem>> {
+        match identity::current() {
+            Some(identity) => self.check_as(&identity),
+            None => self.check_as(&self.identity),
+        }
+    }
+
+    /// Counts a request of an identity, or fails if that exceeds a limit.
+    pub fn check_as(&self, identity: &Identity) -> Result<(), Box<v1::Problem>> {
+        self.connection.check()?;
+        let checked = if std::ptr::eq(identity, &*self.identity) || *identity == *self.identity {
+            self.traffic.as_ref().map_or(Ok(()), |traffic| traffic.check_request())
+        } else {
+            self.limiter.of(identity).map_or(Ok(()), |traffic| traffic.check_request())
+        };
+        checked.inspect_err(|_| self.connection.put_back())
+    }
+}
+
 /// The limits that all connections share; they can be changed while connections are open.
 #[derive(Debug)]
 pub struct RateLimit {
@@ -89,7 +134,7 @@ pub struct RateLimit {
     /// Requests per second of a peer address; zero is unlimited.
     address: AtomicU32,
     /// Buckets of addresses. A bucket outlives its connections until it is full again.
-    addresses: Mutex<HashMap<RateKey, Arc<Bucket>>>,
+    addresses: Mutex<HashMap<RateKey, Arc<TokenBucket>>>,
     started: Instant,
 }
 
@@ -105,15 +150,10 @@ enum RateKey {
 #[derive(Debug)]
 pub struct ConnectionRate {
     rate_limit: Arc<RateLimit>,
-    own: Bucket,
-    address: Arc<Bucket>,
+    own: TokenBucket,
+    address: Arc<TokenBucket>,
 }
 
-/// A token bucket: the time at which it is full again, in nanoseconds since the limit was created.
-#[derive(Debug, Default)]
-struct Bucket(AtomicU64);
-
-const SECOND: u64 = 1_000_000_000;
 /// Buckets of addresses above which full ones are removed.
 const MIN_SWEEP: usize = 1_024;
 
@@ -151,7 +191,7 @@ impl RateLimit {
             addresses.retain(|_, bucket| Arc::strong_count(bucket) > 1 || !bucket.is_full(now));
         }
         let address = addresses.entry(key).or_default().clone();
-        Arc::new(ConnectionRate { rate_limit: self.clone(), own: Bucket::default(), address })
+        Arc::new(ConnectionRate { rate_limit: self.clone(), own: TokenBucket::default(), address })
     }
 
     fn now(&self) -> u64 {
@@ -159,18 +199,16 @@ impl RateLimit {
     }
 }
 
-/// The address whose peers share a bucket. One IPv6 host has a whole network of 64 bits.
-pub(super) fn network_of(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address @ IpAddr::V4(_) => address,
-    }
-}
-
 impl ConnectionRate {
     /// Takes one request from the buckets, or fails if one of them is empty.
     pub fn check(&self) -> Result<(), Box<v1::Problem>> {
         self.check_at(self.rate_limit.now())
+    }
+
+    /// Returns a request that was counted and then refused.
+    fn put_back(&self) {
+        self.own.put_back(self.rate_limit.connection.load(Ordering::Relaxed));
+        self.address.put_back(self.rate_limit.address.load(Ordering::Relaxed));
     }
 
     fn check_at(&self, now: u64) -> Result<(), Box<v1::Problem>> {
@@ -181,37 +219,6 @@ impl ConnectionRate {
             self.own.put_back(limit);
             rate_exceeded(REQUEST_RATE_PER_ADDRESS, "from this address", address_limit, wait)
         })
-    }
-}
-
-/// Nanoseconds between two requests.
-fn interval(limit: u32) -> u64 {
-    (SECOND / u64::from(limit)).max(1)
-}
-
-impl Bucket {
-    /// Takes one request, or returns the nanoseconds until one is there.
-    fn take(&self, now: u64, limit: u32) -> Result<(), u64> {
-        if limit == 0 {
-            return Ok(());
-        }
-        let interval = interval(limit);
-        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
-            let full_at = full_at.max(now) + interval;
-            (full_at - now <= SECOND.max(interval)).then_some(full_at)
-        });
-        taken.map(drop).map_err(|full_at| (full_at + interval - now).saturating_sub(SECOND))
-    }
-
-    /// Returns a request that was taken.
-    fn put_back(&self, limit: u32) {
-        if limit > 0 {
-            self.0.fetch_sub(interval(limit), Ordering::Relaxed);
-        }
-    }
-
-    fn is_full(&self, now: u64) -> bool {
-        self.0.load(Ordering::Relaxed) <= now
     }
 }
 
@@ -288,15 +295,6 @@ mod tests {
             assert_eq!(limit_of(limit.user_connection(1000).check_at(0)), expected, "a user of the unix socket too");
         }
         assert_eq!(limit_of(limit.user_connection(1001).check_at(0)), Ok(()));
-    }
-
-    #[test]
-    fn one_ipv6_network_is_one_address() {
-        let of = |text: &str| network_of(text.parse().expect("an address"));
-        assert_eq!(of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::1"));
-        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
-        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
     }
 
     #[test]

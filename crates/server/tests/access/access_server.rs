@@ -34,10 +34,13 @@ pub fn access_text(grants: &[(&str, &str, &str)]) -> String {
     grants.iter().map(grant).collect()
 }
 
+/// Limits that no test reaches which is not about limits.
+const WIDE_LIMITS: &str = "[limits]\nsessions = 1000000\nconnections = 100000\nrequests_per_second = 1000000\n";
+
 /// An access file with these grants, and the administrator.
 pub fn access_file(grants: &[(&str, &str, &str)]) -> AccessFile {
     let all: Vec<_> = [(ADMIN, "admin", "")].into_iter().chain(grants.iter().copied()).collect();
-    AccessFile::parse(&access_text(&all)).expect("the access file is valid")
+    AccessFile::parse(&format!("{}{WIDE_LIMITS}", access_text(&all))).expect("the access file is valid")
 }
 
 /// An identity as a unix socket gives it.
@@ -48,7 +51,12 @@ pub fn identity(principal: &str) -> Identity {
 impl AccessServer {
     /// Starts a server with these grants, and an administrator.
     pub async fn start(grants: &[(&str, &str, &str)]) -> Self {
-        let control = Arc::new(AccessControl::new(&access_file(grants)));
+        Self::start_with(&access_file(grants)).await
+    }
+
+    /// Starts a server with an access file.
+    pub async fn start_with(file: &AccessFile) -> Self {
+        let control = Arc::new(AccessControl::new(file));
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = ServerConfig { listen, access: control.clone(), ..ServerConfig::default() };
         let handle = start(Memory::default(), config).await.expect("a server starts on a free port");
@@ -82,6 +90,7 @@ impl AccessServer {
             tls: None,
             is_restricted: true,
             limits: TransportLimits::default(),
+            traffic: self.control.traffic().clone(),
             allowed_hosts: AllowedHosts::new([]),
         };
         let listener = Listener::bind(config).await.expect("a free port can be bound");

@@ -6,6 +6,7 @@ mod endpoints;
 mod hidden_names;
 #[path = "../http_client/mod.rs"]
 mod http_client;
+mod limits;
 mod matrix;
 mod ownership;
 mod reload;

@@ -13,6 +13,7 @@ pub mod fence_without_server;
 pub mod handoff_terminates;
 pub mod idempotency;
 pub mod identities;
+pub mod identity_limits;
 pub mod last_renewals;
 pub mod linearizability;
 pub mod liveness;
@@ -92,6 +93,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 31] = [
     ("progress_required", "G1", progress_required::check),
     ("session_secret", "S2", session_secret::check),
     ("identities", "A4 A5 A6", identities::check),
+    ("identity_limits", "A12", identity_limits::check),
     ("attribution", "A13", attribution::check),
     ("zombie_reports", "F6", zombie_reports::check),
     ("renewals_decided_in_order", "N1", renewals_decided_in_order::check),

@@ -4,6 +4,7 @@ use super::actors::{Actor, Waiter};
 use super::lease::{LeaseExtra, NONE, StoredLease};
 use super::resource::QueuePosition;
 use super::{GrantorTable, LeaseEnd, lease_deadline};
+use crate::access::IdentityUsage;
 use crate::ids::LeaseId;
 use crate::lease::{Access, EndReason};
 use crate::limits;
@@ -22,6 +23,7 @@ impl GrantorTable {
             self.resources.ensure_state(resource).add_lease(slot, access, own_slot)
         };
         let (first, owner) = (self.actors[actor].leases, self.actors[actor].owner);
+        self.owners.usage_mut(owner).add(IdentityUsage::of_leases(1, 0));
         let lease = self.leases.at_mut(slot).expect("just occupied");
         lease.owner = owner;
         lease.resource = resource;
@@ -60,6 +62,7 @@ impl GrantorTable {
         }
         self.unlink_resource(slot, &lease, hold);
         self.unlink_actor(&lease);
+        self.owners.usage_mut(lease.owner).remove(IdentityUsage::of_leases(1, 0));
         self.due.leases.disarm(slot);
         self.leases.vacate(slot).set_tombstone(reason);
     }
@@ -120,6 +123,9 @@ impl GrantorTable {
     /// Removes the extra fields of a lease. Returns its successor in an overlap handoff.
     fn drop_extra(&mut self, slot: u32, lease: &StoredLease) -> Option<u32> {
         let extra = self.extras.remove(&slot)?;
+        self.owners
+            .usage_mut(lease.owner)
+            .remove(IdentityUsage { metadata_bytes: extra.metadata.len() as u64, ..Default::default() });
         if let Some(at) = extra.pinned
             && let Some(state) = self.resources.state_mut(lease.resource)
         {
@@ -132,6 +138,13 @@ impl GrantorTable {
             self.change_extra(predecessor, |extra| extra.successor = None);
         }
         extra.successor
+    }
+
+    /// Counts the metadata of a new lease at its owner.
+    pub(super) fn count_metadata(&mut self, slot: u32) {
+        let metadata_bytes = self.extra(slot).map_or(0, |extra| extra.metadata.len() as u64);
+        let owner = self.lease(slot).owner;
+        self.owners.usage_mut(owner).add(IdentityUsage { metadata_bytes, ..Default::default() });
     }
 
     /// Changes the extra fields of a lease, and removes them when they are all empty.
@@ -205,6 +218,8 @@ impl GrantorTable {
             self.resources.ensure_state(resource).queue.insert(QueuePosition::new(effective, order, slot));
             self.count_first_priority(resource, before);
         }
+        let counted = IdentityUsage::of_wait(self.waiter(slot).resources.len(), self.waiter(slot).metadata.len());
+        self.owners.usage_mut(self.actors[actor].owner).add(counted);
         self.actors[actor].waits.push(slot);
         let session = self.actors[actor].session;
         self.sessions.at_mut(session).expect("a waiter's session").waits += 1;
@@ -216,6 +231,8 @@ impl GrantorTable {
         let Waiter { effective, order, actor, .. } = *self.waiter(slot);
         let passes = u32::from(self.waiter(slot).may_pass);
         let resources = std::mem::take(&mut self.waiters.at_mut(slot).expect("a live waiter").resources);
+        let counted = IdentityUsage::of_wait(resources.len(), self.waiter(slot).metadata.len());
+        self.owners.usage_mut(self.actors[actor].owner).remove(counted);
         self.due.waiters.disarm(slot);
         self.waiters.vacate(slot);
         for wanted in &resources {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::access::LOCAL_PRINCIPAL;
+use crate::access::{IdentityUsage, LOCAL_PRINCIPAL};
 use crate::store::index::{Index, NameHash};
 
 /// The owner `local`, of everything that was granted without an identity.
@@ -13,6 +13,8 @@ pub(crate) const LOCAL: u32 = 0;
 /// All owners by number and by name.
 pub(crate) struct Owners {
     names: Vec<Arc<str>>,
+    /// What each of them has. Derived from the sessions, leases and waits.
+    usage: Vec<IdentityUsage>,
     index: Index,
     hash: NameHash,
     /// The last identity that was looked up, with its number: requests of one caller come in batches. Not part of the state.
@@ -21,8 +23,13 @@ pub(crate) struct Owners {
 
 impl Owners {
     pub fn new(hash: NameHash) -> Self {
-        let mut owners =
-            Self { names: Vec::new(), index: Index::new(), hash, last: (LOCAL_PRINCIPAL.to_owned(), Some(LOCAL)) };
+        let mut owners = Self {
+            names: Vec::new(),
+            usage: Vec::new(),
+            index: Index::new(),
+            hash,
+            last: (LOCAL_PRINCIPAL.to_owned(), Some(LOCAL)),
+        };
         owners.add(LOCAL_PRINCIPAL);
         owners
     }
@@ -60,6 +67,21 @@ impl Owners {
         &self.names[owner as usize]
     }
 
+    /// What an identity has.
+    pub fn usage_of(&self, principal: &str) -> IdentityUsage {
+        let owner = if self.last.0 == principal { self.last.1 } else { self.find(principal) };
+        owner.map_or_else(IdentityUsage::default, |owner| self.usage[owner as usize])
+    }
+
+    pub fn usage_mut(&mut self, owner: u32) -> &mut IdentityUsage {
+        &mut self.usage[owner as usize]
+    }
+
+    /// All owners with what they have.
+    pub fn usages(&self) -> impl Iterator<Item = (&str, &IdentityUsage)> {
+        self.names.iter().map(|name| &**name).zip(&self.usage)
+    }
+
     fn find(&self, name: &str) -> Option<u32> {
         self.index.find(self.hash.hash(name.as_bytes()), |at| *self.names[at as usize] == *name)
     }
@@ -67,6 +89,7 @@ impl Owners {
     fn add(&mut self, name: &str) -> u32 {
         let at = u32::try_from(self.names.len()).expect("fewer than 2^32 identities");
         self.names.push(name.into());
+        self.usage.push(IdentityUsage::default());
         let (names, hash) = (&self.names, &self.hash);
         self.index.insert(hash.hash(name.as_bytes()), at, |other| hash.hash(names[other as usize].as_bytes()));
         self.last = (name.to_owned(), Some(at));

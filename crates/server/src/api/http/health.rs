@@ -5,13 +5,15 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use leasehold_core::grantor::{Query, QueryAnswer};
+use leasehold_core::grantor::{Grantor, Query, QueryAnswer};
+use leasehold_core::refusal::Limit;
 use leasehold_wire::Code;
 
 use super::extract::{NoQuery, StrictQuery};
+use crate::access::AccessRules;
 use crate::api::{Api, openapi};
 use crate::metrics::GrantorStats;
-use crate::transport::HttpProblem;
+use crate::transport::{HttpProblem, share};
 
 /// Time for a turn to answer a readiness check.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,17 +33,43 @@ pub async fn ready(State(api): State<Api>) -> Response {
 
 /// `GET /metrics`.
 pub async fn metrics(State(api): State<Api>) -> Response {
-    let stats = |answer: QueryAnswer<'_>| match answer {
-        QueryAnswer::Everything(grantor) => Some(GrantorStats::read(grantor)),
+    let rules = api.access.rules();
+    let stats = move |answer: QueryAnswer<'_>| match answer {
+        QueryAnswer::Everything(grantor) => Some((GrantorStats::read(grantor), highest_shares(grantor, &rules))),
         _ => None,
     };
     match api.query(0, Query::Metrics, stats).await {
-        Ok((grantor, _)) => openmetrics(api.metrics.encode_with(&grantor)),
+        Ok(((grantor, shares), _)) => {
+            for (limit, share) in shares.into_iter().chain(api.access.traffic().highest_shares()) {
+                api.metrics.identities().set(limit, share);
+            }
+            openmetrics(api.metrics.encode_with(&grantor))
+        }
         Err(problem) if problem.known_code() == Some(Code::PermissionDenied) => {
             HttpProblem::from(problem).into_response()
         }
         Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem.message).into_response(),
     }
+}
+
+/// The highest share of each limit on the state that one identity uses.
+fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64); 4] {
+    use Limit::{IdentityLeases, IdentityMetadata, IdentitySessions, IdentityWaiters};
+    let mut highest =
+        [IdentitySessions, IdentityLeases, IdentityWaiters, IdentityMetadata].map(|limit| (limit.word(), 0.0));
+    for (principal, has) in grantor.identity_usages() {
+        let max = rules.rights_of(principal).limits();
+        let shares = [
+            share(has.sessions, max.sessions),
+            share(has.leases, max.leases),
+            share(has.waiters, max.waiters),
+            share(has.metadata_bytes, max.metadata_bytes),
+        ];
+        for ((_, highest), share) in highest.iter_mut().zip(shares) {
+            *highest = share.max(*highest);
+        }
+    }
+    highest
 }
 
 /// Metrics as a response.

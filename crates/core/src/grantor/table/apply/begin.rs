@@ -5,6 +5,7 @@ use super::super::actors::{ResourceRequest, SessionEntry, Waiter};
 use super::super::deadline::RenewableDeadline;
 use super::super::lease::{NONE, Progress, StoredLease};
 use super::ApplyError;
+use crate::access::IdentityUsage;
 use crate::ids::{LeaseId, SessionId};
 use crate::mutants::{self, Mutant};
 use crate::record::{GrantRecord, WaitRecord};
@@ -60,8 +61,10 @@ impl GrantorTable {
         }
         let holder = self.actors.intern_holder(holder, &mut self.resources.names);
         self.actors.holder_mut(holder).sessions += 1;
+        let owner = self.owners.intern(owner);
+        self.owners.usage_mut(owner).add(IdentityUsage::SESSION);
         let session = SessionEntry {
-            owner: self.owners.intern(owner),
+            owner,
             checked: 0,
             holder,
             renewal: RenewableDeadline::started(ttl, self.time, self.clock.epoch),
@@ -133,6 +136,7 @@ impl GrantorTable {
                 extra.predecessor = granted.overlaps;
                 extra.metadata = granted.metadata.into();
             });
+            self.count_metadata(slot);
         }
         if let Some(predecessor) = granted.overlaps {
             self.change_extra(predecessor, |extra| extra.successor = Some(slot));

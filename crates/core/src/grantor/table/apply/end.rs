@@ -2,6 +2,7 @@
 
 use super::super::GrantorTable;
 use super::ApplyError;
+use crate::access::IdentityUsage;
 use crate::ids::SessionId;
 use crate::lease::{Access, EndReason};
 use crate::mutants::{self, Mutant};
@@ -63,7 +64,8 @@ impl GrantorTable {
         let session = self.sessions.vacate(id.slot);
         session.requests = std::collections::VecDeque::new();
         session.actors = Vec::new();
-        let holder = session.holder;
+        let (holder, owner) = (session.holder, session.owner);
+        self.owners.usage_mut(owner).remove(IdentityUsage::SESSION);
         self.actors.holder_mut(holder).sessions -= 1;
         self.actors.remove_holder_if_unused(holder, &mut self.resources.names);
         Ok(())

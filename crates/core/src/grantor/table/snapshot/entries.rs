@@ -8,6 +8,7 @@ use super::super::deadline::{RenewableDeadline, StallClock};
 use super::super::lease::{Drain, LeaseExtra, NONE, Progress, StoredLease};
 use super::holder_text;
 use super::snapshot_owners::SnapshotOwners;
+use crate::access::IdentityUsage;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::lease::{Access, EndReason};
 use crate::limits;
@@ -62,6 +63,7 @@ impl GrantorTable {
             if live {
                 session.holder = actors.intern_holder(holder_text(from)?, names);
                 actors.holder_mut(session.holder).sessions += 1;
+                known_owners.usage_mut(session.owner).add(IdentityUsage::SESSION);
                 session.renewal = RenewableDeadline::decode(&clock, time, from)?;
                 session.secret = from.array()?;
                 session.waits_only = from.flag()?;
@@ -200,6 +202,7 @@ impl GrantorTable {
                 self.resources.ensure_state(resource).pins.insert((at, slot));
             }
             self.change_extra(slot, |known| *known = extra);
+            self.count_metadata(slot);
         }
         let live: Vec<u32> = self.leases.iter_live().map(|(slot, _, _)| slot).collect();
         live.into_iter().for_each(|slot| self.arm_lease(slot));

@@ -1,0 +1,111 @@
+//! Limits of one identity: how much it may have at the same time, so that it cannot starve another one (A12).
+//!
+//! The limits come from outside with the rights; what an identity has is part of the state. A limit that is lowered ends nothing: it
+//! applies to what is requested from then on. Renewals and ends are never limited.
+
+use crate::mutants::{self, Mutant};
+use crate::refusal::{Limit, Refusal};
+
+/// How much one identity may have at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdentityLimits {
+    /// Open sessions.
+    pub sessions: u64,
+    /// Leases that it holds or waits for.
+    pub leases: u64,
+    /// Requests that wait for a lease.
+    pub waiters: u64,
+    /// Bytes of metadata of those leases.
+    pub metadata_bytes: u64,
+}
+
+impl IdentityLimits {
+    /// No limits besides those of the cluster.
+    pub const UNLIMITED: Self =
+        Self { sessions: u64::MAX, leases: u64::MAX, waiters: u64::MAX, metadata_bytes: u64::MAX };
+
+    /// Refuses what would take an identity above a limit.
+    pub(crate) fn check(&self, has: &IdentityUsage, more: &IdentityUsage) -> Result<(), Refusal> {
+        let limits = [
+            (Limit::IdentitySessions, self.sessions, has.sessions, more.sessions),
+            (Limit::IdentityLeases, self.leases, has.leases, more.leases),
+            (Limit::IdentityWaiters, self.waiters, has.waiters, more.waiters),
+            (Limit::IdentityMetadata, self.metadata_bytes, has.metadata_bytes, more.metadata_bytes),
+        ];
+        for (limit, max, has, more) in limits {
+            let got = has.saturating_add(more);
+            if more > 0 && got > max {
+                return Err(Refusal::Exhausted { limit, max, got });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How much one identity has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IdentityUsage {
+    /// Open sessions.
+    pub sessions: u64,
+    /// Leases that it holds or waits for. A wait counts as the leases that it will be granted, so that no grant exceeds the limit.
+    pub leases: u64,
+    /// Requests that wait for a lease.
+    pub waiters: u64,
+    /// Bytes of metadata of those leases.
+    pub metadata_bytes: u64,
+}
+
+impl IdentityUsage {
+    /// A session.
+    pub(crate) const SESSION: Self = Self { sessions: 1, leases: 0, waiters: 0, metadata_bytes: 0 };
+
+    /// Leases with the same metadata.
+    pub(crate) const fn of_leases(leases: usize, metadata: usize) -> Self {
+        Self { sessions: 0, leases: leases as u64, waiters: 0, metadata_bytes: leases as u64 * metadata as u64 }
+    }
+
+    /// A wait for leases with the same metadata.
+    pub(crate) fn of_wait(leases: usize, metadata: usize) -> Self {
+        let leases = if mutants::on(Mutant::WaitsNotCounted) { 0 } else { leases };
+        Self { waiters: 1, ..Self::of_leases(leases, metadata) }
+    }
+
+    /// The other adds to this one.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.sessions += other.sessions;
+        self.leases += other.leases;
+        self.waiters += other.waiters;
+        self.metadata_bytes += other.metadata_bytes;
+    }
+
+    /// The other was added to this one, and is removed.
+    pub(crate) fn remove(&mut self, other: Self) {
+        if mutants::on(Mutant::EndsStillCounted) {
+            return;
+        }
+        self.sessions -= other.sessions;
+        self.leases -= other.leases;
+        self.waiters -= other.waiters;
+        self.metadata_bytes -= other.metadata_bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_counts_what_is_there_and_what_is_requested() {
+        let limits = IdentityLimits { leases: 3, waiters: 0, ..IdentityLimits::UNLIMITED };
+        let has = IdentityUsage::of_leases(2, 0);
+        assert_eq!(limits.check(&has, &IdentityUsage::of_leases(1, 100)), Ok(()));
+        let refused = Refusal::Exhausted { limit: Limit::IdentityLeases, max: 3, got: 4 };
+        assert_eq!(limits.check(&has, &IdentityUsage::of_leases(2, 0)), Err(refused));
+        let refused = Refusal::Exhausted { limit: Limit::IdentityWaiters, max: 0, got: 1 };
+        assert_eq!(limits.check(&has, &IdentityUsage::of_wait(1, 0)), Err(refused));
+        assert_eq!(limits.check(&has, &IdentityUsage::SESSION), Ok(()), "a limit concerns only what is requested");
+        let above = IdentityUsage::of_leases(9, 0);
+        assert_eq!(limits.check(&above, &IdentityUsage::SESSION), Ok(()), "a limit that was lowered too");
+        assert_eq!(IdentityLimits::UNLIMITED.check(&above, &IdentityUsage::of_wait(9, 9)), Ok(()));
+    }
+}

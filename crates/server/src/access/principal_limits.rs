@@ -1,0 +1,23 @@
+//! How much one principal may have and send at the same time (A12).
+
+use leasehold_core::access::IdentityLimits;
+
+use crate::transport::TrafficLimits;
+
+/// All limits of one principal: on the state, which the core counts, and on its traffic, which the server counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrincipalLimits {
+    /// What it may have.
+    pub state: IdentityLimits,
+    /// What it may send.
+    pub traffic: TrafficLimits,
+}
+
+impl Default for PrincipalLimits {
+    fn default() -> Self {
+        Self {
+            state: IdentityLimits { sessions: 1_000, leases: 200_000, waiters: 10_000, metadata_bytes: 1 << 30 },
+            traffic: TrafficLimits { connections: 256, watches: 64, requests_per_second: 10_000, body_bytes: 4 << 20 },
+        }
+    }
+}
