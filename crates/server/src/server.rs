@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::access::AccessControl;
 use crate::api::{self, Api};
+use crate::bearer::BearerVerifier;
 use crate::driver::{Driver, StopReason};
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
 use crate::metrics::Metrics;
@@ -58,6 +59,8 @@ pub struct ServerConfig {
     pub snapshots: SnapshotConfig,
     /// Access rules; a reload changes them while serving.
     pub access: Arc<AccessControl>,
+    /// Bearer tokens that requests may present. With some, a client certificate is not required (A3).
+    pub bearers: Option<Arc<BearerVerifier>>,
 }
 
 /// The unix socket of a server.
@@ -84,6 +87,7 @@ impl Default for ServerConfig {
             limits: TransportLimits::default(),
             snapshots: SnapshotConfig::default(),
             access: Arc::default(),
+            bearers: None,
         }
     }
 }
@@ -96,6 +100,7 @@ impl ServerConfig {
             address: self.listen,
             insecure_listen: self.insecure_listen,
             tls,
+            bearers: self.bearers.clone(),
             is_restricted: self.access.is_restricted(),
             limits: self.limits,
             allowed_hosts: AllowedHosts::new(self.allowed_hosts.iter().map(String::as_str)),

@@ -12,7 +12,7 @@ use leasehold_server::server::ServerConfig;
 use leasehold_server::snapshotter::SnapshotConfig;
 use leasehold_server::transport::tls::ClientCa;
 
-use super::access_settings::{AccessSettings, GivenAccess, SocketPath};
+use super::access_settings::{AccessSettings, GivenAccess, JwtTable, SocketPath};
 use super::byte_size::ByteSize;
 use super::etcd_credentials::EtcdCredentialFiles;
 use super::journal_url::JournalUrl;
@@ -63,6 +63,14 @@ pub struct SettingsArgs {
     /// File that grants rights to identities; without it, callers on this machine may do everything
     #[arg(long, value_name = "FILE")]
     pub access: Option<PathBuf>,
+    /// File with the digests of bearer tokens, as `leasehold bearer` writes it; clients may then present a token instead of a
+    /// certificate [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub bearers: Option<PathBuf>,
+    /// Issuers of JWT that clients may present as bearer tokens. Tables of the file only: an issuer, its audience and its keys
+    /// belong together.
+    #[arg(skip)]
+    pub jwt: Option<Vec<JwtTable>>,
     /// Path of the unix socket, '' for none [default: leasehold.sock in the directory of a file journal]
     #[arg(long, value_name = "PATH")]
     #[serde(deserialize_with = "deserialize_text")]
@@ -166,6 +174,8 @@ impl SettingsArgs {
             client_ca: self.client_ca.or(other.client_ca),
             client_crl: self.client_crl.or(other.client_crl),
             access: self.access.or(other.access),
+            bearers: self.bearers.or(other.bearers),
+            jwt: self.jwt.or(other.jwt),
             socket: self.socket.or(other.socket),
             journal: self.journal.or(other.journal),
             data: self.data.or(other.data),
@@ -242,6 +252,8 @@ impl ServeSettings {
             client_ca: given.client_ca.unwrap_or_default(),
             client_crl: given.client_crl.unwrap_or_default(),
             access: given.access,
+            bearers: given.bearers,
+            jwt: given.jwt.unwrap_or_default(),
             socket: given.socket,
         };
         let access = AccessSettings::resolve(access, &journal, &data)?;

@@ -17,6 +17,7 @@ mod listener;
 mod message_meter;
 mod peer_stream;
 pub mod rate_limit;
+mod request_identity;
 pub mod tls;
 pub mod unix_socket;
 

@@ -80,6 +80,7 @@ impl AccessServer {
             address,
             insecure_listen: false,
             tls: None,
+            bearers: None,
             is_restricted: true,
             limits: TransportLimits::default(),
             allowed_hosts: AllowedHosts::new([]),
