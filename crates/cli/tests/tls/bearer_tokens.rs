@@ -105,6 +105,7 @@ fn only_a_known_valid_token_of_one_identity_gets_in() {
         ("a revoked token", None, Some(&revoked), unauthenticated),
         ("an expired token", None, Some(&expired), unauthenticated),
         ("a token without a grant", None, Some(&stranger), denied),
+        // BearerBeatsCert
         ("a token and the certificate of another", Some(&worker), Some(&good), unauthenticated),
         ("an unknown token and a certificate", Some(&worker), Some(&unknown), unauthenticated),
         ("a token and the certificate of the same principal", Some(&worker), Some(&of_worker), ok),
@@ -141,7 +142,7 @@ fn only_a_known_valid_token_of_one_identity_gets_in() {
     assert_eq!(server.curl(None, &["--http1.1", "-H", &other]), 200);
     assert_eq!(server.curl(None, &["--http2", "-H", &other.replace("Bearer", "bearer")]), 200, "schemes have no case");
     let refused = run(leasehold(&["ls"]).env("LEASEHOLD_ADDR", format!("https://{}", server.server.address)));
-    assert_eq!(refused.code, 78, "no certificate, no token: {}", refused.stderr);
+    assert_eq!(refused.exit, 78, "no certificate, no token: {}", refused.err);
 }
 
 #[test]
@@ -158,11 +159,11 @@ fn the_command_line_presents_a_token_from_a_file_or_a_profile() {
     };
     with_token(&token).ok();
     let missing = with_token(&files.path("missing"));
-    assert!(missing.code == 78 && missing.stderr.contains("bearer_file"), "{}", missing.stderr);
+    assert!(missing.exit == 78 && missing.err.contains("bearer_file"), "{}", missing.err);
     let (_, unknown) = BearerFiles::new().create("ci", &[]);
     let refused = with_token(&unknown);
-    assert!(refused.code == 6 && refused.stderr.contains("UNAUTHENTICATED"), "{}", refused.stderr);
-    assert!(!refused.stderr.contains(&read(&unknown)), "{}", refused.stderr);
+    assert!(refused.exit == 6 && refused.err.contains("UNAUTHENTICATED"), "{}", refused.err);
+    assert!(!refused.err.contains(&read(&unknown)), "{}", refused.err);
 
     let home = tempfile::tempdir().expect("a directory");
     let profile = home.path().join("leasehold/ci");
@@ -171,12 +172,14 @@ fn the_command_line_presents_a_token_from_a_file_or_a_profile() {
     std::fs::copy(&server.servers.cert, profile.join("ca.pem")).expect("the CA is copied");
     let lines = format!("addr = {address:?}\ntls_ca = \"ca.pem\"\nbearer = \"ci.token\"\n");
     std::fs::write(profile.join("profile.toml"), lines).expect("the profile is written");
-    run(leasehold(&["--as", "ci", "acquire", "jobs/a", "--holder", "h", "--ttl", "1m"]).env("XDG_CONFIG_HOME", home.path())).ok();
+    run(leasehold(&["--as", "ci", "acquire", "jobs/a", "--holder", "h", "--ttl", "1m"])
+        .env("XDG_CONFIG_HOME", home.path()))
+    .ok();
 
     // Never over a plain connection to another machine: not even a connection is made.
     let mut plain = leasehold(&["ls", "--addr", "192.0.2.1:7421"]);
     let refused = run(plain.env("LEASEHOLD_BEARER_FILE", &token));
-    assert!(refused.code == 78 && refused.stderr.contains("without TLS"), "{}", refused.stderr);
+    assert!(refused.exit == 78 && refused.err.contains("without TLS"), "{}", refused.err);
 }
 
 #[test]
@@ -225,11 +228,14 @@ fn tokens_are_created_listed_and_revoked_and_the_file_keeps_only_digests() {
     let dir = files.directory.path().to_str().expect("a UTF-8 path");
     let create = |args: &[&str]| run(&mut leasehold(&[&["bearer", "create"], args, &["--dir", dir]].concat()));
     let printed = create(&["deploy", "--role", "holder", "--prefix", "jobs"]).ok();
-    let token = printed.stdout.trim().to_owned();
-    assert!(token.starts_with("lhb1_") && token.len() == 70 && !printed.stderr.contains(&token), "{}", printed.stderr);
+    let token = printed.out.trim().to_owned();
+    assert!(token.starts_with("lhb1_") && token.len() == 70 && !printed.err.contains(&token), "{}", printed.err);
     let file = read(&files.path("bearers.toml"));
     assert!(file.contains("bearer:deploy") && !file.contains(&token[18..61]), "{file}");
-    assert!(read(&files.path("access.toml")).contains("principal = \"bearer:deploy\"\nrole = \"holder\"\nprefix = \"jobs\""));
+    assert!(
+        read(&files.path("access.toml"))
+            .contains("principal = \"bearer:deploy\"\nrole = \"holder\"\nprefix = \"jobs\"")
+    );
     for path in [files.path("bearers.toml"), files.create("deploy", &[]).1] {
         let mode = path.metadata().expect("the file exists").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{}", path.display());
@@ -244,7 +250,7 @@ fn tokens_are_created_listed_and_revoked_and_the_file_keeps_only_digests() {
         (&["deploy", "--out", "/proc/nowhere"], "cannot write"),
     ] {
         let refused = create(args);
-        assert!(refused.code != 0 && refused.stderr.contains(part), "{args:?}: {}", refused.stderr);
+        assert!(refused.exit != 0 && refused.err.contains(part), "{args:?}: {}", refused.err);
     }
     let list = || -> Vec<Value> {
         let listed = run(&mut leasehold(&["bearer", "list", "--json", "--dir", dir])).ok().json();
@@ -256,5 +262,5 @@ fn tokens_are_created_listed_and_revoked_and_the_file_keeps_only_digests() {
     files.revoke("deploy");
     assert_eq!(list().iter().map(|entry| text(&entry["state"])).collect::<Vec<_>>(), ["revoked", "revoked"]);
     let again = run(&mut leasehold(&["bearer", "revoke", "deploy", "--dir", dir]));
-    assert!(again.code == 78 && again.stderr.contains("no valid token"), "{}", again.stderr);
+    assert!(again.exit == 78 && again.err.contains("no valid token"), "{}", again.err);
 }
