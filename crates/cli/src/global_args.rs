@@ -1,9 +1,9 @@
-//! Options of every command (`--addr`, `--tls-ca`, `--as`, `--json`), and the client that they configure.
+//! Options of every command (`--addr`, `--tls-ca`, `--bearer-file`, `--as`, `--json`), and the client that they configure.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use leasehold::{Address, Client, Endpoints, Error, TlsOptions};
+use leasehold::{Address, BearerTokenFile, Client, Endpoints, Error, TlsOptions};
 use serde::Serialize;
 
 use crate::output::{CommandError, CommandOutput, json};
@@ -33,7 +33,10 @@ pub struct GlobalArgs {
     /// Private key of this client's certificate (PEM) [env: LEASEHOLD_TLS_KEY]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     tls_key: Option<PathBuf>,
-    /// Profile with addresses and certificates, below ~/.config/leasehold; `leasehold init` and `leasehold ca issue` write
+    /// File with the bearer token of this client, read for each request [env: LEASEHOLD_BEARER_FILE]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    bearer_file: Option<PathBuf>,
+    /// Profile with addresses and credentials, below ~/.config/leasehold; `leasehold init` and `leasehold ca issue` write
     /// profiles. The options above override it
     #[arg(
         long = "as",
@@ -65,20 +68,26 @@ pub const ADDR_VARIABLE: &str = "LEASEHOLD_ADDR";
 /// Variables with the CA certificates, the certificate and the key of a client.
 const TLS_VARIABLES: [&str; 3] = ["LEASEHOLD_TLS_CA", "LEASEHOLD_TLS_CERT", "LEASEHOLD_TLS_KEY"];
 
-/// The servers and certificates of [`GlobalArgs::variables`], in a process that another one started.
+/// Variable with the file of a client's bearer token.
+const BEARER_VARIABLE: &str = "LEASEHOLD_BEARER_FILE";
+
+/// The servers and credentials of [`GlobalArgs::variables`], in a process that another one started.
 pub fn endpoints_from_env() -> Option<Endpoints> {
     let endpoints = Endpoints::parse(&std::env::var(ADDR_VARIABLE).ok()?).ok()?;
-    with_tls(endpoints, tls_options(TLS_VARIABLES.map(path_from_env)).ok()?).ok()
+    let bearer = path_from_env(BEARER_VARIABLE);
+    let tls = tls_options(TLS_VARIABLES.map(path_from_env), bearer.is_some()).ok()?;
+    with_credentials(endpoints, tls, bearer).ok()
 }
 
 fn path_from_env(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| value != OsStr::new("")).map(PathBuf::from)
 }
 
-/// All three files, or none.
-fn tls_options(files: [Option<PathBuf>; 3]) -> Result<Option<TlsOptions>, Error> {
+/// All three files, or none. With a bearer token the CA certificates are enough.
+fn tls_options(files: [Option<PathBuf>; 3], has_bearer: bool) -> Result<Option<TlsOptions>, Error> {
     match files {
         [None, None, None] => Ok(None),
+        [Some(ca), None, None] if has_bearer => Ok(Some(TlsOptions::without_certificate(ca))),
         [Some(ca), Some(cert), Some(key)] => Ok(Some(TlsOptions::new(ca, cert, key))),
         [ca, cert, _] => {
             let missing = if ca.is_none() {
@@ -88,20 +97,31 @@ fn tls_options(files: [Option<PathBuf>; 3]) -> Result<Option<TlsOptions>, Error>
             } else {
                 "tls_key"
             };
-            let message = format!("{missing} is missing; set tls_ca, tls_cert and tls_key together");
+            let message =
+                format!("{missing} is missing; set tls_ca, tls_cert and tls_key together, or tls_ca and bearer_file");
             Err(Error::config(missing, message))
         }
     }
 }
 
 /// Checks the files before the first connection, if one on the network is possible.
-fn with_tls(endpoints: Endpoints, tls: Option<TlsOptions>) -> Result<Endpoints, Error> {
-    let Some(tls) = tls else { return Ok(endpoints) };
+fn with_credentials(
+    mut endpoints: Endpoints,
+    tls: Option<TlsOptions>,
+    bearer: Option<PathBuf>,
+) -> Result<Endpoints, Error> {
     let is_socket = |address: &Address| address.unix_path().is_some();
-    if !endpoints.addresses().iter().all(is_socket) {
-        tls.check()?;
+    if let Some(tls) = tls {
+        if !endpoints.addresses().iter().all(is_socket) {
+            tls.check()?;
+        }
+        endpoints = endpoints.with_tls(tls);
     }
-    Ok(endpoints.with_tls(tls))
+    if let Some(file) = bearer {
+        endpoints = endpoints.with_bearer(BearerTokenFile::new(file));
+        endpoints.check_bearer()?;
+    }
+    Ok(endpoints)
 }
 
 impl GlobalArgs {
@@ -109,10 +129,11 @@ impl GlobalArgs {
     pub fn apply_profile(&mut self) -> Result<(), Error> {
         let Some(name) = self.profile.as_deref().filter(|name| !name.is_empty()) else { return Ok(()) };
         let [tls_ca, tls_cert, tls_key] = self.tls_files();
-        let mut explicit = Profile { addr: self.addr.take(), tls_ca, tls_cert, tls_key };
+        let mut explicit = Profile { addr: self.addr.take(), tls_ca, tls_cert, tls_key, bearer: self.bearer() };
         Profile::load(name)?.fill(&mut explicit);
-        let Profile { addr, tls_ca, tls_cert, tls_key } = explicit;
+        let Profile { addr, tls_ca, tls_cert, tls_key, bearer } = explicit;
         (self.addr, self.tls_ca, self.tls_cert, self.tls_key) = (addr, tls_ca, tls_cert, tls_key);
+        self.bearer_file = bearer;
         Ok(())
     }
 
@@ -128,12 +149,17 @@ impl GlobalArgs {
 
     /// Addresses of the servers and the certificates to connect with.
     pub fn endpoints(&self) -> Result<Endpoints, Error> {
-        with_tls(Endpoints::parse(self.addr_or_default())?, self.tls()?)
+        with_credentials(Endpoints::parse(self.addr_or_default())?, self.tls()?, self.bearer())
     }
 
     /// Certificates from the flags or the environment.
     fn tls(&self) -> Result<Option<TlsOptions>, Error> {
-        tls_options(self.tls_files())
+        tls_options(self.tls_files(), self.bearer().is_some())
+    }
+
+    /// File of the bearer token from the flag or the environment.
+    fn bearer(&self) -> Option<PathBuf> {
+        self.bearer_file.clone().or_else(|| path_from_env(BEARER_VARIABLE))
     }
 
     fn tls_files(&self) -> [Option<PathBuf>; 3] {
@@ -143,12 +169,14 @@ impl GlobalArgs {
         std::array::from_fn(|_| files.next().flatten())
     }
 
-    /// Variables that give another `leasehold` process the same servers and certificates.
+    /// Variables that give another `leasehold` process the same servers and credentials.
     pub fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Error> {
         let addr = (ADDR_VARIABLE, OsString::from(self.addr_or_default()));
-        let files = self.tls()?.map(|TlsOptions { ca, cert, key }| [ca, cert, key]);
-        let files = files.into_iter().flatten().map(PathBuf::into_os_string);
-        Ok([addr].into_iter().chain(TLS_VARIABLES.into_iter().zip(files)).collect())
+        let files = self.tls()?.map(|TlsOptions { ca, cert, key }| [Some(ca), cert, key]).unwrap_or_default();
+        let bearer = (BEARER_VARIABLE, self.bearer());
+        let files = TLS_VARIABLES.into_iter().zip(files).chain([bearer]);
+        let files = files.filter_map(|(name, file)| Some((name, file?.into_os_string())));
+        Ok([addr].into_iter().chain(files).collect())
     }
 
     /// Runs one call against the servers.

@@ -28,9 +28,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    acquire, audit, backup, ca, charter, check, cluster, completions, config, deadlocks, free, handoff, held_by,
-    history, init, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage, waiters,
-    watch,
+    acquire, audit, backup, bearer, ca, charter, check, cluster, completions, config, deadlocks, free, handoff,
+    held_by, history, init, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage,
+    waiters, watch,
 };
 
 /// Lease server with fencing tokens
@@ -58,6 +58,7 @@ enum CliCommand {
     Serve(Box<serve::Args>),
     Init(init::Args),
     Ca(ca::Args),
+    Bearer(bearer::Args),
     Acquire(acquire::Args),
     Renew(renew::Args),
     Release(release::Args),
@@ -99,7 +100,13 @@ impl CliCommand {
     fn connects(&self) -> bool {
         !matches!(
             self,
-            Self::Serve(_) | Self::Init(_) | Self::Ca(_) | Self::Config(_) | Self::Token(_) | Self::Completions(_)
+            Self::Serve(_)
+                | Self::Init(_)
+                | Self::Ca(_)
+                | Self::Bearer(_)
+                | Self::Config(_)
+                | Self::Token(_)
+                | Self::Completions(_)
         )
     }
 }
@@ -125,6 +132,7 @@ fn main() -> ExitCode {
         CliCommand::Serve(args) => serve::run(args),
         CliCommand::Init(args) => init::run(args, global),
         CliCommand::Ca(args) => ca::run(args, global),
+        CliCommand::Bearer(args) => bearer::run(args, global),
         CliCommand::Acquire(args) => acquire::run(args, global),
         CliCommand::Renew(args) => renew::run(args, global),
         CliCommand::Release(args) => release::run(args, global),

@@ -25,6 +25,8 @@ pub struct Profile {
     pub tls_ca: Option<PathBuf>,
     pub tls_cert: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
+    /// File with a bearer token.
+    pub bearer: Option<PathBuf>,
 }
 
 impl Profile {
@@ -49,8 +51,12 @@ impl Profile {
             return Err(refused(missing, "a certificate and its key belong together; set both".to_owned()));
         }
         let folder = path.parent().unwrap_or(Path::new("."));
-        let files =
-            [("tls_ca", &mut profile.tls_ca), ("tls_cert", &mut profile.tls_cert), ("tls_key", &mut profile.tls_key)];
+        let files = [
+            ("tls_ca", &mut profile.tls_ca),
+            ("tls_cert", &mut profile.tls_cert),
+            ("tls_key", &mut profile.tls_key),
+            ("bearer", &mut profile.bearer),
+        ];
         for (key, value) in files {
             let Some(relative) = value else { continue };
             *relative = folder.join(&*relative);
@@ -61,11 +67,11 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Fills values that no flag gave. A certificate and its key come from one place: if a flag gives one of them, the profile gives
-    /// neither.
+    /// Fills values that no flag gave. An identity comes from one place: if a flag gives a certificate, a key or a bearer token, the
+    /// profile gives none of them.
     pub fn fill(self, explicit: &mut Self) {
-        if explicit.tls_cert.is_none() && explicit.tls_key.is_none() {
-            (explicit.tls_cert, explicit.tls_key) = (self.tls_cert, self.tls_key);
+        if explicit.tls_cert.is_none() && explicit.tls_key.is_none() && explicit.bearer.is_none() {
+            (explicit.tls_cert, explicit.tls_key, explicit.bearer) = (self.tls_cert, self.tls_key, self.bearer);
         }
         explicit.addr = explicit.addr.take().or(self.addr);
         explicit.tls_ca = explicit.tls_ca.take().or(self.tls_ca);
@@ -143,6 +149,7 @@ mod tests {
             tls_ca: at("ca.pem"),
             tls_cert: at("a.pem"),
             tls_key: at("a.key"),
+            bearer: None,
         };
         assert_eq!(profile, Ok(expected));
         let (profile, _) = read(&Profile::text("a", "https://a:1", "a", Some(folder.path())));
@@ -154,6 +161,7 @@ mod tests {
         let table = [
             ("adr = \"a:1\"\n", "adr"),
             ("tls_ca = \"missing.pem\"\n", "tls_ca: "),
+            ("bearer = \"missing.token\"\n", "bearer: "),
             ("tls_cert = \"a.pem\"\n", "tls_key: a certificate and its key belong together"),
             ("tls_key = \"a.key\"\n", "tls_cert: a certificate and its key belong together"),
             ("addr = 1\n", "addr"),
@@ -174,6 +182,7 @@ mod tests {
             tls_ca: Some("ca".into()),
             tls_cert: Some("cert".into()),
             tls_key: Some("key".into()),
+            bearer: Some("token".into()),
         };
         let mut none = Profile::default();
         profile().fill(&mut none);
@@ -181,9 +190,18 @@ mod tests {
         let mut some =
             Profile { addr: Some("https://b:1".into()), tls_cert: Some("mine".into()), ..Profile::default() };
         profile().fill(&mut some);
-        let expected =
-            Profile { addr: Some("https://b:1".into()), tls_cert: Some("mine".into()), tls_key: None, ..profile() };
+        let expected = Profile {
+            addr: Some("https://b:1".into()),
+            tls_cert: Some("mine".into()),
+            tls_key: None,
+            bearer: None,
+            ..profile()
+        };
         assert_eq!(some, expected);
+        let mut bearer = Profile { bearer: Some("mine".into()), ..Profile::default() };
+        profile().fill(&mut bearer);
+        let expected = Profile { tls_cert: None, tls_key: None, bearer: Some("mine".into()), ..profile() };
+        assert_eq!(bearer, expected, "a token is not combined with the certificate of a profile");
     }
 
     #[test]

@@ -38,7 +38,8 @@ use settings::{ServeSettings, SettingsArgs};
 ///
 /// Every reply is durable before it is sent. SIGTERM or Ctrl-C stops the server after it has answered accepted requests.
 /// On loopback the server is plain, unless --tls-cert is set: then every caller on the network proves its identity with a
-/// certificate. On this machine callers can also use the unix socket, and are identified by their user id.
+/// certificate or, with --bearers, a bearer token. On this machine callers can also use the unix socket, and are identified
+/// by their user id.
 ///
 /// Every option can also be set in a configuration file (--config), with `_` for `-`. Flags override the file; the file
 /// overrides the defaults. SIGHUP reloads the file.
@@ -114,11 +115,13 @@ where
     // Before the server announces itself: an unhandled signal would end the process.
     let signals = ServeSignals::listen();
     let (access, rules) = access_rules::load(settings.access.access.as_deref())?;
-    let config_of_server = ServerConfig { access, ..server_config(&settings) };
+    let bearers = settings.access.load_bearers()?;
+    let config_of_server = ServerConfig { access, bearers: bearers.clone(), ..server_config(&settings) };
     let running = start(location, config_of_server).await.map_err(|error| start_error(&error))?;
     log_start(&running, &settings);
     let limits = (running.connection_limit.clone(), running.rate_limit.clone());
     let reload = Reload::new(flags, config, settings, level, limits, running.tls.clone(), rules, file_check);
+    let reload = reload.with_bearers(bearers);
     notify::ready(&format!("serving on {}", running.address));
     stop_result(running.run_until(signals.wait_for_stop(reload)).await)
 }

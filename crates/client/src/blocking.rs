@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use crate::types::EndReason;
 use crate::{
-    AcquireError, ClockDrift, Error, FencingToken, GuardState, HandoffOptions, LeaseHandle, Loss, MetricsHook,
-    RequestError, TlsOptions,
+    AcquireError, BearerTokenFile, ClockDrift, Error, FencingToken, GuardState, HandoffOptions, LeaseHandle, Loss,
+    MetricsHook, RequestError, TlsOptions,
 };
 
 /// Blocks this thread until a future is ready.
@@ -118,6 +118,7 @@ macro_rules! mirror {
 mirror! {
     ClientBuilder {
         tls(options: TlsOptions);
+        bearer_file(file: BearerTokenFile);
         connect_timeout(timeout: Duration);
         request_timeout(timeout: Duration);
         holder(name: impl Into<String>);

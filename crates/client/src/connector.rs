@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
+use crate::cluster_names::ClusterNames;
 use crate::{Address, Error, TlsOptions};
 
 /// Time to wait for the first bytes of a server, which show that it accepted the client's certificate.
@@ -24,8 +26,22 @@ const READ_AHEAD: usize = 256;
 /// Interval and timeout of HTTP/2 keepalive pings.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+/// Who named the address of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AddressSource {
+    /// The user: its certificate shows the name of the cluster.
+    Endpoint,
+    /// Another server: its certificate must show that name (A17).
+    Server,
+}
+
 /// A channel to a server. It connects with its first use, and reconnects after a failure.
-pub(crate) fn channel(at: &Address, tls: Option<&TlsOptions>, connect_timeout: Duration) -> Result<Channel, Error> {
+pub(crate) fn channel(
+    at: &Address,
+    source: AddressSource,
+    tls: Option<(&TlsOptions, &Arc<ClusterNames>)>,
+    connect_timeout: Duration,
+) -> Result<Channel, Error> {
     let uri = |scheme: &str| -> Result<Uri, Error> {
         let authority = if at.unix_path().is_some() { "localhost" } else { at.as_str() };
         let invalid = |error| Error::config("addr", format!("addr: {at}: {error}"));
@@ -38,13 +54,13 @@ pub(crate) fn channel(at: &Address, tls: Option<&TlsOptions>, connect_timeout: D
     if let Some(path) = at.unix_path() {
         return unix_channel(&endpoint, path);
     }
-    let Some(tls) = tls else { return Ok(endpoint.connect_lazy()) };
+    let Some((tls, names)) = tls else { return Ok(endpoint.connect_lazy()) };
     // The library would refuse `https` without its own TLS, whose certificates cannot be replaced while it is connected.
     let endpoint = endpoint.origin(uri("https")?);
-    let (at, tls) = (at.clone(), tls.clone());
+    let (at, tls, names) = (at.clone(), tls.clone(), names.clone());
     Ok(endpoint.connect_with_connector_lazy(service_fn(move |_: Uri| {
-        let (at, tls) = (at.clone(), tls.clone());
-        async move { connect_tls(&at, &tls).await.map(TokioIo::new) }
+        let (at, tls, names) = (at.clone(), tls.clone(), names.clone());
+        async move { connect_tls(&at, source, &tls, &names).await.map(TokioIo::new) }
     })))
 }
 
@@ -62,14 +78,26 @@ fn unix_channel(_: &Endpoint, path: &str) -> Result<Channel, Error> {
     Err(Error::config("addr", format!("addr: unix:{path}: this system has no unix sockets; use HOST:PORT")))
 }
 
-/// Connects, and verifies the server's certificate against the host of its address (A17).
-async fn connect_tls(at: &Address, options: &TlsOptions) -> io::Result<ReadAheadStream> {
+/// Connects, and verifies the server's certificate against the host of its address; if another server named the address, also
+/// against the name of the cluster (A17).
+async fn connect_tls(
+    at: &Address,
+    source: AddressSource,
+    options: &TlsOptions,
+    names: &ClusterNames,
+) -> io::Result<ReadAheadStream> {
     let config = options.config()?;
     let name = ServerName::try_from(at.host().to_owned()).map_err(io::Error::other)?;
     let stream = TcpStream::connect(at.as_str()).await?;
     // Requests are small, and callers wait for the replies.
     let _ = stream.set_nodelay(true);
     let mut stream = TlsConnector::from(config).connect(name, stream).await?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let certificate = certificate.ok_or_else(|| io::Error::other("the server has no certificate"))?;
+    match source {
+        AddressSource::Endpoint => names.learn(certificate),
+        AddressSource::Server => names.require(certificate)?,
+    }
     // In TLS 1.3 a server verifies the client after the client considers the handshake complete. Without this wait a refused
     // certificate would look like a request whose outcome is unknown.
     let mut first = vec![0; READ_AHEAD];

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use crate::{Error, TlsOptions};
+use crate::{BearerTokenFile, Error, TlsOptions};
 
 /// Setting that errors about endpoints name.
 const KEY: &str = "addr";
@@ -80,6 +80,13 @@ impl Address {
         let host = self.0.rsplit_once(':').map_or("", |(host, _)| host);
         host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
     }
+
+    /// Whether what is sent there does not leave this machine.
+    fn is_local(&self) -> bool {
+        let host = self.host();
+        let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+        self.unix_path().is_some() || host == "localhost" || host.parse().is_ok_and(is_loopback)
+    }
 }
 
 impl fmt::Display for Address {
@@ -88,13 +95,14 @@ impl fmt::Display for Address {
     }
 }
 
-/// The servers of one cluster in the order in which they are tried, without duplicates, and the certificates to connect with.
+/// The servers of one cluster in the order in which they are tried, without duplicates, and the credentials to connect with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     addresses: Vec<Address>,
     /// Whether an address is written with `https://`.
     requires_tls: bool,
     tls: Option<TlsOptions>,
+    bearer: Option<BearerTokenFile>,
 }
 
 impl Endpoints {
@@ -113,7 +121,7 @@ impl Endpoints {
         if let Some(duplicate) = addresses.iter().find(|address| !seen.insert(*address)) {
             return Err(Error::config(KEY, format!("{KEY}: {duplicate} is listed twice; list each server once")));
         }
-        Ok(Self { addresses, requires_tls: with_https.contains(&true), tls: None })
+        Ok(Self { addresses, requires_tls: with_https.contains(&true), tls: None, bearer: None })
     }
 
     /// Connects to servers on the network with TLS, whether or not their addresses are written with `https://`.
@@ -122,15 +130,16 @@ impl Endpoints {
         Self { tls: Some(options), ..self }
     }
 
-    /// Another address of the same cluster, with the same certificates.
-    pub fn elsewhere(&self, address: &str) -> Result<Self, Error> {
-        Ok(Self { addresses: vec![Address::parse(address)?], ..self.clone() })
+    /// Presents the bearer token in this file with each request.
+    #[must_use]
+    pub fn with_bearer(self, file: BearerTokenFile) -> Self {
+        Self { bearer: Some(file), ..self }
     }
 
     /// No endpoint, for a grantor in this process.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn none() -> Self {
-        Self { addresses: Vec::new(), requires_tls: false, tls: None }
+        Self { addresses: Vec::new(), requires_tls: false, tls: None, bearer: None }
     }
 
     /// The addresses; at least one.
@@ -141,18 +150,32 @@ impl Endpoints {
     /// The certificates for a connection to a server; none for a plain one. Never plain if TLS is configured or required.
     pub(crate) fn tls(&self) -> Result<Option<&TlsOptions>, Error> {
         if self.requires_tls && self.tls.is_none() {
-            let message = "tls_ca: https:// requires the certificates of this client; set tls_ca, tls_cert and tls_key";
+            let message = "tls_ca: https:// requires the CA certificates of the servers; set tls_ca, and tls_cert and tls_key or bearer_file";
             return Err(Error::config("tls_ca", message));
         }
         Ok(self.tls.as_ref())
     }
 
-    /// Whether a leader that another server named may be connected to (A17): it is an endpoint, or its certificate will show that it
-    /// belongs to the cluster. On the network without TLS nothing can be shown, and every server is believed; but a client of unix
-    /// sockets is not sent to the network.
-    pub(crate) fn may_follow(&self, leader: &Address) -> bool {
-        let is_local = |address: &Address| address.unix_path().is_some();
-        self.addresses.contains(leader) || self.tls.is_some() || !self.addresses.iter().any(is_local)
+    /// The bearer token for a server. Fails where others could read it: on a plain connection that leaves this machine.
+    pub(crate) fn bearer(&self, at: &Address) -> Result<Option<&BearerTokenFile>, Error> {
+        if self.bearer.is_some() && self.tls()?.is_none() && !at.is_local() {
+            let message = format!(
+                "bearer_file: refusing to send a bearer token to {at} without TLS; write https://{at} and set tls_ca"
+            );
+            return Err(Error::config("bearer_file", message));
+        }
+        Ok(self.bearer.as_ref())
+    }
+
+    /// Fails if the bearer token would be refused for one of the addresses, or is not in its file.
+    pub fn check_bearer(&self) -> Result<(), Error> {
+        self.addresses.iter().try_for_each(|at| self.bearer(at).map(drop))?;
+        self.bearer.as_ref().map_or(Ok(()), BearerTokenFile::check)
+    }
+
+    /// Whether an address is one of the endpoints.
+    pub(crate) fn contains(&self, at: &Address) -> bool {
+        self.addresses.contains(at)
     }
 }
 
@@ -233,14 +256,25 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_hint_is_followed_only_where_it_can_be_trusted() {
-        let leader = Address::parse("elsewhere:1").unwrap();
-        let follows = |text: &str| Endpoints::parse(text).unwrap().may_follow(&leader);
-        assert!(follows("a:1") && follows("elsewhere:1"));
-        assert!(!follows("unix:/a") && !follows("unix:/a,b:1"));
-        assert!(follows("unix:/a,elsewhere:1"));
-        let tls = Endpoints::parse("unix:/a").unwrap().with_tls(TlsOptions::new("a", "b", "c"));
-        assert!(tls.may_follow(&leader), "its certificate is verified");
+    fn a_bearer_token_is_never_sent_over_a_plain_connection_to_another_machine() {
+        let token = BearerTokenFile::new("token");
+        let tls = TlsOptions::without_certificate("ca.pem");
+        let sends = |text: &str, tls: Option<&TlsOptions>| {
+            let endpoints = Endpoints::parse(text).unwrap().with_bearer(token.clone());
+            let endpoints = tls.map_or(endpoints.clone(), |tls| endpoints.with_tls(tls.clone()));
+            endpoints.bearer(&endpoints.addresses()[0]).map(|file| file.is_some())
+        };
+        for local in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "localhost:1", "unix:/run/a"] {
+            assert_eq!(sends(local, None).ok(), Some(true), "{local}");
+        }
+        for remote in
+            ["10.0.0.1:1", "lease-1:1", "[fe80::1]:1", "0.0.0.0:1", "localhost.example:1", "127.0.0.1.example:1"]
+        {
+            let error = sends(remote, None).expect_err(remote);
+            assert!(error.to_string().contains("without TLS"), "{error}");
+            assert_eq!(sends(remote, Some(&tls)).ok(), Some(true), "{remote}");
+        }
+        assert!(sends("https://lease-1:1", None).is_err(), "TLS is required, and not configured");
     }
 
     #[test]

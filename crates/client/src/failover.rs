@@ -14,6 +14,8 @@ use tonic::{ConnectError, Request, Response, Status};
 use crate::server_pool::{GrpcClient, ServerPool};
 use crate::{Address, Error};
 
+/// Header with the bearer token.
+const AUTHORIZATION: &str = "authorization";
 /// How often a request follows a hint to the leader.
 const MAX_HINTS: u32 = 3;
 /// Timeout of a request to a suspect server.
@@ -119,7 +121,18 @@ impl ServerPool {
         let mut not_leader = None;
         let mut failures = Vec::new();
         while let Some(at) = queue.pop_front() {
-            let sent = send(self.grpc_client(&at)?, self.with_metadata(message.clone()));
+            let mut request = self.with_metadata(message.clone());
+            if let Some(file) = self.bearer(&at)? {
+                match file.header() {
+                    Ok(value) => drop(request.metadata_mut().insert(AUTHORIZATION, value)),
+                    // The file may be about to be replaced.
+                    Err(reason) => {
+                        failures.push(format!("bearer_file: {reason}"));
+                        break;
+                    }
+                }
+            }
+            let sent = send(self.grpc_client(&at)?, request);
             match self.attempt(&at, safety, timeout(&at), sent).await {
                 AttemptOutcome::Answered(answer) => {
                     self.set_last_server(&at);

@@ -73,9 +73,11 @@
 pub mod admin;
 mod audit;
 mod backup;
+mod bearer_token_file;
 pub mod blocking;
 mod client;
 mod clock;
+mod cluster_names;
 mod connector;
 mod endpoints;
 mod error;
@@ -112,6 +114,7 @@ mod watch;
 
 pub use audit::{AuditExportStream, AuditFilter, AuditPage, AuditPages};
 pub use backup::BackupStream;
+pub use bearer_token_file::BearerTokenFile;
 pub use client::{Client, ClientBuilder};
 pub use endpoints::{Address, Endpoints};
 pub use error::Error;

@@ -18,7 +18,7 @@ use leasehold_wire::v1;
 use crate::failover::RetrySafety;
 use crate::page_fetch::PageFetch;
 use crate::server_pool::GrpcClient;
-use crate::{Client, Error};
+use crate::{Address, Client, Error};
 
 /// Largest page.
 const MAX_PAGE: u32 = 500;
@@ -198,6 +198,27 @@ impl Client {
     pub async fn cluster(&self) -> Result<ClusterBody, Error> {
         let send = |mut client: GrpcClient, request| async move { client.cluster(request).await };
         self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, v1::ClusterRequest {}, send).await.map(Into::into)
+    }
+
+    /// The status of one server, which [`Client::cluster`] listed. Fails if it may not be contacted ([`Client::may_contact`]).
+    pub async fn cluster_at(&self, address: &str, timeout: Duration) -> Result<ClusterBody, Error> {
+        let at = Address::parse(address)?;
+        if !self.servers.may_follow(&at) {
+            let message = format!(
+                "addr: {at} is not one of the addresses of this client, and nothing proves that it belongs to the cluster; add it \
+                 to the addresses"
+            );
+            return Err(Error::config("addr", message));
+        }
+        let mut only = self.clone();
+        only.servers = self.servers.only(at, timeout);
+        only.cluster().await
+    }
+
+    /// Whether a server that another one named may be contacted (A17): it is an endpoint of this client, or, with TLS, the servers of
+    /// the endpoints have shown the name of the cluster, which its certificate must then show too.
+    pub fn may_contact(&self, address: &str) -> bool {
+        Address::parse(address).is_ok_and(|at| self.servers.may_follow(&at))
     }
 
     /// The cluster id, as tokens contain it. Fences need it.

@@ -12,8 +12,10 @@ use leasehold_wire::headers::IdempotencyKey;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
 use tonic::transport::Channel;
 
+use crate::cluster_names::ClusterNames;
+use crate::connector::{self, AddressSource};
 use crate::transport::Transport;
-use crate::{Address, Endpoints, Error, connector};
+use crate::{Address, BearerTokenFile, Endpoints, Error};
 
 /// The generated gRPC client.
 pub(crate) type GrpcClient = LeaseholdClient<Channel>;
@@ -48,10 +50,13 @@ pub(crate) struct ServerPool {
     pub(crate) lease_secret: Option<LeaseSecret>,
     /// Lowest journal position from which a standby may answer a query.
     pub(crate) standby: Option<u64>,
+    /// The only server to send requests to; all servers if there is none.
+    only: Option<Address>,
 }
 
 struct PoolShared {
     endpoints: Endpoints,
+    names: Arc<ClusterNames>,
     transport: Transport,
     timeouts: Timeouts,
     state: Mutex<PoolState>,
@@ -79,24 +84,34 @@ struct PoolState {
 
 impl ServerPool {
     pub(crate) fn new(endpoints: Endpoints, transport: Transport, timeouts: Timeouts) -> Self {
-        let shared = PoolShared { endpoints, transport, timeouts, state: Mutex::default() };
+        Self::with_names(endpoints, Arc::default(), transport, timeouts)
+    }
+
+    fn with_names(endpoints: Endpoints, names: Arc<ClusterNames>, transport: Transport, timeouts: Timeouts) -> Self {
+        let shared = PoolShared { endpoints, names, transport, timeouts, state: Mutex::default() };
         Self {
             shared: Arc::new(shared),
             idempotency_key: None,
             session_secret: None,
             lease_secret: None,
             standby: None,
+            only: None,
         }
     }
 
     /// A pool of the same servers with connections of its own and shorter timeouts. It knows the highest token of this one.
     pub(crate) fn with_own_connections(&self, max_timeout: Duration) -> Self {
-        let PoolShared { endpoints, transport, timeouts, .. } = &*self.shared;
+        let PoolShared { endpoints, names, transport, timeouts, .. } = &*self.shared;
         let timeouts =
             Timeouts { connect: timeouts.connect.min(max_timeout), request: timeouts.request.min(max_timeout) };
-        let own = Self::new(endpoints.clone(), transport.clone(), timeouts);
+        let own = Self::with_names(endpoints.clone(), names.clone(), transport.clone(), timeouts);
         own.state().highest_token = self.highest_token();
         own
+    }
+
+    /// A pool that sends requests to one server only, with connections of its own.
+    pub(crate) fn only(&self, at: Address, max_timeout: Duration) -> Self {
+        Self { only: Some(at), ..self.with_own_connections(max_timeout) }
     }
 
     pub(crate) fn transport(&self) -> &Transport {
@@ -109,6 +124,9 @@ impl ServerPool {
 
     /// The server that answered last, then the others, then suspect servers.
     pub(crate) fn in_order(&self) -> VecDeque<Address> {
+        if let Some(only) = &self.only {
+            return [only.clone()].into();
+        }
         let state = self.state();
         let (last, suspects) = (state.last_server.as_ref(), &state.suspects);
         let known = self.shared.endpoints.addresses().iter();
@@ -120,8 +138,10 @@ impl ServerPool {
     pub(crate) fn grpc_client(&self, at: &Address) -> Result<GrpcClient, Error> {
         let mut state = self.state();
         if !state.channels.contains_key(at) {
-            let tls = self.shared.endpoints.tls()?;
-            let channel = connector::channel(at, tls, self.shared.timeouts.connect)?;
+            let tls = self.shared.endpoints.tls()?.map(|tls| (tls, &self.shared.names));
+            let is_endpoint = self.shared.endpoints.contains(at);
+            let source = if is_endpoint { AddressSource::Endpoint } else { AddressSource::Server };
+            let channel = connector::channel(at, source, tls, self.shared.timeouts.connect)?;
             let known = self.shared.endpoints.addresses();
             if state.channels.len() >= known.len() + HINTED_CONNECTIONS {
                 state.channels.retain(|address, _| known.contains(address));
@@ -132,9 +152,17 @@ impl ServerPool {
         Ok(LeaseholdClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES))
     }
 
-    /// Whether a leader that another server named may be connected to (A17).
-    pub(crate) fn may_follow(&self, leader: &Address) -> bool {
-        self.shared.endpoints.may_follow(leader)
+    /// Whether a server that another one named may be connected to (A17): it is an endpoint, or its certificate will have to show
+    /// the name of the cluster. Without TLS nothing can be shown.
+    pub(crate) fn may_follow(&self, named: &Address) -> bool {
+        let PoolShared { endpoints, names, .. } = &*self.shared;
+        let can_show = endpoints.tls().is_ok_and(|tls| tls.is_some()) && !names.is_empty();
+        self.only.is_none() && (endpoints.contains(named) || can_show)
+    }
+
+    /// The bearer token for a server.
+    pub(crate) fn bearer(&self, at: &Address) -> Result<Option<&BearerTokenFile>, Error> {
+        self.shared.endpoints.bearer(at)
     }
 
     /// This server answers requests: it is tried first from now on.

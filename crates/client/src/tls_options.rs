@@ -17,10 +17,10 @@ use crate::Error;
 pub struct TlsOptions {
     /// CA certificates that verify the servers, in PEM. No other authority is trusted.
     pub ca: PathBuf,
-    /// Certificate of this client, in PEM, with its intermediate certificates.
-    pub cert: PathBuf,
+    /// Certificate of this client, in PEM, with its intermediate certificates; none if it presents a bearer token instead.
+    pub cert: Option<PathBuf>,
     /// Private key of that certificate, in PEM.
-    pub key: PathBuf,
+    pub key: Option<PathBuf>,
 }
 
 /// A file cannot be used.
@@ -39,9 +39,15 @@ impl fmt::Display for TlsFileError {
 impl std::error::Error for TlsFileError {}
 
 impl TlsOptions {
-    /// Options with these files.
+    /// Options of a client with a certificate.
     pub fn new(ca: impl Into<PathBuf>, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        Self { ca: ca.into(), cert: cert.into(), key: key.into() }
+        Self { ca: ca.into(), cert: Some(cert.into()), key: Some(key.into()) }
+    }
+
+    /// Options of a client without a certificate, which presents a bearer token
+    /// ([`ClientBuilder::bearer_file`](crate::ClientBuilder::bearer_file)).
+    pub fn without_certificate(ca: impl Into<PathBuf>) -> Self {
+        Self { ca: ca.into(), cert: None, key: None }
     }
 
     /// Reads the files, and fails if they cannot be used. A client without this check fails when it connects.
@@ -59,9 +65,6 @@ impl TlsOptions {
         for authority in certificates("tls_ca", &self.ca)? {
             roots.add(authority).map_err(|error| invalid("tls_ca", &self.ca, error))?;
         }
-        let chain = certificates("tls_cert", &self.cert)?;
-        let key = PrivateKeyDer::from_pem_slice(&read("tls_key", &self.key)?)
-            .map_err(|_| not_pem("tls_key", &self.key, "private key"))?;
         let mut provider = aws_lc_rs::default_provider();
         provider.kx_groups = vec![
             aws_lc_rs::kx_group::X25519MLKEM768,
@@ -71,10 +74,22 @@ impl TlsOptions {
         ];
         let config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&[&version::TLS13])
-            .map_err(|error| invalid("tls_cert", &self.cert, error))?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key);
-        let mut config = config.map_err(|error| invalid("tls_key", &self.key, error))?;
+            .map_err(|error| invalid("tls_ca", &self.ca, error))?
+            .with_root_certificates(roots);
+        let mut config = match (&self.cert, &self.key) {
+            (None, None) => config.with_no_client_auth(),
+            (Some(cert), Some(key)) => {
+                let chain = certificates("tls_cert", cert)?;
+                let private_key = PrivateKeyDer::from_pem_slice(&read("tls_key", key)?)
+                    .map_err(|_| not_pem("tls_key", key, "private key"))?;
+                config.with_client_auth_cert(chain, private_key).map_err(|error| invalid("tls_key", key, error))?
+            }
+            (cert, _) => {
+                let setting = if cert.is_none() { "tls_cert" } else { "tls_key" };
+                let message = "a certificate and its key belong together; set both".to_owned();
+                return Err(TlsFileError { setting, message });
+            }
+        };
         config.alpn_protocols = vec![b"h2".to_vec()];
         config.resumption = Resumption::disabled();
         Ok(config)

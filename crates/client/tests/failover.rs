@@ -106,10 +106,11 @@ async fn the_next_server_is_tried_when_one_is_unreachable() {
 async fn a_hint_to_the_leader_is_followed_and_remembered() {
     let leader = answering_server(busy()).await;
     let follower = answering_server(not_leader(&leader.address.to_string())).await;
-    let client = client(&[follower.address]);
+    let between = answering_server(not_leader("")).await;
+    let client = client(&[follower.address, between.address, leader.address]);
     assert_eq!(acquire(&client).await.code(), Some(Code::Busy));
     assert_eq!(acquire(&client).await.code(), Some(Code::Busy));
-    assert_eq!((follower.calls(), leader.calls()), (1, 2));
+    assert_eq!((follower.calls(), between.calls(), leader.calls()), (1, 0, 2));
 }
 
 #[tokio::test]

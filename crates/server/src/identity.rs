@@ -1,7 +1,7 @@
-//! The identity of a connection: who sends its requests, how that is known, and from where.
+//! The identity of a request: who sends it, how that is known, and from where.
 //!
-//! Every connection gets its identity when it is accepted, and every request on it carries that identity to the turn (A4). Which
-//! actions it may perform is looked up again whenever the access rules change (A10).
+//! Every connection gets its identity when it is accepted, and every request on it carries that identity to the turn (A4), unless it
+//! presents a bearer token: then the identity is that of the token. Which actions it may perform is looked up again whenever the access rules change (A10).
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -15,11 +15,12 @@ pub use leasehold_core::access::Via;
 /// Who sends the requests of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The name that grants are given to: `spiffe://DOMAIN/PATH`, `dns:NAME`, `uid:1000`, `local` or `anonymous`.
+    /// The name that grants are given to: `spiffe://DOMAIN/PATH`, `dns:NAME`, `uid:1000`, `bearer:NAME`,
+    /// `jwt:ISSUER#SUBJECT`, `local` or `anonymous`.
     pub principal: Box<str>,
     /// How the principal is known.
     pub via: Via,
-    /// The first 16 hexadecimal digits of the SHA-256 of its certificate; empty without one.
+    /// The first 16 hexadecimal digits of the SHA-256 of its certificate or JWT, or the id of its own bearer token; empty without one.
     pub credential: Box<str>,
     /// The address that it connects from; none on a unix socket.
     pub peer: Option<SocketAddr>,

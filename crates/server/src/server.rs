@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use crate::access::AccessControl;
 use crate::api::{self, Api};
 use crate::audit::HeadSigner;
+use crate::bearer::BearerVerifier;
 use crate::driver::{Driver, StopReason};
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
 use crate::keys::{KeyError, KeySource, ServerKeys};
@@ -64,6 +65,8 @@ pub struct ServerConfig {
     pub keys: KeySource,
     /// Signs heads of the audit log; without it none are signed (A13).
     pub head_signer: Option<Arc<dyn HeadSigner>>,
+    /// Bearer tokens that requests may present. With some, a client certificate is not required (A3).
+    pub bearers: Option<Arc<BearerVerifier>>,
 }
 
 /// The unix socket of a server.
@@ -92,6 +95,7 @@ impl Default for ServerConfig {
             access: Arc::default(),
             keys: KeySource::default(),
             head_signer: None,
+            bearers: None,
         }
     }
 }
@@ -104,6 +108,7 @@ impl ServerConfig {
             address: self.listen,
             insecure_listen: self.insecure_listen,
             tls,
+            bearers: self.bearers.clone(),
             is_restricted: self.access.is_restricted(),
             limits: self.limits,
             traffic: self.access.traffic().clone(),

@@ -38,7 +38,7 @@ const TESTED_ELSEWHERE: [(&str, &str, &str); 15] = [
     ("A3", "crates/cli/tests/tls", ""),
     ("A10", "crates/cli/tests/tls", ""),
     ("A16", "crates/cli/tests/tls", ""),
-    ("A17", "crates/cli/tests/tls", ""),
+    ("A17", "crates/client/tests", ""),
 ];
 
 const FENCE_FAULTS: &str = include_str!("../../fence/tests/conformance/self_test.rs");

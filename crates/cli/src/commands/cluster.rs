@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Subcommand;
+use leasehold::Client;
 use leasehold::duration::HumanDuration;
 use leasehold::json::ClusterBody;
-use leasehold::{Client, ClientBuilder, Endpoints};
 use serde_json::{Value, json};
 
 use super::comment_arg::parse_comment;
@@ -25,8 +25,9 @@ pub struct Args {
 enum ClusterCommand {
     /// Show the leader, the lag of each standby, and the health of etcd
     ///
-    /// Queries one server for the list of servers, then each of them for its own status. A server that does not respond is
-    /// listed with its error. Exits with 5 if no server leads.
+    /// Queries one server for the list of servers, then each of them for its own status. Without TLS only servers in --addr are
+    /// queried; with TLS also others whose certificate carries the name of the cluster. A server that does not respond is listed
+    /// with its error. Exits with 5 if no server leads.
     #[command(after_help = "Example:\n  leasehold cluster status --json")]
     Status,
     /// Change the maximum ttl of the cluster
@@ -66,8 +67,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         global.call(async |client| client.set_max_ttl(max_ttl.millis(), comment).await)?;
         return Ok(global.done(format!("the maximum ttl is {max_ttl}")));
     }
-    let endpoints = global.endpoints()?;
-    let report = global.with_client(async |client| fetch_report(&client, &endpoints).await)?;
+    let report = global.with_client(async |client| fetch_report(&client).await)?;
     let body = report_json(&report);
     if report.first.leader.is_some() {
         return Ok(global.output(&body, || report_text(&report)));
@@ -78,12 +78,12 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 }
 
 /// Queries one server, then each server that it lists.
-async fn fetch_report(client: &Client, endpoints: &Endpoints) -> Result<ClusterReport, CommandError> {
+async fn fetch_report(client: &Client) -> Result<ClusterReport, CommandError> {
     let first = client.cluster().await?;
     let servers = first.servers.iter().map(|address| async {
         let status = match *address == first.address {
             true => Ok(first.clone()),
-            false => fetch_status(endpoints, address).await,
+            false => fetch_status(client, address).await,
         };
         ServerReport { address: address.clone(), status }
     });
@@ -91,11 +91,9 @@ async fn fetch_report(client: &Client, endpoints: &Endpoints) -> Result<ClusterR
     Ok(ClusterReport { first, servers })
 }
 
-/// Queries one server of the cluster for its own status.
-pub async fn fetch_status(cluster: &Endpoints, address: &str) -> Result<ClusterBody, String> {
-    let endpoints = cluster.elsewhere(address).map_err(|error| error.to_string())?;
-    let client = ClientBuilder::from(endpoints).connect_timeout(STATUS_TIMEOUT).request_timeout(STATUS_TIMEOUT).build();
-    client.cluster().await.map_err(|error| error.to_string())
+/// Queries one server of the cluster for its own status, if this client may contact it.
+pub async fn fetch_status(client: &Client, address: &str) -> Result<ClusterBody, String> {
+    client.cluster_at(address, STATUS_TIMEOUT).await.map_err(|error| error.to_string())
 }
 
 impl ClusterReport {

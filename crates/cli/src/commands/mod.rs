@@ -5,6 +5,7 @@
 pub mod acquire;
 pub mod audit;
 pub mod backup;
+pub mod bearer;
 pub mod ca;
 pub mod charter;
 pub mod check;

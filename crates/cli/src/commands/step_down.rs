@@ -20,20 +20,21 @@ const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Args {}
 
 pub fn run(_args: &Args, global: &GlobalArgs) -> CommandResult {
-    let endpoints = global.endpoints()?;
     let (old, new) = global.with_client(async |client| {
         let before = client.cluster().await?;
         let old = before.leader.clone().unwrap_or_default();
         client.step_down().await?;
+        let others = before.servers.iter().filter(|address| **address != old && client.may_contact(address));
+        let others: Vec<_> = others.collect();
         let started = Instant::now();
         loop {
             // A server reports that it leads only once it can decide requests.
-            for address in before.servers.iter().filter(|address| **address != old) {
-                if fetch_status(&endpoints, address).await.is_ok_and(|status| status.role == "leader") {
-                    return Ok((old, Some(address.clone())));
+            for address in &others {
+                if fetch_status(&client, address).await.is_ok_and(|status| status.role == "leader") {
+                    return Ok((old, Some((*address).clone())));
                 }
             }
-            if started.elapsed() > TAKEOVER_TIMEOUT {
+            if others.is_empty() || started.elapsed() > TAKEOVER_TIMEOUT {
                 return Ok((old, None));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

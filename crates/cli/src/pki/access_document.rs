@@ -42,6 +42,36 @@ impl AccessDocument {
         self.grants().iter().filter(move |grant| *grant.principal == *principal).map(|grant| &grant.grant)
     }
 
+    /// Grants of a command line, one role for each prefix, that an identity does not have yet. An identity without any is refused.
+    pub fn missing_grants(
+        &self,
+        identity: &str,
+        roles: &[String],
+        prefixes: &[String],
+    ) -> Result<Vec<PrincipalGrant>, Error> {
+        if roles.len() != prefixes.len() {
+            let (roles, prefixes) = (roles.len(), prefixes.len());
+            let message = format!(
+                "prefix: --role is given {roles} times and --prefix {prefixes} times; give one --prefix for each --role, \"\" for all names"
+            );
+            return Err(Error::config("prefix", message));
+        }
+        if roles.is_empty() && self.grants_of(identity).next().is_none() {
+            let message =
+                format!("role: {identity} has no grant yet, and could do nothing; give a --role and a --prefix");
+            return Err(Error::config("role", message));
+        }
+        let mut added: Vec<PrincipalGrant> = Vec::new();
+        for (role, prefix) in roles.iter().zip(prefixes) {
+            let grant = parse_grant(role, prefix).map_err(|reason| Error::config("role", format!("role: {reason}")))?;
+            let grant = PrincipalGrant { principal: identity.into(), grant };
+            if !self.grants().contains(&grant) && !added.contains(&grant) {
+                added.push(grant);
+            }
+        }
+        Ok(added)
+    }
+
     /// The file with further grants at its end.
     pub fn with_grants(&self, comment: &str, added: &[PrincipalGrant]) -> Result<String, Error> {
         let mut text = self.text.clone();
@@ -92,7 +122,7 @@ pub fn grant_text(PrincipalGrant { principal, grant }: &PrincipalGrant) -> Strin
 }
 
 /// Parses a role and a prefix of the command line.
-pub fn parse_grant(role: &str, prefix: &str) -> Result<AccessGrant, String> {
+fn parse_grant(role: &str, prefix: &str) -> Result<AccessGrant, String> {
     let Some(parsed) = Role::parse(role) else {
         let roles = Role::ALL.map(Role::word).join(", ");
         return Err(format!("{role:?} is not a role; write one of {roles}"));

@@ -11,7 +11,7 @@ mod revocation_list;
 mod spiffe_id;
 mod subject;
 
-pub use access_document::{grant_text, parse_grant};
+pub use access_document::{AccessDocument, grant_text};
 pub use authority::{CertificateAuthority, Credential};
 pub use ca_directory::{ACCESS, CA_CERTIFICATE, CA_KEY, CONFIG, CaDirectory, ISSUED, REVOKED, absolute_path};
 pub use certificate_text::{IssuedCertificate, date_text};

@@ -1,10 +1,12 @@
-//! Settings that decide who may connect and act: TLS files, the access file, the key directory and the unix socket.
+//! Settings that decide who may connect and act: TLS files, bearer tokens, the access file, the key directory and the unix socket.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use leasehold::Error;
+use leasehold_server::bearer::{BearerSettings, BearerSettingsError, BearerVerifier, JwtIssuer};
 use leasehold_server::keys::{KeyError, KeySource};
 use leasehold_server::server::SocketConfig;
 use leasehold_server::transport::tls::{ClientCa, TlsError, TlsHandle, TlsSettings};
@@ -30,6 +32,24 @@ impl FromStr for SocketPath {
     }
 }
 
+/// One `[[jwt]]` table of the configuration file: an issuer of JWT.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JwtTable {
+    /// The claim `iss`, exactly.
+    issuer: String,
+    /// The name of this server in the claim `aud`.
+    audience: String,
+    /// File with the public keys of the issuer, as a JSON web key set.
+    jwks: PathBuf,
+}
+
+impl From<JwtTable> for JwtIssuer {
+    fn from(JwtTable { issuer, audience, jwks }: JwtTable) -> Self {
+        Self { issuer, audience, jwks }
+    }
+}
+
 /// Settings of access as written by the user.
 pub struct GivenAccess {
     pub tls_cert: Option<PathBuf>,
@@ -38,6 +58,8 @@ pub struct GivenAccess {
     pub client_crl: Vec<PathBuf>,
     pub access: Option<PathBuf>,
     pub keys: Option<PathBuf>,
+    pub bearers: Option<PathBuf>,
+    pub jwt: Vec<JwtTable>,
     pub socket: Option<SocketPath>,
 }
 
@@ -48,15 +70,20 @@ pub struct AccessSettings {
     /// The access file.
     pub access: Option<PathBuf>,
     pub keys: KeySource,
+    /// Where accepted bearer tokens come from; empty for none.
+    pub bearers: BearerSettings,
     pub socket: Option<SocketConfig>,
 }
 
 impl AccessSettings {
     /// Resolves the settings, and rejects incomplete combinations.
     pub fn resolve(given: GivenAccess, journal: &JournalUrl, data: &Path) -> Result<Self, Error> {
-        let GivenAccess { tls_cert, tls_key, client_ca, client_crl, access, keys, socket } = given;
+        let GivenAccess { tls_cert, tls_key, client_ca, client_crl, access, keys, bearers, jwt, socket } = given;
+        let bearers = BearerSettings { bearers, jwt: jwt.into_iter().map(JwtIssuer::from).collect() };
+        // A client that presents a token needs no certificate.
+        let certificate_optional = !bearers.is_empty();
         let tls = match (tls_cert, tls_key) {
-            (Some(cert), Some(key)) => Some(TlsSettings { cert, key, client_ca, client_crl }),
+            (Some(cert), Some(key)) => Some(TlsSettings { cert, key, client_ca, certificate_optional, client_crl }),
             (None, None) => {
                 let lists = [("client_ca", !client_ca.is_empty()), ("client_crl", !client_crl.is_empty())];
                 if let Some((key, _)) = lists.into_iter().find(|(_, given)| *given) {
@@ -68,16 +95,28 @@ impl AccessSettings {
             (Some(_), None) => return Err(Error::config("tls_key", "tls_key is required with tls_cert; set both")),
             (None, Some(_)) => return Err(Error::config("tls_cert", "tls_cert is required with tls_key; set both")),
         };
-        if tls.as_ref().is_some_and(|tls| tls.client_ca.is_empty()) {
-            let message = "client_ca is required with tls_cert; set it to the CA certificates of the clients";
-            return Err(Error::config("client_ca", message));
+        if let Some(tls) = tls.as_ref().filter(|tls| tls.client_ca.is_empty()) {
+            if bearers.is_empty() {
+                let message = "client_ca is required with tls_cert, unless clients present bearer tokens; set it to the CA \
+                               certificates of the clients, or set bearers";
+                return Err(Error::config("client_ca", message));
+            }
+            if !tls.client_crl.is_empty() {
+                return Err(Error::config("client_crl", "client_crl requires client_ca; set both, or neither"));
+            }
         }
         if tls.is_some() && access.is_none() {
             let message = "access is required with tls_cert; set it to the file that grants rights to clients";
             return Err(Error::config("access", message));
         }
+        if !bearers.is_empty() && access.is_none() {
+            let key = if bearers.bearers.is_some() { "bearers" } else { "jwt" };
+            let message =
+                format!("access is required with {key}; set it to the file that grants rights to bearer tokens");
+            return Err(Error::config("access", message));
+        }
         let keys = key_source(keys, access.is_some(), journal, data)?;
-        Ok(Self { tls, access, keys, socket: socket_config(socket.as_ref(), journal, data)? })
+        Ok(Self { tls, access, keys, bearers, socket: socket_config(socket.as_ref(), journal, data)? })
     }
 
     /// Reads every file, as a start does.
@@ -92,7 +131,14 @@ impl AccessSettings {
         if self.keys.directory().is_some_and(|directory| directory.exists()) {
             self.keys.check().map_err(|error| key_error(&error))?;
         }
+        self.load_bearers()?;
         Ok(())
+    }
+
+    /// Reads the files of bearer tokens; none if the server accepts none.
+    pub fn load_bearers(&self) -> Result<Option<Arc<BearerVerifier>>, Error> {
+        let bearers = Some(self.bearers.clone()).filter(|bearers| !bearers.is_empty());
+        bearers.map(BearerVerifier::load).transpose().map_err(|error| bearer_error(&error))
     }
 
     /// Every setting by its key, as text.
@@ -115,6 +161,8 @@ impl AccessSettings {
             ),
             ("access", path(self.access.as_ref())),
             ("keys", self.keys.directory().map_or_else(none, |directory| directory.display().to_string())),
+            ("bearers", path(self.bearers.bearers.as_ref())),
+            ("jwt", list(self.bearers.jwt.iter().map(|jwt| jwt.issuer.clone()).collect())),
             ("socket", path(self.socket.as_ref().map(|socket| &socket.path))),
         ]
     }
@@ -148,6 +196,13 @@ fn key_source(
         }
         // No secret is required without access rules.
         (JournalUrl::Etcd { .. }, None) => Ok(KeySource::Process),
+    }
+}
+
+fn bearer_error(error: &BearerSettingsError) -> Error {
+    match error.file.to_str().filter(|file| !file.is_empty()) {
+        Some(file) => Error::config_in_file(file, error.line, &error.key, error.message.clone()),
+        None => Error::config(error.setting, error.to_string()),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use leasehold_server::bearer::{BearerSettingsError, BearerVerifier};
 use leasehold_server::transport::ConnectionLimit;
 use leasehold_server::transport::RateLimit;
 use leasehold_server::transport::tls::{TlsError, TlsHandle, TlsReload};
@@ -29,6 +30,7 @@ pub struct Reload {
     rate_limit: Arc<RateLimit>,
     tls: Option<Arc<TlsHandle>>,
     rules: Option<AccessRulesFile>,
+    bearers: Option<Arc<BearerVerifier>>,
     /// Time between two looks at the times of files.
     pub file_check: Duration,
 }
@@ -46,18 +48,28 @@ impl Reload {
         file_check: u32,
     ) -> Self {
         let file_check = Duration::from_secs(file_check.max(1).into());
-        Self { flags, config, settings, level, connection_limit, rate_limit, tls, rules, file_check }
+        let bearers = None;
+        Self { flags, config, settings, level, connection_limit, rate_limit, tls, rules, bearers, file_check }
     }
 
-    /// Reloads the configuration file, the certificates and the access file. An invalid file changes nothing.
+    /// Reloads these bearer tokens too.
+    #[must_use]
+    pub fn with_bearers(self, bearers: Option<Arc<BearerVerifier>>) -> Self {
+        Self { bearers, ..self }
+    }
+
+    /// Reloads the configuration file, the certificates, the bearer tokens and the access file. An invalid file changes nothing.
     pub fn run(&mut self) {
         notify::reloading();
         if let Some(rules) = &mut self.rules {
             rules.reload();
         }
+        if let Some(bearers) = &self.bearers {
+            log_bearers(bearers, &bearers.reload());
+        }
         match &self.config {
             None => {
-                if self.tls.is_none() && self.rules.is_none() {
+                if self.tls.is_none() && self.rules.is_none() && self.bearers.is_none() {
                     tracing::info!("nothing to reload: started without --config");
                 }
                 self.reload_tls(None);
@@ -75,6 +87,11 @@ impl Reload {
         if let Some(rules) = &mut self.rules {
             rules.reload_if_changed();
         }
+        if let Some(bearers) = &self.bearers
+            && let Some(result) = bearers.reload_if_changed()
+        {
+            log_bearers(bearers, &result);
+        }
         let Some(tls) = &self.tls else { return };
         if let Some(result) = tls.reload_if_changed() {
             log_tls(&result);
@@ -87,7 +104,12 @@ impl Reload {
     /// Reads the certificates again, from other files if the settings changed. True if they are in effect.
     fn reload_tls(&self, new: Option<&ServeSettings>) -> bool {
         let Some(tls) = &self.tls else { return true };
-        let result = tls.reload(new.and_then(|new| new.access.tls.clone()));
+        let mut settings = new.and_then(|new| new.access.tls.clone());
+        if let Some(settings) = &mut settings {
+            // Which tokens are accepted changes at a restart, and with it whether a certificate is required.
+            settings.certificate_optional = self.bearers.is_some();
+        }
+        let result = tls.reload(settings);
         log_tls(&result);
         result.is_ok()
     }
@@ -128,8 +150,18 @@ impl Reload {
         };
         if tls_loaded {
             settings.access.tls = new.access.tls;
+            if let Some(tls) = &mut settings.access.tls {
+                tls.certificate_optional = self.bearers.is_some();
+            }
         }
         self.settings = settings;
+    }
+}
+
+fn log_bearers(bearers: &BearerVerifier, result: &Result<(), BearerSettingsError>) {
+    match result {
+        Ok(()) => tracing::info!(valid = bearers.valid_tokens(SystemTime::now()), "bearer tokens reloaded"),
+        Err(error) => tracing::warn!("bearer tokens unchanged, because a file is invalid: {error}"),
     }
 }
 

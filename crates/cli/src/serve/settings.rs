@@ -12,7 +12,7 @@ use leasehold_server::server::ServerConfig;
 use leasehold_server::snapshotter::SnapshotConfig;
 use leasehold_server::transport::tls::ClientCa;
 
-use super::access_settings::{AccessSettings, GivenAccess, SocketPath};
+use super::access_settings::{AccessSettings, GivenAccess, JwtTable, SocketPath};
 use super::byte_size::ByteSize;
 use super::etcd_credentials::EtcdCredentialFiles;
 use super::journal_url::JournalUrl;
@@ -67,6 +67,14 @@ pub struct SettingsArgs {
     /// of a file journal]
     #[arg(long, value_name = "DIRECTORY")]
     pub keys: Option<PathBuf>,
+    /// File with the digests of bearer tokens, as `leasehold bearer` writes it; clients may then present a token instead of a
+    /// certificate [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub bearers: Option<PathBuf>,
+    /// Issuers of JWT that clients may present as bearer tokens. Tables of the file only: an issuer, its audience and its keys
+    /// belong together.
+    #[arg(skip)]
+    pub jwt: Option<Vec<JwtTable>>,
     /// Path of the unix socket, '' for none [default: leasehold.sock in the directory of a file journal]
     #[arg(long, value_name = "PATH")]
     #[serde(deserialize_with = "deserialize_text")]
@@ -171,6 +179,8 @@ impl SettingsArgs {
             client_crl: self.client_crl.or(other.client_crl),
             access: self.access.or(other.access),
             keys: self.keys.or(other.keys),
+            bearers: self.bearers.or(other.bearers),
+            jwt: self.jwt.or(other.jwt),
             socket: self.socket.or(other.socket),
             journal: self.journal.or(other.journal),
             data: self.data.or(other.data),
@@ -248,6 +258,8 @@ impl ServeSettings {
             client_crl: given.client_crl.unwrap_or_default(),
             access: given.access,
             keys: given.keys,
+            bearers: given.bearers,
+            jwt: given.jwt.unwrap_or_default(),
             socket: given.socket,
         };
         let access = AccessSettings::resolve(access, &journal, &data)?;

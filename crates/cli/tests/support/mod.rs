@@ -24,7 +24,9 @@ pub fn leasehold(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.args(args).env_remove("LEASEHOLD_ADDR").env_remove("LEASEHOLD_TOKEN").env_remove("NOTIFY_SOCKET");
     command.env_remove("LEASEHOLD_LOG_LEVEL");
-    for name in ["LEASEHOLD_PROFILE", "LEASEHOLD_TLS_CA", "LEASEHOLD_TLS_CERT", "LEASEHOLD_TLS_KEY"] {
+    for name in
+        ["LEASEHOLD_PROFILE", "LEASEHOLD_TLS_CA", "LEASEHOLD_TLS_CERT", "LEASEHOLD_TLS_KEY", "LEASEHOLD_BEARER_FILE"]
+    {
         command.env_remove(name);
     }
     command

@@ -1,9 +1,9 @@
-# Calls Status with grpcio and a client certificate. Prints OK or the status code.
+# Calls Status with grpcio, a client certificate and a bearer token in a file. Prints OK or the status code.
 import sys
 
 import grpc
 
-address, ca, cert, key = sys.argv[1:5]
+address, ca, cert, key, bearer = (sys.argv[1:] + [""])[:5]
 
 
 def read(path):
@@ -16,6 +16,7 @@ credentials = grpc.ssl_channel_credentials(read(ca), *client)
 with grpc.secure_channel(address, credentials) as channel:
     status = channel.unary_unary("/leasehold.v1.Leasehold/Status")
     try:
-        print("OK" if status(b"", timeout=30) else "EMPTY")
+        metadata = [("authorization", "Bearer " + read(bearer).decode().strip())] if bearer else []
+        print("OK" if status(b"", timeout=30, metadata=metadata) else "EMPTY")
     except grpc.RpcError as error:
         print(error.code().name)

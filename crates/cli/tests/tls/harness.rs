@@ -136,6 +136,11 @@ impl TlsServer {
 
     /// The output of `openssl s_client`, which sends one HTTP request.
     pub fn openssl(&self, certificate: Option<&TestCertificate>, args: &[&str]) -> String {
+        self.openssl_with(certificate, args, "")
+    }
+
+    /// The same, with additional headers.
+    pub fn openssl_with(&self, certificate: Option<&TestCertificate>, args: &[&str], headers: &str) -> String {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-ign_eof", "-connect", &self.server.address, "-servername", "localhost", "-CAfile"]);
         command.arg(&self.servers.cert);
@@ -144,9 +149,9 @@ impl TlsServer {
         }
         let piped = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = piped.spawn().expect("openssl starts");
-        let request = b"GET /v1/leases HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        let request = format!("GET /v1/leases HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
         // A server that refuses the handshake closes the connection before it reads.
-        let _ = child.stdin.take().expect("stdin is piped").write_all(request);
+        let _ = child.stdin.take().expect("stdin is piped").write_all(request.as_bytes());
         let output = child.wait_with_output().expect("openssl ends");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }

@@ -1,10 +1,13 @@
-//! TLS, unix sockets and reloads of certificates, tried with real programs: openssl, curl and the command line (A2, A3, A10, A16).
+//! TLS, bearer tokens, unix sockets and reloads of certificates, tried with real programs: openssl, curl and the command line (A2, A3, A10, A16).
 
 mod attribution;
+mod bearer_streams;
+mod bearer_tokens;
 mod clients;
 mod config;
 mod handshakes;
 mod harness;
+mod jwt_tokens;
 mod python_grpc;
 mod removal;
 mod rotation;

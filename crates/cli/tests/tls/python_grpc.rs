@@ -8,6 +8,11 @@ use leasehold_testkit::certificates::{CertificateSpec, TestAuthority, TestCertif
 use crate::harness::{TlsServer, WORKER};
 
 fn by_grpcio(server: &TlsServer, certificate: Option<&TestCertificate>) -> String {
+    by_grpcio_with(server, certificate, None)
+}
+
+/// The status of a call by grpcio with a bearer token in a file.
+pub fn by_grpcio_with(server: &TlsServer, certificate: Option<&TestCertificate>, bearer: Option<&Path>) -> String {
     let environment = std::env::var("LEASEHOLD_MOTO").expect("./test installs the environment and names it");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls/grpc_client.py");
     let mut command = Command::new(Path::new(&environment).join("bin/python"));
@@ -16,6 +21,7 @@ fn by_grpcio(server: &TlsServer, certificate: Option<&TestCertificate>) -> Strin
         Some(TestCertificate { cert, key }) => command.arg(cert).arg(key),
         None => command.args(["", ""]),
     };
+    command.args(bearer);
     let output = command.output().expect("python starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()

@@ -25,6 +25,7 @@ fn cases<'a>(server: &'a TlsServer, stranger: &'a TestAuthority) -> Vec<Case<'a>
         case("one SPIFFE id", clients, CLIENT, true),
         case("one SPIFFE id and two DNS names", clients, client(&[URI, "DNS:a.example", "DNS:b.example"]), true),
         case("one DNS name", hosts, client(&["DNS:worker.example.com"]), true),
+        // CommonNameBelieved
         case("no name, but CN=admin", clients, CertificateSpec { common_name: "admin", ..client(&[]) }, false),
         case(
             "no name, but CN of a worker",
@@ -32,6 +33,7 @@ fn cases<'a>(server: &'a TlsServer, stranger: &'a TestAuthority) -> Vec<Case<'a>
             CertificateSpec { common_name: "worker.example.com", ..client(&[]) },
             false,
         ),
+        // FirstSanWins
         case("two SPIFFE ids", clients, client(&[URI, "URI:spiffe://example.com/admin"]), false),
         case("the same SPIFFE id twice", clients, client(&[URI, URI]), false),
         case("two DNS names", hosts, client(&["DNS:worker.example.com", "DNS:b.example.com"]), false),
@@ -43,6 +45,7 @@ fn cases<'a>(server: &'a TlsServer, stranger: &'a TestAuthority) -> Vec<Case<'a>
         case("a SPIFFE id without a path", clients, client(&["URI:spiffe://example.com"]), false),
         case("another trust domain", clients, client(&["URI:spiffe://other.com/jobs/worker"]), false),
         case("an unknown authority", stranger, CLIENT, false),
+        // BundleShared
         case("a SPIFFE id by the authority of DNS names", hosts, CLIENT, false),
         case("a DNS name by the authority of the trust domain", clients, client(&["DNS:worker.example.com"]), false),
         case("expired", clients, CertificateSpec { validity: Some(LONG_AGO), ..CLIENT }, false),

@@ -11,7 +11,7 @@ use super::{Client, ClientShared};
 use crate::server_pool::{ServerPool, Timeouts};
 use crate::session_worker::SessionConfig;
 use crate::transport::Transport;
-use crate::{Endpoints, MetricsHook, TlsOptions};
+use crate::{BearerTokenFile, Endpoints, MetricsHook, TlsOptions};
 
 /// Builds a [`Client`] with other settings than the defaults.
 ///
@@ -78,6 +78,27 @@ impl ClientBuilder {
     /// ```
     pub fn tls(mut self, options: TlsOptions) -> Self {
         self.endpoints = self.endpoints.with_tls(options);
+        self
+    }
+
+    /// Presents the bearer token in this file with each request. The file is read for each request, so that a replaced token is used
+    /// at once. A token is never sent over a plain connection to another machine, nor to a server that is neither an endpoint nor
+    /// shows the name of the cluster in its certificate.
+    ///
+    /// ```no_run
+    /// use leasehold::{BearerTokenFile, Client, TlsOptions};
+    ///
+    /// # fn example() -> Result<(), leasehold::Error> {
+    /// let client = Client::builder("https://lease-1:7421")?
+    ///     .tls(TlsOptions::without_certificate("ca.pem"))
+    ///     .bearer_file(BearerTokenFile::new("/run/secrets/leasehold.token"))
+    ///     .build();
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bearer_file(mut self, file: BearerTokenFile) -> Self {
+        self.endpoints = self.endpoints.with_bearer(file);
         self
     }
 

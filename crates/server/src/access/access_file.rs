@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use leasehold_core::access::{AccessGrant, Role};
-use leasehold_core::limits::PRINCIPAL_BYTES;
 use leasehold_core::name::Prefix;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::PrincipalLimits;
 use super::limits_text::LimitsText;
-use crate::identity::Identity;
+use crate::principal::check_principal;
 
 /// Most grants of a file.
 const MAX_GRANTS: usize = 10_000;
@@ -180,62 +179,6 @@ fn own_limits(
 fn unknown_role(role: &str) -> String {
     let roles: Vec<_> = Role::ALL.iter().map(|role| role.word()).collect();
     format!("unknown role {role:?}; use one of {}", roles.join(", "))
-}
-
-/// Fails unless a principal is one that a connection can have.
-fn check_principal(principal: &str) -> Result<(), String> {
-    let forms = "use spiffe://DOMAIN/PATH, dns:NAME, uid:NUMBER or anonymous";
-    if principal.len() > PRINCIPAL_BYTES {
-        return Err(format!("{} bytes long; at most {PRINCIPAL_BYTES} are allowed", principal.len()));
-    }
-    if let Some(id) = principal.strip_prefix("spiffe://") {
-        let (domain, path) = id.split_once('/').ok_or_else(|| format!("{principal:?} has no path; {forms}"))?;
-        let is_domain_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
-        if domain.is_empty() || !domain.bytes().all(is_domain_byte) {
-            return Err(format!(
-                "the trust domain of {principal:?} is not made of lower-case letters, digits, '.', '-' and '_'; correct it"
-            ));
-        }
-        let is_path_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let is_segment = |part: &str| !part.is_empty() && part != "." && part != ".." && part.bytes().all(is_path_byte);
-        return match path.split('/').all(is_segment) {
-            true => Ok(()),
-            false => Err(format!(
-                "the path of {principal:?} is not made of segments of letters, digits, '.', '-' and '_'; correct it"
-            )),
-        };
-    }
-    if let Some(name) = principal.strip_prefix("dns:") {
-        let is_label = |label: &str| {
-            let bytes = label.as_bytes();
-            let inside =
-                |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-' || *byte == b'_';
-            !bytes.is_empty()
-                && bytes.len() <= 63
-                && bytes.iter().all(inside)
-                && bytes[0] != b'-'
-                && !bytes.ends_with(b"-")
-        };
-        return match name.len() <= 253 && name.split('.').all(is_label) {
-            true => Ok(()),
-            false => Err(format!("{principal:?} is not a DNS name in lower case; wildcards are not allowed")),
-        };
-    }
-    if let Some(uid) = principal.strip_prefix("uid:") {
-        let is_plain = uid == "0" || (!uid.starts_with('0') && uid.bytes().all(|byte| byte.is_ascii_digit()));
-        return match is_plain && uid.parse::<u32>().is_ok() {
-            true => Ok(()),
-            false => Err(format!("{principal:?} is not a user id; write for example uid:1000")),
-        };
-    }
-    match principal {
-        Identity::ANONYMOUS => Ok(()),
-        Identity::LOCAL => Err(
-            "with an access file no connection is \"local\"; grant to anonymous, or to uid:NUMBER over the unix socket"
-                .to_owned(),
-        ),
-        _ => Err(format!("{principal:?} is not a principal; {forms}")),
-    }
 }
 
 /// The error of the TOML parser, with the key that it names.

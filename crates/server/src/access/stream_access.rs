@@ -10,6 +10,7 @@ use leasehold_wire::{Code, problem, v1};
 use tokio::sync::watch;
 
 use super::{AccessControl, AccessRules};
+use crate::bearer::PresentedBearer;
 use crate::identity::Identity;
 use crate::transport::tls::Membership;
 
@@ -25,28 +26,29 @@ pub struct StreamAccess {
     action: Option<Action>,
     /// Whether the certificate of its connection still counts; none without TLS.
     membership: Option<Arc<Membership>>,
+    /// The bearer token of its opening request, and the reloads that may end it; none if it presented none.
+    bearer: Option<(Arc<PresentedBearer>, watch::Receiver<u64>)>,
 }
 
 impl StreamAccess {
     /// A stream that stays open as long as its identity has any right.
     pub fn of_session(control: &Arc<AccessControl>, identity: Arc<Identity>) -> Self {
-        Self {
-            identity,
-            epochs: control.subscribe(),
-            control: control.clone(),
-            action: None,
-            membership: Membership::current(),
-        }
+        Self::new(control, identity, None)
     }
 
     /// A stream that stays open as long as its identity may perform an action.
     pub fn of_action(control: &Arc<AccessControl>, identity: Arc<Identity>, action: Action) -> Self {
+        Self::new(control, identity, Some(action))
+    }
+
+    fn new(control: &Arc<AccessControl>, identity: Arc<Identity>, action: Option<Action>) -> Self {
         Self {
             identity,
             epochs: control.subscribe(),
             control: control.clone(),
-            action: Some(action),
+            action,
             membership: Membership::current(),
+            bearer: PresentedBearer::current().map(|bearer| (bearer.clone(), bearer.reloads())),
         }
     }
 
@@ -63,6 +65,9 @@ impl StreamAccess {
     /// The reason to end the stream now, if there is one.
     pub fn end_reason(&self) -> Option<v1::Problem> {
         if let Some(Err(end)) = self.membership.as_ref().map(|membership| membership.check()) {
+            return Some(end.problem());
+        }
+        if let Some(Err(end)) = self.bearer.as_ref().map(|(bearer, _)| bearer.check()) {
             return Some(end.problem());
         }
         if self.identity.not_after.is_some_and(|end| SystemTime::now() >= end) {
@@ -89,6 +94,7 @@ impl StreamAccess {
                 () = next_clock_look(self.identity.not_after) => {}
                 // The task of the connection checks it.
                 () = membership_ended(self.membership.as_deref()) => {}
+                () = bearers_reloaded(self.bearer.as_mut()) => {}
             }
         }
     }
@@ -98,6 +104,15 @@ impl StreamAccess {
 async fn membership_ended(membership: Option<&Membership>) {
     match membership {
         Some(membership) => drop(membership.ended().await),
+        None => pending().await,
+    }
+}
+
+/// Waits until the accepted bearer tokens are reloaded; forever without one.
+async fn bearers_reloaded(bearer: Option<&mut (Arc<PresentedBearer>, watch::Receiver<u64>)>) {
+    match bearer {
+        // The sender lives as long as the token.
+        Some((_, reloads)) => drop(reloads.changed().await),
         None => pending().await,
     }
 }

@@ -45,6 +45,10 @@ impl IntoResponse for HttpProblem {
         let mut response = (status, Json(body)).into_response();
         // `Json` sets its own content type.
         response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(PROBLEM_TYPE));
+        if status == StatusCode::UNAUTHORIZED {
+            let scheme = header::HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
         if let Some(seconds) = retry_after.and_then(|text| text.parse().ok()) {
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }

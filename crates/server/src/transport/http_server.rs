@@ -32,8 +32,10 @@ use super::message_meter::MeteredBody;
 use super::peer_network::network_of;
 use super::peer_stream::PeerStream;
 use super::rate_limit::{ConnectionRate, RateLimit, RequestRate};
+use super::request_identity::{Confidentiality, RequestIdentities};
 use super::tls::{HANDSHAKE_TIMEOUT, HandshakeLimit, Membership, MembershipEnd, PendingHandshake, TlsHandle, accept};
 use super::unix_socket::{SocketListener, peer_identity};
+use crate::bearer::{BearerError, BearerVerifier, PresentedBearer};
 use crate::identity::{self, Identity};
 use crate::metrics::{IDENTITY_CONNECTIONS, Metrics};
 
@@ -80,6 +82,8 @@ pub(super) struct Sockets {
 pub(super) struct HttpServer {
     pub sockets: Sockets,
     pub tls: Option<Arc<TlsHandle>>,
+    /// Bearer tokens that requests may present.
+    pub bearers: Option<Arc<BearerVerifier>>,
     pub handshakes: Arc<HandshakeLimit>,
     pub router: Router,
     pub metrics: Arc<Metrics>,
@@ -101,6 +105,7 @@ enum AcceptedStream {
 struct KnownPeer {
     stream: PeerStream,
     identity: Arc<Identity>,
+    confidentiality: Confidentiality,
     rate: Arc<ConnectionRate>,
     /// Whether the peer of a TLS connection still belongs here.
     membership: Option<Arc<Membership>>,
@@ -120,6 +125,7 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
         phase: phase.clone(),
         open: receiver,
         refusals: RefusalLog::default(),
+        bearer_refusals: RefusalLog::default(),
         server,
     });
     loop {
@@ -149,6 +155,7 @@ struct Connections {
     phase: watch::Receiver<ShutdownPhase>,
     open: watch::Receiver<()>,
     refusals: RefusalLog,
+    bearer_refusals: RefusalLog,
 }
 
 impl Connections {
@@ -169,7 +176,7 @@ impl Connections {
     /// Finds out who the peer is, then serves its connection.
     fn identify(self: &Arc<Self>, stream: AcceptedStream) {
         let server = &self.server;
-        let (stream, identity, rate) = match (stream, &server.tls) {
+        let (stream, identity, confidentiality, rate) = match (stream, &server.tls) {
             (AcceptedStream::Tcp(stream, peer), Some(tls)) => {
                 return match server.handshakes.register(network_of(peer.ip())) {
                     Some(pending) => {
@@ -183,17 +190,23 @@ impl Connections {
                     PlainIdentity::Local => Identity::local(Some(peer)),
                     PlainIdentity::Anonymous => Identity::anonymous(Some(peer)),
                 };
-                (PeerStream::Tcp(stream), identity, server.rate_limit.connection(peer.ip()))
+                let confidentiality = Confidentiality::of_plain(peer.ip());
+                (PeerStream::Tcp(stream), identity, confidentiality, server.rate_limit.connection(peer.ip()))
             }
             (AcceptedStream::Unix(stream), _) => match peer_identity(&stream) {
-                Ok((uid, identity)) => (PeerStream::Unix(stream), identity, server.rate_limit.user_connection(uid)),
+                Ok((uid, identity)) => {
+                    let rate = server.rate_limit.user_connection(uid);
+                    (PeerStream::Unix(stream), identity, Confidentiality::Local, rate)
+                }
                 Err(error) => return tracing::warn!(%error, "cannot identify the peer of the unix socket"),
             },
         };
-        self.admit(KnownPeer { stream, identity: Arc::new(identity), rate, membership: None, is_http2: false });
+        let identity = Arc::new(identity);
+        self.admit(KnownPeer { stream, identity, confidentiality, rate, membership: None, is_http2: false });
     }
 
-    /// Performs a handshake within its limits. Only a peer that has proved its identity counts as a connection (A16).
+    /// Performs a handshake within its limits. Only a peer that has proved its identity counts as a connection (A16), unless its
+    /// requests may prove it with bearer tokens.
     async fn handshake(
         self: Arc<Self>,
         stream: TcpStream,
@@ -220,8 +233,9 @@ impl Connections {
                 self.admit(KnownPeer {
                     stream: PeerStream::Tls(Box::new(accepted.stream)),
                     identity: Arc::new(accepted.identity),
+                    confidentiality: Confidentiality::Encrypted,
                     rate: self.server.rate_limit.connection(peer.ip()),
-                    membership: Some(accepted.membership),
+                    membership: accepted.membership,
                     is_http2: accepted.is_http2,
                 });
             }
@@ -236,11 +250,22 @@ impl Connections {
         }
     }
 
+    /// Counts and logs a request without an accepted identity.
+    fn refuse_bearer(&self, connection: &Identity, error: BearerError, grpc: bool) -> axum::response::Response {
+        let problem = error.problem();
+        self.server.metrics.rejections().problem(&problem);
+        if let Some(unlogged) = self.bearer_refusals.admit() {
+            let (principal, reason) = (&*connection.principal, &*problem.reason);
+            tracing::info!(principal, peer = connection.peer_text(), reason, unlogged, "bearer token refused");
+        }
+        problem_response(problem, grpc)
+    }
+
     /// Serves a connection, or rejects its requests if there are too many.
     fn admit(self: &Arc<Self>, peer: KnownPeer) {
-        let HttpServer { limits, metrics, idle_timeout, connection_limit, body_budget, router, traffic, .. } =
+        let HttpServer { limits, metrics, idle_timeout, connection_limit, body_budget, router, traffic, bearers, .. } =
             &self.server;
-        let KnownPeer { stream, identity, rate, membership, is_http2 } = peer;
+        let KnownPeer { stream, identity, confidentiality, rate, membership, is_http2 } = peer;
         let stream = Connection::new(stream, *limits, idle_timeout.clone(), metrics.clone());
         let activity = stream.activity().clone();
         let (mut phase, open) = (self.phase.clone(), self.open.clone());
@@ -249,7 +274,8 @@ impl Connections {
         let rate = RequestRate::new(rate, traffic.0, identity.clone(), traffic.1.clone());
         let served = |router: &Router| ServedConnection {
             stream,
-            identity,
+            identities: RequestIdentities { connection: identity, confidentiality, bearers: bearers.clone() },
+            shared: self.clone(),
             router: router.clone(),
             limits: ConnectionLimits { rate, bodies: body_budget.connection(traffic.1) },
             membership,
@@ -288,19 +314,29 @@ impl Connections {
     }
 }
 
-/// Logs refused handshakes, at most one per second; metrics count all.
+/// Limits lines about refused handshakes or tokens to one per second; metrics count all.
 #[derive(Default)]
 struct RefusalLog {
     /// Second of the last line, since 1970.
     last: AtomicU64,
+    unlogged: AtomicU64,
 }
 
 impl RefusalLog {
     fn log(&self, peer: SocketAddr, reason: &str) {
+        if let Some(unlogged) = self.admit() {
+            tracing::info!(%peer, reason, unlogged, "tls handshake failed");
+        }
+    }
+
+    /// The number of refusals that were not logged since the last line, if a line is due now.
+    fn admit(&self) -> Option<u64> {
         let second = crate::clock::now().wall.0 / 1_000;
         if self.last.swap(second, Ordering::Relaxed) != second {
-            tracing::info!(%peer, reason, "tls handshake failed");
+            return Some(self.unlogged.swap(0, Ordering::Relaxed));
         }
+        self.unlogged.fetch_add(1, Ordering::Relaxed);
+        None
     }
 }
 
@@ -314,7 +350,8 @@ struct ConnectionLimits {
 /// A connection and everything that its requests need.
 struct ServedConnection {
     stream: Connection,
-    identity: Arc<Identity>,
+    identities: RequestIdentities,
+    shared: Arc<Connections>,
     router: Router,
     limits: ConnectionLimits,
     membership: Option<Arc<Membership>>,
@@ -324,30 +361,37 @@ struct ServedConnection {
 
 /// Serves one connection until it ends.
 async fn serve_connection(connection: ServedConnection) {
-    let ServedConnection { stream, identity, router, limits, membership, is_http2, mut phase } = connection;
+    let ServedConnection { stream, identities, shared, router, limits, membership, is_http2, mut phase } = connection;
     let (stats, activity) = (stream.peer_stats(), stream.activity().clone());
-    let (who, belongs) = (identity.clone(), membership.clone());
+    let (who, belongs) = (identities.connection.clone(), membership.clone());
     let handle = move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(limits.rate.clone());
         request.extensions_mut().insert(limits.bodies.clone());
-        let (guard, router, identity) = (activity.begin(), router.clone(), identity.clone());
+        let (guard, router) = (activity.begin(), router.clone());
+        let grpc = is_grpc(request.headers());
+        let identified = identities.of(request.headers_mut());
+        let identified = identified.map_err(|error| shared.refuse_bearer(&identities.connection, error, grpc));
         let bodies = limits.bodies.clone();
         let checked = membership.as_ref().map_or(Ok(()), |membership| membership.check());
         let membership = membership.clone();
         async move {
-            let grpc = is_grpc(request.headers());
             let Some(guard) = guard else {
                 return Ok(problem_response(closed_as_idle(), grpc));
             };
             if let Err(end) = checked {
                 return Ok(problem_response(end.problem(), grpc));
             }
+            let (identity, bearer) = match identified {
+                Ok(identified) => identified,
+                Err(refusal) => return Ok(refusal),
+            };
             let request = request.map(Body::new);
             // Other bodies are read as a whole, and charged then.
             let is_session = request.uri().path() == SESSION_PATH;
             let request =
                 if is_session { request.map(|body| Body::new(MeteredBody::new(body, bodies))) } else { request };
             let response = Membership::scope(membership, router.oneshot(request));
+            let response = PresentedBearer::scope(bearer, response);
             let response = identity::on_behalf_of(identity, response).await?;
             Ok::<_, Infallible>(response.map(|body| Body::new(GuardedBody { body, _guard: guard })))
         }

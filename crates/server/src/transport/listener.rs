@@ -23,6 +23,7 @@ use super::limits::{BODY_BYTES, TransportLimits};
 use super::rate_limit::RateLimit;
 use super::tls::{HandshakeLimit, TlsHandle};
 use super::unix_socket::{SocketError, SocketListener};
+use crate::bearer::BearerVerifier;
 use crate::metrics::Metrics;
 
 pub use super::http_server::ShutdownPhase;
@@ -36,6 +37,8 @@ pub struct ListenConfig {
     pub insecure_listen: bool,
     /// TLS on the address; plain if there is none.
     pub tls: Option<Arc<TlsHandle>>,
+    /// Bearer tokens that requests may present.
+    pub bearers: Option<Arc<BearerVerifier>>,
     /// Whether access rules exist. Then a plain connection from this machine is anonymous too.
     pub is_restricted: bool,
     /// Limits and timeouts of connections.
@@ -58,6 +61,7 @@ pub struct Listener {
     pub metrics: Arc<Metrics>,
     /// TLS on the address; it can be reloaded while serving.
     pub tls: Option<Arc<TlsHandle>>,
+    bearers: Option<Arc<BearerVerifier>>,
     sockets: Sockets,
     limits: TransportLimits,
     allowed_hosts: Arc<AllowedHosts>,
@@ -112,7 +116,7 @@ impl std::error::Error for ListenError {}
 impl Listener {
     /// Binds the address. No connection is accepted before [`Listener::serve`].
     pub async fn bind(config: ListenConfig) -> Result<Self, ListenError> {
-        let ListenConfig { address, insecure_listen, tls, is_restricted, limits, traffic, allowed_hosts } = config;
+        let ListenConfig { address, insecure_listen, tls, bearers, is_restricted, limits, traffic, allowed_hosts } = config;
         if !address.ip().is_loopback() && !insecure_listen && tls.is_none() {
             return Err(ListenError::Insecure { address });
         }
@@ -142,6 +146,7 @@ impl Listener {
             handshakes: HandshakeLimit::new(),
             traffic,
             tls,
+            bearers,
         })
     }
 
@@ -169,6 +174,7 @@ impl Listener {
         let server = HttpServer {
             sockets: self.sockets.clone(),
             tls: self.tls.clone(),
+            bearers: self.bearers.clone(),
             handshakes: self.handshakes.clone(),
             router,
             metrics: self.metrics.clone(),

@@ -19,6 +19,7 @@ mod message_meter;
 mod peer_network;
 mod peer_stream;
 pub mod rate_limit;
+mod request_identity;
 pub mod tls;
 mod token_bucket;
 pub mod unix_socket;

@@ -88,6 +88,7 @@ impl AccessServer {
             address,
             insecure_listen: false,
             tls: None,
+            bearers: None,
             is_restricted: true,
             limits: TransportLimits::default(),
             traffic: self.control.traffic().clone(),

@@ -14,7 +14,7 @@ use crate::input_file;
 use crate::output::{CommandError, CommandResult};
 use crate::pki::{
     ACCESS, CA_CERTIFICATE, CaDirectory, CertificateAuthority, CertificateUsage, IssuedCertificate, ServerName,
-    SpiffeId, SubjectNames, date_text, parse_credential_name, parse_grant, parse_server_name,
+    SpiffeId, SubjectNames, date_text, parse_credential_name, parse_server_name,
 };
 use crate::profile::{self, PROFILE_FILE, Profile};
 
@@ -97,7 +97,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let mut added = Vec::new();
     let mut profile = None;
     if usage == CertificateUsage::Client {
-        added = grants(args, &identity, &directory)?;
+        added = directory.access()?.missing_grants(&identity, &args.roles, &args.prefixes)?;
         profile = Some(add_profile(args, &directory, target, &mut files)?);
     }
     if !added.is_empty() {
@@ -172,32 +172,6 @@ fn subject(
         return Err(Error::config("id", message));
     }
     Ok((SubjectNames::client(id), CertificateUsage::Client))
-}
-
-/// Grants of the command line that the identity does not have yet.
-fn grants(args: &Args, identity: &str, directory: &CaDirectory) -> Result<Vec<PrincipalGrant>, CommandError> {
-    if args.roles.len() != args.prefixes.len() {
-        let (roles, prefixes) = (args.roles.len(), args.prefixes.len());
-        let message = format!(
-            "prefix: --role is given {roles} times and --prefix {prefixes} times; give one --prefix for each --role, \"\" for all names"
-        );
-        return Err(Error::config("prefix", message).into());
-    }
-    let access = directory.access()?;
-    let has_grants = access.grants_of(identity).next().is_some();
-    if args.roles.is_empty() && !has_grants {
-        let message = format!("role: {identity} has no grant yet, and could do nothing; give a --role and a --prefix");
-        return Err(Error::config("role", message).into());
-    }
-    let mut added: Vec<PrincipalGrant> = Vec::new();
-    for (role, prefix) in args.roles.iter().zip(&args.prefixes) {
-        let grant = parse_grant(role, prefix).map_err(|reason| Error::config("role", format!("role: {reason}")))?;
-        let grant = PrincipalGrant { principal: identity.into(), grant };
-        if !access.grants().contains(&grant) && !added.contains(&grant) {
-            added.push(grant);
-        }
-    }
-    Ok(added)
 }
 
 /// Adds a profile: with absolute paths below the home directory, or with relative ones in `--out`.

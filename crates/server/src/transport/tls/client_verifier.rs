@@ -21,6 +21,8 @@ pub(super) struct ClientVerifier {
     /// By trust domain; without one for DNS names.
     bundles: BTreeMap<Option<String>, Arc<dyn ClientCertVerifier>>,
     subjects: Vec<DistinguishedName>,
+    /// Whether a client may present none. One that is presented is verified in any case.
+    optional: bool,
     provider: Arc<CryptoProvider>,
 }
 
@@ -35,6 +37,7 @@ impl ClientVerifier {
     pub fn new(
         bundles: BTreeMap<Option<String>, RootCertStore>,
         lists: &[CertificateRevocationListDer<'static>],
+        optional: bool,
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, VerifierBuilderError> {
         let subjects = bundles.values().flat_map(RootCertStore::subjects).collect();
@@ -47,7 +50,7 @@ impl ClientVerifier {
             .into_iter()
             .map(|(domain, roots)| Ok((domain, verifier(roots)?)))
             .collect::<Result<_, VerifierBuilderError>>()?;
-        Ok(Self { bundles, subjects, provider })
+        Ok(Self { bundles, subjects, optional, provider })
     }
 
     /// The name of a certificate that the bundle of its trust domain vouches for.
@@ -68,11 +71,12 @@ impl ClientVerifier {
 
 impl ClientCertVerifier for ClientVerifier {
     fn offer_client_auth(&self) -> bool {
-        true
+        // Without a bundle no certificate could be accepted.
+        !self.optional || !self.bundles.is_empty()
     }
 
     fn client_auth_mandatory(&self) -> bool {
-        true
+        !self.optional
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {

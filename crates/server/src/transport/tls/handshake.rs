@@ -34,8 +34,8 @@ pub struct TlsPeer {
     pub stream: TlsStream<TcpStream>,
     /// Who the peer is.
     pub identity: Identity,
-    /// Whether it still belongs here.
-    pub membership: Arc<Membership>,
+    /// Whether it still belongs here; none without a certificate.
+    pub membership: Option<Arc<Membership>>,
     /// Whether the peer chose HTTP/2.
     pub is_http2: bool,
 }
@@ -84,7 +84,8 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// Performs the handshake. Nothing of HTTP is read before the peer's certificate is verified (A2).
+/// Performs the handshake. Nothing of HTTP is read before the peer's certificate is verified (A2). Without a certificate, where that
+/// is allowed, the peer is anonymous, and each request must prove its identity.
 pub async fn accept(mut stream: TcpStream, tls: &Arc<TlsHandle>, peer: SocketAddr) -> Result<TlsPeer, HandshakeError> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 {
@@ -99,7 +100,13 @@ pub async fn accept(mut stream: TcpStream, tls: &Arc<TlsHandle>, peer: SocketAdd
     let stream = TlsAcceptor::from(config).accept(stream).await?;
     let (_, connection) = stream.get_ref();
     let is_http2 = connection.alpn_protocol() == Some(b"h2");
-    let chain = connection.peer_certificates().ok_or(HandshakeError::Tls(Error::NoCertificatesPresented))?;
+    let Some(chain) = connection.peer_certificates() else {
+        // rustls has refused the handshake already if a certificate is required.
+        return match tls.certificate_optional() {
+            true => Ok(TlsPeer { stream, identity: Identity::anonymous(Some(peer)), membership: None, is_http2 }),
+            false => Err(HandshakeError::Tls(Error::NoCertificatesPresented)),
+        };
+    };
     let chain: Vec<_> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
     let malformed = || HandshakeError::Tls(Error::NoCertificatesPresented);
     let certificate = chain.first().ok_or_else(malformed)?;
@@ -112,7 +119,7 @@ pub async fn accept(mut stream: TcpStream, tls: &Arc<TlsHandle>, peer: SocketAdd
         peer: Some(peer),
         not_after: Some(not_after),
     };
-    let membership = Membership::new(tls.clone(), chain, not_after, epoch);
+    let membership = Some(Membership::new(tls.clone(), chain, not_after, epoch));
     Ok(TlsPeer { stream, identity, membership, is_http2 })
 }
 

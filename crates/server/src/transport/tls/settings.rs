@@ -13,6 +13,8 @@ pub struct TlsSettings {
     pub key: PathBuf,
     /// Bundles that verify client certificates, one for each trust domain.
     pub client_ca: Vec<ClientCa>,
+    /// Whether a client may connect without a certificate, because its requests may present bearer tokens.
+    pub certificate_optional: bool,
     /// Certificate revocation lists, in PEM.
     pub client_crl: Vec<PathBuf>,
 }

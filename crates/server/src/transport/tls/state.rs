@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -131,6 +132,11 @@ impl TlsHandle {
         self.loaded().settings.clone()
     }
 
+    /// Whether a client may connect without a certificate.
+    pub(super) fn certificate_optional(&self) -> bool {
+        self.loaded().settings.certificate_optional
+    }
+
     /// The configuration for new connections, and its trust epoch.
     pub(super) fn config(&self) -> (Arc<ServerConfig>, u64) {
         let state = self.state();
@@ -205,11 +211,14 @@ impl TlsState {
         }
         trust.add_lists(settings)?;
         let Trust { bundles, lists, digest, mut expiry, authority_ends } = trust;
-        let verifier = ClientVerifier::new(bundles, &lists, provider.clone());
+        let verifier = ClientVerifier::new(bundles, &lists, settings.certificate_optional, provider.clone());
         let first_list = settings.client_crl.first();
-        let verifier = verifier.map_err(|error| match first_list {
-            Some(file) => TlsError::invalid("client_crl", file, error),
-            None => TlsError::invalid("client_ca", &settings.client_ca[0].file, error),
+        let first_bundle = settings.client_ca.first();
+        let verifier = verifier.map_err(|error| match (first_list, first_bundle) {
+            (Some(file), _) => TlsError::invalid("client_crl", file, error),
+            (None, bundle) => {
+                TlsError::invalid("client_ca", bundle.map_or(Path::new("none"), |bundle| &bundle.file), error)
+            }
         })?;
         let verifier = Arc::new(verifier);
         let (config, chain) = server_config(settings, now, provider, verifier.clone())?;
@@ -294,7 +303,7 @@ impl Trust {
 }
 
 /// The certificates of a PEM file; at least one.
-fn certificates(setting: &'static str, file: &std::path::Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(setting: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = credential_file::read(file).map_err(TlsError::file(setting))?;
     let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     match found {
