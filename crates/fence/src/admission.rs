@@ -2,6 +2,7 @@
 
 use leasehold_core::fence::{Follow, Sequenced, admit_sequenced, follow};
 use leasehold_core::token::{Incarnation, Number};
+use leasehold_seal::SealError;
 
 use crate::{Error, FenceRefusal, Mark, MarkLoss, Verdict, admit};
 
@@ -10,9 +11,30 @@ use crate::{Error, FenceRefusal, Mark, MarkLoss, Verdict, admit};
 pub(crate) struct PresentedToken {
     pub(crate) number: Number,
     pub(crate) incarnation: Incarnation,
+    pub(crate) seal: SealState,
+}
+
+/// What is known about the seal of a presented token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SealState {
+    /// It has none.
+    Plain,
+    /// It has one, and this fence has no keys.
+    Unverified,
+    /// A key of this fence signed it for the whole name of the resource.
+    Verified,
 }
 
 impl PresentedToken {
+    /// Refuses a token that was not verified, at a fence that is sealed: also in a process without keys (A8).
+    pub(crate) fn check_seal(self, sealed: bool) -> Result<(), FenceRefusal> {
+        match self.seal {
+            SealState::Plain if sealed => Err(SealError::Unsealed.into()),
+            SealState::Unverified if sealed => Err(FenceRefusal::NoSealKeys),
+            _ => Ok(()),
+        }
+    }
+
     /// Applies the shared rule. The caller holds the lock that makes the check one step with the write (F1). `loss` is
     /// reported if the mark is lost.
     pub(crate) fn check_mark(self, mark: Mark, loss: MarkLoss) -> Result<Number, Error> {
@@ -23,9 +45,10 @@ impl PresentedToken {
         }
     }
 
-    /// Applies the whole rule, for a fence that stores incarnations and sequences: first the number, then the incarnation,
-    /// then whether the write is a duplicate. The caller holds the same lock as the write.
+    /// Applies the whole rule, for a fence that stores incarnations and sequences: first the seal, then the number, then the
+    /// incarnation, then whether the write is a duplicate. The caller holds the same lock as the write.
     pub(crate) fn admit(self, stored: &StoredMark, sequence: Option<u64>) -> Result<(Admission, ApplyOnce), Error> {
+        self.check_seal(stored.sealed)?;
         let number = self.check_mark(stored.mark, stored.loss)?;
         let previous_incarnation = match follow(stored.incarnation, stored.strict, self.incarnation) {
             Follow::Known => None,
@@ -52,6 +75,8 @@ pub(crate) struct StoredMark {
     /// The incarnation that set the mark, or that an operator adopted.
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) strict: bool,
+    /// Only verified tokens are admitted.
+    pub(crate) sealed: bool,
     /// The last sequence applied under the mark.
     pub(crate) last_sequence: Option<u64>,
 }

@@ -7,7 +7,7 @@ use leasehold_core::name::Name;
 use leasehold_core::time::WallClock;
 use leasehold_core::token::{Cluster, FenceKey, Token, plausible};
 
-use crate::admission::PresentedToken;
+use crate::admission::{PresentedToken, SealState};
 use crate::{Error, FenceRefusal};
 
 /// Identity of a fence: it admits the tokens of one cluster, for one slot of one resource.
@@ -68,19 +68,16 @@ impl FenceId {
         &self.key
     }
 
-    /// Parses a token and makes all checks that need no mark: cluster, resource and slot (T6, F4), and plausibility (F5).
-    pub(crate) fn parse_token(&self, text: &str) -> Result<PresentedToken, FenceRefusal> {
-        self.parse_token_at(text, wall_clock())
-    }
-
-    /// Like [`FenceId::parse_token`], with the given time for the plausibility check.
+    /// Parses a token and makes all checks that need neither a mark nor keys: cluster, resource and slot (T6, F4), and
+    /// plausibility (F5) at the given time. Fences call [`SealCheck`](crate::seal_verifier::SealCheck), which verifies too.
     pub(crate) fn parse_token_at(&self, text: &str, now: WallClock) -> Result<PresentedToken, FenceRefusal> {
         let token = Token::parse(text)?;
         let number = token.for_target(&self.key)?;
         if !plausible(number, now) {
             return Err(FenceRefusal::Implausible { presented: number });
         }
-        Ok(PresentedToken { number, incarnation: token.incarnation })
+        let seal = if text.starts_with("lh2-") { SealState::Unverified } else { SealState::Plain };
+        Ok(PresentedToken { number, incarnation: token.incarnation, seal })
     }
 }
 
@@ -91,7 +88,7 @@ impl fmt::Display for FenceId {
 }
 
 /// The clock of this machine. A clock before 1970 makes every number implausible, so the fence rejects instead of guessing.
-fn wall_clock() -> WallClock {
+pub(crate) fn wall_clock() -> WallClock {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     WallClock(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -35,6 +35,8 @@
 //!   claim no predecessor can change what the new holder reads.
 //! - **Arm** a fence once, before the first write. A fence that was never armed, or lost its mark, rejects every token.
 //!   **Re-arm** it from a floor that no earlier holder exceeds.
+//! - A **sealed** fence admits only tokens that a key of its cluster signed. Give each fence a [`SealVerifier`]; then seal the
+//!   mark, which is permanent: from then on a process without keys admits nothing.
 //! - A **strict** fence follows one *incarnation* of the cluster. After a restore, it rejects the new incarnation until an
 //!   operator **adopts** it.
 //!
@@ -143,6 +145,7 @@ pub mod redis;
 mod refusal;
 #[cfg(any(feature = "http", feature = "postgres", feature = "redis"))]
 mod refusal_text;
+mod seal_verifier;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -152,6 +155,8 @@ pub use fence_id::FenceId;
 pub use leasehold_core::fence::{Mark, Verdict, admit};
 pub use leasehold_core::name::{Name, NameError, NameProblem, resource_hash};
 pub use leasehold_core::token::{Cluster, Incarnation, Number, ParseHexError, Token, TokenError, TokenScope};
+pub use leasehold_seal::{KeyError, Kid, SealError, SealKeys};
 pub use mark_info::MarkInfo;
 pub use observer::{CounterSnapshot, Counters, FenceEvent, Observer, Operation};
 pub use refusal::{FenceRefusal, MarkLoss};
+pub use seal_verifier::SealVerifier;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 1 | 76 | the token, without its checksum; dashes for the incarnation and zeros for the number where there is none yet |
 //! | 78 | 1 | `f` fresh, `a` armed, `l` lost |
-//! | 80 | 1 | `1` strict, `0` not |
+//! | 80 | 1 | the sum of `1` strict and `2` sealed, or `0`; earlier releases cannot read a sealed mark |
 //! | 82 | 40 | id of the server that stored it, hexadecimal |
 //! | 123 | 20 | the last sequence applied under it, or dashes |
 //! | 144 | | the resource's name |
@@ -27,6 +27,7 @@ pub(crate) struct FixedMark {
     number: Option<Number>,
     lost: bool,
     strict: bool,
+    sealed: bool,
     server_id: String,
     sequence: Option<u64>,
     name: String,
@@ -44,6 +45,7 @@ impl FixedMark {
             number: None,
             lost: false,
             strict: false,
+            sealed: false,
             server_id: server_id.to_owned(),
             sequence: None,
             name: id.resource().to_owned(),
@@ -65,7 +67,8 @@ impl FixedMark {
         } else {
             (self.number.map_or(Mark::Fresh, Mark::Armed), MarkLoss::Unreadable)
         };
-        Ok(StoredMark { mark, loss, incarnation: self.incarnation, strict: self.strict, last_sequence: self.sequence })
+        let Self { incarnation, strict, sealed, sequence: last_sequence, .. } = *self;
+        Ok(StoredMark { mark, loss, incarnation, strict, sealed, last_sequence })
     }
 
     /// Whether this server stored it.
@@ -101,6 +104,11 @@ impl FixedMark {
         Self { strict, ..self.clone() }
     }
 
+    /// The mark sealed, permanently.
+    pub(crate) fn sealed(&self) -> Self {
+        Self { sealed: true, ..self.clone() }
+    }
+
     pub(crate) fn adopted(&self, incarnation: Incarnation) -> Self {
         Self { incarnation: Some(incarnation), ..self.clone() }
     }
@@ -134,7 +142,8 @@ impl FixedMark {
             slot: u32::from_str_radix(field(49, 8)?, 16).ok()?,
             number: Number::new(number),
             lost: field(78, 1)? == "l",
-            strict: field(80, 1)? == "1",
+            strict: matches!(field(80, 1)?, "1" | "3"),
+            sealed: matches!(field(80, 1)?, "2" | "3"),
             server_id: field(82, 40)?.to_owned(),
             sequence,
             name: text.get(143..)?.to_owned(),
@@ -158,6 +167,7 @@ impl FixedMark {
             mark,
             incarnation: self.incarnation,
             strict: self.strict,
+            sealed: self.sealed,
         }
     }
 
@@ -181,11 +191,11 @@ impl fmt::Display for FixedMark {
             Some(_) => 'a',
             None => 'f',
         };
-        let strict = u8::from(self.strict);
+        let flags = u8::from(self.strict) + 2 * u8::from(self.sealed);
         let sequence = self.sequence.map_or_else(|| "-".repeat(20), |last| format!("{last:020}"));
         write!(
             f,
-            "lh1-{cluster}-{incarnation}-{resource_hash}-w{slot:08x}-{number:019} {state} {strict} {server_id} {sequence} {name}"
+            "lh1-{cluster}-{incarnation}-{resource_hash}-w{slot:08x}-{number:019} {state} {flags} {server_id} {sequence} {name}"
         )
     }
 }
@@ -193,17 +203,22 @@ impl fmt::Display for FixedMark {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::SealState;
 
     #[test]
     fn a_formatted_mark_parses_to_itself_and_no_other_text_parses() {
         let id = FenceId::new(Cluster(*b"testing!"), "jobs/settle").expect("a name").with_slot(3);
         let fresh = FixedMark::fresh(&id, &"0".repeat(40));
-        let presented = PresentedToken { number: Number::MAX, incarnation: Incarnation(7) };
+        let (number, incarnation) = (Number::MAX, Incarnation(7));
+        let presented = PresentedToken { number, incarnation, seal: SealState::Plain };
         let all = [
             fresh.clone(),
             fresh.raised(presented, None),
             fresh.raised(presented, Some(u64::MAX)).with_strict(true),
             fresh.declared_lost(),
+            fresh.sealed(),
+            fresh.sealed().with_strict(true).with_strict(false),
+            fresh.with_strict(true).sealed(),
             fresh.adopted(Incarnation(9)).rearmed(Number::FIRST, &"f".repeat(40)).expect("above the mark"),
         ];
         for mark in all {

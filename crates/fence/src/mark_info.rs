@@ -22,10 +22,12 @@ pub struct MarkInfo {
     pub incarnation: Option<Incarnation>,
     /// Whether the fence rejects other incarnations until they are adopted.
     pub strict: bool,
+    /// Whether the fence admits only sealed tokens that it verified.
+    pub sealed: bool,
 }
 
 impl MarkInfo {
-    /// The mark of a fence that is not strict and follows no incarnation yet, for a target of your own.
+    /// The mark of a fence that is neither strict nor sealed and follows no incarnation yet, for a target of your own.
     pub fn new(id: &FenceId, mark: Mark) -> Self {
         Self {
             cluster: id.cluster(),
@@ -35,6 +37,7 @@ impl MarkInfo {
             mark,
             incarnation: None,
             strict: false,
+            sealed: false,
         }
     }
 }

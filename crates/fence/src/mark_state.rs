@@ -15,6 +15,8 @@ pub(crate) struct MarkState {
     /// The incarnation that set the mark, or that an operator adopted.
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) strict: bool,
+    /// Only verified tokens are admitted. Once set, it stays set (A8).
+    pub(crate) sealed: bool,
     /// The last sequence applied under the mark.
     pub(crate) last_sequence: Option<u64>,
 }
@@ -22,7 +24,7 @@ pub(crate) struct MarkState {
 impl MarkState {
     /// No token was admitted yet, and the target knows that.
     pub(crate) const FRESH: Self =
-        Self { highest: None, loss: None, incarnation: None, strict: false, last_sequence: None };
+        Self { highest: None, loss: None, incarnation: None, strict: false, sealed: false, last_sequence: None };
 
     pub(crate) fn stored_mark(&self) -> StoredMark {
         let mark = match (self.loss, self.highest) {
@@ -31,7 +33,8 @@ impl MarkState {
             (None, None) => Mark::Fresh,
         };
         let loss = self.loss.unwrap_or(MarkLoss::Unreadable);
-        StoredMark { mark, loss, incarnation: self.incarnation, strict: self.strict, last_sequence: self.last_sequence }
+        let Self { incarnation, strict, sealed, last_sequence, .. } = *self;
+        StoredMark { mark, loss, incarnation, strict, sealed, last_sequence }
     }
 
     /// Raises the mark to an admitted token. A higher token starts its own sequences; a write without a sequence keeps the
@@ -52,6 +55,11 @@ impl MarkState {
 
     pub(crate) fn set_strict(&mut self, enabled: bool) -> Result<(), Error> {
         self.strict = enabled;
+        Ok(())
+    }
+
+    pub(crate) fn seal(&mut self) -> Result<(), Error> {
+        self.sealed = true;
         Ok(())
     }
 
@@ -77,6 +85,6 @@ impl MarkState {
     #[cfg_attr(not(feature = "cell"), allow(dead_code, reason = "other targets build it from what they store"))]
     pub(crate) fn info(&self, id: &FenceId) -> MarkInfo {
         let mark = self.stored_mark().mark;
-        MarkInfo { incarnation: self.incarnation, strict: self.strict, ..MarkInfo::new(id, mark) }
+        MarkInfo { incarnation: self.incarnation, strict: self.strict, sealed: self.sealed, ..MarkInfo::new(id, mark) }
     }
 }

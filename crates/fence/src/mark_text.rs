@@ -14,6 +14,9 @@
 //! …lines of the target
 //! sum 5e1f90ab
 //! ```
+//!
+//! The mark of a sealed fence has version 2, and `sealed yes` after `sequence`. Earlier releases refuse its version, so that
+//! none of them drops the seal.
 
 use std::fmt::Write;
 
@@ -24,8 +27,10 @@ use crate::error::OTHER_FENCE;
 use crate::mark_state::MarkState;
 use crate::{Error, FenceId, FenceRefusal, MarkInfo, MarkLoss};
 
-/// Format version.
-const VERSION: u32 = 1;
+/// Format version of a mark that is not sealed.
+const PLAIN_VERSION: u32 = 1;
+/// Format version of a sealed mark, the newest.
+const SEALED_VERSION: u32 = 2;
 const NONE: &str = "-";
 
 /// A parsed mark.
@@ -41,8 +46,9 @@ pub(crate) struct ParsedMark<'a> {
 
 /// Encodes a state and the values that the target adds. Keys and values must not contain a line break.
 pub(crate) fn encode(id: &FenceId, state: &MarkState, rest: &[(&str, String)]) -> String {
-    let MarkState { highest: seen, loss: lost, incarnation, strict, last_sequence: last } = state;
-    let mut text = format!("leasehold-mark {VERSION}\n");
+    let MarkState { highest: seen, loss: lost, incarnation, strict, sealed, last_sequence: last } = state;
+    let version = if *sealed { SEALED_VERSION } else { PLAIN_VERSION };
+    let mut text = format!("leasehold-mark {version}\n");
     let mut line = |word: &str, value: &str| {
         writeln!(text, "{word} {value}").expect("writing to a string does not fail");
     };
@@ -55,6 +61,9 @@ pub(crate) fn encode(id: &FenceId, state: &MarkState, rest: &[(&str, String)]) -
     line("incarnation", &or_none(incarnation));
     line("strict", if *strict { "yes" } else { "no" });
     line("sequence", &or_none(last));
+    if *sealed {
+        line("sealed", "yes");
+    }
     rest.iter().for_each(|(word, value)| line(word, value));
     let sum = crc32fast::hash(text.as_bytes());
     text + &format!("sum {sum:08x}\n")
@@ -65,10 +74,10 @@ pub(crate) fn parse(text: &str) -> Result<ParsedMark<'_>, Error> {
     let unreadable = || Error::from(FenceRefusal::MarkLost(MarkLoss::Unreadable));
     let first = text.lines().next().and_then(|line| line.strip_prefix("leasehold-mark ")).ok_or_else(unreadable)?;
     let found = first.parse().map_err(|_| unreadable())?;
-    if found != VERSION {
-        return Err(Error::Version { found, supported: VERSION });
+    if !(PLAIN_VERSION..=SEALED_VERSION).contains(&found) {
+        return Err(Error::Version { found, supported: SEALED_VERSION });
     }
-    verify_checksum(text).and_then(parse_lines).ok_or_else(unreadable)
+    verify_checksum(text).and_then(|body| parse_lines(body, found == SEALED_VERSION)).ok_or_else(unreadable)
 }
 
 impl ParsedMark<'_> {
@@ -92,8 +101,8 @@ impl ParsedMark<'_> {
     pub(crate) fn info(&self, state: &MarkState) -> MarkInfo {
         let resource_hash = format!("{:016x}", u64::from_be_bytes(resource_hash(self.name)));
         let (name, mark) = (Some(self.name.to_owned()), state.stored_mark().mark);
-        let MarkState { incarnation, strict, .. } = *state;
-        MarkInfo { cluster: self.cluster, resource_hash, name, slot: self.slot, mark, incarnation, strict }
+        let MarkState { incarnation, strict, sealed, .. } = *state;
+        MarkInfo { cluster: self.cluster, resource_hash, name, slot: self.slot, mark, incarnation, strict, sealed }
     }
 }
 
@@ -104,7 +113,7 @@ fn verify_checksum(text: &str) -> Option<&str> {
     (sum == format!("{:08x}", crc32fast::hash(body.as_bytes()))).then_some(body)
 }
 
-fn parse_lines(body: &str) -> Option<ParsedMark<'_>> {
+fn parse_lines(body: &str, sealed: bool) -> Option<ParsedMark<'_>> {
     let mut lines = body.lines().skip(1).map(|line| line.split_once(' '));
     let mut value = |word: &str| lines.next()?.filter(|(of, _)| *of == word).map(|(_, value)| value);
     let cluster = value("cluster")?.parse().ok()?;
@@ -123,8 +132,12 @@ fn parse_lines(body: &str) -> Option<ParsedMark<'_>> {
             "no" => false,
             _ => return None,
         },
+        sealed,
         last_sequence: optional(value("sequence")?, |text| text.parse().ok())?,
     };
+    if sealed && value("sealed") != Some("yes") {
+        return None;
+    }
     Some(ParsedMark { cluster, name, slot, state, extra: lines.collect::<Option<_>>()? })
 }
 
@@ -154,6 +167,7 @@ mod tests {
             loss: lost,
             incarnation: seen.map(|_| Incarnation(7)),
             strict: last.is_some(),
+            sealed: false,
             last_sequence: last,
         }
     }
@@ -166,6 +180,8 @@ mod tests {
             state(Some(34), None, None),
             state(Some(34), Some(MarkLoss::Declared), Some(u64::MAX)),
             state(Some(Number::MAX.get()), None, Some(0)),
+            MarkState { sealed: true, ..MarkState::FRESH },
+            MarkState { sealed: true, ..state(Some(34), Some(MarkLoss::Declared), Some(1)) },
         ] {
             let text = encode(&fence_id(), &state, &rest);
             let read = parse(&text).expect("it parses");
@@ -177,23 +193,28 @@ mod tests {
 
     #[test]
     fn a_truncated_or_changed_text_never_parses() {
-        let text = encode(&fence_id(), &state(Some(34), None, None), &[("inode", "12".to_owned())]);
-        for at in 0..text.len() {
-            assert!(parse(&text[..at]).is_err(), "truncated at {at}");
-            let mut bytes = text.clone().into_bytes();
-            bytes[at] ^= 1;
-            let changed = String::from_utf8(bytes).expect("still text");
-            assert!(parse(&changed).is_err(), "changed at {at}: {changed}");
+        for state in [state(Some(34), None, None), MarkState { sealed: true, ..state(Some(34), None, None) }] {
+            let text = encode(&fence_id(), &state, &[("inode", "12".to_owned())]);
+            for at in 0..text.len() {
+                assert!(parse(&text[..at]).is_err(), "truncated at {at}");
+                let mut bytes = text.clone().into_bytes();
+                bytes[at] ^= 1;
+                let changed = String::from_utf8(bytes).expect("still text");
+                assert!(parse(&changed).is_err(), "changed at {at}: {changed}");
+            }
+            assert!(parse(&(text.clone() + "\n")).is_err());
         }
-        assert!(parse(&(text.clone() + "\n")).is_err());
         assert!(parse("").is_err());
     }
 
     #[test]
     fn a_newer_version_and_a_mark_of_another_cluster_are_errors() {
         let text = encode(&fence_id(), &MarkState::FRESH, &[]);
-        let newer = text.replacen("leasehold-mark 1", "leasehold-mark 2", 1);
-        assert!(matches!(parse(&newer), Err(Error::Version { found: 2, supported: 1 })));
+        let newer = text.replacen("leasehold-mark 1", "leasehold-mark 3", 1);
+        assert!(matches!(parse(&newer), Err(Error::Version { found: 3, supported: 2 })));
+        let sealed = encode(&fence_id(), &MarkState { sealed: true, ..MarkState::FRESH }, &[]);
+        assert!(sealed.starts_with("leasehold-mark 2\n"), "earlier releases refuse this version");
+        assert!(text.starts_with("leasehold-mark 1\n"), "earlier releases read it");
         let other = FenceId::new(Cluster(*b"another!"), "jobs/settle").expect("a name").with_slot(3);
         let error = parse(&text).expect("it parses").state_for(&other).expect_err("another cluster");
         assert_eq!(error.refusal(), Some(&FenceRefusal::ForeignMark));

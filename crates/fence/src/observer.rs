@@ -52,6 +52,7 @@ pub struct Counters {
     foreign: AtomicU64,
     implausible: AtomicU64,
     lost: AtomicU64,
+    unverified: AtomicU64,
     not_adopted: AtomicU64,
     restored: AtomicU64,
 }
@@ -73,6 +74,8 @@ pub struct CounterSnapshot {
     pub implausible: u64,
     /// Rejected because the mark is lost.
     pub lost: u64,
+    /// Rejected by a sealed fence, because the token is not sealed, or its seal or stamp does not verify.
+    pub unverified: u64,
     /// Rejected by a strict fence, because it does not follow the token's incarnation.
     pub not_adopted: u64,
     /// Admitted tokens of another incarnation than the one before.
@@ -91,6 +94,7 @@ impl Counters {
             foreign: read(&self.foreign),
             implausible: read(&self.implausible),
             lost: read(&self.lost),
+            unverified: read(&self.unverified),
             not_adopted: read(&self.not_adopted),
             restored: read(&self.restored),
         }
@@ -108,6 +112,12 @@ impl Counters {
             (Some(FenceRefusal::Token(_)), _) => &self.invalid,
             (Some(FenceRefusal::MarkLost(_)), _) => &self.lost,
             (Some(FenceRefusal::NotAdopted { .. }), _) => &self.not_adopted,
+            (
+                Some(
+                    FenceRefusal::Seal(_) | FenceRefusal::NoSealKeys | FenceRefusal::NotVerified | FenceRefusal::Stamp,
+                ),
+                _,
+            ) => &self.unverified,
         }
     }
 }

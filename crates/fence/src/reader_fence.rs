@@ -35,10 +35,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use leasehold_core::time::WallClock;
 use leasehold_core::token::{Number, TokenError};
 
-use crate::{Error, FenceId, FenceRefusal, Mark, MarkLoss};
+use crate::seal_verifier::SealCheck;
+use crate::{Error, FenceId, FenceRefusal, Mark, MarkLoss, SealVerifier};
 
 /// The first line of a checkpoint. The text is stored by users and must not change.
 const HEADER: &str = "leasehold-sieve 1";
+/// The first line of a checkpoint of a reader that verified seals. A reader without keys refuses it, so that it accepts nothing
+/// that a reader with keys would drop.
+const SEALED_HEADER: &str = "leasehold-sieve 2";
 
 /// What a reader must do with one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,7 @@ struct PartitionState {
 #[derive(Clone, Debug)]
 pub struct ReaderFence {
     id: FenceId,
+    seals: SealCheck,
     partitions: BTreeMap<String, PartitionState>,
     dropped: u64,
 }
@@ -80,14 +85,37 @@ impl ReaderFence {
     /// Creates a fence for a reader that starts at the beginning of every partition. A reader that starts later does not
     /// know the marks before its start, and would accept stale records.
     pub fn new(id: &FenceId) -> Self {
-        Self { id: id.clone(), partitions: BTreeMap::new(), dropped: 0 }
+        Self { id: id.clone(), seals: SealCheck::default(), partitions: BTreeMap::new(), dropped: 0 }
     }
 
-    /// Resumes from a [`checkpoint`](Self::checkpoint). It must be of the same cluster, resource and slot.
+    /// Verifies the seal of every record with these keys, and drops records that none of them signed (A8). A key counts if it had
+    /// not ended when the log stored the record. Keep ended keys in the set as long as the log keeps records that they signed:
+    /// all readers must drop the same records.
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.seals = SealCheck::new(verifier);
+        self
+    }
+
+    /// Resumes from a [`checkpoint`](Self::checkpoint). It must be of the same cluster, resource and slot. One of a reader that
+    /// verified seals needs [`resume_sealed`](Self::resume_sealed).
     pub fn resume(id: &FenceId, checkpoint: &str) -> Result<Self, Error> {
+        if checkpoint.lines().next() == Some(SEALED_HEADER) {
+            return Err(FenceRefusal::NoSealKeys.into());
+        }
+        Self::read_checkpoint(id, checkpoint)
+    }
+
+    /// Like [`resume`](Self::resume), for a reader that verifies seals, or verifies them from now on.
+    pub fn resume_sealed(id: &FenceId, checkpoint: &str, verifier: &SealVerifier) -> Result<Self, Error> {
+        Ok(Self::read_checkpoint(id, checkpoint)?.with_seal_verifier(verifier))
+    }
+
+    fn read_checkpoint(id: &FenceId, checkpoint: &str) -> Result<Self, Error> {
         let mut fence = Self::new(id);
         let mut lines = checkpoint.lines();
-        if lines.next() != Some(HEADER) || lines.next() != Some(fence.identity_line().as_str()) {
+        if !lines.next().is_some_and(|first| [HEADER, SEALED_HEADER].contains(&first))
+            || lines.next() != Some(fence.identity_line().as_str())
+        {
             return Err(Error::Conflict(
                 "the checkpoint is of another resource; use it unchanged, or read from the beginning",
             ));
@@ -125,7 +153,7 @@ impl ReaderFence {
         }
         let since = appended.duration_since(UNIX_EPOCH).unwrap_or_default();
         let presented =
-            self.id.parse_token_at(text, WallClock(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))?;
+            self.seals.present_at(&self.id, text, WallClock(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))?;
         let mark = Number::new(mark).map_or(Mark::Fresh, Mark::Armed);
         let number = match presented.check_mark(mark, MarkLoss::Unreadable) {
             Ok(number) => number,
@@ -155,7 +183,8 @@ impl ReaderFence {
 
     /// The positions and marks of all partitions, as a text. Store it in one step with the results of processing.
     pub fn checkpoint(&self) -> String {
-        let mut text = format!("{HEADER}\n{}\n", self.identity_line());
+        let header = if self.seals.0.is_some() { SEALED_HEADER } else { HEADER };
+        let mut text = format!("{header}\n{}\n", self.identity_line());
         for (partition, PartitionState { next, mark }) in &self.partitions {
             let partition = partition.replace('%', "%25").replace('\n', "%0a").replace('\r', "%0d");
             text.push_str(&format!("{next} {mark} {partition}\n"));

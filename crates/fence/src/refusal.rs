@@ -3,6 +3,7 @@
 use std::fmt;
 
 use leasehold_core::token::{Incarnation, Number, TokenError};
+use leasehold_seal::SealError;
 
 /// A fence rejected a token. Neither the target nor its mark changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,14 @@ pub enum FenceRefusal {
         /// The incarnation of the token.
         incarnation: Incarnation,
     },
+    /// The token is not sealed, or none of the fence's keys signed it for this resource (A8).
+    Seal(SealError),
+    /// The fence is sealed and this process has no keys, so it can verify no token (A8).
+    NoSealKeys,
+    /// The token was verified elsewhere, or with keys that were replaced since (A8).
+    NotVerified,
+    /// The token has no valid stamp for this database, whose fence is sealed (A8).
+    Stamp,
 }
 
 /// How a mark was lost.
@@ -59,6 +68,9 @@ impl FenceRefusal {
             Self::MarkLost(_) => "STORAGE_FAILED",
             Self::ForeignMark => "WRONG_CLUSTER",
             Self::NotAdopted { .. } => "NOT_ADOPTED",
+            Self::Seal(error) => error.code(),
+            Self::NotVerified | Self::Stamp => "TOKEN_INVALID",
+            Self::NoSealKeys => "CONFIG",
         }
     }
 
@@ -74,6 +86,10 @@ impl FenceRefusal {
             Self::MarkLost(MarkLoss::Declared) => "lost",
             Self::ForeignMark => "cluster",
             Self::NotAdopted { .. } => "incarnation",
+            Self::Seal(error) => error.reason(),
+            Self::NoSealKeys => "no_seal_keys",
+            Self::NotVerified => "not_verified",
+            Self::Stamp => "stamp",
         }
     }
 
@@ -83,7 +99,13 @@ impl FenceRefusal {
             Self::Implausible { presented } | Self::Stale { presented, .. } | Self::NotAdopted { presented, .. } => {
                 Some(presented)
             }
-            Self::Token(_) | Self::MarkLost(_) | Self::ForeignMark => None,
+            Self::Token(_)
+            | Self::MarkLost(_)
+            | Self::ForeignMark
+            | Self::Seal(_)
+            | Self::NoSealKeys
+            | Self::NotVerified
+            | Self::Stamp => None,
         }
     }
 }
@@ -91,6 +113,15 @@ impl FenceRefusal {
 impl From<TokenError> for FenceRefusal {
     fn from(error: TokenError) -> Self {
         Self::Token(error)
+    }
+}
+
+impl From<SealError> for FenceRefusal {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::Token(error) => Self::Token(error),
+            error => Self::Seal(error),
+        }
     }
 }
 
@@ -130,6 +161,17 @@ impl fmt::Display for FenceRefusal {
                      the incarnation, if the restore was intended"
                 )
             }
+            Self::Seal(error) => error.fmt(f),
+            Self::NoSealKeys => f.write_str(
+                "the fence is sealed and this process has no keys to verify tokens; export them (`leasehold keys export`) \
+                 and give them to this process",
+            ),
+            Self::NotVerified => f.write_str(
+                "the token was verified by another fence, or with keys that were replaced since; verify its text again",
+            ),
+            Self::Stamp => f.write_str(
+                "the token has no valid stamp for this sealed database; present the sealed text with its stamp",
+            ),
         }
     }
 }

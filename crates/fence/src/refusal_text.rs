@@ -2,7 +2,9 @@
 
 use leasehold_core::token::{Number, TokenError};
 
-use crate::MarkLoss;
+use leasehold_seal::{Kid, SealError};
+
+use crate::{FenceRefusal, MarkLoss};
 
 /// The detail of an error: words of the form `key=value`, in any order.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +45,21 @@ pub(crate) fn token_error(reason: &str) -> Option<TokenError> {
     })
 }
 
+/// The refusal of a sealed fence with this reason; `kid` is the id of the token's key, where it is reported.
+pub(crate) fn seal_refusal(reason: &str, kid: Option<&str>) -> Option<FenceRefusal> {
+    let kid = kid.and_then(|kid| kid.parse().ok()).unwrap_or(Kid(0));
+    Some(match reason {
+        "unsealed" => SealError::Unsealed.into(),
+        "unknown_key" => SealError::UnknownKey { kid }.into(),
+        "ended_key" => SealError::EndedKey { kid, end_ms: 0 }.into(),
+        "signature" => SealError::Signature { kid }.into(),
+        "not_verified" => FenceRefusal::NotVerified,
+        "no_seal_keys" => FenceRefusal::NoSealKeys,
+        "stamp" => FenceRefusal::Stamp,
+        _ => return None,
+    })
+}
+
 /// The loss with this [`reason`](crate::FenceRefusal::reason). A mark that was lost in an unknown way cannot be read.
 pub(crate) fn mark_loss(reason: &str) -> MarkLoss {
     match reason {
@@ -56,7 +73,6 @@ pub(crate) fn mark_loss(reason: &str) -> MarkLoss {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FenceRefusal;
 
     #[test]
     fn every_reason_leads_back_to_its_refusal() {
@@ -64,6 +80,10 @@ mod tests {
             assert_eq!(token_error(reason).map(|error| error.reason()), Some(reason));
         }
         assert_eq!(token_error("other"), None);
+        for reason in ["unsealed", "unknown_key", "ended_key", "signature", "not_verified", "no_seal_keys", "stamp"] {
+            assert_eq!(seal_refusal(reason, Some("0badcafe")).map(|refusal| refusal.reason()), Some(reason));
+        }
+        assert_eq!(seal_refusal("shape", None), None);
         for loss in [MarkLoss::Missing, MarkLoss::Unreadable, MarkLoss::Moved, MarkLoss::Declared] {
             assert_eq!(mark_loss(FenceRefusal::MarkLost(loss).reason()), loss);
         }

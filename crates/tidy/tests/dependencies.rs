@@ -9,7 +9,7 @@ const DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("leasehold-core", &[]),
     // Signs and verifies; a verifier needs neither a server nor a client.
     ("leasehold-seal", &["leasehold-core"]),
-    ("leasehold-fence", &["leasehold-core"]),
+    ("leasehold-fence", &["leasehold-core", "leasehold-seal"]),
     ("leasehold-wire", &["leasehold-core"]),
     ("leasehold-server", &["leasehold-core", "leasehold-wire", "leasehold-seal"]),
     ("leasehold", &["leasehold-core", "leasehold-wire", "leasehold-fence"]),

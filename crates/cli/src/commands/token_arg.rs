@@ -20,15 +20,20 @@ const MAX_TOKEN_BYTES: u64 = 1_024;
 impl TokenArg {
     /// Reads and parses the token. Only its form is checked, not whether it is stale.
     pub fn read(&self) -> Result<Token, Error> {
+        parse_token(&self.read_text()?)
+    }
+
+    /// Reads the text of the token, unchecked.
+    pub fn read_text(&self) -> Result<String, Error> {
         if self.token != "-" {
-            return parse_token(&self.token);
+            return Ok(self.token.clone());
         }
         let mut text = String::new();
         let read = std::io::stdin().lock().take(MAX_TOKEN_BYTES).read_to_string(&mut text);
         read.map_err(|_| {
             Error::from(&Refusal::Invalid { field: "token", reason: "standard input is not UTF-8 text" })
         })?;
-        parse_token(text.strip_suffix('\n').unwrap_or(&text))
+        Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
     }
 }
 

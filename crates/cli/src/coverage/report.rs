@@ -29,6 +29,7 @@ const fn probe_word(outcome: &ProbeOutcome) -> &'static str {
     match outcome {
         ProbeOutcome::Report(report) => match report.token {
             TokenProbe::Refused { .. } => "refused",
+            TokenProbe::Sealed => "sealed",
             TokenProbe::Lost => "lost",
             TokenProbe::Admitted => "admitted",
             TokenProbe::Missing => "missing",

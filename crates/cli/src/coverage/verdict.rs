@@ -167,7 +167,7 @@ fn report_hole(report: &ProbeResult, forced: bool) -> Option<ProbeHole> {
         TokenProbe::Missing => return Some(ProbeHole::Missing),
         TokenProbe::Fresh => return Some(ProbeHole::Fresh),
         TokenProbe::Foreign(cluster) => return Some(ProbeHole::Foreign(cluster.map(|cluster| cluster.to_string()))),
-        TokenProbe::Refused { .. } | TokenProbe::Lost => {}
+        TokenProbe::Refused { .. } | TokenProbe::Sealed | TokenProbe::Lost => {}
     }
     match &report.write {
         write if !forced || write.is_refused() => None,

@@ -7,9 +7,10 @@ use std::time::Duration;
 use leasehold::duration::HumanDuration;
 use leasehold_fence::http::{Fence, GateTimeouts, Rules};
 use leasehold_fence::proxy::{self, ExemptRule, ProxyConfig, RouteRule, UpstreamUrl};
-use leasehold_fence::{Cluster, FenceId};
+use leasehold_fence::{Cluster, FenceId, SealVerifier};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::seal_keys::{read_seal_keys, reload};
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult, error_with_code};
 use crate::serve::log::{self, LogFormat, LogLevel};
@@ -46,6 +47,9 @@ pub struct Args {
     /// Create the mark files, for a service that was not written to under a lease before
     #[arg(long, requires = "cluster")]
     arm: bool,
+    /// Public seal keys (`leasehold keys export`): refuse every token that none of them signed. Read again when the file changes
+    #[arg(long, value_name = "FILE")]
+    seal_keys: Option<PathBuf>,
     /// Address on which to listen
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7422")]
     listen: SocketAddr,
@@ -93,10 +97,22 @@ pub struct Args {
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     log::init(if global.json { LogFormat::Json } else { LogFormat::Text }, args.log_level)
         .map_err(CommandError::Other)?;
-    let fence = fence(args)?;
+    let verifier = args.seal_keys.as_deref().map(read_seal_keys).transpose()?.map(SealVerifier::new);
+    let mut fence = fence(args)?;
+    if let Some(verifier) = &verifier {
+        fence = fence.with_seal_verifier(verifier).map_err(fence_failed)?;
+    }
     let runtime = tokio::runtime::Runtime::new();
     let runtime = runtime.map_err(|error| CommandError::Other(format!("cannot start: {error}")))?;
-    runtime.block_on(serve(args, fence))
+    runtime.block_on(async {
+        let reloading =
+            args.seal_keys.clone().zip(verifier).map(|(path, verifier)| tokio::spawn(reload(path, verifier)));
+        let served = serve(args, fence).await;
+        if let Some(task) = reloading {
+            task.abort();
+        }
+        served
+    })
 }
 
 /// Opens the fence with its mark files.

@@ -49,11 +49,16 @@ fn json_body(info: &MarkInfo) -> Value {
         "mark": number(info.mark),
         "incarnation": info.incarnation.map(|incarnation| incarnation.to_string()),
         "strict": info.strict,
+        "sealed": info.sealed,
     })
 }
 
+fn yes_or_no(flag: bool) -> String {
+    if flag { "yes" } else { "no" }.to_owned()
+}
+
 fn text_table(marks: &[MarkInfo]) -> String {
-    let mut table = TextTable::new(["RESOURCE", "SLOT", "STATE", "MARK", "CLUSTER", "INCARNATION", "STRICT"]);
+    let mut table = TextTable::new(["RESOURCE", "SLOT", "STATE", "MARK", "CLUSTER", "INCARNATION", "STRICT", "SEALED"]);
     for info in marks {
         table.row([
             display_name(info).to_owned(),
@@ -62,7 +67,8 @@ fn text_table(marks: &[MarkInfo]) -> String {
             or_dash(number(info.mark)),
             info.cluster.to_string(),
             or_dash(info.incarnation),
-            if info.strict { "yes" } else { "no" }.to_owned(),
+            yes_or_no(info.strict),
+            yes_or_no(info.sealed),
         ]);
     }
     table.text()

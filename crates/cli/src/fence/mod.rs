@@ -7,7 +7,10 @@ mod lost;
 mod marks;
 mod protect;
 mod rearm;
+mod seal;
+mod seal_keys;
 mod selection;
+mod stamp;
 
 pub use rearm::parse_number;
 
@@ -34,6 +37,8 @@ enum FenceCommand {
     Rearm(rearm::Args),
     Lost(lost::Args),
     Adopt(adopt::Args),
+    Seal(seal::Args),
+    Stamp(stamp::Args),
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
@@ -45,5 +50,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         FenceCommand::Rearm(args) => rearm::run(args, global),
         FenceCommand::Lost(args) => lost::run(args, global),
         FenceCommand::Adopt(args) => adopt::run(args, global),
+        FenceCommand::Seal(args) => seal::run(args, global),
+        FenceCommand::Stamp(args) => stamp::run(args, global),
     }
 }

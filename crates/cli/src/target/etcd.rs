@@ -74,6 +74,10 @@ pub async fn adopt(url: &str, fence_id: &FenceId, incarnation: Incarnation) -> R
     fence(url, fence_id).await?.adopt(incarnation).await.map_err(|error| fence_error(&error))
 }
 
+pub async fn seal(url: &str, fence_id: &FenceId) -> Result<(), CommandError> {
+    fence(url, fence_id).await?.seal().await.map_err(|error| fence_error(&error))
+}
+
 /// Probes with a claim: a claim below the mark changes nothing.
 pub async fn probe(url: &str, fence_id: &FenceId, stale: &str) -> Result<TokenProbe, CommandError> {
     token_probe(fence(url, fence_id).await?.claim(stale).await)

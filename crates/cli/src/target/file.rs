@@ -103,6 +103,10 @@ pub fn adopt(path: &Path, fence_id: &FenceId, incarnation: Incarnation) -> Resul
         .map_err(|error| fence_error(&error))
 }
 
+pub fn seal(path: &Path, fence_id: &FenceId) -> Result<(), CommandError> {
+    apply(path, fence_id, |mut log| log.seal(), |file| file.seal())?.map_err(|error| fence_error(&error))
+}
+
 /// Probes with a claim: a claim below the mark changes nothing, whether admitted or not.
 pub fn probe(path: &Path, fence_id: &FenceId, stale: &str) -> Result<TokenProbe, CommandError> {
     token_probe(apply(path, fence_id, |mut log| log.claim(stale), |file| file.claim(stale))?)

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use leasehold::{Code, Error};
 use leasehold_core::token::{Cluster, Incarnation, Number};
+use leasehold_fence::postgres::StampKey;
 use leasehold_fence::{FenceId, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 use crate::output::{CommandError, error_with_code};
@@ -140,6 +141,31 @@ impl TargetAddress {
                 Location::Http(_) => Err(http::marks_are_in_a_file()),
                 Location::Sqlite(path) => on_thread(move || sqlite::adopt(&path, &id, incarnation)).await,
                 Location::File(path) => on_thread(move || file::adopt(&path, &id, incarnation)).await,
+            }
+        };
+        within(ACTION_TIMEOUT, work).await
+    }
+
+    /// Seals the fence, permanently. Only PostgreSQL takes a stamp key.
+    pub async fn seal(&self, fence_id: &FenceId, stamp_key: Option<&StampKey>) -> Result<(), CommandError> {
+        let id = fence_id.clone();
+        let work = async {
+            match (self.location.clone(), stamp_key) {
+                (Location::Postgres(url), Some(key)) => postgres::seal(&url, self.source, &id, key).await,
+                (Location::Postgres(_), None) => Err(error_with_code(
+                    "INVALID_ARGUMENT",
+                    &"PostgreSQL verifies stamps; pass --stamp-key FILE with the key that makes them",
+                )),
+                (_, Some(_)) => Err(error_with_code(
+                    "INVALID_ARGUMENT",
+                    &"only PostgreSQL has stamps; omit --stamp-key, and give the fence the public keys",
+                )),
+                (Location::Redis(url), None) => redis::seal(&url, &id).await,
+                (Location::Etcd(url), None) => etcd::seal(&url, &id).await,
+                (Location::Nats(url), None) => nats::seal(&url, &id).await,
+                (Location::Http(_), None) => Err(http::marks_are_in_a_file()),
+                (Location::Sqlite(path), None) => on_thread(move || sqlite::seal(&path, &id)).await,
+                (Location::File(path), None) => on_thread(move || file::seal(&path, &id)).await,
             }
         };
         within(ACTION_TIMEOUT, work).await

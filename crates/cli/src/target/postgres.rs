@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
-use leasehold_fence::postgres::{Fence, ProbedWrite, install, list_marks};
+use leasehold_fence::postgres::{Fence, ProbedWrite, StampKey, install, list_marks};
 use leasehold_fence::{FenceId, FenceRefusal, MarkInfo, MarkLoss};
 use tokio_postgres::config::Host;
 use tokio_postgres::types::{ToSql, Type};
@@ -109,6 +109,11 @@ pub async fn adopt(
     incarnation: Incarnation,
 ) -> Result<(), CommandError> {
     fence(fence_id).adopt(&open(url, source).await?, incarnation).await.map_err(|error| fence_error(&error))
+}
+
+pub async fn seal(url: &str, source: AddressSource, fence_id: &FenceId, key: &StampKey) -> Result<(), CommandError> {
+    let db = open(url, source).await?;
+    fence(fence_id).seal(&db, key).await.map(drop).map_err(|error| fence_error(&error))
 }
 
 /// Probes the fence functions in the server, in a transaction that is rolled back.

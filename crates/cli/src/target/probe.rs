@@ -18,6 +18,8 @@ pub struct ProbeResult {
 pub enum TokenProbe {
     /// The fence rejected it, as expected.
     Refused { presented: Number, mark: Number },
+    /// The fence is sealed and rejected it before it compared its number, because the probe cannot seal a token.
+    Sealed,
     /// The mark is lost: the fence rejects everything until it is re-armed.
     Lost,
     /// The fence admitted it: a zombie could write.
@@ -91,14 +93,16 @@ impl ProbeResult {
 
     /// Whether the fence rejects stale tokens.
     pub const fn refuses_stale(&self) -> bool {
-        matches!(self.token, TokenProbe::Refused { .. } | TokenProbe::Lost)
+        matches!(self.token, TokenProbe::Refused { .. } | TokenProbe::Sealed | TokenProbe::Lost)
     }
 
     /// The mode that the probe established, in the words of a charter; `None` if it could not tell.
     pub const fn established(&self) -> Option<&'static str> {
         match self.token {
-            TokenProbe::Refused { .. } | TokenProbe::Lost if self.write.is_refused() => Some("forced"),
-            TokenProbe::Refused { .. } | TokenProbe::Lost => Some("cooperative"),
+            TokenProbe::Refused { .. } | TokenProbe::Sealed | TokenProbe::Lost if self.write.is_refused() => {
+                Some("forced")
+            }
+            TokenProbe::Refused { .. } | TokenProbe::Sealed | TokenProbe::Lost => Some("cooperative"),
             TokenProbe::Admitted | TokenProbe::Missing => Some("none"),
             TokenProbe::Fresh | TokenProbe::Foreign(_) => None,
         }
@@ -115,6 +119,7 @@ pub fn token_probe(reply: Result<Number, leasehold_fence::Error>) -> Result<Toke
             FenceRefusal::MarkLost(_) => Ok(TokenProbe::Lost),
             FenceRefusal::ForeignMark | FenceRefusal::Token(TokenError::WrongCluster) => Ok(TokenProbe::Foreign(None)),
             FenceRefusal::Token(TokenError::Resource | TokenError::Slot) => Ok(TokenProbe::Missing),
+            FenceRefusal::Seal(_) | FenceRefusal::NoSealKeys | FenceRefusal::Stamp => Ok(TokenProbe::Sealed),
             other => Err(fence_error(&other.into())),
         },
         Err(error) => Err(fence_error(&error)),

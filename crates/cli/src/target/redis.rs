@@ -69,6 +69,11 @@ pub async fn adopt(url: &str, fence_id: &FenceId, incarnation: Incarnation) -> R
     fence(&mut db, fence_id).await?.adopt(&mut db, incarnation).await.map_err(|error| fence_error(&error))
 }
 
+pub async fn seal(url: &str, fence_id: &FenceId) -> Result<(), CommandError> {
+    let mut db = open(url).await?;
+    fence(&mut db, fence_id).await?.seal(&mut db).await.map_err(|error| fence_error(&error))
+}
+
 /// Probes the fence functions in the server with a claim: a claim below the mark changes nothing.
 pub async fn probe(url: &str, fence_id: &FenceId, stale: &str) -> Result<TokenProbe, CommandError> {
     let mut db = open(url).await?;

@@ -53,6 +53,10 @@ pub fn adopt(path: &Path, fence_id: &FenceId, incarnation: Incarnation) -> Resul
     fence(fence_id).adopt(&mut open(path)?, incarnation).map_err(|error| fence_error(&error))
 }
 
+pub fn seal(path: &Path, fence_id: &FenceId) -> Result<(), CommandError> {
+    fence(fence_id).seal(&mut open(path)?).map_err(|error| fence_error(&error))
+}
+
 pub fn protect(path: &Path, fence_id: &FenceId, table: &str) -> Result<(), CommandError> {
     fence(fence_id).protect(&mut open(path)?, table).map_err(|error| fence_error(&error))
 }
@@ -91,6 +95,9 @@ pub fn probe(path: &Path, fence_id: &FenceId, stale: &str) -> Result<TokenProbe,
     match inserted {
         Ok(_) => return Ok(TokenProbe::Admitted),
         Err(error) if error.to_string().contains("no such table") => return Ok(TokenProbe::Missing),
+        Err(error) if error.to_string().contains("no such function: leasehold_verify") => {
+            return Ok(TokenProbe::Sealed);
+        }
         Err(error) if error.to_string().contains("STALE_TOKEN") || fence_id.slot() > 0 => {}
         Err(error) if error.to_string().contains("WRONG_CLUSTER") => return Ok(TokenProbe::Foreign(None)),
         Err(error) if error.to_string().contains("STORAGE_FAILED") => return Ok(TokenProbe::Lost),

@@ -26,15 +26,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use leasehold_core::token::{Incarnation, Number};
 
 use crate::admission::{Admission, PresentedToken};
+use crate::fence_id::wall_clock;
 use crate::mark_state::MarkState;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceId, MarkInfo, Observer, Operation};
+use crate::seal_verifier::SealCheck;
+use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkInfo, Observer, Operation, SealVerifier};
+use verified_token::{NameDigest, TokenSeal, name_digest};
 pub use verified_token::{TokenInput, VerifiedToken};
 
 /// A value that changes only under a token at or above its mark. Share it by reference or in an `Arc`.
 #[derive(Debug)]
 pub struct FencedCell<T> {
     id: FenceId,
+    name: NameDigest,
+    seals: SealCheck,
     state: Mutex<CellState<T>>,
     events: EventSink,
 }
@@ -50,12 +55,19 @@ impl<T> FencedCell<T> {
     /// Creates a fenced value, armed as fresh: the value is new, so no holder has written it.
     pub fn new(id: &FenceId, value: T) -> Self {
         let state = Mutex::new(CellState { mark: MarkState::FRESH, value });
-        Self { id: id.clone(), state, events: EventSink::default() }
+        let (name, seals, events) = (name_digest(id), SealCheck::default(), EventSink::default());
+        Self { id: id.clone(), name, seals, state, events }
     }
 
     /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
     pub fn strict(&self, enabled: bool) -> Result<(), Error> {
         self.lock()?.mark.set_strict(enabled)
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8).
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.seals = SealCheck::new(verifier);
+        self
     }
 
     /// Sets the observer that receives every decision.
@@ -69,13 +81,24 @@ impl<T> FencedCell<T> {
         &self.events.counters
     }
 
-    /// Makes all checks of a token that need no mark, once: its text, cluster, resource, slot and plausibility.
+    /// Makes all checks of a token that need no mark, once: its text, cluster, resource, slot, plausibility and seal.
     pub fn verify(&self, token: impl AsRef<str>) -> Result<VerifiedToken, Error> {
-        let result = self.id.parse_token(token.as_ref()).map_err(Error::from);
+        let result = self.verified(token.as_ref()).map_err(Error::from);
         if let Err(refused) = &result {
             self.record(Operation::Write, Err(refused));
         }
-        result.map(|presented| VerifiedToken { key: *self.id.key(), presented })
+        result
+    }
+
+    fn verified(&self, text: &str) -> Result<VerifiedToken, FenceRefusal> {
+        let presented = self.seals.present(&self.id, text)?;
+        let proof = self.seals.prove(&self.id, text, wall_clock())?;
+        Ok(VerifiedToken { key: *self.id.key(), presented, seal: proof.map(|proof| TokenSeal::new(self.name, proof)) })
+    }
+
+    /// Seals the fence, permanently: without a [`SealVerifier`] it refuses every token from now on (A8).
+    pub fn seal(&self) -> Result<(), Error> {
+        self.lock()?.mark.seal()
     }
 
     /// Raises the mark. A new holder calls this before it reads.
@@ -156,8 +179,8 @@ impl<T> FencedCell<T> {
 
     fn presented(&self, token: TokenInput<'_>) -> Result<PresentedToken, Error> {
         match token {
-            TokenInput::Text(text) => Ok(self.id.parse_token(text)?),
-            TokenInput::Verified(token) => token.for_key(self.id.key()),
+            TokenInput::Text(text) => Ok(self.seals.present(&self.id, text)?),
+            TokenInput::Verified(token) => token.for_fence(self.id.key(), &self.name, &self.seals),
         }
     }
 

@@ -3,8 +3,8 @@
 //! Implement [`Subject`] for the target and [`FenceWriter`] for a connection to it, and run [`check`] in a test, on a
 //! multi-threaded runtime. The suite tests the fence from outside: it presents tokens of [`CLUSTER`] for [`RESOURCE`], slot 0,
 //! and compares the results with what the target applied, which the subject reads without the fence. [`check`] returns the
-//! obligations that hold. An obligation that the target does not support (sequences, a crash of its server, a blocked claim) is
-//! left out. A broken obligation is a [`ConformanceError`] that contains the id of the promise.
+//! obligations that hold. An obligation that the target does not support (sequences, seals, a crash of its server, a blocked
+//! claim) is left out. A broken obligation is a [`ConformanceError`] that contains the id of the promise.
 //!
 //! ```no_run
 //! # use leasehold_fence::conformance::{check, crashes, race, Subject};
@@ -25,6 +25,7 @@ mod invalid_tokens;
 mod lost_marks;
 mod order;
 mod race;
+mod sealed_tokens;
 mod subject;
 mod tokens;
 mod violation;
@@ -32,7 +33,9 @@ mod violation;
 pub use crash::crashes;
 pub use race::{RaceReport, race};
 pub use subject::{AppliedEntry, FenceWriter, StuckHolder, Subject};
-pub use tokens::{CLUSTER, INCARNATION, RESOURCE, fence_id, number, token, token_of};
+pub use tokens::{
+    CLUSTER, INCARNATION, RESOURCE, fence_id, forged_tokens, number, seal_keys, sealed_token, token, token_of,
+};
 pub use violation::ConformanceError;
 
 use violation::Obligation;
@@ -45,6 +48,13 @@ pub const STALE: &str = "F1 a token below the mark changes nothing, from any wri
 pub const STALE_DETAIL: &str = "F6 a stale refusal reports the presented number and the mark";
 /// An invalid token is rejected.
 pub const INVALID_TOKENS: &str = "F3 F4 F5 T6 an invalid token is rejected with its code and changes nothing";
+/// The text of a sealed token.
+pub const SEALED_TEXTS: &str = "F4 a sealed token text is admitted like the plain text of the same token";
+/// A sealed fence.
+pub const SEALED: &str =
+    "A8 a sealed fence admits only tokens that a key signed for the whole name, and says why it refuses others";
+/// The seal is part of the mark.
+pub const SEAL_STAYS: &str = "A8 a sealed fence stays sealed, also for processes without keys";
 /// A fence that was never armed.
 pub const UNARMED: &str = "F7 a fence that was never armed rejects every token";
 /// A lost mark.
@@ -71,6 +81,9 @@ pub async fn check<S: Subject>(subject: &S) -> Result<Vec<&'static str>, Conform
     note(STALE, order::stale(subject, Obligation(STALE)).await?);
     note(STALE_DETAIL, order::stale_detail(subject, Obligation(STALE_DETAIL)).await?);
     note(INVALID_TOKENS, invalid_tokens::rejected(subject, Obligation(INVALID_TOKENS)).await?);
+    note(SEALED_TEXTS, sealed_tokens::texts(subject, Obligation(SEALED_TEXTS)).await?);
+    note(SEALED, sealed_tokens::verified(subject, Obligation(SEALED)).await?);
+    note(SEAL_STAYS, sealed_tokens::permanent(subject, Obligation(SEAL_STAYS)).await?);
     note(UNARMED, lost_marks::unarmed(subject, Obligation(UNARMED)).await?);
     note(LOST_MARK, lost_marks::declared(subject, Obligation(LOST_MARK)).await?);
     note(LIST_MARKS, lost_marks::listed(subject, Obligation(LIST_MARKS)).await?);

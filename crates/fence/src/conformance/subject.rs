@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 
-use crate::{ApplyOnce, Error, MarkInfo};
+use crate::{ApplyOnce, Error, MarkInfo, SealVerifier};
 
 /// A write that the target applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +76,28 @@ pub trait Subject: Sync {
     fn adopt(&self, incarnation: Incarnation) -> impl Future<Output = Result<bool, Error>> + Send {
         let _ = incarnation;
         ready(Ok(false))
+    }
+
+    /// Seals the fence.
+    fn seal(&self) -> impl Future<Output = Result<bool, Error>> + Send {
+        ready(Ok(false))
+    }
+
+    /// Creates a writer that verifies tokens with these keys, at a fresh target. `None` if its fences take no keys.
+    fn sealed_writer(&self, verifier: &SealVerifier) -> impl Future<Output = Option<Self::Writer>> + Send {
+        let _ = verifier;
+        ready(None)
+    }
+
+    /// Whether the keys are those of the target, and not of each writer. Then no writer is without keys.
+    fn keys_in_target(&self) -> bool {
+        false
+    }
+
+    /// Whether a sealed target relies on its clients to verify, because it cannot know whether they did. It refuses plain tokens
+    /// nevertheless.
+    fn relies_on_clients(&self) -> bool {
+        false
     }
 
     /// All marks of the target.

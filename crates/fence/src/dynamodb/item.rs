@@ -13,6 +13,8 @@ pub(super) type Item = HashMap<String, AttributeValue>;
 
 /// Name of the key attribute.
 pub(super) const KEY: &str = "place";
+/// Name of the attribute of a sealed mark; others have none.
+pub(super) const SEALED: &str = "sealed";
 
 /// The key of a fence: cluster, resource and slot.
 pub(super) fn key(id: &FenceId) -> String {
@@ -32,6 +34,9 @@ pub(super) fn encode(id: &FenceId, table: &str, state: &MarkState, nonce: &str) 
         ("strict".to_owned(), AttributeValue::Bool(state.strict)),
         ("nonce".to_owned(), text(nonce)),
     ]);
+    if state.sealed {
+        item.insert(SEALED.to_owned(), AttributeValue::Bool(true));
+    }
     if let Some(seen) = state.highest {
         item.insert("seen".to_owned(), number(seen));
     }
@@ -61,7 +66,8 @@ fn state(item: &Item, table: &str) -> Option<MarkState> {
     let last_number = optional(item.get("last_of"), as_u64)?;
     let last = optional(item.get("last"), as_u64)?.filter(|_| last_number == highest.map(Number::get));
     let incarnation = optional(item.get("incarnation"), |value| value.as_s().ok()?.parse().ok())?;
-    Some(MarkState { highest, loss, incarnation, strict: flag("strict")?, last_sequence: last })
+    let sealed = optional(item.get(SEALED), |value| value.as_bool().ok().copied())? == Some(true);
+    Some(MarkState { highest, loss, incarnation, strict: flag("strict")?, sealed, last_sequence: last })
 }
 
 /// The nonce of the last write.
@@ -71,7 +77,7 @@ pub(super) fn nonce(item: &Item) -> Option<&str> {
 
 /// Decodes a mark for `list_marks`.
 pub(super) fn info(item: &Item, table: &str) -> Result<MarkInfo, Error> {
-    let MarkState { incarnation, strict, .. } = decode(item, table)?;
+    let MarkState { incarnation, strict, sealed, .. } = decode(item, table)?;
     let mark = decode(item, table)?.stored_mark().mark;
     let text = |name: &str| item.get(name)?.as_s().ok().cloned();
     let info = || {
@@ -85,6 +91,7 @@ pub(super) fn info(item: &Item, table: &str) -> Result<MarkInfo, Error> {
             mark,
             incarnation,
             strict,
+            sealed,
         })
     };
     info().ok_or_else(|| FenceRefusal::MarkLost(MarkLoss::Unreadable).into())

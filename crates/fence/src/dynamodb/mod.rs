@@ -35,7 +35,8 @@ use crate::admission::{Admission, PresentedToken};
 use crate::mark_state::MarkState;
 use crate::nonce::nonce;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkInfo, MarkLoss, Observer, Operation};
+use crate::seal_verifier::SealCheck;
+use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkInfo, MarkLoss, Observer, Operation, SealVerifier};
 pub use requests::install;
 use requests::{MarkTable, WriteOutcome};
 
@@ -48,6 +49,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub struct Fence {
     id: FenceId,
+    seals: SealCheck,
     table: MarkTable,
     claim_timeout: Duration,
     events: EventSink,
@@ -57,12 +59,19 @@ impl Fence {
     /// Opens a fence whose mark is in this table. It reads the id of the table, because a restored table is another one.
     pub async fn open(client: Client, table: &str, id: &FenceId) -> Result<Self, Error> {
         let marks = MarkTable::open(client, table).await?;
-        Ok(Self { id: id.clone(), table: marks, claim_timeout: CLAIM_TIMEOUT, events: EventSink::default() })
+        let (seals, events) = (SealCheck::default(), EventSink::default());
+        Ok(Self { id: id.clone(), seals, table: marks, claim_timeout: CLAIM_TIMEOUT, events })
     }
 
     /// How long a claim or a write retries while other transactions interfere (F8). Default: 30 s.
     pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
+        self
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8).
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.seals = SealCheck::new(verifier);
         self
     }
 
@@ -133,6 +142,11 @@ impl Fence {
         self.operate(|state| state.set_strict(enabled)).await
     }
 
+    /// Seals the fence, permanently: a process without a [`SealVerifier`] refuses all tokens from now on (A8).
+    pub async fn seal(&self) -> Result<(), Error> {
+        self.operate(MarkState::seal).await
+    }
+
     /// Makes a strict fence follow this incarnation.
     pub async fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
         self.operate(|state| state.adopt(incarnation)).await
@@ -166,7 +180,7 @@ impl Fence {
         sequence: Option<u64>,
         items: Vec<TransactWriteItem>,
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let result = match self.id.parse_token(token) {
+        let result = match self.seals.present(&self.id, token) {
             Ok(presented) => self.attempt(operation, presented, sequence, items).await,
             Err(refusal) => Err(refusal.into()),
         };

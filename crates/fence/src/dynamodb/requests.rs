@@ -21,6 +21,8 @@ use crate::{Error, FenceId};
 /// DynamoDB reserves have a `#`.
 const RULE: &str = "#table = :table AND lost = :no AND (attribute_not_exists(seen) OR seen <= :seen) \
      AND (#strict = :no OR attribute_not_exists(incarnation) OR incarnation = :incarnation)";
+/// The addition for a token that was not verified: the fence is not sealed.
+const UNSEALED_RULE: &str = " AND attribute_not_exists(sealed)";
 const RAISE: &str = "SET seen = :seen, incarnation = :incarnation, nonce = :nonce";
 /// The addition for a sequenced write. A sequence is valid only for the token with which it was stored.
 const SEQUENCE_RULE: &str = " AND (attribute_not_exists(#last) OR last_of < :seen OR #last < :last)";
@@ -132,7 +134,8 @@ impl MarkTable {
         nonce: &str,
     ) -> Result<WriteOutcome, Error> {
         let request = self.client.update_item().table_name(&self.table).key(KEY, text(item::key(id)));
-        let request = request.update_expression(RAISE).condition_expression(RULE).return_values(ReturnValue::AllOld);
+        let request =
+            request.update_expression(RAISE).condition_expression(rule(presented)).return_values(ReturnValue::AllOld);
         let request = request.set_expression_attribute_names(Some(names(None)));
         let request = request.set_expression_attribute_values(Some(self.values(presented, nonce, None)));
         match request.send().await {
@@ -162,8 +165,8 @@ impl MarkTable {
         items: &[TransactWriteItem],
     ) -> Result<WriteOutcome, Error> {
         let (rule, raise) = match sequence {
-            Some(_) => (format!("{RULE}{SEQUENCE_RULE}"), format!("{RAISE}{RAISE_SEQUENCE}")),
-            None => (RULE.to_owned(), RAISE.to_owned()),
+            Some(_) => (rule(presented) + SEQUENCE_RULE, format!("{RAISE}{RAISE_SEQUENCE}")),
+            None => (rule(presented), RAISE.to_owned()),
         };
         let mark = Update::builder().table_name(&self.table).key(KEY, text(item::key(id)));
         let mark = mark.update_expression(raise).condition_expression(rule);
@@ -222,6 +225,12 @@ fn names(sequence: Option<u64>) -> HashMap<String, String> {
     let mut names = vec!["table", "strict"];
     names.extend(sequence.map(|_| "last"));
     names.into_iter().map(|name| (format!("#{name}"), name.to_owned())).collect()
+}
+
+/// The rule for this token.
+fn rule(presented: PresentedToken) -> String {
+    let unverified = presented.check_seal(true).is_err();
+    format!("{RULE}{}", if unverified { UNSEALED_RULE } else { "" })
 }
 
 /// Whether the condition of a put held.

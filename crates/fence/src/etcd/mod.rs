@@ -29,7 +29,8 @@ use tonic::transport::Channel;
 use crate::admission::{Admission, PresentedToken};
 use crate::mark_fixed_text::FixedMark;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkLoss, Observer, Operation};
+use crate::seal_verifier::SealCheck;
+use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkLoss, Observer, Operation, SealVerifier};
 pub use change::KvChange;
 use kv::{KeyState, Kv};
 pub use operator::list_marks;
@@ -44,6 +45,7 @@ const PREFIX: &str = "leasehold/";
 #[derive(Clone, Debug)]
 pub struct Fence {
     id: FenceId,
+    seals: SealCheck,
     kv: Kv,
     prefix: String,
     claim_timeout: Duration,
@@ -58,6 +60,7 @@ impl Fence {
         let (kv, prefix) = (Kv::new(etcd), PREFIX.to_owned());
         Self {
             id: id.clone(),
+            seals: SealCheck::default(),
             kv,
             prefix,
             claim_timeout: CLAIM_TIMEOUT,
@@ -75,6 +78,12 @@ impl Fence {
     /// How long a claim or a write retries while other writers change the mark (F8). Default: 5 s.
     pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
+        self
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8).
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.seals = SealCheck::new(verifier);
         self
     }
 
@@ -127,7 +136,7 @@ impl Fence {
         sequence: Option<u64>,
         changes: &[KvChange],
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let presented = self.id.parse_token(token)?;
+        let presented = self.seals.present(&self.id, token)?;
         if changes.iter().any(|change| change.touches(&self.key())) {
             return Err(Error::InvalidArgument("a change sets the key of the mark, which only the fence writes"));
         }

@@ -48,6 +48,12 @@ impl Fence {
         self.update_mark(|mark, _| Ok(mark.with_strict(enabled))).await
     }
 
+    /// Seals the fence, permanently: a process without a [`SealVerifier`](crate::SealVerifier) refuses all tokens from now on
+    /// (A8). It binds those who write through this fence; the store itself verifies nothing.
+    pub async fn seal(&self) -> Result<(), Error> {
+        self.update_mark(|mark, _| Ok(mark.sealed())).await
+    }
+
     /// Makes a strict fence follow this incarnation.
     pub async fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
         self.update_mark(|mark, _| Ok(mark.adopted(incarnation))).await

@@ -34,12 +34,14 @@ use super::atomic_file::{self, AtomicFile, LockedFile};
 use crate::admission::Admission;
 use crate::mark_state::MarkState;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation};
+use crate::seal_verifier::SealCheck;
+use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation, SealVerifier};
 
 /// A fenced file. Any number of threads and processes can have it open.
 #[derive(Debug)]
 pub struct FencedFile {
     id: FenceId,
+    seals: SealCheck,
     file: AtomicFile,
     events: EventSink,
 }
@@ -55,12 +57,18 @@ impl FencedFile {
     pub fn open(path: &Path, id: &FenceId) -> Result<Self, Error> {
         let file = AtomicFile::resolve(path)?;
         atomic_file::open(&file.path)?.state(id)?;
-        Ok(Self { id: id.clone(), file, events: EventSink::default() })
+        Ok(Self { id: id.clone(), seals: SealCheck::default(), file, events: EventSink::default() })
     }
 
     /// How long a claim or a write waits for other writers (F8). Default: 5 s.
     pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.file.claim_timeout = timeout;
+        self
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8).
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.seals = SealCheck::new(verifier);
         self
     }
 
@@ -141,6 +149,11 @@ impl FencedFile {
         self.operate(|state| state.set_strict(enabled))
     }
 
+    /// Seals the fence, permanently: without a [`SealVerifier`] every process refuses all tokens from now on (A8).
+    pub fn seal(&self) -> Result<(), Error> {
+        self.operate(MarkState::seal)
+    }
+
     /// Makes a strict fence follow this incarnation.
     pub fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
         self.operate(|state| state.adopt(incarnation))
@@ -176,7 +189,7 @@ impl FencedFile {
         sequence: Option<u64>,
         change: Option<impl FnOnce(&[u8]) -> Vec<u8>>,
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let result = self.id.parse_token(token).map_err(Error::from).and_then(|presented| {
+        let result = self.seals.present(&self.id, token).map_err(Error::from).and_then(|presented| {
             let locked: LockedFile = self.file.lock()?;
             let mut state = locked.state(&self.id)?;
             let (admission, once) = presented.admit(&state.stored_mark(), sequence)?;

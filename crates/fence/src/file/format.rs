@@ -8,7 +8,7 @@
 //! | 9..17 | index in the log, from 0, without a gap |
 //! | 17..25 | the token's number, or the floor of an arming (0: fresh); a claim of 0 declares the mark lost |
 //! | 25..29 | the token's incarnation, or the one that the log follows after an arming |
-//! | 29..37 | of an arming: 1 strict, 2 the incarnation is set, or both; of an entry: its sequence plus one, or 0; else 0 |
+//! | 29..37 | of an arming: the sum of 1 strict, 2 the incarnation is set, 4 sealed; of an entry: its sequence plus one, or 0; else 0 |
 //!
 //! The payload of an arming is the identity of the file: its inode number, and in version 2 its time of birth, if it is known.
 //! All numbers are little-endian. Each log has its own random salt, so that entries of another log inside a payload fail the
@@ -106,7 +106,7 @@ pub(super) struct EntryHead {
     pub(super) index: u64,
     pub(super) number: u64,
     pub(super) incarnation: u32,
-    /// Of an arming: [`STRICT`] and [`FOLLOWS`]. Of an entry: its sequence plus one, 0 if it has none.
+    /// Of an arming: [`STRICT`], [`HAS_INCARNATION`] and [`SEALED`]. Of an entry: its sequence plus one, 0 if it has none.
     pub(super) flags: u64,
 }
 
@@ -114,6 +114,8 @@ pub(super) struct EntryHead {
 pub(super) const STRICT: u64 = 1;
 /// The incarnation of the arming is set.
 pub(super) const HAS_INCARNATION: u64 = 2;
+/// The fence is sealed.
+pub(super) const SEALED: u64 = 4;
 
 /// Encodes an entry.
 pub(super) fn encode(salt: u64, head: EntryHead, payload: &[u8]) -> Vec<u8> {

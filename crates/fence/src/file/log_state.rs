@@ -2,7 +2,7 @@
 
 use leasehold_core::token::{Incarnation, Number};
 
-use super::format::{EntryHead, EntryKind, HAS_INCARNATION, HEADER_LEN, STRICT};
+use super::format::{EntryHead, EntryKind, HAS_INCARNATION, HEADER_LEN, SEALED, STRICT};
 use super::identity::FileIdentity;
 use crate::Mark;
 
@@ -19,6 +19,8 @@ pub(super) struct LogState {
     /// The incarnation that set the mark, or that an operator adopted.
     pub(super) incarnation: Option<Incarnation>,
     pub(super) strict: bool,
+    /// An arming sealed the log. No later one unseals it, also not one of an earlier release, which does not know the flag.
+    pub(super) sealed: bool,
     /// The last sequence applied under the mark.
     pub(super) last_sequence: Option<u64>,
     /// Identity of the file that was armed.
@@ -34,6 +36,7 @@ impl LogState {
         declared_lost: false,
         incarnation: None,
         strict: false,
+        sealed: false,
         last_sequence: None,
         identity: None,
     };
@@ -50,6 +53,7 @@ impl LogState {
                 }
                 self.mark = mark;
                 self.strict = head.flags & STRICT != 0;
+                self.sealed |= head.flags & SEALED != 0;
                 self.incarnation = (head.flags & HAS_INCARNATION != 0).then_some(Incarnation(head.incarnation));
             }
             (EntryKind::Claim | EntryKind::Entry, Some(number)) => {
@@ -69,14 +73,16 @@ impl LogState {
         self.end = next;
     }
 
-    /// The head of an arming that keeps the incarnation and strictness.
+    /// The head of an arming that keeps the incarnation, strictness and seal.
     pub(super) fn armed_head(&self, identity: FileIdentity, floor: Option<Number>) -> EntryHead {
         EntryHead {
             kind: EntryKind::Armed { identity },
             index: self.index,
             number: floor.map_or(0, Number::get),
             incarnation: self.incarnation.map_or(0, |incarnation| incarnation.0),
-            flags: if self.strict { STRICT } else { 0 } | if self.incarnation.is_some() { HAS_INCARNATION } else { 0 },
+            flags: if self.strict { STRICT } else { 0 }
+                | if self.incarnation.is_some() { HAS_INCARNATION } else { 0 }
+                | if self.sealed { SEALED } else { 0 },
         }
     }
 }

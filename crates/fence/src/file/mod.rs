@@ -49,7 +49,8 @@ use leasehold_core::token::Number;
 
 use crate::admission::{Admission, PresentedToken, StoredMark};
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceId, Mark, MarkLoss, Observer, Operation};
+use crate::seal_verifier::SealCheck;
+use crate::{ApplyOnce, Counters, Error, FenceId, Mark, MarkLoss, Observer, Operation, SealVerifier};
 pub use fenced_file::FencedFile;
 use format::{EntryHead, EntryKind, LogHeader};
 pub(crate) use identity::{OWNER_ONLY, restrict_access};
@@ -65,6 +66,7 @@ const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct FencedLog {
     id: FenceId,
+    seals: SealCheck,
     file: LogFile,
     state: LogState,
     claim_timeout: Duration,
@@ -90,9 +92,15 @@ impl FencedLog {
     pub fn open(path: &Path, id: &FenceId) -> Result<Self, Error> {
         let file = LogFile::open(path, id)?;
         restrict_access(&file.file)?;
-        let events = EventSink::default();
-        let mut log =
-            Self { id: id.clone(), file, state: LogState::EMPTY, claim_timeout: CLAIM_TIMEOUT, events, failed: false };
+        let mut log = Self {
+            id: id.clone(),
+            seals: SealCheck::default(),
+            file,
+            state: LogState::EMPTY,
+            claim_timeout: CLAIM_TIMEOUT,
+            events: EventSink::default(),
+            failed: false,
+        };
         let locked = log.file.lock(LockMode::Shared, log.claim_timeout)?;
         log.state = read_to_end(&log.file, log.state)?;
         drop(locked);
@@ -103,6 +111,16 @@ impl FencedLog {
     pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
         self
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8).
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.set_seal_verifier(verifier);
+        self
+    }
+
+    pub(crate) fn set_seal_verifier(&mut self, verifier: &SealVerifier) {
+        self.seals = SealCheck::new(verifier);
     }
 
     /// Sets the observer that receives every decision.
@@ -171,7 +189,7 @@ impl FencedLog {
         sequence: Option<u64>,
         bytes: &[u8],
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let presented = self.id.parse_token(token)?;
+        let presented = self.seals.present(&self.id, token)?;
         self.ensure_usable()?;
         let locked = self.file.lock(LockMode::Exclusive, self.claim_timeout)?;
         let appended = check(&self.file, &mut self.state, presented, sequence).and_then(|(admission, once)| {
@@ -256,6 +274,7 @@ fn stored_mark(file: &LogFile, state: &LogState) -> Result<StoredMark, Error> {
         loss,
         incarnation: state.incarnation,
         strict: state.strict,
+        sealed: state.sealed,
         last_sequence: state.last_sequence,
     })
 }

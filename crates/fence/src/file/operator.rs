@@ -31,11 +31,11 @@ impl FencedLog {
         let (file, header) = LogFile::open_any(path)?;
         let locked = file.lock(LockMode::Shared, CLAIM_TIMEOUT)?;
         let state = read_to_end(&file, LogState::EMPTY)?;
-        let StoredMark { mark, incarnation, strict, .. } = stored_mark(&file, &state)?;
+        let StoredMark { mark, incarnation, strict, sealed, .. } = stored_mark(&file, &state)?;
         drop(locked);
         let resource_hash = format!("{:016x}", u64::from_be_bytes(header.resource));
         let (cluster, slot) = (header.cluster, header.slot);
-        Ok(vec![MarkInfo { cluster, resource_hash, name: None, slot, mark, incarnation, strict }])
+        Ok(vec![MarkInfo { cluster, resource_hash, name: None, slot, mark, incarnation, strict, sealed }])
     }
 
     /// Re-arms a log that was copied, restored or declared lost. No earlier holder may have a number above `floor`. A floor
@@ -64,6 +64,17 @@ impl FencedLog {
     /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
     pub fn strict(&mut self, enabled: bool) -> Result<(), Error> {
         self.rewrite_arming(|state| state.strict = enabled)
+    }
+
+    /// Seals the log, permanently: without a [`SealVerifier`](crate::SealVerifier) every process refuses all tokens from now
+    /// on (A8).
+    pub fn seal(&mut self) -> Result<(), Error> {
+        self.rewrite_arming(|state| state.sealed = true)
+    }
+
+    /// Whether the log was sealed when it was last read. A sealed log stays sealed.
+    pub(crate) const fn was_sealed(&self) -> bool {
+        self.state.sealed
     }
 
     /// Makes a strict fence follow this incarnation, after an intended restore of the cluster. The mark is unchanged.

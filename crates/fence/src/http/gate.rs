@@ -12,7 +12,7 @@ use super::GateTimeouts;
 use super::gate_state::{GateRequest, GateState, GateStep, MarkLogOp, RequestOutcome};
 use super::mark_log::{FileStamp, MarkLog, OwnerLock, RecoveredState};
 use crate::admission::PresentedToken;
-use crate::{Error, FenceId, FenceRefusal, Mark, MarkLoss};
+use crate::{Error, FenceId, FenceRefusal, Mark, MarkLoss, SealVerifier};
 
 /// The gate of one fence id: its durable mark, and the requests in flight.
 #[derive(Debug)]
@@ -89,6 +89,11 @@ impl Gate {
             claim_timeout: timeouts.claim_timeout,
             max_request_time: timeouts.max_request_time,
         })
+    }
+
+    /// Verifies the tokens of all later entries of the mark file. The layer has verified them before.
+    pub(super) fn set_seal_verifier(&self, verifier: &SealVerifier) {
+        self.mark_log.lock().unwrap_or_else(PoisonError::into_inner).set_seal_verifier(verifier);
     }
 
     /// Raises the mark once no request is in flight. It is durable when this returns.
@@ -242,7 +247,12 @@ impl Gate {
 }
 
 /// Updates the state from the mark file. If the mark cannot be read, it is lost (F7), and the next poll reads it again.
-fn update_mark(state: &mut GateState, stamp: FileStamp, mark: Result<Mark, Error>) -> Result<(), Error> {
+fn update_mark(
+    state: &mut GateState,
+    stamp: FileStamp,
+    (mark, sealed): (Result<Mark, Error>, bool),
+) -> Result<(), Error> {
+    state.sealed |= sealed;
     (state.mark, state.loss, state.stamp) = match mark {
         Ok(mark) => (mark, MarkLoss::Unreadable, stamp),
         Err(Error::Refused(FenceRefusal::MarkLost(loss))) => (Mark::Lost, loss, stamp),

@@ -20,6 +20,8 @@ pub(super) struct GateState {
     pub(super) mark: Mark,
     /// How the mark was lost. Meaningful only if `mark` is lost.
     pub(super) loss: MarkLoss,
+    /// The mark file is sealed: only verified tokens are admitted.
+    pub(super) sealed: bool,
     /// The incarnation whose token the mark file has admitted at the current mark. Only the file knows which one it follows.
     pub(super) followed_incarnation: Option<Incarnation>,
     /// The mark file when the mark was read from it.
@@ -117,6 +119,7 @@ impl GateState {
         Self {
             mark: Mark::Lost,
             loss: MarkLoss::Unreadable,
+            sealed: false,
             followed_incarnation: None,
             stamp: FileStamp::NONE,
             busy: false,
@@ -145,6 +148,9 @@ impl GateState {
         }
         if current != self.stamp {
             return self.start_mark_log_op(MarkLogOp::Read);
+        }
+        if let Err(refusal) = presented.check_seal(self.sealed) {
+            return GateStep::Refused(refusal);
         }
         let number = presented.number;
         let raises = match admit(self.mark, number) {

@@ -21,6 +21,7 @@ use super::in_flight_body::{BoxError, OutcomeTracker, RequestBody, ResponseBody,
 use super::metrics::GateCounters;
 use super::problem::{FenceProblem, empty_grpc_response, is_grpc, json_response};
 use crate::admission::Admission;
+use crate::fence_id::wall_clock;
 use crate::{Error, FenceRefusal, Operation, TokenError};
 
 /// Request header with the token.
@@ -168,7 +169,7 @@ impl FenceShared {
         let gate = &self.gates[index];
         let token = self.token(headers)?;
         let sequence = self.sequence(headers)?;
-        let admitted = async { gate.enter(token, gate.fence_id.parse_token(token)?, sequence).await };
+        let admitted = async { gate.enter(token, self.seals.present(&gate.fence_id, token)?, sequence).await };
         match self.record(gate, Operation::Write, admitted.await) {
             Ok(in_flight) => Ok(GateDecision::Admitted(in_flight)),
             Err(GateRejection::AlreadyApplied { last }) => Ok(GateDecision::Duplicate(last)),
@@ -190,10 +191,10 @@ impl FenceShared {
     /// Claims with the token. It determines the gate itself.
     async fn claim(&self, headers: &HeaderMap) -> Result<Number, FenceProblem> {
         let token = self.token(headers)?;
-        let matches = |gate: &&Arc<Gate>| gate.fence_id.parse_token(token).is_ok();
+        let matches = |gate: &&Arc<Gate>| gate.fence_id.parse_token_at(token, wall_clock()).is_ok();
         let gate = self.gates.iter().find(matches).unwrap_or(&self.gates[0]);
         let claimed = async {
-            let presented = gate.fence_id.parse_token(token)?;
+            let presented = self.seals.present(&gate.fence_id, token)?;
             gate.claim(token, presented).await?;
             Ok(presented.number)
         };

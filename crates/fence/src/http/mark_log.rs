@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::file::{FencedLog, LogReader, OWNER_ONLY, restrict_access};
-use crate::{Error, FenceId, Mark, lock_holders};
+use crate::{Error, FenceId, Mark, SealVerifier, lock_holders};
 
 const IN_FLIGHT: u8 = b'i';
 const SETTLED: u8 = b'o';
@@ -117,9 +117,15 @@ impl MarkLog {
         Ok((marks, lock, recovered))
     }
 
-    /// The stored mark.
-    pub(super) fn mark(&mut self) -> Result<Mark, Error> {
-        Ok(self.log.mark()?.map_or(Mark::Fresh, Mark::Armed))
+    /// Verifies the tokens of all later entries.
+    pub(super) fn set_seal_verifier(&mut self, verifier: &SealVerifier) {
+        self.log.set_seal_verifier(verifier);
+    }
+
+    /// The stored mark, and whether it is sealed.
+    pub(super) fn mark(&mut self) -> (Result<Mark, Error>, bool) {
+        let mark = self.log.mark().map(|mark| mark.map_or(Mark::Fresh, Mark::Armed));
+        (mark, self.log.was_sealed())
     }
 
     /// Raises the mark. It is durable when this returns.

@@ -59,7 +59,8 @@ use leasehold_core::token::Cluster;
 
 use crate::file::FencedLog;
 use crate::observer::EventSink;
-use crate::{Counters, Error, FenceId, Mark, MarkInfo, Observer};
+use crate::seal_verifier::SealCheck;
+use crate::{Counters, Error, FenceId, Mark, MarkInfo, Observer, SealVerifier};
 use gate::Gate;
 pub use in_flight_body::{RequestBody, ResponseBody};
 pub use layer::{
@@ -124,6 +125,7 @@ pub struct Fence(Arc<FenceShared>);
 #[derive(Debug)]
 struct FenceShared {
     rules: Rules,
+    seals: SealCheck,
     /// One for each id of the rules, in their order.
     gates: Vec<Arc<Gate>>,
     events: EventSink,
@@ -160,8 +162,8 @@ impl Fence {
             Ok(Gate::new(id, path, (log, lock), recovered, &timeouts))
         });
         let gates = gates.collect::<Result<_, Error>>()?;
-        let (events, counters) = (EventSink::default(), GateCounters::default());
-        Ok(Self(Arc::new(FenceShared { rules, gates, events, counters, timeouts })))
+        let (seals, events, counters) = (SealCheck::default(), EventSink::default(), GateCounters::default());
+        Ok(Self(Arc::new(FenceShared { rules, seals, gates, events, counters, timeouts })))
     }
 
     /// The cluster whose tokens a mark file admits.
@@ -186,6 +188,22 @@ impl Fence {
         let message = "the fence is already in use; set the observer before the first layer";
         shared.ok_or(Error::InvalidArgument(message))?.events.observer = Some(observer);
         Ok(self)
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8). Call this before the
+    /// first [`layer`](Self::layer).
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Result<Self, Error> {
+        let shared = Arc::get_mut(&mut self.0);
+        let message = "the fence is already in use; set the verifier before the first layer";
+        let shared = shared.ok_or(Error::InvalidArgument(message))?;
+        shared.seals = SealCheck::new(verifier);
+        shared.gates.iter().for_each(|gate| gate.set_seal_verifier(verifier));
+        Ok(self)
+    }
+
+    /// Seals the mark files of all ids, permanently: without a [`SealVerifier`] every process refuses all tokens from now on.
+    pub fn seal(&self) -> Result<(), Error> {
+        self.0.gates.iter().try_for_each(|gate| FencedLog::open(&gate.path, &gate.fence_id)?.seal())
     }
 
     /// The layer that adds this fence to a service.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::token::{Incarnation, Number, TokenError};
 use serde_json::Value;
 
-use crate::refusal_text::{mark_loss, token_error};
+use crate::refusal_text::{mark_loss, seal_refusal, token_error};
 use crate::{Error, FenceRefusal};
 
 /// Parses the body of an error response into the error that a local fence would return. `None` if the response is not from
@@ -20,6 +20,9 @@ pub fn parse_refusal(body: &[u8]) -> Option<Error> {
     let refusal = match text("code")? {
         "STALE_TOKEN" => FenceRefusal::Stale { presented: number("presented")?, mark: number("mark")? },
         "TOKEN_IMPLAUSIBLE" => FenceRefusal::Implausible { presented: number("presented")? },
+        "TOKEN_INVALID" | "CONFIG" if seal_refusal(text("reason")?, text("kid")).is_some() => {
+            seal_refusal(text("reason")?, text("kid"))?
+        }
         "TOKEN_INVALID" => FenceRefusal::Token(token_error(text("reason")?).unwrap_or(TokenError::Shape)),
         "UNSUPPORTED_VERSION" => FenceRefusal::Token(TokenError::Version { have: 0 }),
         "WRONG_CLUSTER" => FenceRefusal::Token(TokenError::WrongCluster),

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use leasehold_core::token::Number;
+use leasehold_seal::SealError;
 use serde_json::{Map, Value, json};
 
 use super::gate::GateRejection;
@@ -186,6 +187,9 @@ impl From<&Error> for FenceProblem {
         let base = number(base, "presented", refusal.presented());
         let base = match refusal {
             FenceRefusal::NotAdopted { incarnation, .. } => base.with("incarnation", incarnation.to_string()),
+            FenceRefusal::Seal(
+                SealError::UnknownKey { kid } | SealError::EndedKey { kid, .. } | SealError::Signature { kid },
+            ) => base.with("kid", kid.to_string()),
             _ => base,
         };
         number(base, "mark", if let FenceRefusal::Stale { mark, .. } = refusal { Some(*mark) } else { None })

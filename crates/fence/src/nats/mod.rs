@@ -36,7 +36,8 @@ use leasehold_core::token::Number;
 use crate::admission::{Admission, PresentedToken};
 use crate::mark_fixed_text::FixedMark;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkLoss, Observer, Operation};
+use crate::seal_verifier::SealCheck;
+use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkLoss, Observer, Operation, SealVerifier};
 pub use durability::{Durability, durability};
 pub use operator::{list_marks, subject_mark};
 use record_headers::LastRecord;
@@ -56,6 +57,7 @@ const SERVER_ID: &str = "0000000000000000000000000000000000000000";
 #[derive(Clone, Debug)]
 pub struct Fence {
     id: FenceId,
+    seals: SealCheck,
     jetstream: Context,
     stream: Stream<()>,
     subject: String,
@@ -71,6 +73,7 @@ impl Fence {
     pub async fn open(jetstream: &Context, stream: &str, subject: &str, id: &FenceId) -> Result<Self, Error> {
         Ok(Self {
             id: id.clone(),
+            seals: SealCheck::default(),
             jetstream: jetstream.clone(),
             stream: jetstream.get_stream_no_info(stream).await.map_err(storage_error)?,
             subject: subject.to_owned(),
@@ -84,6 +87,12 @@ impl Fence {
     /// How long a claim or an append retries while other writers append (F8). Default: 5 s.
     pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
+        self
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8).
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.seals = SealCheck::new(verifier);
         self
     }
 
@@ -132,7 +141,7 @@ impl Fence {
         kind: RecordKind,
         bytes: &[u8],
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let presented = self.id.parse_token(token)?;
+        let presented = self.seals.present(&self.id, token)?;
         let began = Instant::now();
         let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let cached = cached.filter(|(_, at)| at.elapsed() < CACHE_TIME).map(|(last, _)| last);
@@ -149,7 +158,7 @@ impl Fence {
             if matches!(once, ApplyOnce::AlreadyApplied { .. }) {
                 return Ok((admission, once));
             }
-            if self.append_after(&last, kind, &mark.raised(presented, sequence), bytes).await? {
+            if self.append_after(&last, kind, &mark.raised(presented, sequence), Some(token), bytes).await? {
                 return Ok((admission, once));
             }
             // Another writer appended. The last record shows whether it is a successor.
@@ -179,11 +188,12 @@ impl Fence {
         last: &LastRecord,
         kind: RecordKind,
         mark: &FixedMark,
+        token: Option<&str>,
         bytes: &[u8],
     ) -> Result<bool, Error> {
         let message = PublishMessage::build()
             .payload(bytes.to_vec().into())
-            .headers(record_headers::headers(kind, mark))
+            .headers(record_headers::headers(kind, mark, token))
             .expected_stream(self.stream_name.clone())
             .expected_last_subject_sequence(last.sequence);
         let sent = self.jetstream.send_publish(self.subject.clone(), message).await;

@@ -50,7 +50,8 @@ impl Fence {
             Some(None) => Err(Error::Conflict("the subject has records without a mark; re-arm it from a floor")),
             None => {
                 // If another operator was faster, the subject is armed now, too.
-                self.append_after(&last, RecordKind::Operator, &FixedMark::fresh(&self.id, SERVER_ID), &[]).await?;
+                self.append_after(&last, RecordKind::Operator, &FixedMark::fresh(&self.id, SERVER_ID), None, &[])
+                    .await?;
                 Ok(())
             }
         }
@@ -77,6 +78,12 @@ impl Fence {
         self.update_mark(|mark| Ok(mark.with_strict(enabled))).await
     }
 
+    /// Seals the fence, permanently: a process without a [`SealVerifier`](crate::SealVerifier) refuses all tokens from now on
+    /// (A8). It binds those who write through this fence; the store itself verifies nothing.
+    pub async fn seal(&self) -> Result<(), Error> {
+        self.update_mark(|mark| Ok(mark.sealed())).await
+    }
+
     /// Makes a strict fence follow this incarnation.
     pub async fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
         self.update_mark(|mark| Ok(mark.adopted(incarnation))).await
@@ -89,7 +96,7 @@ impl Fence {
                 Some(None) => previous_mark(&self.stream, &self.subject, last.sequence).await?.declared_lost(),
                 _ => last.mark()?,
             };
-            if self.append_after(&last, RecordKind::Operator, &change(&mark)?, &[]).await? {
+            if self.append_after(&last, RecordKind::Operator, &change(&mark)?, None, &[]).await? {
                 return Ok(());
             }
         }

@@ -9,6 +9,8 @@ use crate::mark_fixed_text::FixedMark;
 pub const MARK_HEADER: &str = "Leasehold-Mark";
 /// Header with the kind.
 const KIND_HEADER: &str = "Leasehold-Kind";
+/// Header with the sealed token of a write or a claim, for readers that verify it.
+const TOKEN_HEADER: &str = "Leasehold-Token";
 /// Header with the expected sequence of the record before. The server refuses any other place, and stores the header.
 const EXPECTED_HEADER: &str = "Nats-Expected-Last-Subject-Sequence";
 
@@ -41,10 +43,15 @@ pub(super) struct LastRecord {
     pub(super) mark: Option<Option<FixedMark>>,
 }
 
-pub(super) fn headers(kind: RecordKind, mark: &FixedMark) -> HeaderMap {
+/// The headers of a record that a token appends, or an operator without one.
+pub(super) fn headers(kind: RecordKind, mark: &FixedMark, token: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(KIND_HEADER, kind.word());
     headers.insert(MARK_HEADER, mark.to_string());
+    // The mark holds all of a plain token, but not a signature.
+    if let Some(token) = token.filter(|token| token.starts_with("lh2-")) {
+        headers.insert(TOKEN_HEADER, token);
+    }
     headers
 }
 
@@ -58,11 +65,14 @@ fn mark(headers: &HeaderMap) -> Option<FixedMark> {
     headers.get(MARK_HEADER).and_then(|text| FixedMark::parse(text.as_str()))
 }
 
-/// The stamp of a record for a [`ReaderFence`](crate::reader_fence::ReaderFence): its kind and its token. `None` for records of
-/// an operator, and for records without a fence.
+/// The stamp of a record for a [`ReaderFence`](crate::reader_fence::ReaderFence): its kind and its token, as sealed text if it was
+/// appended with one. `None` for records of an operator, and for records without a fence.
 pub fn stamp(headers: &HeaderMap) -> Option<String> {
     let kind = headers.get(KIND_HEADER)?.as_str();
     let mark = mark(headers)?;
+    if let Some(token) = headers.get(TOKEN_HEADER) {
+        return matches!(kind, "write" | "claim").then(|| format!("{kind} {}", token.as_str()));
+    }
     let (incarnation, number) = mark.set_by()?;
     let info = mark.info(true);
     let resource = u64::from_str_radix(&info.resource_hash, 16).ok()?.to_be_bytes();

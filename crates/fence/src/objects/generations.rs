@@ -18,7 +18,8 @@ use super::cas::storage_error;
 use crate::admission::{Admission, PresentedToken};
 use crate::mark_state::MarkState;
 use crate::observer::EventSink;
-use crate::{Counters, Error, FenceId, FenceRefusal, Mark, MarkLoss, Observer, Operation, mark_text};
+use crate::seal_verifier::SealCheck;
+use crate::{Counters, Error, FenceId, FenceRefusal, Mark, MarkLoss, Observer, Operation, SealVerifier, mark_text};
 
 /// Object that announces a generation: from now on writes of its predecessors are not acknowledged.
 const CLAIM: &str = "claim";
@@ -36,6 +37,7 @@ pub struct Generations {
     store: Arc<dyn ObjectStore>,
     root: Path,
     id: FenceId,
+    seals: SealCheck,
     events: EventSink,
 }
 
@@ -52,7 +54,14 @@ impl Generations {
     /// Creates a fence for this prefix, without any request to the store.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str, id: &FenceId) -> Result<Self, Error> {
         let root = Path::parse(prefix).map_err(|error| Error::Storage(error.into()))?.join("generations");
-        Ok(Self { store, root, id: id.clone(), events: EventSink::default() })
+        Ok(Self { store, root, id: id.clone(), seals: SealCheck::default(), events: EventSink::default() })
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8). A generation stores
+    /// no seal: give the keys to every process that claims.
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.seals = SealCheck::new(verifier);
+        self
     }
 
     /// Sets the observer that receives every decision.
@@ -98,7 +107,7 @@ impl Generations {
     }
 
     async fn take_over(&self, token: &str) -> Result<ClaimedGeneration, Error> {
-        let presented = self.id.parse_token(token)?;
+        let presented = self.seals.present(&self.id, token)?;
         let number = presented.number.get();
         self.check_current(presented).await?;
         let state =

@@ -41,7 +41,8 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use crate::admission::Admission;
 use crate::mark_state::MarkState;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation};
+use crate::seal_verifier::SealCheck;
+use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation, SealVerifier};
 use cas::{CasOutcome, ManifestCas, StoredManifest};
 pub use gc::list_marks;
 pub use generations::{ClaimedGeneration, Generations};
@@ -67,6 +68,7 @@ pub struct Fence {
     store: Arc<dyn ObjectStore>,
     root: Path,
     id: FenceId,
+    seals: SealCheck,
     claim_timeout: Duration,
     events: EventSink,
 }
@@ -84,12 +86,19 @@ impl Fence {
     /// Creates a fence for this prefix, without any request to the store.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str, id: &FenceId) -> Result<Self, Error> {
         let root = Path::parse(prefix).map_err(|error| Error::Storage(error.into()))?;
-        Ok(Self { store, root, id: id.clone(), claim_timeout: CLAIM_TIMEOUT, events: EventSink::default() })
+        let (seals, events) = (SealCheck::default(), EventSink::default());
+        Ok(Self { store, root, id: id.clone(), seals, claim_timeout: CLAIM_TIMEOUT, events })
     }
 
     /// How long a claim or a write retries while other writers interfere (F8). Default: 30 s.
     pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
+        self
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8).
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.seals = SealCheck::new(verifier);
         self
     }
 
@@ -193,6 +202,12 @@ impl Fence {
         self.operate(|state| state.set_strict(enabled)).await
     }
 
+    /// Seals the fence, permanently: a process without a [`SealVerifier`] refuses all tokens from now on (A8). It binds those
+    /// who write through this fence; the store itself verifies nothing.
+    pub async fn seal(&self) -> Result<(), Error> {
+        self.operate(MarkState::seal).await
+    }
+
     /// Makes a strict fence follow this incarnation.
     pub async fn adopt(&self, incarnation: Incarnation) -> Result<(), Error> {
         self.operate(|state| state.adopt(incarnation)).await
@@ -240,7 +255,7 @@ impl Fence {
         sequence: Option<u64>,
         plan: &mut WritePlan<'_>,
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let presented = self.id.parse_token(token)?;
+        let presented = self.seals.present(&self.id, token)?;
         if let WritePlan::Changes(changes, _) = plan {
             changes.iter().try_for_each(|change| validate_name(change.name()))?;
         } else if let WritePlan::Update(name, ..) = plan {

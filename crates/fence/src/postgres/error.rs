@@ -7,13 +7,14 @@ use leasehold_core::token::{Token, TokenError};
 use tokio_postgres::error::DbError;
 
 use super::VERSION;
+use super::stamp::without_stamp;
 use crate::admission::Admission;
-use crate::refusal_text::{ErrorDetail, mark_loss, token_error};
+use crate::refusal_text::{ErrorDetail, mark_loss, seal_refusal, token_error};
 use crate::{Error, FenceRefusal, MarkLoss};
 
 /// Admission of a token that the server has admitted.
 pub(super) fn admission(token: &str, previous_incarnation: Option<&str>) -> Result<Admission, Error> {
-    let number = Token::parse(token).map_err(FenceRefusal::Token)?.number;
+    let number = Token::parse(without_stamp(token)).map_err(FenceRefusal::Token)?.number;
     Ok(Admission { number, previous_incarnation: previous_incarnation.and_then(|text| text.parse().ok()) })
 }
 
@@ -64,6 +65,7 @@ fn decode_db_error(error: &DbError, waited: Duration) -> Option<Error> {
     let number = |key: &str| detail.number(key);
     Some(match error.code().code() {
         "LH001" => FenceRefusal::Stale { presented: number("presented")?, mark: number("mark")? }.into(),
+        "LH002" if seal_refusal(text("reason")?, None).is_some() => seal_refusal(text("reason")?, None)?.into(),
         "LH002" => FenceRefusal::Token(token_error(text("reason")?)?).into(),
         "LH003" => FenceRefusal::Implausible { presented: number("presented")? }.into(),
         "LH004" if text("reason") == Some("foreign") => FenceRefusal::ForeignMark.into(),

@@ -1,10 +1,11 @@
--- Leasehold fence for PostgreSQL, version 3. Marks are stored next to the data and checked in the writer's own transaction.
+-- Leasehold fence for PostgreSQL, version 4. Marks are stored next to the data and checked in the writer's own transaction.
 --
 --   psql -v ON_ERROR_STOP=1 -f install.sql      Run as a superuser, or as the database owner (then DDL on protected tables is not
---                                               checked). Idempotent and quiet. Upgrades versions 1 and 2 and
+--                                               checked). Idempotent and quiet. Upgrades versions 1 to 3 and
 --                                               preserves their marks.
 --   SELECT leasehold.arm('jobs/settle', '<cluster>');                              once per resource
 --   SELECT leasehold.protect('paid', 'jobs/settle');                               optional: the database enforces the fence
+--   SELECT leasehold.seal('jobs/settle', '\\x<32 bytes>');                          optional, permanent: only stamped tokens
 --   GRANT USAGE ON SCHEMA leasehold TO app;                                        for each role that writes
 --   CALL leasehold.claim('lh1-…', 'jobs/settle');                                  first call of a new holder, before it reads
 --   BEGIN; SELECT leasehold.admit('lh1-…', 'jobs/settle'); …; COMMIT;              every write

@@ -27,6 +27,7 @@
 mod error;
 mod operator;
 mod probe;
+mod stamp;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,13 +36,15 @@ use leasehold_core::token::Number;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Statement, Transaction};
 
+use crate::fence_id::wall_clock;
 use crate::observer::EventSink;
 use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation};
 pub use operator::list_marks;
 pub use probe::{GuardInfo, ProbeReport, ProbedWrite, repair_guards};
+pub use stamp::StampKey;
 
 /// Version of [`SQL`].
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Installation script. To run it by hand, use `psql -v ON_ERROR_STOP=1 -f install.sql`, which includes the same files.
 pub const SQL: &str = concat!(
@@ -70,6 +73,9 @@ pub async fn install(db: &Client) -> Result<(), Error> {
 }
 
 /// Fence of one resource and slot. It holds no connection and no state of the mark, so it works with any connection.
+///
+/// The database checks every token, also its stamp if the fence is sealed; so a token argument is the text of the grant, or the
+/// stamped text that [`StampKey::stamp`] returns.
 #[derive(Clone, Debug)]
 pub struct Fence {
     id: FenceId,
@@ -265,7 +271,7 @@ impl Fence {
     /// `UPDATE account SET cents = $1, lease = $2 WHERE id = $3 AND lease <= $2`. The update itself is the check, and a claim is
     /// the same statement without other changes.
     pub fn number(&self, token: impl AsRef<str>) -> Result<Number, Error> {
-        Ok(self.id.parse_token(token.as_ref())?.number)
+        Ok(self.id.parse_token_at(stamp::without_stamp(token.as_ref()), wall_clock())?.number)
     }
 
     fn slot(&self) -> i64 {

@@ -4,12 +4,15 @@ use leasehold_core::token::{Incarnation, Number};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use super::Fence;
+use super::{Fence, StampKey};
 use crate::{Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 /// Lists all marks of this database.
 pub async fn list_marks(db: &Client) -> Result<Vec<MarkInfo>, Error> {
-    let sql = "SELECT cluster, resource, name, slot, mark, lost, incarnation, is_strict FROM leasehold.list_marks()";
+    // Read as JSON, because databases before version 4 have no column for the seal.
+    let sql = "SELECT m.cluster, m.resource, m.name, m.slot, m.mark, m.lost, m.incarnation, m.is_strict,
+        coalesce((pg_catalog.to_jsonb(f) ->> 'is_sealed')::boolean, false)
+      FROM leasehold.list_marks() AS m JOIN leasehold.fence AS f ON (f.name, f.slot) = (m.name, m.slot) ORDER BY m.name, m.slot";
     db.query_typed(sql, &[]).await?.iter().map(mark_info).collect()
 }
 
@@ -24,6 +27,7 @@ fn mark_info(row: &Row) -> Result<MarkInfo, Error> {
         mark: mark(row.get(4), row.get(5)).0,
         incarnation: incarnation.and_then(|text| text.parse().ok()),
         strict: row.get(7),
+        sealed: row.get(8),
     })
 }
 
@@ -74,6 +78,20 @@ impl Fence {
     /// one cluster could reach (T5). If not strict, a higher number is admitted and the change is reported.
     pub async fn strict(&self, db: &Client, enabled: bool) -> Result<(), Error> {
         self.call(db, "SELECT leasehold.set_strict($1, $3, $2)", &[(&enabled, Type::BOOL)]).await
+    }
+
+    /// Seals the fence, permanently: it accepts only tokens with a stamp of this key. A second key is accepted besides the first
+    /// until [`Fence::retire_stamp_key`], so that keys can be replaced. Returns the id of the key.
+    pub async fn seal(&self, db: &Client, key: &StampKey) -> Result<String, Error> {
+        let (resource, slot) = (self.id.resource(), self.slot());
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&resource, Type::TEXT), (&slot, Type::INT8), (&key.bytes(), Type::BYTEA)];
+        Ok(db.query_typed("SELECT leasehold.seal($1, $3, $2)", &params).await?[0].get(0))
+    }
+
+    /// Removes a stamp key by its id: tokens that it stamped are refused from now on. The last key stays.
+    pub async fn retire_stamp_key(&self, db: &Client, key_id: &str) -> Result<(), Error> {
+        self.call(db, "SELECT leasehold.retire_stamp_key($1, $3, $2)", &[(&key_id, Type::TEXT)]).await
     }
 
     /// Makes the fence follow this incarnation, after an intended restore of the cluster. The mark is unchanged.

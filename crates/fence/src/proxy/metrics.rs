@@ -86,6 +86,7 @@ fn metrics(fence: &Fence) -> String {
         ("foreign", decisions.foreign),
         ("implausible", decisions.implausible),
         ("mark_lost", decisions.lost),
+        ("unverified", decisions.unverified),
         ("not_adopted", decisions.not_adopted),
         ("exempt", gate.exempt),
         ("blocked", gate.blocked),

@@ -4,7 +4,7 @@ use leasehold_core::token::Incarnation;
 use redis::{RedisError, Value};
 
 use super::VERSION;
-use crate::refusal_text::{ErrorDetail, mark_loss, token_error};
+use crate::refusal_text::{ErrorDetail, mark_loss, seal_refusal, token_error};
 use crate::{Error, FenceRefusal, MarkLoss};
 
 impl From<RedisError> for Error {
@@ -36,6 +36,7 @@ fn decode(error: &RedisError) -> Option<Error> {
     let reason = detail.text("reason").unwrap_or_default();
     Some(match error.code()? {
         "STALE_TOKEN" => FenceRefusal::Stale { presented: number("presented")?, mark: number("mark")? }.into(),
+        "TOKEN_INVALID" if seal_refusal(reason, None).is_some() => seal_refusal(reason, None)?.into(),
         "TOKEN_INVALID" => FenceRefusal::Token(token_error(reason)?).into(),
         "TOKEN_IMPLAUSIBLE" => FenceRefusal::Implausible { presented: number("presented")? }.into(),
         // The token's cluster was checked before sending, so the mark is the one of another cluster.

@@ -1,14 +1,16 @@
--- Fence for Redis and Valkey, version 2. The server runs check, mark update and write as one atomic step.
+-- Fence for Redis and Valkey, version 3. The server runs check, mark update and write as one atomic step.
 --
 -- A mark is one string with fixed columns (counted from 1):
---   1-76    the token that set it, without its checksum: cluster, incarnation, resource, slot and number
+--   1-76    the token that set it, as a plain token without its checksum: cluster, incarnation, resource, slot and number
 --   78      f fresh, a armed, l lost
---   80      1 strict, 0 not strict
+--   80      the sum of 1 strict and 2 sealed, or 0
 --   82-121  server id: replication id of the server that stored the mark
 --   123-142 last sequence applied under the mark, 20 digits, or dashes
 --   144-    name of the resource
+-- A sealed token (`lh2-`) means what its first 76 bytes mean. Lua here has no Ed25519, and every caller could read a key, so the server
+-- does not verify its signature: clients do (A8). A sealed mark refuses plain tokens.
 -- Numbers are compared as fixed-width text, because Lua numbers are exact only up to 2^53.
-local sub, rep, NO_SEQUENCE, TOKEN_PATTERN, MARK_PATTERN
+local sub, rep, NO_SEQUENCE, TOKEN_PATTERN, SEAL_PATTERN, MARK_PATTERN
 local HEX = '[0-9a-f]'
 
 -- A library may not use other libraries while it is loaded, so these are initialized by the first call.
@@ -17,10 +19,12 @@ local function init()
   sub, rep = string.sub, string.rep
   NO_SEQUENCE = rep('-', 20)
   local hex = HEX
-  TOKEN_PATTERN = '^lh1%-' .. rep(hex, 16) .. '%-' .. rep(hex, 8) .. '%-' .. rep(hex, 16) .. '%-[wru]' .. rep(hex, 8) .. '%-'
+  TOKEN_PATTERN = '^lh[12]%-' .. rep(hex, 16) .. '%-' .. rep(hex, 8) .. '%-' .. rep(hex, 16) .. '%-[wru]' .. rep(hex, 8) .. '%-'
     .. rep('%d', 19) .. '%-' .. rep(hex, 8) .. '$'
+  -- The last character of a signature has four bits to spare, which are zero.
+  SEAL_PATTERN = '^%-[%w_-]+[AQgw]$'
   MARK_PATTERN = '^lh1%-' .. rep(hex, 16) .. '%-' .. rep('[0-9a-f-]', 8) .. '%-' .. rep(hex, 16) .. '%-w' .. rep(hex, 8) .. '%-'
-    .. rep('%d', 19) .. ' [fal] [01] ' .. rep(hex, 40) .. ' ' .. rep('[%d-]', 20) .. ' '
+    .. rep('%d', 19) .. ' [fal] [0-3] ' .. rep(hex, 40) .. ' ' .. rep('[%d-]', 20) .. ' '
 end
 
 -- Identity of this server: its first replication id since the library was loaded; nil on a replica, whose marks are those of its
@@ -91,13 +95,15 @@ end
 local function check_syntax(token)
   if token == '' then return invalid('absent', 'no token was presented; pass the token text of the grant') end
   local version = string.match(token, '^lh(%d+)%-')
-  if version and version ~= '1' then
-    return fail('UNSUPPORTED_VERSION reason=version have=' .. version .. ' want=1 (update the older side)')
+  if version and version ~= '1' and version ~= '2' then
+    return fail('UNSUPPORTED_VERSION reason=version have=' .. version .. ' want=2 (update the older side)')
   end
-  if not string.find(token, TOKEN_PATTERN) then
+  local sealed = version == '2'
+  if not string.find(sub(token, 1, 85), TOKEN_PATTERN) or #token ~= (sealed and 172 or 85)
+    or (sealed and not string.find(sub(token, 86), SEAL_PATTERN)) then
     return invalid('shape', 'the text is not a token; pass the token text of the grant unchanged')
   end
-  if crc32(sub(token, 1, 76)) ~= sub(token, 78, 85) then
+  if not sealed and crc32(sub(token, 1, 76)) ~= sub(token, 78, 85) then
     return invalid('checksum', 'the checksum does not match; pass the token text of the grant unchanged')
   end
   local number = sub(token, 58, 76)
@@ -127,8 +133,11 @@ local function admit(key, token, sequence)
   if sequence == '' and mark and mark == admitted_mark[key] and token == admitted_token[key] and sub(mark, 82, 121) == server then
     return
   end
-  local body = sub(token, 1, 76)
-  local same = type(mark) == 'string' and #token == 85 and sub(mark, 1, 76) == body and sub(mark, 78, 78) == 'a'
+  if type(mark) == 'string' and sub(mark, 80, 80) >= '2' and sub(token, 1, 4) == 'lh1-' then
+    return invalid('unsealed', 'the mark is sealed and the token is not; pass the sealed token text of the grant')
+  end
+  local body = 'lh1-' .. sub(token, 5, 76)
+  local same = type(mark) == 'string' and #token == 85 and sub(mark, 1, 76) == body and sub(token, 1, 4) == 'lh1-' and sub(mark, 78, 78) == 'a'
     and sub(mark, 82, 121) == server
   if not same then
     local err = check_syntax(token)
@@ -160,7 +169,7 @@ local function admit(key, token, sequence)
       return fail('STALE_TOKEN presented=' .. number .. ' mark=' .. mark_number .. ' (a later holder has claimed; stop)')
     end
     local followed, presented = sub(mark, 22, 29), sub(token, 22, 29)
-    if sub(mark, 80, 80) == '1' and followed ~= '--------' and followed ~= presented then
+    if (sub(mark, 80, 80) == '1' or sub(mark, 80, 80) == '3') and followed ~= '--------' and followed ~= presented then
       return fail('NOT_ADOPTED presented=' .. number .. ' incarnation=' .. presented
         .. ' (this strict fence follows another incarnation; if the restore was intended, adopt this one)')
     end
@@ -268,23 +277,27 @@ local function resume(keys)
 end
 
 -- Changes one property of the mark.
--- KEYS: the mark. ARGV: `lost`, `strict`, `lenient`, or `adopt` and an incarnation.
+-- KEYS: the mark. ARGV: `lost`, `strict`, `lenient`, `seal`, or `adopt` and an incarnation.
 local function update(keys, args)
   init()
   if not server_id() then return replica() end
   local mark, err = read_mark(keys[1])
   if err then return err end
   local change = args[1]
+  local sealed = sub(mark, 80, 80) >= '2'
   if change == 'lost' then
     mark = sub(mark, 1, 77) .. 'l' .. sub(mark, 79)
   elseif change == 'strict' then
-    mark = sub(mark, 1, 79) .. '1' .. sub(mark, 81)
+    mark = sub(mark, 1, 79) .. (sealed and '3' or '1') .. sub(mark, 81)
   elseif change == 'lenient' then
-    mark = sub(mark, 1, 79) .. '0' .. sub(mark, 81)
+    mark = sub(mark, 1, 79) .. (sealed and '2' or '0') .. sub(mark, 81)
+  elseif change == 'seal' then
+    local strict = sub(mark, 80, 80) == '1' or sub(mark, 80, 80) == '3'
+    mark = sub(mark, 1, 79) .. (strict and '3' or '2') .. sub(mark, 81)
   elseif change == 'adopt' and has_shape(args[2], HEX, 8) then
     mark = sub(mark, 1, 21) .. args[2] .. sub(mark, 30)
   else
-    return invalid_argument('change', 'pass lost, strict, lenient, or adopt and an incarnation in 8 hexadecimal digits')
+    return invalid_argument('change', 'pass lost, strict, lenient, seal, or adopt and an incarnation in 8 hexadecimal digits')
   end
   return redis.call('SET', keys[1], mark)
 end

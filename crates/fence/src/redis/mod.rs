@@ -33,18 +33,20 @@ use redis::{Arg, Cmd, FromRedisValue, Value};
 
 use crate::admission::Admission;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation};
+use crate::seal_verifier::SealCheck;
+use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation, SealVerifier};
 pub use durability::{RedisDurability, durability};
 pub use library::{FUNCTIONS, SCRIPT, install};
 pub use operator::list_marks;
 
 /// Version of [`FUNCTIONS`] and [`SCRIPT`].
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Fence of one resource and slot. It holds no connection and no state of the mark, so it works with any connection.
 #[derive(Clone, Debug)]
 pub struct Fence {
     id: FenceId,
+    seals: SealCheck,
     key: String,
     use_script: bool,
     require_durable: bool,
@@ -56,7 +58,8 @@ impl Fence {
     /// keys whose hash tag is the resource's name.
     pub fn new(id: &FenceId) -> Self {
         let key = key(id, id.resource());
-        Self { id: id.clone(), key, use_script: false, require_durable: false, events: EventSink::default() }
+        let (seals, events) = (SealCheck::default(), EventSink::default());
+        Self { id: id.clone(), seals, key, use_script: false, require_durable: false, events }
     }
 
     /// Stores the mark with the keys of this hash tag, for data that already has one. All holders must use the same tag.
@@ -74,6 +77,12 @@ impl Fence {
     /// Makes a claim fail if the server could lose the mark, see [`durability`].
     pub const fn require_durable(mut self) -> Self {
         self.require_durable = true;
+        self
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8).
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.seals = SealCheck::new(verifier);
         self
     }
 
@@ -101,7 +110,7 @@ impl Fence {
     }
 
     async fn try_claim(&self, db: &mut impl ConnectionLike, token: &str) -> Result<Admission, Error> {
-        let presented = self.id.parse_token(token)?;
+        let presented = self.seals.present(&self.id, token)?;
         if self.require_durable {
             durability(db).await?.require()?;
         }
@@ -147,7 +156,7 @@ impl Fence {
         keys: &[&str],
         command: &Cmd,
     ) -> Result<(Admission, Value), Error> {
-        let presented = self.id.parse_token(token)?;
+        let presented = self.seals.present(&self.id, token)?;
         let mut call = self.command("write", keys);
         call.arg(token).arg(sequence.map_or_else(String::new, |sequence| format!("{sequence:020}")));
         for part in command.args_iter() {

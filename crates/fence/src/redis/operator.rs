@@ -77,6 +77,12 @@ impl Fence {
         self.update(db, if enabled { "strict" } else { "lenient" }, None).await
     }
 
+    /// Seals the mark, permanently: the server refuses plain tokens from now on. It cannot verify sealed ones, so every client
+    /// needs a [`SealVerifier`](crate::SealVerifier) (A8).
+    pub async fn seal(&self, db: &mut impl ConnectionLike) -> Result<(), Error> {
+        self.update(db, "seal", None).await
+    }
+
     /// Makes the fence follow this incarnation. The mark is unchanged.
     pub async fn adopt(&self, db: &mut impl ConnectionLike, incarnation: Incarnation) -> Result<(), Error> {
         self.update(db, "adopt", Some(incarnation)).await

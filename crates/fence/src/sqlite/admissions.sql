@@ -1,3 +1,39 @@
+-- Admissions of the open transaction, for the guards of protected tables. The deferred foreign key of a row cannot be satisfied, so a
+-- commit fails while a row exists: end the transaction with DELETE FROM leasehold_admission. A row that is left nevertheless opens no
+-- table, see the guards.
+CREATE TABLE leasehold_admission (
+  resource    TEXT NOT NULL,
+  slot        INTEGER NOT NULL,
+  number      INTEGER NOT NULL,
+  token       TEXT,          -- its text, which the guards of a sealed table verify
+  must_delete INTEGER NOT NULL DEFAULT 0 CHECK (must_delete = 0)
+    REFERENCES leasehold_empty (id) DEFERRABLE INITIALLY DEFERRED,
+  PRIMARY KEY (resource, slot)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER leasehold_reject_admission_update BEFORE UPDATE ON leasehold_admission
+BEGIN SELECT RAISE(ABORT, 'CONFLICT: an admission cannot be changed; delete it and insert into leasehold_admit again'); END;
+
+-- Sealed fences: they accept only tokens that a key of the cluster signed, see seal.sql. A seal is never removed.
+CREATE TABLE leasehold_sealed (
+  resource TEXT NOT NULL,
+  slot     INTEGER NOT NULL,
+  name     TEXT NOT NULL,
+  cluster  TEXT NOT NULL,
+  PRIMARY KEY (resource, slot)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER leasehold_reject_seal_update BEFORE UPDATE ON leasehold_sealed
+BEGIN SELECT RAISE(ABORT, 'CONFLICT: a sealed fence stays sealed; arm another resource for writers without sealed tokens'); END;
+
+CREATE TRIGGER leasehold_reject_seal_delete BEFORE DELETE ON leasehold_sealed
+BEGIN SELECT RAISE(ABORT, 'CONFLICT: a sealed fence stays sealed; arm another resource for writers without sealed tokens'); END;
+
+-- INSERT OR REPLACE would change a row without firing the triggers above.
+CREATE TRIGGER leasehold_reject_seal_replace BEFORE INSERT ON leasehold_sealed
+WHEN EXISTS (SELECT 1 FROM leasehold_sealed AS s WHERE s.resource = NEW.resource AND s.slot = NEW.slot)
+BEGIN SELECT RAISE(ABORT, 'CONFLICT: the fence is sealed already; leave it as it is'); END;
+
 -- Triggers that keep an admission inside its transaction. `PRAGMA ignore_check_constraints` does not disable them.
 CREATE TRIGGER leasehold_reject_empty_insert BEFORE INSERT ON leasehold_empty
 BEGIN SELECT RAISE(ABORT, 'CONFLICT: leasehold_empty stays empty, so that no admission outlives its transaction; write nothing to it'); END;
@@ -18,6 +54,9 @@ CREATE TRIGGER leasehold_check_admission BEFORE INSERT ON leasehold_admission BE
 END;
 
 -- The check of a token whose text was parsed.
+CREATE VIEW leasehold_check (name, resource, slot, cluster, incarnation, number, sequence, is_write, token) AS
+  SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE 0;
+
 CREATE TRIGGER leasehold_on_check INSTEAD OF INSERT ON leasehold_check BEGIN
   SELECT RAISE(ABORT, 'STORAGE_FAILED: missing: no mark is stored for this resource; if nothing was written yet, arm the fence')
     WHERE NOT EXISTS (SELECT 1 FROM leasehold_fence AS f WHERE f.name = NEW.name);
@@ -39,10 +78,33 @@ CREATE TRIGGER leasehold_on_check INSTEAD OF INSERT ON leasehold_check BEGIN
   SELECT RAISE(ABORT, 'ALREADY_APPLIED: this sequence was applied before; write nothing and go on with the next')
     FROM leasehold_fence AS f
     WHERE f.resource = NEW.resource AND f.slot = NEW.slot AND f.mark = NEW.number AND f.sequence >= NEW.sequence;
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: unsealed: the fence is sealed and the token is not; pass the sealed token text of the grant')
+    FROM leasehold_sealed AS s WHERE s.resource = NEW.resource AND s.slot = NEW.slot AND substr(NEW.token, 1, 4) <> 'lh2-';
   UPDATE leasehold_fence SET state = 'armed', mark = NEW.number, incarnation = NEW.incarnation,
       sequence = coalesce(NEW.sequence, CASE mark WHEN NEW.number THEN sequence END)
     WHERE resource = NEW.resource AND slot = NEW.slot;
   DELETE FROM leasehold_admission WHERE resource = NEW.resource AND slot = NEW.slot; -- also one that an earlier transaction left
-  INSERT INTO leasehold_admission (resource, slot, number) SELECT NEW.resource, NEW.slot, NEW.number WHERE NEW.is_write
+  INSERT INTO leasehold_admission (resource, slot, number, token) SELECT NEW.resource, NEW.slot, NEW.number, NEW.token WHERE NEW.is_write
     AND EXISTS (SELECT 1 FROM leasehold_protected AS p WHERE p.resource = NEW.resource AND p.slot = NEW.slot);
+END;
+
+CREATE TRIGGER leasehold_on_parse INSTEAD OF INSERT ON leasehold_parse BEGIN
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: absent: no token was presented; pass the token text of the grant')
+    WHERE coalesce(NEW.token, '') = '';
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: shape: the text is not a token; pass the token text of the grant unchanged')
+    WHERE CASE length(NEW.token) WHEN 85 THEN substr(NEW.token, 1, 4) <> 'lh1-'
+        -- A sealed text means what its first 76 bytes mean. Only the triggers of a sealed fence verify its signature.
+        WHEN 172 THEN substr(NEW.token, 1, 4) <> 'lh2-' OR substr(NEW.token, 86, 1) <> '-' OR substr(NEW.token, 78, 8) GLOB '*[^0-9a-f]*'
+          OR substr(NEW.token, 87) GLOB '*[^A-Za-z0-9_-]*' OR substr(NEW.token, 172) NOT GLOB '[AQgw]'
+        ELSE 1 END
+      OR substr(NEW.token, 58, 19) GLOB '*[^0-9]*' OR substr(NEW.token, 77, 1) <> '-' OR substr(NEW.token, 57, 1) <> '-';
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: shared: the token is of a shared lease or a reservation; acquire an exclusive lease')
+    WHERE substr(NEW.token, 48, 1) <> 'w';
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: zero: the number is zero; pass the token text of the grant unchanged')
+    WHERE substr(NEW.token, 58, 19) = '0000000000000000000';
+  SELECT RAISE(ABORT, 'TOKEN_INVALID: too_large: the number is 2^63 or more; pass the token text of the grant unchanged')
+    WHERE substr(NEW.token, 58, 19) > '9223372036854775807';
+  INSERT INTO leasehold_check VALUES (NEW.name, substr(NEW.token, 31, 16),
+    (SELECT slot FROM leasehold_slot WHERE token_slot = substr(NEW.token, 48, 9)), substr(NEW.token, 5, 16),
+    substr(NEW.token, 22, 8), CAST(substr(NEW.token, 58, 19) AS INTEGER), NEW.sequence, NEW.is_write, NEW.token);
 END;

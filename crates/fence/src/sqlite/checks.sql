@@ -19,21 +19,8 @@ CREATE TABLE leasehold_protected (
   slot     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Admissions of the open transaction, for those triggers. The deferred foreign key of a row cannot be satisfied, so a commit fails
--- while a row exists: end the transaction with DELETE FROM leasehold_admission. A row that is left nevertheless opens no table, see
--- the guards.
+-- A table without rows, see leasehold_admission.
 CREATE TABLE leasehold_empty (id INTEGER PRIMARY KEY CHECK (0)) STRICT;
-CREATE TABLE leasehold_admission (
-  resource    TEXT NOT NULL,
-  slot        INTEGER NOT NULL,
-  number      INTEGER NOT NULL,
-  must_delete INTEGER NOT NULL DEFAULT 0 CHECK (must_delete = 0)
-    REFERENCES leasehold_empty (id) DEFERRABLE INITIALLY DEFERRED,
-  PRIMARY KEY (resource, slot)
-) STRICT, WITHOUT ROWID;
-
-CREATE TRIGGER leasehold_reject_admission_update BEFORE UPDATE ON leasehold_admission
-BEGIN SELECT RAISE(ABORT, 'CONFLICT: an admission cannot be changed; delete it and insert into leasehold_admit again'); END;
 
 -- The check in plain SQL: INSERT INTO leasehold_admit VALUES ('jobs/settle', 'lh1-…') as the first statement of a transaction.
 -- A new holder first claims with INSERT INTO leasehold_claim. `leasehold_admit_once` also takes a sequence and rejects late
@@ -41,10 +28,8 @@ BEGIN SELECT RAISE(ABORT, 'CONFLICT: an admission cannot be changed; delete it a
 CREATE VIEW leasehold_claim (resource, token) AS SELECT NULL, NULL WHERE 0;
 CREATE VIEW leasehold_admit (resource, token) AS SELECT NULL, NULL WHERE 0;
 CREATE VIEW leasehold_admit_once (resource, token, sequence) AS SELECT NULL, NULL, NULL WHERE 0;
--- Internal steps: parse the token text, then check its parts.
+-- Internal steps: parse the token text, then check its parts (leasehold_check).
 CREATE VIEW leasehold_parse (name, token, sequence, is_write) AS SELECT NULL, NULL, NULL, NULL WHERE 0;
-CREATE VIEW leasehold_check (name, resource, slot, cluster, incarnation, number, sequence, is_write) AS
-  SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE 0;
 
 CREATE VIEW leasehold_slot (token_slot, slot) AS -- the slot of a row in the spelling of the token text
 SELECT DISTINCT 'w' || printf('%08x', slot), slot FROM leasehold_fence;
@@ -61,21 +46,4 @@ CREATE TRIGGER leasehold_on_admit_once INSTEAD OF INSERT ON leasehold_admit_once
   SELECT RAISE(ABORT, 'INVALID_ARGUMENT: the sequence is not an integer of 0 or more; number the writes of a lease from 0')
     WHERE typeof(NEW.sequence) <> 'integer' OR NEW.sequence < 0;
   INSERT INTO leasehold_parse VALUES (NEW.resource, NEW.token, NEW.sequence, 1);
-END;
-
-CREATE TRIGGER leasehold_on_parse INSTEAD OF INSERT ON leasehold_parse BEGIN
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: absent: no token was presented; pass the token text of the grant')
-    WHERE coalesce(NEW.token, '') = '';
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: shape: the text is not a token; pass the token text of the grant unchanged')
-    WHERE length(NEW.token) <> 85 OR substr(NEW.token, 1, 4) <> 'lh1-' OR substr(NEW.token, 58, 19) GLOB '*[^0-9]*'
-      OR substr(NEW.token, 77, 1) <> '-' OR substr(NEW.token, 57, 1) <> '-';
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: shared: the token is of a shared lease or a reservation; acquire an exclusive lease')
-    WHERE substr(NEW.token, 48, 1) <> 'w';
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: zero: the number is zero; pass the token text of the grant unchanged')
-    WHERE substr(NEW.token, 58, 19) = '0000000000000000000';
-  SELECT RAISE(ABORT, 'TOKEN_INVALID: too_large: the number is 2^63 or more; pass the token text of the grant unchanged')
-    WHERE substr(NEW.token, 58, 19) > '9223372036854775807';
-  INSERT INTO leasehold_check VALUES (NEW.name, substr(NEW.token, 31, 16),
-    (SELECT slot FROM leasehold_slot WHERE token_slot = substr(NEW.token, 48, 9)), substr(NEW.token, 5, 16),
-    substr(NEW.token, 22, 8), CAST(substr(NEW.token, 58, 19) AS INTEGER), NEW.sequence, NEW.is_write);
 END;

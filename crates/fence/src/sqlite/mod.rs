@@ -30,6 +30,7 @@ mod probe;
 mod protected;
 mod row;
 mod schema;
+mod seal;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,14 +40,16 @@ use rusqlite::{Connection, Transaction};
 
 use crate::admission::Admission;
 use crate::observer::EventSink;
-use crate::{ApplyOnce, Counters, Error, FenceId, Mark, Observer, Operation};
+use crate::seal_verifier::SealCheck;
+use crate::{ApplyOnce, Counters, Error, FenceId, Mark, Observer, Operation, SealVerifier};
 pub use operator::list_marks;
 pub use probe::{GuardFinding, GuardProbe};
 pub use protected::protection_sql;
-pub use schema::{SQL, UPGRADE_FROM_1, UPGRADE_FROM_2, UPGRADE_FROM_3, install};
+pub use schema::{SQL, UPGRADE_FROM_1, UPGRADE_FROM_2, UPGRADE_FROM_3, UPGRADE_FROM_4, install};
+pub use seal::register_verifier;
 
 /// Version of [`SQL`].
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 const DEFAULT_CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -54,6 +57,7 @@ const DEFAULT_CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Fence {
     id: FenceId,
+    seals: SealCheck,
     claim_timeout: Duration,
     events: EventSink,
 }
@@ -61,12 +65,20 @@ pub struct Fence {
 impl Fence {
     /// Creates the fence of a resource and slot. An exclusive lease has slot 0.
     pub fn new(id: &FenceId) -> Self {
-        Self { id: id.clone(), claim_timeout: DEFAULT_CLAIM_TIMEOUT, events: EventSink::default() }
+        let (seals, events) = (SealCheck::default(), EventSink::default());
+        Self { id: id.clone(), seals, claim_timeout: DEFAULT_CLAIM_TIMEOUT, events }
     }
 
     /// Sets how long a claim waits for other write transactions (F8). The default is 5 s.
     pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
+        self
+    }
+
+    /// Verifies the seal of every token with these keys; tokens that none of them signed are refused (A8). Also registers
+    /// [`leasehold_verify`](register_verifier) on the connections that it is called with.
+    pub fn with_seal_verifier(mut self, verifier: &SealVerifier) -> Self {
+        self.seals = SealCheck::new(verifier);
         self
     }
 
@@ -90,7 +102,7 @@ impl Fence {
     }
 
     fn try_claim(&self, db: &mut Connection, token: &str) -> Result<Admission, Error> {
-        self.id.parse_token(token)?;
+        self.seals.present(&self.id, token)?;
         durability::check(db)?;
         let tx = self.begin(db)?;
         let (admission, _) = self.raise(&tx, token, None)?;
@@ -119,7 +131,7 @@ impl Fence {
             Err(Error::InvalidArgument("admit was called outside of a transaction; begin one, admit, write, commit"))
         } else {
             durability::check(tx).and_then(|()| self.raise(tx, token, sequence)).and_then(|(admission, once)| {
-                protected::begin_admission(tx, &self.id, admission.number)?;
+                protected::begin_admission(tx, &self.id, admission.number, token)?;
                 Ok((admission, once))
             })
         };
@@ -163,7 +175,8 @@ impl Fence {
 
     /// Checks the token and raises the mark under the write lock, which is held until the transaction ends.
     fn raise(&self, tx: &Connection, token: &str, sequence: Option<u64>) -> Result<(Admission, ApplyOnce), Error> {
-        let presented = self.id.parse_token(token)?;
+        let presented = self.seals.present(&self.id, token)?;
+        self.ensure_registered(tx)?;
         let column = sequence.map(i64::try_from).transpose();
         let column = column
             .map_err(|_| Error::InvalidArgument("the sequence is 2^63 or more; number the writes of a lease from 0"))?;

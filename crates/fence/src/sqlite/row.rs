@@ -8,23 +8,34 @@ use crate::admission::{PresentedToken, StoredMark};
 use crate::{Error, FenceId, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 const COLUMNS: &str = "cluster, state, mark, incarnation, strict, sequence";
+/// Whether the fence is sealed, as a column of its row. Databases before version 5 have no such table.
+const IS_SEALED: &str =
+    "EXISTS (SELECT 1 FROM main.leasehold_sealed AS s WHERE s.resource = f.resource AND s.slot = f.slot)";
 
 /// Column values of a row, unvalidated.
-type RowValues = [Value; 6];
+type RowValues = [Value; 7];
 
 /// Reads the stored mark of a fence.
 pub(super) fn read_mark(db: &Connection, id: &FenceId) -> Result<StoredMark, Error> {
-    let sql = format!("SELECT {COLUMNS} FROM main.leasehold_fence WHERE resource = ?1 AND slot = ?2");
-    let row = db
-        .prepare_cached(&sql)
-        .and_then(|mut statement| {
-            statement.query_row(params![id.resource_hash(), id.slot()], |row| values(row, 0)).optional()
-        })
+    let read = |sealed: &str| {
+        let sql =
+            format!("SELECT {COLUMNS}, {sealed} FROM main.leasehold_fence AS f WHERE resource = ?1 AND slot = ?2");
+        db.prepare_cached(&sql)?.query_row(params![id.resource_hash(), id.slot()], |row| values(row, 0)).optional()
+    };
+    let row = read(IS_SEALED)
+        .or_else(|error| if is_seal_table_missing(&error) { read("0") } else { Err(error) })
         .or_else(|error| if is_table_missing(&error) { Ok(None) } else { Err(error) })
         .map_err(version_error)?;
     let Some(row) = row else {
         let (mark, lost) = (Mark::Lost, MarkLoss::Missing);
-        return Ok(StoredMark { mark, loss: lost, incarnation: None, strict: false, last_sequence: None });
+        return Ok(StoredMark {
+            mark,
+            loss: lost,
+            incarnation: None,
+            strict: false,
+            sealed: false,
+            last_sequence: None,
+        });
     };
     if cluster(&row) != Some(id.cluster()) {
         return Err(FenceRefusal::ForeignMark.into());
@@ -34,27 +45,32 @@ pub(super) fn read_mark(db: &Connection, id: &FenceId) -> Result<StoredMark, Err
 
 /// Lists all marks of this database.
 pub(super) fn list_marks(db: &Connection) -> Result<Vec<MarkInfo>, Error> {
-    let sql = format!("SELECT resource, slot, name, {COLUMNS} FROM main.leasehold_fence ORDER BY name, slot");
-    let mut statement = match db.prepare(&sql) {
+    let prepare = |sealed: &str| {
+        let columns = format!("resource, slot, name, {COLUMNS}, {sealed}");
+        db.prepare(&format!("SELECT {columns} FROM main.leasehold_fence AS f ORDER BY name, slot"))
+    };
+    let prepared =
+        prepare(IS_SEALED).or_else(|error| if is_seal_table_missing(&error) { prepare("0") } else { Err(error) });
+    let mut statement = match prepared {
         Err(error) if is_table_missing(&error) => return Ok(Vec::new()),
         prepared => prepared.map_err(version_error)?,
     };
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, values(row, 3)?)))?;
     rows.map(|row| {
         let (resource_hash, slot, name, row): (String, u32, String, RowValues) = row?;
-        let StoredMark { mark, incarnation, strict, .. } = decode(&row);
+        let StoredMark { mark, incarnation, strict, sealed, .. } = decode(&row);
         let cluster = cluster(&row).ok_or(Error::Refused(FenceRefusal::ForeignMark))?;
-        Ok(MarkInfo { cluster, resource_hash, name: Some(name), slot, mark, incarnation, strict })
+        Ok(MarkInfo { cluster, resource_hash, name: Some(name), slot, mark, incarnation, strict, sealed })
     })
     .collect()
 }
 
 fn values(row: &rusqlite::Row<'_>, first: usize) -> rusqlite::Result<RowValues> {
     let value = |column: usize| row.get(first + column);
-    Ok([value(0)?, value(1)?, value(2)?, value(3)?, value(4)?, value(5)?])
+    Ok([value(0)?, value(1)?, value(2)?, value(3)?, value(4)?, value(5)?, value(6)?])
 }
 
-fn decode([_, state, mark, incarnation, strict, sequence]: &RowValues) -> StoredMark {
+fn decode([_, state, mark, incarnation, strict, sequence, sealed]: &RowValues) -> StoredMark {
     let (mark, lost) = match (text(state), mark) {
         (Some("fresh"), Value::Null) => (Mark::Fresh, MarkLoss::Unreadable),
         (Some("armed"), Value::Integer(mark)) => (number(*mark).map_or(Mark::Lost, Mark::Armed), MarkLoss::Unreadable),
@@ -63,7 +79,8 @@ fn decode([_, state, mark, incarnation, strict, sequence]: &RowValues) -> Stored
     };
     let last = if let Value::Integer(last) = sequence { u64::try_from(*last).ok() } else { None };
     let incarnation = text(incarnation).and_then(|text| text.parse::<Incarnation>().ok());
-    StoredMark { mark, loss: lost, incarnation, strict: *strict == Value::Integer(1), last_sequence: last }
+    let (strict, sealed) = (*strict == Value::Integer(1), *sealed != Value::Integer(0));
+    StoredMark { mark, loss: lost, incarnation, strict, sealed, last_sequence: last }
 }
 
 /// Stores the presented number as the mark, and the sequence of the write.
@@ -80,6 +97,11 @@ pub(super) fn raise_mark(
     let params = params![id.resource_hash(), id.slot(), number, incarnation, sequence];
     let changed = db.prepare_cached(sql)?.execute(params)?;
     if changed == 1 { Ok(()) } else { Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()) }
+}
+
+/// Whether the database has no table of seals, because it is older than version 5.
+fn is_seal_table_missing(error: &rusqlite::Error) -> bool {
+    is_table_missing(error) && error.to_string().contains("leasehold_sealed")
 }
 
 /// Whether the fence is not installed.

@@ -19,6 +19,12 @@ pub const UPGRADE_FROM_2: &str = concat!(include_str!("upgrade_from_2.sql"), "\n
 /// Upgrade from version 3, to run it by hand. Then protect each table again.
 pub const UPGRADE_FROM_3: &str = concat!(include_str!("upgrade_from_3.sql"), "\n", include_str!("admissions.sql"));
 
+/// Upgrade from version 4, to run it by hand. Then protect each table again.
+pub const UPGRADE_FROM_4: &str = concat!(include_str!("upgrade_from_4.sql"), "\n", include_str!("admissions.sql"));
+
+/// What the first sealed fence of a database adds.
+pub(super) const SEAL: &str = include_str!("seal.sql");
+
 /// Installs the fence in this database or upgrades an older version, with the guards of its protected tables; marks are
 /// preserved. Fails without a change if a newer
 /// version is installed.
@@ -29,6 +35,7 @@ pub fn install(db: &mut Connection) -> Result<(), Error> {
         Some(1) => tx.execute_batch(UPGRADE_FROM_1)?,
         Some(2) => tx.execute_batch(UPGRADE_FROM_2)?,
         Some(3) => tx.execute_batch(UPGRADE_FROM_3)?,
+        Some(4) => tx.execute_batch(UPGRADE_FROM_4)?,
         Some(have) => return Err(Error::Version { found: have, supported: VERSION }),
         None => tx.execute_batch(SQL)?,
     }
@@ -38,7 +45,7 @@ pub fn install(db: &mut Connection) -> Result<(), Error> {
 }
 
 /// The installed version, if any.
-fn version(db: &Connection) -> Result<Option<u32>, Error> {
+pub(super) fn version(db: &Connection) -> Result<Option<u32>, Error> {
     let exists = "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'leasehold_schema'";
     if db.query_row(exists, [], |_| Ok(())).optional()?.is_none() {
         return Ok(None);

@@ -1,6 +1,7 @@
--- Upgrade from version 2 to 4: replaces the checks of admissions, and ends those that outlived their transaction. Marks are preserved.
-DROP TRIGGER leasehold_check_admission;
-DROP TRIGGER leasehold_on_check;
-DELETE FROM leasehold_admission;
+-- Upgrade from version 2 to 5: adds sealed fences, replaces the checks of admissions, and ends those that outlived their transaction.
+-- Marks are preserved.
+DROP TRIGGER leasehold_on_parse;
+DROP VIEW leasehold_check;
+DROP TABLE leasehold_admission;
 DELETE FROM leasehold_empty;
-UPDATE leasehold_schema SET version = 4;
+UPDATE leasehold_schema SET version = 5;

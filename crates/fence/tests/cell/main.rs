@@ -3,6 +3,7 @@
 mod conformance;
 #[path = "../support/invalid_tokens.rs"]
 mod invalid_tokens;
+mod sealed;
 mod subject;
 #[path = "../support/mod.rs"]
 mod support;

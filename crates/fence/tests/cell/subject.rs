@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::cell::FencedCell;
 use leasehold_fence::conformance::{self, AppliedEntry, FenceWriter, Subject, fence_id, number};
-use leasehold_fence::{ApplyOnce, Error, MarkInfo};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo, SealVerifier};
 
 type CellLog = FencedCell<Vec<AppliedEntry>>;
 
@@ -62,6 +62,20 @@ impl Subject for CellSubject {
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
         self.log().adopt(incarnation).map(|()| true)
+    }
+
+    async fn seal(&self) -> Result<bool, Error> {
+        self.log().seal().map(|()| true)
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<CellWriter> {
+        let log = FencedCell::new(&fence_id(), Vec::new()).with_seal_verifier(verifier);
+        *self.log.lock().expect("not poisoned") = Arc::new(log);
+        Some(self.writer().await)
+    }
+
+    fn keys_in_target(&self) -> bool {
+        true
     }
 
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {

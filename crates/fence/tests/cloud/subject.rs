@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::{
 };
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, number};
-use leasehold_fence::{ApplyOnce, Error, MarkInfo, dynamodb, objects};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo, SealVerifier, dynamodb, objects};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use tokio::sync::Mutex as Turn;
@@ -174,6 +174,22 @@ impl Subject for CloudSubject {
             Target::Objects(fence) => fence.adopt(incarnation).await.map(|()| true),
             Target::Dynamo(fence, _) => fence.adopt(incarnation).await.map(|()| true),
         }
+    }
+
+    async fn seal(&self) -> Result<bool, Error> {
+        match self.open().await {
+            Target::Objects(fence) => fence.seal().await.map(|()| true),
+            Target::Dynamo(fence, _) => fence.seal().await.map(|()| true),
+        }
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<CloudWriter> {
+        let writer = self.writer().await;
+        let target = match writer.target {
+            Target::Objects(fence) => Target::Objects(fence.with_seal_verifier(verifier)),
+            Target::Dynamo(fence, data) => Target::Dynamo(fence.with_seal_verifier(verifier), data),
+        };
+        Some(CloudWriter { target, ..writer })
     }
 
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {

@@ -6,8 +6,10 @@ use std::time::Duration;
 use leasehold_core::fence::{Follow, Sequenced, Verdict, admit, admit_sequenced, follow};
 use leasehold_core::name::Name;
 use leasehold_core::token::{FenceKey, Incarnation, Number, Token, plausible};
-use leasehold_fence::conformance::{AppliedEntry, CLUSTER, FenceWriter, RESOURCE, StuckHolder, Subject, fence_id};
-use leasehold_fence::{ApplyOnce, Error, FenceRefusal, Mark, MarkInfo, MarkLoss};
+use leasehold_fence::conformance::{
+    AppliedEntry, CLUSTER, FenceWriter, RESOURCE, StuckHolder, Subject, fence_id, forged_tokens,
+};
+use leasehold_fence::{ApplyOnce, Error, FenceRefusal, Mark, MarkInfo, MarkLoss, SealError, SealVerifier, TokenError};
 
 /// A fault of the fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,13 @@ pub enum Fault {
     ClaimIgnoresBlocker,
     BlockerNotReported,
     BlockedClaimRaisesMark,
+    SealedTextRefused,
+    SealOptional,
+    UnknownKidPlain,
+    EndedKeyAccepted,
+    NameHashOnly,
+    SignatureNotChecked,
+    SealNotStored,
 }
 
 /// Process id of the stuck holder.
@@ -50,6 +59,7 @@ struct TargetState {
     highest: u64,
     incarnation: Option<Incarnation>,
     strict: bool,
+    sealed: bool,
     last: Option<u64>,
     log: Vec<AppliedEntry>,
     stuck: bool,
@@ -63,6 +73,7 @@ const FRESH: TargetState = TargetState {
     highest: 0,
     incarnation: None,
     strict: false,
+    sealed: false,
     last: None,
     log: Vec::new(),
     stuck: false,
@@ -75,6 +86,7 @@ pub struct MemoryTarget {
     /// Whether a claim terminates a stuck holder.
     terminate_blockers: bool,
     crashes: u64,
+    verifier: Option<SealVerifier>,
     state: Arc<Mutex<TargetState>>,
 }
 
@@ -89,7 +101,8 @@ impl Drop for StuckGuard {
 
 impl MemoryTarget {
     pub fn with(fault: Fault) -> Self {
-        Self { fault, terminate_blockers: false, crashes: 0, state: Arc::new(Mutex::new(FRESH)) }
+        let state = Arc::new(Mutex::new(FRESH));
+        Self { fault, terminate_blockers: false, crashes: 0, verifier: None, state }
     }
 
     pub fn terminating_blockers() -> Self {
@@ -119,7 +132,35 @@ impl MemoryTarget {
         {
             return Err(FenceRefusal::Implausible { presented: number }.into());
         }
+        self.check_seal(text)?;
         Ok(token)
+    }
+
+    /// Verifies the seal of a token, with the fault.
+    fn check_seal(&self, text: &str) -> Result<(), FenceRefusal> {
+        let is_sealed_text = text.starts_with("lh2-");
+        if self.fault == Fault::SealedTextRefused && is_sealed_text {
+            return Err(FenceRefusal::Token(TokenError::Version { have: 2 }));
+        }
+        let Some(verifier) = &self.verifier else {
+            return match self.state().sealed && self.fault != Fault::SealNotStored {
+                true if is_sealed_text => Err(FenceRefusal::NoSealKeys),
+                true => Err(SealError::Unsealed.into()),
+                false => Ok(()),
+            };
+        };
+        let is_for_another_name = || {
+            let mut all = forged_tokens(50).into_iter();
+            all.any(|(what, forged, _)| what == "a token signed for another name" && forged == text)
+        };
+        match (verifier.verify_token(&fence_id(), text), self.fault) {
+            (Err(FenceRefusal::Seal(SealError::Unsealed)), Fault::SealOptional)
+            | (Err(FenceRefusal::Seal(SealError::UnknownKey { .. })), Fault::UnknownKidPlain)
+            | (Err(FenceRefusal::Seal(SealError::EndedKey { .. })), Fault::EndedKeyAccepted)
+            | (Err(FenceRefusal::Seal(SealError::Signature { .. })), Fault::SignatureNotChecked) => Ok(()),
+            (Err(FenceRefusal::Seal(_)), Fault::NameHashOnly) if is_for_another_name() => Ok(()),
+            (verified, _) => verified.map(drop),
+        }
     }
 
     /// Applies the rule, with the fault.
@@ -220,13 +261,22 @@ impl Subject for MemoryTarget {
         Ok(true)
     }
 
+    async fn seal(&self) -> Result<bool, Error> {
+        self.state().sealed = true;
+        Ok(true)
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<Self> {
+        Some(Self { verifier: Some(verifier.clone()), ..self.writer().await })
+    }
+
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {
         if self.fault == Fault::NoMarksListed {
             return Ok(Some(Vec::new()));
         }
         let state = self.state();
         let mut info = MarkInfo::new(&fence_id(), state.mark);
-        (info.incarnation, info.strict) = (state.incarnation, state.strict);
+        (info.incarnation, info.strict, info.sealed) = (state.incarnation, state.strict, state.sealed);
         Ok(Some(vec![info]))
     }
 

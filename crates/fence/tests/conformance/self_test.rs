@@ -1,8 +1,8 @@
 //! The suite against correct and faulty fences.
 
 use leasehold_fence::conformance::{
-    BOUNDED_CLAIM, DURABLE, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES, STALE, STALE_DETAIL,
-    STRICT, UNARMED, check, crashes, race,
+    BOUNDED_CLAIM, DURABLE, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEAL_STAYS, SEALED, SEALED_TEXTS,
+    SEQUENCES, STALE, STALE_DETAIL, STRICT, UNARMED, check, crashes, race,
 };
 
 use crate::memory_target::{Fault, MemoryTarget};
@@ -17,6 +17,9 @@ async fn a_correct_fence_passes_every_obligation() {
             STALE,
             STALE_DETAIL,
             INVALID_TOKENS,
+            SEALED_TEXTS,
+            SEALED,
+            SEAL_STAYS,
             UNARMED,
             LOST_MARK,
             LIST_MARKS,
@@ -48,6 +51,13 @@ async fn every_fault_is_detected_by_the_promise_it_breaks() {
         (Fault::ClusterNotChecked, INVALID_TOKENS),
         (Fault::ImplausibleAdmitted, INVALID_TOKENS),
         (Fault::AbsentTokenAdmitted, INVALID_TOKENS),
+        (Fault::SealedTextRefused, SEALED_TEXTS),
+        (Fault::SealOptional, SEALED),
+        (Fault::UnknownKidPlain, SEALED),
+        (Fault::EndedKeyAccepted, SEALED),
+        (Fault::NameHashOnly, SEALED),
+        (Fault::SignatureNotChecked, SEALED),
+        (Fault::SealNotStored, SEAL_STAYS),
         (Fault::UnarmedIsFresh, UNARMED),
         (Fault::LostIsFresh, LOST_MARK),
         (Fault::FloorBelowMarkAccepted, LOST_MARK),

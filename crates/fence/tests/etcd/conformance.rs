@@ -3,8 +3,8 @@
 use leasehold_core::token::Number;
 use leasehold_fence::Error;
 use leasehold_fence::conformance::{
-    AppliedEntry, DURABLE, FenceWriter, LIST_MARKS, RACE, SEQUENCES, STRICT, Subject, check, crashes, number, race,
-    token,
+    AppliedEntry, DURABLE, FenceWriter, LIST_MARKS, RACE, SEAL_STAYS, SEALED, SEALED_TEXTS, SEQUENCES, STRICT, Subject,
+    check, crashes, number, race, token,
 };
 use leasehold_fence::etcd::Fence;
 use leasehold_testkit::depth::depth;
@@ -14,7 +14,7 @@ use crate::server::{EtcdServer, put};
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fence_passes_the_conformance_suite() {
     let obligations = check(&EtcdServer::start().await).await.unwrap_or_else(|error| panic!("{error}"));
-    for obligation in [DURABLE, RACE, SEQUENCES, STRICT, LIST_MARKS] {
+    for obligation in [SEALED_TEXTS, SEALED, SEAL_STAYS, DURABLE, RACE, SEQUENCES, STRICT, LIST_MARKS] {
         assert!(obligations.contains(&obligation), "{obligation} is not in {obligations:?}");
     }
 }

@@ -3,7 +3,7 @@
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id, number};
 use leasehold_fence::etcd::{Fence, KvChange, list_marks};
-use leasehold_fence::{ApplyOnce, Error, MarkInfo};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo, SealVerifier};
 use leasehold_testkit::etcd::{EtcdCluster, EtcdOptions};
 use leasehold_testkit::process::TIMEOUT;
 use leasehold_testkit::temp_dir;
@@ -131,6 +131,14 @@ impl Subject for EtcdServer {
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
         self.fence().adopt(incarnation).await.map(|()| true)
+    }
+
+    async fn seal(&self) -> Result<bool, Error> {
+        self.fence().seal().await.map(|()| true)
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<EtcdWriter> {
+        Some(EtcdWriter(self.fence().with_seal_verifier(verifier)))
     }
 
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {

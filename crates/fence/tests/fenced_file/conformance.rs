@@ -11,7 +11,7 @@ use leasehold_fence::conformance::{
     self, AppliedEntry, FenceWriter, StuckHolder, Subject, check, fence_id, number, race,
 };
 use leasehold_fence::file::{FencedFile, list_marks};
-use leasehold_fence::{ApplyOnce, Error, MarkInfo};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo, SealVerifier};
 
 use crate::fixture::TestFile;
 
@@ -50,7 +50,7 @@ impl Subject for FileSubject {
     }
 
     async fn writer(&self) -> FileWriter {
-        FileWriter { path: self.path(), fenced: self.fenced, claim_timeout: CLAIM_TIMEOUT }
+        FileWriter { path: self.path(), fenced: self.fenced, claim_timeout: CLAIM_TIMEOUT, verifier: None }
     }
 
     async fn applied(&self) -> Vec<AppliedEntry> {
@@ -79,6 +79,14 @@ impl Subject for FileSubject {
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
         self.open()?.adopt(incarnation).map(|()| true)
+    }
+
+    async fn seal(&self) -> Result<bool, Error> {
+        self.open()?.seal().map(|()| true)
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<FileWriter> {
+        Some(FileWriter { verifier: Some(verifier.clone()), ..self.writer().await })
     }
 
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {
@@ -113,13 +121,18 @@ struct FileWriter {
     path: PathBuf,
     fenced: bool,
     claim_timeout: Duration,
+    verifier: Option<SealVerifier>,
 }
 
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl FileWriter {
     fn open(&self) -> Result<FencedFile, Error> {
-        Ok(FencedFile::open(&self.path, &fence_id())?.with_claim_timeout(self.claim_timeout))
+        let file = FencedFile::open(&self.path, &fence_id())?.with_claim_timeout(self.claim_timeout);
+        Ok(match &self.verifier {
+            Some(verifier) => file.with_seal_verifier(verifier),
+            None => file,
+        })
     }
 }
 
@@ -153,7 +166,10 @@ impl FenceWriter for FileWriter {
 async fn the_fence_passes_the_conformance_suite() {
     let obligations = check(&FileSubject::new(true)).await.unwrap_or_else(|error| panic!("{error}"));
     use conformance::{BOUNDED_CLAIM, LIST_MARKS, LOST_MARK, SEQUENCES, STRICT, UNARMED};
-    for obligation in [UNARMED, LOST_MARK, LIST_MARKS, STRICT, SEQUENCES, BOUNDED_CLAIM] {
+    use conformance::{SEAL_STAYS, SEALED, SEALED_TEXTS};
+    for obligation in
+        [SEALED_TEXTS, SEALED, SEAL_STAYS, UNARMED, LOST_MARK, LIST_MARKS, STRICT, SEQUENCES, BOUNDED_CLAIM]
+    {
         assert!(obligations.contains(&obligation), "{obligations:?}");
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    AppliedEntry, BOUNDED_CLAIM, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES, STALE,
-    STALE_DETAIL, STRICT, StuckHolder, Subject, check, fence_id, race,
+    AppliedEntry, BOUNDED_CLAIM, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEAL_STAYS, SEALED,
+    SEALED_TEXTS, SEQUENCES, STALE, STALE_DETAIL, STRICT, StuckHolder, Subject, check, fence_id, race,
 };
 use leasehold_fence::file::{FencedLog, LogReader};
-use leasehold_fence::{ApplyOnce, Error, MarkInfo};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo, SealVerifier};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
@@ -72,6 +72,14 @@ impl Subject for LogSubject {
         self.open().adopt(incarnation).map(|()| true)
     }
 
+    async fn seal(&self) -> Result<bool, Error> {
+        self.open().seal().map(|()| true)
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<LogWriter> {
+        Some(LogWriter(self.open().with_seal_verifier(verifier)))
+    }
+
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {
         FencedLog::list_marks(&self.path()).map(Some)
     }
@@ -108,10 +116,22 @@ impl FenceWriter for LogWriter {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_fence_passes_the_conformance_suite() {
     let obligations = check(&LogSubject(Mutex::new(temp_dir()))).await.unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(
-        obligations,
-        [RISING, STALE, STALE_DETAIL, INVALID_TOKENS, LOST_MARK, LIST_MARKS, STRICT, SEQUENCES, BOUNDED_CLAIM, RACE]
-    );
+    let all = [
+        RISING,
+        STALE,
+        STALE_DETAIL,
+        INVALID_TOKENS,
+        SEALED_TEXTS,
+        SEALED,
+        SEAL_STAYS,
+        LOST_MARK,
+        LIST_MARKS,
+        STRICT,
+        SEQUENCES,
+        BOUNDED_CLAIM,
+        RACE,
+    ];
+    assert_eq!(obligations, all);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

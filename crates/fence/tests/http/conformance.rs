@@ -9,12 +9,12 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use leasehold_core::token::{Incarnation, Number, Token};
 use leasehold_fence::conformance::{
-    AppliedEntry, BOUNDED_CLAIM, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES, STALE,
-    STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, fence_id, race,
+    AppliedEntry, BOUNDED_CLAIM, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEALED,
+    SEALED_TEXTS, SEQUENCES, STALE, STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, fence_id, race,
 };
 use leasehold_fence::file::FencedLog;
 use leasehold_fence::http::{Fence, GateTimeouts, RequestBody, Rules, parse_refusal};
-use leasehold_fence::{ApplyOnce, Error, MarkInfo};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo, SealVerifier};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 use tower::util::BoxCloneSyncService;
@@ -65,16 +65,18 @@ impl HttpSubject {
     }
 }
 
-impl Subject for HttpSubject {
-    type Writer = HttpWriter;
-
-    async fn fresh(&self) {
+impl HttpSubject {
+    /// Starts a service with fresh marks, whose fence has these keys.
+    fn start(&self, verifier: Option<&SealVerifier>) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         let (marks, rules) = (dir.path().join("marks"), Rules::new(&fence_id()));
         Fence::arm(&marks, &rules).expect("armed");
         // A short claim timeout, for the test of a blocked claim.
         let timeouts = GateTimeouts::default().with_claim_timeout(Duration::from_millis(200));
-        let fence = Fence::open(&marks, rules, timeouts).expect("it opens");
+        let mut fence = Fence::open(&marks, rules, timeouts).expect("it opens");
+        if let Some(verifier) = verifier {
+            fence = fence.with_seal_verifier(verifier).expect("not in use");
+        }
         let state = SharedState::default();
         let (fenced_state, bare_state) = (state.clone(), state.clone());
         let client = if self.fenced {
@@ -97,6 +99,14 @@ impl Subject for HttpSubject {
             BoxCloneSyncService::new(inner.map_response(|response| response.map(String::into_bytes)))
         };
         *self.now.lock().expect("whole") = Some((dir, fence, state, client));
+    }
+}
+
+impl Subject for HttpSubject {
+    type Writer = HttpWriter;
+
+    async fn fresh(&self) {
+        self.start(None);
     }
 
     async fn writer(&self) -> HttpWriter {
@@ -130,6 +140,20 @@ impl Subject for HttpSubject {
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
         self.log()?.adopt(incarnation).map(|()| true)
+    }
+
+    async fn seal(&self) -> Result<bool, Error> {
+        // As `leasehold fence seal` does it, while the service runs.
+        self.log()?.seal().map(|()| true)
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<HttpWriter> {
+        self.start(Some(verifier));
+        Some(self.writer().await)
+    }
+
+    fn keys_in_target(&self) -> bool {
+        true
     }
 
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {
@@ -207,6 +231,8 @@ async fn the_fence_passes_the_conformance_suite() {
         STALE,
         STALE_DETAIL,
         INVALID_TOKENS,
+        SEALED_TEXTS,
+        SEALED,
         UNARMED,
         LOST_MARK,
         LIST_MARKS,

@@ -7,6 +7,7 @@ mod draining;
 mod invalid_tokens;
 mod persistence;
 mod refusals;
+mod sealed;
 mod service;
 #[path = "../support/mod.rs"]
 mod support;

@@ -78,19 +78,29 @@ impl TestService {
     }
 
     pub fn with(rules: Rules) -> Self {
+        Self::prepared(rules, |fence| fence)
+    }
+
+    /// A service whose fence is changed before it is used.
+    pub fn prepared(rules: Rules, change: impl FnOnce(Fence) -> Fence) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         Fence::arm(&dir.path().join("marks"), &rules).expect("armed");
-        Self::open(dir, rules).expect("it opens")
+        let fence = Fence::open(&dir.path().join("marks"), rules, TIMEOUTS).expect("it opens");
+        Self::start(dir, change(fence))
     }
 
     pub fn open(dir: TempDir, rules: Rules) -> Result<Self, Error> {
         let fence = Fence::open(&dir.path().join("marks"), rules, TIMEOUTS)?;
+        Ok(Self::start(dir, fence))
+    }
+
+    fn start(dir: TempDir, fence: Fence) -> Self {
         let applied = Arc::new(Mutex::new(Vec::new()));
         let ((hold, held), (stream, streams)) = (unbounded_channel(), unbounded_channel());
         let target = RecordingTarget { applied: applied.clone(), hold, stream };
         let inner = tower::service_fn(move |request| target.clone().serve(request));
         let service = fence.layer().layer(BoxCloneSyncService::new(inner));
-        Ok(Self { dir, fence, service, applied, held, streams })
+        Self { dir, fence, service, applied, held, streams }
     }
 
     /// Restarts the fence, as another process: only the files remain.

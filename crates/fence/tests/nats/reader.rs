@@ -4,10 +4,13 @@ use std::time::SystemTime;
 
 use async_nats::HeaderMap;
 use leasehold_core::token::{Incarnation, Token};
-use leasehold_fence::conformance::{CLUSTER, FenceWriter, INCARNATION, Subject, fence_id, number, token, token_of};
+use leasehold_fence::conformance::{
+    CLUSTER, FenceWriter, INCARNATION, Subject, fence_id, forged_tokens, number, seal_keys, sealed_token, token,
+    token_of,
+};
 use leasehold_fence::nats::{MARK_HEADER, stamp};
 use leasehold_fence::reader_fence::{ReaderFence, RecordVerdict};
-use leasehold_fence::{Error, FenceId, FenceRefusal, MarkLoss};
+use leasehold_fence::{Error, FenceId, FenceRefusal, MarkLoss, SealVerifier};
 
 use crate::server::{NatsServer, SUBJECT};
 
@@ -179,4 +182,23 @@ async fn a_subject_of_another_stream_is_not_written() {
     let fence = leasehold_fence::nats::Fence::open(&jetstream, "OTHER", SUBJECT, &fence_id()).await.expect("opened");
     fence.arm().await.expect_err("the subject belongs to another stream");
     assert_eq!(nats.fence().await.mark().await.expect("unchanged"), Some(number(33)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_carry_the_sealed_token_and_a_verifying_reader_drops_forged_ones() {
+    let nats = NatsServer::start().await;
+    nats.fresh().await;
+    let verifier = SealVerifier::new(seal_keys());
+    let mut writer = nats.sealed_writer(&verifier).await.expect("it takes keys");
+    writer.claim(&sealed_token(40)).await.expect("claimed");
+    writer.write(&sealed_token(40), "genuine").await.expect("written");
+    // A writer without keys appends with a forged token through its own fence, which nothing stops.
+    let (_, forged, _) = forged_tokens(50).pop().expect("a forged token");
+    let mut forger = nats.writer().await;
+    forger.write(&forged, "forged").await.expect("the subject is not sealed");
+    let plain = &mut ReaderFence::new(&fence_id());
+    assert_eq!(read(&nats, plain).await, ["genuine", "forged"], "a reader without keys");
+    let mut verifying = ReaderFence::new(&fence_id()).with_seal_verifier(&verifier);
+    assert_eq!(read(&nats, &mut verifying).await, ["genuine"]);
+    assert_eq!((verifying.mark(SUBJECT), verifying.dropped()), (Some(number(40)), 1));
 }

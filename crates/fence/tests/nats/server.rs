@@ -12,7 +12,7 @@ use futures::StreamExt;
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id};
 use leasehold_fence::nats::{Fence, list_marks, stamp};
-use leasehold_fence::{ApplyOnce, Error, MarkInfo};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo, SealVerifier};
 use leasehold_testkit::daemon::Daemon;
 use leasehold_testkit::ports::unused_address;
 
@@ -211,6 +211,15 @@ impl Subject for NatsServer {
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
         self.fence().await.adopt(incarnation).await.map(|()| true)
+    }
+
+    async fn seal(&self) -> Result<bool, Error> {
+        self.fence().await.seal().await.map(|()| true)
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<NatsWriter> {
+        let writer = self.writer().await;
+        Some(NatsWriter { fence: writer.fence.clone().with_seal_verifier(verifier), ..writer })
     }
 
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {

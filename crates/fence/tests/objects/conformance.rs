@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{self, AppliedEntry, FenceWriter, Subject, check, fence_id, number, race};
 use leasehold_fence::objects::{Fence, ObjectChange, list_marks};
-use leasehold_fence::{ApplyOnce, Error, MarkInfo};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo, SealVerifier};
 use object_store::memory::InMemory;
 
 struct MemorySubject(Mutex<Arc<InMemory>>);
@@ -77,6 +77,14 @@ impl Subject for MemorySubject {
         self.fence().adopt(incarnation).await.map(|()| true)
     }
 
+    async fn seal(&self) -> Result<bool, Error> {
+        self.fence().seal().await.map(|()| true)
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<ObjectWriter> {
+        Some(ObjectWriter(self.fence().with_seal_verifier(verifier)))
+    }
+
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {
         list_marks(&*self.store(), None).await.map(Some)
     }
@@ -104,8 +112,8 @@ impl FenceWriter for ObjectWriter {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fence_passes_the_conformance_suite() {
     let obligations = check(&MemorySubject::new()).await.unwrap_or_else(|error| panic!("{error}"));
-    use conformance::{LIST_MARKS, LOST_MARK, SEQUENCES, STRICT, UNARMED};
-    for obligation in [UNARMED, LOST_MARK, LIST_MARKS, STRICT, SEQUENCES] {
+    use conformance::{LIST_MARKS, LOST_MARK, SEAL_STAYS, SEALED, SEALED_TEXTS, SEQUENCES, STRICT, UNARMED};
+    for obligation in [SEALED_TEXTS, SEALED, SEAL_STAYS, UNARMED, LOST_MARK, LIST_MARKS, STRICT, SEQUENCES] {
         assert!(obligations.contains(&obligation), "{obligations:?}");
     }
 }

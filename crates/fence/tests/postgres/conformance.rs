@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
     AppliedEntry, BOUNDED_CLAIM, DURABLE, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RESOURCE, RISING,
-    SEQUENCES, STALE, STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, crashes, fence_id, race,
+    SEALED_TEXTS, SEQUENCES, STALE, STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, crashes, fence_id,
+    race,
 };
 use leasehold_fence::postgres::{Fence, install, list_marks};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo};
@@ -196,11 +197,12 @@ impl FenceWriter for PostgresWriter {
     }
 }
 
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     RISING,
     STALE,
     STALE_DETAIL,
     INVALID_TOKENS,
+    SEALED_TEXTS,
     UNARMED,
     LOST_MARK,
     LIST_MARKS,

@@ -21,6 +21,7 @@ mod psql_examples;
 mod random;
 mod refusals;
 mod rights;
+mod sealed;
 mod server;
 mod session_token;
 #[path = "../support/mod.rs"]

@@ -3,8 +3,8 @@
 use leasehold_core::token::Number;
 use leasehold_fence::Error;
 use leasehold_fence::conformance::{
-    AppliedEntry, DURABLE, FenceWriter, LIST_MARKS, RACE, SEQUENCES, STRICT, Subject, check, crashes, fence_id, number,
-    race,
+    AppliedEntry, DURABLE, FenceWriter, LIST_MARKS, RACE, SEAL_STAYS, SEALED, SEALED_TEXTS, SEQUENCES, STRICT, Subject,
+    check, crashes, fence_id, number, race,
 };
 use leasehold_fence::redis::Fence;
 use leasehold_testkit::depth::depth;
@@ -15,7 +15,7 @@ use crate::server::{Redis, digits, put};
 #[tokio::test(flavor = "multi_thread")]
 async fn the_functions_conform() {
     let satisfied = check(&Redis::durable().await).await.unwrap_or_else(|violation| panic!("{violation}"));
-    for obligation in [DURABLE, RACE, SEQUENCES, STRICT, LIST_MARKS] {
+    for obligation in [SEALED_TEXTS, SEALED, SEAL_STAYS, DURABLE, RACE, SEQUENCES, STRICT, LIST_MARKS] {
         assert!(satisfied.contains(&obligation), "{obligation} is not in {satisfied:?}");
     }
 }

@@ -4,7 +4,7 @@ use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::Error;
 use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id, number};
 use leasehold_fence::redis::{Fence, install, list_marks};
-use leasehold_fence::{ApplyOnce, MarkInfo};
+use leasehold_fence::{ApplyOnce, MarkInfo, SealVerifier};
 use leasehold_testkit::daemon::Daemon;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
@@ -154,6 +154,18 @@ impl Subject for Redis {
 
     async fn adopt(&self, incarnation: Incarnation) -> Result<bool, Error> {
         self.fence.adopt(&mut self.connect().await, incarnation).await.map(|()| true)
+    }
+
+    async fn seal(&self) -> Result<bool, Error> {
+        self.fence.seal(&mut self.connect().await).await.map(|()| true)
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<RedisWriter> {
+        Some(RedisWriter { fence: self.fence.clone().with_seal_verifier(verifier), db: self.connect().await })
+    }
+
+    fn relies_on_clients(&self) -> bool {
+        true
     }
 
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{
-    AppliedEntry, BOUNDED_CLAIM, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES, STALE,
-    STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, fence_id, race,
+    AppliedEntry, BOUNDED_CLAIM, FenceWriter, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEAL_STAYS, SEALED,
+    SEALED_TEXTS, SEQUENCES, STALE, STALE_DETAIL, STRICT, StuckHolder, Subject, UNARMED, check, fence_id, race,
 };
 use leasehold_fence::sqlite::{Fence, install, list_marks};
-use leasehold_fence::{ApplyOnce, Error, MarkInfo};
+use leasehold_fence::{ApplyOnce, Error, MarkInfo, SealVerifier};
 use rusqlite::{Connection, TransactionBehavior};
 use tempfile::TempDir;
 
@@ -123,6 +123,16 @@ impl Subject for SqliteTarget {
         fence.adopt(&mut db, incarnation).map(|()| true)
     }
 
+    async fn seal(&self) -> Result<bool, Error> {
+        let SqliteWriter { fence, mut db, .. } = self.open();
+        fence.seal(&mut db).map(|()| true)
+    }
+
+    async fn sealed_writer(&self, verifier: &SealVerifier) -> Option<SqliteWriter> {
+        let writer = self.open();
+        Some(SqliteWriter { fence: writer.fence.clone().with_seal_verifier(verifier), ..writer })
+    }
+
     async fn list_marks(&self) -> Result<Option<Vec<MarkInfo>>, Error> {
         list_marks(&self.open().db).map(Some)
     }
@@ -178,6 +188,9 @@ async fn the_fence_conforms_in_every_journal_mode_with_and_without_protected_tab
                 STALE,
                 STALE_DETAIL,
                 INVALID_TOKENS,
+                SEALED_TEXTS,
+                SEALED,
+                SEAL_STAYS,
                 UNARMED,
                 LOST_MARK,
                 LIST_MARKS,

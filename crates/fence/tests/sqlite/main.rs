@@ -10,5 +10,6 @@ mod probe;
 mod protected_tables;
 mod random;
 mod refusals;
+mod sealed;
 #[path = "../support/mod.rs"]
 mod support;

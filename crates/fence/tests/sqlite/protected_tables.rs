@@ -19,7 +19,7 @@ fn protected() -> Database {
 }
 
 /// Runs a script in the `sqlite3` shell; returns its error output, empty on success.
-fn shell(base: &Database, script: &str) -> String {
+pub fn shell(base: &Database, script: &str) -> String {
     let mut sqlite = Command::new("sqlite3")
         .arg("-bail")
         .arg(base.file())

@@ -24,6 +24,10 @@ pub fn mistakes() -> Vec<(String, &'static str, &'static str)> {
         (zero, "TOKEN_INVALID", "zero"),
         (large, "TOKEN_INVALID", "too_large"),
         (good.replacen("lh1-", "lh3-", 1), "UNSUPPORTED_VERSION", "version"),
+        (good.replacen("lh1-", "lh2-", 1), "TOKEN_INVALID", "shape"),
+        (format!("{}-0badcafe-{}", sealed_body(&good), "A".repeat(85)), "TOKEN_INVALID", "shape"),
+        (format!("{}-0badcafe-{}B", sealed_body(&good), "A".repeat(85)), "TOKEN_INVALID", "shape"),
+        (format!("{}-0BADCAFE-{}", sealed_body(&good), "A".repeat(86)), "TOKEN_INVALID", "shape"),
         (Token { cluster: Cluster(*b"another!"), ..parts(50) }.to_string(), "WRONG_CLUSTER", "cluster"),
         (Token { resource: resource_hash("jobs/other"), ..parts(50) }.to_string(), "TOKEN_INVALID", "resource"),
         (Token { scope: TokenScope::Slot(1), ..parts(50) }.to_string(), "TOKEN_INVALID", "slot"),
@@ -31,6 +35,11 @@ pub fn mistakes() -> Vec<(String, &'static str, &'static str)> {
         (Token { scope: TokenScope::Units, ..parts(50) }.to_string(), "TOKEN_INVALID", "shared"),
         (Token { number: Number::MAX, ..parts(50) }.to_string(), "TOKEN_IMPLAUSIBLE", "implausible"),
     ]
+}
+
+/// The first 76 bytes of a sealed text.
+fn sealed_body(plain: &str) -> String {
+    plain[..76].replacen("lh1-", "lh2-", 1)
 }
 
 /// The text with a correct checksum.

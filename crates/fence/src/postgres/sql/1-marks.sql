@@ -1,4 +1,4 @@
--- Tables of the fence and the upgrade from versions 1 and 2.
+-- Tables of the fence and the upgrade from versions 1, 2 and 3.
 BEGIN;
 -- Only the server's own functions and operators are called: this script may run as a superuser, in a database of another role.
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS leasehold.version (one boolean PRIMARY KEY DEFAULT tr
 DO $$
 BEGIN
   IF NOT EXISTS (SELECT FROM leasehold.version) THEN
-    INSERT INTO leasehold.version (version) VALUES (3);
+    INSERT INTO leasehold.version (version) VALUES (4);
     IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
       RAISE WARNING 'installed without DDL checks on protected tables; install as a superuser to enable them';
     END IF;
@@ -56,10 +56,10 @@ END $$;
 DO $$
 DECLARE have integer := (SELECT version FROM leasehold.version);
 BEGIN
-  IF have NOT IN (1, 2, 3) THEN
+  IF have NOT IN (1, 2, 3, 4) THEN
     RAISE EXCEPTION USING ERRCODE = 'LH008',
-      MESSAGE = 'UNSUPPORTED_VERSION: version ' || have || ' is installed, this script installs version 3',
-      DETAIL = 'have=' || have || ' want=3', HINT = 'Update the older side.';
+      MESSAGE = 'UNSUPPORTED_VERSION: version ' || have || ' is installed, this script installs version 4',
+      DETAIL = 'have=' || have || ' want=4', HINT = 'Update the older side.';
   END IF;
   IF have = 1 THEN
     -- ALTER TABLE waits for transactions that version 1 admitted. Marks are preserved.
@@ -79,8 +79,10 @@ BEGIN
       leasehold.blocking_pids(text, text, bigint, boolean), leasehold.table_tree, leasehold.guard_relation;
     ALTER TABLE leasehold.protected ALTER COLUMN relation TYPE regclass, ADD COLUMN definition text, ADD COLUMN server_id text;
   END IF;
-  IF have < 3 THEN
-    UPDATE leasehold.version SET version = 3;
+  IF have < 4 THEN
+    DROP FUNCTION IF EXISTS leasehold.parse_for(text, text, bigint);
+    ALTER TABLE leasehold.fence ADD COLUMN is_sealed boolean NOT NULL DEFAULT false, ADD COLUMN text_digest bytea;
+    UPDATE leasehold.version SET version = 4;
     PERFORM set_config('leasehold.upgraded_from', have::text, true);
   END IF;
 END $$;
@@ -103,7 +105,19 @@ CREATE TABLE IF NOT EXISTS leasehold.fence (
   token_digest      bigint,      -- of the token that set the mark; the same text needs no second parse
   server_started_at timestamptz, -- start time of the server that stored token_digest; after a restart server_id is checked again
   protects_tables   boolean NOT NULL DEFAULT false,               -- tables are protected by this fence
+  is_sealed   boolean NOT NULL DEFAULT false,                     -- only stamped tokens are accepted; never unset
+  text_digest bytea,       -- of a sealed fence: 128 bits of the SHA-256 of the text that set the mark; token_digest can be forged
   CONSTRAINT fence_name UNIQUE (name, slot)
+);
+
+-- Keys that verify the stamps of sealed fences (A8), as HMAC-SHA256 uses them: the key padded to 64 bytes and combined with its two constants.
+-- No one but the owner reads them, see leasehold.seal. A dump contains them.
+CREATE TABLE IF NOT EXISTS leasehold.stamp_key (
+  fence     integer NOT NULL,
+  key_id    text NOT NULL CHECK (key_id ~ '^[0-9a-f]{8}$'),       -- of the SHA-256 of the key
+  inner_pad bytea NOT NULL CHECK (length(inner_pad) = 64),
+  outer_pad bytea NOT NULL CHECK (length(outer_pad) = 64),
+  PRIMARY KEY (fence, key_id)
 );
 
 -- Token cache: for each frequently written fence, a digest of its current token. It is stored in a sequence, because a sequence
@@ -150,9 +164,12 @@ BEGIN
       MESSAGE = 'CONFLICT: a mark cannot be lowered or moved to another resource, slot or cluster',
       DETAIL = 'presented=' || coalesce(NEW.mark, 0) || ' mark=' || coalesce(OLD.mark, 0),
       HINT = 'Use a number that is not below the mark.';
+  ELSIF OLD.is_sealed AND NOT NEW.is_sealed THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH009', MESSAGE = 'CONFLICT: fence ' || OLD.name || ' is sealed and stays sealed',
+      DETAIL = 'reason=sealed', HINT = 'Arm another resource for writers without sealed tokens.';
   END IF;
-  IF (NEW.name, NEW.mark, NEW.state, NEW.incarnation, NEW.is_strict, NEW.server_id, NEW.protects_tables)
-      IS DISTINCT FROM (OLD.name, OLD.mark, OLD.state, OLD.incarnation, OLD.is_strict, OLD.server_id, OLD.protects_tables) THEN
+  IF (NEW.name, NEW.mark, NEW.state, NEW.incarnation, NEW.is_strict, NEW.server_id, NEW.protects_tables, NEW.is_sealed)
+      IS DISTINCT FROM (OLD.name, OLD.mark, OLD.state, OLD.incarnation, OLD.is_strict, OLD.server_id, OLD.protects_tables, OLD.is_sealed) THEN
     key := leasehold.lock_key(OLD.name, OLD.slot);
     PERFORM leasehold.lock(key, true, NULL);
     PERFORM setval(('leasehold.token_cache_' || (key & 63))::regclass, 0);
@@ -173,7 +190,7 @@ CREATE OR REPLACE FUNCTION leasehold.own_relations() RETURNS TABLE (relation reg
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT c.oid::regclass, CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END FROM pg_class AS c
     WHERE c.relnamespace = 'leasehold'::regnamespace AND (c.relkind = 'r'
-      AND c.relname IN ('fence', 'version', 'protected', 'installed_function', 'changing_guards')
+      AND c.relname IN ('fence', 'version', 'protected', 'installed_function', 'changing_guards', 'stamp_key')
       OR c.relkind = 'S' AND (c.relname = 'fence_id_seq' OR c.relname ~ '^token_cache_[0-9]+$'))
 $$;
 

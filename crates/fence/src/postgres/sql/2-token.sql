@@ -37,26 +37,31 @@ BEGIN
   RETURN sum # 4294967295;
 END $$;
 
--- Splits a token text into its parts. Text that the grantor did not print exactly so is rejected.
+-- Splits a token text into its parts. Text that the grantor did not print exactly so is rejected. A sealed text (`lh2-`) means what its
+-- first 76 bytes mean; its signature is not verified here, and a stamp after it is verified by leasehold.is_stamped.
 CREATE OR REPLACE FUNCTION leasehold.parse_token(token text, OUT cluster text, OUT incarnation text, OUT resource text,
   OUT slot bigint, OUT number bigint) LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  fields constant text := '[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{16}-(w[0-9a-f]{8}|[ru]0{8})-[0-9]{19}-[0-9a-f]{8}';
   reason text;
   digits text;
 BEGIN
   digits := substr(token, 58, 19);
   reason := CASE
     WHEN coalesce(token, '') = '' THEN 'absent'
-    WHEN token ~ '^lh(0|[1-9][0-9]{0,8})-' AND token !~ '^lh1-' THEN 'version'
-    WHEN length(token) <> 85 OR token !~ ('^lh1-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{16}-(w[0-9a-f]{8}|[ru]0{8})-[0-9]{19}-'
-      || '[0-9a-f]{8}$') THEN 'shape'
-    WHEN lpad(to_hex(leasehold.crc32(convert_to(substr(token, 1, 76), 'UTF8'))), 8, '0') <> substr(token, 78) THEN 'checksum'
+    WHEN token ~ '^lh(0|[1-9][0-9]{0,8})-' AND token !~ '^lh[12]-' THEN 'version'
+    -- The last character of a signature has four bits to spare, which are zero.
+    WHEN CASE length(token) WHEN 85 THEN token !~ ('^lh1-' || fields || '$')
+      WHEN 172 THEN token !~ ('^lh2-' || fields || '-[A-Za-z0-9_-]{85}[AQgw]$')
+      WHEN 237 THEN token !~ ('^lh2-' || fields || '-[A-Za-z0-9_-]{85}[AQgw][.][0-9a-f]{64}$')
+      ELSE true END THEN 'shape'
+    WHEN length(token) = 85 AND lpad(to_hex(leasehold.crc32(convert_to(substr(token, 1, 76), 'UTF8'))), 8, '0') <> substr(token, 78) THEN 'checksum'
     WHEN digits = '0000000000000000000' THEN 'zero'
     WHEN digits COLLATE "C" > '9223372036854775807' THEN 'too_large'
   END;
   IF reason = 'version' THEN
     RAISE EXCEPTION USING ERRCODE = 'LH008',
-      MESSAGE = 'UNSUPPORTED_VERSION: token version ' || substring(token FROM '^lh([0-9]+)-') || ' is not supported, expected 1',
+      MESSAGE = 'UNSUPPORTED_VERSION: token version ' || substring(token FROM '^lh([0-9]+)-') || ' is not supported, expected 1 or 2',
       DETAIL = 'reason=version have=' || substring(token FROM '^lh([0-9]+)-') || ' want=1', HINT = 'Update the older side.';
   ELSIF reason IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = 'LH002',

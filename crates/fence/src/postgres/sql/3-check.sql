@@ -81,9 +81,42 @@ UPDATE leasehold.fence SET server_id = leasehold.server_id()
   WHERE server_id ~ '^[0-9]+/[0-9A-F]{8}$' AND starts_with(leasehold.server_id(), server_id || '/')
     AND current_setting('leasehold.upgraded_from', true) IN ('1', '2');
 
--- Parses a token, finds its fence and checks everything that needs no lock.
+-- HMAC-SHA256 of a text, with the two padded forms of a key.
+CREATE OR REPLACE FUNCTION leasehold.hmac_sha256(inner_pad bytea, outer_pad bytea, message text) RETURNS bytea
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT sha256(outer_pad || sha256(inner_pad || convert_to(message, 'UTF8')))
+$$;
+
+-- Whether a token carries a stamp that a key of this fence made for exactly this text: `<sealed text>.<64 hexadecimal digits>`. Digests are
+-- compared, so that the time of the comparison tells nothing about the stamp.
+CREATE OR REPLACE FUNCTION leasehold.is_stamped(of_fence integer, token text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT length(token) = 237 AND EXISTS (SELECT FROM leasehold.stamp_key AS k WHERE k.fence = of_fence
+    AND sha256(leasehold.hmac_sha256(k.inner_pad, k.outer_pad, left(token, 172))) = sha256(decode(right(token, 64), 'hex')))
+$$;
+
+-- 128 bits of a digest that cannot be forged, to recognize the text that set the mark of a sealed fence.
+CREATE OR REPLACE FUNCTION leasehold.text_digest(token text) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT substr(sha256(convert_to(token, 'UTF8')), 1, 16)
+$$;
+
+-- Fails: a sealed fence accepts a token only with its stamp.
+CREATE OR REPLACE FUNCTION leasehold.refuse_unstamped(name text, token text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = 'LH002',
+    MESSAGE = 'TOKEN_INVALID: ' || CASE WHEN token LIKE 'lh1-%' THEN 'the token is not sealed, and fence ' || name || ' is'
+      WHEN length(token) = 172 THEN 'the token has no stamp for the sealed fence ' || name
+      ELSE 'the stamp of the token is not one of the sealed fence ' || name END,
+    DETAIL = 'reason=' || CASE WHEN token LIKE 'lh1-%' THEN 'unsealed' ELSE 'stamp' END,
+    HINT = 'Present the sealed text of the grant with its stamp for this database: <text>.<stamp>.';
+END $$;
+
+-- Parses a token, finds its fence and checks everything that needs no lock. `stamped` is set if the fence is sealed and the stamp is valid;
+-- a caller that finds the fence sealed under its lock refuses a token that is not.
 CREATE OR REPLACE FUNCTION leasehold.parse_for(token text, of_resource text, of_slot bigint, OUT number bigint,
-  OUT incarnation text, OUT name text, OUT slot bigint) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  OUT incarnation text, OUT name text, OUT slot bigint, OUT stamped boolean) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   t record := leasehold.parse_token(token);
   guarded text := coalesce(encode(substr(sha256(convert_to(of_resource, 'UTF8')), 1, 8), 'hex'), t.resource);
@@ -118,6 +151,10 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'LH003',
       MESSAGE = 'TOKEN_IMPLAUSIBLE: token ' || number || ' is more than one day ahead of this server''s clock',
       DETAIL = 'reason=implausible presented=' || number, HINT = 'Compare the clocks and verify the origin of the token.';
+  END IF;
+  stamped := fence.is_sealed AND leasehold.is_stamped(fence.id, token);
+  IF fence.is_sealed AND NOT stamped THEN
+    PERFORM leasehold.refuse_unstamped(fence.name, token);
   END IF;
 END $$;
 
@@ -183,16 +220,22 @@ BEGIN
       SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = p.name AND g.slot = p.slot FOR SHARE;
     END IF;
   END IF;
+  IF f.is_sealed AND NOT p.stamped THEN
+    PERFORM leasehold.refuse_unstamped(f.name, token); -- it was sealed since the token was parsed
+  END IF;
   PERFORM leasehold.check_mark(f, p.number, p.incarnation);
   IF f.mark IS DISTINCT FROM p.number OR f.incarnation IS DISTINCT FROM p.incarnation THEN
     UPDATE leasehold.fence AS g SET state = 'armed', mark = p.number, incarnation = p.incarnation,
         sequence = CASE g.mark WHEN p.number THEN g.sequence END, token_digest = hashtextextended(token, 1),
+        text_digest = CASE WHEN p.stamped THEN leasehold.text_digest(token) END,
         server_started_at = pg_postmaster_start_time() WHERE g.id = f.id;
   ELSIF read_committed THEN
     -- The same token after a server restart: one of its writers records that, the others do not wait for it.
-    UPDATE leasehold.fence AS g SET token_digest = hashtextextended(token, 1), server_started_at = pg_postmaster_start_time()
-      WHERE g.id = (SELECT h.id FROM leasehold.fence AS h WHERE h.id = f.id AND (h.token_digest, h.server_started_at)
-        IS DISTINCT FROM (hashtextextended(token, 1), pg_postmaster_start_time()) FOR UPDATE SKIP LOCKED);
+    UPDATE leasehold.fence AS g SET token_digest = hashtextextended(token, 1), server_started_at = pg_postmaster_start_time(),
+        text_digest = CASE WHEN p.stamped THEN leasehold.text_digest(token) END
+      WHERE g.id = (SELECT h.id FROM leasehold.fence AS h WHERE h.id = f.id AND (h.token_digest, h.server_started_at, h.text_digest)
+        IS DISTINCT FROM (hashtextextended(token, 1), pg_postmaster_start_time(), CASE WHEN p.stamped THEN leasehold.text_digest(token) END)
+        FOR UPDATE SKIP LOCKED);
   END IF;
   IF f.protects_tables THEN
     PERFORM set_config('leasehold.token_' || to_hex(key), pg_current_xact_id()::text || ':' || token, true);
@@ -236,15 +279,17 @@ BEGIN
     -- The snapshot is taken after the lock, so it contains every acknowledged claim.
     SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = admit_uncached.resource
       AND g.slot = coalesce(admit_uncached.slot, 0)
-      AND g.token_digest = hashtextextended(token, 1) AND g.server_started_at = pg_postmaster_start_time();
+      AND g.token_digest = hashtextextended(token, 1) AND g.server_started_at = pg_postmaster_start_time()
+      -- A caller can find another text with the same token_digest.
+      AND (NOT g.is_sealed OR g.text_digest = leasehold.text_digest(token));
   END IF;
   IF f.mark IS NULL THEN
     RETURN leasehold.admit_full(token, resource, slot, ms);
   END IF;
   PERFORM leasehold.require_durable();
   -- A transaction without writes cannot have raised the mark itself, so the row is committed and its digest may be cached.
-  -- Another fence's digest is replaced only sometimes.
-  IF pg_current_xact_id_if_assigned() IS NULL THEN
+  -- Another fence's digest is replaced only sometimes. That of a sealed fence is never cached: 63 bits can be forged.
+  IF NOT f.is_sealed AND pg_current_xact_id_if_assigned() IS NULL THEN
     cached := coalesce(pg_sequence_last_value(('leasehold.token_cache_' || (key & 63))::regclass), 0);
     IF cached = 0 OR random() < 0.01 THEN
       PERFORM setval(('leasehold.token_cache_' || (key & 63))::regclass, digest | f.protects_tables::integer);
@@ -290,10 +335,10 @@ BEGIN
   END;
   number := CASE WHEN cached OPERATOR(pg_catalog.=) 0 THEN pg_catalog.substr(token, 58, 19)::pg_catalog.int8
     -- The triggers read the token from a setting that names this transaction, so it is useless to the pool's next client.
-    WHEN cached OPERATOR(pg_catalog.=) 1 THEN pg_catalog.left(pg_catalog.right(pg_catalog.set_config('leasehold.token_' OPERATOR(pg_catalog.||) pg_catalog.to_hex(
+    WHEN cached OPERATOR(pg_catalog.=) 1 THEN pg_catalog.substr(pg_catalog.split_part(pg_catalog.set_config('leasehold.token_' OPERATOR(pg_catalog.||) pg_catalog.to_hex(
         pg_catalog.hashtextextended(resource, 1818780001::pg_catalog.int8 OPERATOR(pg_catalog.+) coalesce(slot, 0))),
       pg_catalog.pg_current_xact_id()::pg_catalog.text OPERATOR(pg_catalog.||) ':' OPERATOR(pg_catalog.||) token, true),
-      28), 19)::pg_catalog.int8
+      ':', 2), 58, 19)::pg_catalog.int8
     ELSE leasehold.admit_uncached(token, resource, slot, remaining) END;
   IF remaining IS NOT NULL THEN
     ms := greatest(1, least(2147483647,

@@ -58,7 +58,8 @@ DECLARE
   presented pg_catalog.text := pg_catalog.current_setting('leasehold.token_' OPERATOR(pg_catalog.||) key, true);
   number bigint;
 BEGIN
-  IF pg_catalog.length(presented) OPERATOR(pg_catalog.=) 85 THEN
+  -- A token of the session; that of a transaction comes after the id of the transaction and a colon.
+  IF pg_catalog.length(presented) OPERATOR(pg_catalog.>=) 85 AND pg_catalog.strpos(presented, ':') OPERATOR(pg_catalog.=) 0 THEN
     number := leasehold.admit_uncached(presented, name, slot, NULL);
     RETURN;
   END IF;
@@ -80,28 +81,38 @@ $$;
 
 -- Body of the trigger functions of one fence. The statement trigger fires after the statement, so that the statement itself may contain
 -- the check. Like `admit` it compares the presented token, which can be any text, with the token cache under the lock; if the digest is
--- not cached, or the text does not have the form of a token of this fence, it presents the token again. The inner block keeps the lock until the transaction ends, see leasehold.lock. Each fence
--- has its own functions, because passing trigger arguments would double the cost.
+-- not cached, or the text does not have the form of a token of this fence, it presents the token again. The inner block keeps the lock
+-- until the transaction ends, see leasehold.lock. Each fence has its own functions, because passing trigger arguments would double the
+-- cost. A sealed fence always presents the token again: a text with a cached digest can be forged (A8).
 CREATE OR REPLACE FUNCTION leasehold.guard_body(of_name text, of_slot bigint, result text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $make$
 DECLARE
   key bigint := leasehold.lock_key(of_name, of_slot);
-  form text := (SELECT concat('lh1-', f.cluster, '-________-', f.resource, '-w', lpad(to_hex(f.slot), 8, '0'), '-', repeat('_', 19), '-________')
-    FROM leasehold.fence AS f WHERE (f.name, f.slot) = (of_name, of_slot));
+  fence leasehold.fence := (SELECT f FROM leasehold.fence AS f WHERE (f.name, f.slot) = (of_name, of_slot));
+  form text := concat('lh1-', fence.cluster, '-________-', fence.resource, '-w', lpad(to_hex(fence.slot), 8, '0'), '-', repeat('_', 19),
+    '-________');
+  sealed_form text := concat(replace(form, 'lh1-', 'lh2-'), '-', repeat('_', 86));
+  -- The setting is a token of the session, or the id of a transaction, a colon and its token.
+  setting text := format('pg_catalog.current_setting(%L, true)', 'leasehold.token_' || to_hex(key));
+  presented text := format('pg_catalog.substr(%1$s, pg_catalog.strpos(%1$s, %2$L) OPERATOR(pg_catalog.+) 1)', setting, ':');
 BEGIN
+  IF fence.is_sealed THEN
+    RETURN format($body$
+    BEGIN
+      PERFORM leasehold.require_admitted(%1$L, %2$s, %3$L, TG_TABLE_NAME);
+      RETURN %4$s;
+    END $body$, of_name, of_slot, to_hex(key), result);
+  END IF;
   RETURN format($body$
     BEGIN
       BEGIN
         IF pg_catalog.pg_try_advisory_xact_lock_shared(%1$s)
           AND ((pg_catalog.pg_sequence_last_value(%3$L) OPERATOR(pg_catalog.#)
-            pg_catalog.hashtextextended(pg_catalog.right(pg_catalog.current_setting(%2$L, true), 85), %1$s))
-            OPERATOR(pg_catalog.&) (-2)) OPERATOR(pg_catalog.=) 0
-          AND pg_catalog.right(pg_catalog.current_setting(%2$L, true), 85) OPERATOR(pg_catalog.~~) %8$L
-          AND pg_catalog.translate(pg_catalog.right(pg_catalog.current_setting(%2$L, true), 85), '0123456789abcdef', '')
-            OPERATOR(pg_catalog.=) 'lh----w--'
-          AND (pg_catalog.length(pg_catalog.current_setting(%2$L, true)) OPERATOR(pg_catalog.=) 85
-            OR pg_catalog.starts_with(pg_catalog.current_setting(%2$L, true),
-              pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text OPERATOR(pg_catalog.||) ':'))
+            pg_catalog.hashtextextended(%2$s, %1$s)) OPERATOR(pg_catalog.&) (-2)) OPERATOR(pg_catalog.=) 0
+          AND (%2$s OPERATOR(pg_catalog.~~) %8$L OR %2$s OPERATOR(pg_catalog.~~) %9$L)
+          AND pg_catalog.translate(pg_catalog.left(%2$s, 85), '0123456789abcdef', '') OPERATOR(pg_catalog.=) 'lh----w--'
+          AND (pg_catalog.strpos(%10$s, ':') OPERATOR(pg_catalog.=) 0
+            OR pg_catalog.starts_with(%10$s, pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text OPERATOR(pg_catalog.||) ':'))
         THEN
           RETURN %7$s;
         END IF;
@@ -110,8 +121,8 @@ BEGIN
       END;
       PERFORM leasehold.require_admitted(%4$L, %5$s, %6$L, TG_TABLE_NAME);
       RETURN %7$s;
-    END $body$, key, 'leasehold.token_' || to_hex(key), 'leasehold.token_cache_' || (key & 63), of_name, of_slot, to_hex(key), result,
-    form);
+    END $body$, key, presented, 'leasehold.token_cache_' || (key & 63), of_name, of_slot, to_hex(key), result,
+    form, sealed_form, setting);
 END $make$;
 
 -- Creates the trigger functions of one fence: for statements, and for rows that are written through a table without a guard.

@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION leasehold.operator_functions() RETURNS name[] LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT '{arm, rearm, declare_lost, set_strict, adopt, list_marks, lock_exclusive, protect, unprotect, guard_relation, create_guard,
     repair_guards, suspend_check, resume_check, extend_guards, lock_tree, list_guards, list_triggers, list_grants, revoke_grants,
-    function_digests, probe_writes, end_strangers, terminate_blockers}'::name[]
+    function_digests, probe_writes, end_strangers, terminate_blockers, seal, retire_stamp_key, list_stamp_keys, is_stamped}'::name[]
 $$;
 
 -- Rights that no one but the owner needs: to change the fence's tables and sequences, to create objects in its schema, and to call an

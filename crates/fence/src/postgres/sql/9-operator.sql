@@ -74,6 +74,62 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WHERE f.id = (SELECT leasehold.lock_exclusive(adopt.resource, adopt.slot))
 $$;
 
+-- Seals a fence, permanently: from now on it accepts only tokens with a stamp that this key made. A second key is accepted besides the
+-- first, so that the key can be replaced. The key must have 32 random bytes; what makes the stamps has the same key, the holders do not.
+CREATE OR REPLACE FUNCTION leasehold.seal(resource text, stamp_key bytea, slot bigint DEFAULT 0) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  fence_id integer;
+  new_key_id text := encode(substr(sha256(stamp_key), 1, 4), 'hex');
+  padded bytea;
+  inner_pad bytea := decode(repeat('00', 64), 'hex');
+  outer_pad bytea := inner_pad;
+BEGIN
+  IF coalesce(length(stamp_key), 0) <> 32 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'INVALID_ARGUMENT: stamp_key has ' || coalesce(length(stamp_key), 0) || ' bytes, expected 32',
+      HINT = 'Use 32 random bytes, for example of openssl rand -hex 32.';
+  END IF;
+  padded := stamp_key || decode(repeat('00', 32), 'hex');
+  FOR i IN 0 .. 63 LOOP
+    inner_pad := set_byte(inner_pad, i, get_byte(padded, i) # 54);
+    outer_pad := set_byte(outer_pad, i, get_byte(padded, i) # 92);
+  END LOOP;
+  fence_id := leasehold.lock_exclusive(resource, slot);
+  PERFORM leasehold.suspend_check();
+  IF NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = 'leasehold.stamp_key'::regclass) THEN
+    -- Without a policy only the owner and roles that bypass row security read the keys, not members of pg_read_all_data.
+    ALTER TABLE leasehold.stamp_key ENABLE ROW LEVEL SECURITY;
+  END IF;
+  INSERT INTO leasehold.stamp_key VALUES (fence_id, new_key_id, inner_pad, outer_pad) ON CONFLICT DO NOTHING;
+  UPDATE leasehold.fence AS f SET is_sealed = true WHERE f.id = fence_id AND NOT f.is_sealed;
+  IF (SELECT f.protects_tables FROM leasehold.fence AS f WHERE f.id = fence_id) THEN
+    PERFORM leasehold.create_guard(resource, slot);
+  END IF;
+  PERFORM leasehold.resume_check();
+  RETURN new_key_id;
+END $$;
+
+-- Lists the ids of a fence's stamp keys.
+CREATE OR REPLACE FUNCTION leasehold.list_stamp_keys(resource text, slot bigint DEFAULT 0) RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT k.key_id FROM leasehold.stamp_key AS k JOIN leasehold.fence AS f ON f.id = k.fence
+    WHERE (f.name, f.slot) = (list_stamp_keys.resource, list_stamp_keys.slot) ORDER BY k.key_id
+$$;
+
+-- Removes a stamp key: tokens that it stamped are refused from now on. The last key stays.
+CREATE OR REPLACE FUNCTION leasehold.retire_stamp_key(resource text, key_id text, slot bigint DEFAULT 0) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE fence_id integer := leasehold.lock_exclusive(resource, slot);
+BEGIN
+  IF NOT EXISTS (SELECT FROM leasehold.stamp_key AS k WHERE k.fence = fence_id AND k.key_id <> retire_stamp_key.key_id) THEN
+    RAISE EXCEPTION USING ERRCODE = 'LH009', MESSAGE = 'CONFLICT: fence ' || resource || ' has no other stamp key than ' || key_id,
+      DETAIL = 'reason=last_key', HINT = 'Call leasehold.seal with the next key first.';
+  END IF;
+  DELETE FROM leasehold.stamp_key AS k WHERE k.fence = fence_id AND k.key_id = retire_stamp_key.key_id;
+  -- A text that the key stamped must not be recognized without its stamp.
+  UPDATE leasehold.fence AS f SET token_digest = NULL, text_digest = NULL WHERE f.id = fence_id;
+END $$;
+
 -- Application roles may check and claim. They may not arm, and they have no access to the tables. Default privileges of the installer can
 -- give rights on every object that it creates, or withhold those of PUBLIC: objects of this installation get exactly the rights they need.
 -- On objects that existed before, what an operator granted stays, except the rights in leasehold.list_grants.
