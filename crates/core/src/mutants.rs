@@ -110,6 +110,7 @@ mutants! {
     NumberIsEnough breaks "A6",
     SessionIdIsEnough breaks "A6",
     ReplayToStranger breaks "A6",
+    AnybodyLifts breaks "A9",
     RequestsUnbounded breaks "X2",
 }
 

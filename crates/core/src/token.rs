@@ -355,7 +355,10 @@ impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Version { have } => {
-                return write!(f, "token version {have} is not supported (expected {PLAIN} or {SEALED}); update the fence");
+                return write!(
+                    f,
+                    "token version {have} is not supported (expected {PLAIN} or {SEALED}); update the fence"
+                );
             }
             Self::Absent => "no token; acquire the lease and present its token with every write",
             Self::Shape => "not a token; pass the token text of the grant unchanged",

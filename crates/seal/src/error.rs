@@ -57,9 +57,9 @@ impl fmt::Display for SealError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Token(error) => error.fmt(f),
-            Self::Unsealed => {
-                f.write_str("token is not sealed; give the servers a seal key (`leasehold keys create`) and acquire again")
-            }
+            Self::Unsealed => f.write_str(
+                "token is not sealed; give the servers a seal key (`leasehold keys create`) and acquire again",
+            ),
             Self::UnknownKey { kid } => {
                 write!(f, "token is sealed by the unknown key {kid}; export the keys again (`leasehold keys export`)")
             }

@@ -27,12 +27,7 @@ impl SealKey {
         Self::from_pair(Ed25519KeyPair::generate().map_err(|_| KeyError::Provider)?, now_ms, now_ms, None)
     }
 
-    fn from_pair(
-        pair: Ed25519KeyPair,
-        created_ms: u64,
-        active_ms: u64,
-        end_ms: Option<u64>,
-    ) -> Result<Self, KeyError> {
+    fn from_pair(pair: Ed25519KeyPair, created_ms: u64, active_ms: u64, end_ms: Option<u64>) -> Result<Self, KeyError> {
         let bytes = pair.public_key().as_ref().try_into().map_err(|_| KeyError::Provider)?;
         Ok(Self { public: PublicSealKey::new(bytes, active_ms, end_ms)?, pair, created_ms })
     }

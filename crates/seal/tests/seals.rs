@@ -140,8 +140,8 @@ fn a_signature_of_another_domain_is_no_seal() {
 #[test]
 fn a_signature_whose_scalar_is_not_reduced_is_refused() {
     const ORDER: [u8; 32] = [
-        0xED, 0xD3, 0xF5, 0x5C, 0x1A, 0x63, 0x12, 0x58, 0xD6, 0x9C, 0xF7, 0xA2, 0xDE, 0xF9, 0xDE, 0x14, 0, 0, 0, 0, 0, 0, 0,
-        0, 0, 0, 0, 0, 0, 0, 0, 0x10,
+        0xED, 0xD3, 0xF5, 0x5C, 0x1A, 0x63, 0x12, 0x58, 0xD6, 0x9C, 0xF7, 0xA2, 0xDE, 0xF9, 0xDE, 0x14, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10,
     ];
     let key = key();
     let mut sealed = key.seal(&token(NAME), NAME);
@@ -188,7 +188,9 @@ fn a_text_that_is_cut_or_extended_is_refused() {
         let refused = verify(&set, &text[..end], NAME).expect_err("it is cut");
         assert_eq!(refused.code(), "TOKEN_INVALID", "{refused}");
     }
-    for changed in [format!("{text}="), format!("{text}A"), format!("{text}\n"), format!(" {text}"), text.to_uppercase()] {
+    for changed in
+        [format!("{text}="), format!("{text}A"), format!("{text}\n"), format!(" {text}"), text.to_uppercase()]
+    {
         assert!(verify(&set, &changed, NAME).is_err(), "{changed}");
     }
     // A checksum instead of a seal, and a seal after a checksum.

@@ -22,6 +22,7 @@ use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, Open
 use crate::metrics::Metrics;
 use crate::recovery::StateReplay;
 use crate::request_queue::RequestQueue;
+use crate::sealing::TokenSealer;
 use crate::snapshotter::{self, SnapshotConfig, SnapshotThread};
 use crate::status::ServerStatus;
 use crate::transport::tls::{TlsError, TlsHandle, TlsSettings};
@@ -58,6 +59,8 @@ pub struct ServerConfig {
     pub snapshots: SnapshotConfig,
     /// Access rules; a reload changes them while serving.
     pub access: Arc<AccessControl>,
+    /// The seal keys; a reload changes them while serving.
+    pub sealer: Arc<TokenSealer>,
 }
 
 /// The unix socket of a server.
@@ -84,6 +87,7 @@ impl Default for ServerConfig {
             limits: TransportLimits::default(),
             snapshots: SnapshotConfig::default(),
             access: Arc::default(),
+            sealer: Arc::default(),
         }
     }
 }
@@ -210,7 +214,9 @@ pub(crate) async fn lead<J: Journal + 'static>(
     let snapshotter = snapshotter::start(journal.snapshots(), config.snapshots, backlog, metrics.snapshots());
     let (snapshots, server_status) = (snapshotter.handle().clone(), Arc::new(server_status));
     let (access, denials) = (config.access.clone(), Arc::default());
-    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, access, denials, standby: None };
+    let sealer = config.sealer.clone();
+    let api =
+        Api { queue, issuer, watchers, metrics, snapshots, server_status, access, denials, sealer, standby: None };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));
     listener.metrics.set_leader(true);
     listener.set_max_ttl(status.max_ttl_ms);
