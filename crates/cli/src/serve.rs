@@ -144,6 +144,7 @@ fn server_config(settings: &ServeSettings) -> ServerConfig {
         insecure_listen: settings.insecure_listen,
         tls: settings.access.tls.clone(),
         socket: settings.access.socket.clone(),
+        keys: settings.access.keys.clone(),
         // Other servers send clients to the advertised address.
         allowed_hosts: settings
             .allowed_hosts
@@ -206,6 +207,7 @@ fn start_error(error: &ServerError) -> CommandError {
         ServerError::Tenure(_) | ServerError::Listen(ListenError::Insecure { .. }) => error_with_code("CONFIG", error),
         ServerError::Listen(ListenError::Socket(error)) => Error::config("socket", error.to_string()).into(),
         ServerError::Tls(error) => access_settings::tls_error(error).into(),
+        ServerError::Keys(error) => access_settings::key_error(error).into(),
         ServerError::Append(fault) => error_with_code(fault.code(), fault),
         ServerError::Fenced => CommandError::Other(error.to_string()),
     }

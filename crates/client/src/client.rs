@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::secret::{LeaseSecret, SessionSecret};
 use leasehold_core::token::Token;
 use leasehold_wire::headers::IdempotencyKey;
 use tokio::sync::watch;
@@ -107,6 +108,25 @@ impl Client {
     pub fn with_idempotency_key(&self, key: IdempotencyKey) -> Self {
         let mut client = self.clone();
         client.servers.idempotency_key = Some(key);
+        client
+    }
+
+    /// A clone whose calls present the secret of a lease ([`GrantedLease::secret`](crate::GrantedLease::secret)). A server with access
+    /// rules requires it of every unary call that acts on the lease, together with the identity that was granted it (A6).
+    #[must_use]
+    pub fn with_lease_secret(&self, secret: &LeaseSecret) -> Self {
+        let mut client = self.clone();
+        client.servers.lease_secret = Some(secret.clone());
+        client
+    }
+
+    /// A clone whose calls present the secret of a session ([`OpenedSession::secret`](crate::OpenedSession::secret)). A server with
+    /// access rules requires it of every unary call in the session, and of an idempotency key of the session (A6). It also proves the
+    /// leases that the session carries.
+    #[must_use]
+    pub fn with_session_secret(&self, secret: &SessionSecret) -> Self {
+        let mut client = self.clone();
+        client.servers.session_secret = Some(secret.clone());
         client
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::secret::{LeaseSecret, SessionSecret};
 use leasehold_wire::MAX_RESPONSE_BYTES;
 use leasehold_wire::headers::IdempotencyKey;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
@@ -33,12 +34,17 @@ impl Default for Timeouts {
     }
 }
 
-/// The servers of one cluster. Clones share their connections; each clone has its own idempotency key and standby setting.
+/// The servers of one cluster. Clones share their connections; each clone has its own idempotency key, secrets and standby
+/// setting.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerPool {
     shared: Arc<PoolShared>,
     /// Key of the next change.
     pub(crate) idempotency_key: Option<IdempotencyKey>,
+    /// Secret of the session that the next calls name.
+    pub(crate) session_secret: Option<SessionSecret>,
+    /// Secret of the lease that the next calls name.
+    pub(crate) lease_secret: Option<LeaseSecret>,
     /// Lowest journal position from which a standby may answer a query.
     pub(crate) standby: Option<u64>,
 }
@@ -80,7 +86,13 @@ pub(crate) struct HighestToken {
 impl ServerPool {
     pub(crate) fn new(endpoints: Endpoints, transport: Transport, timeouts: Timeouts) -> Self {
         let shared = PoolShared { endpoints, transport, timeouts, state: Mutex::default() };
-        Self { shared: Arc::new(shared), idempotency_key: None, standby: None }
+        Self {
+            shared: Arc::new(shared),
+            idempotency_key: None,
+            session_secret: None,
+            lease_secret: None,
+            standby: None,
+        }
     }
 
     /// A pool of the same servers with connections of its own and shorter timeouts. It knows the highest token of this one.

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_core::command::{Answer, Command, SessionEvent};
 use leasehold_core::ids::{LeaseId, SessionId};
+use leasehold_core::secret::SessionSecret;
 use leasehold_core::token::{Number, SEALED_TOKEN_BYTES};
 use leasehold_wire::{Code, PROTOCOL, decode_answer, decode_event, lease_bits, session_bits, v1};
 use tokio::sync::mpsc;
@@ -47,12 +48,12 @@ enum ReceiverTransport {
 }
 
 /// Id and secret of a session, to resume it with.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct SessionResume {
     /// Id of the session.
     pub session: SessionId,
     /// Secret from the opening of the session.
-    pub secret: [u8; 32],
+    pub secret: SessionSecret,
 }
 
 /// Omits the secret.
@@ -141,7 +142,7 @@ impl ServerPool {
         let session = match resume {
             Some(resume) => v1::hello::Session::Resume(v1::ResumeSession {
                 session: session_bits(resume.session),
-                secret: resume.secret.to_vec(),
+                secret: resume.secret.expose().to_vec(),
             }),
             None => v1::hello::Session::Open(v1::OpenSession { holder: holder.into(), ttl_ms, waits_only: false }),
         };

@@ -10,9 +10,11 @@ use leasehold_core::command::{Acquire, AcquireAll, CurrentLease, Grant, Handoff,
 use leasehold_core::command::{Command, LeaseRef, Renew};
 use leasehold_core::ids::SessionId;
 use leasehold_core::name::resource_hash;
+use leasehold_core::secret::LeaseSecret;
 use leasehold_core::token::Token;
 use leasehold_wire::json::{CurrentLeaseBody, GrantBody};
 use leasehold_wire::{decode_current, decode_grant, lease_bits, v1};
+use zeroize::Zeroize;
 
 use crate::failover::RetrySafety;
 use crate::server_pool::GrpcClient;
@@ -65,10 +67,12 @@ impl<'a> HeldLease<'a> {
 }
 
 /// A granted lease.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct GrantedLease {
     grant: Grant,
     token: FencingToken,
+    secret: Option<LeaseSecret>,
+    /// Without the secret.
     message: v1::Grant,
 }
 
@@ -85,7 +89,14 @@ impl GrantedLease {
         if !holder.is_empty() {
             message.holder = holder.into();
         }
-        Ok(Self { grant, token, message })
+        let secret = take_secret(&mut message.secret)?;
+        Ok(Self { grant, token, secret, message })
+    }
+
+    /// The secret that proves in unary calls that the caller was granted the lease, for [`Client::with_lease_secret`]. Servers before
+    /// this version send none.
+    pub const fn secret(&self) -> Option<&LeaseSecret> {
+        self.secret.as_ref()
     }
 
     /// The token, with the text that fences accept.
@@ -103,9 +114,9 @@ impl GrantedLease {
         &self.message.resource
     }
 
-    /// The grant as JSON, with the field names of the HTTP API.
+    /// The grant as JSON, with the field names of the HTTP API. It contains the secret.
     pub fn body(&self) -> GrantBody {
-        self.message.clone().into()
+        GrantBody { secret: self.secret.as_ref().map(LeaseSecret::expose_hex), ..self.message.clone().into() }
     }
 }
 
@@ -117,15 +128,17 @@ impl fmt::Debug for GrantedLease {
 }
 
 /// A lease that was renewed, or confirmed as current.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct RenewedLease {
     current: CurrentLease,
     token: FencingToken,
+    secret: Option<LeaseSecret>,
+    /// Without the secret.
     message: v1::CurrentLease,
 }
 
 impl RenewedLease {
-    fn decode(message: v1::CurrentLease, presented: FencingToken) -> Result<Self, Error> {
+    fn decode(mut message: v1::CurrentLease, presented: FencingToken) -> Result<Self, Error> {
         let current = decode_current(&message).map_err(Error::invalid_reply)?;
         let token = match message.token.as_str() {
             "" if presented.number() == current.number => presented,
@@ -135,7 +148,13 @@ impl RenewedLease {
         if token.number() != current.number {
             return Err(Error::invalid_reply("the token does not belong to the lease"));
         }
-        Ok(Self { current, token, message })
+        let secret = take_secret(&mut message.secret)?;
+        Ok(Self { current, token, secret, message })
+    }
+
+    /// The new secret of the lease, if its token was raised.
+    pub const fn secret(&self) -> Option<&LeaseSecret> {
+        self.secret.as_ref()
     }
 
     /// Token of the lease: the presented one, unless it was raised.
@@ -148,9 +167,10 @@ impl RenewedLease {
         &self.current
     }
 
-    /// The lease as JSON, with the field names of the HTTP API.
+    /// The lease as JSON, with the field names of the HTTP API. It contains the new secret, if there is one.
     pub fn body(&self, resource: &str) -> CurrentLeaseBody {
-        CurrentLeaseBody::new(resource, self.message.clone())
+        let body = CurrentLeaseBody::new(resource, self.message.clone());
+        CurrentLeaseBody { secret: self.secret.as_ref().map(LeaseSecret::expose_hex), ..body }
     }
 }
 
@@ -159,6 +179,16 @@ impl fmt::Debug for RenewedLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RenewedLease").field("current", &self.current).finish_non_exhaustive()
     }
+}
+
+/// Moves a secret out of a message and wipes it there.
+fn take_secret(bytes: &mut Vec<u8>) -> Result<Option<LeaseSecret>, Error> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let secret = LeaseSecret::from_slice(bytes);
+    bytes.zeroize();
+    secret.map(Some).ok_or_else(|| Error::invalid_reply("a lease secret of a wrong length"))
 }
 
 impl Client {

@@ -64,7 +64,7 @@ async fn administer(client: &Client) -> Result<(), Error> {
     }
     let mut watch = client.watch("jobs").await?;
     watch.next().await.transpose()?;
-    let session: Option<SessionId> = client.session().borrow().map(|resume| resume.session);
+    let session: Option<SessionId> = client.session().borrow().as_ref().map(|resume| resume.session);
     client.close_session(session.unwrap_or(client.open_session("worker-1", 10_000).await?.id())).await
 }
 

@@ -1,11 +1,13 @@
 //! The turn: drain the queue, step the grantor, append to the journal, and only then reply.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::access::NOT_OWNER;
-use leasehold_core::command::{Answer, Command, Input, LeaseRef, LeaseSelector, ProvenTokens, Renew, Reply, Request};
+use leasehold_core::access::{NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER};
+use leasehold_core::command::{
+    Answer, Command, Input, LeaseRef, LeaseSelector, Proof, ProvenTokens, Renew, Reply, Request,
+};
 use leasehold_core::grantor::{Denial, Grantor, Output, RollbackEvidence, hide_names};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{OFFER_BYTES, STEP_BYTES, TURN_EVERY, TURN_NORMAL};
@@ -197,6 +199,7 @@ impl<J: Journal> Driver<J> {
         let before = self.grantor.rollback_evidence();
         let numbers = renewals.leases.iter().map(|(_, number)| *number).collect();
         let caller = self.rules.caller(&renewals.identity);
+        let proof = Proof::of_stream(renewals.session);
         let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers, renewals.identity.clone());
         for (lease, number) in renewals.leases {
             // Zero is not a token number; the first number is never current either, so the reply is the same.
@@ -204,7 +207,7 @@ impl<J: Journal> Driver<J> {
             let held =
                 LeaseRef { selector: LeaseSelector::Id(lease), number, session: Some(renewals.session), holder: None };
             let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
-            self.grantor.step(now, &Input::Request(Request { caller, ..Request::tagged(tag) }, renew));
+            self.grantor.step(now, &Input::Request(Request { caller, proof, ..Request::tagged(tag) }, renew));
         }
         // Apart from the renewals, because an implausible token must not refuse them.
         if let Some(SeenToken { token, proven }) = renewals.seen {
@@ -229,13 +232,11 @@ impl<J: Journal> Driver<J> {
                 self.grantor.step(now, &Input::Request(request, open.command(*secret)));
                 None
             }
-            RequestPayload::Resume(resume) => match resume.command() {
-                Ok(command) => {
-                    self.grantor.step(now, &Input::Request(request, command));
-                    None
-                }
-                Err(refusal) => Some(refusal),
-            },
+            RequestPayload::Resume(session, secret) => {
+                let resume = Command::ResumeSession { session: *session, secret: *secret };
+                self.grantor.step(now, &Input::Request(request, resume));
+                None
+            }
             RequestPayload::Operation(operation) => match DecodedCommand::decode(operation, &caller) {
                 Ok(command) => {
                     self.grantor.step(now, &Input::Request(request, command.command()));
@@ -327,13 +328,12 @@ impl<J: Journal> Driver<J> {
         if self.output.denials.is_empty() {
             return;
         }
-        let owned: HashSet<u64> =
-            self.output.replies.iter().filter(|reply| is_owner_refusal(reply)).map(|reply| reply.tag).collect();
+        let ownership: HashMap<u64, DenialReason> =
+            self.output.replies.iter().filter_map(|reply| Some((reply.tag, ownership_denial(reply)?))).collect();
         for Denial { tag, action, hidden } in self.output.denials.drain(..) {
             let reason = match hidden {
                 true => DenialReason::Hidden,
-                false if owned.contains(&tag) => DenialReason::Owner,
-                false => DenialReason::Role,
+                false => ownership.get(&tag).copied().unwrap_or(DenialReason::Role),
             };
             match self.pending.identity(tag) {
                 Some(identity) => self.denials.denied(&self.metrics, identity, action, reason),
@@ -387,9 +387,13 @@ impl<J: Journal> Driver<J> {
     }
 }
 
-/// Whether a reply refuses a request because another identity owns its subject.
-fn is_owner_refusal(reply: &Reply) -> bool {
-    matches!(&reply.answer, Answer::Refused(Refusal::Denied(reason)) if *reason == NOT_OWNER)
+/// Why a reply refuses a request on a subject that the caller does not own, or does not prove to own.
+fn ownership_denial(reply: &Reply) -> Option<DenialReason> {
+    match &reply.answer {
+        Answer::Refused(Refusal::Denied(NOT_OWNER)) => Some(DenialReason::Owner),
+        Answer::Refused(Refusal::Denied(NO_LEASE_PROOF | NO_SESSION_PROOF)) => Some(DenialReason::Secret),
+        _ => None,
+    }
 }
 
 impl<J> Drop for Driver<J> {

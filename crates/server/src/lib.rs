@@ -20,6 +20,7 @@ pub mod driver;
 pub mod hex;
 pub mod identity;
 pub mod journal;
+pub mod keys;
 pub mod metrics;
 pub mod pending_replies;
 pub mod random;

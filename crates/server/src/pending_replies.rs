@@ -262,7 +262,8 @@ impl PendingReplies {
                 None
             }
             ReplyTo::Stream(outbox, number) => {
-                if let (Answer::Session(grant), RequestPayload::Open(..) | RequestPayload::Resume(_)) = (&answer, &body)
+                if let (Answer::Session(grant), RequestPayload::Open(..) | RequestPayload::Resume(..)) =
+                    (&answer, &body)
                 {
                     self.bind_session(grant.session, outbox.clone());
                 }

@@ -16,7 +16,7 @@ use leasehold_core::token::{Token, plausible};
 use crate::clock::{MS, SimClock, SimTime};
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
-use crate::impostor::{ImpostorAttempt, Impostors, identity_of};
+use crate::impostor::{ImpostorAttempt, Impostors, identity_of, proof_of};
 use crate::journal::SimJournal;
 use crate::message::{Envelope, Message, SimActor};
 use crate::mutants::PlantedFault;
@@ -303,7 +303,10 @@ impl SimServer {
             let proven = ProvenTokens { observed: true, presented: false };
             let request =
                 Request { id: envelope.id, observed: presented, proven, caller, ..Request::tagged(envelope.op) };
-            envelope.request.command(&holder, |command| grantor.step(now, &Input::Request(request, command)));
+            envelope.request.command(&holder, |command| {
+                let request = Request { proof: proof_of(envelope.from, &command), ..request };
+                grantor.step(now, &Input::Request(request, command));
+            });
             impersonate(grantor, &mut impostors);
         }
         scheduler.impostors = impostors;

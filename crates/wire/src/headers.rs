@@ -8,10 +8,14 @@ use leasehold_core::limits::REQUESTS_PER_SESSION;
 
 /// Idempotency key `<session>:<sequence>`, in HTTP headers and gRPC metadata.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Secret of the lease, in hexadecimal.
+pub const LEASE_SECRET: &str = "lease-secret";
 /// Text of the lease's token.
 pub const LEASE_TOKEN: &str = "lease-token";
 /// Journal position that an answer depends on.
 pub const POSITION: &str = "leasehold-position";
+/// Secret of the session, in hexadecimal.
+pub const SESSION_SECRET: &str = "session-secret";
 /// Minimum journal position from which a standby may answer a query. Without it only the leader answers.
 pub const STANDBY: &str = "leasehold-standby";
 /// Text of the highest token that the caller has seen.

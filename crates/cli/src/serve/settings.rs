@@ -63,7 +63,8 @@ pub struct SettingsArgs {
     /// File that grants rights to identities; without it, callers on this machine may do everything
     #[arg(long, value_name = "FILE")]
     pub access: Option<PathBuf>,
-    /// Directory with the keys of the cluster, readable by its owner only [default: keys in the directory of a file journal]
+    /// Directory with the keys of the cluster, mode 0700; servers on etcd have the same files [default: keys in the directory
+    /// of a file journal]
     #[arg(long, value_name = "DIRECTORY")]
     pub keys: Option<PathBuf>,
     /// Path of the unix socket, '' for none [default: leasehold.sock in the directory of a file journal]

@@ -13,8 +13,10 @@ impl Grantor {
     /// purpose is to present it is refused.
     #[inline]
     pub(super) fn observe_tokens(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<(), Refusal> {
-        let tokens =
-            [(request.observed, request.proven.observed), (request.presented, request.proven.presented)].into_iter();
+        // The secret of a lease covers cluster, incarnation, number and name, like a seal.
+        let has_secret = |token: Token| request.proof.lease == Some(token.number);
+        let presented = request.proven.presented || request.presented.is_some_and(has_secret);
+        let tokens = [(request.observed, request.proven.observed), (request.presented, presented)].into_iter();
         for (token, proven) in tokens.filter_map(|(token, proven)| Some((token?, proven))) {
             let counts = proven || counts_from_anyone(request);
             if !self.observe_token(&token, counts)? && matches!(command, Command::ObserveToken) {

@@ -10,6 +10,7 @@ use leasehold_core::command;
 use leasehold_core::grantor::Query;
 use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::secret::SessionSecret;
 use leasehold_wire::headers::POSITION;
 use leasehold_wire::v1::leasehold_server::Leasehold;
 use leasehold_wire::v1::request::Operation;
@@ -128,15 +129,15 @@ impl Leasehold for GrpcService {
     }
 
     async fn open_session(&self, request: Request<v1::OpenSession>) -> Result<Response<v1::Welcome>, Status> {
-        let secret = random::bytes();
+        let secret = SessionSecret::new(random::bytes());
         let core_request = super::request_with(parse_metadata(request.metadata(), &self.api)?.token_seen);
-        let body = RequestPayload::Open(request.into_inner(), secret);
+        let body = RequestPayload::Open(request.into_inner(), secret.digest());
         let reply = self.api.submit(core_request, body, self.api.caller()).await.map_err(problem_to_status)?;
         self.api.observe(&reply);
         match reply.answer {
             command::Answer::Session(grant) => {
                 let status = self.api.query(0, Query::Status, status_of).await;
-                respond_query(status.map(|(status, position)| (welcome(&grant, Some(secret), &status), position)))
+                respond_query(status.map(|(status, position)| (welcome(&grant, Some(&secret), &status), position)))
             }
             command::Answer::Refused(refusal) => Err(problem_to_status(problem(&refusal))),
             _ => Err(unexpected_answer()),
@@ -275,7 +276,7 @@ impl Leasehold for GrpcService {
     }
 
     async fn keys(&self, _: Request<v1::KeysRequest>) -> Result<Response<v1::SealKeySet>, Status> {
-        respond_query(self.api.keys())
+        respond_query(self.api.seal_keys())
     }
 
     async fn show(&self, request: Request<v1::ShowRequest>) -> Result<Response<v1::ResourceView>, Status> {

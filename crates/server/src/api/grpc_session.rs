@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use leasehold_core::command::{Answer, RequestId};
+use leasehold_core::command::{Answer, Command, Proof, Request, RequestId};
 use leasehold_core::grantor::Query;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
+use leasehold_core::secret::SessionSecret;
 use leasehold_wire::{Code, CommandContext, decode_hello, encode_event, problem, problem_to_status, v1, welcome};
 use prost::Message;
 use tonic::{Status, Streaming};
+use zeroize::Zeroize;
 
 use super::Api;
 use super::problems::{no_reply, not_submitted, queue_full};
@@ -41,12 +43,16 @@ pub async fn serve(
     };
     let guard = OutboxGuard(Arc::new(Outbox::default()));
     let outbox = &guard.0;
-    let hello = first.hello.take().ok_or_else(hello_missing)?;
+    let mut hello = first.hello.take().ok_or_else(hello_missing)?;
     // A resumed session keeps its leases, so it does not count.
     if let (Some(rate), Some(v1::hello::Session::Open(_))) = (&rate, &hello.session) {
         rate.check().map_err(|problem| problem_to_status(*problem))?;
     }
-    let (welcome, session) = establish(&api, &hello, outbox).await.map_err(problem_to_status)?;
+    let established = establish(&api, &hello, outbox).await;
+    if let Some(v1::hello::Session::Resume(resume)) = &mut hello.session {
+        resume.secret.zeroize();
+    }
+    let (welcome, session) = established.map_err(problem_to_status)?;
     let caller = CommandContext { session: Some(session), issuer: api.issuer };
     let identity = current_or_local();
     let access = StreamAccess::of_session(&api.access, identity.clone());
@@ -74,16 +80,16 @@ async fn establish(
     outbox: &Arc<Outbox>,
 ) -> Result<(v1::Welcome, SessionId), v1::Problem> {
     use v1::hello::Session;
-    let secret = random::bytes();
-    let arrival = decode_hello(hello, secret, &api.issuer)?;
+    let secret = SessionSecret::new(random::bytes());
+    let arrival = decode_hello(hello, secret.digest(), &api.issuer)?;
     let seen = arrival
         .seen
         .map(|token| SeenToken { token, proven: api.proves(&hello.highest_token, &hello.highest_token_resource) });
     let request = super::request_with(seen);
-    let (body, new_secret) = match hello.session.clone() {
-        Some(Session::Open(open)) => (RequestPayload::Open(open, secret), Some(secret)),
-        Some(Session::Resume(resume)) => (RequestPayload::Resume(resume), None),
-        None => return Err(problem(&Refusal::Invalid { field: "session", reason: "open or resume" })),
+    let (body, new_secret) = match (&hello.session, &arrival.command) {
+        (Some(Session::Open(open)), _) => (RequestPayload::Open(open.clone(), secret.digest()), Some(&secret)),
+        (_, Command::ResumeSession { session, secret }) => (RequestPayload::Resume(*session, *secret), None),
+        _ => return Err(problem(&Refusal::Invalid { field: "session", reason: "open or resume" })),
     };
     if let Some(wall_ms) = arrival.wall_ms {
         api.metrics.clocks().holder(wall_ms, clock::now().wall.0);
@@ -227,6 +233,7 @@ impl StreamReader {
         let session = self.caller.session.expect("a stream has a session");
         let id = RequestId { session, sequence, lowest: lowest.max(1), digest: 0 };
         let request = self.api.core_request(&operation, Some(id), token_seen);
+        let request = Request { proof: Proof::of_stream(session), ..request };
         let to = ReplyTo::Stream(self.outbox.clone(), sequence);
         QueuedRequest::new(request, RequestPayload::Operation(Box::new(operation)), self.caller, to)
             .with_identity(self.identity.clone())
@@ -324,7 +331,7 @@ const _: () = {
     assert!(BATCH_BYTES + RECEIVE_BYTES + ITEM_BYTES + BATCH_ITEMS * 384 <= leasehold_wire::MAX_RESPONSE_BYTES);
 };
 
-/// Encodes an answer with the tokens of its grants.
+/// Encodes an answer with the tokens and the secrets of its grants.
 pub fn encode_answer(reply: &DurableReply, api: &Api) -> v1::response::Answer {
     api.observe(reply);
     let order: Vec<LeaseId> = match &reply.answer {
@@ -336,6 +343,7 @@ pub fn encode_answer(reply: &DurableReply, api: &Api) -> v1::response::Answer {
         reply.body.resource(index)
     };
     let mut answer = leasehold_wire::encode_answer(&reply.answer, &api.issuer, resource, reply.body.holder());
+    api.add_secrets(reply, &mut answer);
     api.sealer.seal_answer(&mut answer, reply, &api.issuer);
     answer
 }

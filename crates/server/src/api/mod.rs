@@ -11,6 +11,7 @@ mod metadata;
 mod openapi;
 mod operator_log;
 mod problems;
+mod proof;
 mod queries;
 mod query;
 mod router;
@@ -32,6 +33,7 @@ use tokio::sync::oneshot;
 
 use crate::access::{AccessControl, DenialLog, StreamAccess};
 use crate::cancellation::{CallerState, CancelOnDrop};
+use crate::keys::ServerKeys;
 use crate::metrics::{Metrics, OK};
 use crate::replicated_state::StandbyState;
 use crate::request::{DurableReply, QueuedRequest, ReplyTo, RequestPayload, SeenToken, operation_name};
@@ -73,6 +75,8 @@ pub struct Api {
     pub denials: Arc<DenialLog>,
     /// Signs the tokens of replies, and proves those of requests.
     pub sealer: Arc<TokenSealer>,
+    /// Keys that make and verify secrets.
+    pub keys: Arc<ServerKeys>,
     /// The replicated state that queries read while another server leads.
     pub standby: Option<Arc<StandbyState>>,
 }
@@ -131,17 +135,20 @@ impl Api {
     ) -> Result<(v1::response::Answer, u64), v1::Problem> {
         self.check_step_down(&operation).await?;
         let caller = self.caller();
+        let mut proof = self.proof(&metadata, &operation);
         // A session of the request id may carry the wait, so that a retry finds it; the core decides.
         let wait_session = match unsessioned_wait(&mut operation).filter(|_| metadata.key.is_none()) {
             None => None,
             Some(session) => {
                 let opened = WaitSession::open(self).await?;
                 *session = Some(session_bits(opened.id));
+                proof.session = Some(opened.secret);
                 Some(opened)
             }
         };
         let id = metadata.request_id();
         let request = self.core_request(&operation, id, metadata.token_seen);
+        let request = Request { proof, ..request };
         let cancellable = session_of_wait(&operation).filter(|_| request.id.is_none() && wait_session.is_none());
         let body = RequestPayload::Operation(Box::new(operation));
         let reply = match cancellable {
@@ -178,7 +185,7 @@ impl Api {
     }
 
     /// The public keys that verify the tokens of this cluster.
-    pub fn keys(&self) -> Result<(v1::SealKeySet, u64), v1::Problem> {
+    pub fn seal_keys(&self) -> Result<(v1::SealKeySet, u64), v1::Problem> {
         self.authorize_current(Action::Keys)?;
         Ok((self.sealer.key_set(), self.metrics.position()))
     }

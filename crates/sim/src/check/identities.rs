@@ -1,5 +1,5 @@
 //! A4, A5: a request outside of the caller's rights is denied, or answered like one about nothing. A6: only the identity that was
-//! granted something acts on it, and no copy of a request gives another identity anything.
+//! granted something acts on it, and no copy of a request gives another identity, or a process without the secrets, anything.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +52,8 @@ fn check_attempt(at: SimTime, attempt: &ImpostorAttempt) -> CheckFinding {
         (Answer::Refused(refusal), ImpostorEffect::None) => refusal,
         _ => {
             let promise = match (kind, effect) {
-                (ImpostorKind::Neighbor, ImpostorEffect::Lifted) => "A9",
-                (ImpostorKind::Neighbor, _) => "A6",
+                (ImpostorKind::Neighbor | ImpostorKind::Twin, ImpostorEffect::Lifted) => "A9",
+                (ImpostorKind::Neighbor | ImpostorKind::Twin, _) => "A6",
                 (ImpostorKind::Outsider | ImpostorKind::Stranger, _) => "A4",
             };
             return broken(promise, at, format!("a copy of {request:?} is answered {answer:?}, effect: {effect:?}"));
@@ -61,7 +61,7 @@ fn check_attempt(at: SimTime, attempt: &ImpostorAttempt) -> CheckFinding {
     };
     match kind {
         // Whatever the reason, it gained nothing.
-        ImpostorKind::Neighbor | ImpostorKind::Stranger => Ok(()),
+        ImpostorKind::Neighbor | ImpostorKind::Twin | ImpostorKind::Stranger => Ok(()),
         ImpostorKind::Outsider if *refusal == expected_outside(request) => Ok(()),
         ImpostorKind::Outsider if matches!(refusal, Refusal::Denied(_)) && is_denied_outside(request) => Ok(()),
         ImpostorKind::Outsider => broken("A5", at, format!("an outsider's copy of {request:?} learns {refusal:?}")),
@@ -191,6 +191,8 @@ mod tests {
         assert_eq!(attempt(ImpostorKind::Neighbor, current(), None).unwrap_err().promise, "A6");
         assert_eq!(attempt(ImpostorKind::Neighbor, denied(), Recorded).unwrap_err().promise, "A6");
         assert_eq!(attempt(ImpostorKind::Neighbor, denied(), Lifted).unwrap_err().promise, "A9");
+        assert_eq!(attempt(ImpostorKind::Twin, denied(), None), Ok(()));
+        assert_eq!(attempt(ImpostorKind::Twin, current(), None).unwrap_err().promise, "A6");
         assert_eq!(attempt(ImpostorKind::Outsider, unknown(), Lifted).unwrap_err().promise, "A4");
         assert_eq!(attempt(ImpostorKind::Outsider, denied(), None).unwrap_err().promise, "A5");
         assert_eq!(attempt(ImpostorKind::Stranger, denied(), None), Ok(()));

@@ -155,6 +155,7 @@ fn the_encoding_of_answers_never_changes() {
         overlaps_ms: Some(1_000),
         depth: 1,
         rotates: false,
+        secret: Vec::new(),
     };
     let lost = problem(&Refusal::Lost(EndReason::MaxHold));
     let responses = vec![

@@ -10,6 +10,7 @@ use leasehold_core::command::Answer as Decided;
 use leasehold_core::grantor::Query;
 use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::secret::SessionSecret;
 use leasehold_wire::json::{
     AcquireBody, CapacityBody, CheckBody, CurrentLeaseBody, DoneBody, FenceReportsBody, FreeBody, GrantBody,
     HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody, SessionBody, SessionStateBody, SetCharterBody,
@@ -112,14 +113,14 @@ pub async fn open_session(
     body: JsonBody,
 ) -> HttpResult<SessionBody> {
     let open = body.parse::<OpenSessionBody>()?.into_request();
-    let secret = random::bytes();
+    let secret = SessionSecret::new(random::bytes());
     let request = request_with(metadata(&headers, &api)?.token_seen);
-    let reply = api.submit(request, RequestPayload::Open(open, secret), api.caller()).await?;
+    let reply = api.submit(request, RequestPayload::Open(open, secret.digest()), api.caller()).await?;
     api.observe(&reply);
     match reply.answer {
         Decided::Session(grant) => {
             let (status, position) = api.query(0, Query::Status, status_of).await?;
-            WithPosition::from_query((welcome(&grant, Some(secret), &status), position))
+            WithPosition::from_query((welcome(&grant, Some(&secret), &status), position))
         }
         Decided::Refused(refusal) => Err(problem(&refusal).into()),
         _ => Err(no_reply().into()),
