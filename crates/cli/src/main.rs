@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use commands::{
     acquire, audit, backup, bearer, ca, charter, check, cluster, completions, config, deadlocks, free, handoff,
-    held_by, history, init, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage,
+    held_by, history, init, keys, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage,
     waiters, watch,
 };
 
@@ -59,6 +59,7 @@ enum CliCommand {
     Init(init::Args),
     Ca(ca::Args),
     Bearer(bearer::Args),
+    Keys(keys::Args),
     Acquire(acquire::Args),
     Renew(renew::Args),
     Release(release::Args),
@@ -133,6 +134,7 @@ fn main() -> ExitCode {
         CliCommand::Init(args) => init::run(args, global),
         CliCommand::Ca(args) => ca::run(args, global),
         CliCommand::Bearer(args) => bearer::run(args, global),
+        CliCommand::Keys(args) => keys::run(args, global),
         CliCommand::Acquire(args) => acquire::run(args, global),
         CliCommand::Renew(args) => renew::run(args, global),
         CliCommand::Release(args) => release::run(args, global),

@@ -14,6 +14,7 @@ mod reload;
 pub mod settings;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use leasehold::Error;
 use leasehold_server::driver::StopReason;
@@ -116,11 +117,13 @@ where
     let signals = ServeSignals::listen();
     let (access, rules) = access_rules::load(settings.access.access.as_deref())?;
     let bearers = settings.access.load_bearers()?;
-    let config_of_server = ServerConfig { access, bearers: bearers.clone(), ..server_config(&settings) };
+    let sealer = Arc::new(settings.access.sealer()?);
+    let config_of_server =
+        ServerConfig { access, bearers: bearers.clone(), sealer: sealer.clone(), ..server_config(&settings) };
     let running = start(location, config_of_server).await.map_err(|error| start_error(&error))?;
     log_start(&running, &settings);
     let limits = (running.connection_limit.clone(), running.rate_limit.clone());
-    let reload = Reload::new(flags, config, settings, level, limits, running.tls.clone(), rules, file_check);
+    let reload = Reload::new(flags, config, settings, level, limits, running.tls.clone(), (rules, sealer), file_check);
     let reload = reload.with_bearers(bearers);
     notify::ready(&format!("serving on {}", running.address));
     stop_result(running.run_until(signals.wait_for_stop(reload)).await)

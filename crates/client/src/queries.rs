@@ -10,8 +10,8 @@ use leasehold_core::name::{HolderName, Name, Prefix};
 use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_core::token::Cluster;
 use leasehold_wire::json::{
-    ClusterBody, DeadlockBody, EndedLeaseBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,
-    WaiterBody,
+    ClusterBody, DeadlockBody, EndedLeaseBody, LeaseBody, ResourceBody, ResourcesBody, SealKeySetBody, StatusBody,
+    UsageBody, WaiterBody,
 };
 use leasehold_wire::v1;
 
@@ -219,6 +219,12 @@ impl Client {
     /// the endpoints have shown the name of the cluster, which its certificate must then show too.
     pub fn may_contact(&self, address: &str) -> bool {
         Address::parse(address).is_ok_and(|at| self.servers.may_follow(&at))
+    }
+
+    /// The public keys that verify sealed tokens, as the first server that answers knows them. Their JSON is the key file of a fence.
+    pub async fn seal_keys(&self) -> Result<SealKeySetBody, Error> {
+        let send = |mut client: GrpcClient, request| async move { client.keys(request).await };
+        self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, v1::KeysRequest {}, send).await.map(Into::into)
     }
 
     /// The cluster id, as tokens contain it. Fences need it.

@@ -35,6 +35,8 @@ pub struct Request<'a> {
     pub observed: Option<Token>,
     /// The token that the command is about, with the same effect. It may be lower than the observed one and yet be lost.
     pub presented: Option<Token>,
+    /// Which of the two are proven to be tokens of this cluster.
+    pub proven: ProvenTokens,
     /// Who sends the request, and what it may do.
     pub caller: Caller<'a>,
     /// What it proves besides the caller's identity (A6).
@@ -51,6 +53,7 @@ impl Request<'_> {
             id: None,
             observed: None,
             presented: None,
+            proven: ProvenTokens::NONE,
             caller: Caller::LOCAL,
             proof: Proof::NONE,
             origin: RequestOrigin::LOCAL,
@@ -78,6 +81,24 @@ impl Proof {
     pub const fn of_stream(session: SessionId) -> Self {
         Self { stream: Some(session), ..Self::NONE }
     }
+}
+
+/// Which tokens of a request are proven: sealed by a key of the cluster for their resource, or presented with the secret of their
+/// lease. Whoever can write to the server can make up the text of a token, so only a proven one is evidence against the journal
+/// where access is restricted (A9).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProvenTokens {
+    /// The observed token.
+    pub observed: bool,
+    /// The presented token.
+    pub presented: bool,
+}
+
+impl ProvenTokens {
+    /// Nothing is proven.
+    pub const NONE: Self = Self { observed: false, presented: false };
+    /// Both are proven.
+    pub const BOTH: Self = Self { observed: true, presented: true };
 }
 
 /// The id of a retryable request within its session.

@@ -117,6 +117,7 @@ mutants! {
     ReplayToStranger breaks "A6",
     CycleTellsNames breaks "A7",
     QueryUnfiltered breaks "A7",
+    AnybodyLifts breaks "A9",
     QuotaShared breaks "A12",
     RenewalsCounted breaks "A12",
     WaitsNotCounted breaks "A12",

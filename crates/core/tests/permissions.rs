@@ -158,6 +158,7 @@ fn subject(action: Action) -> Subject {
         | A::Usage
         | A::Status
         | A::Cluster
+        | A::Keys
         | A::Watch
         | A::Charters
         | A::Coverage
@@ -402,6 +403,7 @@ impl Fixture {
             | A::Usage
             | A::Status
             | A::Cluster
+            | A::Keys
             | A::Watch
             | A::Charters
             | A::Coverage
@@ -520,6 +522,7 @@ impl Fixture {
             | A::Usage
             | A::Status
             | A::Cluster
+            | A::Keys
             | A::Watch
             | A::Charters
             | A::Coverage

@@ -183,6 +183,7 @@ fn standby_api(
         server_status: Arc::new(status),
         access: config.access.clone(),
         denials: Arc::default(),
+        sealer: config.sealer.clone(),
         keys: keys.clone(),
         standby: Some(state.clone()),
     }

@@ -25,6 +25,7 @@ use crate::keys::{KeyError, KeySource, ServerKeys};
 use crate::metrics::Metrics;
 use crate::recovery::StateReplay;
 use crate::request_queue::RequestQueue;
+use crate::sealing::TokenSealer;
 use crate::snapshotter::{self, SnapshotConfig, SnapshotThread, Snapshotter};
 use crate::status::ServerStatus;
 use crate::transport::tls::{TlsError, TlsHandle, TlsSettings};
@@ -61,6 +62,8 @@ pub struct ServerConfig {
     pub snapshots: SnapshotConfig,
     /// Access rules; a reload changes them while serving.
     pub access: Arc<AccessControl>,
+    /// The seal keys; a reload changes them while serving.
+    pub sealer: Arc<TokenSealer>,
     /// Where the keys of the cluster are.
     pub keys: KeySource,
     /// Signs heads of the audit log; without it none are signed (A13).
@@ -93,6 +96,7 @@ impl Default for ServerConfig {
             limits: TransportLimits::default(),
             snapshots: SnapshotConfig::default(),
             access: Arc::default(),
+            sealer: Arc::default(),
             keys: KeySource::default(),
             head_signer: None,
             bearers: None,
@@ -238,7 +242,20 @@ pub(crate) async fn lead<J: Journal + 'static>(
     let snapshotter = snapshotter::start(snapshotter);
     let (snapshots, server_status) = (snapshotter.handle().clone(), Arc::new(server_status));
     let (access, denials) = (config.access.clone(), Arc::default());
-    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, access, denials, keys, standby: None };
+    let sealer = config.sealer.clone();
+    let api = Api {
+        queue,
+        issuer,
+        watchers,
+        metrics,
+        snapshots,
+        server_status,
+        access,
+        denials,
+        sealer,
+        keys,
+        standby: None,
+    };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));
     listener.metrics.set_leader(true);
     listener.set_max_ttl(status.max_ttl_ms);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use leasehold_core::access::{Caller, IdentityUsage};
-use leasehold_core::command::{Answer, Input, Request};
+use leasehold_core::command::{Answer, Input, ProvenTokens, Request};
 use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{TURN_EVERY, TURN_NORMAL};
@@ -289,7 +289,7 @@ impl SimServer {
             }
             let mut impersonate = |grantor: &mut Grantor, impostors: &mut Option<Impostors>| {
                 let sent = impostors.as_mut().and_then(|impostors| impostors.send_copy(grantor, now, envelope));
-                copies.extend(sent.map(|(tag, kind, changed)| (tag, kind, changed, envelope.request.clone())));
+                copies.extend(sent.map(|(tag, kind, effect)| (tag, kind, effect, envelope.request.clone())));
             };
             // The first step of a turn may record a stall, regardless of the sender.
             if turn_has_begun {
@@ -306,7 +306,10 @@ impl SimServer {
                 let has = usage.map_or_else(IdentityUsage::default, |(_, has)| *has);
                 limited.insert(envelope.op, (principal.clone(), has, envelope.request.clone()));
             }
-            let request = Request { id: envelope.id, observed: presented, caller, ..Request::tagged(envelope.op) };
+            // Holders present what they were granted, with its seal.
+            let proven = ProvenTokens { observed: true, presented: false };
+            let request =
+                Request { id: envelope.id, observed: presented, proven, caller, ..Request::tagged(envelope.op) };
             envelope.request.command(&holder, |command| {
                 let request = Request { proof: proof_of(envelope.from, &command), ..request };
                 grantor.step(now, &Input::Request(request, command));
@@ -319,9 +322,9 @@ impl SimServer {
             report_limits(scheduler, known, grantor, &self.output, &limited);
         }
         scheduler.impostors = impostors;
-        for (tag, kind, changed, request) in copies {
+        for (tag, kind, effect, request) in copies {
             let reply = self.output.replies.iter().find(|reply| reply.tag == tag).expect("every request is answered");
-            let attempt = ImpostorAttempt { kind, request, answer: reply.answer.clone(), changed };
+            let attempt = ImpostorAttempt { kind, request, answer: reply.answer.clone(), effect };
             scheduler.record(HistoryEvent::ImpostorAnswered(Box::new(attempt)));
         }
         self.output.replies.retain(|reply| !Impostors::is_copy(reply.tag));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use leasehold::Error;
 use leasehold_server::bearer::{BearerSettings, BearerSettingsError, BearerVerifier, JwtIssuer};
 use leasehold_server::keys::{KeyError, KeySource};
+use leasehold_server::sealing::TokenSealer;
 use leasehold_server::server::SocketConfig;
 use leasehold_server::transport::tls::{ClientCa, TlsError, TlsHandle, TlsSettings};
 use leasehold_server::transport::unix_socket;
@@ -132,7 +133,13 @@ impl AccessSettings {
             self.keys.check().map_err(|error| key_error(&error))?;
         }
         self.load_bearers()?;
-        Ok(())
+        self.sealer().map(drop)
+    }
+
+    /// Loads the seal keys of the key directory.
+    pub fn sealer(&self) -> Result<TokenSealer, Error> {
+        let Some(directory) = self.keys.directory() else { return Ok(TokenSealer::default()) };
+        TokenSealer::open(directory.to_owned()).map_err(|error| Error::config("keys", error.to_string()))
     }
 
     /// Reads the files of bearer tokens; none if the server accepts none.

@@ -11,7 +11,7 @@ use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::limits::WAIT_MAX;
 use leasehold_core::name::{Name, resource_hash};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::{Token, TokenError};
+use leasehold_core::token::TokenError;
 
 use crate::lock_builder::{millis, millis_within};
 use crate::{Client, Error, FencingToken, HeldLease, LeaseSecret};
@@ -68,11 +68,11 @@ impl Client {
         let resource = resource.into();
         Name::parse(&resource)?;
         let invalid = |error: TokenError| Error::from(&Refusal::Token(error));
-        let token = Token::parse(token).map_err(invalid)?;
-        if token.resource != resource_hash(&resource) {
+        let token = FencingToken::parse(token).map_err(invalid)?;
+        if token.parsed().resource != resource_hash(&resource) {
             return Err(invalid(TokenError::Resource));
         }
-        Ok(Reservation { client: self.clone(), resource, token: FencingToken::new(token), secret: None })
+        Ok(Reservation { client: self.clone(), resource, token, secret: None })
     }
 }
 
@@ -115,7 +115,7 @@ impl ReservationBuilder {
             options: AcquireOptions { wait_ms, metadata: &self.metadata, ..AcquireOptions::DEFAULT },
         };
         let granted = self.client.acquire(&acquire).await?;
-        let (token, secret) = (FencingToken::new(granted.token()), granted.secret().cloned());
+        let (token, secret) = (granted.token(), granted.secret().cloned());
         let reservation =
             Reservation { client: self.client.clone(), resource: self.resource.clone(), token, secret: None };
         Ok(match secret {
@@ -193,7 +193,7 @@ impl Reservation {
     }
 
     fn held(&self) -> HeldLease<'_> {
-        HeldLease::new(&self.resource, self.token.parsed())
+        HeldLease::new(&self.resource, self.token)
     }
 }
 

@@ -3,9 +3,12 @@
 use leasehold_core::command::RequestId;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::secret::{LeaseSecret, SecretDigest, SessionSecret};
-use leasehold_core::token::Token;
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, IdempotencyKey, LEASE_SECRET, SESSION_SECRET, TOKEN_SEEN};
-use leasehold_wire::{TokenIssuer, decode_highest_token};
+use leasehold_wire::headers::{
+    IDEMPOTENCY_KEY, IdempotencyKey, LEASE_SECRET, SESSION_SECRET, TOKEN_SEEN, TOKEN_SEEN_RESOURCE, percent_decode,
+};
+
+use super::Api;
+use crate::request::SeenToken;
 
 /// Metadata of a unary request, from HTTP headers or gRPC metadata.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +16,7 @@ pub struct RequestMetadata {
     /// The key that identifies a retry.
     pub key: Option<IdempotencyKey>,
     /// The highest token that the caller has seen.
-    pub token_seen: Option<Token>,
+    pub token_seen: Option<SeenToken>,
     /// The secret of the lease that the request is about.
     pub lease_secret: Option<LeaseSecret>,
     /// The digest of the secret of the session that the request is about.
@@ -23,7 +26,7 @@ pub struct RequestMetadata {
 impl RequestMetadata {
     /// Parses the metadata; `header` returns the value of a header as text, or fails if it is not text.
     pub fn parse<'a>(
-        issuer: &TokenIssuer,
+        api: &Api,
         header: impl Fn(&'static str) -> Result<Option<&'a str>, Refusal>,
     ) -> Result<Self, Refusal> {
         let key = match header(IDEMPOTENCY_KEY)? {
@@ -33,7 +36,12 @@ impl RequestMetadata {
                 reason: "<session>:<sequence>, for example 17.0:42; without a session a retry is not detected",
             })?),
         };
-        let token_seen = decode_highest_token(header(TOKEN_SEEN)?.unwrap_or_default(), issuer)?;
+        let resource = header(TOKEN_SEEN_RESOURCE)?.map(|text| {
+            let reason = "must be the name of the token's resource, percent-encoded";
+            percent_decode(text).ok_or(Refusal::Invalid { field: TOKEN_SEEN_RESOURCE, reason })
+        });
+        let resource = resource.transpose()?.unwrap_or_default();
+        let token_seen = api.seen_token(header(TOKEN_SEEN)?.unwrap_or_default(), &resource)?;
         let lease_secret = match header(LEASE_SECRET)? {
             None => None,
             Some(text) => Some(LeaseSecret::parse_hex(text).ok_or(Refusal::Invalid {

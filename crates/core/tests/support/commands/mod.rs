@@ -92,8 +92,10 @@ impl<'a> LineParser<'a, '_> {
             self.request.id = Some(RequestId { session, sequence, lowest, digest: 0 });
         } else if at.take("also showing") {
             self.request.presented = Some(self.presented_token(at)?);
+            self.request.proven.presented = at.take("sealed");
         } else if at.take("showing") {
             self.request.observed = Some(self.presented_token(at)?);
+            self.request.proven.observed = at.take("sealed");
         } else if at.take("presenting no secret") {
             self.proof = Some(Proof::NONE);
         } else if at.take("presenting the secret of") {
@@ -175,6 +177,7 @@ fn command<'a>(
 ) -> Result<Option<Command<'a>>, String> {
     if at.take("show token") {
         line.request.observed = Some(line.presented_token(at)?);
+        line.request.proven.observed = at.take("sealed");
         return Ok(Some(Command::ObserveToken));
     }
     let CommandLists { resources, leases, reports } = lists;
