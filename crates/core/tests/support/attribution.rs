@@ -149,11 +149,15 @@ pub fn changes_name_their_caller() -> Result<(), String> {
         ],
     );
     let Some(Answer::Granted(worker)) = answers.get(1) else { return Err(format!("{answers:?}")) };
-    // One turn: a revocation, an expiry, and a grant to a waiter.
-    run.turn(300, &[(USER, revoke("jobs/u", 0)), (WORKER, revoke("jobs/l", 1_000))]);
-    run.turn(320, &[("local", revoke("jobs/w", 1_000))]);
+    // Without a pause that would be credited to the leases.
+    for ms in (60..240).step_by(20) {
+        run.turn(ms, &[]);
+    }
+    // One turn: revocations, expiries, and a grant to a waiter.
+    run.turn(250, &[(USER, revoke("jobs/u", 0)), (WORKER, revoke("jobs/l", 1_000))]);
+    run.turn(270, &[("local", revoke("jobs/w", 1_000))]);
     // The holder releases during the grace period; the other lease ends with it.
-    run.turn(340, &[(WORKER, Command::Release(LeaseRef::by_name("jobs/w", worker.number)))]);
+    run.turn(290, &[(WORKER, Command::Release(LeaseRef::by_name("jobs/w", worker.number)))]);
     run.turn(1_400, &[]);
     let expected = [
         "created",

@@ -12,7 +12,7 @@ use crate::attempts::{Attempt, Subject, Transport, http_request};
 use crate::transport_clients::{HttpConnection, connect};
 
 /// The action of every gRPC method. The session stream is opened by a hello, and carries one action per request.
-pub const METHODS: [(&str, Action); 47] = [
+pub const METHODS: [(&str, Action); 45] = [
     ("Session", Action::OpenSession),
     ("OpenSession", Action::OpenSession),
     ("RenewSession", Action::RenewSession),
