@@ -126,7 +126,7 @@ impl Client {
 
     /// The highest token that this client was granted.
     pub fn highest_token(&self) -> Option<Token> {
-        self.servers.highest_token()
+        self.servers.highest_token().map(|highest| highest.token.parsed())
     }
 }
 

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use leasehold_core::time::DurationText;
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, POSITION, STANDBY, TOKEN_SEEN};
+use leasehold_wire::headers::{IDEMPOTENCY_KEY, POSITION, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE, percent_encode};
 use leasehold_wire::{Code, problem_from_status};
 use tonic::metadata::MetadataValue;
 use tonic::{ConnectError, Request, Response, Status};
@@ -223,7 +223,8 @@ impl ServerPool {
             insert(STANDBY, min_position.to_string());
         }
         if let Some(highest) = self.highest_token() {
-            insert(TOKEN_SEEN, highest.to_string());
+            insert(TOKEN_SEEN, highest.token.to_string());
+            insert(TOKEN_SEEN_RESOURCE, percent_encode(&highest.resource));
         }
         request
     }

@@ -5,14 +5,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::token::Token;
 use leasehold_wire::MAX_RESPONSE_BYTES;
 use leasehold_wire::headers::IdempotencyKey;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
 use tonic::transport::Channel;
 
 use crate::transport::Transport;
-use crate::{Address, Endpoints, Error, connector};
+use crate::{Address, Endpoints, Error, FencingToken, connector};
 
 /// The generated gRPC client.
 pub(crate) type GrpcClient = LeaseholdClient<Channel>;
@@ -68,7 +67,14 @@ struct PoolState {
     /// Servers that did not answer in time: they may be paused, or cut off. Tried last, with a short timeout.
     suspects: BTreeSet<Address>,
     /// The highest token of any grant: it reveals a grantor that was rolled back (T9).
-    highest_token: Option<Token>,
+    highest_token: Option<HighestToken>,
+}
+
+/// The highest token of any grant, with the name of its resource: a seal covers the name.
+#[derive(Clone, Debug)]
+pub(crate) struct HighestToken {
+    pub token: FencingToken,
+    pub resource: Box<str>,
 }
 
 impl ServerPool {
@@ -169,15 +175,15 @@ impl ServerPool {
         self.state().last_position
     }
 
-    pub(crate) fn observe_token(&self, token: Token) {
+    pub(crate) fn observe_token(&self, token: FencingToken, resource: &str) {
         let mut state = self.state();
-        if state.highest_token.is_none_or(|highest| highest.number < token.number) {
-            state.highest_token = Some(token);
+        if state.highest_token.as_ref().is_none_or(|highest| highest.token.number() < token.number()) {
+            state.highest_token = Some(HighestToken { token, resource: resource.into() });
         }
     }
 
-    pub(crate) fn highest_token(&self) -> Option<Token> {
-        self.state().highest_token
+    pub(crate) fn highest_token(&self) -> Option<HighestToken> {
+        self.state().highest_token.clone()
     }
 
     /// Queries the grantor of a test directly; none for real servers.

@@ -16,7 +16,7 @@ use leasehold_wire::{decode_current, decode_grant, lease_bits, v1};
 
 use crate::failover::RetrySafety;
 use crate::server_pool::GrpcClient;
-use crate::{Client, Error};
+use crate::{Client, Error, FencingToken};
 
 /// A lease and the token that proves it, as arguments of a call.
 #[derive(Clone, Copy, Debug)]
@@ -25,20 +25,20 @@ pub struct HeldLease<'a> {
     /// The lease, by id or by resource.
     pub lease: LeaseSelector<'a>,
     /// Token of the lease.
-    pub token: Token,
+    pub token: FencingToken,
     /// Holder name, if the grantor is to compare it.
     pub holder: Option<&'a str>,
 }
 
 impl<'a> HeldLease<'a> {
     /// The lease on a resource.
-    pub const fn new(resource: &'a str, token: Token) -> Self {
+    pub fn new(resource: &'a str, token: impl Into<FencingToken>) -> Self {
         Self::select(LeaseSelector::Resource(resource), token)
     }
 
     /// A lease by id or by resource.
-    pub const fn select(lease: LeaseSelector<'a>, token: Token) -> Self {
-        Self { lease, token, holder: None }
+    pub fn select(lease: LeaseSelector<'a>, token: impl Into<FencingToken>) -> Self {
+        Self { lease, token: token.into(), holder: None }
     }
 
     /// Lets the grantor compare the holder name.
@@ -50,7 +50,7 @@ impl<'a> HeldLease<'a> {
 
     #[cfg(any(test, feature = "testing"))]
     const fn lease_ref(&self) -> LeaseRef<'a> {
-        let (lease, number, holder) = (self.lease, self.token.number, self.holder);
+        let (lease, number, holder) = (self.lease, self.token.number(), self.holder);
         LeaseRef { selector: lease, number, session: None, holder }
     }
 
@@ -68,15 +68,16 @@ impl<'a> HeldLease<'a> {
 #[derive(Clone, PartialEq)]
 pub struct GrantedLease {
     grant: Grant,
-    token: Token,
+    token: FencingToken,
     message: v1::Grant,
 }
 
 impl GrantedLease {
     fn decode(mut message: v1::Grant, resource: &str, holder: &str) -> Result<Self, Error> {
         let grant = decode_grant(&message).map_err(Error::invalid_reply)?;
-        let token = Token::parse(&message.token).map_err(Error::invalid_reply)?;
-        if token.number != grant.number || token.scope != grant.scope || token.resource != resource_hash(resource) {
+        let token = FencingToken::parse(&message.token).map_err(Error::invalid_reply)?;
+        let Token { number, scope, resource: hash, .. } = token.parsed();
+        if number != grant.number || scope != grant.scope || hash != resource_hash(resource) {
             return Err(Error::invalid_reply("the token does not belong to the grant"));
         }
         message.resource = resource.into();
@@ -87,8 +88,8 @@ impl GrantedLease {
         Ok(Self { grant, token, message })
     }
 
-    /// The token; its `Display` is the text that fences accept.
-    pub const fn token(&self) -> Token {
+    /// The token, with the text that fences accept.
+    pub const fn token(&self) -> FencingToken {
         self.token
     }
 
@@ -119,25 +120,26 @@ impl fmt::Debug for GrantedLease {
 #[derive(Clone, PartialEq)]
 pub struct RenewedLease {
     current: CurrentLease,
-    token: Token,
+    token: FencingToken,
     message: v1::CurrentLease,
 }
 
 impl RenewedLease {
-    fn decode(message: v1::CurrentLease, presented: Token) -> Result<Self, Error> {
+    fn decode(message: v1::CurrentLease, presented: FencingToken) -> Result<Self, Error> {
         let current = decode_current(&message).map_err(Error::invalid_reply)?;
         let token = match message.token.as_str() {
-            "" => Token { number: current.number, ..presented },
-            raised => Token::parse(raised).map_err(Error::invalid_reply)?,
+            "" if presented.number() == current.number => presented,
+            "" => Token { number: current.number, ..presented.parsed() }.into(),
+            raised => FencingToken::parse(raised).map_err(Error::invalid_reply)?,
         };
-        if token.number != current.number {
+        if token.number() != current.number {
             return Err(Error::invalid_reply("the token does not belong to the lease"));
         }
         Ok(Self { current, token, message })
     }
 
     /// Token of the lease: the presented one, unless it was raised.
-    pub const fn token(&self) -> Token {
+    pub const fn token(&self) -> FencingToken {
         self.token
     }
 
@@ -208,7 +210,7 @@ impl Client {
 
     fn granted(&self, message: v1::Grant, resource: &str, holder: &str) -> Result<GrantedLease, Error> {
         let lease = GrantedLease::decode(message, resource, holder)?;
-        self.servers.observe_token(lease.token);
+        self.servers.observe_token(lease.token, resource);
         Ok(lease)
     }
 
@@ -229,7 +231,9 @@ impl Client {
         let send = |mut client: GrpcClient, request| async move { client.renew(request).await };
         let reply = self.servers.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
         let renewed = RenewedLease::decode(reply, held.token)?;
-        self.servers.observe_token(renewed.token);
+        if let LeaseSelector::Resource(resource) = held.lease {
+            self.servers.observe_token(renewed.token, resource);
+        }
         Ok(renewed)
     }
 
@@ -289,7 +293,7 @@ impl Client {
     }
 
     /// Starts a planned handoff. The holder presents its token; an operator has none.
-    pub async fn handoff(&self, handoff: &Handoff<'_>, token: Option<Token>) -> Result<(), Error> {
+    pub async fn handoff(&self, handoff: &Handoff<'_>, token: Option<FencingToken>) -> Result<(), Error> {
         let token = token.map(|token| token.to_string()).unwrap_or_default();
         let request = v1::Handoff { token, ..handoff.into() };
         let send = |mut client: GrpcClient, request| async move { client.handoff(request).await };
@@ -304,7 +308,7 @@ impl Client {
 }
 
 #[cfg(any(test, feature = "testing"))]
-fn decode_current_answer(answer: v1::response::Answer, presented: Token) -> Result<RenewedLease, Error> {
+fn decode_current_answer(answer: v1::response::Answer, presented: FencingToken) -> Result<RenewedLease, Error> {
     match answer {
         v1::response::Answer::Current(message) => RenewedLease::decode(message, presented),
         _ => Err(Error::invalid_reply("an answer other than a current lease")),

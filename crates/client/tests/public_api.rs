@@ -105,7 +105,7 @@ mod test_kit {
         assert_eq!(guard.state(), GuardState::Lost(Loss::Ended(EndReason::Operator)));
         let granted = block_on(client.acquire(&Acquire::exclusive("jobs/pay", "worker-1", 10_000)));
         let token = granted.expect("it is free").token();
-        assert_eq!(token.cluster, block_on(client.cluster_id()).expect("the server answers"));
+        assert_eq!(token.parsed().cluster, block_on(client.cluster_id()).expect("the server answers"));
         block_on(client.release(&HeldLease::new("jobs/pay", token))).expect("it is held");
     }
 

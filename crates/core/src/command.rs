@@ -36,6 +36,8 @@ pub struct Request<'a> {
     pub observed: Option<Token>,
     /// The token that the command is about, with the same effect. It may be lower than the observed one and yet be lost.
     pub presented: Option<Token>,
+    /// Which of the two are proven to be tokens of this cluster.
+    pub proven: ProvenTokens,
     /// Who sends the request, and what it may do.
     pub caller: Caller<'a>,
     /// How the caller is known, and from where. Recorded with what the request changes (A13).
@@ -45,8 +47,27 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// A request of the server itself, or on a server without access rules, with only a tag.
     pub const fn tagged(tag: u64) -> Self {
-        Self { tag, id: None, observed: None, presented: None, caller: Caller::LOCAL, origin: RequestOrigin::LOCAL }
+        let (proven, caller, origin) = (ProvenTokens::NONE, Caller::LOCAL, RequestOrigin::LOCAL);
+        Self { tag, id: None, observed: None, presented: None, proven, caller, origin }
     }
+}
+
+/// Which tokens of a request are proven: sealed by a key of the cluster for their resource, or presented with the secret of their
+/// lease. Whoever can write to the server can make up the text of a token, so only a proven one is evidence against the journal
+/// where access is restricted (A9).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProvenTokens {
+    /// The observed token.
+    pub observed: bool,
+    /// The presented token.
+    pub presented: bool,
+}
+
+impl ProvenTokens {
+    /// Nothing is proven.
+    pub const NONE: Self = Self { observed: false, presented: false };
+    /// Both are proven.
+    pub const BOTH: Self = Self { observed: true, presented: true };
 }
 
 /// The id of a retryable request within its session.

@@ -112,6 +112,7 @@ mutants! {
     ReplayToStranger breaks "A6",
     CycleTellsNames breaks "A7",
     QueryUnfiltered breaks "A7",
+    AnybodyLifts breaks "A9",
     ActorMissing breaks "A13",
     ActorCarriedOver breaks "A13",
     RequestsUnbounded breaks "X2",

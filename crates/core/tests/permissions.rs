@@ -156,6 +156,7 @@ fn subject(action: Action) -> Subject {
         | A::Usage
         | A::Status
         | A::Cluster
+        | A::Keys
         | A::Watch
         | A::Charters
         | A::Coverage
@@ -384,6 +385,7 @@ impl Fixture {
             | A::Usage
             | A::Status
             | A::Cluster
+            | A::Keys
             | A::Watch
             | A::Charters
             | A::Coverage
@@ -498,6 +500,7 @@ impl Fixture {
             | A::Usage
             | A::Status
             | A::Cluster
+            | A::Keys
             | A::Watch
             | A::Charters
             | A::Coverage

@@ -174,6 +174,7 @@ fn standby_api(listener: &Listener, config: &ServerConfig, state: &Arc<StandbySt
         server_status: Arc::new(status),
         access: config.access.clone(),
         denials: Arc::default(),
+        sealer: config.sealer.clone(),
         standby: Some(state.clone()),
     }
 }

@@ -27,6 +27,7 @@ pub mod recovery;
 pub mod replicated_state;
 pub mod request;
 pub mod request_queue;
+pub mod sealing;
 pub mod server;
 pub mod snapshot_file;
 pub mod snapshotter;

@@ -17,12 +17,12 @@ use tokio::sync::oneshot;
 
 use crate::access::AccessControl;
 use crate::api::{self, Api};
-use crate::audit::HeadSigner;
 use crate::driver::{Driver, StopReason};
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
 use crate::metrics::Metrics;
 use crate::recovery::StateReplay;
 use crate::request_queue::RequestQueue;
+use crate::sealing::TokenSealer;
 use crate::snapshotter::{self, SnapshotConfig, SnapshotThread, Snapshotter};
 use crate::status::ServerStatus;
 use crate::transport::tls::{TlsError, TlsHandle, TlsSettings};
@@ -59,8 +59,8 @@ pub struct ServerConfig {
     pub snapshots: SnapshotConfig,
     /// Access rules; a reload changes them while serving.
     pub access: Arc<AccessControl>,
-    /// Signs heads of the audit log; without it none are signed (A13).
-    pub head_signer: Option<Arc<dyn HeadSigner>>,
+    /// The seal keys; a reload changes them while serving.
+    pub sealer: Arc<TokenSealer>,
 }
 
 /// The unix socket of a server.
@@ -87,7 +87,7 @@ impl Default for ServerConfig {
             limits: TransportLimits::default(),
             snapshots: SnapshotConfig::default(),
             access: Arc::default(),
-            head_signer: None,
+            sealer: Arc::default(),
         }
     }
 }
@@ -213,11 +213,13 @@ pub(crate) async fn lead<J: Journal + 'static>(
     check_wall_clock(clock::now().wall, last_wall, &metrics);
     let snapshotter = Snapshotter::new(journal.snapshots(), config.snapshots, backlog, metrics.snapshots())
         .with_saved_head(saved_head)
-        .with_heads(issuer.cluster, config.head_signer.clone());
+        .with_heads(issuer.cluster, Some(config.sealer.clone()));
     let snapshotter = snapshotter::start(snapshotter);
     let (snapshots, server_status) = (snapshotter.handle().clone(), Arc::new(server_status));
     let (access, denials) = (config.access.clone(), Arc::default());
-    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, access, denials, standby: None };
+    let sealer = config.sealer.clone();
+    let api =
+        Api { queue, issuer, watchers, metrics, snapshots, server_status, access, denials, sealer, standby: None };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));
     listener.metrics.set_leader(true);
     listener.set_max_ttl(status.max_ttl_ms);

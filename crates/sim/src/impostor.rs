@@ -1,5 +1,6 @@
 //! Impostors: identities that send copies of the requests of holders, with everything that an eavesdropper sees. A copy may never
-//! be answered like the holder's own request, nor change anything (A4, A5, A6).
+//! be answered like the holder's own request, nor change anything (A4, A5, A6). The token that it presents is made up, and stops
+//! nothing (A9).
 
 use leasehold_core::access::{AccessGrant, Caller, Rights, Role};
 use leasehold_core::command::{Answer, Input, Request};
@@ -17,7 +18,7 @@ const FIRST_TAG: u64 = 1 << 62;
 /// Who sends the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImpostorKind {
-    /// It has the same rights as the holders, and was granted nothing.
+    /// It has the same rights as the holders, and was granted nothing. It presents a forged token.
     Neighbor,
     /// It may acquire only under names that nothing here has.
     Outsider,
@@ -34,8 +35,19 @@ pub struct ImpostorAttempt {
     pub request: SimRequest,
     /// The reply to the impostor.
     pub answer: Answer,
-    /// Whether a record was written or a rollback was taken as proven.
-    pub changed: bool,
+    /// What it changed.
+    pub effect: ImpostorEffect,
+}
+
+/// What the request of an impostor changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImpostorEffect {
+    /// Nothing.
+    None,
+    /// A record was written.
+    Recorded,
+    /// Its forged token was taken as the proof of a rollback.
+    Lifted,
 }
 
 /// The identities of a run, and its impostors. It draws from its own numbers, so that a run is the same with and without it.
@@ -73,7 +85,7 @@ impl Impostors {
         grantor: &mut Grantor,
         now: Now,
         envelope: &Envelope,
-    ) -> Option<(u64, ImpostorKind, bool)> {
+    ) -> Option<(u64, ImpostorKind, ImpostorEffect)> {
         let kind = *self.rng.pick(&[ImpostorKind::Neighbor, ImpostorKind::Outsider, ImpostorKind::Stranger]);
         let gains = match kind {
             ImpostorKind::Neighbor => names_what_is_owned(&envelope.request) || envelope.id.is_some(),
@@ -90,12 +102,16 @@ impl Impostors {
             ImpostorKind::Stranger => Caller { principal: "stranger", rights: &none },
         };
         self.last_tag += 1;
-        let forged = forged_token(grantor, envelope).filter(|_| kind == ImpostorKind::Stranger);
+        let forged = forged_token(grantor, envelope).filter(|_| kind != ImpostorKind::Outsider);
         let request = Request { id: envelope.id, observed: forged, caller, ..Request::tagged(self.last_tag) };
         let before = (grantor.pending_bytes(), grantor.rollback_proofs());
         envelope.request.command("impostor", |command| grantor.step(now, &Input::Request(request, command)));
-        let changed = (grantor.pending_bytes(), grantor.rollback_proofs()) != before;
-        Some((self.last_tag, kind, changed))
+        let effect = match (grantor.pending_bytes(), grantor.rollback_proofs()) {
+            (_, proofs) if proofs != before.1 => ImpostorEffect::Lifted,
+            (bytes, _) if bytes != before.0 => ImpostorEffect::Recorded,
+            _ => ImpostorEffect::None,
+        };
+        Some((self.last_tag, kind, effect))
     }
 
     /// Whether the reply with this tag is to an impostor.

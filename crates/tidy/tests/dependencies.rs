@@ -11,9 +11,9 @@ const DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("leasehold-seal", &["leasehold-core"]),
     ("leasehold-fence", &["leasehold-core"]),
     ("leasehold-wire", &["leasehold-core"]),
-    ("leasehold-server", &["leasehold-core", "leasehold-wire", "leasehold-seal"]),
+    ("leasehold-server", &["leasehold-core", "leasehold-seal", "leasehold-wire"]),
     ("leasehold", &["leasehold-core", "leasehold-wire", "leasehold-fence"]),
-    ("leasehold-cli", &["leasehold-core", "leasehold-fence", "leasehold-seal", "leasehold-server", "leasehold"]),
+    ("leasehold-cli", &["leasehold-core", "leasehold-seal", "leasehold-fence", "leasehold-server", "leasehold"]),
     ("leasehold-sim", &["leasehold-core", "leasehold-fence"]),
     // Real processes, judged by the simulator's checkers; it uses the server crate only to read a journal.
     (

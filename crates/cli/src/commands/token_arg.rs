@@ -2,9 +2,8 @@
 
 use std::io::Read;
 
-use leasehold::Error;
+use leasehold::{Error, FencingToken};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::Token;
 
 /// The option `--token`.
 #[derive(clap::Args)]
@@ -19,7 +18,7 @@ const MAX_TOKEN_BYTES: u64 = 1_024;
 
 impl TokenArg {
     /// Reads and parses the token. Only its form is checked, not whether it is stale.
-    pub fn read(&self) -> Result<Token, Error> {
+    pub fn read(&self) -> Result<FencingToken, Error> {
         if self.token != "-" {
             return parse_token(&self.token);
         }
@@ -32,6 +31,6 @@ impl TokenArg {
     }
 }
 
-pub fn parse_token(text: &str) -> Result<Token, Error> {
-    Token::parse(text).map_err(|error| Error::from(&Refusal::Token(error)))
+pub fn parse_token(text: &str) -> Result<FencingToken, Error> {
+    FencingToken::parse(text).map_err(|error| Error::from(&Refusal::Token(error)))
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use leasehold::Error;
+use leasehold_server::sealing::TokenSealer;
 use leasehold_server::server::SocketConfig;
 use leasehold_server::transport::tls::{ClientCa, TlsError, TlsHandle, TlsSettings};
 use leasehold_server::transport::unix_socket;
@@ -12,6 +13,8 @@ use leasehold_server::transport::unix_socket;
 use super::access_rules;
 use super::journal_url::JournalUrl;
 
+/// Name of the key directory in the data directory.
+const DEFAULT_KEYS: &str = "keys";
 /// Name of the unix socket in the data directory.
 const DEFAULT_SOCKET: &str = "leasehold.sock";
 
@@ -34,6 +37,7 @@ pub struct GivenAccess {
     pub client_ca: Vec<ClientCa>,
     pub client_crl: Vec<PathBuf>,
     pub access: Option<PathBuf>,
+    pub keys: Option<PathBuf>,
     pub socket: Option<SocketPath>,
 }
 
@@ -43,13 +47,15 @@ pub struct AccessSettings {
     pub tls: Option<TlsSettings>,
     /// The access file.
     pub access: Option<PathBuf>,
+    /// The key directory.
+    pub keys: Option<PathBuf>,
     pub socket: Option<SocketConfig>,
 }
 
 impl AccessSettings {
     /// Resolves the settings, and rejects incomplete combinations.
     pub fn resolve(given: GivenAccess, journal: &JournalUrl, data: &Path) -> Result<Self, Error> {
-        let GivenAccess { tls_cert, tls_key, client_ca, client_crl, access, socket } = given;
+        let GivenAccess { tls_cert, tls_key, client_ca, client_crl, access, keys, socket } = given;
         let tls = match (tls_cert, tls_key) {
             (Some(cert), Some(key)) => Some(TlsSettings { cert, key, client_ca, client_crl }),
             (None, None) => {
@@ -71,7 +77,8 @@ impl AccessSettings {
             let message = "access is required with tls_cert; set it to the file that grants rights to clients";
             return Err(Error::config("access", message));
         }
-        Ok(Self { tls, access, socket: socket_config(socket.as_ref(), journal, data)? })
+        let keys = keys.or_else(|| (*journal == JournalUrl::File).then(|| data.join(DEFAULT_KEYS)));
+        Ok(Self { tls, access, keys, socket: socket_config(socket.as_ref(), journal, data)? })
     }
 
     /// Reads every file, as a start does.
@@ -82,7 +89,13 @@ impl AccessSettings {
         if let Some(access) = &self.access {
             access_rules::read(access)?;
         }
-        Ok(())
+        self.sealer().map(drop)
+    }
+
+    /// Loads the seal keys of the key directory.
+    pub fn sealer(&self) -> Result<TokenSealer, Error> {
+        let Some(directory) = &self.keys else { return Ok(TokenSealer::default()) };
+        TokenSealer::open(directory.clone()).map_err(|error| Error::config("keys", error.to_string()))
     }
 
     /// Every setting by its key, as text.
@@ -104,6 +117,7 @@ impl AccessSettings {
                 list(tls.iter().flat_map(|tls| &tls.client_crl).map(|crl| crl.display().to_string()).collect()),
             ),
             ("access", path(self.access.as_ref())),
+            ("keys", path(self.keys.as_ref())),
             ("socket", path(self.socket.as_ref().map(|socket| &socket.path))),
         ]
     }

@@ -11,7 +11,7 @@ use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::limits::WAIT_MAX;
 use leasehold_core::name::{Name, resource_hash};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::{Token, TokenError};
+use leasehold_core::token::TokenError;
 
 use crate::lock_builder::{millis, millis_within};
 use crate::{Client, Error, FencingToken, HeldLease};
@@ -67,11 +67,11 @@ impl Client {
         let resource = resource.into();
         Name::parse(&resource)?;
         let invalid = |error: TokenError| Error::from(&Refusal::Token(error));
-        let token = Token::parse(token).map_err(invalid)?;
-        if token.resource != resource_hash(&resource) {
+        let token = FencingToken::parse(token).map_err(invalid)?;
+        if token.parsed().resource != resource_hash(&resource) {
             return Err(invalid(TokenError::Resource));
         }
-        Ok(Reservation { client: self.clone(), resource, token: FencingToken::new(token) })
+        Ok(Reservation { client: self.clone(), resource, token })
     }
 }
 
@@ -113,7 +113,7 @@ impl ReservationBuilder {
             ttl_ms: Some(millis(self.ttl)),
             options: AcquireOptions { wait_ms, metadata: &self.metadata, ..AcquireOptions::DEFAULT },
         };
-        let token = FencingToken::new(self.client.acquire(&acquire).await?.token());
+        let token = self.client.acquire(&acquire).await?.token();
         Ok(Reservation { client: self.client.clone(), resource: self.resource.clone(), token })
     }
 }
@@ -172,7 +172,7 @@ impl Reservation {
     }
 
     fn held(&self) -> HeldLease<'_> {
-        HeldLease::new(&self.resource, self.token.parsed())
+        HeldLease::new(&self.resource, self.token)
     }
 }
 

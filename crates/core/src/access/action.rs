@@ -173,6 +173,7 @@ actions! {
     Usage "usage" WholeCluster [N Y Y N N Y],
     Status "status" AnyGrant [Y Y Y Y Y Y],
     Cluster "cluster" AnyGrant [Y Y Y Y Y Y],
+    Keys "keys" AnyGrant [Y Y Y Y Y Y],
     Watch "watch" Results [Y Y Y N N Y],
     Charters "charters" Results [Y Y Y Y N Y],
     Coverage "coverage" Names [N Y Y Y N Y],

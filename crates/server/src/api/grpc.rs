@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use leasehold_core::command::{self, Request as CoreRequest};
+use leasehold_core::command;
 use leasehold_core::grantor::Query;
 use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
@@ -98,7 +98,7 @@ fn parse_metadata(metadata: &MetadataMap, api: &Api) -> Result<RequestMetadata, 
             }
         }
     };
-    RequestMetadata::parse(&api.issuer, header).map_err(|refusal| problem_to_status(problem(&refusal)))
+    RequestMetadata::parse(api, header).map_err(|refusal| problem_to_status(problem(&refusal)))
 }
 
 /// Counts a decoded request, unless its operation is exempt from the rate limit.
@@ -129,8 +129,7 @@ impl Leasehold for GrpcService {
 
     async fn open_session(&self, request: Request<v1::OpenSession>) -> Result<Response<v1::Welcome>, Status> {
         let secret = random::bytes();
-        let observed = parse_metadata(request.metadata(), &self.api)?.token_seen;
-        let core_request = CoreRequest { observed, ..CoreRequest::tagged(0) };
+        let core_request = super::request_with(parse_metadata(request.metadata(), &self.api)?.token_seen);
         let body = RequestPayload::Open(request.into_inner(), secret);
         let reply = self.api.submit(core_request, body, self.api.caller()).await.map_err(problem_to_status)?;
         self.api.observe(&reply);
@@ -273,6 +272,10 @@ impl Leasehold for GrpcService {
 
     async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Result<Response<v1::ClusterView>, Status> {
         respond_query(self.api.cluster().await)
+    }
+
+    async fn keys(&self, _: Request<v1::KeysRequest>) -> Result<Response<v1::SealKeySet>, Status> {
+        respond_query(self.api.keys())
     }
 
     async fn show(&self, request: Request<v1::ShowRequest>) -> Result<Response<v1::ResourceView>, Status> {

@@ -5,14 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use leasehold_core::command::{Answer, Request, RequestId};
+use leasehold_core::command::{Answer, RequestId};
 use leasehold_core::grantor::Query;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::Token;
-use leasehold_wire::{
-    Code, CommandContext, decode_hello, decode_highest_token, encode_event, problem, problem_to_status, v1, welcome,
-};
+use leasehold_wire::{Code, CommandContext, decode_hello, encode_event, problem, problem_to_status, v1, welcome};
 use prost::Message;
 use tonic::{Status, Streaming};
 
@@ -21,7 +18,7 @@ use super::problems::{no_reply, not_submitted, queue_full};
 use super::queries::status_of;
 use crate::access::StreamAccess;
 use crate::identity::{Identity, current_or_local};
-use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
+use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload, SeenToken};
 use crate::request_queue::SubmitError;
 use crate::transport::{ConnectionRate, problem_of_status, rate_limit};
 use crate::{clock, random};
@@ -79,7 +76,10 @@ async fn establish(
     use v1::hello::Session;
     let secret = random::bytes();
     let arrival = decode_hello(hello, secret, &api.issuer)?;
-    let request = Request { observed: arrival.seen, ..Request::tagged(0) };
+    let seen = arrival
+        .seen
+        .map(|token| SeenToken { token, proven: api.proves(&hello.highest_token, &hello.highest_token_resource) });
+    let request = super::request_with(seen);
     let (body, new_secret) = match hello.session.clone() {
         Some(Session::Open(open)) => (RequestPayload::Open(open, secret), Some(secret)),
         Some(Session::Resume(resume)) => (RequestPayload::Resume(resume), None),
@@ -184,7 +184,7 @@ impl StreamReader {
         if batch.hello.is_some() {
             return Err(Refusal::Invalid { field: "hello", reason: "only in the first message" }.into());
         }
-        let token_seen = decode_highest_token(&batch.highest_token, &self.api.issuer)?;
+        let token_seen = self.api.seen_token(&batch.highest_token, &batch.highest_token_resource)?;
         for renewals in batch.renewals {
             self.submit_renewals(renewals, token_seen).await?;
         }
@@ -222,17 +222,17 @@ impl StreamReader {
         sequence: u64,
         operation: v1::request::Operation,
         lowest: u64,
-        token_seen: Option<Token>,
+        token_seen: Option<SeenToken>,
     ) -> QueuedRequest {
         let session = self.caller.session.expect("a stream has a session");
         let id = RequestId { session, sequence, lowest: lowest.max(1), digest: 0 };
-        let request = leasehold_wire::core_request(0, &operation, Some(id), token_seen, &self.api.issuer);
+        let request = self.api.core_request(&operation, Some(id), token_seen);
         let to = ReplyTo::Stream(self.outbox.clone(), sequence);
         QueuedRequest::new(request, RequestPayload::Operation(Box::new(operation)), self.caller, to)
             .with_identity(self.identity.clone())
     }
 
-    async fn submit_renewals(&self, batch: v1::RenewBatch, seen: Option<Token>) -> Result<(), StreamEnd> {
+    async fn submit_renewals(&self, batch: v1::RenewBatch, seen: Option<SeenToken>) -> Result<(), StreamEnd> {
         if batch.leases.len() != batch.token_numbers.len() || batch.leases.len() > leasehold_wire::MAX_RENEWALS {
             let reason = "one token number for each lease, at most 8192 leases";
             return Err(Refusal::Invalid { field: "renewals", reason }.into());
@@ -335,5 +335,7 @@ pub fn encode_answer(reply: &DurableReply, api: &Api) -> v1::response::Answer {
         let index = order.iter().position(|other| *other == lease).unwrap_or(0);
         reply.body.resource(index)
     };
-    leasehold_wire::encode_answer(&reply.answer, &api.issuer, resource, reply.body.holder())
+    let mut answer = leasehold_wire::encode_answer(&reply.answer, &api.issuer, resource, reply.body.holder());
+    api.sealer.seal_answer(&mut answer, reply, &api.issuer);
+    answer
 }

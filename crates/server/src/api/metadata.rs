@@ -2,9 +2,10 @@
 
 use leasehold_core::command::RequestId;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::Token;
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, IdempotencyKey, TOKEN_SEEN};
-use leasehold_wire::{TokenIssuer, decode_highest_token};
+use leasehold_wire::headers::{IDEMPOTENCY_KEY, IdempotencyKey, TOKEN_SEEN, TOKEN_SEEN_RESOURCE, percent_decode};
+
+use super::Api;
+use crate::request::SeenToken;
 
 /// Metadata of a unary request, from HTTP headers or gRPC metadata.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,13 +13,13 @@ pub struct RequestMetadata {
     /// The key that identifies a retry.
     pub key: Option<IdempotencyKey>,
     /// The highest token that the caller has seen.
-    pub token_seen: Option<Token>,
+    pub token_seen: Option<SeenToken>,
 }
 
 impl RequestMetadata {
     /// Parses the metadata; `header` returns the value of a header as text, or fails if it is not text.
     pub fn parse<'a>(
-        issuer: &TokenIssuer,
+        api: &Api,
         header: impl Fn(&'static str) -> Result<Option<&'a str>, Refusal>,
     ) -> Result<Self, Refusal> {
         let key = match header(IDEMPOTENCY_KEY)? {
@@ -28,7 +29,12 @@ impl RequestMetadata {
                 reason: "<session>:<sequence>, for example 17.0:42; without a session a retry is not detected",
             })?),
         };
-        let token_seen = decode_highest_token(header(TOKEN_SEEN)?.unwrap_or_default(), issuer)?;
+        let resource = header(TOKEN_SEEN_RESOURCE)?.map(|text| {
+            let reason = "must be the name of the token's resource, percent-encoded";
+            percent_decode(text).ok_or(Refusal::Invalid { field: TOKEN_SEEN_RESOURCE, reason })
+        });
+        let resource = resource.transpose()?.unwrap_or_default();
+        let token_seen = api.seen_token(header(TOKEN_SEEN)?.unwrap_or_default(), &resource)?;
         Ok(Self { key, token_seen })
     }
 

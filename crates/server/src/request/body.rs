@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use leasehold_core::command::LeaseSelector;
+use leasehold_core::token::{Number, Token};
 use leasehold_wire::v1;
 
 use super::operation_name::operation_name;
@@ -55,6 +57,17 @@ impl RequestPayload {
         }
     }
 
+    /// The queue of a request about a queue.
+    pub fn queue(&self) -> Option<&str> {
+        match self {
+            Self::Operation(operation) => match &**operation {
+                v1::request::Operation::Delivery(delivery) => Some(&delivery.queue),
+                _ => None,
+            },
+            Self::Open(..) | Self::Resume(_) => None,
+        }
+    }
+
     /// Sets the holder of an acquire that named none.
     pub fn set_holder(&mut self, name: &str) {
         let Self::Operation(operation) = self else { return };
@@ -63,6 +76,21 @@ impl RequestPayload {
             v1::request::Operation::AcquireAll(all) => all.holder = name.to_owned(),
             _ => {}
         }
+    }
+
+    /// The lease that the request acts on, if its token is not the one with this number.
+    pub fn raised_lease(&self, number: Number) -> Option<LeaseSelector<'_>> {
+        let Self::Operation(operation) = self else { return None };
+        let held = leasehold_wire::presented_lease(operation)?;
+        let presented = match held.token_number {
+            0 => Token::parse(&held.token).ok()?.number.get(),
+            number => number,
+        };
+        let selector = match held.selector.as_ref()? {
+            v1::lease_ref::Selector::Lease(bits) => LeaseSelector::Id(leasehold_wire::lease_id(*bits)),
+            v1::lease_ref::Selector::Resource(name) => LeaseSelector::Resource(name),
+        };
+        (presented != number.get()).then_some(selector)
     }
 
     /// The name of the operation in metrics.

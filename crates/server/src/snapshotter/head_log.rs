@@ -78,7 +78,8 @@ impl HeadLog {
     pub fn is_due(&self, now: Instant, appended_bytes: u64) -> bool {
         let new_bytes = appended_bytes.saturating_sub(self.written_bytes);
         let waited = self.signed_at.is_none_or(|at| now.saturating_duration_since(at) >= HEAD_INTERVAL);
-        now >= self.rest_until && new_bytes > 0 && (waited || new_bytes >= HEAD_JOURNAL_BYTES)
+        let is_due = now >= self.rest_until && new_bytes > 0 && (waited || new_bytes >= HEAD_JOURNAL_BYTES);
+        is_due && !self.signer.keys().is_empty()
     }
 
     /// The log was compared with the stored heads and written, from this moment on, up to what the journal contained.

@@ -11,7 +11,7 @@ use leasehold_core::refusal::{NotCurrent, Refusal, RefusalSubject};
 use super::{CheckFinding, broken};
 use crate::clock::SimTime;
 use crate::history::{Batch, History, HistoryEvent};
-use crate::impostor::{ImpostorAttempt, ImpostorKind, identity_of, names_what_is_owned};
+use crate::impostor::{ImpostorAttempt, ImpostorEffect, ImpostorKind, identity_of, names_what_is_owned};
 use crate::message::{SERVERS, SimActor};
 use crate::request::SimRequest;
 
@@ -47,12 +47,16 @@ pub fn check(history: &History) -> CheckFinding {
 }
 
 fn check_attempt(at: SimTime, attempt: &ImpostorAttempt) -> CheckFinding {
-    let ImpostorAttempt { kind, request, answer, changed } = attempt;
-    let refusal = match answer {
-        Answer::Refused(refusal) if !changed => refusal,
+    let ImpostorAttempt { kind, request, answer, effect } = attempt;
+    let refusal = match (answer, effect) {
+        (Answer::Refused(refusal), ImpostorEffect::None) => refusal,
         _ => {
-            let promise = if *kind == ImpostorKind::Neighbor { "A6" } else { "A4" };
-            return broken(promise, at, format!("a copy of {request:?} is answered {answer:?}, changed: {changed}"));
+            let promise = match (kind, effect) {
+                (ImpostorKind::Neighbor, ImpostorEffect::Lifted) => "A9",
+                (ImpostorKind::Neighbor, _) => "A6",
+                (ImpostorKind::Outsider | ImpostorKind::Stranger, _) => "A4",
+            };
+            return broken(promise, at, format!("a copy of {request:?} is answered {answer:?}, effect: {effect:?}"));
         }
     };
     match kind {
@@ -172,8 +176,8 @@ mod tests {
         SimRequest::Renew { held, progress: None }
     }
 
-    fn attempt(kind: ImpostorKind, answer: Answer, changed: bool) -> CheckFinding {
-        let attempt = ImpostorAttempt { kind, request: renew(), answer, changed };
+    fn attempt(kind: ImpostorKind, answer: Answer, effect: ImpostorEffect) -> CheckFinding {
+        let attempt = ImpostorAttempt { kind, request: renew(), answer, effect };
         check(&history([HistoryEvent::ImpostorAnswered(Box::new(attempt))]))
     }
 
@@ -183,16 +187,18 @@ mod tests {
 
     #[test]
     fn a_copy_of_a_request_is_refused_and_an_outsider_learns_nothing() {
+        use ImpostorEffect::{Lifted, None, Recorded};
         let denied = || Answer::Refused(Refusal::Denied("not yours"));
         let unknown = || Answer::Refused(Refusal::NotCurrent(NotCurrent::Unknown));
-        assert_eq!(attempt(ImpostorKind::Neighbor, denied(), false), Ok(()));
-        assert_eq!(attempt(ImpostorKind::Outsider, unknown(), false), Ok(()));
-        assert_eq!(attempt(ImpostorKind::Neighbor, current(), false).unwrap_err().promise, "A6");
-        assert_eq!(attempt(ImpostorKind::Neighbor, denied(), true).unwrap_err().promise, "A6");
-        assert_eq!(attempt(ImpostorKind::Outsider, unknown(), true).unwrap_err().promise, "A4");
-        assert_eq!(attempt(ImpostorKind::Outsider, denied(), false).unwrap_err().promise, "A5");
-        assert_eq!(attempt(ImpostorKind::Stranger, denied(), false), Ok(()));
-        assert_eq!(attempt(ImpostorKind::Stranger, denied(), true).unwrap_err().promise, "A4");
+        assert_eq!(attempt(ImpostorKind::Neighbor, denied(), None), Ok(()));
+        assert_eq!(attempt(ImpostorKind::Outsider, unknown(), None), Ok(()));
+        assert_eq!(attempt(ImpostorKind::Neighbor, current(), None).unwrap_err().promise, "A6");
+        assert_eq!(attempt(ImpostorKind::Neighbor, denied(), Recorded).unwrap_err().promise, "A6");
+        assert_eq!(attempt(ImpostorKind::Neighbor, denied(), Lifted).unwrap_err().promise, "A9");
+        assert_eq!(attempt(ImpostorKind::Outsider, unknown(), Lifted).unwrap_err().promise, "A4");
+        assert_eq!(attempt(ImpostorKind::Outsider, denied(), None).unwrap_err().promise, "A5");
+        assert_eq!(attempt(ImpostorKind::Stranger, denied(), None), Ok(()));
+        assert_eq!(attempt(ImpostorKind::Stranger, denied(), Lifted).unwrap_err().promise, "A4");
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 31] = [
     ("preemption", "P1", preemption::check),
     ("progress_required", "G1", progress_required::check),
     ("session_secret", "S2", session_secret::check),
-    ("identities", "A4 A5 A6", identities::check),
+    ("identities", "A4 A5 A6 A9", identities::check),
     ("attribution", "A13", attribution::check),
     ("zombie_reports", "F6", zombie_reports::check),
     ("renewals_decided_in_order", "N1", renewals_decided_in_order::check),

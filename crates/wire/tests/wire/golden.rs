@@ -81,6 +81,7 @@ fn the_encoding_of_a_hello_never_changes() {
         wall_ms: 1_763_000_000_000,
         highest_token: token("jobs/settle", 9).to_string(),
         required_features: vec!["something".into()],
+        highest_token_resource: String::new(),
     };
     assert_golden("hello", &v1::ClientBatch { hello: Some(hello), ..Default::default() });
 }

@@ -208,7 +208,7 @@ fn a_presented_token_is_validated() {
 fn the_token_in_a_request_and_the_highest_one_seen_both_reach_the_core() {
     let (low, high) = (token("jobs/a", 9), token("jobs/b", 10));
     let tokens = |inside: &leasehold_core::token::Token, seen| {
-        let ask = Operation::ObserveToken(v1::ObserveToken { token: inside.to_string() });
+        let ask = Operation::ObserveToken(v1::ObserveToken { token: inside.to_string(), resource: String::new() });
         let request = leasehold_wire::core_request(1, &ask, None, seen, &ISSUER);
         (request.observed, request.presented)
     };

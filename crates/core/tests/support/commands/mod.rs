@@ -87,8 +87,10 @@ impl<'a> LineParser<'a, '_> {
             self.request.id = Some(RequestId { session, sequence, lowest, digest: 0 });
         } else if at.take("also showing") {
             self.request.presented = Some(self.presented_token(at)?);
+            self.request.proven.presented = at.take("sealed");
         } else if at.take("showing") {
             self.request.observed = Some(self.presented_token(at)?);
+            self.request.proven.observed = at.take("sealed");
         } else if at.take("called") {
             self.called = Some(at.word("a label")?);
         } else {
@@ -164,6 +166,7 @@ fn command<'a>(
 ) -> Result<Option<Command<'a>>, String> {
     if at.take("show token") {
         line.request.observed = Some(line.presented_token(at)?);
+        line.request.proven.observed = at.take("sealed");
         return Ok(Some(Command::ObserveToken));
     }
     let CommandLists { resources, leases, reports } = lists;
