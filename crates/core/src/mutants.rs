@@ -110,7 +110,7 @@ mutants! {
     NumberIsEnough breaks "A6",
     SessionIdIsEnough breaks "A6",
     ReplayToStranger breaks "A6",
-    CycleTellsNames breaks "A7",
+    CycleRevealsNames breaks "A7",
     QueryUnfiltered breaks "A7",
     AnybodyLifts breaks "A9",
     ActorMissing breaks "A13",

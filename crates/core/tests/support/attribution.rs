@@ -129,7 +129,7 @@ pub fn revoke(resource: &str, grace_ms: u64) -> Command<'_> {
     Command::Revoke(Revoke { selector, reason: EndReason::Operator, comment: "it leaks", grace_ms })
 }
 
-/// Every change names who caused it, whoever else acts in the same turn; what time causes names no one.
+/// Every change names who caused it, also if others act in the same turn; what time causes names no one.
 pub fn changes_name_their_caller() -> Result<(), String> {
     let mut run = AttributedRun::new();
     let answers = run.turn(20, &[(USER, open_session())]);

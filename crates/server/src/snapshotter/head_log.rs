@@ -18,6 +18,8 @@ const HEAD_ENTRIES: u64 = 10_000;
 const HEAD_JOURNAL_BYTES: u64 = 1 << 20;
 /// Writing the log of a large state takes long; it then rests this many times as long.
 const REST_FACTOR: u32 = 20;
+/// Stored heads that are not used and reported one by one.
+const MAX_WARNINGS: usize = 3;
 
 /// The heads of one log.
 pub(super) struct HeadLog {
@@ -55,6 +57,7 @@ impl HeadLog {
             }
         };
         let keys = self.signer.keys();
+        let mut refused = 0;
         for head in stored {
             match head.verify_for(&keys, self.cluster) {
                 Ok(end) => {
@@ -62,8 +65,18 @@ impl HeadLog {
                     self.unchecked = Some(later.unwrap_or(end));
                     self.heads.push(head);
                 }
-                Err(error) => warn(&format!("a stored head of the audit log is not used: {error}")),
+                Err(error) => {
+                    refused += 1;
+                    if refused <= MAX_WARNINGS {
+                        warn(&format!("a stored head of the audit log is not used: {error}"));
+                    }
+                }
             }
+        }
+        if refused > MAX_WARNINGS {
+            warn(&format!(
+                "{refused} stored heads of the audit log are not used; keep the public keys that signed them"
+            ));
         }
         self.heads.sort_by_key(|head| head.entry);
         Ok(self.unchecked)
