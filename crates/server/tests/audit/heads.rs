@@ -102,7 +102,7 @@ fn a_log_of_ten_thousand_entries_gets_a_head_within_the_minute() {
     poll_ready(snapshotter.write_audit()).expect("the journal works");
     let files = harness.journal.snapshots();
     assert_eq!(stored(&files).len(), 1);
-    harness.acquire_and_release(None, 0..5_000);
+    harness.acquire_and_release(None, 0..6_000);
     poll_ready(snapshotter.write_audit()).expect("the journal works");
     assert_eq!(stored(&files).len(), 2);
 }
