@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 use support::{Server, UNUSED_ADDRESS, keys, leasehold, run, text};
@@ -206,4 +207,159 @@ fn without_a_server_no_file_is_left_behind() {
         run(leasehold(args).args(["--addr", UNUSED_ADDRESS])).fails(5, "leasehold: UNAVAILABLE: ");
     }
     assert_eq!(fs::read_dir(folder.path()).expect("the directory exists").count(), 0);
+}
+
+/// A server with a seal key, whose directories outlive it.
+struct SealedServer {
+    folder: tempfile::TempDir,
+    server: Server,
+}
+
+impl SealedServer {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a directory");
+        let keys = folder.path().join("keys");
+        run(&mut leasehold(&["keys", "create", "--keys", keys.to_str().expect("a UTF-8 path")])).ok();
+        let server = Self::serve(folder.path());
+        Self { folder, server }
+    }
+
+    fn serve(folder: &Path) -> Server {
+        let text = |name: &str| folder.join(name).to_str().expect("a UTF-8 path").to_owned();
+        Server::with_flags(&["--listen", "127.0.0.1:0", "--data", &text("data"), "--keys", &text("keys")])
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().expect("a UTF-8 path").to_owned()
+    }
+
+    fn act(&self, names: std::ops::Range<u32>) {
+        for name in names {
+            let token = self.server.acquire(&format!("jobs/{name}"), "w1");
+            self.server.run(&["release", &format!("jobs/{name}"), "--token", &token]).ok();
+        }
+    }
+
+    /// Writes the heads and the public keys of the server to files.
+    fn store_heads(&self) -> (String, String) {
+        let (heads, keys) = (self.path("heads.jsonl"), self.path("keys.json"));
+        assert!(self.server.json(&["audit", "heads", &heads])["heads"].as_u64() >= Some(1));
+        fs::write(&keys, self.server.run(&["keys", "export"]).ok().out).expect("the directory exists");
+        (heads, keys)
+    }
+
+    /// The newest file of the audit log.
+    fn trail(&self) -> std::path::PathBuf {
+        let files = fs::read_dir(self.path("data")).expect("the directory exists");
+        let names = files.map(|entry| entry.expect("a readable entry").path());
+        let is_trail = |path: &std::path::PathBuf| path.to_string_lossy().contains("trail-");
+        names.filter(is_trail).max().expect("a file of the audit log")
+    }
+
+    fn stop_and_restart(mut self, change: impl FnOnce(&Self)) -> Self {
+        self.server.signal("TERM");
+        assert_eq!(self.server.wait(), Some(0));
+        change(&self);
+        let server = Self::serve(self.folder.path());
+        Self { server, ..self }
+    }
+
+    fn lost_entries(&self) -> f64 {
+        let metrics = self.server.http("GET", "/metrics", "", "");
+        let name = "leasehold_audit_lost_entries_total ";
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+        value.unwrap_or_else(|| panic!("no metric: {metrics}")).parse().expect("a number")
+    }
+}
+
+#[test]
+fn signed_heads_reveal_a_log_that_was_cut_or_rewritten_and_forged_heads_are_refused() {
+    let setup = SealedServer::start();
+    setup.act(0..5);
+    let line = setup.server.wait_for_log("audit head signed");
+    for field in ["entry=", "hash=", "position=", "wall_ms=", "kid=", "signature="] {
+        assert!(line.contains(field), "{line}");
+    }
+    let setup = setup.stop_and_restart(|_| {});
+    setup.act(5..10);
+    let (heads, keys) = setup.store_heads();
+    let export = setup.path("export.jsonl");
+    let last = setup.server.json(&["audit", "export", &export])["last"].as_u64().expect("a number");
+    let with = |heads: &str, keys: &str| ["--heads", heads, "--keys", keys].map(str::to_owned);
+    let verify = |file: &str, options: &[String]| {
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        run(&mut leasehold(&[&["audit", "verify", file][..], &options].concat()))
+    };
+    let checked = verify(&export, &with(&heads, &keys)).ok();
+    assert!(checked.out.contains("signed heads agree"), "{checked:?}");
+    let online = setup.server.run(&["audit", "verify", "--heads", &heads, "--keys", &keys, "--json"]).ok().json();
+    assert!(online["heads"].as_u64() >= Some(2), "{online}");
+    assert!(setup.server.json(&["audit", "verify"])["heads"].as_u64() >= Some(2), "the server compares its own");
+
+    // Anyone who can write the file can cut it and close it again.
+    let text = fs::read_to_string(&export).expect("the file exists");
+    let lines: Vec<&str> = text.lines().collect();
+    let entry: Value = serde_json::from_str(lines[lines.len() - 4]).expect("an entry");
+    let end = format!("{{\"end\":{},\"hash\":{}}}", entry["entry"], entry["hash"]);
+    let cut = setup.path("cut.jsonl");
+    fs::write(&cut, format!("{}\n{end}\n", lines[..lines.len() - 3].join("\n"))).expect("the directory exists");
+    verify(&cut, &[]).ok();
+    let result = verify(&cut, &with(&heads, &keys)).fails(65, "leasehold: CORRUPT");
+    assert!(result.err.contains(&format!("entries {} to ", last - 1)) && result.err.contains("were cut"), "{result:?}");
+
+    // A head of another key, and one whose field was changed.
+    let other = setup.path("other");
+    run(&mut leasehold(&["keys", "create", "--keys", &other])).ok();
+    let exported = run(&mut leasehold(&["keys", "export", "--keys", &other])).ok().out;
+    let foreign = setup.path("foreign.json");
+    fs::write(&foreign, exported).expect("the directory exists");
+    let result = verify(&export, &with(&heads, &foreign)).fails(65, "leasehold: CORRUPT");
+    assert!(result.err.contains("is signed by the unknown key "), "{result:?}");
+    let stored = fs::read_to_string(&heads).expect("the file exists");
+    let forged = setup.path("forged.jsonl");
+    let number = format!("\"entry\":{last}");
+    assert!(stored.contains(&number), "{stored}");
+    fs::write(&forged, stored.replace(&number, &format!("\"entry\":{}", last + 1))).expect("the directory exists");
+    let result = verify(&export, &with(&forged, &keys)).fails(65, "leasehold: CORRUPT");
+    assert!(result.err.contains("a field was changed"), "{result:?}");
+    fs::write(&forged, "not a head\n").expect("the directory exists");
+    verify(&export, &with(&forged, &keys)).fails(65, "leasehold: CORRUPT{");
+    fs::write(&forged, "").expect("the directory exists");
+    verify(&export, &with(&forged, &keys)).fails(78, "leasehold: CONFIG{");
+    assert_eq!(verify(&export, &["--heads".to_owned(), heads]).exit, 2, "heads need keys");
+}
+
+#[test]
+fn a_shortened_trail_is_reported_at_the_start_and_by_verify() {
+    let setup = SealedServer::start();
+    setup.act(0..3);
+    setup.server.run(&["audit", "verify"]).ok();
+    let (name, short) = (setup.trail(), fs::read(setup.trail()).expect("the file exists"));
+    let setup = setup.stop_and_restart(|_| {});
+    assert_eq!(setup.lost_entries(), 0.0);
+    setup.act(3..6);
+    let (heads, keys) = setup.store_heads();
+    let last = setup.server.json(&["audit", "verify"])["last"].as_u64().expect("a number");
+
+    // Someone with access to the disk replaces the log by an earlier copy. The journal still has everything.
+    let setup = setup.stop_and_restart(|_| fs::write(&name, &short).expect("the file is writable"));
+    let line = setup.server.wait_for_log("the audit log ends at entry ");
+    assert!(line.contains(&format!("but a signed head names entry {last}")), "{line}");
+    let lost = setup.lost_entries();
+    assert!(lost > 0.0);
+    let options = ["audit", "verify", "--heads", &heads, "--keys", &keys, "--json"];
+    assert_eq!(setup.server.run(&options).ok().json()["gaps"], Value::Null, "the entries are derived again");
+
+    // After a backup the journal is trimmed: what is lost now is recorded as a gap.
+    setup.act(6..9);
+    setup.server.run(&["backup", &setup.path("backup")]).ok();
+    let setup = setup.stop_and_restart(|_| fs::write(&name, &short).expect("the file is writable"));
+    setup.server.wait_for_log("the audit log ends at entry ");
+    assert!(setup.lost_entries() > lost);
+    let history = setup.server.json(&["history"]);
+    let gap = history["entries"].as_array().expect("entries").iter().find(|entry| entry["kind"] == "gap");
+    let gap = gap.unwrap_or_else(|| panic!("no gap: {history}"));
+    assert!(gap["comment"].as_str().is_some_and(|comment| comment.contains("lost entries")), "{gap}");
+    setup.server.run(&["audit", "verify"]).fails(65, "leasehold: CORRUPT{");
+    setup.server.run(&options[..6]).fails(65, "leasehold: CORRUPT");
 }

@@ -115,7 +115,7 @@ mutants! {
     AnyStreamProves breaks "A6",
     SessionIdIsEnough breaks "A6",
     ReplayToStranger breaks "A6",
-    CycleTellsNames breaks "A7",
+    CycleRevealsNames breaks "A7",
     QueryUnfiltered breaks "A7",
     AnybodyLifts breaks "A9",
     QuotaShared breaks "A12",

@@ -212,7 +212,7 @@ fn queries_show_only_what_may_be_read() -> Result<(), String> {
     hide_names(&caller, &mut refusal);
     match refusal {
         Refusal::Deadlock(left) if left.members == [member("team/x")] && left.length == 1 => Ok(()),
-        other => Err(format!("a deadlock tells names: {other:?}")),
+        other => Err(format!("a deadlock reveals names: {other:?}")),
     }
 }
 

@@ -17,7 +17,6 @@ use tokio::sync::oneshot;
 
 use crate::access::AccessControl;
 use crate::api::{self, Api};
-use crate::audit::HeadSigner;
 use crate::bearer::BearerVerifier;
 use crate::driver::{Driver, StopReason};
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
@@ -66,8 +65,6 @@ pub struct ServerConfig {
     pub sealer: Arc<TokenSealer>,
     /// Where the keys of the cluster are.
     pub keys: KeySource,
-    /// Signs heads of the audit log; without it none are signed (A13).
-    pub head_signer: Option<Arc<dyn HeadSigner>>,
     /// Bearer tokens that requests may present. With some, a client certificate is not required (A3).
     pub bearers: Option<Arc<BearerVerifier>>,
 }
@@ -98,7 +95,6 @@ impl Default for ServerConfig {
             access: Arc::default(),
             sealer: Arc::default(),
             keys: KeySource::default(),
-            head_signer: None,
             bearers: None,
         }
     }
@@ -238,7 +234,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
     check_wall_clock(clock::now().wall, last_wall, &metrics);
     let snapshotter = Snapshotter::new(journal.snapshots(), config.snapshots, backlog, metrics.snapshots())
         .with_saved_head(saved_head)
-        .with_heads(issuer.cluster, config.head_signer.clone());
+        .with_heads(issuer.cluster, Some(config.sealer.clone()));
     let snapshotter = snapshotter::start(snapshotter);
     let (snapshots, server_status) = (snapshotter.handle().clone(), Arc::new(server_status));
     let (access, denials) = (config.access.clone(), Arc::default());

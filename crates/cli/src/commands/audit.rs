@@ -102,7 +102,7 @@ fn run_verify(args: &VerifyArgs, global: &GlobalArgs) -> CommandResult {
     let proof = match &args.file {
         Some(file) => verify(open(file)?, file, known)?,
         None if args.heads.is_none() => global.call(async |client| verify_server(&client, args.expect).await)?,
-        // The heads are compared here: a server whose files were changed is not asked.
+        // The heads are compared here, not by a server whose files may have been changed.
         None => global.with_client(async |client| verify_download(client, known).await)?,
     };
     Ok(proof_output(&proof, global))
@@ -181,6 +181,8 @@ fn proof_body(proof: &AuditProof) -> AuditVerificationBody {
 
 /// Verifies the log while it is downloaded, without a file.
 async fn verify_download(client: Client, known: HeadCheck) -> Result<AuditVerificationBody, CommandError> {
+    // The server names the file and the offset of damage, and exports nothing of a damaged log.
+    client.verify_audit().await?;
     let (sender, receiver) = sync_channel(4);
     let verifier = std::thread::spawn(move || verify_export_with(BufReader::new(ChunkReader::new(receiver)), known));
     let mut export = client.export_audit().await?;

@@ -97,7 +97,7 @@ impl GrantorTable {
             None => (LOCAL_PRINCIPAL, Some(Attribution::LOCAL.origin)),
             Some(attribution) => (attribution.principal, Some(attribution.origin)),
         };
-        // What a caller waited for is its own act, whoever made room for it.
+        // What a caller waited for is its own act, not that of the caller that made room for it.
         let (by, origin) = match self.recipient(record) {
             Some(owner) if owner != by => (owner, None),
             _ => (by, origin),

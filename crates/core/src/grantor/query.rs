@@ -305,7 +305,7 @@ impl Grantor {
 pub fn hide_names(caller: &Caller<'_>, refusal: &mut Refusal) {
     let Refusal::Deadlock(cycle) = refusal else { return };
     let before = cycle.members.len();
-    cycle.members.retain(|member| caller.rights.sees(&member.waits_for) || mutants::on(Mutant::CycleTellsNames));
+    cycle.members.retain(|member| caller.rights.sees(&member.waits_for) || mutants::on(Mutant::CycleRevealsNames));
     if cycle.members.len() < before {
         // The length of the whole cycle would show how many are left out.
         cycle.length = cycle.members.len() as u64;

@@ -129,7 +129,7 @@ pub fn revoke(resource: &str, grace_ms: u64) -> Command<'_> {
     Command::Revoke(Revoke { selector, reason: EndReason::Operator, comment: "it leaks", grace_ms })
 }
 
-/// Every change names who caused it, whoever else acts in the same turn; what time causes names no one.
+/// Every change names who caused it, also if others act in the same turn; what time causes names no one.
 pub fn changes_name_their_caller() -> Result<(), String> {
     let mut run = AttributedRun::new();
     let answers = run.turn(20, &[(USER, open_session())]);
@@ -149,11 +149,15 @@ pub fn changes_name_their_caller() -> Result<(), String> {
         ],
     );
     let Some(Answer::Granted(worker)) = answers.get(1) else { return Err(format!("{answers:?}")) };
-    // One turn: a revocation, an expiry, and a grant to a waiter.
-    run.turn(300, &[(USER, revoke("jobs/u", 0)), (WORKER, revoke("jobs/l", 1_000))]);
-    run.turn(320, &[("local", revoke("jobs/w", 1_000))]);
+    // Without a pause that would be credited to the leases.
+    for ms in (60..240).step_by(20) {
+        run.turn(ms, &[]);
+    }
+    // One turn: revocations, expiries, and a grant to a waiter.
+    run.turn(250, &[(USER, revoke("jobs/u", 0)), (WORKER, revoke("jobs/l", 1_000))]);
+    run.turn(270, &[("local", revoke("jobs/w", 1_000))]);
     // The holder releases during the grace period; the other lease ends with it.
-    run.turn(340, &[(WORKER, Command::Release(LeaseRef::by_name("jobs/w", worker.number)))]);
+    run.turn(290, &[(WORKER, Command::Release(LeaseRef::by_name("jobs/w", worker.number)))]);
     run.turn(1_400, &[]);
     let expected = [
         "created",

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use leasehold_core::token::Token;
-use leasehold_seal::{SealKeys, verify, wall_ms};
+use leasehold_seal::{Domain, Seal, SealKeys, verify, wall_ms};
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{TokenIssuer, v1};
 
 use super::key_ring::{SealKeyError, SealKeyRing};
+use crate::audit::HeadSigner;
 use crate::request::{DurableReply, RequestPayload};
 
 /// Signs and proves tokens with the keys of a directory. Without a key it prints plain tokens and proves none.
@@ -104,4 +105,14 @@ fn key_set(keys: &SealKeys) -> v1::SealKeySet {
         end_ms: key.end_ms(),
     };
     v1::SealKeySet { keys: keys.iter().map(key).collect() }
+}
+
+impl HeadSigner for TokenSealer {
+    fn sign(&self, domain: Domain, bytes: &[u8]) -> Option<Seal> {
+        self.ring().signing_key(wall_ms()).map(|key| key.sign_bytes(domain, bytes))
+    }
+
+    fn keys(&self) -> SealKeys {
+        self.ring().public().clone()
+    }
 }

@@ -18,6 +18,8 @@ const HEAD_ENTRIES: u64 = 10_000;
 const HEAD_JOURNAL_BYTES: u64 = 1 << 20;
 /// Writing the log of a large state takes long; it then rests this many times as long.
 const REST_FACTOR: u32 = 20;
+/// Stored heads that are not used and reported one by one.
+const MAX_WARNINGS: usize = 3;
 
 /// The heads of one log.
 pub(super) struct HeadLog {
@@ -55,6 +57,7 @@ impl HeadLog {
             }
         };
         let keys = self.signer.keys();
+        let mut refused = 0;
         for head in stored {
             match head.verify_for(&keys, self.cluster) {
                 Ok(end) => {
@@ -62,8 +65,18 @@ impl HeadLog {
                     self.unchecked = Some(later.unwrap_or(end));
                     self.heads.push(head);
                 }
-                Err(error) => warn(&format!("a stored head of the audit log is not used: {error}")),
+                Err(error) => {
+                    refused += 1;
+                    if refused <= MAX_WARNINGS {
+                        warn(&format!("a stored head of the audit log is not used: {error}"));
+                    }
+                }
             }
+        }
+        if refused > MAX_WARNINGS {
+            warn(&format!(
+                "{refused} stored heads of the audit log are not used; keep the public keys that signed them"
+            ));
         }
         self.heads.sort_by_key(|head| head.entry);
         Ok(self.unchecked)
@@ -78,7 +91,8 @@ impl HeadLog {
     pub fn is_due(&self, now: Instant, appended_bytes: u64) -> bool {
         let new_bytes = appended_bytes.saturating_sub(self.written_bytes);
         let waited = self.signed_at.is_none_or(|at| now.saturating_duration_since(at) >= HEAD_INTERVAL);
-        now >= self.rest_until && new_bytes > 0 && (waited || new_bytes >= HEAD_JOURNAL_BYTES)
+        let is_due = now >= self.rest_until && new_bytes > 0 && (waited || new_bytes >= HEAD_JOURNAL_BYTES);
+        is_due && !self.signer.keys().is_empty()
     }
 
     /// The log was compared with the stored heads and written, from this moment on, up to what the journal contained.

@@ -10,7 +10,7 @@ use leasehold_server::audit::{
     parse_heads, scan, verify, verify_export, verify_export_with, verify_with,
 };
 use leasehold_server::journal::file::FileJournal;
-use leasehold_server::journal::{AuditFiles, Journal};
+use leasehold_server::journal::{AppendOutcome, AuditFiles, Journal};
 use leasehold_server::recovery::Backlog;
 use leasehold_server::snapshotter::{SnapshotConfig, Snapshotter};
 use serde_json::Value;
@@ -102,7 +102,7 @@ fn a_log_of_ten_thousand_entries_gets_a_head_within_the_minute() {
     poll_ready(snapshotter.write_audit()).expect("the journal works");
     let files = harness.journal.snapshots();
     assert_eq!(stored(&files).len(), 1);
-    harness.acquire_and_release(None, 0..5_000);
+    harness.acquire_and_release(None, 0..6_000);
     poll_ready(snapshotter.write_audit()).expect("the journal works");
     assert_eq!(stored(&files).len(), 2);
 }
@@ -211,7 +211,7 @@ fn stored_heads_of_another_key_or_cluster_are_reported_and_not_used() {
     let files = journal.snapshots();
     let mut heads = stored(&files);
     heads.extend([foreign.clone(), other]);
-    files.put_heads(&encode_heads(&heads)).expect("the disk works");
+    assert_eq!(files.put_heads(&encode_heads(&heads)), Ok(AppendOutcome::Durable));
     let again = poll_ready(started(&journal, cluster, &keys).write_audit()).expect("the disk works");
     assert!(again.entries < 1 << 20, "a forged head does not move the log");
     assert!(warned(&format!("signed by the unknown key {}", foreign.kid)));
